@@ -6,7 +6,7 @@ block hashes, stages are real (the micro recipe). It prints a table and exits wi
 does not end as `ATTACKS` says. All take an hour on two cores; `--quick` plays a short one.
 
 Every peer-step and every sum is drawn, and where auditors lie every report is repeated, so that no
-luck is involved; what lower rates do follows from `verification.draws.odds` and `schedules`. Two
+luck is involved; what lower rates do follows from `verification.draws.odds`. Two
 staked providers audit from outside. Each attack has a wallet of its own, and up to two jobs: with
 checking off, for the damage, and on. Beside them, once for each shape of a job, both with everybody
 honest.
@@ -43,7 +43,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.typed_data import Domain
 from market.bodies.routes import GET_NETWORK
 from tallystick.sdk.client import retrying
-from tallystick.sdk.download import ENDED, download
+from tallystick.sdk.parts import ENDED, download
 from tallystick.sdk.submit import Submitted
 from tests.e2e.test_checked import account_of
 from tests.e2e.test_outside import OUTSIDE, said

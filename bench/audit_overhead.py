@@ -56,7 +56,7 @@ from bench.measuring import (
 from contracts.terms.messages import MILLION
 from tests.support.swarm_job import COORDINATOR, TRAINER
 from training.data.corpus import builtin_files, read_corpus, shard_corpus
-from training.stages.device_class import device_class
+from training.stages.exact import device_class
 
 PLAIN = "off"
 SETTINGS = {PLAIN: 0, "floor": MILLION // 20, "half": MILLION // 2}

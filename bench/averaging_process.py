@@ -30,9 +30,8 @@ from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
 from training.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
 from training.fakes.counting import NUM_WEIGHTS, CountingCompute
-from training.stages.chunks import chunk_bounds
-from training.stages.exact import to_wire
-from training.stages.threads import set_threads
+from training.stages.exact import set_threads, to_wire
+from training.stages.torch_free import chunk_bounds
 from training.telling import JsonLines, Tell
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS

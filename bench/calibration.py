@@ -51,8 +51,8 @@ from tests.numerics.loop import rows_of, synthetic_corpus, train
 from training.compression.codecs import codec
 from training.config import StageSlice, TrainConfig, slices_of, whole_model
 from training.recipes import micro, tiny_llama
+from training.stages.exact import set_threads
 from training.stages.stage import Stage, UnitInputs, rows_tensor
-from training.stages.threads import set_threads
 from verification.distances.calibration import Sample, clopper_pearson
 from verification.distances.comparison import Comparison, Distances
 from verification.distances.thresholds import (

@@ -12,15 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bench.calibration_devices import (
-    AVX512,
-    Claim,
-    PeerStep,
-    Unit,
-    Variant,
-    compute,
-    false_units,
-)
+from bench.calibration_devices import AVX512, Claim, PeerStep, Unit, Variant, compute, false_units
 from verification.distances.thresholds import DType
 
 HONEST = Variant(AVX512)

@@ -36,8 +36,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from contracts.terms.ids import UnitId
 from training.config import ModelConfig, OptimizerConfig, StageSlice
+from training.stages.exact import set_threads
 from training.stages.stage import Stage, UnitInputs
-from training.stages.threads import set_threads
 from verification.distances.thresholds import DType
 
 TORCH = torch.__version__.partition("+")[0]

@@ -22,9 +22,8 @@ from tests.numerics.plain import plain_losses
 from training.config import TrainConfig, whole_model
 from training.flops import unit_flops
 from training.recipes import tiny_llama
-from training.stages.exact import norm_squared
+from training.stages.exact import norm_squared, set_threads
 from training.stages.stage import Stage
-from training.stages.threads import set_threads
 
 STEPS_A_PAIR = 2
 SEED = 1

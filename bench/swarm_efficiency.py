@@ -47,8 +47,8 @@ from training.config import ModelConfig, TrainConfig, whole_model
 from training.models.decoder import StageModel
 from training.models.initial import initial_weights
 from training.recipes import tiny_llama
+from training.stages.exact import set_threads
 from training.stages.stage import rows_tensor
-from training.stages.threads import set_threads
 
 SEED = 1
 CORES = 2

@@ -18,7 +18,7 @@ from typing import IO
 
 from contracts.chain.deployment import NAMES
 from contracts.terms.errors import Conflict, Refused
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from tallystick.files import replace_file
 
 NOTE, ASIDE, UNKNOWN = "chain", "chains", "unknown"

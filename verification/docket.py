@@ -3,8 +3,8 @@
 Satisfies `contracts.governance.checking.Checking`. A seal brings coins, reports and Notices; from
 them follow which peer-steps, sums and reports are drawn, who owes an audit, and whose pay vests,
 waits, is frozen or is lost. Coordinator, members, ledger and audit file fold this one function, so
-nobody assigns and everybody derives. What may be drawn is in `drawables`, who audits it in
-`auditors`, a single draw's life in `cases`.
+nobody assigns and everybody derives. What may be drawn, and who audits it, is in `selection`, a
+single draw's life in `cases`.
 
 Rules of a seal (beside those of `contracts.governance.steps`):
 - coins come in the order of the steps that they draw, and after the seal that they draw;
@@ -37,15 +37,21 @@ from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AuditReport, JobSpec, StepCoin
 from verification.distances.thresholds import Calibration, shipped_calibration
-from verification.draws import cases, drawables, economics
-from verification.draws.auditors import Candidates, Weights
+from verification.draws import cases, economics, selection
 from verification.draws.cases import CONFIRMING, Case, Change, Heard, Ruling
-from verification.draws.coin import ordering_coin, step_coin
-from verification.draws.drawables import Drawable
-from verification.draws.money_at_risk import MoneyAtRisk
 from verification.draws.odds import Exposed
-from verification.draws.rules import Rules, rules_of
-from verification.draws.selection import Again, is_drawn
+from verification.draws.selection import (
+    Again,
+    Candidates,
+    Drawable,
+    MoneyAtRisk,
+    Rules,
+    Weights,
+    is_drawn,
+    ordering_coin,
+    rules_of,
+    step_coin,
+)
 from verification.verdicts import limits_of, verdict_of
 
 
@@ -284,9 +290,9 @@ class _Fold:
         found = step_coin(self._rules.job, coin.of, coin.coin) if is_served else None
         known = ordering_coin(self._rules.job, coin.of, coin.coin)
         left = {step: each for step, each in self.docket.undrawn.items() if step != coin.of}
-        drawables = self.docket.undrawn[coin.of]
+        undrawn = self.docket.undrawn[coin.of]
         self.docket = replace(self.docket, undrawn=left)
-        for each in drawables:
+        for each in undrawn:
             if is_drawn(found, each.subject, each.rate):
                 self._open(each, known)
         waiting = [case for case, _ in self.docket.open.values() if case.awaits == coin.of]
@@ -331,7 +337,7 @@ class _Fold:
         )
         if case.kind != "report" and case.round != CONFIRMING and said.verdict != "missing":
             rate = self._at_risk.repeat_rate(said.auditor, case.flops)
-            self._new.append(drawables.repeat(said, case, rate, inside, self._facts.step))
+            self._new.append(selection.repeat(said, case, rate, inside, self._facts.step))
         self._apply(case, cases.hear(case, said, self._facts.step))
 
     # --------------------------------------------------------------------------------- the step
@@ -367,14 +373,14 @@ class _Fold:
             if peer in watched:
                 watched[peer] += 1
             flops = Flops(self._rules.spec.unit_flops[commit.stage] * commit.num_units)
-            found.append(drawables.peer_step(commit, flops, rate, inside))
+            found.append(selection.peer_step(commit, flops, rate, inside))
         self.docket = replace(self.docket, watched=watched, exposed=tuple(exposed))
         return found
 
     def _sums(self) -> list[Drawable]:
         commits, rate = self._facts.commits, self._rules.terms.sums
         return [
-            drawables.average(
+            selection.average(
                 chunk, rate, self._candidates.of_stage(chunk.stage, chunk.peer, commits)
             )
             for chunk in self._facts.chunks

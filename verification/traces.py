@@ -16,7 +16,7 @@ from contracts.terms.ids import Digest, PeerId, StepNumber
 from contracts.terms.messages import AverageSet, Message, StepClose, StepCoin, Verdict
 from verification.docket import Docket
 from verification.draws.cases import Case, Kind, Ruling
-from verification.draws.drawables import Drawable
+from verification.draws.selection import Drawable
 from verification.tallies import Outcome, Tally
 
 

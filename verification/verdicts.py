@@ -20,7 +20,7 @@ from verification.distances.thresholds import (
     stage_kinds,
 )
 from verification.draws.cases import Case
-from verification.draws.rules import Rules
+from verification.draws.selection import Rules
 
 PROJECTIONS = "projections"
 """The distance of a repeated report's projections from those of who repeats it, 1e-9 of a norm."""

@@ -11,7 +11,7 @@ from market.adapters.blobs import FileBlobs
 from market.service.evidence import BundleSays
 from verification.auditing.bundle import Papers, Shown, WorkClaim
 from verification.auditing.bundle_file import BundleFile
-from verification.auditing.bundled import show
+from verification.auditing.sources import show
 from verification.docket import begin_job
 
 

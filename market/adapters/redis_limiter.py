@@ -10,13 +10,13 @@ import time
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
-from market.domain.rates import Allowance, Rate, take
+from market.domain.limits import Allowance, Rate, take
 
 PREFIX = "tallystick:rate:"
 _AWAY_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
-# `market.domain.rates.take`, in one step and by one clock; both numbers that it decided by come
+# `market.domain.limits.take`, in one step and by one clock; both numbers that it decided by come
 # back. The whole script's effects are replicated, so it may ask for the time (Redis >= 5).
 _TAKE = """
 local time = redis.call('TIME')

@@ -11,31 +11,11 @@ from market.api import problems
 from market.api.conditional import Conditional
 from market.api.context import Api
 from market.api.limits import Limits
-from market.api.routes import (
-    auditors,
-    blobs,
-    checks,
-    earnings,
-    events,
-    hosting,
-    jobs,
-    market,
-    network,
-    offers,
-    operations,
-    orders,
-    providers,
-    running,
-    settlement,
-    slashes,
-    status,
-    tracing,
-)
+from market.api.routes import events, jobs, market, providers, tracing
 from market.api.routing import ABOUT, DocumentedApp
 from market.bodies.base import API_PREFIX, MAX_BUNDLE_BYTES
 from market.bootstrap import assemble, load_host_token, prepare_blobs
-from market.domain.blob_quotas import BlobBounds
-from market.domain.rates import Rate
+from market.domain.limits import BlobBounds, Rate
 from market.service.store_blob import patience_seconds
 from market.settings import Settings
 from market.web.site import add_pages
@@ -44,23 +24,11 @@ VERSION = "0.1.0"
 DEAD_SECONDS = 2 * patience_seconds(MAX_BUNDLE_BYTES)
 """After which no upload of any process is still under way."""
 ROUTERS = (
-    network.router,
-    offers.router,
-    providers.router,
-    auditors.router,
-    jobs.router,
-    operations.router,
-    checks.router,
+    *market.ROUTERS,
+    *providers.ROUTERS,
+    *jobs.ROUTERS,
+    *tracing.ROUTERS,
     events.router,
-    blobs.router,
-    hosting.router,
-    slashes.router,
-    earnings.router,
-    tracing.router,
-    running.router,
-    market.router,
-    status.router,
-    orders.router,
 )
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -84,7 +52,7 @@ def make_app(api: Api | None = None, lifespan: Lifespan | None = None) -> FastAP
     problems.install(app)
     app.add_middleware(Conditional)
     app.add_middleware(Limits)  # added last, so it is asked first
-    for router in (*ROUTERS, settlement.router):
+    for router in ROUTERS:
         app.include_router(router, prefix=API_PREFIX)
     add_pages(app)
     if api is not None:

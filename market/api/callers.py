@@ -1,7 +1,7 @@
 """Who calls, and may it? One dependency that yields the account or refuses.
 
 `who: Annotated[Caller, caller("jobs")]` in a route is all that it takes. A request that changes
-something for an account is signed (`market.bodies.requests`) by its wallet, which may do
+something for an account is signed (`market.bodies.signing`) by its wallet, which may do
 everything, or by the session key of one of its leases, which may store blobs.
 """
 
@@ -15,7 +15,7 @@ from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.ids import Address, SessionKey
 from contracts.terms.signatures import recover
 from market.api.context import ApiDep, WorkDep
-from market.bodies.requests import REQUEST_SCHEME, request_digest, signed_call
+from market.bodies.signing import REQUEST_SCHEME, request_digest, signed_call
 from market.domain.offers import check_moment
 from market.service.session import account_of_session, check_session
 
@@ -28,7 +28,7 @@ _SIGNED = HTTPBase(
     description=(
         "This request, signed by a wallet or by a session key of a lease: `Authorization: "
         f"{REQUEST_SCHEME} NAME AT BODY SIGNATURE`; NAME is the account or the session key, AT the "
-        "moment in ms, BODY the body's BLAKE3 digest. See `market/bodies/requests.py`."
+        "moment in ms, BODY the body's BLAKE3 digest. See `market/bodies/signing.py`."
     ),
     auto_error=False,
 )

@@ -32,12 +32,10 @@ from market.api.arrivals import Arrivals
 from market.api.kept_market import KeptMarket, Make, V
 from market.api.watching import Watching
 from market.bodies.base import MAX_JSON_BYTES, Body, read_body
-from market.bodies.credentials import host_credential
-from market.bodies.network import NetworkView
-from market.bodies.requests import signed_call
+from market.bodies.market import NetworkView
+from market.bodies.signing import host_credential, signed_call
 from market.bootstrap import Market
-from market.domain.blob_quotas import BlobBounds
-from market.domain.rates import Rate
+from market.domain.limits import BlobBounds, Rate
 from market.service.follow_jobs import FollowedJobs
 from market.service.hear import SessionKeys
 from market.service.leases import LEASES

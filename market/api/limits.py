@@ -15,7 +15,7 @@ from contracts.terms.errors import RateLimited
 from market.api.context import Api, api_of, host_of
 from market.api.problems import problem
 from market.bodies.base import API_PREFIX
-from market.domain.rates import SECOND, Allowance
+from market.domain.limits import SECOND, Allowance
 
 _FREE = (f"{API_PREFIX}/health",)
 

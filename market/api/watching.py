@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from contracts.terms.errors import Overloaded, Unavailable
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import HEARTBEAT_SECONDS
-from market.bodies.status import FeedStatusView
+from market.bodies.market import FeedStatusView
 from market.bootstrap import wall_clock
 from market.service.feeds import PAGE, TOPIC, newest_event, read_feed, topic_of
 from market.service.ports import UnitOfWork, Wakeup

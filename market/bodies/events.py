@@ -25,8 +25,7 @@ from contracts.terms.moments import UnixMillisField, UnixSecondsField
 from market.bodies.base import Body, Failure, Money, Part, Price
 from market.bodies.jobs import Excluded, JobState, StepReport
 from market.bodies.offers import LeaseState
-from market.bodies.settlement import EpochState
-from market.bodies.slashes import SlashState
+from market.bodies.settlement import EpochState, SlashState
 
 E = TypeVar("E")
 

@@ -1,9 +1,14 @@
-"""Jobs: posting, quotes, what is shown of one, step reports and checkpoints."""
+"""Jobs: posting (also by a browser wallet), quotes, what is shown of one, and the hosts that run
+them.
+
+Beside that: step reports, checkpoints, and what a poster asks of its job while it lasts.
+"""
 
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le, Len
 
+from contracts.terms.auditors import MAX_LIST_BYTES
 from contracts.terms.ids import (
     MAX_STEPS,
     AddressField,
@@ -15,12 +20,14 @@ from contracts.terms.ids import (
     StageField,
     StepField,
 )
-from contracts.terms.messages import Count
+from contracts.terms.messages import Count, Text
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
 from market.bodies.base import (
     MAX_REPORTS,
     Body,
+    Endpoint,
     Failure,
+    HostName,
     Money,
     Page,
     Price,
@@ -285,3 +292,161 @@ class CheckpointsView(Body):
 
     checkpoints: tuple[CheckpointView, ...]
     unpublished: tuple[UnpublishedView, ...]
+
+
+# ------------------------------------------ what a poster asks of its job, and what became of that
+
+JobAction = Literal["pause", "resume", "cancel"]
+OperationState = Literal["pending", "done", "failed"]
+OperationWait = Literal["host", "coordinator", "close", "refund_delay"]
+"""What a pending operation waits for: a host that lets go of the job, or claims it; the job's
+coordinator (a pause: the end of the step in work; a cancel: the last seal); the close on chain; the
+end of the response window and of the refund delay."""
+OperationError = Literal["superseded", "ended"]
+"""Another wish came first; or the job ended first."""
+
+
+class AskJob(Body):
+    """`signature` by the poster's wallet over `wish_digest`; `at` grows from wish to wish.
+
+    Without one the whole request is signed by the poster's wallet (`signing`).
+    """
+
+    at: UnixMillisField
+    signature: Annotated[bytes, Len(65, 65), Hex()] | None = None
+
+
+class OperationResult(Body):
+    """How the job stood when the operation was looked at."""
+
+    job_state: JobState
+    wanted: JobWanted
+    refunded: Money
+
+
+class OperationView(Body):
+    """What was asked of a job, and how far it is."""
+
+    operation: DigestField
+    job: JobIdField
+    action: JobAction
+    asked_at: UnixMillisField
+    state: OperationState
+    waits_for: OperationWait | None  # while it is pending
+    until: UnixMillisField | None  # when that ends at the earliest, where it is known
+    result: OperationResult | None  # once it is done
+    error: OperationError | None  # once it has failed
+
+
+# -------------------------------------------------------------- orders that a browser wallet signs
+
+
+class OrderLike(Body):
+    """The same model, data and rules as the job `like`; the rest as said here."""
+
+    like: JobIdField
+    poster: AddressField
+    name: Text
+    steps: Annotated[int, Ge(1), Le(MAX_STEPS)]
+    budget: Money
+    price_ceiling: Price
+    deadline: UnixSecondsField
+
+
+class OrderTyped(Body):
+    """The JobSpec of an order, and the two requests (`eth_signTypedData_v4`) that bind a wallet."""
+
+    job: JobIdField
+    spec: SignedField  # `JobSpec.encoded()`, which nobody signed yet
+    order: dict[str, Any]
+    permit: dict[str, Any]
+    permit_deadline: UnixSecondsField
+
+
+class PostOrder(Body):
+    """A JobSpec, its poster's signature, and the permit that pays for it."""
+
+    spec: SignedField
+    signature: Annotated[bytes, Len(65, 65), Hex()]
+    permit: Permit
+
+
+# ------------------------------------------------------------------------------------------- hosts
+
+MAX_REASON = 500  # characters
+
+
+class CoordinatorClaim(Body):
+    """`signature` by the coordinator's wallet over `hosting_digest`."""
+
+    address: AddressField
+    signature: Annotated[bytes, Len(65, 65), Hex()]
+
+
+class RegisterHost(Body):
+    """A host and the coordinators whose keys it holds."""
+
+    host: HostName
+    coordinators: Annotated[tuple[CoordinatorClaim, ...], Len(1, 1000)]
+
+
+class HostRegistered(Body):
+    """How many coordinators of this host no job has been promised yet."""
+
+    coordinators: int
+
+
+class ClaimJobs(Body):
+    """A host that has room."""
+
+    host: HostName
+
+
+class HostedJob(Body):
+    """A job leased to a host until `until`."""
+
+    job: JobIdField
+    state: JobState
+    spec: SignedField  # the signed JobSpec
+    until: UnixMillisField
+    wanted: JobWanted = "running"
+    wish: WishNumber = 0  # of what is wanted: grows with every change
+    opening_block: int | None = None  # that the opening of a checked job has to name
+    auditors: Annotated[bytes, Len(1, MAX_LIST_BYTES), Hex()] | None = None  # and the list
+
+
+class HostedJobs(Body):
+    """All jobs that the host holds."""
+
+    jobs: tuple[HostedJob, ...]
+
+
+class JobEndpoint(Body):
+    """Where a job's coordinator listens."""
+
+    job: JobIdField
+    address: Endpoint
+
+
+class HeededWish(Body):
+    """A job is as its poster's wish of this number wants it."""
+
+    job: JobIdField
+    wish: WishNumber
+
+
+class RefusedJob(Body):
+    """A job whose coordinator has ended because this market refused its messages."""
+
+    job: JobIdField
+    why: Annotated[str, Len(1, MAX_REASON)]
+
+
+class HostHeartbeat(Body):
+    """Renews the rows of `jobs`, whose coordinators run; `endpoints` of those that listen."""
+
+    host: HostName
+    jobs: Annotated[tuple[JobIdField, ...], Len(0, 1000)]
+    endpoints: Annotated[tuple[JobEndpoint, ...], Len(0, 1000)] = ()
+    heeded: Annotated[tuple[HeededWish, ...], Len(0, 1000)] = ()
+    refused: Annotated[tuple[RefusedJob, ...], Len(0, 1000)] = ()

@@ -1,13 +1,18 @@
-"""The market for people: depth by device class, demand, and what clearing rounds decided."""
+"""The market itself: depth, demand and rounds; its chain, faucet and accounts; and whether it is
+well.
+"""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField
-from contracts.terms.moments import UnixMillisField
-from market.bodies.base import Body, Price, Wide
+from contracts.terms.moments import UnixMillisField, UnixSecondsField
+from market.bodies.base import Body, Money, Price, Wide
 from market.bodies.jobs import Excluded
+from market.bodies.settlement import EpochState
+
+# -------------------------------------- for people: depth by device class, demand, clearing rounds
 
 ROUNDS_PAGE = 200
 
@@ -103,3 +108,208 @@ class ClearingRoundsView(Body):
     """Rounds, ascending."""
 
     rounds: tuple[ClearingRoundView, ...]
+
+
+# -------------------------------------------------------------- its chain, the faucet and accounts
+
+
+class HealthView(Body):
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class ContractsView(Body):
+    """Addresses of the deployed contracts."""
+
+    token: AddressField
+    parameters: AddressField
+    escrow: AddressField
+    stakes: AddressField
+    seals: AddressField
+    settlement: AddressField
+    vault: AddressField
+
+
+class TokenView(Body):
+    """What a permit (EIP-2612) is signed under, with the token's address and the chain id."""
+
+    name: str
+    version: str
+    symbol: str
+    decimals: int
+    domain_separator: DigestField
+
+
+class NetworkView(Body):
+    """All that a newcomer needs (docs/architecture.md 5)."""
+
+    version: str
+    chain_id: int
+    genesis: DigestField  # of the chain's first block: ids are shared
+    rpc_url: str
+    embedded: bool  # the market runs this chain and has a faucet
+    contracts: ContractsView
+    deployed_block: int
+    token: TokenView
+    parameters: dict[str, Wide]
+    anchorer: AddressField
+    epoch_seconds: int
+    confirmations: int
+    block: int = 0  # head of the chain, as the market last saw it
+    clock: UnixMillisField
+
+
+class FaucetRequest(Body):
+    """Who wants to start."""
+
+    account: AddressField
+
+
+class FaucetView(Body):
+    """What was sent; zero where the account has had its share."""
+
+    gas: Wide  # wei
+    tokens: Money
+    transactions: tuple[DigestField, ...]
+
+
+class StakeView(Body):
+    """An account in StakeRegistry."""
+
+    active: Money
+    reserved: Money
+    unbonding: Money
+
+
+class LedgerEntryView(Body):
+    """One line of the ledger: `amount` left `debit` for `credit`."""
+
+    event: str
+    debit: str
+    credit: str
+    amount: Money
+    job: JobIdField | None
+
+
+class AccountView(Body):
+    """What an account has, at the head of the chain and in the ledger."""
+
+    account: AddressField
+    gas: Wide
+    token: Money
+    permit_nonce: Wide
+    stake: StakeView
+    earned: Money
+    vested: Money
+    claimable: Money
+    claimed: Money
+    entries: tuple[LedgerEntryView, ...]
+
+
+class CoordinatorView(Body):
+    """A hosted coordinator, allocated to the caller."""
+
+    coordinator: AddressField
+
+
+# -------------------------------------------------------- how it is: chain, queues, anchors, hosts
+
+
+class ChainStatusView(Body):
+    """How far the market has read the chain."""
+
+    reachable: bool
+    head: int | None  # None: no node answers
+    head_at: UnixSecondsField | None
+    head_age_millis: int | None
+    settled: int | None  # the newest block that counts as confirmed
+    seen: int | None  # up to which events are in rows
+    lag_blocks: int | None  # confirmed, and not in rows yet; None: nobody knows
+    confirmations: int
+
+
+class ChainActionView(Body):
+    """A kind of chain action that waits to be done by the market."""
+
+    what: str  # fund, reserve, anchor, propose, finalize, announce, faucet
+    waiting: int
+    since: UnixMillisField  # of the oldest
+    age_millis: int
+
+
+class BatchStatusView(Body):
+    """The newest batch of seals."""
+
+    number: int
+    root: DigestField
+    created_at: UnixMillisField
+    age_millis: int
+    block: int | None  # None: not confirmed yet
+    coin: DigestField | None
+
+
+class UnanchoredView(Body):
+    """The oldest seal that no batch on chain holds."""
+
+    job: JobIdField
+    step: int
+    stored_at: UnixMillisField
+    age_millis: int
+    seals: int  # that wait, this one included
+
+
+class EpochStatusView(Body):
+    """The newest epoch."""
+
+    epoch: int
+    state: EpochState
+    planned_at: UnixMillisField
+    window_ends: UnixSecondsField | None
+
+
+class HostStatusView(Body):
+    """A process that runs coordinators."""
+
+    host: str
+    heard_at: UnixMillisField
+    age_millis: int
+    is_heard: bool  # else its jobs go to another
+    jobs: int
+
+
+class BeatView(Body):
+    """The worker of a queue, noted by a task of that queue every few seconds.
+
+    `lag_millis` is how much later than due that was last: so long its oldest task waits.
+    """
+
+    queue: str
+    at: UnixMillisField
+    lag_millis: int
+
+
+class FeedStatusView(Body):
+    """How live events come through in the process that answers."""
+
+    streams: int  # open now
+    hears: bool | None  # whether readers are woken, else they poll; None: nobody has watched yet
+    lag_millis: int | None  # greatest of the newest events; None: nobody has watched one yet
+
+
+class StatusView(Body):
+    """How the market is."""
+
+    version: str
+    python: str
+    clock: UnixMillisField
+    chain: ChainStatusView
+    jobs: dict[str, int]  # by state
+    outbox: int  # things that were not told yet
+    feed: FeedStatusView
+    actions: tuple[ChainActionView, ...]  # the oldest first
+    batch: BatchStatusView | None
+    unanchored: UnanchoredView | None
+    epoch: EpochStatusView | None
+    hosts: tuple[HostStatusView, ...]
+    beats: tuple[BeatView, ...]

@@ -35,41 +35,49 @@ from contracts.terms.errors import (
     WrongBytes,
     WrongConfiguration,
 )
-from market.bodies.auditing import (
+from market.bodies.base import Body, SignedBody, Stored
+from market.bodies.earnings import EarningsView, PeersView, SpendView
+from market.bodies.events import JobEvent, MarketEvent, ReportsView
+from market.bodies.jobs import (
+    AskJob,
+    CheckpointStored,
+    CheckpointsView,
+    ClaimJobs,
+    HostedJobs,
+    HostHeartbeat,
+    HostRegistered,
+    JobPosted,
+    JobsView,
+    JobView,
+    OperationView,
+    OrderLike,
+    OrderTyped,
+    PostCheckpoint,
+    PostJob,
+    PostOrder,
+    PostReports,
+    QuoteRequest,
+    QuoteView,
+    RegisterHost,
+)
+from market.bodies.market import (
+    AccountView,
+    ClearingRoundsView,
+    CoordinatorView,
+    FaucetRequest,
+    FaucetView,
+    HealthView,
+    MarketView,
+    NetworkView,
+    StatusView,
+)
+from market.bodies.offers import (
+    AcceptLease,
     AuditorJobs,
     AuditorRegistered,
     AuditorsView,
     BondView,
     ChecksView,
-    RegisterAuditor,
-)
-from market.bodies.base import Body, SignedBody, Stored
-from market.bodies.earnings import EarningsView
-from market.bodies.events import JobEvent, MarketEvent, ReportsView
-from market.bodies.hosting import ClaimJobs, HostedJobs, HostHeartbeat, HostRegistered, RegisterHost
-from market.bodies.jobs import (
-    CheckpointStored,
-    CheckpointsView,
-    JobPosted,
-    JobsView,
-    JobView,
-    PostCheckpoint,
-    PostJob,
-    PostReports,
-    QuoteRequest,
-    QuoteView,
-)
-from market.bodies.market import ClearingRoundsView, MarketView
-from market.bodies.network import (
-    AccountView,
-    CoordinatorView,
-    FaucetRequest,
-    FaucetView,
-    HealthView,
-    NetworkView,
-)
-from market.bodies.offers import (
-    AcceptLease,
     Heartbeat,
     LeaseHeard,
     LeasesView,
@@ -77,21 +85,22 @@ from market.bodies.offers import (
     OfferStored,
     OffersView,
     ProviderView,
+    RegisterAuditor,
     Withdrawal,
 )
-from market.bodies.operations import AskJob, OperationView
-from market.bodies.orders import OrderLike, OrderTyped, PostOrder
-from market.bodies.running import PeersView, SpendView
-from market.bodies.settlement import BatchView, CoinsView, EpochsView, EpochView, ProofView
-from market.bodies.slashes import (
+from market.bodies.settlement import (
+    BatchView,
+    CoinsView,
     ContestSlash,
     ConvictionsView,
+    EpochsView,
+    EpochView,
     JudgeContest,
     PostEvidence,
+    ProofView,
     SlashesView,
     SlashView,
 )
-from market.bodies.status import StatusView
 from market.bodies.tracing import StepLinesView, StepsView, WorkTraceView
 
 V = TypeVar("V", covariant=True)

@@ -1,16 +1,96 @@
-"""What a client signs that is no message of a job, as digests."""
+"""What a client shows or signs that is no message of a job: requests, digests, a host's credential.
 
+A request that its caller signs has `Authorization: Tallystick NAME AT BODY SIGNATURE`. NAME is an
+account (20 bytes) or a session key (32), AT the caller's moment in ms since the Unix epoch, BODY
+the BLAKE3 digest of the body, SIGNATURE by that wallet (`Wallet.sign_digest`) or session key over
+`request_digest`; bytes are hex. It holds for this method, path, query, Idempotency-Key and body, on
+this chain and Settlement contract, for `CLOCK_SKEW_MILLIS`. Nothing is stored for it, so it
+outlives restarts of both sides. Within its time it may be repeated by who overhears it: routes that
+take it do the same request once.
+
+A host shows a credential of its own, made from the operator's token and bound to its name:
+`tsh_NAME.OWNER.MAC`: the name in base64url, the account that the host speaks for in hex (empty: not
+said), a keyed digest of both. Nothing is stored: the market makes it again from the token that lies
+in `keys/host-token`, and so does a host that lies beside it. Another token makes all of them void.
+"""
+
+import base64
+import binascii
+import hmac
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contracts.terms.digest import digest
-from contracts.terms.encoding import encode
+from contracts.terms.encoding import Value, encode
+from contracts.terms.errors import BadSignature
 from contracts.terms.ids import Address, Digest, JobId, SessionKey
 from contracts.terms.moments import UnixMillis
+from contracts.terms.typed_data import Domain
 
 if TYPE_CHECKING:
-    from market.bodies.jobs import StepReport
-    from market.bodies.operations import JobAction
+    from market.bodies.jobs import JobAction, StepReport
+
+
+# ---------------------------------------------------------------------------------------- requests
+
+REQUEST_SCHEME = "Tallystick"
+_SIGNATURE_BYTES = {20: 65, 32: 64}  # by the length of the name
+
+
+@dataclass(frozen=True)
+class SignedCall:
+    """What a signed request says of itself; `name` is an account or a session key."""
+
+    name: bytes
+    at: UnixMillis
+    body: Digest
+    signature: bytes
+
+    def header(self) -> str:
+        """The value of `Authorization`."""
+        name, body, signature = self.name.hex(), self.body.hex(), self.signature.hex()
+        return f"{REQUEST_SCHEME} {name} {self.at} {body} {signature}"
+
+
+def request_digest(
+    domain: Domain, method: str, target: str, key: str, body: Digest, at: UnixMillis
+) -> Digest:
+    """What is signed.
+
+    Args:
+        domain: Of the market's chain.
+        method: In capitals.
+        target: Path with its query, from `/v1` on.
+        key: Idempotency-Key; empty without one.
+        body: BLAKE3 of the body, also of an empty one.
+        at: The caller's moment.
+    """
+    said: list[Value] = [domain.chain_id, domain.settlement, method, target, key, body, at]
+    return digest("request", encode(said))
+
+
+def signed_call(authorization: str) -> SignedCall | None:
+    """What a header says; None if it is of another scheme.
+
+    Raises:
+        BadSignature: of this scheme, and not in its form.
+    """
+    scheme, _, rest = authorization.partition(" ")
+    if scheme.lower() != REQUEST_SCHEME.lower():
+        return None
+    words = rest.split()
+    if len(words) == 4 and words[1].isascii() and words[1].isdecimal() and len(words[1]) < 16:
+        try:
+            name, body, signature = (bytes.fromhex(words[i]) for i in (0, 2, 3))
+        except ValueError:
+            name = body = signature = b""
+        if len(body) == 32 and _SIGNATURE_BYTES.get(len(name)) == len(signature):
+            return SignedCall(name, UnixMillis(int(words[1])), Digest(body), signature)
+    raise BadSignature(f"Authorization: {REQUEST_SCHEME} NAME AT BODY SIGNATURE, bytes in hex")
+
+
+# ----------------------------------------------------------------------------------------- digests
 
 
 def heartbeat_digest(subject: Digest, at: UnixMillis) -> Digest:
@@ -66,3 +146,38 @@ def checkpoint_digest(job: JobId, stage: int, step: int, blob: Digest, failure: 
     With `failure` it says that it could not upload them, and why.
     """
     return digest("checkpoint 2", encode([job, stage, step, blob, failure]))
+
+
+# ----------------------------------------------------------------------------- a host's credential
+
+PREFIX = "tsh_"
+
+
+@dataclass(frozen=True)
+class HostCredential:
+    """Whose credential it is."""
+
+    host: str
+    owner: Address | None = None
+
+    def shown(self, operator_token: str) -> str:
+        """The credential as the bearer token that its host shows."""
+        name = base64.urlsafe_b64encode(self.host.encode()).decode().rstrip("=")
+        owner = "" if self.owner is None else self.owner.hex()
+        said: list[Value] = [operator_token, self.host, owner]
+        return f"{PREFIX}{name}.{owner}.{digest('host credential', encode(said)).hex()}"
+
+
+def host_credential(shown: str, operator_token: str) -> HostCredential | None:
+    """Whose credential a bearer token is; None if it is none of this market."""
+    name, _, rest = shown.removeprefix(PREFIX).partition(".")
+    try:
+        host = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
+        owner = bytes.fromhex(rest.partition(".")[0])
+    except (binascii.Error, ValueError):
+        return None
+    if not operator_token or len(owner) not in (0, 20):
+        return None
+    found = HostCredential(host, Address(owner) if owner else None)
+    known = found.shown(operator_token).encode()
+    return found if hmac.compare_digest(known, shown.encode(errors="replace")) else None

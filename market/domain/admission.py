@@ -12,10 +12,16 @@ from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refus
 from contracts.terms.ids import MAX_CHUNKS, ZERO_DIGEST, Digest
 from contracts.terms.messages import AuditSpec, JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain.bundles import bundle_of
-from market.domain.cuts import Terms, cut_of
-from market.domain.pricing import affordable_price, affordable_steps, job_cost, step_flops
-from market.domain.sizes import check_sizes
+from market.domain.matching import bundle_of
+from market.domain.sizes import (
+    Terms,
+    affordable_price,
+    affordable_steps,
+    check_sizes,
+    cut_of,
+    job_cost,
+    step_flops,
+)
 from training.config import ModelConfig, slices_of, train_config
 from training.flops import unit_flops
 from training.memory import peer_memory

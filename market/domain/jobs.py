@@ -1,21 +1,32 @@
-"""What happens to a job next: its life as a function from (state, event) to (state, effects). Pure.
+"""What happens to a job next, what became of it, and of what its poster asked of it? Pure.
 
-draft -> funded -> matched -> running -> finished -> closed -> refunded; failed from the first four,
-closed from any before it, since others than us close jobs too. Beside its state a job has what its
-poster wants of it: running, paused, or cancelled for good. A cancelled job that is in escrow goes
-the usual way to its end, only shorter: its coordinator, which opens it if nobody did, gives the
-`last` seal as soon as it can, so money moves by a seal that everybody checks, and by nothing else.
-Invariants: money is in escrow in every state but draft, refunded and a draft's failed; a state is
-never left backwards, but matched -> funded when a lease lapsed before anybody worked, and failed ->
-funded when the permit of a draft that was cancelled is mined after all; an event that does not fit
-the state changes nothing, so every event may be told twice; what is cancelled stays so.
+A job's life is a function from (state, event) to (state, effects): draft -> funded -> matched ->
+running -> finished -> closed -> refunded; failed from the first four, closed from any before it,
+since others than us close jobs too. Beside its state a job has what its poster wants of it:
+running, paused, or cancelled for good. A cancelled job that is in escrow goes the usual way to its
+end, only shorter: its coordinator, which opens it if nobody did, gives the `last` seal as soon as
+it can, so money moves by a seal that everybody checks, and by nothing else. Invariants: money is in
+escrow in every state but draft, refunded and a draft's failed; a state is never left backwards, but
+matched -> funded when a lease lapsed before anybody worked, and failed -> funded when the permit of
+a draft that was cancelled is mined after all; an event that does not fit the state changes nothing,
+so every event may be told twice; what is cancelled stays so.
+
+The state says where a job is in its life on the chain: a job that trained all its steps ends as
+`refunded`. People ask another question, whether the model is there and what was paid; pages and
+command line show an outcome, which follows from the state, the poster's wish and the sealed steps.
+
+Nothing is remembered of an operation but what was asked, and whether a later wish came before the
+job was as this one wanted it. Whoever asks how it is gets it from the job's own rows.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from contracts.terms.errors import Conflict
+from contracts.terms.moments import UnixMillis, UnixSeconds
+
+# ---------------------------------------------------------------------------------------- its life
 
 
 class JobState(StrEnum):
@@ -236,3 +247,157 @@ SETTLES = frozenset(
     {JobState.RUNNING, JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED, JobState.FAILED}
 )
 """States in which a seal may still be settled."""
+
+
+# ------------------------------------------------ what became of it, in the words that people read
+
+
+class Outcome(StrEnum):
+    """How a job stands, for people."""
+
+    UNFUNDED = "unfunded"
+    WAITING = "waiting"
+    STARTING = "starting"
+    TRAINING = "training"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    SETTLING = "settling"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    REFUNDED = "refunded"
+    FAILED = "failed"
+
+
+_SENTENCES = {
+    Outcome.UNFUNDED: "waits for its budget to reach escrow",
+    Outcome.WAITING: "waits for machines",
+    Outcome.STARTING: "has its machines; training begins",
+    Outcome.TRAINING: "is being trained",
+    Outcome.PAUSED: "was paused by its poster",
+    Outcome.CANCELLING: "was cancelled; what was done is being settled",
+    Outcome.SETTLING: "is trained; the last audits and payments are being settled",
+    Outcome.FINISHED: "is trained; what was not spent is on its way back",
+    Outcome.STOPPED: "ended before its last step; what was done is paid",
+    Outcome.REFUNDED: "was never trained; the budget went back",
+    Outcome.FAILED: "failed; what was not earned goes back",
+}
+_REFUNDED = {
+    Outcome.FINISHED: "is trained and paid; what was not spent went back to the poster",
+    Outcome.STOPPED: "ended before its last step; what was done is paid, the rest went back",
+}
+"""What is said once the escrow is empty."""
+
+_ENDED = (JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED)
+_BEFORE_WORK = {
+    JobState.DRAFT: Outcome.UNFUNDED,
+    JobState.FUNDED: Outcome.WAITING,
+    JobState.MATCHED: Outcome.STARTING,
+}
+
+
+def outcome(state: JobState, wanted: Wanted, *, step: int, steps: int) -> Outcome:
+    """How a job stands.
+
+    Args:
+        state: Where it is in its life.
+        wanted: What its poster wants of it.
+        step: The newest sealed step; steps beyond `steps` only settle audits.
+        steps: Steps that were ordered.
+    """
+    if state == JobState.FAILED:
+        return Outcome.FAILED
+    if state in _ENDED:
+        if step >= steps:
+            return Outcome.FINISHED
+        return Outcome.STOPPED if step else Outcome.REFUNDED
+    if step >= steps:
+        return Outcome.SETTLING
+    if wanted == Wanted.CANCELLED:
+        return Outcome.CANCELLING
+    if wanted == Wanted.PAUSED:
+        return Outcome.PAUSED
+    return _BEFORE_WORK.get(state, Outcome.TRAINING)
+
+
+def sentence(found: Outcome, state: JobState) -> str:
+    """What an outcome says of `the job`, in the state that it follows from."""
+    if state == JobState.REFUNDED and found in _REFUNDED:
+        return _REFUNDED[found]
+    return _SENTENCES[found]
+
+
+def trained(step: int, steps: int) -> int:
+    """Steps of the order that are sealed: what follows the last one is settling, not training."""
+    return min(step, steps)
+
+
+# ------------------------------------------------------------------- what became of what was asked
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a job stands, as far as operations on it go."""
+
+    state: JobState
+    wish: int  # number of the newest wish
+    heeded: int  # of the newest one that the job is as wanted by
+    is_hosted: bool  # a host runs its coordinator
+    had_money: bool  # something was in escrow for it
+    refundable_at: UnixSeconds | None  # once it is closing
+
+
+@dataclass(frozen=True)
+class OperationOutcome:
+    """How far an operation is."""
+
+    state: Literal["pending", "done", "failed"]
+    waits_for: Literal["host", "coordinator", "close", "refund_delay"] | None = None
+    until: UnixMillis | None = None
+    error: Literal["superseded", "ended"] | None = None
+
+
+DONE = OperationOutcome("done")
+
+
+def operation_outcome(
+    action: Action, wish: int, job: Standing, *, superseded: bool
+) -> OperationOutcome:
+    """What became of `action`, asked with the wish of this number.
+
+    Args:
+        action: What was asked.
+        wish: Its number.
+        job: How its job stands now.
+        superseded: Whether a later wish came before this one was heeded.
+    """
+    if superseded:
+        return OperationOutcome("failed", error="superseded")
+    if action == Action.CANCEL:
+        return _of_cancel(job)
+    if job.heeded >= wish or wish < job.wish:
+        return DONE
+    match job.state:
+        case JobState.DRAFT | JobState.FUNDED:
+            return DONE  # no round sees it any more, or again
+        case JobState.MATCHED if action == Action.RESUME or not job.is_hosted:
+            return DONE
+        case JobState.MATCHED:
+            return OperationOutcome("pending", waits_for="host")
+        case JobState.RUNNING:
+            return OperationOutcome("pending", waits_for="coordinator" if job.is_hosted else "host")
+    return OperationOutcome("failed", error="ended")
+
+
+def _of_cancel(job: Standing) -> OperationOutcome:
+    """A cancel is done when nothing is in escrow that nobody earned."""
+    match job.state:
+        case JobState.REFUNDED:
+            return DONE
+        case JobState.FAILED if not job.had_money:
+            return DONE
+        case JobState.FAILED | JobState.FINISHED:
+            return OperationOutcome("pending", waits_for="close")
+        case JobState.CLOSED:
+            ends = None if job.refundable_at is None else UnixMillis(job.refundable_at * 1000)
+            return OperationOutcome("pending", waits_for="refund_delay", until=ends)
+    return OperationOutcome("pending", waits_for="coordinator" if job.is_hosted else "host")

@@ -1,18 +1,25 @@
-"""Which offers stand: signed, heard lately, not leased, not over. Pure.
+"""Which offers stand (signed, heard lately, not leased, not over), and how many up to which price.
+Pure.
+
+A level of the depth counts accounts, not machines: an account sells one slot of a job, so who wants
+n peers of a job looks for the first level that holds n.
 
 Invariants: an offer is leased to one job at a time; a heartbeat is used once (its moment grows).
-Units: prices in base units a PFLOP, memory in bytes, moments in ms unless named seconds.
+Units: prices in base units a PFLOP (1e15 FLOPs), speed in FLOP/s as offered, memory in bytes,
+moments in ms unless named seconds.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import Expired, InsufficientStake
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain.reputation import Reputation
+from market.domain.reputation import Reputation, is_trusted
 
 HEARTBEAT_MILLIS = 15_000  # an offer that was not heard for longer is not matched
 CLOCK_SKEW_MILLIS = 120_000  # docs/architecture.md 5
@@ -87,3 +94,50 @@ def check_moment(at: UnixMillis, *, now: UnixMillis, previous: UnixMillis | None
         raise Expired("clocks differ by more than two minutes", at=at, now=now)
     if previous is not None and at <= previous:
         raise Expired("said before: a signed moment is used once", at=at, previous=previous)
+
+
+@dataclass(frozen=True)
+class Level:
+    """All that can be bought up to a price."""
+
+    price: PricePerPflop
+    offers: int  # at this price
+    peers: int  # accounts up to it
+    flops_per_second: int  # of all offers up to it
+
+
+def is_open(offer: Candidate, now: UnixMillis) -> bool:
+    """Whether a job could be matched with it now, as far as that does not depend on the job."""
+    begun = offer.available_from * 1000 <= now
+    answers = is_heard(offer.heard_at, now) and not offer.leased
+    return begun and answers and is_trusted(offer.reputation)
+
+
+def ladder(offers: Sequence[Candidate]) -> tuple[Level, ...]:
+    """The asks by price, each level with all that is below it."""
+    levels, accounts, speed = list[Level](), set[Address](), 0
+    ordered = sorted(offers, key=lambda offer: offer.price)
+    for price, group in groupby(ordered, key=lambda offer: offer.price):
+        same = list(group)
+        accounts |= {offer.account for offer in same}
+        speed += sum(offer.flops_per_second for offer in same)
+        levels.append(Level(price, len(same), len(accounts), speed))
+    return tuple(levels)
+
+
+def thinned(levels: Sequence[Level], most: int) -> tuple[Level, ...]:
+    """At most so many levels: the first and the last, and those between evenly."""
+    if len(levels) <= most:
+        return tuple(levels)
+    last = len(levels) - 1
+    return tuple(levels[place * last // (most - 1)] for place in range(most))
+
+
+def quantile(levels: Sequence[Level], parts: int, whole: int) -> PricePerPflop | None:
+    """The lowest price at which that part of all offers can be bought; None of no offers."""
+    total, found = sum(level.offers for level in levels), 0
+    for level in levels:
+        found += level.offers
+        if found * whole >= total * parts:
+            return level.price
+    return None

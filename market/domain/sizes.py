@@ -1,21 +1,145 @@
-"""Do a job's tensors, weights and evidence fit what carries and keeps them? Pure.
+"""How large is a job: what it costs at a price, how it could be cut, and do its tensors fit? Pure.
+
+Cost is the model FLOPs of all units, times the price, rounded down. Invariant: whoever is paid what
+at prices up to `price`, all pay together is at most `job_cost`, because a sum of floors never
+exceeds the floor of the sum.
+
+A job with another number of stages trains the same model in the same steps: its FLOPs and its cost
+are the same, its largest stage needs more or less memory, and it wants more or fewer owners.
 
 A job that is admitted can deliver its model: weights of each stage fit an index of parts, and all
 of them the disk of the store; a chunk of a gradient and a boundary tensor fit one call; of a
-checked job what shows a wrong peer-step fits one bundle. Units: bytes.
+checked job what shows a wrong peer-step fits one bundle.
+
+Units: base units, model FLOPs (of a cut: of one unit), bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
+from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.chunks import MAX_CHUNK_BYTES
 from contracts.terms.errors import Refused
+from contracts.terms.ids import MAX_STAGES
 from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.parts import MAX_WHOLE_BYTES
 from training.compression.formats import FORMATS
 from training.config import ModelConfig, StageSlice, shares_embedding, slices_of, train_config
-from training.memory import FP32, num_parameters
+from training.flops import unit_flops
+from training.memory import FP32, num_parameters, peer_memory
+from training.planner import plan_layers
 from verification.auditing.bundle import MAX_BUNDLE_BYTES
+
+# -------------------------------------------------------------------------------------------- cost
+
+
+def step_flops(spec: JobSpec) -> Flops:
+    """FLOPs of one step through all stages."""
+    return Flops(spec.batch.units_per_step * sum(spec.unit_flops))
+
+
+def job_flops(spec: JobSpec) -> Flops:
+    """FLOPs of the whole job."""
+    return Flops(spec.batch.steps * step_flops(spec))
+
+
+def job_cost(spec: JobSpec, price: PricePerPflop) -> BaseUnits:
+    """What the whole job costs at `price`."""
+    return pay_for(job_flops(spec), price)
+
+
+def affordable_price(spec: JobSpec, budget: int) -> int:
+    """The highest ceiling that `budget` covers for the whole job; 0 when none does."""
+    return ((budget + 1) * FLOPS_PER_PFLOP - 1) // job_flops(spec)
+
+
+def affordable_steps(spec: JobSpec, budget: int) -> int:
+    """How many steps `budget` covers at the spec's ceiling."""
+    return ((budget + 1) * FLOPS_PER_PFLOP - 1) // (step_flops(spec) * spec.price_ceiling)
+
+
+def stage_seconds(spec: JobSpec, stage_speeds: Sequence[int]) -> tuple[int, ...]:
+    """Seconds of computing of each stage, rounded up.
+
+    Args:
+        spec: The job.
+        stage_speeds: FLOP/s of all peers of a stage together, stage by stage.
+    """
+    num_units = spec.batch.steps * spec.batch.units_per_step
+    return tuple(
+        -(-num_units * flops // max(1, speed))
+        for flops, speed in zip(spec.unit_flops, stage_speeds, strict=True)
+    )
+
+
+# -------------------------------------------------------------------------------------------- cuts
+
+FARTHEST_STAGES = 4
+"""Numbers of stages that are tried: so many fewer and more than the job has."""
+FARTHEST_PEERS = 64
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Stages, peers of each, and what they ask for."""
+
+    stages: int
+    peers_per_stage: int
+    memory_bytes: int  # of a peer of the largest stage
+    dearest_unit: Flops  # of one unit through the stage that has most work
+
+    @property
+    def slots(self) -> int:
+        """Owners that it wants."""
+        return self.stages * self.peers_per_stage
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a job asks for, as it is or with a relaxation in it."""
+
+    price_ceiling: PricePerPflop
+    min_stake: BaseUnits
+    deadline: UnixSeconds
+    start: UnixMillis  # when it is matched
+    cut: Cut
+
+
+def cut_of(spec: JobSpec) -> Cut:
+    """The cut that the poster has signed."""
+    batch = spec.batch
+    return Cut(batch.stages, batch.peers_per_stage, spec.memory_bytes, max(spec.unit_flops))
+
+
+def other_cuts(spec: JobSpec) -> tuple[Cut, ...]:
+    """Other cuts of the same work: fewer or more stages, fewer peers in each, or both."""
+    signed = cut_of(spec)
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    most = min(config.num_layers, MAX_STAGES, signed.stages + FARTHEST_STAGES)
+    near = range(max(1, signed.stages - FARTHEST_STAGES), most + 1)
+    rows, audits = spec.batch.rows_per_unit, spec.rules.audit is not None
+    planned = [_planned(config, each, rows, audits) for each in near if each != signed.stages]
+    sizes = [(signed.stages, signed.memory_bytes, signed.dearest_unit), *planned]
+    peers = range(max(1, signed.peers_per_stage - FARTHEST_PEERS), signed.peers_per_stage + 1)
+    cuts = [Cut(stages, each, memory, work) for stages, memory, work in sizes for each in peers]
+    return tuple(cut for cut in cuts if cut != signed)
+
+
+@lru_cache(maxsize=1024)
+def _planned(
+    config: ModelConfig, stages: int, rows_per_unit: int, audits: bool
+) -> tuple[int, int, Flops]:
+    """Stages, memory of the largest and work of the busiest."""
+    slices = slices_of(config, plan_layers(config, stages, rows_per_unit))
+    memory = [peer_memory(config, each, rows_per_unit, audits=audits) for each in slices]
+    work = [unit_flops(config, each, rows_per_unit) for each in slices]
+    return stages, max(memory), max(work)
+
+
+# ------------------------------------------------------------------- tensors, weights and evidence
 
 HEAD_BYTES = 2**20
 """Names and shapes before the tensors of a stage, at most."""

@@ -21,7 +21,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis
-from market.domain.rates import Allowance, Rate, take
+from market.domain.limits import Allowance, Rate, take
 from market.service.evidence import BundleSays
 from market.service.feeds import numbered, topic_of
 from market.service.ports import Place, Rows, UnitOfWork, Wakeup

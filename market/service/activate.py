@@ -9,8 +9,8 @@ from dataclasses import replace
 from contracts.terms.encoding import Value
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
-from market.domain.bundles import bundle_of
 from market.domain.jobs import Leased
+from market.domain.matching import bundle_of
 from market.service.coding import spec_of, wide
 from market.service.leases import lease_topic, live_leases, tell_of_lease
 from market.service.life import happen

@@ -12,10 +12,17 @@ from contracts.terms.encoding import encode
 from contracts.terms.errors import Forbidden, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies.operations import OperationResult, OperationView
-from market.domain.jobs import Action, Cancelled, JobState, Wanted, wanted_after
+from market.bodies.jobs import OperationResult, OperationView
+from market.domain.jobs import (
+    Action,
+    Cancelled,
+    JobState,
+    Standing,
+    Wanted,
+    operation_outcome,
+    wanted_after,
+)
 from market.domain.offers import check_moment
-from market.domain.operations import Standing, outcome
 from market.service.life import happen
 from market.service.ports import UnitOfWork
 from market.service.reconcile import reconcile_job
@@ -107,7 +114,9 @@ async def _operation(
         had_money=money.escrowed > 0,
         refundable_at=row.refundable_at,
     )
-    found = outcome(Action(asked.action), asked.wish, standing, superseded=asked.superseded)
+    found = operation_outcome(
+        Action(asked.action), asked.wish, standing, superseded=asked.superseded
+    )
     result = OperationResult.of(row, job_state=row.state, refunded=money.refunded)
     return OperationView.of(
         asked,

@@ -17,7 +17,7 @@ from contracts.terms.ids import NO_OFFER, Address, JobId
 from contracts.terms.messages import AuditSpec, JobSpec, LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
-from market.bodies.auditing import BondView
+from market.bodies.offers import BondView
 from market.domain.jobs import JobState
 from market.service.accept_lease import check_terms
 from market.service.ports import Chain, UnitOfWork

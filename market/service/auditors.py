@@ -16,10 +16,10 @@ from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Address, JobId
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
-from market.bodies.auditing import AuditorJobs, BondAsked, RegisterAuditor
+from market.bodies.offers import AuditorJobs, BondAsked, RegisterAuditor
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest
-from market.domain.bundles import bundle_of
 from market.domain.jobs import JobState, Wanted
+from market.domain.matching import bundle_of
 from market.domain.offers import check_moment
 from market.service.audit_bonds import BEFORE_LIST, ask_bonds, asked_of, is_awaited, note_refused
 from market.service.coding import spec_of

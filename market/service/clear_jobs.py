@@ -21,13 +21,9 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import RoundEvent, UnmatchedEvent
 from market.bodies.market import WinnerView
-from market.domain.advice import WhyNot, why_no_bundle
-from market.domain.auction import Clearing
-from market.domain.book import Book
-from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
 from market.domain.jobs import JobState, Wanted
-from market.domain.matching import judge
-from market.domain.quote import need_of
+from market.domain.matching import Book, Bundle, Clearing, Seat, bundle_of, buy, deal, judge
+from market.domain.quote import WhyNot, need_of, why_no_bundle
 from market.service.candidates import candidates
 from market.service.coding import encode_why_not, encode_winners, spec_of
 from market.service.feeds import tell_job, tell_market

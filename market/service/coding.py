@@ -13,8 +13,7 @@ from contracts.terms.messages import JobSpec, LeaseAccept, Message, Seal, equivo
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.jobs import Excluded
 from market.bodies.market import WinnerView
-from market.domain.advice import Advice, WhyNot
-from market.domain.relaxation import Change
+from market.domain.quote import Advice, Change, WhyNot
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, SealRow
 
 

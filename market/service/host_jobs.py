@@ -11,7 +11,7 @@ from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
-from market.bodies.hosting import HeededWish, HostedJob, HostedJobs, HostHeartbeat, JobEndpoint
+from market.bodies.jobs import HeededWish, HostedJob, HostedJobs, HostHeartbeat, JobEndpoint
 from market.bodies.signing import hosting_digest
 from market.domain.jobs import JobState, Wanted, is_hosted
 from market.service.auditors import is_checked, list_of_job

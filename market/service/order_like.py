@@ -17,7 +17,7 @@ from contracts.terms.typed_data import (
     WalletDomain,
     wallet_request,
 )
-from market.bodies.orders import OrderLike, OrderTyped
+from market.bodies.jobs import OrderLike, OrderTyped
 from market.service.coding import spec_of
 from market.service.coordinators import allocate_coordinator
 from market.service.find_job import find_job

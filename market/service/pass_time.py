@@ -9,8 +9,8 @@ from contracts.terms.ids import PeerId
 from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.domain.bundles import bundle_of
 from market.domain.jobs import CloseRequested, DeadlinePassed, JobState, LeaseLapsed
+from market.domain.matching import bundle_of
 from market.domain.offers import HEARTBEAT_MILLIS, is_heard
 from market.domain.reputation import Outcome
 from market.service.coding import spec_of

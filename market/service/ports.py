@@ -19,7 +19,7 @@ from contracts.terms.messages import JobSpec, LeaseAccept, Seal
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market.domain.rates import Allowance, Rate
+from market.domain.limits import Allowance, Rate
 from market.domain.slashing import Slash
 from market.service.rows import Row
 from verification.audit.collecting import FindSettlement

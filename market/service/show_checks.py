@@ -13,8 +13,14 @@ from contracts.governance.record import JobRecord
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.moments import UnixMillis
-from market.bodies.auditing import ChecksView, OddsView, PeerChecksView, RatesView, ReceivedView
-from market.bodies.offers import ReputationView
+from market.bodies.offers import (
+    ChecksView,
+    OddsView,
+    PeerChecksView,
+    RatesView,
+    ReceivedView,
+    ReputationView,
+)
 from market.service.auditors import is_checked
 from market.service.coding import spec_of
 from market.service.find_job import find_job

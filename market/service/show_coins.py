@@ -16,8 +16,7 @@ from market.service.coding import decode_arguments
 from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow
-from verification.draws.batches import Entry, ShownBatch, show_batch
-from verification.draws.lanes import LanePage
+from verification.draws.lanes import Entry, LanePage, ShownBatch, show_batch
 
 MAX_LEAVES = 50_000
 """Of a page, but for one batch: some 40 MiB with their paths (`lanes.MAX_PAGE_BYTES`)."""

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import encode
 from contracts.terms.ids import Digest, JobId
-from market.bodies.auditing import AuditorsView, AuditorView
 from market.bodies.events import ReportsView
 from market.bodies.jobs import (
     JobOutcome,
@@ -16,9 +15,9 @@ from market.bodies.jobs import (
     StepReport,
     UnpublishedView,
 )
-from market.domain.advice import WhyNot
-from market.domain.jobs import JobState, Wanted
-from market.domain.outcomes import outcome
+from market.bodies.offers import AuditorsView, AuditorView
+from market.domain.jobs import JobState, Wanted, outcome
+from market.domain.quote import WhyNot
 from market.service.account_pay import claimed_of
 from market.service.auditors import list_of_job
 from market.service.coding import decode_why_not, spec_of

@@ -19,10 +19,9 @@ from market.bodies.market import (
     LevelView,
     MarketView,
 )
-from market.domain.bundles import bundle_of
-from market.domain.depth import is_open, ladder, quantile, thinned
 from market.domain.jobs import JobState
-from market.domain.offers import Candidate
+from market.domain.matching import bundle_of
+from market.domain.offers import Candidate, is_open, ladder, quantile, thinned
 from market.service.candidates import candidates
 from market.service.coding import decode_why_not, decode_winners, spec_of
 from market.service.leases import LIVE

@@ -3,7 +3,7 @@
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
-from market.bodies.network import (
+from market.bodies.market import (
     AccountView,
     ContractsView,
     LedgerEntryView,

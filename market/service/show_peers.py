@@ -13,7 +13,7 @@ from contracts.terms.digest import peer_id
 from contracts.terms.ids import Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixMillis
-from market.bodies.running import PeersView, SeatStateName, SeatView
+from market.bodies.earnings import PeersView, SeatStateName, SeatView
 from market.domain.jobs import HAS_ENDED
 from market.domain.offers import is_heard
 from market.service.coding import spec_of

@@ -5,7 +5,7 @@ import contextlib
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixSeconds
-from market.bodies.slashes import ConvictionsView, ConvictionView, SlashesView, SlashView
+from market.bodies.settlement import ConvictionsView, ConvictionView, SlashesView, SlashView
 from market.service.coding import items
 from market.service.find_job import find_job
 from market.service.listing import FIRST, Asked, Listing

@@ -11,7 +11,7 @@ from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits
 from contracts.terms.ids import Address, JobId
 from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.moments import UnixMillis
-from market.bodies.running import (
+from market.bodies.earnings import (
     AccountSpendView,
     AuditSpendView,
     OutlookView,
@@ -20,8 +20,8 @@ from market.bodies.running import (
     StepSpendView,
 )
 from market.domain import ledger
+from market.domain.earnings import RECENT, Sealed, outlook_of, pace_of
 from market.domain.jobs import JobState
-from market.domain.spend import RECENT, Sealed, outlook_of, pace_of
 from market.service.account_pay import debited_of, paid_by_job
 from market.service.booking import balances_of
 from market.service.coding import decode_pay, spec_of

@@ -8,7 +8,7 @@ import platform
 
 from contracts.terms.errors import Unavailable
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.bodies.status import (
+from market.bodies.market import (
     BatchStatusView,
     BeatView,
     ChainActionView,

@@ -13,7 +13,7 @@ from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import SlashEvent
-from market.bodies.slashes import SlashState
+from market.bodies.settlement import SlashState
 from market.service.coding import decode_arguments, wide
 from market.service.feeds import tell_job
 from market.service.ports import ChainEvent, UnitOfWork

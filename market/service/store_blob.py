@@ -22,7 +22,8 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market.domain.blob_quotas import (
+from market.domain.jobs import JobState
+from market.domain.limits import (
     STRANGER,
     BlobBounds,
     Standing,
@@ -33,7 +34,6 @@ from market.domain.blob_quotas import (
     disk_has_room,
     has_room,
 )
-from market.domain.jobs import JobState
 from market.domain.sizes import parameters_of
 from market.service.ports import BlobStore, UnitOfWork
 from market.service.rows import BlobOwnerRow, BlobUploadRow, BlobUseRow, JobRow, LeaseRow, StakeRow

@@ -47,10 +47,17 @@ from market.service.settle_epoch import load_settlement
 from market.service.show_earnings import drawn_of, paid_view
 from market.service.show_steps import coin_view
 from verification.docket import Docket
-from verification.draws import drawables
 from verification.draws.cases import Case, Heard, repeat_of
-from verification.draws.coin import ordering_coin, step_coin
-from verification.draws.selection import PeerStep, Repeat, Subject, is_drawn, prf
+from verification.draws.selection import (
+    PeerStep,
+    Repeat,
+    Subject,
+    is_drawn,
+    ordering_coin,
+    peer_step,
+    prf,
+    step_coin,
+)
 from verification.earnings import Line, Standings
 from verification.traces import Report
 from verification.verdicts import limits_of
@@ -234,7 +241,7 @@ class _Audits:
         """With the reports as they were signed."""
         assert line.rate is not None  # as `of` has seen
         flops = Flops(self.docket.rules.spec.unit_flops[commit.stage] * commit.num_units)
-        return await self._load(drawables.peer_step(commit, flops, line.rate, {}).case, job, work)
+        return await self._load(peer_step(commit, flops, line.rate, {}).case, job, work)
 
     async def _load(self, case: Case, job: JobId, work: UnitOfWork) -> AuditsView:
         heard = []

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from market.bodies.status import ChainStatusView, FeedStatusView, HostStatusView, StatusView
+from market.bodies.market import ChainStatusView, FeedStatusView, HostStatusView, StatusView
 from market.web.words import span
 
 Health: TypeAlias = Literal["ok", "late", "down"]

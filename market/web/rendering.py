@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from contracts.terms.printable import printable
-from market.domain.outcomes import trained
+from market.domain.jobs import trained
 from market.web import assets, words
 from market.web.tables import label_cells
 

@@ -5,31 +5,9 @@ from starlette.staticfiles import StaticFiles
 
 from market.web.assets import PREFIX, STATIC
 from market.web.headers import PageHeaders
-from market.web.pages import (
-    audit,
-    audit_steps,
-    epochs,
-    find,
-    jobs,
-    market,
-    post,
-    providers,
-    spend,
-    status,
-)
+from market.web.pages import audit, jobs, market, providers
 
-ROUTERS = (
-    market.router,
-    jobs.router,
-    spend.router,
-    providers.router,
-    epochs.router,
-    audit.router,
-    audit_steps.router,
-    status.router,
-    post.router,
-    find.router,
-)
+ROUTERS = (market.router, jobs.router, providers.router, audit.router)
 
 
 def add_pages(app: FastAPI) -> None:

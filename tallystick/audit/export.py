@@ -19,13 +19,13 @@ from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.base import Body
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from market.bodies.routes import GET_BATCH, GET_EPOCH, GET_EPOCHS, GET_NETWORK, Route
 from market.bodies.settlement import EpochLeafView
 from verification.audit.audit_file import AuditFile
 from verification.audit.collecting import Rpc, read_code, read_header, read_lane, take_snapshot
 from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants, is_near, wanted_places
-from verification.draws.batches import ShownBatch, is_list, show_batch
+from verification.draws.lanes import ShownBatch, is_list, show_batch
 
 SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 """The contracts as this program ships them."""

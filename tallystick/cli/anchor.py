@@ -20,7 +20,7 @@ from tallystick.cli.files import read
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import notice, shows
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.urls import http_url
+from tallystick.sdk.http import http_url
 from verification.audit.audit_file import MAX_FILE_BYTES, read_file
 from verification.audit.collecting import read_header
 

@@ -149,7 +149,7 @@ def export_command(
     """
     from contracts.json_rpc import JsonRpc
     from tallystick.audit.export import SHIPS, export
-    from tallystick.sdk.urls import http_url
+    from tallystick.sdk.http import http_url
 
     async def run(client: MarketClient, wanted: JobId) -> AuditFile:
         named = (await client.call(GET_NETWORK)).rpc_url if rpc is None else rpc
@@ -189,7 +189,7 @@ def rerun_command(
     Example: tallystick audit rerun 0f3a.bundle --threads 4
     """
     try:
-        from training.stages.threads import set_threads
+        from training.stages.exact import set_threads
         from verification.auditing.rerun import rerun
     except ModuleNotFoundError as error:
         raise WrongConfiguration(

@@ -5,9 +5,9 @@ from typing import Any, Literal, TypeVar
 from pydantic import TypeAdapter
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField, PeerIdField
-from market.bodies.auditing import OddsView
 from market.bodies.base import Body, Money, read_body
 from market.bodies.jobs import JobState
+from market.bodies.offers import OddsView
 
 B = TypeVar("B", bound=Body)
 

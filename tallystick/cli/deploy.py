@@ -10,7 +10,7 @@ import typer
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField
 from market.bodies.base import Body
-from market.bodies.network import ContractsView
+from market.bodies.market import ContractsView
 from tallystick.cli.output import shows
 
 
@@ -42,7 +42,7 @@ def app(
     """
     from contracts.chain.deploy import DeploySettings, run  # web3: not for --help
     from contracts.chain.deployment import NAMES
-    from tallystick.sdk.urls import http_url
+    from tallystick.sdk.http import http_url
 
     settings = DeploySettings(
         rpc_url=http_url(rpc, "a node"),

@@ -10,11 +10,11 @@ import typer
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import DigestField, JobId, JobIdField
-from market.bodies.auditing import ChecksView
 from market.bodies.base import Body
 from market.bodies.jobs import JobsView, JobView, StepReport
+from market.bodies.offers import ChecksView
 from market.bodies.routes import GET_CHECKS, GET_CONVICTIONS, GET_JOB, GET_JOBS, GET_SLASH
-from market.bodies.slashes import ConvictionsView
+from market.bodies.settlement import ConvictionsView
 from tallystick.cli.job_order import plan_command, sample_command, schema_command, submit_command
 from tallystick.cli.job_trail import peers_command, spend_command, steps_command, trace_command
 from tallystick.cli.job_views import checks_lines, conviction_lines, job_table
@@ -24,7 +24,7 @@ from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
 from tallystick.cli.output import notice, shows
 from tallystick.cli.shown import lines_of
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.download import download
+from tallystick.sdk.parts import download
 
 app = typer.Typer(
     no_args_is_help=True, help="Plan and post a training job, follow it, see what came of it."

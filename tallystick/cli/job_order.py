@@ -23,7 +23,7 @@ from tallystick.cli.job_watch import DAY, follow
 from tallystick.cli.keystore import account_in, is_terminal, open_or_create
 from tallystick.cli.options import DryRun, Market, PosterWallet, Timeout, ask, poster_wallet
 from tallystick.cli.output import answer, facts, notice, shows
-from tallystick.sdk.checking import CheckingPlan, checking_phrases
+from tallystick.sdk.advice import CheckingPlan, checking_phrases
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, size, span, tokens
 from tallystick.sdk.job_schema import schema_text

@@ -8,8 +8,7 @@ from rich.table import Table
 
 from market.bodies.jobs import StageQuoteView
 from tallystick.cli.output import facts, table
-from tallystick.sdk.advice import plain, would_fit
-from tallystick.sdk.checking import CheckingPlan, checking_phrases
+from tallystick.sdk.advice import CheckingPlan, checking_phrases, plain, would_fit
 from tallystick.sdk.plan import Plan
 
 PFLOP = 10**15

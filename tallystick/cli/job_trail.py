@@ -8,9 +8,8 @@ from rich.console import RenderableType
 
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.ids import MAX_STEPS, PeerId, StepNumber
-from market.bodies.earnings import DrawnView
+from market.bodies.earnings import DrawnView, OutlookView, PeersView, SpendView
 from market.bodies.routes import GET_PEERS, GET_SPEND, GET_STEPS, GET_WORK
-from market.bodies.running import OutlookView, PeersView, SpendView
 from market.bodies.tracing import AuditsView, StepsView, WorkTraceView
 from tallystick.cli import trail
 from tallystick.cli.options import Job, Market, ask_of_job, parse_digest

@@ -10,11 +10,10 @@ from rich.table import Table
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
-from market.bodies.auditing import ChecksView, PeerChecksView, ReceivedView
 from market.bodies.jobs import JobView, ProgressView
-from market.bodies.offers import ReputationView
-from market.bodies.slashes import ConvictionsView, ConvictionView
-from market.domain.outcomes import trained
+from market.bodies.offers import ChecksView, PeerChecksView, ReceivedView, ReputationView
+from market.bodies.settlement import ConvictionsView, ConvictionView
+from market.domain.jobs import trained
 from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts
 from tallystick.sdk.advice import in_words, would_fit

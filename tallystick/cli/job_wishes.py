@@ -15,8 +15,15 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies.base import Body, Money
-from market.bodies.jobs import JobState, JobView, JobWanted
-from market.bodies.operations import JobAction, OperationError, OperationView, OperationWait
+from market.bodies.jobs import (
+    JobAction,
+    JobState,
+    JobView,
+    JobWanted,
+    OperationError,
+    OperationView,
+    OperationWait,
+)
 from market.bodies.routes import GET_JOB
 from tallystick.cli.job_watch import DAY
 from tallystick.cli.keystore import account_in, open_wallet
@@ -24,11 +31,10 @@ from tallystick.cli.options import DryRun, Job, Market, PosterWallet, Timeout, p
 from tallystick.cli.options import ask_of_job as ask
 from tallystick.cli.output import moment, notice, shows
 from tallystick.cli.sending import needs_chain
-from tallystick.sdk.asking import ask_job, until_over
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import tokens
-from tallystick.sdk.watch import DONE_STATES
+from tallystick.sdk.watch import DONE_STATES, ask_job, until_over
 
 _WAITS_FOR: dict[OperationWait, str] = {
     "host": "a host",
@@ -225,7 +231,7 @@ def topup_command(
     async def run(client: MarketClient, wanted: JobId) -> ToppedUp:
         await client.call(GET_JOB, job=wanted)
         with needs_chain():
-            from tallystick.sdk.top_up import rehearse_top_up, top_up
+            from tallystick.sdk.on_chain import rehearse_top_up, top_up
         if dry_run:
             found = await rehearse_top_up(client, wanted, added, beyond_budget=beyond_budget)
         else:

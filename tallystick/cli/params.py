@@ -7,7 +7,7 @@ from rich.console import RenderableType
 
 from contracts.terms.ids import AddressField
 from market.bodies.base import Body, Wide
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from market.bodies.routes import GET_NETWORK
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import facts, shows, table

@@ -15,8 +15,8 @@ from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField, Digest
 from market.bodies.base import Body
 from market.bodies.routes import GET_NETWORK, GET_SLASH, POST_CONTEST
+from market.bodies.settlement import ContestSlash, SlashView
 from market.bodies.signing import contest_digest
-from market.bodies.slashes import ContestSlash, SlashView
 from tallystick.cli.keystore import account_in, open_or_create, open_wallet
 from tallystick.cli.options import Market, ProviderHome, market_url, parse_digest, provider_home
 from tallystick.cli.options import ask as ask_market
@@ -24,12 +24,10 @@ from tallystick.cli.output import notice, shows
 from tallystick.cli.provider_earnings import earnings_command
 from tallystick.cli.provider_money import claim_command, withdraw_command
 from tallystick.cli.provider_status import drain_command, status_command
-from tallystick.provider.background import AgentLog, log_of, until_stopped
+from tallystick.provider.background import AgentLog, Say, log_of, until_stopped
 from tallystick.provider.background import detach as go_on
-from tallystick.provider.devices import AUTO, WISH
-from tallystick.provider.faults import Say
 from tallystick.provider.folder import ProviderFolder, keystore_in
-from tallystick.provider.priority import MAX_NICE, NICE
+from tallystick.provider.machine import AUTO, MAX_NICE, NICE, WISH, Machine, listen_address
 from tallystick.resources import CORE, Resources
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.convictions import state_of_slash
@@ -221,9 +219,7 @@ async def _start(
         plans(behaviour)  # a wrong one is told here, not by each of its peers
     # Imported here: they need the extra `provider`, and take seconds that --help must not.
     from tallystick.provider.agent import Agent, Ask
-    from tallystick.provider.machine import Machine
     from tallystick.provider.measured import TASKS, cores_to_share, measured, memory_to_share
-    from tallystick.provider.reachable import listen_address
     from tallystick.up.forkserver import starter
     from tallystick.up.ports import checked_address
 

@@ -23,7 +23,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address, AddressField, Digest, DigestField
 from market.bodies.base import Body, Money
-from market.bodies.network import AccountView
+from market.bodies.market import AccountView
 from market.bodies.offers import Withdrawal
 from market.bodies.routes import DELETE_OFFER, GET_ACCOUNT, GET_NETWORK, GET_PROVIDER
 from market.bodies.signing import withdrawal_digest
@@ -43,7 +43,7 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import tokens
 
 if TYPE_CHECKING:
-    from tallystick.sdk.sending import OnChain
+    from tallystick.sdk.on_chain import OnChain
 
 _POLL_SECONDS = 0.5
 _TRIES = 3  # of a claim: each time a newer epoch may have become final in between
@@ -161,7 +161,7 @@ def _claimed(
 
 async def _claimed_by_us(client: MarketClient, home: Path) -> Claimed:
     with needs_chain():
-        from tallystick.provider.claims import Dues, claim
+        from tallystick.provider.money import Dues, claim
     async with _own(client, home) as own:
         account, contracts = own.sender.account, own.contracts
         dues = Dues(client, account)
@@ -336,7 +336,7 @@ async def _move_stake(
     wait_until: float | None,
 ) -> Withdrawn:
     with needs_chain():
-        from tallystick.provider.withdrawals import move
+        from tallystick.provider.money import move
     async with _own(client, home) as own:
         moved = await move(own, amount)
         asked, taken, transactions = moved.asked, moved.taken, moved.transactions
@@ -371,7 +371,7 @@ async def _move_stake(
 async def _own(client: MarketClient, home: Path) -> "AsyncIterator[OnChain]":
     """The account's only sender: the folder is held meanwhile."""
     with needs_chain():
-        from tallystick.sdk.sending import on_chain
+        from tallystick.sdk.on_chain import on_chain
     folder = ProviderFolder(home)
     try:
         wallet = open_wallet(keystore_in(home))

@@ -15,7 +15,7 @@ from contracts.terms.errors import DeadlineExceeded, NotFound
 from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
 from contracts.terms.typed_names import parse_address
 from market.bodies.base import Body, Money, Price, Wide
-from market.bodies.network import StakeView
+from market.bodies.market import StakeView
 from market.bodies.offers import LeaseState, OfferView, ReputationView
 from market.bodies.routes import GET_ACCOUNT, GET_LEASE, GET_PROVIDER
 from tallystick.cli.job_views import reputation_words
@@ -23,8 +23,7 @@ from tallystick.cli.keystore import account_in
 from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
 from tallystick.cli.output import facts, short, shows, table
 from tallystick.provider.folder import DRAIN_SIGNAL, agent_pid, keystore_in, leases_in
-from tallystick.provider.losses import losses_in
-from tallystick.provider.slashes import audits_in
+from tallystick.provider.slashes import audits_in, losses_in
 from tallystick.sdk.client import MarketClient
 
 OVER = ("ended", "lapsed")

@@ -20,7 +20,7 @@ from contracts.terms.errors import Conflict, Malformed
 from contracts.terms.ids import ZERO_DIGEST, AddressField
 from contracts.terms.typed_names import digits_of
 from market.bodies.base import Body
-from market.bodies.network import AccountView
+from market.bodies.market import AccountView
 from market.bodies.routes import GET_ACCOUNT
 from tallystick.cli.files import read
 from tallystick.cli.keystore import account_in, chosen, new_wallet, opened

@@ -36,11 +36,10 @@ from tallystick.host.folder import (
     trainer_key,
 )
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.coins import MarketCoins
-from tallystick.sdk.process import run_process, teller, telling_traffic
+from tallystick.sdk.process import MarketCoins, run_process, teller, telling_traffic
 from training.coordinator.ports import StepReport
 from training.coordinator.run import CoordinatedJob, Opening, Signer, World, run_coordinator
-from training.stages.chunks import chunk_elements
+from training.stages.torch_free import chunk_elements
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport

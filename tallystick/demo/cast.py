@@ -4,7 +4,7 @@ Nine machines of unequal speed; one of them dies part-way, a tenth comes late. A
 than the nine and gets nothing: its ask is what the nine are paid. One of the nine is lazy, one
 accuses another falsely; who dies is chosen when all have their stages, where no liar is. Three more
 have stake and no work: they may be drawn to audit. The machines are all this one: a slow one is
-given a slowdown (`tallystick.gym.slowed`), which changes no number.
+given a slowdown (`tallystick.gym.hooks`), which changes no number.
 `notes.json` in the demo's home says which scenes have been played, so that a demo that was
 interrupted goes on with the same cast. Moments in Unix milliseconds.
 """

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from contracts.terms.amounts import format_tokens
 from contracts.terms.ids import Address, PeerId, StepNumber
 from contracts.terms.messages import MILLION
-from market.bodies.auditing import PeerChecksView
-from market.bodies.slashes import SlashView
+from market.bodies.offers import PeerChecksView
+from market.bodies.settlement import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
 from tallystick.demo.verdicts import Hearing, PeerStep, Story, Verdicts
 from tallystick.gym.plan import Plan, parse

@@ -1,6 +1,6 @@
 """The offer that loses: its ask is the price of those that win. Then its owner takes it back.
 
-It asks what the spare lease is paid, so it is not bought as one (`market/domain/auction.py`); it
+It asks what the spare lease is paid, so it is not bought as one (`market/domain/matching.py`); it
 could replace the provider that is killed, and that is not its part.
 """
 

@@ -49,7 +49,7 @@ from market.bodies.routes import (
     GET_OFFERS,
     GET_SLASHES,
 )
-from market.bodies.slashes import SlashView
+from market.bodies.settlement import SlashView
 from tallystick.demo.cast import (
     ACCUSER,
     AUDITORS,
@@ -73,7 +73,7 @@ from tallystick.demo.report import Report, Settled, Swarm
 from tallystick.demo.shares import JobWork, LogLine, read_work
 from tallystick.demo.verdicts import read_verdicts
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.prepare import prepare
+from tallystick.sdk.job_spec import prepare
 from tallystick.sdk.submit import Submitted, submit
 from tallystick.up.child import Child
 from tallystick.up.processes import RUN_ID

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing_extensions import Buffer
 
 from contracts.terms.ids import StepNumber, UnitId
-from tallystick.gym.around import Around, marked
+from tallystick.gym.around import Around, marked, shuffled
 from tallystick.gym.plan import Plan
-from tallystick.gym.signs import shuffled
 from training.averaging.slices import Slice
 from training.worker.ports import Compute, Passed, Sent
 

@@ -11,15 +11,20 @@ from typing import TypeAlias
 
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
-from tallystick.gym.absent import Leaving, Stalling, Vanishing, Withheld
 from tallystick.gym.around import Around, Computing
-from tallystick.gym.auditors import Accuser, Friend, Stamp
-from tallystick.gym.gradients import flipped, scaled, turned
+from tallystick.gym.behaviours import (
+    Accuser,
+    Friend,
+    Leaving,
+    Stalling,
+    Stamp,
+    Together,
+    Vanishing,
+    Withheld,
+)
+from tallystick.gym.forged import LeftOut, Spoilt, SpoiltParts, WrongSum, flipped, scaled, turned
 from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
-from tallystick.gym.malformed import Spoilt, SpoiltParts
 from tallystick.gym.plan import Plan, parse
-from tallystick.gym.sums import LeftOut, WrongSum
-from tallystick.gym.together import Together
 from training.compression.formats import FORMATS
 from training.hooks import HookSettings
 from training.worker.ports import HONEST, Behaviour, Compute

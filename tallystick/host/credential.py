@@ -10,7 +10,7 @@ import sys
 from contracts.settings import settings_of
 from contracts.terms.errors import TallystickError
 from contracts.terms.typed_names import parse_address
-from market.bodies.credentials import HostCredential
+from market.bodies.signing import HostCredential
 from tallystick.host.settings import OperatorSettings, operator_token
 
 

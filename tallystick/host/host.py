@@ -20,7 +20,7 @@ from contracts.terms.errors import Unavailable
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies.hosting import (
+from market.bodies.jobs import (
     MAX_REASON,
     ClaimJobs,
     CoordinatorClaim,

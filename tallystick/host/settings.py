@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr
 from contracts.keys.files import load_token
 from contracts.settings import ProcessSettings
 from contracts.terms.errors import Refused, WrongConfiguration
-from market.bodies.credentials import HostCredential
+from market.bodies.signing import HostCredential
 
 
 class OperatorSettings(ProcessSettings):

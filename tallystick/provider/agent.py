@@ -42,7 +42,7 @@ from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.base import SignedBody
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from market.bodies.offers import AcceptLease, LeaseHeard, LeaseView, Withdrawal
 from market.bodies.routes import (
     DELETE_OFFER,
@@ -54,12 +54,17 @@ from market.bodies.routes import (
 )
 from market.bodies.signing import withdrawal_digest
 from tallystick.chains import chain_name
-from tallystick.provider.awake import Clocks, aftermath, interruption, read_clocks
-from tallystick.provider.beats import heartbeat
-from tallystick.provider.claims import Dues, claim, refused_claim
+from tallystick.provider.background import (
+    Clocks,
+    Faults,
+    Say,
+    aftermath,
+    heartbeat,
+    interruption,
+    read_clocks,
+)
 from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
-from tallystick.provider.devices import told
-from tallystick.provider.faults import Faults, Say
+from tallystick.provider.disk import Free, LeaseFolders, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
     PeerFile,
@@ -70,16 +75,12 @@ from tallystick.provider.folder import (
     save_accept,
     save_peer_file,
 )
-from tallystick.provider.lease_folders import LeaseFolders
-from tallystick.provider.losses import Losses
-from tallystick.provider.machine import LEAST_MEMORY, Machine
+from tallystick.provider.machine import LEAST_MEMORY, Machine, told
+from tallystick.provider.money import Dues, claim, prepare, refused_claim
 from tallystick.provider.outside_audits import OutsideAudits, cancelled
-from tallystick.provider.room import Free, Room, folder_bytes, free_bytes, megabytes
-from tallystick.provider.slashes import Slashes
-from tallystick.provider.staking import prepare
+from tallystick.provider.slashes import Losses, Slashes
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.on_chain import deployment_of
-from tallystick.sdk.sending import OnChain, on_chain
+from tallystick.sdk.on_chain import OnChain, deployment_of, on_chain
 from tallystick.sdk.submit import check_clock
 from tallystick.up import child as children
 from tallystick.up.child import Start

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from contracts.terms.errors import Malformed, Refused, Unavailable
 from market.bodies.routes import GET_NETWORK
+from tallystick.provider.disk import RESERVE, folder_bytes, free_bytes, megabytes
 from tallystick.provider.folder import load_peer_file
-from tallystick.provider.room import RESERVE, folder_bytes, free_bytes, megabytes
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.submit import MAX_SKEW_MILLIS, clock_sentence
 from tallystick.up.doctor import Row

@@ -29,7 +29,7 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import LeaseAccept, Message, Offer
 from contracts.terms.signatures import Signed, decode_signed, expect
 from tallystick.files import replace_file
-from tallystick.provider.devices import check_class
+from tallystick.provider.machine import check_class
 
 T = TypeVar("T")
 KEPT_OF_CHAIN = ("offer.msgpack", "withdrawn", "leases", "audits")

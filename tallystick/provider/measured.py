@@ -19,9 +19,9 @@ from pydantic import ValidationError
 
 from contracts.terms.errors import WrongConfiguration
 from market.bodies.base import Body
-from tallystick.provider.devices import fits
-from tallystick.provider.faults import Say
+from tallystick.provider.background import Say
 from tallystick.provider.folder import write_durably
+from tallystick.provider.machine import fits
 from tallystick.resources import CORE, MACHINE, Limit, Resources, least
 
 PROCESSES = 512 * 2**20

@@ -23,22 +23,19 @@ from contracts.terms.typed_data import Domain
 from market.bodies.routes import GET_NETWORK
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
-from tallystick.provider.evidence import Evidence
 from tallystick.provider.folder import check_promise, load_audit_file
-from tallystick.provider.priority import MAX_NICE, NICE, stand_back
+from tallystick.provider.machine import MAX_NICE, NICE, stand_back
+from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.located import Located
-from tallystick.sdk.process import run_process, teller
-from training.stages.device_class import device_class
-from training.stages.threads import set_threads
+from tallystick.sdk.process import Located, run_process, teller
+from training.stages.exact import device_class, set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from training.worker.run import Connection
-from verification.auditing.auditor import report_on
+from verification.auditing.auditor import StagesArithmetic, report_on
 from verification.auditing.loop import Auditing
 from verification.auditing.outsider import FollowedJob, run_outside
-from verification.auditing.outsider_stages import StagesArithmetic
 from verification.docket import begin_job
 
 
@@ -49,7 +46,7 @@ class OutsideSettings(ProcessSettings):
 
     device: str = "cpu"
     nice: Annotated[int, Field(ge=0, le=MAX_NICE)] = NICE
-    """How far it stands back for others; see `tallystick.provider.priority`."""
+    """How far it stands back for others; see `tallystick.provider.machine`."""
 
 
 async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell) -> None:

@@ -19,13 +19,11 @@ from contracts.terms.errors import Expired, NotFound, Refused, Unavailable, Wron
 from contracts.terms.ids import NO_OFFER, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
-from market.bodies.auditing import BondAsked, RegisterAuditor
-from market.bodies.offers import AcceptLease
+from market.bodies.offers import AcceptLease, BondAsked, RegisterAuditor
 from market.bodies.routes import POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject
-from tallystick.provider.beats import heartbeat
+from tallystick.provider.background import Faults, Say, heartbeat
 from tallystick.provider.coins import CoinWatches
-from tallystick.provider.faults import Faults, Say
 from tallystick.provider.folder import (
     AuditFile,
     ProviderFolder,

@@ -29,10 +29,8 @@ from contracts.terms.signatures import Signed, decode_signed, expect, verify_wal
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
-from tallystick.provider.artifacts import MarketArtifacts
-from tallystick.provider.blobs import MarketBlobs
+from tallystick.provider.blobs import MarketArtifacts, MarketBlobs
 from tallystick.provider.coins import CoinFile
-from tallystick.provider.evidence import Evidence
 from tallystick.provider.folder import (
     check_promise,
     end_upload,
@@ -40,13 +38,12 @@ from tallystick.provider.folder import (
     load_peer_file,
     note_upload,
 )
-from tallystick.provider.priority import MAX_NICE, NICE, stand_back
+from tallystick.provider.machine import MAX_NICE, NICE, stand_back
+from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.located import Located
-from tallystick.sdk.process import run_process, teller, telling_traffic
+from tallystick.sdk.process import Located, run_process, teller, telling_traffic
 from training.hooks import hooks
-from training.stages.device_class import device_class
-from training.stages.threads import set_threads
+from training.stages.exact import device_class, set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
@@ -55,8 +52,7 @@ from training.worker.ports import Compute
 from training.worker.run import Connection, Finished, Membership, run_worker
 from training.worker.stage_compute import StageCompute
 from verification.auditing.auditor import report_on
-from verification.auditing.loop import Auditing
-from verification.auditing.member import MemberAuditor
+from verification.auditing.loop import Auditing, MemberAuditor
 from verification.docket import begin_job
 
 _OVER = ("finished", "closed", "refunded", "failed")
@@ -73,7 +69,7 @@ class PeerSettings(ProcessSettings):
     leave_within: float = 120.0
     """Seconds that it has to leave in order."""
     nice: Annotated[int, Field(ge=0, le=MAX_NICE)] = NICE
-    """How far it stands back for others; see `tallystick.provider.priority`."""
+    """How far it stands back for others; see `tallystick.provider.machine`."""
 
 
 async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, tell: Tell) -> None:

@@ -2,7 +2,7 @@
 
 `python -m tallystick.provider.probe [auto|cpu|cuda|cuda:N]` prints one JSON object
 (`measured.Measured`): the device, its class, memory in bytes, the FLOP/s of a large fp32 matrix
-product, and what these depend on. Its peers compute on that very device (`devices.py`). The
+product, and what these depend on. Its peers compute on that very device (`machine.py`). The
 market's hardware challenge (a later version) checks such claims; until then they order nothing but
 a quote's seconds.
 """
@@ -13,11 +13,10 @@ import time
 import torch
 
 from contracts.terms.errors import WrongConfiguration
-from tallystick.provider.devices import AUTO, resolve
+from tallystick.provider.machine import AUTO, resolve
 from tallystick.provider.measured import Measured, dependencies
 from tallystick.resources import Resources, least
-from training.stages.device_class import device_class
-from training.stages.threads import set_threads
+from training.stages.exact import device_class, set_threads
 
 _SIZE = 768
 _SPELLS, _SPELL_SECONDS = 2, 0.3

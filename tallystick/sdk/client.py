@@ -60,10 +60,16 @@ from market.bodies.routes import (
     POST_MESSAGES,
     Route,
 )
-from tallystick.sdk.blob_files import measured, pieces, written
-from tallystick.sdk.events import followed
-from tallystick.sdk.signing import MarketClock, Signer, signed_by
-from tallystick.sdk.urls import http_url
+from tallystick.sdk.http import (
+    MarketClock,
+    Signer,
+    followed,
+    http_url,
+    measured,
+    pieces,
+    signed_by,
+    written,
+)
 from verification.draws.lanes import LanePage, decode_page
 
 if TYPE_CHECKING:

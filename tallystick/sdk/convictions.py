@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from contracts.terms.amounts import format_tokens
-from market.bodies.slashes import ConvictionView, SlashView
+from market.bodies.settlement import ConvictionView, SlashView
 
 ENDED = ("executed", "dropped", "nothing")
 """States of a slash that do not change any more."""

@@ -3,7 +3,7 @@
 The file is data, never a program. Relative paths in it are relative to the file, and `~` is the
 home folder. Amounts are in tokens, prices in tokens per PFLOP, spans as `90s`, `30m`, `2h` or `1d`,
 memory as `8GiB`. What is left out takes the recipe's value or the default that the field shows
-here. The JSON schema for editors (`job_schema`), what a refusal says (`job_errors`) and the
+here. The JSON schema for editors (`job_schema`), what a refusal says (`job_text`) and the
 comments of a starter file (`sample`) are all made from the fields below.
 
 `model` changes fields of the recipe's model, or names a folder of `transformers` to train further;
@@ -39,8 +39,7 @@ from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, UINT64_MAX, UINT96_MAX
 from contracts.terms.errors import Malformed, NotFound, Refused
 from contracts.terms.ids import MAX_CHUNKS, MAX_PEERS, MAX_STAGES, MAX_UNITS
 from contracts.terms.messages import CodecName, GradientCodecName
-from tallystick.sdk.job_errors import complain, nearest
-from tallystick.sdk.job_yaml import Text, read_text
+from tallystick.sdk.job_text import Text, complain, nearest, read_text
 from training.config import (
     MAX_FFN_WIDTH,
     MAX_HEADS,

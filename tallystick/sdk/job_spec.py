@@ -1,4 +1,9 @@
-"""From a checked job file to the JobSpec that its poster signs: stages, stakes, audits, chunks.
+"""From a checked job file to what its poster signs and brings: the JobSpec, and the data it names.
+
+Everything that peers need of the corpus, of a tokenizer and of a model to start from becomes a blob
+named by its digest; the poster puts them into the market's store. Weights stay where they are until
+they are sent, in parts that an index lists. Reading a folder of `transformers` or a tokenizer needs
+the extra `models`.
 
 Amounts in base units, spans in milliseconds, moments in Unix seconds.
 """
@@ -7,17 +12,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.chunks import MAX_CHUNK_BYTES
-from contracts.terms.errors import Malformed, Refused
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import Malformed, Refused, TooLarge
 from contracts.terms.ids import MAX_CHUNKS, ZERO_DIGEST, Address, Digest
 from contracts.terms.messages import MILLION, AuditSpec, BatchSpec, DataSpec, JobSpec, RulesSpec
 from contracts.terms.moments import UnixSeconds
+from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
+from market.bodies.base import MAX_BLOB_BYTES
 from tallystick.sdk.job_file import JobFile
 from training.config import (
+    BYTE_VOCABULARY,
     ModelConfig,
     StageSlice,
     TrainConfig,
@@ -27,11 +38,20 @@ from training.config import (
     shares_embedding,
     slices_of,
 )
+from training.data.corpus import ShardedCorpus, corpus_bytes, need_enough_rows, shard_corpus
+from training.data.tokens import TokenFile, read_token_file
 from training.flops import unit_flops
 from training.memory import FP32, num_parameters, peer_memory
+from training.models.sources import Source, parts_of
 from training.planner import plan_layers
 from verification.distances.thresholds import shipped_digest
 from verification.draws.economics import least_budget, stakes_among_equals, terms_of
+
+if TYPE_CHECKING:
+    from training.models.folder import ModelFolder
+
+
+# ------------------------------------------------------------------ stages, stakes, audits, chunks
 
 USUAL_STAKE = BaseUnits(10 * 10**6)
 """What a provider holds where no market says more: the stake of `provider start`."""
@@ -210,3 +230,118 @@ def _chunks(model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage:
 
 def _millis(value: timedelta) -> int:
     return int(value.total_seconds() * 1000)
+
+
+# -------------------------------------------------------------------------------------------- data
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that a job starts from: where they are, and in which parts they travel."""
+
+    file: Source
+    index: Parts
+    beside: tuple[str, ...]  # names of the files that travel with them
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job that is ready to be signed; `corpus.blobs` holds all of its blobs but `start`."""
+
+    config: TrainConfig
+    corpus: ShardedCorpus
+    tokenizer: Digest  # zero: a byte is a token
+    start: Start | None  # None: drawn from the seed
+
+    @property
+    def weights(self) -> Digest:
+        """Name of the weights to start from."""
+        return ZERO_DIGEST if self.start is None else self.start.index.digest()
+
+    @property
+    def names(self) -> DataNames:
+        """What the job that is signed says of its data."""
+        return DataNames(self.corpus.manifest.digest(), self.tokenizer, self.weights)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of everything that the market is brought."""
+        start = 0 if self.start is None else self.start.index.num_bytes
+        return start + sum(map(len, self.corpus.blobs.values()))
+
+
+def prepare(job: JobFile, *, part_bytes: int = MAX_PART_BYTES) -> Prepared:
+    """Read, check, cut and hash everything that `job` names; weights in parts of `part_bytes`.
+
+    Raises:
+        NotFound, Refused, Malformed, TooLarge: missing, unreadable, unfit, too large or too small.
+    """
+    blobs: dict[Digest, bytes] = {}
+    model = None if job.model_folder is None else _model_in(job.model_folder)
+    tokenizer = _tokenizer(job, None if model is None else model.tokenizer)
+    if tokenizer is None and model is not None and model.config.vocab_size != BYTE_VOCABULARY:
+        folder = str(job.model_folder)
+        raise Refused(
+            f"model: {folder} has no tokenizer.json, and without it its tokens mean nothing: make "
+            f"it with AutoTokenizer.from_pretrained({folder!r}).save_pretrained({folder!r}), or "
+            "name one as `tokenizer`"
+        )
+    vocab_size = None if tokenizer is None else tokenizer.vocab_size
+    started = None if model is None else model.config
+    config = job.train_config(started=started, vocab_size=vocab_size)
+    corpus = _sharded(job, tokenizer)
+    need_enough_rows(corpus.manifest, config)
+    named = ZERO_DIGEST if tokenizer is None else _add(blobs, tokenizer.data, "the tokenizer")
+    corpus = ShardedCorpus(corpus.manifest, corpus.blobs | blobs)
+    start = None if model is None else _start(model, part_bytes)
+    return Prepared(config, corpus, named, start)
+
+
+def _model_in(folder: Path) -> "ModelFolder":
+    try:
+        from training.models.folder import read_folder
+    except ImportError as error:
+        raise Refused(
+            f"model: reading {folder} needs numpy and safetensors: pip install 'tallystick[models]'"
+        ) from error
+    return read_folder(folder)
+
+
+def _start(model: "ModelFolder", part_bytes: int) -> Start:
+    from training.models.folder import beside_bytes
+    from training.models.weights import weights_source
+
+    file = weights_source(model.weights, beside_bytes(model.beside))
+    if file.num_bytes > MAX_WHOLE_BYTES:
+        raise TooLarge(
+            f"the weights of the model have {file.num_bytes} bytes, a job starts from at most "
+            f"{MAX_WHOLE_BYTES}: use a smaller one",
+            size=file.num_bytes,
+            limit=MAX_WHOLE_BYTES,
+        )
+    return Start(file, parts_of(file, part_bytes=part_bytes), tuple(model.beside))
+
+
+def _tokenizer(job: JobFile, own: Path | None) -> TokenFile | None:
+    """The one that the file names, else the model's own."""
+    path = own if job.tokenizer is None else Path(job.tokenizer)
+    return None if path is None else read_token_file(path)
+
+
+def _sharded(job: JobFile, tokenizer: TokenFile | None) -> ShardedCorpus:
+    text = corpus_bytes(job.data)
+    if tokenizer is None:
+        return shard_corpus(text)
+    return shard_corpus(tokenizer.encode(text), tokens=tokenizer.kind)
+
+
+def _add(blobs: dict[Digest, bytes], data: bytes, what: str) -> Digest:
+    if len(data) > MAX_BLOB_BYTES:
+        raise TooLarge(
+            f"{what} has {len(data)} bytes, a blob at most {MAX_BLOB_BYTES}: use a smaller one",
+            size=len(data),
+            limit=MAX_BLOB_BYTES,
+        )
+    name = blob_digest(data)
+    blobs[name] = data
+    return name

@@ -24,10 +24,10 @@ from contracts.terms.errors import Conflict, Malformed
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile
-from tallystick.sdk.prepare import Prepared
+from tallystick.sdk.job_spec import Prepared
 
 KEPT = ("*.json", "*.lock", "permit")
 """What a folder of orders keeps of a chain."""

@@ -1,20 +1,38 @@
-"""What is larger than a blob, to and from a market: an index, and its parts one at a time.
+"""What is larger than a blob, to and from a market: its parts, and a trained model made of them.
 
-Safe to repeat: a part that the market has is not sent again, and one that is on disk and has its
-digest is not fetched again. Parts go out as they are read and to disk as they come.
+An index lists the parts, which travel one at a time. Safe to repeat: a part that the market has is
+not sent again, and one that is on disk and has its digest is not fetched again. Parts go out as
+they are read and to disk as they come.
+
+A trained model is a folder of `transformers`, from the parts that the job's members published.
+Every stage is taken after the same step, the newest that the market has of all stages. Where
+members of a stage name different indexes, the one with most owners behind it is taken or waited
+for, and it is said: members of a stage hold equal bytes, so one of them is wrong. With as many
+behind another one neither is taken: who lies could choose which of the two comes first. Its parts
+go to a folder beside the model's and stay there until the model is whole, so that the same call
+goes on after an interruption. Neither parts nor model are in memory but tensor by tensor.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from contracts.terms.ids import Digest
+from contracts.terms.errors import Conflict, Malformed, NotFinite, NotFound, Refused, TooLarge
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
+from contracts.terms.messages import JobSpec
 from contracts.terms.parts import MAX_INDEX_BYTES, MAX_WHOLE_BYTES, Parts, decode_parts
-from tallystick.sdk.blob_files import PIECE, measured
+from contracts.terms.signatures import decode_signed, expect
+from market.bodies.jobs import CheckpointsView, CheckpointView, UnpublishedView
+from market.bodies.routes import GET_CHECKPOINTS, GET_JOB
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.signing import Signer
+from tallystick.sdk.http import PIECE, Signer, measured
+from training.config import slices_of, train_config
 from training.models.sources import FileSource, PartsSource, Source, read
+
+# ------------------------------------------------------------------------------------------- parts
 
 Stored = Callable[[], None]
 
@@ -81,3 +99,188 @@ async def get_parts(
 
 def _is_here(path: Path, name: Digest) -> bool:
     return path.is_file() and measured(path)[1] == name
+
+
+# --------------------------------------------------------------------------------- a trained model
+
+ENDED = ("finished", "closed", "refunded")
+PATIENCE, POLL = 30.0, 0.5  # seconds; members take turns to upload, see `provider/blobs.py`
+
+Say = Callable[[str], None]
+Pause = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which index of each stage makes the model after `step`."""
+
+    step: int
+    stages: tuple[CheckpointView, ...]
+    disputed: tuple[int, ...]  # stages whose members differ
+
+
+async def download(
+    client: MarketClient,
+    job: JobId,
+    folder: Path,
+    *,
+    say: Say = lambda line: None,
+    pause: Pause = asyncio.sleep,
+) -> Chosen:
+    """Write the trained model of `job` to `folder`, which must not be there yet.
+
+    What stood beside the weights that the job started from stands beside them again.
+
+    Weights of a job that has ended are waited for, as they are perhaps on their way. What a call
+    that was interrupted has fetched is not fetched again.
+
+    Raises:
+        NotFound: no such job, or not all of its stages have published weights; says what failed.
+        Conflict: there is something at `folder`. Refused: the extra `models` is missing, or the
+            disk has no room.
+        WrongBytes, Malformed, NotFinite: parts are not what was claimed, or do not fit the job.
+    """
+    try:
+        from training.models.folder import beside_in, write_folder
+        from training.models.parameters import parameter_shapes
+        from training.models.weights import MOST_BEFORE_TENSORS, Weights, merged, stored_weights
+    except ImportError as error:
+        raise Refused(
+            "writing a model needs numpy and safetensors: pip install 'tallystick[models]'"
+        ) from error
+    if folder.exists():
+        raise Conflict(f"{folder} is there already: name a new folder")
+    view = await client.call(GET_JOB, job=job)
+    spec = expect(decode_signed(view.signed), JobSpec).message
+    if spec.job() != job:
+        raise Conflict("the market answered with another job")
+    model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    looks = round(PATIENCE / POLL) if view.state in ENDED else 0
+    chosen = await _published(client, job, spec.batch.stages, looks=looks, say=say, pause=pause)
+    for stage in chosen.disputed:
+        say(f"members of stage {stage} differ after step {chosen.step}: most of them are believed")
+    parts = folder.with_name(f".{folder.name}.parts")
+    _need_room(folder, sum(found.num_bytes or 0 for found in chosen.stages))
+    pieces: list[Weights] = []
+    for part, found in zip(slices_of(model, spec.batch.layer_ends), chosen.stages, strict=True):
+        what = f"stage {found.stage} after step {found.step}"
+        file = await _fetched(client, found.blob, parts)
+        pieces.append(stored_weights(file, parameter_shapes(model, part), what=what))
+        say(f"{what}: {file.num_bytes} bytes, from {len(found.peers)} owners")
+    named = spec.data.tokenizer
+    tokenizer = None if named == ZERO_DIGEST else await client.get_blob(named)
+    weights, differing = await asyncio.to_thread(merged, pieces)
+    for name in differing:
+        say(f"the stages' copies of {name} differ after step {chosen.step}: the first is taken")
+    beside = None
+    if (start := spec.model.weights) != ZERO_DIGEST:
+        try:
+            file = await _fetched(client, start, parts, until=MOST_BEFORE_TENSORS)
+            beside = await asyncio.to_thread(partial(beside_in, file, what="the start"))
+        except (
+            NotFound,
+            Malformed,
+            Refused,
+            TooLarge,
+        ) as error:  # the weights are paid for
+            beside = None
+            say(f"of what the job started from: {error}")
+        if not beside:
+            say("the files beside the weights are made anew")
+    try:
+        await asyncio.to_thread(write_folder, folder, model, weights, tokenizer, beside)
+    except (Malformed, NotFinite, Refused) as error:  # such as fp16, which these weights exceed
+        if not beside:
+            raise
+        say(f"{error}: the model is written as fp32, and what is beside its weights is made anew")
+        await asyncio.to_thread(write_folder, folder, model, weights, tokenizer)
+    await asyncio.to_thread(shutil.rmtree, parts, ignore_errors=True)
+    return chosen
+
+
+def _need_room(folder: Path, num_bytes: int) -> None:
+    """The parts, and the model that is made of them."""
+    above = next(path for path in folder.absolute().parents if path.exists())
+    free = shutil.disk_usage(above).free
+    if free < (needed := 2 * num_bytes):
+        raise Refused(
+            f"{folder} needs {needed} bytes of disk while the model is made, {free} are free",
+            needed=needed,
+            free=free,
+        )
+
+
+async def _fetched(
+    client: MarketClient, name: Digest, parts: Path, *, until: int = MAX_WHOLE_BYTES
+) -> Source:
+    try:
+        return await get_parts(client, name, parts, until=until)
+    except OSError as error:
+        raise Refused(f"cannot write {parts}: {error.strerror}") from error
+
+
+async def _published(
+    client: MarketClient, job: JobId, num_stages: int, *, looks: int, say: Say, pause: Pause
+) -> Chosen:
+    """What `choose` chooses, at the latest at one look after `looks` others."""
+    for look in range(looks):
+        try:
+            return choose(await client.call(GET_CHECKPOINTS, job=job), num_stages)
+        except NotFound:
+            if look == 0:
+                say(f"waiting up to {PATIENCE:.0f} s for the members' weights")
+            await pause(POLL)
+    return choose(await client.call(GET_CHECKPOINTS, job=job), num_stages)
+
+
+def choose(view: CheckpointsView, num_stages: int) -> Chosen:
+    """The newest step after which the market has every stage, and its indexes.
+
+    Args:
+        view: Claims by stage, the newest step first, then by the number of owners.
+        num_stages: Of the job.
+
+    Raises:
+        NotFound: there is no such step; says which stages are missing, and what failed.
+    """
+    claims = view.checkpoints
+    found: dict[tuple[int, int], list[CheckpointView]] = {}
+    for claim in claims:
+        found.setdefault((claim.step, claim.stage), []).append(claim)
+    # Only what most of them name: a single liar who uploads first must not be believed meanwhile.
+    tied = {place: views for place, views in found.items() if _is_tied(views)}
+    here = {
+        place
+        for place, views in found.items()
+        if views[0].num_bytes is not None and place not in tied
+    }
+    steps = sorted({step for step, _ in here}, reverse=True)
+    for step in steps:
+        if all((step, stage) in here for stage in range(num_stages)):
+            of_step = [found[step, stage] for stage in range(num_stages)]
+            return Chosen(
+                step,
+                tuple(views[0] for views in of_step),
+                tuple(views[0].stage for views in of_step if len(views) > 1),
+            )
+    missing = [str(s) for s in range(num_stages) if all(stage != s for _, stage in here)]
+    raise NotFound(
+        "the weights are not there yet: members publish them when the job has ended"
+        + (f" (missing: stage {', '.join(missing)})" if missing else "")
+        + "".join(
+            f"; members of stage {stage} differ after step {step}, as many of them name "
+            + " as ".join(each.blob.hex() for each in views)
+            for (step, stage), views in tied.items()
+        )
+        + "".join(f"; {line}" for line in unpublished_lines(view.unpublished))
+    )
+
+
+def _is_tied(views: Sequence[CheckpointView]) -> bool:
+    return len(views) > 1 and len(views[0].peers) == len(views[1].peers)
+
+
+def unpublished_lines(failed: Sequence[UnpublishedView]) -> tuple[str, ...]:
+    """What could not be uploaded, a line for each stage and reason."""
+    lines = (f"weights of stage {each.stage} were not published: {each.reason}" for each in failed)
+    return tuple(dict.fromkeys(lines))

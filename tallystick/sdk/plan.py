@@ -16,12 +16,10 @@ from contracts.terms.moments import UnixSeconds
 from market.bodies.base import Body, Money, Price, Wide
 from market.bodies.jobs import AdviceView, Excluded, QuoteRequest, QuoteView, StageQuoteView
 from market.bodies.routes import GET_NETWORK, POST_QUOTE
-from tallystick.sdk.advice import in_words, plain
-from tallystick.sdk.checking import CheckingPlan, checking_plan
+from tallystick.sdk.advice import CheckingPlan, checking_plan, in_words, plain
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
-from tallystick.sdk.job_spec import USUAL_STAKE, build_spec
-from tallystick.sdk.prepare import Prepared, prepare
+from tallystick.sdk.job_spec import USUAL_STAKE, Prepared, build_spec, prepare
 from training.config import TrainConfig, whole_model
 from training.disk import lease_disk
 from training.memory import num_parameters

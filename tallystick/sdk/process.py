@@ -1,14 +1,26 @@
-"""What the entry processes of a job share: log, metrics if wanted, and a clean end on SIGTERM."""
+"""What the processes of a job share: log, metrics, a clean end on SIGTERM, and what the market
+knows.
+
+Where the coordinator is now is for those who dial it (`Located`). The job's coins as its market
+says are for a coordinator, whose members check what it seals: they name no seals, so they are
+nothing for a member (`MarketCoins`).
+"""
 
 import asyncio
 import atexit
 import contextlib
 import signal
 import sys
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from contracts.terms.errors import TallystickError
+from contracts.terms.coins import Coin
+from contracts.terms.errors import TallystickError, Unavailable
+from contracts.terms.ids import JobId, StepNumber
+from market.bodies.routes import GET_COINS, GET_JOB
+from tallystick.sdk.client import MarketClient
 from tallystick.watch.settings import WatchSettings
 from training.hooks import hooks
 from training.telling import JsonLines, Tell
@@ -97,3 +109,48 @@ def run_process(
     except TallystickError as error:
         tell("failed", code=error.code, error=str(error))
         return FAILED
+
+
+# --------------------------------------------------------------------------------- from the market
+
+
+@dataclass
+class Located:
+    """Asks the market before every dial; an unreachable market leaves the last known address."""
+
+    client: MarketClient
+    job: JobId
+    last: str | None = field(default=None)
+
+    async def __call__(self) -> str | None:
+        """`host:port`, or None while nobody knows it."""
+        with contextlib.suppress(Unavailable):
+            self.last = (
+                await self.client.call(GET_JOB, job=self.job)
+            ).coordinator_address or self.last
+        return self.last
+
+
+ASK_EVERY = 1.0
+"""Seconds between two questions to the market, while a coin is missing."""
+
+
+class MarketCoins:
+    """Satisfies `contracts.terms.coins.Coins`. A coin that counts never changes: asked for once."""
+
+    def __init__(
+        self, client: MarketClient, job: JobId, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client, self._job, self._monotonic = client, job, monotonic
+        self._known: dict[StepNumber, Coin] = {}
+        self._asks_again_at = float("-inf")
+
+    async def coin_of(self, step: StepNumber) -> Coin | None:
+        """See `Coins.coin_of`."""
+        if step not in self._known and self._monotonic() >= self._asks_again_at:
+            self._asks_again_at = self._monotonic() + ASK_EVERY
+            for each in (await self._client.call(GET_COINS, job=self._job, after=step - 1)).steps:
+                if each.coin is not None:
+                    coin = Coin(each.step, each.root, each.block, each.coin, seal=None)
+                    self._known[each.step] = coin
+        return self._known.get(step)

@@ -19,8 +19,7 @@ from contracts.terms.errors import Refused, Unaffordable
 from contracts.terms.ids import MAX_STAGES, Address, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
-from tallystick.sdk.advice import plain
-from tallystick.sdk.checking import CheckingPlan, checking_phrases, checking_plan, later_share
+from tallystick.sdk.advice import CheckingPlan, checking_phrases, checking_plan, later_share, plain
 from tallystick.sdk.job_file import JobFile, job_schema, parse_job_file
 from tallystick.sdk.job_schema import SCHEMA_PATH
 from tallystick.sdk.job_spec import DataNames, build_spec

@@ -30,7 +30,7 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
 from market.bodies.jobs import Permit, PostJob, QuoteView
-from market.bodies.network import FaucetRequest, NetworkView
+from market.bodies.market import FaucetRequest, NetworkView
 from market.bodies.routes import (
     GET_ACCOUNT,
     GET_JOB,
@@ -43,10 +43,10 @@ from tallystick.chains import chain_name, hold_for
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
+from tallystick.sdk.job_spec import Prepared, prepare
 from tallystick.sdk.orders import KEPT, Order, OrderFile, Permitted, fingerprint_of, open_order
 from tallystick.sdk.parts import put_parts
 from tallystick.sdk.plan import Plan, draft, plan_of_draft
-from tallystick.sdk.prepare import Prepared, prepare
 from tallystick.sdk.watch import DONE_STATES
 from training.data.corpus import ShardedCorpus
 

@@ -1,15 +1,21 @@
-"""A job as it is now, folded from its live events: what a person watches.
+"""A job as it is now, folded from its live events, and asking it to pause, to resume or to end.
 
 `fold` is pure, so a page, a terminal and a test say the same of the same events; `watch` follows
-the market. Units: base units, 1e-6 nats, milliseconds unless named seconds.
+the market. What is asked is signed once, asked until answered, watched to its end. Nothing of it is
+kept on disk: what is asked twice is wanted once, so a call that was interrupted is made again as it
+was. Units: base units, 1e-6 nats, milliseconds unless named seconds.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.errors import DeadlineExceeded
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import (
@@ -34,9 +40,11 @@ from market.bodies.events import (
     UnmatchedEvent,
     UnpublishedEvent,
 )
-from market.bodies.jobs import Excluded, JobState
+from market.bodies.jobs import AskJob, Excluded, JobAction, JobState, OperationView
 from market.bodies.offers import LeaseState
-from tallystick.sdk.client import MarketClient
+from market.bodies.routes import GET_OPERATION, POST_CANCEL, POST_PAUSE, POST_RESUME, Route
+from market.bodies.signing import wish_digest
+from tallystick.sdk.client import MarketClient, retrying
 
 PACE_STEPS = 20
 """Steps whose pace tells when the job will be done."""
@@ -304,3 +312,82 @@ def _with_unpublished(live: JobLive, event: UnpublishedEvent) -> JobLive:
     if known is not None and known.is_here and known.step >= event.step:
         return live
     return replace(live, unpublished={**live.unpublished, event.stage: event.reason})
+
+
+# --------------------------------------------------------------------------- pause, resume, cancel
+
+LOOK_EVERY = 0.5  # seconds
+_ROUTES: dict[JobAction, Route[OperationView]] = {
+    "pause": POST_PAUSE,
+    "resume": POST_RESUME,
+    "cancel": POST_CANCEL,
+}
+
+
+async def ask_job(
+    client: MarketClient,
+    wallet: Wallet,
+    job: JobId,
+    action: JobAction,
+    *,
+    at: UnixMillis,
+    patience: timedelta = timedelta(seconds=30),
+) -> OperationView:
+    """Ask the market to pause, resume or cancel `job`.
+
+    Args:
+        client: The market.
+        wallet: The job's poster.
+        job: Which.
+        action: What is wanted from now on.
+        at: This machine's clock; within two minutes of the market's, and later than at any call
+            before, or it is a replay.
+        patience: How long a market that does not answer is asked again.
+
+    Raises:
+        Forbidden: another wallet posted the job.
+        Expired: the clocks differ, or something was asked at this moment or a later one.
+        Conflict: the job is over, or was cancelled.
+        NotFound, Unavailable: as the market answers.
+    """
+    signature = wallet.sign_digest(wish_digest(job, action, at))
+    body = AskJob(at=at, signature=signature)
+    key = hashlib.sha256(action.encode() + body.json_bytes()).hexdigest()
+    return await retrying(
+        lambda: client.call(_ROUTES[action], body, key=key, job=job), patience=patience
+    )
+
+
+async def until_over(
+    client: MarketClient,
+    operation: Digest,
+    *,
+    within: timedelta,
+    on_change: Callable[[OperationView], None] = lambda view: None,
+) -> OperationView:
+    """Wait until an operation is done or has failed.
+
+    Args:
+        client: The market.
+        operation: As `ask_job` answered.
+        within: How long; a cancel lasts until the refund.
+        on_change: Told whenever it waits for something else, and at last.
+
+    Raises:
+        DeadlineExceeded: it still waits; data: `waits_for`.
+    """
+    loop, seen = asyncio.get_running_loop(), None
+    ends = loop.time() + within.total_seconds()
+    while True:
+        left = timedelta(seconds=max(0.0, ends - loop.time()))
+        view = await retrying(
+            lambda: client.call(GET_OPERATION, operation=operation), patience=left
+        )
+        if (view.state, view.waits_for) != seen:
+            seen = view.state, view.waits_for
+            on_change(view)
+        if view.state != "pending":
+            return view
+        if loop.time() >= ends:
+            raise DeadlineExceeded(f"it waits for: {view.waits_for}", waits_for=view.waits_for)
+        await asyncio.sleep(LOOK_EVERY)

@@ -8,8 +8,7 @@ from contracts.terms.errors import Malformed
 from contracts.terms.ids import JobId
 from tallystick.host.folder import count_trainers, load_job, trainer_key
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.located import Located
-from tallystick.sdk.process import run_process, teller, telling_traffic
+from tallystick.sdk.process import Located, run_process, teller, telling_traffic
 from training.telling import Tell, telling_about
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS

@@ -19,7 +19,7 @@ from contracts.keys.store import load_or_create_wallet
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.routes import GET_CHECKS, GET_EPOCH, GET_EPOCHS
-from tallystick.sdk.asking import ask_job, until_over
+from tallystick.sdk.watch import ask_job, until_over
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack
 

@@ -15,10 +15,9 @@ import pytest
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies.jobs import JobView
-from market.bodies.operations import JobAction, OperationView
+from market.bodies.jobs import JobAction, JobView, OperationView
 from tallystick.demo.story import exported_anchor
-from tallystick.sdk.asking import ask_job, until_over
+from tallystick.sdk.watch import ask_job, until_over
 from tests.e2e.test_checked import told
 from tests.support.stack import Stack, kill_and_see, stack
 

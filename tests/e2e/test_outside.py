@@ -16,7 +16,7 @@ import pytest
 from contracts.terms.ids import Address, Digest
 from contracts.terms.merkle import FORFEITED
 from market.bodies.routes import GET_CONVICTIONS
-from market.bodies.slashes import ConvictionView
+from market.bodies.settlement import ConvictionView
 from tests.e2e.test_checked import account_of, told, verified
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack

@@ -17,7 +17,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Address, JobId
 from market.adapters.postgres import PostgresWork, make_engine
 from market.bodies.routes import GET_SLASH
-from market.bodies.slashes import SlashView
+from market.bodies.settlement import SlashView
 from market.bootstrap import wall_clock
 from market.service.rows import SlashRow
 from tallystick.up.processes import send

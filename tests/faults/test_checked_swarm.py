@@ -27,7 +27,7 @@ from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.averaging.slices import Slice, slice_digest
 from training.coordinator import asking
 from training.journal import Journal
-from training.stages.roots import StateRoots
+from training.stages.torch_free import StateRoots
 from training.transport.calls import REPORT
 from training.transport.port import Handler
 from training.worker import averages

@@ -15,13 +15,7 @@ from contracts.terms.errors import Conflict, NotFound
 from contracts.terms.ids import SessionKey, StepNumber
 from contracts.terms.messages import AveragedChunk
 from contracts.terms.signatures import decode_signed, expect
-from tests.faults.test_false_means import (
-    LIAR,
-    RULES,
-    around,
-    assert_all_applied,
-    step_of,
-)
+from tests.faults.test_false_means import LIAR, RULES, around, assert_all_applied, step_of
 from tests.faults.test_memory_swarm import STEPS, WINDOW, lying, swarm_of
 from tests.support.lying import Answer
 from tests.support.swarm_job import COORDINATOR, MemorySwarm

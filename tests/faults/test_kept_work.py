@@ -39,10 +39,9 @@ from training.worker.retention import Retention
 from training.worker.states import States
 from training.worker.station import Station
 from training.worker.work import Work
-from verification.auditing.downloaded_weights import DownloadedWeights
-from verification.auditing.fetching import Fetcher
-from verification.auditing.member import MemberJob
-from verification.auditing.replays import Replays
+from verification.auditing.job import Fetcher
+from verification.auditing.loop import MemberJob
+from verification.auditing.replays import DownloadedWeights, Replays
 
 NAMES, STAGES, STEPS, CHUNKS = ("ann", "bob", "cem", "dan"), 2, 5, 2
 SEED = bytes(range(32))

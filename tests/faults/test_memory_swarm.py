@@ -21,13 +21,7 @@ from contracts.terms.signatures import Signed, decode_signed, expect
 from tests.support.history import make_digest
 from tests.support.lying import Answer, LyingTransport
 from tests.support.plain_swarm import plain_run
-from tests.support.swarm_job import (
-    COORDINATOR,
-    TRAINER,
-    MemorySwarm,
-    make_papers,
-    patient_rules,
-)
+from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm, make_papers, patient_rules
 from training.averaging.slices import Slice
 from training.fakes.counting import CountingCompute
 from training.fakes.faulty_transport import Fault, FaultyTransport

@@ -21,7 +21,7 @@ from tests.support.simulated_time import loop_seconds
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.worker.patience import Patience
 from training.worker.ports import Honest, Wanted
-from verification.auditing import fetching as claims
+from verification.auditing import job as claims
 from verification.docket import Docket
 
 STEPS = 10

@@ -28,20 +28,14 @@ from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Seal
 from contracts.terms.signatures import Signed
-from tallystick.gym.auditors import FAR
+from tallystick.gym.behaviours import FAR
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.friends import friend, until_convicted
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import LyingTransport
-from tests.support.swarm_job import (
-    COORDINATOR,
-    CountingArithmetic,
-    Line,
-    MemorySwarm,
-    make_papers,
-)
+from tests.support.swarm_job import COORDINATOR, CountingArithmetic, Line, MemorySwarm, make_papers
 from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.telling import tell_nobody
@@ -50,8 +44,7 @@ from training.transport.port import Deadline, Session, Transport
 from training.worker.ports import Honest, Wanted
 from training.worker.run import Connection
 from verification.auditing.loop import Auditing
-from verification.auditing.outsider import FollowedJob, run_outside
-from verification.auditing.outsider_book import OutsiderBook
+from verification.auditing.outsider import FollowedJob, OutsiderBook, run_outside
 from verification.docket import Docket
 from verification.draws.cases import Ruling
 

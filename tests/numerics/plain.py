@@ -21,13 +21,7 @@ from torch.nn import functional
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import StepNumber, UnitId
 from contracts.terms.messages import JobSpec, decode_message
-from training.config import (
-    ModelConfig,
-    OptimizerConfig,
-    TrainConfig,
-    train_config,
-    whole_model,
-)
+from training.config import ModelConfig, OptimizerConfig, TrainConfig, train_config, whole_model
 from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
 from training.fakes.blobs import FolderBlobs

@@ -12,13 +12,7 @@ from typing import get_args
 import pytest
 import torch
 
-from bench.calibration import (
-    Moment,
-    coded,
-    compare,
-    moments,
-    peer_steps,
-)
+from bench.calibration import Moment, coded, compare, moments, peer_steps
 from bench.calibration_attacks import ATTACKS, HONEST, Case
 from bench.calibration_devices import (
     AVX512,

@@ -11,9 +11,16 @@ from torch import Tensor
 from contracts.terms.errors import Malformed, NotFinite, Refused
 from contracts.terms.messages import NORM_SCALE, NORM_SQUARED_SCALE
 from training.config import OptimizerConfig
-from training.stages.exact import from_wire, norm_squared, to_wire, weighted_mean
-from training.stages.optimizer import Moments, Span, apply_adamw
-from training.stages.schedule import UpdateScalars, update_scalars
+from training.stages.exact import (
+    Moments,
+    Span,
+    apply_adamw,
+    from_wire,
+    norm_squared,
+    to_wire,
+    weighted_mean,
+)
+from training.stages.torch_free import UpdateScalars, update_scalars
 
 NUM = 100_003
 SPANS = (Span(0, 70_001, decays=True), Span(70_001, NUM, decays=False))

@@ -19,7 +19,7 @@ from contracts.terms.messages import CodecName
 from tests.numerics.loop import sealed_norm
 from tests.numerics.pipeline import FIRST, NUM_CHUNKS, UNITS, spec_of, stages_of, trip
 from training.models.parameters import EMBEDDING
-from training.stages.validation import num_groups
+from training.stages.torch_free import num_groups
 from training.worker.stage_compute import StageCompute
 
 CUTS = [(1, 3), (2, 3), (1, 2, 3)]

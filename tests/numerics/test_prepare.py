@@ -14,10 +14,9 @@ from contracts.terms.errors import Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
-from tallystick.sdk import prepare as prepare_module
+from tallystick.sdk import job_spec as prepare_module
 from tallystick.sdk.job_file import JobFile, parse_job_file
-from tallystick.sdk.job_spec import build_spec
-from tallystick.sdk.prepare import Prepared, prepare
+from tallystick.sdk.job_spec import Prepared, build_spec, prepare
 from tests.numerics.plain import plain_losses
 from training.config import slices_of, train_config, whole_model
 from training.data.loading import UnitRows

@@ -17,16 +17,7 @@ from contracts.terms.digest import digest
 from contracts.terms.errors import InvariantBroken, Malformed, NotFound, Refused, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, UnitId
 from contracts.terms.messages import CodecName
-from tests.numerics.pipeline import (
-    CORPUS,
-    FIRST,
-    NUM_CHUNKS,
-    UNITS,
-    Trip,
-    spec_of,
-    stages_of,
-    trip,
-)
+from tests.numerics.pipeline import CORPUS, FIRST, NUM_CHUNKS, UNITS, Trip, spec_of, stages_of, trip
 from training.fakes.blobs import MemoryBlobs
 from training.worker.numeric_recipe import NumericRecipe, corpus_rows
 from training.worker.ports import Numbers, ReplayedUnit

@@ -22,8 +22,14 @@ from training.memory import num_parameters, stage_memory
 from training.models.decoder import StageModel
 from training.models.initial import initial_weights
 from training.recipes import micro, tiny_llama
-from training.stages.evaluation import mean_loss, validation_perplexity
-from training.stages.stage import LARGEST, Stage, UnitInputs, rows_tensor
+from training.stages.stage import (
+    LARGEST,
+    Stage,
+    UnitInputs,
+    mean_loss,
+    rows_tensor,
+    validation_perplexity,
+)
 
 CONFIG = micro()
 ROOT = Path(__file__).parents[2]

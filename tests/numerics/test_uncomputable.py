@@ -22,8 +22,8 @@ from training.averaging.slices import Slice
 from training.recipes import micro
 from training.worker.ports import Compute, Honest
 from verification.auditing.bundle_file import BundleFile
-from verification.auditing.bundled import show
 from verification.auditing.rerun import rerun
+from verification.auditing.sources import show
 from verification.distances.thresholds import SATURATED
 
 CORPUS = synthetic_corpus()

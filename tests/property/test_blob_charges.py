@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Malformed, ServiceUnreachable, TooLarge
 from contracts.terms.ids import Address
-from market.domain.blob_quotas import BLOCK, BlobBounds, charged
+from market.domain.limits import BLOCK, BlobBounds, charged
 from market.fakes.memory import MemoryBlobs
 from market.service.ports import UnitOfWork
 from market.service.rows import BlobOwnerRow, BlobUploadRow, BlobUseRow

@@ -26,7 +26,7 @@ from tests.support.bundles import (
 from tests.support.checked_swarm import begin_checked
 from verification.auditing.bundle import MAX_PAPERS_BYTES, Papers, read_papers
 from verification.auditing.bundle_file import BundleFile
-from verification.auditing.bundled import BundledBytes, show
+from verification.auditing.sources import BundledBytes, show
 
 SEED = 20_261_121
 NUM_FLIPPED = 100

@@ -1,6 +1,6 @@
 """No schedule of cheating gains: the table of trials.md, and any other that hypothesis thinks of.
 
-Expected gains are exact and of the shipped rates (`verification.draws.schedules`), in values of one
+Expected gains are exact and of the shipped rates (`verification.draws.odds`), in values of one
 step. The bound is -(m - 1) v; for steps of different value, v is that of the first cheat.
 """
 
@@ -17,7 +17,7 @@ from contracts.governance.checking import Forfeit, Standing
 from contracts.governance.pay import Lease
 from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.ids import Address, PeerId, StepNumber
-from verification.draws import schedules
+from verification.draws import odds
 from verification.draws.economics import Terms, least_stake, power
 
 V = 60  # base units: parts of it are whole for every margin and phi below
@@ -55,7 +55,7 @@ def games(margin: Fraction) -> Iterator[Any]:
                 least = least_stake(terms, value=BaseUnits(V), power=power(terms, phi))
                 assert least is not None
                 for stake in sorted({least, max(least, V), max(least, 5 * V), 20 * V}):
-                    yield schedules.Game(terms, stake, phi, friends=phi)
+                    yield odds.Game(terms, stake, phi, friends=phi)
 
 
 def in_values(gain: Fraction) -> Fraction:
@@ -74,8 +74,8 @@ def test_cheating__every_schedule_of_the_table__loses_the_margin(
         for name, shapes in SHAPES.items():
             for start in STARTS:
                 for every, cheats, then in shapes:
-                    plan = schedules.cheating(cheats, every=every, start=start, then=then, worth=V)
-                    gain = in_values(schedules.expected_gain(game, plan))
+                    plan = odds.cheating(cheats, every=every, start=start, then=then, worth=V)
+                    gain = in_values(odds.expected_gain(game, plan))
                     worst[name] = max(worst[name], gain)
 
     rows = [f"{float(gain):+8.3f} v  {name}" for name, gain in worst.items()]
@@ -90,19 +90,19 @@ def test_cheating__150_steps__loses_the_margin(margin: Fraction) -> None:
         for phi in PHIS:
             least = least_stake(terms, value=BaseUnits(V), power=power(terms, phi))
             assert least is not None
-            game = schedules.Game(terms, least, phi, friends=phi)
+            game = odds.Game(terms, least, phi, friends=phi)
             for start in (0, 60):
                 for every, cheats in LONG:
-                    plan = schedules.cheating(cheats, every=every, start=start, worth=V)
-                    gain = in_values(schedules.expected_gain(game, plan))
+                    plan = odds.cheating(cheats, every=every, start=start, worth=V)
+                    gain = in_values(odds.expected_gain(game, plan))
                     assert gain <= -(margin - 1)
 
 
 def test_cheating__nobody_eligible_in_the_stage__loses_the_margin() -> None:
     margin = Fraction(5, 4)
-    game = schedules.Game(terms_with(margin), V // 4, phi=None, friends=Fraction(0))
+    game = odds.Game(terms_with(margin), V // 4, phi=None, friends=Fraction(0))
     gains = [
-        in_values(schedules.expected_gain(game, schedules.cheating(cheats, start=start, worth=V)))
+        in_values(odds.expected_gain(game, odds.cheating(cheats, start=start, worth=V)))
         for start in STARTS
         for cheats in (1, 5, 26)
     ]
@@ -123,17 +123,17 @@ def test_cheating__all_peers_of_one_owner_at_once__loses_the_margin_of_each() ->
     ):
         stake = least_stake(terms, value=BaseUnits(worth), power=power(terms, phi))
         assert stake is not None
-        game = schedules.Game(terms, stake, phi, friends=phi or Fraction(0))
+        game = odds.Game(terms, stake, phi, friends=phi or Fraction(0))
         peers.append((game, worth))
 
     for cheats, then in ((1, 0), (5, 0), (12, STAYS)):
         for start in STARTS:
             plans = [
-                (game, schedules.cheating(cheats, start=start, then=then, worth=worth))
+                (game, odds.cheating(cheats, start=start, then=then, worth=worth))
                 for game, worth in peers
             ]
-            together = schedules.owner_gain(plans)
-            assert together == sum(schedules.expected_gain(*each) for each in plans)
+            together = odds.owner_gain(plans)
+            assert together == sum(odds.expected_gain(*each) for each in plans)
             assert in_values(together) <= -(margin - 1) * (1 + 2 + 7 + 1)
 
 
@@ -151,7 +151,7 @@ turns = st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, max_
     window=st.sampled_from([0, 1, *WINDOWS]),
     floor=st.sampled_from(FLOORS),
     detection=st.sampled_from(["1", "0.99", "2/3"]),
-    settling=st.sampled_from([0, 1, schedules.SETTLING]),
+    settling=st.sampled_from([0, 1, odds.SETTLING]),
 )
 def test_cheating__any_schedule_that_the_router_allows__loses_the_margin(
     wanted: list[tuple[int, bool]],
@@ -167,20 +167,20 @@ def test_cheating__any_schedule_that_the_router_allows__loses_the_margin(
     """Whatever the router can be made to hand out, and whenever it is falsified."""
     terms = terms_with(margin, window=window, floor=floor, detection=detection)
     friends = fewer_friends * (phi or 0)
-    game = schedules.Game(terms, stake, phi, friends, settling)
+    game = odds.Game(terms, stake, phi, friends, settling)
     plan: list[Any] = []
     for worth, cheats in wanted:
         most = game.most(tuple(turn.value for turn in plan))
-        plan.append(schedules.Turn(min(worth, most), cheats))
+        plan.append(odds.Turn(min(worth, most), cheats))
     first = next((turn.value for turn in plan if turn.cheats and turn.value), 0)
 
-    assert schedules.expected_gain(game, plan) <= -(margin - 1) * first
+    assert odds.expected_gain(game, plan) <= -(margin - 1) * first
 
 
 # ------------------------------------------------------------------- the same pay as the ledger
 
 PEER, ACCOUNT = PeerId(b"p" * 32), Address(b"a" * 20)
-LEASES = {PEER: Lease(ACCOUNT, schedules.ONE_A_FLOP)}
+LEASES = {PEER: Lease(ACCOUNT, odds.ONE_A_FLOP)}
 
 
 def vested_in_ledger(game: Any, values: Sequence[int], found: int | None) -> int:
@@ -220,10 +220,10 @@ def test_schedules__any_outcome__pays_what_the_ledger_pays(
     step = min(at, len(values))
     # Everything is drawn and found, so that the gain is that of a single outcome.
     certain = terms_with(Fraction(5, 4), window=window, floor=Fraction(1))
-    game = schedules.Game(certain, 0, Fraction(0), Fraction(0), settling)
-    plan = [schedules.Turn(each, cheats=n == step) for n, each in enumerate(values, start=1)]
+    game = odds.Game(certain, 0, Fraction(0), Fraction(0), settling)
+    plan = [odds.Turn(each, cheats=n == step) for n, each in enumerate(values, start=1)]
     cost = sum(turn.value for turn in plan[: step + settling] if not turn.cheats)
 
-    gain = schedules.expected_gain(game, plan)
+    gain = odds.expected_gain(game, plan)
     assert gain + cost == vested_in_ledger(game, values, step)
     assert sum(values) == vested_in_ledger(game, values, None)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.sdk.events import ServerSent, server_sent
+from tallystick.sdk.http import ServerSent, server_sent
 
 STREAM = (
     b": events beyond 0\nretry: 1000\n\n"

@@ -16,7 +16,7 @@ from contracts.terms.errors import AuditMismatch, Equivocation
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
 from contracts.terms.merkle import batch_root
 from verification.draws import lanes
-from verification.draws.batches import Entry, ShownBatch, show_batch
+from verification.draws.lanes import Entry, ShownBatch, show_batch
 
 JOB = JobId(b"m" * 32)
 JOBS = (JobId(b"a" * 32), JOB, JobId(b"z" * 32))

@@ -13,9 +13,8 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain import book
-from market.domain.auction import Ask, clear
-from market.domain.matching import Need, feasible
+from market.domain import matching
+from market.domain.matching import Ask, Need, clear, feasible
 from market.domain.offers import Candidate
 from market.domain.reputation import Reputation
 
@@ -78,7 +77,7 @@ def less(free: BaseUnits, promised: int) -> BaseUnits:
 def test_book__any_offers_and_round__clears_as_the_plain_definition(
     all_offers: list[Candidate], round_of: list[Any]
 ) -> None:
-    standing, found = all_offers, book.Book(all_offers, NOW)
+    standing, found = all_offers, matching.Book(all_offers, NOW)
     for need, slots, spares, numbers in round_of:
         without = frozenset(Address(bytes([number]) * 20) for number in numbers)
         left = [each for each in standing if each.account not in without]

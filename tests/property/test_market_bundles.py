@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
-from market.domain import auction, bundles
+from market.domain import matching
 
 PRICES = st.integers(1, 30)
 BOOKS = st.lists(st.tuples(st.integers(0, 8), PRICES), max_size=12)
@@ -24,13 +24,15 @@ BOOKS = st.lists(st.tuples(st.integers(0, 8), PRICES), max_size=12)
 
 def asks_of(book: list[tuple[int, int]]) -> list[Any]:
     return [
-        auction.Ask(Address(bytes([who + 1]) * 20), Digest(bytes([place]) * 32), PricePerPflop(ask))
+        matching.Ask(
+            Address(bytes([who + 1]) * 20), Digest(bytes([place]) * 32), PricePerPflop(ask)
+        )
         for place, (who, ask) in enumerate(book)
     ]
 
 
 def seats_of(prices: list[int]) -> list[Any]:
-    return [bundles.Seat(0, 1, PricePerPflop(price)) for price in prices]
+    return [matching.Seat(0, 1, PricePerPflop(price)) for price in prices]
 
 
 @given(
@@ -51,11 +53,11 @@ def test_buy__any_book__all_or_nothing_within_the_ceiling_and_no_owner_twice(
 ) -> None:
     """What is bought, before and after the job runs, beside any leases that it holds."""
     held = [min(price, reserve) for price in held]
-    asks, bundle = asks_of(book), bundles.Bundle(slots, spares)
+    asks, bundle = asks_of(book), matching.Bundle(slots, spares)
     able = {ask.seller for ask in asks if ask.price <= reserve}
     missing = max(0, slots - len(held))
     try:
-        bought = bundles.buy(
+        bought = matching.buy(
             asks,
             bundle,
             seats_of(held),
@@ -82,13 +84,13 @@ def test_buy__any_book__all_or_nothing_within_the_ceiling_and_no_owner_twice(
 def profit_of_both_rounds(asks: list[Any], who: Address, cost: int, slots: int, spares: int) -> int:
     """What one seller earns a PFLOP when spares that are missing are bought a round later."""
     try:
-        first = auction.clear(asks, slots=slots, spares=spares, reserve=PricePerPflop(30))
+        first = matching.clear(asks, slots=slots, spares=spares, reserve=PricePerPflop(30))
     except NoMatch:
         return 0
     taken = {ask.seller for ask in first.winners}
     left = [ask for ask in asks if ask.seller not in taken]
     missing = slots + spares - len(first.winners)
-    later = auction.sell_at(left, slots=missing, price=first.price)
+    later = matching.sell_at(left, slots=missing, price=first.price)
     assert not later.winners, "a loser of the first round"
     return int(first.price) - cost if who in taken else 0
 
@@ -116,7 +118,7 @@ def test_deal__any_speeds__stages_are_balanced_within_one_offer(
     speeds: list[int], num_stages: int
 ) -> None:
     """Any speeds and stages: a permutation within the bounds, whatever the order."""
-    stages = bundles.deal(speeds, (), num_stages=num_stages)
+    stages = matching.deal(speeds, (), num_stages=num_stages)
     sums, peers = [0] * num_stages, [0] * num_stages
     for stage, speed in zip(stages, speeds, strict=True):
         sums[stage] += speed
@@ -138,13 +140,13 @@ def test_deal__anybody_left__gaps_are_filled_first(
 ) -> None:
     """Whoever left, the newcomers fill the gaps first."""
     num_slots = num_stages * per_stage
-    stages = bundles.deal(speeds[:num_slots], (), num_stages=num_stages)
+    stages = matching.deal(speeds[:num_slots], (), num_stages=num_stages)
     seats = [
-        bundles.Seat(stage, speeds[place], PricePerPflop(1))
+        matching.Seat(stage, speeds[place], PricePerPflop(1))
         for place, stage in enumerate(stages)
         if place not in gone
     ]
     missing = num_slots - len(seats)
     filled = [seat.stage for seat in seats]
-    filled += bundles.deal([5] * missing, seats, num_stages=num_stages)
+    filled += matching.deal([5] * missing, seats, num_stages=num_stages)
     assert sorted(filled) == sorted(list(range(num_stages)) * per_stage)

@@ -17,7 +17,7 @@ from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain import auction, matching, pricing
+from market.domain import matching, sizes
 from market.domain.offers import Candidate
 from market.domain.reputation import Reputation
 from tests.support.history import make_spec, make_wallet
@@ -33,14 +33,14 @@ def seller(number: int) -> Address:
 
 def asks_of(book: list[tuple[int, int]]) -> list[Any]:
     return [
-        auction.Ask(seller(who), Digest(bytes([place]) * 32), PricePerPflop(price), who % 3)
+        matching.Ask(seller(who), Digest(bytes([place]) * 32), PricePerPflop(price), who % 3)
         for place, (who, price) in enumerate(book)
     ]
 
 
 def outcome(asks: list[Any], slots: int, reserve: int) -> Any:
     try:
-        return auction.clear(asks, slots=slots, reserve=PricePerPflop(reserve))
+        return matching.clear(asks, slots=slots, reserve=PricePerPflop(reserve))
     except NoMatch:
         return None
 
@@ -122,7 +122,7 @@ def test_job_cost__any_shares_and_prices__within_ceiling_and_budget(
         steps=steps,
         price_ceiling=PricePerPflop(ceiling),
     )
-    budget = pricing.job_cost(spec, spec.price_ceiling)
+    budget = sizes.job_cost(spec, spec.price_ceiling)
     left, paid = steps * spec.batch.units_per_step, 0
     for part, discount in [*shares, (100, 0)]:
         units = left * part // 100
@@ -131,10 +131,10 @@ def test_job_cost__any_shares_and_prices__within_ceiling_and_budget(
         paid += pay_for(Flops(units * flops), price)
     assert paid <= budget
     for wallet in (budget, budget - 1, budget - budget % steps + steps - 1):
-        afforded = pricing.affordable_price(spec, wallet)
-        assert pricing.job_cost(spec, PricePerPflop(afforded)) <= wallet
-        assert pricing.job_cost(spec, PricePerPflop(afforded + 1)) > wallet
-    assert pricing.affordable_steps(spec, budget) >= steps
+        afforded = sizes.affordable_price(spec, wallet)
+        assert sizes.job_cost(spec, PricePerPflop(afforded)) <= wallet
+        assert sizes.job_cost(spec, PricePerPflop(afforded + 1)) > wallet
+    assert sizes.affordable_steps(spec, budget) >= steps
 
 
 NEED = matching.Need(

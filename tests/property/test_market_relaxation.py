@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain.cuts import Cut, Terms
 from market.domain.matching import Need, feasible, judge
 from market.domain.offers import Candidate
-from market.domain.relaxation import Relaxation, least_relaxation
+from market.domain.quote import Relaxation, least_relaxation
 from market.domain.reputation import Reputation
+from market.domain.sizes import Cut, Terms
 
 NOW = UnixMillis(1_000_000)
 NEED = Need(PricePerPflop(4), 4, BaseUnits(4), UnixSeconds(1010), NOW)

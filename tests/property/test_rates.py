@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from market.domain.rates import SECOND, Rate, take
+from market.domain.limits import SECOND, Rate, take
 
 PAUSES = st.lists(st.integers(0, SECOND), max_size=60)
 

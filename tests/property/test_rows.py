@@ -21,7 +21,7 @@ from training.data.loading import UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.order import index_rows, permuted, row_numbers
 from training.fakes.blobs import MemoryBlobs
-from training.stages.chunks import chunk_bounds
+from training.stages.torch_free import chunk_bounds
 
 keys = st.binary(min_size=32, max_size=32)
 sizes = st.lists(st.integers(1, 400), min_size=1, max_size=12)

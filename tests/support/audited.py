@@ -34,7 +34,7 @@ from verification.audit.snapshots import (
     history_slot,
     wanted_places,
 )
-from verification.draws.batches import Entry, ShownBatch, show_batch
+from verification.draws.lanes import Entry, ShownBatch, show_batch
 
 TOKEN = Address(keccak(b"token")[:20])
 

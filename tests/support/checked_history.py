@@ -34,14 +34,7 @@ from contracts.terms.signatures import Signed
 from tests.support.audited import AuditedMarket, Settled
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import CLASS, audit_spec, distances_of
-from tests.support.history import (
-    JobMaker,
-    Member,
-    make_members,
-    make_session,
-    make_wallet,
-    under,
-)
+from tests.support.history import JobMaker, Member, make_members, make_session, make_wallet, under
 from verification.docket import Docket
 from verification.draws.cases import Case
 from verification.verdicts import PROJECTIONS

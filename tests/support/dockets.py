@@ -12,14 +12,7 @@ from contracts.governance.checking import Standing, StepFacts, Terms
 from contracts.governance.pay import Lease
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.auditors import AuditorList, OutsideAuditor
-from contracts.terms.ids import (
-    ZERO_DIGEST,
-    ChunkIndex,
-    Digest,
-    PeerId,
-    StageIndex,
-    StepNumber,
-)
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import (
     MILLION,
     AuditReport,

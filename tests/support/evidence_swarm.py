@@ -29,9 +29,9 @@ def evidence_swarm(
     **changed: Any,
 ) -> MemorySwarm:
     """The swarm of a job that trains `config` and is checked whole."""
-    from verification.auditing.auditor import report_on
-    from verification.auditing.outsider_stages import (
+    from verification.auditing.auditor import (
         StagesArithmetic,  # torch: not for every process
+        report_on,
     )
 
     million = 10**6

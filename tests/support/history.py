@@ -20,14 +20,7 @@ from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import digest, keccak
 from contracts.terms.history import Kept, Leaves, unit_leaves_root
-from contracts.terms.ids import (
-    ZERO_DIGEST,
-    Address,
-    Digest,
-    StageIndex,
-    StepNumber,
-    UnitId,
-)
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import (
     Assignment,
     AveragedChunk,

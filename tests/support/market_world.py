@@ -26,15 +26,14 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.context import USUAL, Api
-from market.bodies.auditing import RegisterAuditor
 from market.bodies.base import Stored
 from market.bodies.jobs import Permit
-from market.bodies.offers import LeaseView
+from market.bodies.offers import LeaseView, RegisterAuditor
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest, hosting_digest
 from market.bootstrap import Market
 from market.domain.admission import needed_memory, signed_flops
-from market.domain.blob_quotas import BlobBounds
-from market.domain.pricing import job_cost
+from market.domain.limits import BlobBounds
+from market.domain.sizes import job_cost
 from market.fakes.memory import (
     MemoryBlobs,
     MemoryBundles,

@@ -12,12 +12,7 @@ from contracts.chain.connection import Call
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.chain.wrappers.settlement import Statement as ChainStatement
-from contracts.governance.settlement import (
-    NOTHING_SETTLED,
-    EpochSettlement,
-    SealStatement,
-    settle,
-)
+from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement, SealStatement, settle
 from contracts.keys.wallet import Wallet
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, StepNumber
@@ -30,7 +25,7 @@ from tests.support.patience import patience
 from verification.audit.audit_file import AuditFile
 from verification.audit.collecting import read_code, read_header, read_lane, take_snapshot
 from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants, wanted_places
-from verification.draws.batches import Entry, ShownBatch, show_batch
+from verification.draws.lanes import Entry, ShownBatch, show_batch
 
 WEI = 10**20
 

@@ -10,7 +10,7 @@ from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
 from training.data.corpus import ShardedCorpus
 from training.fakes.blobs import MemoryBlobs
 from training.flops import unit_flops
-from training.stages.chunks import chunk_elements
+from training.stages.torch_free import chunk_elements
 from training.worker.ports import Compute
 
 

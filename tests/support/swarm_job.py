@@ -40,14 +40,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.checked_swarm import MadeUpCoins, begin_checked, report_by_bytes
 from tests.support.dockets import CLASS
-from tests.support.history import (
-    DOMAIN,
-    Member,
-    make_members,
-    make_session,
-    make_spec,
-    make_wallet,
-)
+from tests.support.history import DOMAIN, Member, make_members, make_session, make_spec, make_wallet
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock
@@ -65,8 +58,7 @@ from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
 from training.worker.ports import HONEST, Behaviour, Compute
 from training.worker.run import Connection, Membership, run_worker
-from verification.auditing.loop import Auditing, Replaying
-from verification.auditing.member import MemberAuditor
+from verification.auditing.loop import Auditing, MemberAuditor, Replaying
 from verification.auditing.outsider import Arithmetic, FollowedJob, run_outside
 
 M = TypeVar("M", bound=Message)

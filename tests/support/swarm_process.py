@@ -23,10 +23,10 @@ from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
-from tallystick.gym.failpoints import Failing, parse_failpoints
+from tallystick.gym.hooks import Failing, parse_failpoints
 from tallystick.gym.registry import behaviour_of
 from tallystick.provider.agent import LEASED_SECONDS
-from tallystick.provider.room import Room
+from tallystick.provider.disk import Room
 from tallystick.sdk.process import telling_traffic
 from tests.support.checked_swarm import MadeUpCoins
 from tests.support.history import DOMAIN
@@ -142,7 +142,7 @@ async def _coordinator(
     folder: Path, papers: Papers, transport: GrpcTransport, addresses: AddressFile, tell: Tell
 ) -> None:
     from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
-    from training.stages.chunks import chunk_elements
+    from training.stages.torch_free import chunk_elements
 
     await run_coordinator(
         folder / COORDINATOR,
@@ -176,7 +176,7 @@ async def _worker(
     tell: Tell,
 ) -> None:
     from training.fakes.blobs import FolderBlobs
-    from training.stages.threads import set_threads
+    from training.stages.exact import set_threads
     from training.worker.run import Connection, Membership, run_worker
     from training.worker.stage_compute import StageCompute
 
@@ -216,8 +216,7 @@ def _checking(listed: AuditorList | None) -> Checking | None:
     if listed is None:
         return None
     from verification.auditing.auditor import report_on  # torch, as above
-    from verification.auditing.loop import Auditing
-    from verification.auditing.member import MemberAuditor
+    from verification.auditing.loop import Auditing, MemberAuditor
 
     return Checking(listed, begin_job, MadeUpCoins(), MemberAuditor(Auditing(report_on)))
 

@@ -16,7 +16,7 @@ from contracts.terms.ids import PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
 from training.coordinator.book import Book
 from training.coordinator.ports import Clock
-from training.stages.validation import num_groups
+from training.stages.torch_free import num_groups
 from training.swarm.caps import Units, quotas_for_trainer
 from training.swarm.duties import copies_known, missing_places, workers_of
 from training.swarm.state import Copy, Finished, Member, Place, SwarmState

@@ -24,7 +24,7 @@ from contracts.terms.errors import Malformed, NotFinite, NotFound, Refused, Unav
 from contracts.terms.ids import MAX_STAGES, ChunkIndex, Digest, StepNumber, UnitId
 from contracts.terms.messages import NORM_SQUARED_SCALE
 from training.averaging.slices import Slice, slice_digest
-from training.stages.roots import StateRoots
+from training.stages.torch_free import StateRoots
 from training.worker.ports import Numbers, Passed, ReplayedUnit, Rows, Sent
 from training.worker.projections import Projector
 

@@ -1,20 +1,45 @@
-"""Tensor arithmetic whose bytes do not depend on threads, chunking or device, and its wire form.
+"""Tensors whose bytes do not depend on threads, chunking or device: arithmetic, update, layout,
+root.
 
-Invariant: only element-wise operations, each rounded once, in a fixed order; a sum over elements
-is a tree of element-wise additions. What members must derive alike (norms, means, updates) is
-computed here, never with `sum`, `norm`, `dot` or fused kernels, whose order depends on threads.
-Wire form: fp32, little-endian, C order, without header.
+Invariant: only element-wise operations, each rounded once, in a fixed order; a sum over elements is
+a tree of element-wise additions. What members must derive alike (norms, means, updates) is computed
+here, never with `sum`, `norm`, `dot` or fused kernels, whose order depends on threads. Wire form:
+fp32, little-endian, C order, without header.
+
+The AdamW update (docs/protocol.md 3.6). Invariant: weights and both moments after it are a
+function, byte for byte, of the bytes before it, the averaged gradient and the sealed norm. Nothing
+is fused (no `addcmul`, no `alpha`), scalars are fp32 numbers and multiply instead of divide (CUDA
+divides by a scalar through its reciprocal), and the square root goes through fp64 because
+`torch.sqrt` is not correctly rounded. Blocks, threads and order of blocks do not matter. Decay is
+decoupled (Loshchilov and Hutter 2019) and applies to matrices: every parameter with two dimensions
+decays, embedding and head among them; norm weights do not.
+
+The layout. Invariant: the order is that of `StageModel.named_parameters()`, a function of config
+and slice; the weights, the gradient and both moments of a stage use the same offsets, so a chunk of
+the flat gradient means the same parameters at every peer.
+
+The root of a state's tensors. Invariant: equal roots mean equal names, dtypes, shapes and bytes.
+Each tensor has its own digest below the root, so a downloaded state is checked tensor by tensor.
 """
 
 import math
-from collections.abc import Sequence
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from contracts.terms.digest import digest, tensor_digest
+from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, NotFinite, Refused
+from contracts.terms.ids import Digest
 from contracts.terms.messages import NORM_SQUARED_SCALE
+from training.models.decoder import StageModel
+from training.stages.torch_free import UpdateScalars
+
+# ------------------------------------------------------------------------ arithmetic and wire form
 
 _BYTES_PER_ELEMENT = 4
 _BLOCK = 2**15  # elements at a time: what fits a core's cache is done two to four times faster
@@ -113,3 +138,166 @@ def from_wire(data: bytes | bytearray | memoryview, num_elements: int) -> Tensor
     vector = torch.frombuffer(bytearray(data), dtype=torch.float32)
     need_finite(vector, "a received tensor")
     return vector
+
+
+# ------------------------------------------------------------------- the root of a state's tensors
+
+
+def digest_of(tensor: Tensor) -> Digest:
+    """Digest of an fp32 tensor's wire bytes with its shape."""
+    return tensor_digest("float32", tuple(tensor.shape), to_wire(tensor))
+
+
+def tensors_root(named: Iterable[tuple[str, Tensor]]) -> Digest:
+    """One digest over names and tensors, in their order."""
+    return digest("stage tensors", encode([[name, digest_of(tensor)] for name, tensor in named]))
+
+
+# -------------------------------------------------------------------------------------- the update
+
+BLOCK_ELEMENTS = 2**16  # what six operands of a block need stays in a core's cache
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """First and second moment of each weight, fp32 (P,)."""
+
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Elements [start, end) of the flat weights, which all decay or all do not."""
+
+    start: int
+    end: int
+    decays: bool
+
+
+def apply_adamw(
+    weights: Tensor,
+    moments: Moments,
+    average: Tensor,
+    spans: Sequence[Span],
+    scalars: UpdateScalars,
+    *,
+    block_elements: int = BLOCK_ELEMENTS,
+) -> None:
+    """Update `weights` and `moments` in place.
+
+    Args:
+        weights: fp32 (P,).
+        moments: fp32 (P,) each.
+        average: Averaged gradient before clipping, fp32 (P,); it is not changed.
+        spans: Cover [0, P) in order.
+        scalars: Of this update.
+        block_elements: How many elements are worked on at a time; it does not change a byte.
+    """
+    with torch.no_grad():
+        for span in spans:
+            for start in range(span.start, span.end, block_elements):
+                block = slice(start, min(start + block_elements, span.end))
+                _update_block(
+                    weights[block],
+                    moments.exp_avg[block],
+                    moments.exp_avg_sq[block],
+                    average[block] * scalars.clip,
+                    scalars,
+                    decays=span.decays,
+                )
+
+
+def _update_block(
+    weights: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    gradient: Tensor,
+    scalars: UpdateScalars,
+    *,
+    decays: bool,
+) -> None:
+    if decays:
+        weights.mul_(scalars.decay)
+    exp_avg.mul_(scalars.beta1).add_(gradient * scalars.one_minus_beta1)
+    exp_avg_sq.mul_(scalars.beta2).add_(gradient.mul_(gradient).mul_(scalars.one_minus_beta2))
+    denominator = exp_avg_sq.double().sqrt_().float()
+    denominator.mul_(scalars.inverse_root_correction2).add_(scalars.epsilon)
+    weights.sub_(torch.div(exp_avg, denominator).mul_(scalars.step_size))
+
+
+# -------------------------------------------------------------------------------------- the layout
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterPlace:
+    """Elements [start, end) of the flat vectors hold the parameter `name`."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterLayout:
+    """The places of all parameters, in order, without gaps."""
+
+    places: tuple[ParameterPlace, ...]
+
+    @property
+    def num_elements(self) -> int:
+        """P, the length of the flat vectors."""
+        return self.places[-1].end
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """The parameters in a flat vector (P,), by name, in order; they share its memory."""
+        return {
+            place.name: flat[place.start : place.end].view(place.shape) for place in self.places
+        }
+
+    def spans(self) -> tuple[Span, ...]:
+        """Which elements decay: those of parameters with two dimensions."""
+        return tuple(Span(p.start, p.end, decays=len(p.shape) == 2) for p in self.places)
+
+
+def layout_of(model: StageModel) -> ParameterLayout:
+    """The layout of a stage's model."""
+    places, start = [], 0
+    for name, parameter in model.named_parameters():
+        end = start + math.prod(parameter.shape)
+        places.append(ParameterPlace(name, tuple(parameter.shape), start, end))
+        start = end
+    return ParameterLayout(tuple(places))
+
+
+def bind(model: StageModel, layout: ParameterLayout, weights: Tensor, gradient: Tensor) -> None:
+    """Let the model's parameters, and their gradients, live in flat vectors (P,)."""
+    gradients = layout.views(gradient)
+    for name, view in layout.views(weights).items():
+        owner, _, attribute = name.rpartition(".")
+        parameter = nn.Parameter(view)
+        parameter.grad = gradients[name]
+        setattr(model.get_submodule(owner), attribute, parameter)
+
+
+# ----------------------------------------------------------------------------- devices and threads
+
+
+def device_class(device: torch.device) -> str:
+    """Kind, model and torch version: equal for devices that compute equal bytes."""
+    if device.type == "cuda":
+        return f"cuda/{torch.cuda.get_device_name(device)}/torch-{torch.__version__}"
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"cpu/{platform.machine()}/{capability}/torch-{torch.__version__}"
+
+
+def set_threads(num_threads: int) -> None:
+    """Compute each operation on `num_threads` cores and one operation at a time.
+
+    Two runs give equal gradients byte for byte only with equal numbers of threads; averaged
+    gradients, updates and state roots do not depend on it.
+    """
+    torch.set_num_threads(num_threads)
+    if torch.get_num_interop_threads() != 1:
+        torch.set_num_interop_threads(1)

@@ -14,8 +14,11 @@ Invariants
 
 A unit's forward graph is kept for its backward while fewer than `max_graphs` wait ("sticky"); a
 dropped one is computed again from its inputs. Rows are kept until the step ends; activations and
-dy, which are large, no longer than the graph: whoever wants them again has them on disk.
-Not thread-safe. Shapes: R rows, T tokens of a row, D width, P parameters of the stage.
+dy, which are large, no longer than the graph: whoever wants them again has them on disk. Not
+thread-safe. Shapes: R rows, T tokens of a row, D width, P parameters of the stage.
+
+How well a whole model predicts rows it was not trained on is perplexity per byte: exp of the mean
+loss over every token of the rows; the sum is taken in fp64.
 """
 
 import math
@@ -34,13 +37,16 @@ from training.config import ModelConfig, OptimizerConfig, StageSlice
 from training.memory import MAX_GRAPHS, num_shared
 from training.models.decoder import StageModel
 from training.models.initial import initial_parameter
-from training.stages.chunks import chunk_bounds
-from training.stages.exact import need_finite
-from training.stages.layout import ParameterLayout, bind, layout_of
-from training.stages.optimizer import Moments, apply_adamw
-from training.stages.roots import StateRoots
-from training.stages.schedule import update_scalars
-from training.stages.state import tensors_root
+from training.stages.exact import (
+    Moments,
+    ParameterLayout,
+    apply_adamw,
+    bind,
+    layout_of,
+    need_finite,
+    tensors_root,
+)
+from training.stages.torch_free import StateRoots, chunk_bounds, update_scalars
 
 LARGEST = 2.0**48
 """Magnitude of an element. Squares of it, added up by the million, are far from inf in fp32."""
@@ -459,3 +465,33 @@ def _split(
     if int(rows.max()) >= config.vocab_size:
         raise Refused(f"a token is outside the vocabulary of {config.vocab_size}")
     return rows[:, :-1] if x is None else x, rows[:, 1:] if stage.has_head else None
+
+
+# -------------------------------------------------------------------------------------- evaluation
+
+ROWS_AT_A_TIME = 8
+
+
+def mean_loss(stage: Stage, rows: Sequence[bytes]) -> float:
+    """Mean loss in nats per token of a whole model over rows of sequence_length + 1 bytes.
+
+    Raises:
+        Refused: no rows, or the stage is not the whole model.
+        NotFinite: the loss is inf or nan.
+    """
+    if not rows or not (stage.slice.has_embedding and stage.slice.has_head):
+        raise Refused("validation needs rows and the whole model in one stage")
+    total, num_tokens = 0.0, 0
+    for start in range(0, len(rows), ROWS_AT_A_TIME):
+        rows_RT = rows_tensor(rows[start : start + ROWS_AT_A_TIME])
+        losses_RT = stage.losses(rows_RT[:, :-1], rows_RT[:, 1:])
+        total += float(losses_RT.double().sum())
+        num_tokens += losses_RT.numel()
+    if not math.isfinite(total):
+        raise NotFinite("the validation loss is not finite")
+    return total / num_tokens
+
+
+def validation_perplexity(stage: Stage, rows: Sequence[bytes]) -> float:
+    """Perplexity per byte of a whole model over validation rows; errors as `mean_loss`."""
+    return math.exp(mean_loss(stage, rows))

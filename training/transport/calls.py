@@ -243,7 +243,7 @@ class Validated(WireMessage):
 class Forward(WireMessage):
     """A trainer asks for a unit's forward pass through a stage; on the last one also its backward.
 
-    `evaluate`: `unit` numbers a group of validation rows (`training.stages.validation`), `step` is
+    `evaluate`: `unit` numbers a group of validation rows (`training.stages.torch_free`), `step` is
     the one whose seal the state holds, and nothing is added to the gradient. An error with the
     `digest` of x or dy in its data: no holder that is a member has it any more, or nobody can
     compute with it, so it has to be made again. `dx`, on the last stage and where it is not zero:
@@ -497,7 +497,7 @@ class WeightsView(WireMessage):
     """A file of weights: blob digest and size in bytes, and the roots that it lies under.
 
     The digest of the last three is the state root of the GradCommits of the next step
-    (`training.stages.roots`). Members of a stage hold equal files.
+    (`training.stages.torch_free`). Members of a stage hold equal files.
     """
 
     kind: Literal["weights_view.v1"] = "weights_view.v1"

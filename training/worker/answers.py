@@ -26,7 +26,7 @@ from contracts.terms.messages import (
     UnitLeaf,
 )
 from contracts.terms.signatures import Signed, decode_signed, expect
-from training.stages.validation import num_groups
+from training.stages.torch_free import num_groups
 from training.swarm.state import Part
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors

@@ -10,7 +10,7 @@ from training.worker.work import Work
 
 
 class Auditor(Protocol):
-    """Does what draws ask of a member, beside its work; see `verification.auditing.member`."""
+    """Does what draws ask of a member, beside its work; see `verification.auditing.loop`."""
 
     async def run(self, work: Work) -> None:
         """Audit for ever; cancelled when the member ends. `work` has a stage by then."""

@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, DTypeName
 from training.averaging.slices import Slice
-from training.stages.roots import StateRoots
+from training.stages.torch_free import StateRoots
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from training.stages.roots import StateRoots
+from training.stages.torch_free import StateRoots
 from training.transport.calls import StateView, WeightsView
 from training.worker.peers import Peers
 

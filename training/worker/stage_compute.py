@@ -27,13 +27,18 @@ from training.stages.checkpoint import (
     checkpoint_path,
     list_checkpoints,
     load_newest,
+    roots_of_weights,
     save_checkpoint,
+    save_weights,
 )
-from training.stages.chunks import chunk_elements
-from training.stages.roots import StateRoots
 from training.stages.stage import Stage
-from training.stages.validation import VALIDATION_ROWS, group_rows, num_groups
-from training.stages.weights_file import roots_of_weights, save_weights
+from training.stages.torch_free import (
+    VALIDATION_ROWS,
+    StateRoots,
+    chunk_elements,
+    group_rows,
+    num_groups,
+)
 from training.worker.numeric_recipe import NumericRecipe, corpus_rows, millionths
 from training.worker.ports import Passed
 from training.worker.stage_replay import StageReplayer

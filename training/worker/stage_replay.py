@@ -16,9 +16,9 @@ from typing_extensions import Buffer
 from contracts.terms.errors import Malformed, NotFinite
 from contracts.terms.ids import Digest, StepNumber, UnitId
 from training.averaging.slices import Slice
+from training.stages.checkpoint import load_weights
 from training.stages.exact import to_wire
 from training.stages.stage import Stage
-from training.stages.weights_file import load_weights
 from training.worker.numeric_recipe import NumericRecipe, millionths
 from training.worker.ports import Numbers, ReplayedUnit, Rows
 from training.worker.projections import Projector

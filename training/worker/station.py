@@ -14,7 +14,7 @@ from contracts.terms.errors import Conflict, Unavailable
 from contracts.terms.ids import PeerId, StageIndex, StepNumber
 from contracts.terms.messages import BatchSpec, RulesSpec
 from training.changes import Changes
-from training.stages.roots import StateRoots
+from training.stages.torch_free import StateRoots
 from training.telling import Tell
 from training.worker.book import WorkerBook
 from training.worker.engine import Engine

@@ -54,9 +54,9 @@ from verification.audit.snapshots import (
 )
 from verification.damage import read_map
 from verification.docket import Docket, begin_job
-from verification.draws.batches import ShownBatch, batch_value, check_batch, drawn_by, read_batch
-from verification.draws.coin import step_coin
+from verification.draws.lanes import ShownBatch, batch_value, check_batch, drawn_by, read_batch
 from verification.draws.odds import Odds
+from verification.draws.selection import step_coin
 from verification.reading import Field, at, mismatch, require
 from verification.tallies import Tally
 

@@ -47,7 +47,7 @@ from contracts.terms.typed_data import Domain
 from verification.damage import read_map
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Case, Heard, repeat_of
-from verification.draws.coin import ordering_coin
+from verification.draws.selection import ordering_coin
 from verification.reading import Field, at, mismatch, require
 from verification.verdicts import limits_of, verdict_of
 

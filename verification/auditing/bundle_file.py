@@ -10,7 +10,7 @@ under its final name is whole (written aside, synced, renamed, folder synced).
 
 Reading trusts nothing: whatever is no such zip, or was damaged, raises `Unreadable`; what it holds
 and does not fit raises `AuditMismatch`. No member is longer than its bound in memory. Digests are
-for whoever knows what the bytes spell (`bundled`). Units: bytes.
+for whoever knows what the bytes spell (`sources`). Units: bytes.
 """
 
 import os

@@ -2,20 +2,27 @@
 
 Who is asked follows from the docket of the newest seal, so nothing is remembered here but what the
 journal has. What cannot be done now is tried again after a pause: until its deadline it is owed,
-after that somebody else's. Data that nobody has any more make the report `missing`.
+after that somebody else's. Data that nobody has any more make the report `missing`. A member audits
+on its own weights, with tensors from its disk (`MemberAuditor`).
 
 Invariant: what is wrong with one case keeps nobody from the others: who lies chooses the bytes.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from typing_extensions import Buffer
 
 from contracts.terms.digest import digest
 from contracts.terms.errors import InvariantBroken, Misbehaved, NotFound, Refused, Unavailable
-from contracts.terms.ids import Digest, PeerId
+from contracts.terms.ids import Digest, PeerId, StageIndex
 from contracts.terms.messages import AuditReport, Verdict
-from verification.auditing.job import AuditedJob
-from verification.auditing.ports import Source
+from training.averaging.slices import Slice
+from training.worker.work import Work
+from verification.auditing.job import AuditedJob, Fetcher
+from verification.auditing.replays import Replays
+from verification.auditing.sources import Source
 from verification.distances.thresholds import SATURATED
 from verification.docket import Docket
 from verification.draws.cases import Case
@@ -190,3 +197,55 @@ def verdict_on(audited: AuditedJob, case: Case, distances: tuple[tuple[str, int]
     assert isinstance(docket, Docket)  # as above
     limits = limits_of(docket.rules, case, audited.peer, _classes(audited))
     return verdict_of(case, distances, limits)
+
+
+# ---------------------------------------------------------------------------------------- a member
+
+
+class MemberAuditor:
+    """Satisfies `training.worker.checking.Auditor`."""
+
+    def __init__(self, auditing: Auditing) -> None:
+        self._auditing = auditing
+
+    async def run(self, work: Work) -> None:
+        """See `Auditor.run`."""
+        await self._auditing.run(MemberJob(work))
+
+
+class MemberJob(AuditedJob):
+    """A job as a member's auditor sees it: the member is drawn in its own stage only."""
+
+    def __init__(self, work: Work) -> None:
+        at = work.station
+        super().__init__(
+            work.book,
+            at.folder,
+            at.peers,
+            at.session,
+            fetcher=Fetcher(at.engine, at.peers, work.averages.claimed_part, lambda: at.on_disk),
+            changes=at.sealed_changes,
+            behaviour=work.behaviour,
+            tell=at.tell,
+        )
+        self._station = at
+        self._replays = Replays(
+            at.engine,
+            lambda: at.compute.replayer(),  # of the stage that we have by then
+            lambda step, _root: work.keeping.weights_before(step),
+            at.tell,
+        )
+
+    def replays_in(self, stage: StageIndex) -> Replays:
+        """See `Source.replays_in`."""
+        assert stage == self._station.stage  # by `docket`
+        return self._replays
+
+    async def _mean(
+        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int]
+    ) -> Slice:
+        at = self._station
+        return await at.engine.run(partial(at.compute.mean, parts, weights, totals))
+
+    async def _reach_coordinator(self) -> None:
+        """A member has a session with it already."""

@@ -48,10 +48,10 @@ from verification.auditing.bundle import (
 )
 from verification.auditing.bundle_file import write_bundle
 from verification.auditing.job import AuditedJob
-from verification.auditing.ports import Replay, Replays
+from verification.auditing.sources import Replay, Replays
 from verification.docket import Docket, begin
 from verification.draws.cases import Case
-from verification.draws.coin import ordering_coin
+from verification.draws.selection import ordering_coin
 
 FOLDER = "evidence"
 
@@ -75,7 +75,7 @@ async def recording(audited: AuditedJob) -> AsyncIterator["Recording"]:
 
 
 class Recording:
-    """Satisfies `ports.Source` by a job; what it hands out is also written down."""
+    """Satisfies `sources.Source` by a job; what it hands out is also written down."""
 
     def __init__(self, audited: AuditedJob, spool: "_Spool") -> None:
         self._audited, self._spool = audited, spool
@@ -204,7 +204,7 @@ class _Spool:
 
 @dataclass(frozen=True)
 class _RecordedReplays:
-    """Satisfies `ports.Replays`."""
+    """Satisfies `sources.Replays`."""
 
     recording: Recording
     inner: Replays
@@ -226,7 +226,7 @@ class _RecordedReplays:
 
 @dataclass(frozen=True)
 class _RecordedReplay:
-    """Satisfies `ports.Replay`."""
+    """Satisfies `sources.Replay`."""
 
     recording: Recording
     inner: Replay

@@ -17,19 +17,19 @@ from contracts.terms.ids import Digest, PeerId, StepNumber, UnitId
 from contracts.terms.messages import JobSpec
 from training.averaging.slices import slice_digest
 from training.averaging.sums import mean_slice
-from training.stages.device_class import device_class
+from training.stages.exact import device_class
 from training.worker.averages import terms_of
 from training.worker.engine import Engine
 from training.worker.numeric_recipe import NumericRecipe
 from training.worker.sealed import SealedCommit
 from training.worker.stage_replay import StageReplayer
+from verification.auditing.auditor import replay_peer_step
 from verification.auditing.bundle import Shown, Sort, SumClaim, WorkClaim
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
-from verification.auditing.bundled import Bundled, BundledBytes, show
 from verification.auditing.loop import compared_with_report, seed_for, verdict_on_sum
 from verification.auditing.outcome import Distance, Outcome
-from verification.auditing.replaying import replay_peer_step
 from verification.auditing.replays import Replays
+from verification.auditing.sources import Bundled, BundledBytes, show
 from verification.docket import begin_job
 from verification.reading import at, mismatch
 from verification.verdicts import limits_of, verdict_of
@@ -147,7 +147,7 @@ class JobBytes:
         self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
 
     def digest(self, sort: Sort, data: bytes) -> Digest:
-        """See `bundled.DigestOf`."""
+        """See `sources.DigestOf`."""
         match sort:
             case "boundary":  # of whatever form: nobody can compute on one that is not the job's
                 return formed_digest(data)

@@ -1,28 +1,39 @@
-"""Jobs: posting, quotes, and the stream of kept items and reports."""
+"""Jobs: posting, quotes, kept items and reports; what posters ask of theirs; orders; the hosts.
 
+A poster pauses, resumes and cancels its job; what became of that is for everybody who knows it.
+Browser wallets are shown what they sign of an order. Rows of jobs are leased to the hosts that run
+their coordinators: each shows its own credential, and speaks for itself alone.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode
 from contracts.terms.errors import Malformed
-from contracts.terms.messages import JobSpec
-from contracts.terms.signatures import decode_signed, expect, verify_wallet
-from market.api.callers import Caller, caller
+from contracts.terms.messages import JobSpec, decode_message
+from contracts.terms.signatures import Signed, decode_signed, expect, recover, verify_wallet
+from market.api.arrivals import MAX_WAIT_SECONDS
+from market.api.callers import Caller, CallerDep, caller, permit
 from market.api.context import (
     Api,
     ApiDep,
+    DigestPath,
+    HostDep,
     JobPath,
     Keyed,
     KeyedDep,
     WorkDep,
     answer,
+    body,
     carry_out,
+    check_host,
     read_bytes,
 )
 from market.api.cursors import asked
 from market.api.routing import Routes
-from market.bodies.auditing import AuditorsView
 from market.bodies.base import (
     COINS_PAGE,
     LANE_PAGE,
@@ -33,18 +44,29 @@ from market.bodies.base import (
     Stored,
 )
 from market.bodies.jobs import (
+    AskJob,
     CheckpointStored,
     CheckpointsView,
+    ClaimJobs,
+    HostedJobs,
+    HostHeartbeat,
+    HostRegistered,
+    JobAction,
     JobPosted,
     JobsView,
     JobView,
+    OperationView,
+    OrderLike,
     Permit,
     PostCheckpoint,
     PostJob,
+    PostOrder,
     PostReports,
     QuoteRequest,
     QuoteView,
+    RegisterHost,
 )
+from market.bodies.offers import AuditorsView
 from market.bodies.routes import (
     GET_AUDITORS,
     GET_CHECKPOINTS,
@@ -53,15 +75,30 @@ from market.bodies.routes import (
     GET_JOBS,
     GET_LANE,
     GET_MESSAGES,
+    GET_OPERATION,
     GET_SNAPSHOTS,
+    POST_CANCEL,
     POST_CHECKPOINT,
+    POST_CLAIM,
+    POST_HOST,
+    POST_HOST_HEARTBEAT,
     POST_JOB,
     POST_MESSAGES,
+    POST_ORDER,
+    POST_PAUSE,
     POST_QUOTE,
     POST_REPORTS,
+    POST_RESUME,
+    POST_TYPED_DATA,
 )
 from market.bodies.settlement import CoinsView
+from market.bodies.signing import wish_digest
+from market.domain.jobs import Action
+from market.service.ask_job import ask_job, find_operation
+from market.service.host_jobs import claim_jobs, hear_host, register_host
+from market.service.life import FOR_HOSTS
 from market.service.listing import Asked
+from market.service.order_like import check_budget, typed_order, write_order
 from market.service.ports import UnitOfWork
 from market.service.post_job import post_job, quote_job
 from market.service.show_coins import coins_of_job, lane_of_job
@@ -76,13 +113,17 @@ from market.service.store_checkpoints import claimed_checkpoints, store_checkpoi
 from market.service.store_messages import store_messages
 from market.service.store_reports import store_reports
 
-router = Routes(tags=["jobs"])
+jobs_router = Routes(tags=["jobs"])
+orders_router = Routes(tags=["orders"])
+hosting_router = Routes(tags=["hosting"])
+ROUTERS = (jobs_router, orders_router, hosting_router)
+
 
 After = Annotated[int, Query(ge=0, le=2**53, description="of what was read last; 0: nothing was")]
 JOBS_PAGE = 200  # if nothing else is asked
 
 
-@router.on(POST_JOB)
+@jobs_router.on(POST_JOB)
 async def post_jobs(
     api: ApiDep,
     work: WorkDep,
@@ -116,7 +157,7 @@ async def accept_job(
     return await carry_out(this.of(spec.message.poster), work, make)
 
 
-@router.on(POST_QUOTE)
+@jobs_router.on(POST_QUOTE)
 async def post_quote(api: ApiDep, work: WorkDep, asked: QuoteRequest) -> QuoteView:
     """What a job would cost, and whether it would be admitted and matched now."""
     quoted = await quote_job(
@@ -129,19 +170,19 @@ async def post_quote(api: ApiDep, work: WorkDep, asked: QuoteRequest) -> QuoteVi
     return quoted
 
 
-@router.on(GET_JOBS)
+@jobs_router.on(GET_JOBS)
 async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> JobsView:
     """List jobs, newest first."""
     return await list_jobs(asked, work)
 
 
-@router.on(GET_JOB)
+@jobs_router.on(GET_JOB)
 async def get_job(job: JobPath, api: ApiDep, work: WorkDep) -> JobView:
     """A job with everything that its members and its poster ask for."""
     return await show_job(job, work, api.booked)
 
 
-@router.on(POST_MESSAGES)
+@jobs_router.on(POST_MESSAGES)
 async def post_messages(
     job: JobPath,
     api: ApiDep,
@@ -163,7 +204,7 @@ async def post_messages(
     return stored
 
 
-@router.on(GET_MESSAGES)
+@jobs_router.on(GET_MESSAGES)
 async def get_messages(
     job: JobPath,
     work: WorkDep,
@@ -177,7 +218,7 @@ async def get_messages(
     return _in_msgpack(encoded)
 
 
-@router.on(GET_SNAPSHOTS)
+@jobs_router.on(GET_SNAPSHOTS)
 async def get_snapshots(
     job: JobPath,
     work: WorkDep,
@@ -191,7 +232,7 @@ async def get_snapshots(
     return _in_msgpack(encoded)
 
 
-@router.on(GET_COINS)
+@jobs_router.on(GET_COINS)
 async def get_coins(
     job: JobPath,
     work: WorkDep,
@@ -202,7 +243,7 @@ async def get_coins(
     return await coins_of_job(job, work, after=after, limit=limit)
 
 
-@router.on(GET_LANE)
+@jobs_router.on(GET_LANE)
 async def get_lane(
     job: JobPath,
     api: ApiDep,
@@ -217,19 +258,19 @@ async def get_lane(
     return _in_msgpack(page.encoded())
 
 
-@router.on(GET_AUDITORS)
+@jobs_router.on(GET_AUDITORS)
 async def get_auditors(job: JobPath, work: WorkDep) -> AuditorsView:
     """The outside auditors of a job, fixed before it was opened."""
     return await show_auditors(job, work)
 
 
-@router.on(POST_REPORTS)
+@jobs_router.on(POST_REPORTS)
 async def post_reports(job: JobPath, work: WorkDep, posted: PostReports) -> Stored:
     """Tell people how the steps went."""
     return await store_reports(job, posted.reports, posted.signature, work)
 
 
-@router.on(POST_CHECKPOINT)
+@jobs_router.on(POST_CHECKPOINT)
 async def post_checkpoint(
     job: JobPath,
     api: ApiDep,
@@ -248,7 +289,7 @@ async def post_checkpoint(
     return CheckpointStored(wanted=wanted)
 
 
-@router.on(GET_CHECKPOINTS)
+@jobs_router.on(GET_CHECKPOINTS)
 async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> CheckpointsView:
     """Where the trained weights are, stage by stage."""
     return await claimed_checkpoints(job, work, api.market.blobs)
@@ -266,3 +307,133 @@ def _items(data: bytes) -> list[bytes]:
     if len(items) != len(value) or any(len(item) > MAX_MESSAGE_BYTES for item in items):
         raise Malformed(f"an item is bytes, at most {MAX_MESSAGE_BYTES} of them")
     return items
+
+
+# ------------------------------------------------------------------- what a poster asks of its job
+
+Ask = Callable[[JobAction], Awaitable[Response]]
+
+
+async def _ask(
+    job: JobPath,
+    asked: Annotated[AskJob, body(AskJob)],
+    who: CallerDep,
+    api: ApiDep,
+    work: WorkDep,
+    this: KeyedDep,
+) -> Ask:
+    """A function that asks something of the job for whoever signed the request, or its body."""
+
+    async def ask(action: JobAction) -> Response:
+        if asked.signature is None:
+            by = permit(who, "jobs").account
+        else:
+            by = recover(wish_digest(job, action, asked.at), asked.signature)
+
+        async def make(work: UnitOfWork) -> Response:
+            now = api.market.clock()
+            found = await ask_job(job, Action(action), by=by, at=asked.at, now=now, work=work)
+            return answer(found, POST_PAUSE.status)
+
+        return await carry_out(this.of(by), work, make)
+
+    return ask
+
+
+AskDep = Annotated[Ask, Depends(_ask)]
+
+
+@jobs_router.on(POST_PAUSE)
+async def post_pause(ask: AskDep) -> Response:
+    """Begin no step after the one in work; members stay, and what is open is still checked."""
+    return await ask("pause")
+
+
+@jobs_router.on(POST_RESUME)
+async def post_resume(ask: AskDep) -> Response:
+    """Go on where a pause began."""
+    return await ask("resume")
+
+
+@jobs_router.on(POST_CANCEL)
+async def post_cancel(ask: AskDep) -> Response:
+    """End the job for good after the step in work: what was done is paid, the rest goes back."""
+    return await ask("cancel")
+
+
+@jobs_router.on(GET_OPERATION)
+async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> OperationView:
+    """What became of an operation, and what it waits for."""
+    return await find_operation(operation, api.market.clock(), work)
+
+
+# ----------------------------------------------------------------------- orders by browser wallets
+
+
+@orders_router.on(POST_TYPED_DATA)
+async def post_typed_data(
+    api: ApiDep, work: WorkDep, wanted: OrderLike, this: KeyedDep
+) -> Response:
+    """Write an order down for its poster's wallet; a coordinator is allocated to it."""
+    await check_budget(wanted, api.market.chain)
+
+    async def make(work: UnitOfWork) -> Response:
+        now = api.market.clock()
+        nonce = secrets.randbits(52)  # two orders of one moment are two jobs
+        spec = await write_order(wanted, now=now, nonce=nonce, work=work)
+        network, chain = await api.network(), api.market.chain
+        return answer(await typed_order(spec, network, chain, now=now))
+
+    return await carry_out(this.of(wanted.poster), work, make)
+
+
+@orders_router.on(POST_ORDER)
+async def post_orders(api: ApiDep, work: WorkDep, posted: PostOrder, this: KeyedDep) -> Response:
+    """Order work, as `POST /jobs`, for who cannot encode a signed message."""
+    spec = expect(Signed(decode_message(posted.spec), posted.signature), JobSpec)
+    return await accept_job(spec.encoded(), posted.permit, api, work, this)
+
+
+# ------------------------------------------------------------------------------------------- hosts
+
+
+@hosting_router.on(POST_HOST)
+async def post_register(
+    api: ApiDep, work: WorkDep, who: HostDep, posted: RegisterHost
+) -> HostRegistered:
+    """Name a host and the coordinators whose wallets it holds."""
+    check_host(who, posted.host)
+    claims = [(claim.address, claim.signature) for claim in posted.coordinators]
+    known = await register_host(posted.host, claims, api.market.clock(), work)
+    return HostRegistered(coordinators=known)
+
+
+@hosting_router.on(POST_CLAIM)
+async def post_claim(
+    api: ApiDep,
+    work: WorkDep,
+    who: HostDep,
+    posted: ClaimJobs,
+    wait: Annotated[
+        int,
+        Query(ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for a job, if it has none"),
+    ] = 0,
+) -> HostedJobs:
+    """Take every job of this host's coordinators that nobody holds; answers all it holds, at once
+    or when there may be a first one."""
+    check_host(who, posted.host)
+    with api.hostings.of(FOR_HOSTS) as news:
+        held = await claim_jobs(posted.host, api.market.clock(), work)
+        if wait and not held.jobs:
+            await api.hostings.wait(news, wait)
+            held = await claim_jobs(posted.host, api.market.clock(), work)
+    return held
+
+
+@hosting_router.on(POST_HOST_HEARTBEAT)
+async def post_heartbeat(
+    api: ApiDep, work: WorkDep, who: HostDep, posted: HostHeartbeat
+) -> HostedJobs:
+    """Keep jobs for another while; a job that is missing in the answer is not held any more."""
+    check_host(who, posted.host)
+    return await hear_host(posted, api.market.clock(), work)

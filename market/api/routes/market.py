@@ -1,26 +1,193 @@
-"""The market for people: depth and demand, and the history of clearing rounds."""
+"""The market itself: network, faucet and accounts; depth and rounds; its state; epochs; blobs.
 
+Its status is answered while the chain does not answer. Epochs with their proofs, and batches with
+their leaves, are what claims and audits need. Blobs go by their BLAKE3 digest: shards of data,
+manifests, checkpoints, evidence. Whoever stores one is an account, which is charged for it; whoever
+reads one need be nobody.
+"""
+
+from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import Query, Response
+from fastapi import Path, Query, Request, Response
+from starlette.responses import StreamingResponse
 
-from market.api.context import ApiDep, JobQuery, WorkDep
+from contracts.terms.errors import (
+    ContractRefused,
+    DeadlineExceeded,
+    Malformed,
+    NotFound,
+    WrongBytes,
+    WrongConfiguration,
+)
+from contracts.terms.ids import Digest
+from market.api.callers import Caller, caller
+from market.api.conditional import is_known
+from market.api.context import (
+    IMMUTABLE,
+    AccountPath,
+    Api,
+    ApiDep,
+    DigestPath,
+    JobQuery,
+    KeyedDep,
+    WorkDep,
+    announced_bytes,
+    answer,
+    carry_out,
+    stream,
+)
+from market.api.cursors import asked
 from market.api.routing import Routes
-from market.bodies.market import ROUNDS_PAGE, ClearingRoundsView
-from market.bodies.routes import GET_MARKET, GET_ROUNDS
+from market.bodies.base import MAX_BUNDLE_BYTES, Money
+from market.bodies.market import (
+    ROUNDS_PAGE,
+    AccountView,
+    ClearingRoundsView,
+    CoordinatorView,
+    FaucetRequest,
+    FaucetView,
+    HealthView,
+    NetworkView,
+    StatusView,
+)
+from market.bodies.routes import (
+    GET_ACCOUNT,
+    GET_BATCH,
+    GET_BLOB,
+    GET_EPOCH,
+    GET_EPOCHS,
+    GET_HEALTH,
+    GET_MARKET,
+    GET_NETWORK,
+    GET_PROOF,
+    GET_ROUNDS,
+    GET_STATUS,
+    HEAD_BLOB,
+    OCTETS,
+    POST_COORDINATOR,
+    POST_FAUCET,
+    PUT_BLOB,
+)
+from market.bodies.settlement import EpochState, EpochsView
+from market.bodies.signing import signed_call
+from market.service.coordinators import allocate_coordinator
+from market.service.faucet import ask_faucet
+from market.service.listing import Asked
+from market.service.ports import UnitOfWork
+from market.service.rows import FaucetRow
+from market.service.show_epochs import list_epochs, show_batch, show_epoch, show_proof
 from market.service.show_market import rounds_view, shown_market
+from market.service.show_network import show_account
+from market.service.show_status import status_of
+from market.service.store_blob import Upload, store_blob
 
-router = Routes(tags=["market"])
+network_router = Routes(tags=["network"])
+market_router = Routes(tags=["market"])
+status_router = Routes(tags=["status"])
+settlement_router = Routes(tags=["settlement"])
+blobs_router = Routes(tags=["blobs"])
+ROUTERS = (network_router, market_router, status_router, settlement_router, blobs_router)
 
 
-@router.on(GET_MARKET)
+# ------------------------------------------------------------------------- where a newcomer begins
+
+FAUCET_SECONDS = 20.0
+_LOOK_SECONDS = 0.5
+
+
+@network_router.on(GET_HEALTH)
+async def get_health() -> HealthView:
+    """The process answers; says nothing of what is behind it."""
+    return HealthView()
+
+
+@network_router.on(GET_NETWORK)
+async def get_network(api: ApiDep) -> NetworkView:
+    """Chain, contracts, parameters: all that a newcomer needs."""
+    return await api.network_view()
+
+
+@network_router.on(POST_FAUCET)
+async def post_faucet(
+    api: ApiDep,
+    work: WorkDep,
+    asked: FaucetRequest,
+    this: KeyedDep,
+) -> Response:
+    """Gas and test tokens, on an embedded chain; waits until they are there."""
+    once = this.of(asked.account)
+    async with work:
+        if (known := await once.find(work)) is not None:
+            return known
+    if not (await api.network()).embedded:
+        raise WrongConfiguration(
+            "this market runs on a public chain and gives nothing away: get gas and tokens there"
+        )
+    row = await ask_faucet(
+        asked.account,
+        gas=api.faucet_gas,
+        tokens=Money(api.faucet_tokens),
+        max_grants=api.faucet_grants,
+        now=api.market.clock(),
+        work=work,
+    )
+    response = answer(await _given(row, api, work))
+    async with work:
+        if await once.find(work) is None:
+            await once.store(response, work)
+    return response
+
+
+async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
+    """Wait for the chain worker; a client that gives up asks again and meets the same grant."""
+    ends = api.market.clock() + FAUCET_SECONDS * 1000
+    while row.state == "asked":
+        if api.market.clock() > ends:
+            raise DeadlineExceeded("the faucet has not answered yet: ask again")
+        await api.market.wakeup.wait("given", _LOOK_SECONDS)
+        async with work:
+            row = await work[FaucetRow].get(row.account, row.number) or row
+    if row.state == "refused":
+        raise ContractRefused(f"the faucet was refused: {row.refusal}", error=row.refusal)
+    sent = [each for each in (row.gas_transaction, row.token_transaction) if each is not None]
+    return FaucetView(gas=row.gas, tokens=row.tokens, transactions=tuple(sent))
+
+
+@network_router.on(GET_ACCOUNT)
+async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> AccountView:
+    """What an account has, on chain and in the ledger."""
+    return await show_account(account, api.market.chain, work)
+
+
+@network_router.on(POST_COORDINATOR)
+async def post_coordinator(
+    api: ApiDep, work: WorkDep, this: KeyedDep, who: Annotated[Caller, caller("jobs")]
+) -> Response:
+    """Allocate a hosted coordinator to the caller's next job.
+
+    It is kept for ten minutes, and for good once that job is in escrow. An account has four that it
+    has not paid for, then its oldest again.
+    """
+
+    async def make(work: UnitOfWork) -> Response:
+        coordinator = await allocate_coordinator(who.account, api.market.clock(), work)
+        return answer(CoordinatorView(coordinator=coordinator), 201)
+
+    return await carry_out(this.of(who.account), work, make)
+
+
+# ------------------------------------------------------------------ depth, demand, clearing rounds
+
+
+@market_router.on(GET_MARKET)
 async def get_market(api: ApiDep) -> Response:
     """Offers by device class with their asks, the last prices, and the jobs that wait."""
     shown = await api.kept_market(shown_market).newest()
     return Response(shown.body, media_type="application/json")
 
 
-@router.on(GET_ROUNDS)
+@market_router.on(GET_ROUNDS)
 async def get_rounds(
     work: WorkDep,
     after: Annotated[
@@ -32,3 +199,133 @@ async def get_rounds(
 ) -> ClearingRoundsView:
     """Rounds beyond `after`; without it the newest ones, or the newest `before` one."""
     return await rounds_view(work, after=after, before=before, job=job, limit=limit)
+
+
+# ------------------------------------------------------------------------------- how the market is
+
+
+@status_router.on(GET_STATUS)
+async def get_status(api: ApiDep, work: WorkDep) -> StatusView:
+    """Chain, queues, jobs by state, anchors, hosts, workers and feeds, each with its age."""
+    return await status_view(api, work)
+
+
+async def status_view(api: Api, work: UnitOfWork) -> StatusView:
+    """How the market is now."""
+    return await status_of(
+        api.market.clock(),
+        work,
+        api.market.chain,
+        version=api.version,
+        confirmations=api.confirmations,
+        feed=api.watching.standing(),
+    )
+
+
+# ------------------------------------------------------------------------------ epochs and batches
+
+EpochPath = Annotated[int, Path(ge=1, le=2**47, description="number of an epoch", examples=[12])]
+
+
+@settlement_router.on(GET_EPOCHS)
+async def get_epochs(work: WorkDep, asked: Annotated[Asked, asked()]) -> EpochsView:
+    """List epochs, newest first."""
+    return await list_epochs(asked, work)
+
+
+@settlement_router.on(GET_EPOCH)
+async def get_epoch(number: EpochPath, work: WorkDep) -> Response:
+    """An epoch with its debits and all leaves of its root."""
+    shown = await show_epoch(number, work)
+    return answer(shown, headers=_caching(shown.state))
+
+
+@settlement_router.on(GET_PROOF)
+async def get_proof(number: EpochPath, account: AccountPath, work: WorkDep) -> Response:
+    """What a claim of an account wants, under this epoch's root."""
+    shown = await show_proof(number, account, work)
+    return answer(shown, headers=_caching(shown.state))
+
+
+@settlement_router.on(GET_BATCH)
+async def get_batch(root: DigestPath, work: WorkDep) -> Response:
+    """A batch with its leaves."""
+    shown = await show_batch(root, work)
+    return answer(shown, headers=IMMUTABLE if shown.coin is not None else None)
+
+
+def _caching(state: EpochState) -> Mapping[str, str] | None:
+    """A final root never changes, and neither does what it is made of."""
+    return IMMUTABLE if state == "final" else None
+
+
+# ------------------------------------------------------------------------------------------- blobs
+
+
+@blobs_router.on(PUT_BLOB)
+async def put_blob(
+    blob: DigestPath,
+    api: ApiDep,
+    request: Request,
+    work: WorkDep,
+    who: Annotated[Caller, caller("blobs")],
+) -> Response:
+    """Store the body under its digest, at the caller's expense.
+
+    Bytes that hash to something else are refused, as is what is beyond the caller's quota
+    (`too_large`). One that is here already costs nothing and is not read.
+    """
+    size = announced_bytes(request, MAX_BUNDLE_BYTES)
+    if size is None:
+        raise Malformed("Content-Length: say how long the blob is, it is charged before it comes")
+    _check_signed(blob, request)
+    await store_blob(
+        Upload(who.account, blob, size),
+        stream(request, size),
+        now=api.market.clock(),
+        bounds=api.blob_bounds,
+        work=work,
+        blobs=api.market.blobs,
+        uploads=api.uploads,
+    )
+    return Response(status_code=204)
+
+
+def _check_signed(blob: Digest, request: Request) -> None:
+    """A signed request names the digest of its body, so nothing need come to see that it is wrong.
+
+    Raises:
+        WrongBytes: it names another than its path.
+    """
+    call = signed_call(request.headers.get("authorization", ""))
+    if call is not None and call.body != blob:
+        raise WrongBytes(
+            "the body that was signed has another name", expected=blob.hex(), actual=call.body.hex()
+        )
+
+
+@blobs_router.on(GET_BLOB)
+async def get_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
+    """The bytes of a blob."""
+    headers = await _headers(blob, api)
+    if is_known(request, headers["ETag"]):
+        return Response(status_code=304, headers={**IMMUTABLE, "ETag": headers["ETag"]})
+    return StreamingResponse(api.market.blobs.read(blob), media_type=OCTETS, headers=headers)
+
+
+@blobs_router.on(HEAD_BLOB)
+async def head_blob(blob: DigestPath, api: ApiDep) -> Response:
+    """Whether a blob is here, and its size."""
+    return Response(media_type=OCTETS, headers=await _headers(blob, api))
+
+
+async def _headers(blob: DigestPath, api: ApiDep) -> dict[str, str]:
+    size = await _size(blob, api)
+    return {**IMMUTABLE, "Content-Length": str(size), "ETag": f'"{blob.hex()}"'}
+
+
+async def _size(blob: DigestPath, api: ApiDep) -> int:
+    size = await api.market.blobs.size(blob)
+    if size is None:
+        raise NotFound("no such blob", digest=blob.hex())
+    return size

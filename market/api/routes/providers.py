@@ -1,15 +1,286 @@
-"""What is known of a provider."""
+"""Providers: their offers and leases, what is known of them, outside auditors, and slashes.
 
-from market.api.context import AccountPath, ApiDep, WorkDep
+Slashes are shown to everybody, contested by the convicted, judged by the market's operator.
+"""
+
+from typing import Annotated
+
+from fastapi import Query, Response
+
+from market.api.arrivals import MAX_WAIT_SECONDS
+from market.api.context import AccountPath, ApiDep, DigestPath, JobPath, JudgeDep, WorkDep
+from market.api.cursors import asked
 from market.api.routing import Routes
-from market.bodies.offers import ProviderView
-from market.bodies.routes import GET_PROVIDER
-from market.service.show_offers import show_provider
+from market.bodies.base import SignedBody
+from market.bodies.offers import (
+    AcceptLease,
+    AuditorJobs,
+    AuditorRegistered,
+    BondView,
+    Heartbeat,
+    LeaseHeard,
+    LeasesView,
+    LeaseView,
+    OfferStored,
+    OffersView,
+    ProviderView,
+    RegisterAuditor,
+    Withdrawal,
+)
+from market.bodies.routes import (
+    DELETE_OFFER,
+    GET_CONVICTIONS,
+    GET_CONVICTIONS_OF,
+    GET_LEASE,
+    GET_OFFERS,
+    GET_PROVIDER,
+    GET_SLASH,
+    GET_SLASHES,
+    POST_ACCEPT,
+    POST_AUDITOR,
+    POST_AUDITOR_BOND,
+    POST_AUDITOR_HEARTBEAT,
+    POST_CONTEST,
+    POST_EVIDENCE,
+    POST_JUDGEMENT,
+    POST_LEASE_HEARTBEAT,
+    POST_OFFER,
+    POST_OFFER_HEARTBEAT,
+)
+from market.bodies.settlement import (
+    ContestSlash,
+    ConvictionsView,
+    JudgeContest,
+    PostEvidence,
+    SlashesView,
+    SlashView,
+)
+from market.service.accept_lease import accept_lease
+from market.service.audit_bonds import accept_bond
+from market.service.auditors import hear_auditor, register_auditor
+from market.service.contests import accounts_of_judge, contest_slash, judge_contest
+from market.service.convictions import publish_evidence
+from market.service.hear import hear_lease, hear_offer
+from market.service.leases import lease_topic
+from market.service.listing import Asked
+from market.service.post_offer import post_offer, withdraw_offer
+from market.service.show_offers import list_offers, show_lease, show_live_leases, show_provider
+from market.service.show_slashes import find_convictions, slash_of, slash_view, slashes_of_job
+from verification.distances.thresholds import shipped_calibration
 
-router = Routes(tags=["providers"])
+offers_router = Routes(tags=["offers"])
+providers_router = Routes(tags=["providers"])
+auditors_router = Routes(tags=["auditors"])
+slashes_router = Routes(tags=["slashes"])
+ROUTERS = (offers_router, providers_router, auditors_router, slashes_router)
 
 
-@router.on(GET_PROVIDER)
+# ------------------------------------------------------------------------------- offers and leases
+
+
+@offers_router.on(POST_OFFER)
+async def post_offers(api: ApiDep, work: WorkDep, posted: SignedBody) -> OfferStored:
+    """Offer a machine."""
+    row = await post_offer(posted.signed, api.market.clock(), work, api.market.chain)
+    is_measured = shipped_calibration().admits(row.device_class)
+    stored = OfferStored(offer=row.offer, withdrawn=row.withdrawn, takes_checked_jobs=is_measured)
+    return stored
+
+
+@offers_router.on(GET_OFFERS)
+async def get_offers(api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]) -> OffersView:
+    """List offers that stand or are leased, cheapest first."""
+    return await list_offers(asked, api.market.clock(), work)
+
+
+@offers_router.on(DELETE_OFFER)
+async def delete_offer(
+    offer: DigestPath, api: ApiDep, work: WorkDep, withdrawal: Withdrawal
+) -> Response:
+    """Take an offer back; a lease that it has goes on."""
+    await withdraw_offer(offer, withdrawal.signature, api.market.clock(), work)
+    return Response(status_code=204)
+
+
+@offers_router.on(POST_OFFER_HEARTBEAT)
+async def post_offer_heartbeat(
+    offer: DigestPath,
+    api: ApiDep,
+    work: WorkDep,
+    beat: Heartbeat,
+    wait: Annotated[
+        int,
+        Query(
+            ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for a lease, if there is none"
+        ),
+    ] = 0,
+) -> LeasesView:
+    """An agent is alive; the answer is its live leases, at once or when the first one comes."""
+    with api.arrivals.of(lease_topic(offer)) as news:
+        found = await hear_offer(
+            offer, beat.at, beat.signature, api.market.clock(), work, api.session_keys
+        )
+        if wait and not found.leases:
+            await api.arrivals.wait(news, wait)
+            found = await show_live_leases(offer, work)
+    return found
+
+
+@offers_router.on(GET_LEASE)
+async def get_lease(lease: DigestPath, work: WorkDep) -> LeaseView:
+    """A lease."""
+    return await show_lease(lease, work)
+
+
+@offers_router.on(POST_ACCEPT)
+async def post_accept(
+    lease: DigestPath,
+    api: ApiDep,
+    work: WorkDep,
+    accepted: AcceptLease,
+) -> LeaseView:
+    """Bind a provider to a job; the market reserves the stake on chain."""
+    now, chain = api.market.clock(), api.market.chain
+    async with work:
+        await accept_lease(lease, accepted.signed, now, work, chain)
+        return await show_lease(lease, work)
+
+
+@offers_router.on(POST_LEASE_HEARTBEAT)
+async def post_lease_heartbeat(
+    lease: DigestPath, api: ApiDep, work: WorkDep, beat: Heartbeat
+) -> LeaseHeard:
+    """A peer is alive; the answer is the state of its lease."""
+    now = api.market.clock()
+    row = await hear_lease(lease, beat.at, beat.signature, now, work)
+    return LeaseHeard.of(row, heard_at=now)
+
+
+# --------------------------------------------------------------------- what is known of a provider
+
+
+@providers_router.on(GET_PROVIDER)
 async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> ProviderView:
     """An account's reputation with its factors; a stranger has one too."""
     return await show_provider(account, api.market.clock(), work)
+
+
+# -------------------------------------------------------------------------------- outside auditors
+
+
+@auditors_router.on(POST_AUDITOR)
+async def post_auditors(api: ApiDep, work: WorkDep, posted: RegisterAuditor) -> AuditorRegistered:
+    """Offer to audit from outside, under a key of one's own."""
+    stake = await register_auditor(posted, api.market.clock(), work, api.market.chain)
+    return AuditorRegistered(stake=stake.active)
+
+
+@auditors_router.on(POST_AUDITOR_HEARTBEAT)
+async def post_auditor_heartbeat(
+    beat: Heartbeat, account: AccountPath, api: ApiDep, work: WorkDep
+) -> AuditorJobs:
+    """An auditor is alive; the answer is the jobs that may draw it, or would with its stake."""
+    now = api.market.clock()
+    return await hear_auditor(account, beat.at, beat.signature, now, work)
+
+
+@auditors_router.on(POST_AUDITOR_BOND)
+async def post_auditor_bond(
+    accepted: AcceptLease,
+    account: AccountPath,
+    api: ApiDep,
+    work: WorkDep,
+) -> BondView:
+    """Reserve stake for a job that asks for it; the market relays it to the chain."""
+    return await accept_bond(account, accepted.signed, work, api.market.chain)
+
+
+# ----------------------------------------------------------------------------------------- slashes
+
+
+@slashes_router.on(GET_CONVICTIONS)
+async def get_convictions(
+    job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+) -> ConvictionsView:
+    """What a job's seals made slashable, who may show why, and what became of it."""
+    return await find_convictions(work, api.market.chain, asked, job=job)
+
+
+@slashes_router.on(GET_CONVICTIONS_OF)
+async def get_convictions_of(
+    account: AccountPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+) -> ConvictionsView:
+    """What an account was convicted of, in all jobs."""
+    return await find_convictions(work, api.market.chain, asked, account=account)
+
+
+@slashes_router.on(GET_SLASHES)
+async def get_slashes(
+    job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+) -> SlashesView:
+    """Slashes of a job's convicts, and where each part of the stake went."""
+    return await slashes_of_job(job, work, api.market.chain, asked)
+
+
+@slashes_router.on(POST_EVIDENCE)
+async def post_evidence(
+    posted: PostEvidence, job: JobPath, api: ApiDep, work: WorkDep
+) -> SlashView:
+    """An auditor names the bundle that shows what the job's seals ruled; slashing begins."""
+    row = await publish_evidence(
+        job,
+        posted.subject,
+        posted.bundle,
+        (posted.session_key, posted.signature),
+        now=api.market.clock(),
+        work=work,
+        bundles=api.market.bundles,
+        chain=api.market.chain,
+    )
+    return await slash_view(row, api.market.chain)
+
+
+@slashes_router.on(GET_SLASH)
+async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> SlashView:
+    """A slash by its evidence."""
+    return await slash_of(evidence, work, api.market.chain)
+
+
+@slashes_router.on(POST_CONTEST)
+async def post_contest(
+    evidence: DigestPath,
+    api: ApiDep,
+    work: WorkDep,
+    posted: ContestSlash,
+) -> SlashView:
+    """The convicted shows a bundle that speaks for it; nothing is slashed until it was judged."""
+    market = api.market
+    row = await contest_slash(
+        evidence,
+        posted.bundle,
+        posted.signature,
+        now=market.clock(),
+        work=work,
+        bundles=market.bundles,
+        chain=market.chain,
+    )
+    return await slash_view(row, api.market.chain)
+
+
+@slashes_router.on(POST_JUDGEMENT)
+async def post_judgement(
+    evidence: DigestPath,
+    api: ApiDep,
+    work: WorkDep,
+    who: JudgeDep,
+    posted: JudgeContest,
+) -> SlashView:
+    """What came of running both bundles again; by the operator, or a host that is no party."""
+    row = await judge_contest(
+        evidence,
+        upheld=posted.upheld,
+        by=await accounts_of_judge(who.host, who.owner, work),
+        now=api.market.clock(),
+        work=work,
+    )
+    return await slash_view(row, api.market.chain)

@@ -1,13 +1,46 @@
-"""The audit explorer: sealed steps, their lines, and the whole trace of a peer-step."""
+"""Where the work and the money of a job are: earnings, spend, peers, checks, and the audit
+explorer.
+
+Each line is shown from the work to the transaction, or why it waits and until when; a sealed step
+with its lines, and a peer-step with its whole trace.
+"""
 
 from typing import Annotated
 
 from fastapi import Path, Query
 
-from contracts.terms.ids import MAX_STEPS, StepNumber
-from market.api.context import ApiDep, JobPath, PeerPath, WorkDep
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import MAX_STEPS, Address, JobId, StepNumber
+from market.api.context import (
+    AccountPath,
+    Api,
+    ApiDep,
+    JobPath,
+    JobQuery,
+    PeerPath,
+    WorkDep,
+    parse_bytes,
+)
 from market.api.routing import Routes
-from market.bodies.routes import GET_STEP, GET_STEPS, GET_WORK
+from market.bodies.earnings import (
+    EARNINGS_PAGE,
+    PEERS_PAGE,
+    SPEND_PAGE,
+    EarningsView,
+    PeersView,
+    SpendView,
+)
+from market.bodies.offers import ChecksView
+from market.bodies.routes import (
+    GET_CHECKS,
+    GET_EARNINGS,
+    GET_PEERS,
+    GET_SPEND,
+    GET_STEP,
+    GET_STEPS,
+    GET_WORK,
+)
 from market.bodies.tracing import (
     STEP_LINES_PAGE,
     STEPS_PAGE,
@@ -15,15 +48,152 @@ from market.bodies.tracing import (
     StepsView,
     WorkTraceView,
 )
+from market.service.ports import UnitOfWork
+from market.service.show_checks import checks_of_job
+from market.service.show_earnings import Period, earnings_of
+from market.service.show_peers import peers_of
+from market.service.show_spend import spend_of
 from market.service.show_steps import lines_of_step, steps_of
 from market.service.trace_work import trace_work
+from verification.draws.odds import VOLUMES
 
-router = Routes(tags=["audit explorer"])
+earnings_router = Routes(tags=["earnings"])
+running_router = Routes(tags=["running jobs"])
+checks_router = Routes(tags=["checks"])
+tracing_router = Routes(tags=["audit explorer"])
+ROUTERS = (earnings_router, running_router, checks_router, tracing_router)
+
+
+# ---------------------------------------------------------------------------------------- earnings
+
+MAX_CURSOR = 96
+
+
+@earnings_router.on(GET_EARNINGS)
+async def get_earnings(
+    account: AccountPath,
+    api: ApiDep,
+    work: WorkDep,
+    job: JobQuery = None,
+    after: Annotated[str | None, Query(max_length=MAX_CURSOR, description="a cursor")] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=EARNINGS_PAGE, description="lines at most")
+    ] = EARNINGS_PAGE,
+) -> EarningsView:
+    """Every peer-step and paid audit of an account beyond a cursor: where its pay is, and why."""
+    place = None if after is None else read_cursor(after)
+    return await earnings_view(account, api, work, job=job, after=place, limit=limit)
+
+
+async def earnings_view(
+    account: Address,
+    api: Api,
+    work: UnitOfWork,
+    *,
+    job: JobId | None = None,
+    after: tuple[JobId, int] | None = None,
+    limit: int = EARNINGS_PAGE,
+) -> EarningsView:
+    """A page of an account's lines; see `earnings_of`."""
+    now, period = api.market.clock(), await period_of(api)
+    async with work:
+        return await earnings_of(
+            account, work, api.followed,
+            job=job, after=after, limit=limit, now=now, period=period,
+        )  # fmt: skip
+
+
+async def period_of(api: Api) -> Period:
+    """How epochs go on, from the Parameters contract."""
+    parameters = (await api.network()).parameters
+    return Period(parameters["epoch_length"] * 1000, BaseUnits(parameters["max_epoch_cap"]))
+
+
+def read_cursor(text: str) -> tuple[JobId, int]:
+    """The place that a cursor names.
+
+    Raises:
+        Malformed: it is none of ours.
+    """
+    name, _, number = text.partition(":")
+    if not number.isascii() or not number.isdecimal() or len(number) > 16:
+        raise Malformed("after: no cursor of this list")
+    return JobId(parse_bytes(name, 32)), int(number)
+
+
+# --------------------------------------------------------------------------------- a job that runs
+
+
+@running_router.on(GET_SPEND)
+async def get_spend(
+    job: JobPath,
+    api: ApiDep,
+    work: WorkDep,
+    after: Annotated[int, Query(ge=0, le=MAX_STEPS, description="steps beyond this one")] = 0,
+    limit: Annotated[int, Query(ge=1, le=SPEND_PAGE, description="steps at most")] = SPEND_PAGE,
+) -> SpendView:
+    """What a job has spent, on whom and step by step, how fast, and how long its budget lasts."""
+    return await spend_view(job, api, work, after=after, limit=limit)
+
+
+@running_router.on(GET_PEERS)
+async def get_peers(
+    job: JobPath,
+    api: ApiDep,
+    work: WorkDep,
+    after: Annotated[int, Query(ge=0, le=2**40, description="so many peers are left out")] = 0,
+    limit: Annotated[int, Query(ge=1, le=PEERS_PAGE, description="peers at most")] = PEERS_PAGE,
+) -> PeersView:
+    """The grid of stages and peers: who serves, what each did last, and what it earned."""
+    return await peers_view(job, api, work, after=after, limit=limit)
+
+
+async def spend_view(
+    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = SPEND_PAGE
+) -> SpendView:
+    """What a job has spent; its steps beyond `after`."""
+    now, period = api.market.clock(), await period_of(api)
+    async with work:
+        return await spend_of(
+            job, work, api.followed, after=after, limit=limit, now=now, period=period
+        )
+
+
+async def peers_view(
+    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = PEERS_PAGE
+) -> PeersView:
+    """A job's seats beyond the first `after`."""
+    now = api.market.clock()
+    async with work:
+        return await peers_of(job, work, api.followed, now=now, after=after, limit=limit)
+
+
+# ------------------------------------------------------------------------------------------ checks
+
+MAX_FALSIFIED = 10_000_000
+
+
+@checks_router.on(GET_CHECKS)
+async def get_checks(
+    job: JobPath,
+    api: ApiDep,
+    work: WorkDep,
+    falsified: Annotated[
+        int | None,
+        Query(ge=1, le=MAX_FALSIFIED, description="odds of so many peer-steps of each peer"),
+    ] = None,
+) -> ChecksView:
+    """Audits, rates, stakes and odds of a job's peers; `falsified`: of so many peer-steps, too."""
+    volumes = VOLUMES if falsified is None else (falsified,)
+    return await checks_of_job(job, work, api.followed, volumes)
+
+
+# ------------------------------------------------------------------------------ the audit explorer
 
 StepPath = Annotated[int, Path(ge=1, lt=MAX_STEPS, description="number of a step")]
 
 
-@router.on(GET_STEPS)
+@tracing_router.on(GET_STEPS)
 async def get_steps(
     job: JobPath,
     api: ApiDep,
@@ -36,7 +206,7 @@ async def get_steps(
         return await steps_of(job, work, api.followed, after=after, limit=limit)
 
 
-@router.on(GET_STEP)
+@tracing_router.on(GET_STEP)
 async def get_step(
     job: JobPath,
     step: StepPath,
@@ -55,7 +225,7 @@ async def get_step(
     return found
 
 
-@router.on(GET_WORK)
+@tracing_router.on(GET_WORK)
 async def get_work(
     job: JobPath,
     step: StepPath,

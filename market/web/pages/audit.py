@@ -1,22 +1,39 @@
-"""Where an audit begins: a job's sealed steps, whom to look for, and what was ruled."""
+"""What was sealed, ruled and paid: a job's audit, its steps, one peer-step's evidence, and epochs.
 
-from typing import Annotated, Any
+A peer-step's page shows one chain from its GradCommit to a transaction; `static/trace.js` derives
+it again from what programs get. The browser computes an epoch's proof again likewise. Without
+scripts a page says that nothing was checked here.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Query, Response
+from starlette.responses import RedirectResponse
 
-from contracts.terms.errors import Malformed
-from contracts.terms.ids import ZERO_DIGEST, JobId
+from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
 from contracts.terms.typed_names import digits_of
-from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
+from market.api.context import AccountPath, Api, ApiDep, JobPath, PeerPath, WorkDep, parse_bytes
+from market.api.routes.market import EpochPath
+from market.api.routes.tracing import StepPath, period_of
+from market.bodies.base import API_PREFIX
+from market.bodies.earnings import EarningView
+from market.bodies.offers import ChecksView, PeerChecksView
 from market.bodies.settlement import EpochSummary
+from market.bodies.tracing import STEP_LINES_PAGE, DistanceView, StepView, WorkTraceView
+from market.service.coding import spec_of
 from market.service.find_job import find_job
 from market.service.find_steps import FATES, FoundStep, Wanted, find_steps
 from market.service.ports import UnitOfWork
-from market.service.rows import DebitRow, EpochRow
+from market.service.rows import DebitRow, EpochRow, JobRow
 from market.service.show_checks import checks_of_job
+from market.service.show_earnings import Period, earning_of
+from market.service.show_epochs import epoch_row, newest_epochs, show_epoch, show_proof
 from market.service.show_jobs import job_view
 from market.service.show_slashes import find_convictions
-from market.service.show_steps import steps_of
+from market.service.show_steps import lines_of_step, steps_of
+from market.service.trace_work import trace_work
 from market.web.rendering import page
 
 router = APIRouter()
@@ -95,3 +112,189 @@ async def _debits(job: JobId, work: UnitOfWork) -> list[dict[str, Any]]:
         for row in rows
         if (epoch := epochs[row.epoch]) is not None
     ]
+
+
+LINES_PAGE = min(200, STEP_LINES_PAGE)
+
+Link: TypeAlias = Literal["verdict", "pay", "epoch", "claim"]
+"""A part of the evidence, which may be what the money waits at."""
+
+_WAITS_AT: dict[str, Link] = {
+    "window": "pay",
+    "draws": "pay",
+    "audit": "verdict",
+    "report": "pay",
+    "verdict": "verdict",
+    "close": "pay",
+    "anchor": "pay",
+    "cap": "epoch",
+    "epoch": "epoch",
+    "proposal": "epoch",
+    "challenge": "epoch",
+    "finalization": "epoch",
+    "claim": "claim",
+}
+
+
+@router.get("/audit/{job}/steps/{step}")
+async def get_step_page(
+    job: JobPath,
+    step: StepPath,
+    api: ApiDep,
+    work: WorkDep,
+    after: Annotated[int, Query(ge=0, le=2**40)] = 0,
+) -> Response:
+    """A sealed step and all that its seal pays for."""
+    async with work:
+        row = await find_job(job, work)
+        found = await lines_of_step(
+            job, StepNumber(step), work, api.followed, after=after, limit=LINES_PAGE
+        )
+    return page(
+        "audit_step.html",
+        here="audit",
+        now=api.market.clock(),
+        name=row.name,
+        job=job,
+        newest=row.step,
+        zero=ZERO_DIGEST,
+        step=found.step,
+        lines=found.lines,
+        num_lines=found.num_lines,
+        next_after=found.next,
+        source=f"{API_PREFIX}/jobs/{job.hex()}/steps/{step}",
+    )
+
+
+@router.get("/audit/{job}/steps/{step}/work/{peer}")
+async def get_work_page(
+    job: JobPath,
+    step: StepPath,
+    peer: PeerPath,
+    api: ApiDep,
+    work: WorkDep,
+    number: Annotated[int, Query(alias="round", ge=0, le=2**40)] = 0,
+) -> Response:
+    """A peer-step from its GradCommit to the transactions that paid it."""
+    period = await period_of(api)
+    async with work:
+        row = await find_job(job, work)
+        trace = await trace_work(
+            job, StepNumber(step), peer, number, work=work, followed=api.followed
+        )
+        values = await _around(row, trace, api, work, period)
+    checks = await checks_of_job(job, work, api.followed)
+    source = f"{API_PREFIX}/jobs/{job.hex()}/steps"
+    return page(
+        "audit_work.html",
+        here="audit",
+        now=api.market.clock(),
+        name=row.name,
+        trace=trace,
+        steps_source=source,
+        source=f"{source}/{step}/work/{peer.hex()}?round={number}",
+        zero=ZERO_DIGEST,
+        farthest=farthest,
+        fraction=fraction,
+        accounts={each.peer: each.account for each in checks.peers},
+        odds=odds_of(checks, peer),
+        **values,
+    )
+
+
+async def _around(
+    row: JobRow, trace: WorkTraceView, api: Api, work: UnitOfWork, period: Period
+) -> dict[str, Any]:
+    """The line of pay with its reason, and the seals that a trace leads through."""
+    job, name, now = row.job, trace.commit.grad_commit, api.market.clock()
+    line = await earning_of(job, name, work, api.followed, now=now, period=period)
+    audit = spec_of(row).message.rules.audit
+    return {
+        "line": line,
+        "waits_at": waits_at(line),
+        "sealed": await _sealed(job, trace.sealed.step, api, work),
+        "vesting": None if trace.pay is None else await _sealed(job, trace.pay.step, api, work),
+        "deadline": None if audit is None else audit.deadline,
+    }
+
+
+async def _sealed(job: JobId, step: int, api: Api, work: UnitOfWork) -> StepView:
+    found = await steps_of(job, work, api.followed, after=step - 1, limit=1)
+    if not found.steps:
+        raise NotFound("no such step is sealed", step=step)
+    return found.steps[0]
+
+
+def waits_at(line: EarningView) -> Link | None:
+    """The part of the evidence that the money waits at; None where it does not, or is lost."""
+    return None if line.waits_for is None else _WAITS_AT.get(line.waits_for.code)
+
+
+def odds_of(checks: ChecksView, peer: PeerId) -> PeerChecksView | None:
+    """What checking has shown of a peer; None while nobody knows anything."""
+    return next((each for each in checks.peers if each.peer == peer), None)
+
+
+def farthest(distances: Sequence[DistanceView]) -> DistanceView | None:
+    """The distance that is largest against what is allowed; None where nothing was compared."""
+    known = [each for each in distances if each.allowed]
+    return max(known, key=lambda each: each.distance / (each.allowed or 1), default=None)
+
+
+def fraction(number: Digest) -> float:
+    """A draw's number as people compare it with a chance."""
+    return int.from_bytes(number, "big") / 2**256
+
+
+EPOCHS_PAGE = 100
+
+
+@router.get("/epochs")
+async def get_epochs_page(
+    api: ApiDep,
+    work: WorkDep,
+    before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+) -> Response:
+    """Epochs, newest first."""
+    epochs = await newest_epochs(work, before=before, limit=EPOCHS_PAGE)
+    return page(
+        "epochs.html",
+        here="epochs",
+        now=api.market.clock(),
+        epochs=epochs,
+        next_before=epochs[-1].epoch if len(epochs) == EPOCHS_PAGE else None,
+    )
+
+
+@router.get("/epochs/{number}")
+async def get_epoch_page(number: EpochPath, api: ApiDep, work: WorkDep) -> Response:
+    """An epoch."""
+    epoch = await show_epoch(number, work)
+    return page("epoch.html", here="epochs", now=api.market.clock(), epoch=epoch)
+
+
+@router.get("/epochs/{number}/proof")
+async def get_proof_form(
+    number: EpochPath, account: Annotated[str, Query(max_length=128)] = ""
+) -> Response:
+    """What the form on an epoch's page asks for has an address of its own."""
+    return RedirectResponse(f"/epochs/{number}/proofs/{account.strip()}", 303)
+
+
+@router.get("/epochs/{number}/proofs/{account}")
+async def get_proof_page(
+    number: EpochPath, account: AccountPath, api: ApiDep, work: WorkDep
+) -> Response:
+    """The proof of one account's pay, which the browser computes again."""
+    async with work:
+        epoch = EpochSummary.of(await epoch_row(number, work))
+        proof = await show_proof(number, account, work)
+    source = f"{API_PREFIX}/epochs/{number}/proofs/{account.hex()}"
+    return page(
+        "proof.html",
+        here="epochs",
+        now=api.market.clock(),
+        epoch=epoch,
+        proof=proof,
+        source=source,
+    )

@@ -1,18 +1,25 @@
-"""The market at a glance: offers, demand and prices, round by round, and which jobs there are."""
+"""The market as a whole: offers, demand, prices and jobs; whether it is well; the search field.
+
+The status page answers while the chain does not.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
+from starlette.responses import RedirectResponse
 
 from contracts.terms.amounts import PricePerPflop
+from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.moments import UnixMillis
+from contracts.terms.typed_names import digits_of, parse_name
 from market.api.context import Api, ApiDep, WorkDep
+from market.api.routes.market import status_view
 from market.bodies.base import API_PREFIX
 from market.bodies.events import NumberedMarketEvent, read_market_event
-from market.bodies.market import ClearingRoundView
+from market.bodies.market import ClearingRoundView, NetworkView
 from market.bodies.offers import OfferView
 from market.service.feeds import MARKET, newest_events
 from market.service.ports import UnitOfWork
@@ -20,6 +27,7 @@ from market.service.rows import JobRow
 from market.service.show_jobs import job_outcome, job_summaries
 from market.service.show_market import rounds_view, shown_market
 from market.service.show_offers import standing_offers
+from market.web.health import checks_of, worst
 from market.web.rendering import page
 from market.web.telling import MARKET_EVENTS, told_of_market
 
@@ -153,3 +161,46 @@ def classes_of(found: ClearingRoundView) -> str:
 
 def _by_outcome(rows: Sequence[JobRow]) -> list[tuple[str, int]]:
     return sorted(Counter(job_outcome(row) for row in rows).items())
+
+
+@router.get("/status")
+async def get_status_page(api: ApiDep, work: WorkDep) -> Response:
+    """How the market is, its chain, contracts and parameters."""
+    network = await _network(api)
+    status = await status_view(api, work)
+    checks = checks_of(status, is_embedded=network is not None and network.embedded)
+    return page(
+        "status.html",
+        here="status",
+        now=status.clock,
+        network=network,
+        market=status,
+        checks=checks,
+        health=worst(checks),
+    )
+
+
+async def _network(api: Api) -> NetworkView | None:
+    """The chain's side; None while no node answers."""
+    try:
+        return await api.network_view()
+    except Unavailable:
+        return None
+
+
+_PAGE_BY_DIGITS = {64: "jobs", 40: "providers"}
+
+
+@router.get("/find")
+async def get_find(q: Annotated[str, Query(max_length=256)] = "") -> RedirectResponse:
+    """The page of a job's id or of an account.
+
+    Raises:
+        NotFound: it is neither. Malformed: it is one with a slip.
+    """
+    num_digits = len(digits_of(q))
+    kind = _PAGE_BY_DIGITS.get(num_digits)
+    if kind is None:
+        raise NotFound("neither a job's id (64 hex digits) nor an account (40 hex digits)")
+    name = parse_name(q, "job or account", num_digits // 2)
+    return RedirectResponse(f"/{kind}/{name.hex()}", 303)

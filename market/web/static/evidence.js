@@ -3,7 +3,7 @@
 // `checkTrace` takes a trace as `/v1` gives it and the sealed steps by number, and returns checks in
 // the order of the evidence: {name, wrong, nodes}; nothing is wrong where all of it follows. What a
 // part leads to is what the next one starts from. Twins: contracts/terms/merkle.py, typed_data.py
-// (SEAL), verification/draws/coin.py and draws.py.
+// (SEAL), verification/draws/selection.py.
 import { blake3 } from "./vendor/noble-hashes/blake3.js";
 import { keccak_256 } from "./vendor/noble-hashes/sha3.js";
 import {

@@ -10,19 +10,13 @@ import pytest
 from contracts.chain.proofs import Header
 from contracts.governance.settlement import EpochSettlement
 from contracts.json_rpc import JsonRpc
-from contracts.terms.errors import (
-    ChainForgot,
-    ChainUnreachable,
-    Malformed,
-    NotFound,
-    RpcFailed,
-)
+from contracts.terms.errors import ChainForgot, ChainUnreachable, Malformed, NotFound, RpcFailed
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.bodies.network import ContractsView, NetworkView, TokenView
+from market.bodies.market import ContractsView, NetworkView, TokenView
 from market.bodies.settlement import (
     BatchEntryView,
     BatchView,

@@ -27,7 +27,7 @@ from market.api.app import make_app
 from market.api.context import Api
 from market.bodies.base import Problem, read_body
 from market.bodies.jobs import PostJob
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from market.bodies.signing import hosting_digest
 from market.service.host_jobs import register_host
 from market.service.rows import JobRow

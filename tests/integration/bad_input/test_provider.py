@@ -46,7 +46,7 @@ from tests.support.history import DOMAIN
 from tests.support.market_world import World, market_spec
 from tests.support.patience import patience
 from tests.support.stack import ROOT
-from training.stages.device_class import device_class
+from training.stages.exact import device_class
 
 OTHER_MACHINE = {
     "device": "cpu", "device_class": "cpu/x86_64/AVX2/torch-2.9.0+cpu", "memory_bytes": 2**38,

@@ -14,8 +14,8 @@ import pytest
 from contracts.chain.deployment import NAMES
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import Address, Digest
-from market.bodies.network import ContractsView, NetworkView
-from tallystick.sdk.sending import OnChain, on_chain
+from market.bodies.market import ContractsView, NetworkView
+from tallystick.sdk.on_chain import OnChain, on_chain
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.history import make_wallet
 

@@ -11,7 +11,7 @@ from tests.support.patience import patience
 NICE_NOW = """
 import os, sys
 from pathlib import Path
-from tallystick.provider.priority import stand_back
+from tallystick.provider.machine import stand_back
 before = os.getpriority(os.PRIO_PROCESS, 0)
 stand_back(int(sys.argv[1]), Path(sys.argv[2]))
 print(os.getpriority(os.PRIO_PROCESS, 0) - before)

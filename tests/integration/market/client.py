@@ -8,8 +8,8 @@ import httpx
 from contracts.terms.digest import blob_digest
 from market.api.app import make_app
 from market.bodies.base import API_PREFIX
-from market.bodies.credentials import HostCredential
-from tallystick.sdk.signing import Signer, signed_by
+from market.bodies.signing import HostCredential
+from tallystick.sdk.http import Signer, signed_by
 from tests.support.market_world import World
 
 TOKEN = "the host's token"

@@ -29,12 +29,12 @@ from contracts.terms.ids import Digest, JobId
 from market.api.app import make_app
 from market.api.context import Api
 from market.domain.jobs import Action
-from market.domain.rates import Rate
+from market.domain.limits import Rate
 from market.fakes.memory import MemoryWakeup
 from market.service.ask_job import ask_job
 from market.service.faucet import give_faucet
 from market.service.rows import BatchRow, LeaseRow
-from tallystick.sdk.signing import signed_by
+from tallystick.sdk.http import signed_by
 from tests.integration.market.client import HOST, TOKEN
 from tests.integration.market.test_slash import convicted
 from tests.support.examples import examples

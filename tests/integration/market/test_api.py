@@ -13,15 +13,12 @@ from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex
 from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.bodies.base import Body, Problem, SignedBody, Stored, read_body
-from market.bodies.hosting import (
+from market.bodies.jobs import (
     CoordinatorClaim,
     HostedJobs,
     HostHeartbeat,
     HostRegistered,
     JobEndpoint,
-    RegisterHost,
-)
-from market.bodies.jobs import (
     JobPosted,
     JobView,
     Permit,
@@ -29,9 +26,10 @@ from market.bodies.jobs import (
     PostReports,
     QuoteRequest,
     QuoteView,
+    RegisterHost,
     StepReport,
 )
-from market.bodies.network import (
+from market.bodies.market import (
     AccountView,
     CoordinatorView,
     FaucetRequest,

@@ -19,15 +19,15 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.bodies.credentials import HostCredential
-from market.bodies.hosting import (
+from market.bodies.jobs import (
     ClaimJobs,
     CoordinatorClaim,
     HostHeartbeat,
+    Permit,
+    PostJob,
     RefusedJob,
     RegisterHost,
 )
-from market.bodies.jobs import Permit, PostJob
 from market.bodies.routes import (
     GET_JOB,
     POST_CLAIM,
@@ -37,20 +37,14 @@ from market.bodies.routes import (
     POST_JOB,
     POST_JUDGEMENT,
 )
-from market.bodies.signing import hosting_digest
-from market.bodies.slashes import JudgeContest
-from market.domain.blob_quotas import BlobBounds
+from market.bodies.settlement import JudgeContest
+from market.bodies.signing import HostCredential, hosting_digest
+from market.domain.limits import BlobBounds
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
-from market.service.rows import (
-    BlobUploadRow,
-    BlobUseRow,
-    CoordinatorRow,
-    MessageRow,
-    SlashRow,
-)
+from market.service.rows import BlobUploadRow, BlobUseRow, CoordinatorRow, MessageRow, SlashRow
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.signing import Signer, signed_by
+from tallystick.sdk.http import Signer, signed_by
 from tests.integration.market.client import HOST, TOKEN, client_of, once, signed
 from tests.integration.market.test_slash import announced, slash_of
 from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet

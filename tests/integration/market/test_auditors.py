@@ -5,29 +5,17 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList, decode_auditors
-from contracts.terms.errors import (
-    BadSignature,
-    Conflict,
-    Expired,
-    InsufficientStake,
-    NotFound,
-)
+from contracts.terms.errors import BadSignature, Conflict, Expired, InsufficientStake, NotFound
 from contracts.terms.history import Kept, encode_kept
 from contracts.terms.ids import Digest, JobId, SessionKey
 from contracts.terms.messages import AuditSpec, JobOpening
 from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
-from market.bodies.auditing import RegisterAuditor
-from market.bodies.offers import Heartbeat
+from market.bodies.offers import Heartbeat, RegisterAuditor
 from market.bodies.routes import GET_AUDITORS, POST_AUDITOR, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest
 from market.service.accept_lease import accept_lease
-from market.service.auditors import (
-    HEARD_MILLIS,
-    fix_auditors,
-    list_of_job,
-    register_auditor,
-)
+from market.service.auditors import HEARD_MILLIS, fix_auditors, list_of_job, register_auditor
 from market.service.histories import Histories
 from market.service.host_jobs import claim_jobs
 from market.service.rows import AuditorListRow, JobRow, LeaseRow, ListedAuditorRow, MessageRow

@@ -9,14 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    ServiceUnreachable,
-    TooLarge,
-)
+from contracts.terms.errors import DeadlineExceeded, ServiceUnreachable, TooLarge
 from contracts.terms.ids import Address, Digest, SessionKey
 from market.adapters.blobs import FileBlobs
-from market.domain.blob_quotas import BYTES_PER_PARAMETER, BlobBounds
+from market.domain.limits import BYTES_PER_PARAMETER, BlobBounds
 from market.domain.sizes import parameters_of
 from market.service import store_blob as storing
 from market.service.leases import end
@@ -30,13 +26,7 @@ from market.service.rows import (
     ListedAuditorRow,
 )
 from market.service.session import account_of_session
-from market.service.store_blob import (
-    EVERYBODY,
-    Upload,
-    patience_seconds,
-    store_blob,
-    used_by,
-)
+from market.service.store_blob import EVERYBODY, Upload, patience_seconds, store_blob, used_by
 from tests.support.history import make_wallet
 from tests.support.market_world import DEVICE, World, market_spec, one_chunk
 

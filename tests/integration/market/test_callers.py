@@ -12,8 +12,8 @@ from contracts.terms.ids import JobId
 from market.api.app import make_app
 from market.api.callers import Caller, caller
 from market.bodies.base import API_PREFIX, Problem, read_body
-from market.bodies.operations import AskJob, OperationView
-from tallystick.sdk.signing import Signer, signed_by
+from market.bodies.jobs import AskJob, OperationView
+from tallystick.sdk.http import Signer, signed_by
 from tests.support.history import DOMAIN, make_wallet
 from tests.support.market_world import World, market_spec
 

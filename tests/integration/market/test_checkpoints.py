@@ -14,13 +14,7 @@ import torch
 
 from contracts.keys.wallet import Session
 from contracts.terms.digest import blob_digest, peer_id
-from contracts.terms.errors import (
-    BadSignature,
-    Conflict,
-    Forbidden,
-    NotFound,
-    ServiceUnreachable,
-)
+from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound, ServiceUnreachable
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import DataSpec
 from market.api.app import make_app
@@ -30,11 +24,11 @@ from market.bodies.signing import checkpoint_digest
 from market.fakes.memory import MemoryBlobs
 from market.service.rows import CheckpointRow, LeaseRow
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
-from tallystick.provider.artifacts import MarketArtifacts, weights_of
+from tallystick.provider.blobs import MarketArtifacts, weights_of
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.download import download
 from tallystick.sdk.job_file import parse_job_file
-from tallystick.sdk.prepare import prepare
+from tallystick.sdk.job_spec import prepare
+from tallystick.sdk.parts import download
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import MANIFEST, World, sign_digest
 from tests.support.weights import in_parts

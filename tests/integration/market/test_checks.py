@@ -20,12 +20,7 @@ from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_slash_verbs import market, said
 from tests.support.dockets import distances_of
 from tests.support.history import make_digest, make_session, make_wallet
-from tests.support.market_world import (
-    LeasedMaker,
-    World,
-    market_spec,
-    spec_changes,
-)
+from tests.support.market_world import LeasedMaker, World, market_spec, spec_changes
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Case
 from verification.draws.odds import read_exact

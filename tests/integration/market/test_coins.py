@@ -22,7 +22,7 @@ from market.service.anchor_seals import anchor_seals
 from market.service.rows import BatchRow, SealRow
 from tallystick.provider.coins import CoinFile, CoinWatch, Counts
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.coins import MarketCoins
+from tallystick.sdk.process import MarketCoins
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.history import JobMaker
 from tests.support.market_world import World

@@ -23,8 +23,8 @@ from market.bodies.routes import (
     POST_CONTEST,
     POST_EVIDENCE,
 )
+from market.bodies.settlement import ContestSlash, PostEvidence
 from market.bodies.signing import contest_digest, evidence_digest
-from market.bodies.slashes import ContestSlash, PostEvidence
 from market.service.coding import items
 from market.service.contests import judge_contest
 from market.service.convictions import note_convictions

@@ -20,9 +20,8 @@ from contracts.terms.encoding import encode
 from contracts.terms.ids import Digest, JobId, PeerId
 from market.api.app import make_app
 from market.service.rows import AuditorRow, ConvictionRow, SlashRow
-from tallystick.provider.evidence import PATIENCE, Evidence, bundles_in
 from tallystick.provider.folder import PeerFile, save_peer_file
-from tallystick.provider.slashes import Slashes
+from tallystick.provider.slashes import PATIENCE, Evidence, Slashes, bundles_in
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.test_convictions import (
     AUDITORS,

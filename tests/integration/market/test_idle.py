@@ -2,9 +2,9 @@
 
 import asyncio
 
-from market.bodies.credentials import HostCredential
-from market.bodies.hosting import ClaimJobs
+from market.bodies.jobs import ClaimJobs
 from market.bodies.routes import POST_CLAIM
+from market.bodies.signing import HostCredential
 from market.domain.jobs import JobState
 from market.fakes.memory_chain import MemoryChain
 from market.service.ports import ChainBlock, ChainEvent

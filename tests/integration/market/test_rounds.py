@@ -19,12 +19,7 @@ from market.service.at_rest import is_at_rest
 from market.service.clear_jobs import clear_jobs
 from market.service.coordinators import allocate_coordinator, note_paid
 from market.service.fund_jobs import fund_jobs
-from market.service.host_jobs import (
-    HOSTING_MILLIS,
-    claim_jobs,
-    register_host,
-    renew_jobs,
-)
+from market.service.host_jobs import HOSTING_MILLIS, claim_jobs, register_host, renew_jobs
 from market.service.leases import LIVE
 from market.service.pace import Pace
 from market.service.reconcile import Booked

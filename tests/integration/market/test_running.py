@@ -3,8 +3,8 @@
 import pytest
 
 from contracts.terms.merkle import FORFEITED
+from market.bodies.earnings import SeatView, SpendView
 from market.bodies.routes import GET_PEERS, GET_SPEND
-from market.bodies.running import SeatView, SpendView
 from market.service.coding import decode_pay
 from market.service.reconcile import reconcile_job
 from market.service.rows import SealRow

@@ -19,8 +19,8 @@ from contracts.terms.errors import (
 from contracts.terms.ids import Address, Digest, JobId
 from market.api.app import make_app
 from market.bodies.routes import GET_JOB, GET_SLASHES, POST_CONTEST, POST_JUDGEMENT
+from market.bodies.settlement import ContestSlash, JudgeContest
 from market.bodies.signing import contest_digest
-from market.bodies.slashes import ContestSlash, JudgeContest
 from market.domain import ledger
 from market.domain.slashing import Conviction, Slash
 from market.service.booking import balances_of

@@ -16,11 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine
 
-from contracts.chain.transactions import (
-    SqliteTransactions,
-    StoredTransaction,
-    TransactionStore,
-)
+from contracts.chain.transactions import SqliteTransactions, StoredTransaction, TransactionStore
 from contracts.terms.amounts import UINT96_MAX, BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
@@ -35,13 +31,7 @@ from market.fakes.memory import MemoryBlobs, MemoryWakeup
 from market.migrate import migrate
 from market.service.drain_outbox import drain_outbox
 from market.service.ports import BlobStore, Place, UnitOfWork, Wakeup
-from market.service.rows import (
-    BalanceRow,
-    EpochRow,
-    HeartbeatRow,
-    LedgerEntryRow,
-    StakeRow,
-)
+from market.service.rows import BalanceRow, EpochRow, HeartbeatRow, LedgerEntryRow, StakeRow
 from tests.installed import Installed
 from tests.support.examples import examples
 from tests.support.market_services import PostgresServer

@@ -21,7 +21,7 @@ from market.bodies.routes import GET_JOB
 from market.domain.jobs import JobState
 from tallystick.cli.schema import all_verbs
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.top_up import ToppedUp, top_up
+from tallystick.sdk.on_chain import ToppedUp, top_up
 from tests.integration.bad_input.servers import market_at_url
 from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.on_chain import ChainWorld, chain_world

@@ -10,9 +10,16 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.bodies.base import Problem, read_body
-from market.bodies.hosting import HeededWish, HostedJob, HostedJobs, HostHeartbeat
-from market.bodies.jobs import JobView
-from market.bodies.operations import AskJob, JobAction, OperationView
+from market.bodies.jobs import (
+    AskJob,
+    HeededWish,
+    HostedJob,
+    HostedJobs,
+    HostHeartbeat,
+    JobAction,
+    JobView,
+    OperationView,
+)
 from market.bodies.signing import wish_digest
 from market.domain.jobs import JobState
 from market.service.coding import spec_of

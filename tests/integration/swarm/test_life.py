@@ -18,7 +18,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies.jobs import JobView
-from market.domain.pricing import job_cost
+from market.domain.sizes import job_cost
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack
 from training.config import slices_of, train_config

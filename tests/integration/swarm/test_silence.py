@@ -26,7 +26,7 @@ import pytest
 from contracts.terms.history import decode_kept
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Seal
 from contracts.terms.signatures import Signed
-from tallystick.provider.room import RESERVE
+from tallystick.provider.disk import RESERVE
 from tests.support.namespaces import Site, network, packets_as_sent
 from tests.support.swarm_job import COORDINATOR, TRAINER, Line
 from tests.support.swarm_process import process_papers

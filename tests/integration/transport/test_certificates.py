@@ -10,12 +10,7 @@ from datetime import timedelta
 import grpc
 import pytest
 
-from contracts.terms.errors import (
-    BadSignature,
-    Forbidden,
-    InvariantBroken,
-    PeerUnreachable,
-)
+from contracts.terms.errors import BadSignature, Forbidden, InvariantBroken, PeerUnreachable
 from tests.integration.transport.harness import (
     ANY_PORT,
     DEADLINE,

@@ -6,13 +6,7 @@ import pytest
 from typing_extensions import Buffer
 
 from contracts.terms.encoding import encode
-from contracts.terms.errors import (
-    Expired,
-    Forbidden,
-    Malformed,
-    NotFound,
-    UnknownVersion,
-)
+from contracts.terms.errors import Expired, Forbidden, Malformed, NotFound, UnknownVersion
 from contracts.terms.ids import SessionKey
 from contracts.terms.moments import UnixMillis
 from tests.integration.transport.harness import (

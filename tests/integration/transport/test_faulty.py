@@ -4,10 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    PeerUnreachable,
-)
+from contracts.terms.errors import DeadlineExceeded, PeerUnreachable
 from tests.integration.transport.harness import ANY_PORT, DEADLINE, Net, Peer
 from training.fakes.faulty_transport import (
     DIAL,

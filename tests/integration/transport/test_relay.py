@@ -16,15 +16,7 @@ from contracts.terms.errors import (
     TooLarge,
 )
 from contracts.terms.ids import SessionKey
-from tests.integration.transport.harness import (
-    ANY_PORT,
-    DEADLINE,
-    Net,
-    Peer,
-    key,
-    method,
-    until,
-)
+from tests.integration.transport.harness import ANY_PORT, DEADLINE, Net, Peer, key, method, until
 from tests.support.patience import patience
 from training.transport import calling
 from training.transport.dispatch import Dispatcher

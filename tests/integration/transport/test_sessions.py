@@ -10,16 +10,7 @@ from contracts.terms.errors import (
     WrongConfiguration,
 )
 from contracts.terms.moments import UnixMillis
-from tests.integration.transport.harness import (
-    ANY_PORT,
-    DEADLINE,
-    NOW,
-    Net,
-    Peer,
-    key,
-    pair,
-    until,
-)
+from tests.integration.transport.harness import ANY_PORT, DEADLINE, NOW, Net, Peer, key, pair, until
 from training.transport.port import Limits, Session
 
 

@@ -18,14 +18,7 @@ import redis
 from tallystick.cli.main import EXIT_CODES
 from tallystick.up.processes import environment_of
 from tests.integration.bad_input.verbs import Said, call, complaint
-from tests.integration.up.running import (
-    SERVERS,
-    UNPRIVILEGED,
-    Up,
-    eventually,
-    long_home,
-    running,
-)
+from tests.integration.up.running import SERVERS, UNPRIVILEGED, Up, eventually, long_home, running
 from tests.support.containers import shown
 from tests.support.stack import ROOT
 

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from contracts.terms.errors import Malformed
 from tests.support.frames import assembled
-from training.transport.framing import (
-    Assembler,
-    CallFrame,
-    call_frames,
-    read_frame,
-)
+from training.transport.framing import Assembler, CallFrame, call_frames, read_frame
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=6))

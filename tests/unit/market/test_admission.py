@@ -14,7 +14,7 @@ from contracts.terms.messages import MILLION, JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.domain import sizes
 from market.domain.admission import Surroundings, check_job, needed_memory, signed_flops
-from market.domain.pricing import job_cost
+from market.domain.sizes import job_cost
 from tests.support.dockets import audit_spec, calibration
 from tests.support.history import START, make_spec, make_wallet
 

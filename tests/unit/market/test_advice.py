@@ -11,14 +11,10 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.bodies.jobs import Excluded
 from market.domain.admission import could_be_posted, signed_terms
-from market.domain.advice import Advice, WhyNot, why_no_bundle
-from market.domain.bundles import Bundle
-from market.domain.cuts import cut_of, other_cuts
-from market.domain.matching import judge
+from market.domain.matching import Bundle, judge
 from market.domain.offers import Candidate
-from market.domain.pricing import job_cost
-from market.domain.quote import need_of, quote
-from market.domain.relaxation import Change
+from market.domain.quote import Advice, Change, WhyNot, need_of, quote, why_no_bundle
+from market.domain.sizes import cut_of, job_cost, other_cuts
 from market.service.coding import decode_why_not, encode_why_not
 from tests.support.dockets import audit_spec
 from tests.support.history import START

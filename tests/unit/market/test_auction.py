@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.ids import Address, Digest
-from market.domain.auction import Ask, clear
+from market.domain.matching import Ask, clear
 
 
 def ask(seller: str, price: int, place: int = 0) -> Ask:

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ServiceUnreachable, TooLarge
-from market.domain.blob_quotas import (
+from market.domain.limits import (
     BLOCK,
     STRANGER,
     BlobBounds,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from contracts.terms.ids import JobId
-from market.domain.book import Book
+from market.domain.matching import Book
 from market.service.pace import Pace
 from market.service.ports import Place
 from tests.unit.market.test_matching import NEED, NOW, offer

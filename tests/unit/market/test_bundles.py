@@ -4,8 +4,7 @@ import pytest
 
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.ids import Address, Digest
-from market.domain.auction import Ask
-from market.domain.bundles import Bundle, Seat, buy
+from market.domain.matching import Ask, Bundle, Seat, buy
 
 CEILING = PricePerPflop(20)
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain.jobs import Action, JobState
-from market.domain.operations import DONE, Outcome, Standing, outcome
+from market.domain.jobs import DONE, Action, JobState, OperationOutcome, Standing, operation_outcome
 
 
 def standing(state: JobState, **changed: Any) -> Standing:
@@ -21,8 +20,8 @@ def standing(state: JobState, **changed: Any) -> Standing:
     return Standing(**(values | changed))
 
 
-def of(action: Action, job: Standing, *, superseded: bool = False) -> Outcome:
-    return outcome(action, 1, job, superseded=superseded)
+def of(action: Action, job: Standing, *, superseded: bool = False) -> OperationOutcome:
+    return operation_outcome(action, 1, job, superseded=superseded)
 
 
 @pytest.mark.parametrize("state", [JobState.DRAFT, JobState.FUNDED])
@@ -47,12 +46,14 @@ def test_outcome__later_wish__leaves_what_was_heeded_done_and_the_rest_failed() 
     later = standing(JobState.RUNNING, wish=2)
 
     assert of(Action.PAUSE, later) == DONE
-    assert of(Action.PAUSE, later, superseded=True) == Outcome("failed", error="superseded")
+    assert of(Action.PAUSE, later, superseded=True) == OperationOutcome(
+        "failed", error="superseded"
+    )
 
 
 @pytest.mark.parametrize("state", [JobState.FINISHED, JobState.FAILED, JobState.REFUNDED])
 def test_outcome__job_ended_before_it_was_paused__has_failed(state: JobState) -> None:
-    assert of(Action.PAUSE, standing(state)) == Outcome("failed", error="ended")
+    assert of(Action.PAUSE, standing(state)) == OperationOutcome("failed", error="ended")
     assert of(Action.PAUSE, standing(state, heeded=1)) == DONE
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from market.domain.jobs import JobState, Wanted
-from market.domain.outcomes import Outcome, outcome, sentence, trained
+from market.domain.jobs import JobState, Outcome, Wanted, outcome, sentence, trained
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.admission import Surroundings
 from market.domain.matching import Need, judge
 from market.domain.offers import Candidate
-from market.domain.pricing import job_cost, job_flops
 from market.domain.quote import need_of, quote, reservable_stake
+from market.domain.sizes import job_cost, job_flops
 from tests.support.dockets import audit_spec, calibration
 from tests.support.history import START
 from tests.unit.market.test_admission import spec

@@ -1,6 +1,6 @@
 """Buckets: how many requests at once, and when the next."""
 
-from market.domain.rates import SECOND, Rate, take
+from market.domain.limits import SECOND, Rate, take
 
 RATE = Rate(per_second=2, burst=3)
 

@@ -10,7 +10,7 @@ from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest
 from market.bodies.base import read_body
 from market.bodies.jobs import StepReport
-from market.bodies.network import FaucetView, StakeView
+from market.bodies.market import FaucetView, StakeView
 
 VIEW = FaucetView(gas=10**18, tokens=BaseUnits(5), transactions=(Digest(bytes(32)),))
 

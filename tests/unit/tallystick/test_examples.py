@@ -6,7 +6,7 @@ import pytest
 
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
-from market.domain.pricing import job_cost
+from market.domain.sizes import job_cost
 from tallystick.sdk.job_file import load_job_file
 from tallystick.sdk.job_spec import DataNames, build_spec
 

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.terms.errors import Refused
-from training.stages.chunks import chunk_bounds
+from training.stages.torch_free import chunk_bounds
 
 
 def test_chunk_bounds__ten_in_three__longer_first() -> None:

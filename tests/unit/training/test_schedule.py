@@ -8,7 +8,7 @@ import pytest
 
 from contracts.terms.messages import NORM_SCALE
 from training.config import OptimizerConfig
-from training.stages.schedule import clip_factor, learning_rate, power, update_scalars
+from training.stages.torch_free import clip_factor, learning_rate, power, update_scalars
 
 COSINE = OptimizerConfig(learning_rate=0.002, total_steps=60, warmup_steps=6, final_ratio=0.1)
 

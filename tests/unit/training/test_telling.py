@@ -4,10 +4,7 @@ import io
 import json
 import os
 
-from training.telling import (
-    JsonLines,
-    Rarely,
-)
+from training.telling import JsonLines, Rarely
 
 
 def test_json_lines__event_with_bytes__one_line_of_json_in_hex() -> None:

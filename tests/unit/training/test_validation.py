@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.stages.validation import VALIDATION_ROWS, group_rows, num_groups
+from training.stages.torch_free import VALIDATION_ROWS, group_rows, num_groups
 
 
 @pytest.mark.parametrize("rows_per_unit", [1, 2, 4, 16, 128])

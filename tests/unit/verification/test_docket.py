@@ -26,7 +26,7 @@ from tests.support.history import make_digest
 from verification import docket as dockets
 from verification.distances.thresholds import projections_allowed
 from verification.draws.cases import Case
-from verification.draws.coin import step_coin
+from verification.draws.selection import step_coin
 from verification.verdicts import PROJECTIONS
 
 

@@ -29,14 +29,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.signatures import Signed
 from tests.support.checked_history import make_auditors
-from tests.support.history import (
-    JobMaker,
-    Member,
-    make_digest,
-    make_members,
-    make_session,
-    under,
-)
+from tests.support.history import JobMaker, Member, make_digest, make_members, make_session, under
 
 Items = list[Kept]
 

@@ -8,12 +8,7 @@ import pytest
 from eth_account import Account
 from eth_utils.address import to_checksum_address
 
-from contracts.keys.store import (
-    account_in,
-    load_or_create_session,
-    load_wallet,
-    save_wallet,
-)
+from contracts.keys.store import account_in, load_or_create_session, load_wallet, save_wallet
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.digest import keccak
 from contracts.terms.errors import Forbidden, Malformed, NotFound, Refused

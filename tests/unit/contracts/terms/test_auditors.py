@@ -5,12 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.auditors import (
-    MAX_LIST_BYTES,
-    AuditorList,
-    OutsideAuditor,
-    decode_auditors,
-)
+from contracts.terms.auditors import MAX_LIST_BYTES, AuditorList, OutsideAuditor, decode_auditors
 from contracts.terms.digest import peer_id
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, TooLarge

@@ -2,8 +2,8 @@
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.moments import UnixMillis
-from market.bodies.running import OutlookView
-from market.domain.spend import Pace, Sealed, outlook_of, pace_of
+from market.bodies.earnings import OutlookView
+from market.domain.earnings import Pace, Sealed, outlook_of, pace_of
 
 
 def sealed(step: int, earned: int, at: int) -> Sealed:

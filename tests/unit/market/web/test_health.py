@@ -6,7 +6,7 @@ import pytest
 
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.bodies.status import (
+from market.bodies.market import (
     BeatView,
     ChainActionView,
     ChainStatusView,

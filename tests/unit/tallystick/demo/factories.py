@@ -6,9 +6,8 @@ from functools import cache
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.moments import UnixMillis
-from market.bodies.auditing import PeerChecksView, RatesView, ReceivedView
-from market.bodies.offers import ReputationView
-from market.bodies.slashes import SlashState, SlashView
+from market.bodies.offers import PeerChecksView, RatesView, ReceivedView, ReputationView
+from market.bodies.settlement import SlashState, SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
 from tallystick.demo.checked import Checked
 from tallystick.demo.verdicts import Distance, Hearing, PeerStep, Story, Verdicts

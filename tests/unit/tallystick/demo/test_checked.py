@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from contracts.terms.ids import StepNumber, UnitId
-from market.bodies.slashes import SlashView
+from market.bodies.settlement import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY
 from tallystick.demo.verdicts import PeerStep
 from tests.unit.tallystick.demo.factories import FAIR, LIAR, OUT, RATE, checked, slash, story

@@ -7,13 +7,7 @@ from contracts.terms.ids import PeerId
 from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from tallystick.demo.shares import (
-    JobWork,
-    Loss,
-    loss_of,
-    read_work,
-    shares,
-)
+from tallystick.demo.shares import JobWork, Loss, loss_of, read_work, shares
 from tests.support.checked_history import CheckedMaker
 from tests.support.checked_swarm import begin_checked
 from tests.support.history import DOMAIN, JobMaker, make_members, make_session, make_wallet

@@ -1,7 +1,7 @@
 """When is a peer silent, and when is it gone?"""
 
 from contracts.terms.ids import StepNumber
-from tallystick.gym.absent import Leaving, Vanishing
+from tallystick.gym.behaviours import Leaving, Vanishing
 from tallystick.gym.plan import Plan
 
 

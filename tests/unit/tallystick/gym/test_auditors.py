@@ -2,7 +2,7 @@
 
 from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AuditReport, Verdict
-from tallystick.gym.auditors import FAR, Friend, Stamp
+from tallystick.gym.behaviours import FAR, Friend, Stamp
 from tallystick.gym.plan import Plan
 from training.worker.ports import Behaviour
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.errors import WrongConfiguration
-from tallystick.gym.failpoints import Failing, Failpoint, FailpointFile, parse_failpoints
+from tallystick.gym.hooks import Failing, Failpoint, FailpointFile, parse_failpoints
 from training.telling import tell_nobody
 
 

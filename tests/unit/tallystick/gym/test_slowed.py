@@ -1,7 +1,7 @@
 """Does a slowed stage take its time, and compute the same?"""
 
 from contracts.terms.ids import StepNumber, UnitId
-from tallystick.gym.slowed import slow_down
+from tallystick.gym.hooks import slow_down
 from training.fakes.counting import CountingCompute
 
 STEP, UNIT = StepNumber(1), UnitId(2)

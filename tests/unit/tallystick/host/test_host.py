@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies.hosting import HostedJob, HostedJobs, HostHeartbeat, HostRegistered
+from market.bodies.jobs import HostedJob, HostedJobs, HostHeartbeat, HostRegistered
 from market.bodies.routes import POST_HOST, POST_HOST_HEARTBEAT, Route
 from tallystick.host.folder import note_refusal
 from tallystick.host.host import WAIT_SECONDS, Host

@@ -13,21 +13,17 @@ import pytest
 from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.errors import (
-    Conflict,
-    InsufficientStake,
-    NotFound,
-    ServiceUnreachable,
-)
+from contracts.terms.errors import Conflict, InsufficientStake, NotFound, ServiceUnreachable
 from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market.bodies.auditing import BondAsked, BondView
 from market.bodies.base import SignedBody
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from market.bodies.offers import (
     AcceptLease,
+    BondAsked,
+    BondView,
     Heartbeat,
     LeaseHeard,
     LeasesView,
@@ -37,11 +33,11 @@ from market.bodies.offers import (
 )
 from tallystick.provider import agent as agent_module
 from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask
+from tallystick.provider.background import Say
 from tallystick.provider.coins import CoinWatches, Counts
-from tallystick.provider.faults import Say
+from tallystick.provider.disk import PAUSE, RESERVE, Free
 from tallystick.provider.folder import ProviderFolder, end_upload, note_upload, save_accept
 from tallystick.provider.outside_audits import cancelled
-from tallystick.provider.room import PAUSE, RESERVE, Free
 from tallystick.sdk.client import MarketClient
 from tests.support.answering import AnsweringMarket
 from tests.support.history import make_session, make_spec, make_wallet

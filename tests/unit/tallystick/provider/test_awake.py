@@ -2,7 +2,7 @@
 
 import pytest
 
-from tallystick.provider.awake import Clocks, interruption
+from tallystick.provider.background import Clocks, interruption
 
 BEFORE = Clocks(1000.0, 50.0, 90.0)
 

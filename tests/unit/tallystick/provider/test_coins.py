@@ -18,17 +18,10 @@ from contracts.terms.merkle import batch_root
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixSeconds
 from market.bodies.jobs import JobView
-from tallystick.provider.coins import (
-    UNSERVED_BLOCKS,
-    CoinFile,
-    CoinWatch,
-    Counts,
-    checked_opening,
-)
+from tallystick.provider.coins import UNSERVED_BLOCKS, CoinFile, CoinWatch, Counts, checked_opening
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, JobMaker, make_wallet
-from verification.draws.batches import MAY_HOLD, Entry, ShownBatch, show_batch
-from verification.draws.lanes import LanePage
+from verification.draws.lanes import MAY_HOLD, Entry, LanePage, ShownBatch, show_batch
 
 JOB, ANCHORER = JobId(b"j" * 32), Address(b"a" * 20)
 OPENING = JobOpening(

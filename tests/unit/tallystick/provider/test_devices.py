@@ -5,7 +5,7 @@ import re
 import pytest
 
 from contracts.terms.errors import WrongConfiguration
-from tallystick.provider.devices import check_class, fits, resolve
+from tallystick.provider.machine import check_class, fits, resolve
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest
 from market.bodies.settlement import EpochState, EpochSummary, ProofView
-from tallystick.provider.claims import Dues
+from tallystick.provider.money import Dues
 from tests.support.answering import AnsweringMarket
 
 ACCOUNT = Address(b"\1" * 20)

@@ -1,6 +1,6 @@
 """How often is an owner told of a fault that lasts?"""
 
-from tallystick.provider.faults import Faults
+from tallystick.provider.background import Faults
 
 
 class Log:

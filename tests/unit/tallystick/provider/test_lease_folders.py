@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from market.bodies.base import Problem
-from tallystick.provider.lease_folders import BULK, KEEP_MODEL, Ended, LeaseFolders, remove
+from tallystick.provider.disk import BULK, KEEP_MODEL, Ended, LeaseFolders, remove
 from tallystick.sdk.client import MarketClient
 
 KEPT = ["accept.msgpack", "coins.v2", "journal.sqlite", "session.key"]

@@ -5,7 +5,7 @@ from typing import Any
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, JobId
 from market.bodies.earnings import EarningsView, EarningView, PartsView, WaitsForView
-from tallystick.provider.losses import Losses
+from tallystick.provider.slashes import Losses
 from tests.support.answering import AnsweringMarket
 
 ANN, JOB = Address(b"a" * 20), JobId(b"j" * 32)

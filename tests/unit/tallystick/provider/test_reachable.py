@@ -2,7 +2,7 @@
 
 import pytest
 
-from tallystick.provider.reachable import LOOPBACK, listen_address
+from tallystick.provider.machine import LOOPBACK, listen_address
 
 HERE, MARKET = "192.168.1.7", "http://market:8420"
 

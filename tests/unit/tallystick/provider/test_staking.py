@@ -10,10 +10,10 @@ import pytest
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import DeadlineExceeded, Unavailable
 from contracts.terms.ids import Address
-from market.bodies.network import NetworkView
-from tallystick.provider.staking import prepare
+from market.bodies.market import NetworkView
+from tallystick.provider.money import prepare
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.sending import OnChain
+from tallystick.sdk.on_chain import OnChain
 
 ANN = Address(b"a" * 20)
 NETWORK = cast(NetworkView, SimpleNamespace(embedded=False))

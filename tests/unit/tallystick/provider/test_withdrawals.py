@@ -8,8 +8,8 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import DeadlineExceeded
-from tallystick.provider.withdrawals import move
-from tallystick.sdk.sending import OnChain
+from tallystick.provider.money import move
+from tallystick.sdk.on_chain import OnChain
 
 
 @dataclass

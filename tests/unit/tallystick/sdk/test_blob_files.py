@@ -8,8 +8,8 @@ import pytest
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import TallystickError, TooLarge, WrongBytes
 from market.bodies.base import MAX_BUNDLE_BYTES
-from tallystick.sdk import blob_files
-from tallystick.sdk.blob_files import measured, pieces, written
+from tallystick.sdk import http
+from tallystick.sdk.http import measured, pieces, written
 from verification.auditing import bundle, bundle_file
 
 TEXT = bytes(range(250))
@@ -18,7 +18,7 @@ TEXT = bytes(range(250))
 async def test_pieces__file_longer_than_one__are_its_bytes_under_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blob_files, "PIECE", 100)
+    monkeypatch.setattr(http, "PIECE", 100)
     (tmp_path / "a").write_bytes(TEXT)
 
     found = [piece async for piece in pieces(tmp_path / "a")]

@@ -22,7 +22,7 @@ from market.api.problems import STATUS
 from market.bodies.routes import GET_JOBS
 from tallystick.sdk import client as client_module
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.urls import http_url
+from tallystick.sdk.http import http_url
 
 URL = "http://127.0.0.1:8420"
 ERRORS = sorted({error.code for error in STATUS} - {InvariantBroken.code})

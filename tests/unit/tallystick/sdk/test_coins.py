@@ -3,7 +3,7 @@
 from contracts.terms.coins import Coin
 from contracts.terms.ids import Digest, JobId, StepNumber
 from market.bodies.settlement import AnchoredStepView, CoinsView
-from tallystick.sdk.coins import ASK_EVERY, MarketCoins
+from tallystick.sdk.process import ASK_EVERY, MarketCoins
 from tests.support.answering import AnsweringMarket
 
 JOB, ROOT, VALUE = JobId(b"j" * 32), Digest(b"r" * 32), Digest(b"c" * 32)

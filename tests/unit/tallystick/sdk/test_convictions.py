@@ -7,7 +7,7 @@ import pytest
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.bodies.slashes import ConvictionView, SlashState, SlashView
+from market.bodies.settlement import ConvictionView, SlashState, SlashView
 from tallystick.sdk.convictions import ENDED, split_of, state_of
 
 EVIDENCE, TRANSACTION = Digest(b"e" * 32), Digest(b"t" * 32)

@@ -7,7 +7,7 @@ import pytest
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from market.bodies.jobs import CheckpointsView, CheckpointView, UnpublishedView
-from tallystick.sdk.download import choose
+from tallystick.sdk.parts import choose
 
 
 def view(stage: int, step: int, blob: str, *, peers: int = 1, here: bool = True) -> CheckpointView:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from contracts.terms.errors import Malformed, ServiceUnreachable, TooLarge
-from tallystick.sdk.events import MAX_EVENT_BYTES, ServerSent, followed, server_sent
+from tallystick.sdk.http import MAX_EVENT_BYTES, ServerSent, followed, server_sent
 
 STREAM = (
     b": events beyond 0\nretry: 1000\n\n"

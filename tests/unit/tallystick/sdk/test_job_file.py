@@ -14,16 +14,9 @@ from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
-from tallystick.sdk.job_file import (
-    JobFile,
-    load_job_file,
-    parse_job_file,
-    size,
-    span,
-    tokens,
-)
+from tallystick.sdk.job_file import JobFile, load_job_file, parse_job_file, size, span, tokens
 from tallystick.sdk.job_spec import DataNames, build_spec
-from tallystick.sdk.job_yaml import MAX_FILE_BYTES
+from tallystick.sdk.job_text import MAX_FILE_BYTES
 from training.config import slices_of
 from training.data.corpus import matching_files
 from training.flops import unit_flops

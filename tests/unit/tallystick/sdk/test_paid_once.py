@@ -11,7 +11,7 @@ from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import Address, Digest, JobId
-from tallystick.sdk import top_up
+from tallystick.sdk import on_chain
 from tests.support.history import make_wallet
 
 ANN = make_wallet("ann")
@@ -58,20 +58,20 @@ async def test_top_up__node_is_of_another_chain_after_it_was_sent__is_not_signed
     async def nothing(*_: object) -> None:
         """There are tokens and an approval."""
 
-    monkeypatch.setattr(top_up._Payer, "_fund", nothing)
-    monkeypatch.setattr(top_up._Payer, "_approve", nothing)
+    monkeypatch.setattr(on_chain._Payer, "_fund", nothing)
+    monkeypatch.setattr(on_chain._Payer, "_approve", nothing)
     node, store = Balancer(), SqliteTransactions(":memory:")
     sender = Sender(cast(ChainConnection, node), ANN, store, 1, patience_seconds=5)
     escrow = SimpleNamespace(top_up=lambda _job, _amount: Call(Address(b"e" * 20), b"pay"))
     contracts = cast(Any, SimpleNamespace(escrow=escrow))
-    payer = top_up._Payer(cast(Any, None), cast(Any, None), contracts, sender, store)
+    payer = on_chain._Payer(cast(Any, None), cast(Any, None), contracts, sender, store)
     path = tmp_path / "topup-job.json"
-    top_up._save(path, top_up.Pending(name="first", amount=5))
+    on_chain._save(path, on_chain.Pending(name="first", amount=5))
 
     with pytest.raises(WrongConfiguration):
-        await payer.pay(JobId(b"j" * 32), top_up.Pending(name="first", amount=5), path)
+        await payer.pay(JobId(b"j" * 32), on_chain.Pending(name="first", amount=5), path)
 
     assert len(node.taken) == 1
-    pending = top_up._load(path)
+    pending = on_chain._load(path)
     assert pending is not None and pending.name == "first"
     store.close()

@@ -9,13 +9,7 @@ import yaml
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Refused, Unaffordable
 from tallystick.sdk.job_file import JobFile, job_schema, load_job_file
-from tallystick.sdk.sample import (
-    CHECKING_AIM,
-    LEAST_STEPS,
-    Wanted,
-    model_of_size,
-    sample,
-)
+from tallystick.sdk.sample import CHECKING_AIM, LEAST_STEPS, Wanted, model_of_size, sample
 from training.config import whole_model
 from training.memory import num_parameters, peer_memory
 

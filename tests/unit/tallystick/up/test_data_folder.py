@@ -6,13 +6,7 @@ import pytest
 
 from contracts.terms.errors import Conflict, Malformed, Refused, UnknownVersion, WrongConfiguration
 from tallystick.up import data_folder
-from tallystick.up.data_folder import (
-    FOLDERS,
-    Lock,
-    open_data_folder,
-    rotate,
-    write_json,
-)
+from tallystick.up.data_folder import FOLDERS, Lock, open_data_folder, rotate, write_json
 
 
 def test_open_data_folder__first_use__makes_private_folders(tmp_path: Path) -> None:

@@ -6,14 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.errors import ChainUnreachable
-from tallystick.up.gateway import (
-    ALLOWED,
-    MAX_BATCH,
-    MAX_DEPTH,
-    MAX_PARAMETERS,
-    Gateway,
-    refusal,
-)
+from tallystick.up.gateway import ALLOWED, MAX_BATCH, MAX_DEPTH, MAX_PARAMETERS, Gateway, refusal
 
 
 class CountingChain:

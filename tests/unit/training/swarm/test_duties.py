@@ -12,12 +12,7 @@ from training.swarm.duties import (
     next_deadline,
     parts_wanted,
 )
-from training.swarm.events import (
-    GradCommitted,
-    PartsHeld,
-    PeerLost,
-    SealStored,
-)
+from training.swarm.events import GradCommitted, PartsHeld, PeerLost, SealStored
 from training.swarm.state import Closed, Finished, Terms
 from training.swarm.step import assigned_units
 

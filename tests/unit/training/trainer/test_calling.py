@@ -15,14 +15,7 @@ from contracts.terms.errors import (
     PeerUnreachable,
     TallystickError,
 )
-from contracts.terms.ids import (
-    ZERO_DIGEST,
-    JobId,
-    PeerId,
-    SessionKey,
-    StageIndex,
-    UnitId,
-)
+from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, UnitId
 from tests.support.history import make_digest, make_session
 from training.telling import tell_nobody
 from training.trainer.calling import LIFT_AFTER, Calling, Pause, TensorLost

@@ -23,7 +23,7 @@ from tests.support.bundles import (
 from tests.support.history import make_session
 from verification.auditing.bundle import Papers, SumClaim, WorkClaim, check_papers, read_papers
 from verification.docket import Docket, begin_job
-from verification.draws.coin import ordering_coin
+from verification.draws.selection import ordering_coin
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from training.transport.calls import Held
 from training.worker.engine import Engine
 from training.worker.patience import Patience
 from training.worker.peers import Peers
-from verification.auditing.fetching import AHEAD, Fetcher
+from verification.auditing.job import AHEAD, Fetcher
 
 COMMIT = CheckedJob().commit("ann")
 TENSORS = [(make_digest("tensor", number), [peer("bob")]) for number in range(3 * AHEAD)]

@@ -24,9 +24,8 @@ from verification.auditing.loop import (
 )
 from verification.distances.thresholds import SATURATED
 from verification.docket import Docket
-from verification.draws.auditors import Weights
 from verification.draws.cases import Case, Heard, repeat_of
-from verification.draws.rules import Rules
+from verification.draws.selection import Rules, Weights
 
 WORK = Case(
     make_digest("work"),

@@ -10,9 +10,8 @@ from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import Verdict
 from tests.support.dockets import CLASS, OTHER_CLASS, CheckedJob, peer
 from tests.support.history import make_digest
-from verification.draws.auditors import Candidates
 from verification.draws.cases import CONFIRMING, FIRST, SECOND, THIRD, Case, Heard
-from verification.draws.selection import Again, Subject, auditor_order
+from verification.draws.selection import Again, Candidates, Subject, auditor_order
 
 STAGE_MATES, OUTSIDE = ("bob", "cem", "dan", "eve"), ("out", "oda", "olu")
 COINS = [make_digest("coin", number) for number in range(8)]

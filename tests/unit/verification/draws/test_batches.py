@@ -11,7 +11,7 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
 from contracts.terms.merkle import batch_leaf, batch_root, plain_node
-from verification.draws.batches import (
+from verification.draws.lanes import (
     Entry,
     ShownBatch,
     batch_value,

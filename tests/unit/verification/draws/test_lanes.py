@@ -10,8 +10,15 @@ from contracts.terms.coins import Coin
 from contracts.terms.errors import AuditMismatch, Equivocation, Malformed
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
 from contracts.terms.merkle import batch_leaf, batch_root, plain_node
-from verification.draws.batches import Entry, ShownBatch, show_batch
-from verification.draws.lanes import FollowedLane, LanePage, Sighting, decode_page
+from verification.draws.lanes import (
+    Entry,
+    FollowedLane,
+    LanePage,
+    ShownBatch,
+    Sighting,
+    decode_page,
+    show_batch,
+)
 
 JOB = JobId(b"j" * 32)
 OTHER = JobId(b"a" * 32)

@@ -21,7 +21,6 @@ from contracts.terms.ids import (
 )
 from tests.support.history import make_digest
 from verification.draws import selection as draws
-from verification.draws.coin import step_coin
 from verification.draws.selection import (
     NOBODY_IS_DRAWN,
     Chunk,
@@ -31,6 +30,7 @@ from verification.draws.selection import (
     auditor_order,
     is_drawn,
     prf,
+    step_coin,
 )
 
 JOB, BLOCK_HASH = JobId(b"j" * 32), Digest(b"h" * 32)

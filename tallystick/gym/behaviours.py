@@ -1,0 +1,196 @@
+"""Peers that are silent or gone, auditors that say what they have not seen, and two in one peer.
+
+Two are, for example: cheat and withhold, junk and vanish, lie and leave.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
+
+from typing_extensions import Buffer
+
+from contracts.terms.ids import StepNumber
+from contracts.terms.messages import AuditReport
+from tallystick.gym.around import Around
+from tallystick.gym.plan import Plan
+from training.averaging.slices import Slice
+from training.worker.ports import Behaviour, Compute, Departure, Honest, Moment, Wanted
+
+# --------------------------------------------------------------------------------- silent and gone
+
+
+class Withheld(Honest):
+    """Gives away nothing of sealed steps: who asks for that checks. The open step goes on.
+
+    Two of these, one of them the neighbour that holds the same tensors, collude.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    async def serves(self, wanted: Wanted) -> bool:
+        """See `Behaviour.serves`."""
+        return not (wanted.is_sealed and self._plan.covers(wanted.at))
+
+
+class Stalling(Honest):
+    """Takes every call for something of a sealed step, and never answers: who asks that waits."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    async def serves(self, wanted: Wanted) -> bool:
+        """See `Behaviour.serves`."""
+        if wanted.is_sealed and self._plan.covers(wanted.at):
+            await asyncio.get_running_loop().create_future()  # until the caller gives up
+        return True
+
+
+class Vanishing(Honest):
+    """Gone when step `first` is closed, with units done and before they are committed to."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def departure(self, step: StepNumber, moment: Moment) -> Departure:
+        """See `Behaviour.departure`."""
+        return "vanish" if moment == "closed" and self._plan.covers(step) else "stay"
+
+
+class Leaving(Honest):
+    """Leaves in order once step `first` is sealed: what it did is earned, and not checked yet."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def departure(self, step: StepNumber, moment: Moment) -> Departure:
+        """See `Behaviour.departure`."""
+        return "leave" if moment == "sealed" and self._plan.covers(step) else "stay"
+
+
+# ---------------------------------------------------------------------------------------- auditors
+
+FAR = 10**9  # 1e-9: as far from the claim as the claim is long
+
+
+class Accuser(Honest):
+    """Replays, and finds a difference in everything; in the steps of its plan.
+
+    Args:
+        plan: Of which work.
+        times: At most so often; None: always. A process that starts again counts anew.
+    """
+
+    def __init__(self, plan: Plan, times: int | None = None) -> None:
+        self._plan, self._left = plan, times
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """See `Behaviour.report`."""
+        found = await replay()
+        if self._left == 0 or not self._plan.lies_in(found.step) or found.verdict != "match":
+            return found  # who is called a liar by it must not be one
+        self._left = None if self._left is None else self._left - 1
+        far = tuple((name, FAR) for name, _ in found.distances)
+        return found.model_copy(update={"distances": far, "verdict": "mismatch"})
+
+
+class Stamp(Honest):
+    """Agrees without a replay."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """See `Behaviour.report`."""
+        return agreeing if self._plan.lies_in(agreeing.step) else await replay()
+
+
+class Friend(Honest):
+    """Agrees by what the friend who did the work has told: its claims, and what follows from them.
+
+    The gradient of all units is a claim, so the last projection is right. Those on the way to it
+    are numbers that only a replay shows: they are guessed to be equal to the last. The replay
+    stands for the arithmetic on the claims, and nothing else of it is used.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """See `Behaviour.report`."""
+        found = await replay()
+        if not self._plan.lies_in(found.step) or not found.projections:
+            return found  # of a sum there is nothing to guess
+        last = found.projections[-1]
+        return agreeing.model_copy(update={"projections": (last,) * len(found.projections)})
+
+
+# ---------------------------------------------------------------------------------- two behaviours
+
+
+class _Other(Around):
+    """A compute whose gradient and means are those of another behaviour."""
+
+    def __init__(self, inner: Compute, behaviour: Behaviour, step: StepNumber) -> None:
+        super().__init__(inner)
+        self._behaviour, self._step = behaviour, step
+
+    def gradient(self) -> tuple[Slice, ...]:
+        """See `Compute.gradient`."""
+        return self._behaviour.parts(self._inner, self._step)
+
+    def mean(
+        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
+    ) -> Slice:
+        """See `Compute.mean`."""
+        return self._behaviour.mean(self._inner, self._step, parts, weights, totals)
+
+
+class Together:
+    """Satisfies `Behaviour`: what `first` makes of what `second` makes of the truth."""
+
+    def __init__(self, first: Behaviour, second: Behaviour) -> None:
+        self._first, self._second = first, second
+
+    def _other(self, compute: Compute, step: StepNumber) -> Compute:
+        return cast(Compute, _Other(compute, self._second, step))
+
+    def arithmetic(self, compute: Compute) -> Compute:
+        """See `Behaviour.arithmetic`."""
+        return self._first.arithmetic(self._second.arithmetic(compute))
+
+    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
+        """See `Behaviour.parts`."""
+        return self._first.parts(self._other(compute, step), step)
+
+    def mean(
+        self,
+        compute: Compute,
+        step: StepNumber,
+        parts: Sequence[Buffer],
+        weights: Sequence[int],
+        totals: Sequence[int],
+    ) -> Slice:
+        """See `Behaviour.mean`."""
+        return self._first.mean(self._other(compute, step), step, parts, weights, totals)
+
+    async def serves(self, wanted: Wanted) -> bool:
+        """See `Behaviour.serves`."""
+        return await self._first.serves(wanted) and await self._second.serves(wanted)
+
+    def departure(self, step: StepNumber, moment: Moment) -> Departure:
+        """See `Behaviour.departure`: the first that goes."""
+        going = self._first.departure(step, moment)
+        return self._second.departure(step, moment) if going == "stay" else going
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """See `Behaviour.report`."""
+        return await self._first.report(agreeing, lambda: self._second.report(agreeing, replay))
