@@ -81,6 +81,7 @@ from tests.support.history import (
     make_spec,
     make_wallet,
 )
+from training.config import train_config
 
 MANIFEST = b"a manifest"
 ANCHORER = make_wallet("anchorer").account
@@ -102,13 +103,20 @@ def market_spec(**changed: Any) -> JobSpec:
         "min_stake": BaseUnits(1_000_000),
     }
     spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
-    changes |= {"unit_flops": signed_flops(spec), "memory_bytes": needed_memory(spec)}
+    changes |= derived(spec)
     spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
     cost = job_cost(spec, spec.price_ceiling)
     audit = spec.rules.audit
     budget = BaseUnits(cost + (1000 if audit is None else audit.budget))
     changes |= {"budget": budget, "epoch_cap": budget}
     return make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
+
+
+def derived(spec: JobSpec) -> dict[str, Any]:
+    """What a spec has to say of its work and memory, which follow from its other numbers."""
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    flops, memory = signed_flops(spec, config), needed_memory(spec, config)
+    return {"unit_flops": flops, "memory_bytes": memory}
 
 
 def sign_digest(session: Session, name: Digest) -> bytes:

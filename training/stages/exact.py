@@ -13,7 +13,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from contracts.terms.errors import Malformed, NotFinite, Refused
+from contracts.terms.errors import NotFinite, Refused
 from contracts.terms.messages import NORM_SQUARED_SCALE
 
 _BYTES_PER_ELEMENT = 4
@@ -99,17 +99,3 @@ def weighted_mean(
 def to_wire(tensor: Tensor) -> memoryview:
     """Wire bytes of an fp32 tensor; shares memory with a contiguous tensor on the CPU."""
     return tensor.detach().cpu().contiguous().numpy().data.cast("B")
-
-
-def from_wire(data: bytes | bytearray | memoryview, num_elements: int) -> Tensor:
-    """The fp32 vector that wire bytes spell, as a copy.
-
-    Raises:
-        Malformed: another number of bytes.
-        NotFinite: inf or nan among the elements.
-    """
-    if len(data) != num_elements * _BYTES_PER_ELEMENT:
-        raise Malformed(f"{len(data)} bytes are not {num_elements} fp32 elements")
-    vector = torch.frombuffer(bytearray(data), dtype=torch.float32)
-    need_finite(vector, "a received tensor")
-    return vector

@@ -15,7 +15,7 @@ expectation is a finite sum: found first in this cheat, in the next, ..., never.
 Money is in base units; one FLOP is priced at one base unit, so that a value is its own work.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
@@ -128,15 +128,6 @@ def expected_gain(game: Game, schedule: Schedule) -> Fraction:
         gain = missed * gain + found.numerator * if_found * scale
         scale *= found.denominator
     return Fraction(gain, scale)
-
-
-def owner_gain(peers: Iterable[tuple[Game, Schedule]]) -> Fraction:
-    """What one owner's peers earn together, in whatever stages and at whatever times.
-
-    They never audit each other and each has its own stake, pay and draws, so what they expect
-    adds up; that a conviction may cost the owner's other peers something is not even counted.
-    """
-    return sum((expected_gain(game, schedule) for game, schedule in peers), Fraction(0))
 
 
 def _cheats_of(schedule: Schedule) -> list[int]:
