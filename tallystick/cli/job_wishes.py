@@ -1,7 +1,7 @@
 """What a poster does with a job that lasts: `job pause`, `resume`, `cancel` and `topup`."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -76,52 +76,44 @@ def _said_of(view: OperationView) -> str:
     return f"{view.action}: done; the job is {result.job_state}{back}"
 
 
-@shows(Asked, lines=_asked_lines)
-def pause_command(
-    job: Job,
-    market: Market = None,
-    wallet: PosterWallet = None,
-    wait: Wait = False,
-    timeout: Timeout = DAY,
-    dry_run: DryRun = False,
-) -> Asked:
+def _wish(action: JobAction, doc: str) -> Callable[..., None]:
+    """The verb that asks for `action`; `doc` is its help."""
+
+    def verb(
+        job: Job,
+        market: Market = None,
+        wallet: PosterWallet = None,
+        wait: Wait = False,
+        timeout: Timeout = DAY,
+        dry_run: DryRun = False,
+    ) -> Asked:
+        return _ask(action, job, market, wallet, timeout if wait else None, dry_run=dry_run)
+
+    verb.__doc__ = doc
+    return shows(Asked, lines=_asked_lines)(verb)
+
+
+pause_command = _wish(
+    "pause",
     """Pause a job after the step in work; its deadline goes on.
 
     Example: tallystick job pause JOB --wait
-    """
-    return _ask("pause", job, market, wallet, timeout if wait else None, dry_run=dry_run)
-
-
-@shows(Asked, lines=_asked_lines)
-def resume_command(
-    job: Job,
-    market: Market = None,
-    wallet: PosterWallet = None,
-    wait: Wait = False,
-    timeout: Timeout = DAY,
-    dry_run: DryRun = False,
-) -> Asked:
+    """,
+)
+resume_command = _wish(
+    "resume",
     """Let a paused job go on.
 
     Example: tallystick job resume JOB --wait
-    """
-    return _ask("resume", job, market, wallet, timeout if wait else None, dry_run=dry_run)
-
-
-@shows(Asked, lines=_asked_lines)
-def cancel_command(
-    job: Job,
-    market: Market = None,
-    wallet: PosterWallet = None,
-    wait: Wait = False,
-    timeout: Timeout = DAY,
-    dry_run: DryRun = False,
-) -> Asked:
+    """,
+)
+cancel_command = _wish(
+    "cancel",
     """End a job for good after the step in work: what was done is paid, the rest comes back.
 
     Example: tallystick job cancel JOB --wait --timeout 600
-    """
-    return _ask("cancel", job, market, wallet, timeout if wait else None, dry_run=dry_run)
+    """,
+)
 
 
 def _ask(
