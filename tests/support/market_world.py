@@ -1,4 +1,4 @@
-"""A market in a test: real use cases over any storage, a chain in memory, and people who use it.
+"""A market in a test: real use cases over storage, a chain in memory, and people who use it.
 
 `World` holds the ports; `tick` does once what Celery beat does all the time. A job is trained by
 `JobMaker`, so its messages are what coordinator and peers would say.
@@ -25,6 +25,7 @@ from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from market.api.app import make_app
 from market.api.context import USUAL, Api
 from market.bodies.auditing import RegisterAuditor
 from market.bodies.base import Stored
@@ -39,9 +40,7 @@ from market.fakes.memory import (
     MemoryBlobs,
     MemoryBundles,
     MemoryLimiter,
-    MemoryStore,
     MemoryWakeup,
-    MemoryWork,
 )
 from market.fakes.memory_chain import MemoryChain
 from market.service.accept_lease import accept_lease
@@ -448,12 +447,13 @@ def spec_changes(spec: JobSpec) -> dict[str, Any]:
     return changes | {"vesting_window": rules.vesting_window, "audit": rules.audit}
 
 
-def memory_world() -> World:
-    """A market in memory."""
-    store, wakeup = MemoryStore(), MemoryWakeup()
-    return World(
-        lambda: MemoryWork(store, wakeup), lambda: MemoryWork(store, reads=True), wakeup=wakeup
-    )
+def document() -> dict[str, Any]:
+    """The OpenAPI document; no request comes to the market that it is made for."""
+
+    def nothing() -> UnitOfWork:
+        raise NotImplementedError
+
+    return make_app(World(nothing, nothing).api()).openapi()
 
 
 async def one_chunk(data: bytes) -> AsyncIterator[bytes]:

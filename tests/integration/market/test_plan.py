@@ -1,4 +1,4 @@
-"""`plan` of a job file at a market in memory: every number, its formula, and what would help."""
+"""`plan` of a job file at a market: every number, its formula, and what would help."""
 
 import json
 import re
