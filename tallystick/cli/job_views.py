@@ -10,6 +10,7 @@ from rich.table import Table
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
+from market.bodies.advice import in_words, would_fit
 from market.bodies.auditing import ChecksView, PeerChecksView, ReceivedView
 from market.bodies.jobs import JobView, ProgressView
 from market.bodies.offers import ReputationView
@@ -17,7 +18,6 @@ from market.bodies.slashes import ConvictionsView, ConvictionView
 from market.domain.outcomes import trained
 from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts
-from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.convictions import ENDED, split_of, state_of
 from tallystick.sdk.plan import devices_of
 from verification.draws.odds import read_exact, short
@@ -64,11 +64,7 @@ def _steps(progress: ProgressView) -> str:
 
 def reputation_words(reputation: ReputationView) -> str:
     """Honesty with the number of audits that it rests on, and liveness."""
-    audits = reputation.matches + reputation.mismatches
-    liveness = f"liveness {reputation.liveness / MILLION:.2%}"
-    if not audits:
-        return f"not audited yet, {liveness}"
-    return f"honesty {reputation.honesty / 1e4:.2%} or more after {audits} audits, {liveness}"
+    return f"{reputation.in_words()}, liveness {reputation.liveness / MILLION:.2%}"
 
 
 def _checking(spec: dict[str, Any]) -> str:

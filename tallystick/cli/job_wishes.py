@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens
+from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens, read_tokens
 from contracts.terms.errors import Conflict, Forbidden, Malformed
 from contracts.terms.ids import Address, DigestField, JobId, JobIdField
 from contracts.terms.messages import JobSpec
@@ -27,7 +27,6 @@ from tallystick.cli.sending import needs_chain
 from tallystick.sdk.asking import ask_job, until_over
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
-from tallystick.sdk.job_file import tokens
 from tallystick.sdk.watch import DONE_STATES
 
 _WAITS_FOR: dict[OperationWait, str] = {
@@ -243,7 +242,7 @@ def topup_command(
 
 def _amount(text: str) -> BaseUnits:
     try:
-        found = tokens(text)
+        found = read_tokens(text)
     except ValueError as error:
         raise Malformed(f"{text!r:.80}: {error}") from error
     if not 0 < found <= UINT96_MAX:

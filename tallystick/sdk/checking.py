@@ -11,10 +11,9 @@ from datetime import timedelta
 from fractions import Fraction
 from math import ceil
 
-from contracts.terms.amounts import Flops, PricePerPflop, pay_for
+from contracts.terms.amounts import Flops, PricePerPflop, in_tokens, pay_for
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec
 from market.bodies.base import Body, Money, Wide
-from tallystick.sdk.advice import plain
 from verification.draws.economics import power, rate, stake_at_floor, terms_of, value
 
 WORTH_SAYING = Fraction(9, 10)
@@ -74,7 +73,7 @@ def checking_phrases(found: CheckingPlan) -> tuple[str, ...]:
         f"{found.later_rate / MILLION:.2%}",
         f"{found.expected_extra / MILLION:.2%} more work, {found.later_extra / MILLION:.2%} after "
         "the newcomers' first steps",
-        f"about {plain(found.expected_cost)} tokens"
+        f"about {in_tokens(found.expected_cost)} tokens"
         + ("" if time is None else f" and {timedelta(seconds=time)} of computing"),
     )
 
@@ -153,7 +152,7 @@ def _changes(
         power=_power(spec, audit),
     )
     if stake is not None and stake > spec.min_stake:
-        yield f"min_stake {plain(stake)}", spec.model_copy(update={"min_stake": stake})
+        yield f"min_stake {in_tokens(stake)}", spec.model_copy(update={"min_stake": stake})
     if (units := batch.units_per_step // 2) >= batch.peers_per_stage:
         smaller = batch.model_copy(update={"units_per_step": units, "steps": 2 * batch.steps})
         yield (

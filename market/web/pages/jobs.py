@@ -9,8 +9,10 @@ from fastapi import APIRouter, Response
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import JobId
+from contracts.terms.moments import UnixSeconds
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.running import peers_view, spend_view
+from market.bodies.advice import in_words
 from market.bodies.base import API_PREFIX
 from market.bodies.events import NumberedJobEvent, read_job_event
 from market.bodies.jobs import JobView, StepReport
@@ -106,10 +108,13 @@ async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         view = await job_view(row, work, api.booked)
     peers = await peers_view(job, api, work)
     first = max(0, peers.step - MAX_STEPS_SHOWN)
+    now, advice = api.market.clock(), view.advice
+    seconds = UnixSeconds(now // 1000)
     return {
-        "now": api.market.clock(),
+        "now": now,
         "name": row.name,
         "job": view,
+        "remedy": advice and in_words(advice, now=seconds, budget=row.budget),
         "poster": row.poster,
         "posted_at": row.posted_at,
         "budget": row.budget,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.amounts import BaseUnits, PricePerPflop, in_tokens, read_tokens
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
@@ -20,7 +20,6 @@ from market.service.post_job import quote_job
 from market.service.rows import JobRow
 from market.service.show_jobs import job_summaries
 from market.web.rendering import page
-from market.web.words import base_units, tokens
 
 router = APIRouter()
 
@@ -83,8 +82,8 @@ def _asked(spec: JobSpec) -> dict[str, str]:
     return {
         "name": spec.name,
         "steps": str(spec.batch.steps),
-        "budget": tokens(spec.budget).replace(",", ""),
-        "ceiling": tokens(spec.price_ceiling).replace(",", ""),
+        "budget": in_tokens(spec.budget),
+        "ceiling": in_tokens(spec.price_ceiling),
         "hours": str(DEFAULT_HOURS),
     }
 
@@ -103,8 +102,8 @@ def _wish(asked: dict[str, str], now: UnixMillis) -> Wish:
     return Wish(
         asked["name"],
         _whole(asked["steps"], "steps", 10**7),
-        BaseUnits(base_units(asked["budget"])),
-        PricePerPflop(base_units(asked["ceiling"])),
+        _tokens(asked["budget"], "budget"),
+        PricePerPflop(_tokens(asked["ceiling"], "ceiling")),
         UnixSeconds(now // 1000 + 3600 * hours),
     )
 
@@ -113,6 +112,13 @@ def _whole(text: str, name: str, most: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
         raise Malformed(f"{name}: a whole number from 1 to {most}", field=name)
     return int(text)
+
+
+def _tokens(text: str, name: str) -> BaseUnits:
+    try:
+        return read_tokens(text.strip().replace(",", ""))
+    except ValueError as error:
+        raise Malformed(f"{name}: {error}", field=name) from error
 
 
 def _draft(like: JobSpec, wish: Wish, now: UnixMillis) -> JobSpec:
