@@ -92,14 +92,6 @@ class Shipped:
             values[name] = found.pop()
         return values
 
-    def with_immutables(self, values: Mapping[str, bytes]) -> bytes:
-        """The code that a chain holds after deployment with these immutables, 32 bytes each."""
-        code = bytearray(self.runtime)
-        for name, starts in self.immutables.items():
-            for start in starts:
-                code[start : start + _WORD] = values[name]
-        return bytes(code)
-
     def _blank(self, code: bytes) -> bytes:
         blank = bytearray(code)
         for starts in self.immutables.values():

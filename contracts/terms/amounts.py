@@ -3,6 +3,8 @@
 Units: 1 base unit = 1e-6 token; work in model FLOPs; price in base units for 1e15 FLOPs (a PFLOP).
 """
 
+import decimal
+from decimal import Decimal
 from typing import Annotated, NewType
 
 from annotated_types import Ge, Le
@@ -17,6 +19,11 @@ UINT96_MAX = 2**96 - 1
 FLOPS_PER_PFLOP = 10**15
 BASE_UNITS_PER_TOKEN = 10**6
 TOKEN_DECIMALS = 6
+
+# Wide enough for every amount; a digit that does not fit is refused, never rounded.
+_EXACT = decimal.Context(
+    prec=64, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact]
+)
 
 
 def _from_wire(value: object) -> object:
@@ -47,3 +54,25 @@ def format_tokens(amount: int) -> str:
     sign, amount = ("-", -amount) if amount < 0 else ("", amount)
     whole, part = divmod(amount, BASE_UNITS_PER_TOKEN)
     return f"{sign}{whole}.{part:0{TOKEN_DECIMALS}d}"
+
+
+def in_tokens(amount: int) -> str:
+    """`amount` base units as tokens without zeros that say nothing, e.g. `12.34`."""
+    return format_tokens(amount).rstrip("0").rstrip(".")
+
+
+def read_tokens(value: object) -> BaseUnits:
+    """Base units of an amount that a person wrote in tokens, e.g. `12.5`.
+
+    Raises:
+        ValueError: no number, negative, or finer than a base unit.
+    """
+    if isinstance(value, bool):  # YAML's yes and no
+        raise ValueError("an amount in tokens is a number, e.g. 12.5")
+    try:
+        scaled = _EXACT.multiply(Decimal(str(value)), BASE_UNITS_PER_TOKEN)
+    except (ArithmeticError, ValueError) as error:
+        raise ValueError("an amount in tokens is a number, e.g. 12.5") from error
+    if not scaled.is_finite() or scaled < 0 or scaled > UINT96_MAX or scaled != int(scaled):
+        raise ValueError("an amount in tokens is 0 or more, with at most six decimals")
+    return BaseUnits(int(scaled))

@@ -87,6 +87,14 @@ class ReputationView(Body):
     kept: int
     missed: int
 
+    def in_words(self) -> str:
+        """Honesty with the number of audits that it rests on."""
+        audits = self.matches + self.mismatches
+        if not audits:
+            return "not audited yet"
+        number = "1 audit" if audits == 1 else f"{audits:,} audits"
+        return f"honesty {self.honesty / 100:.2f} % or more after {number}"
+
 
 class ProviderView(Body):
     """An account as who chooses it should know it."""

@@ -136,25 +136,14 @@ def named_blobs(spec: JobSpec) -> dict[str, Digest]:
     return {"manifest": spec.data.manifest, **named}
 
 
-def signed_flops(spec: JobSpec) -> tuple[Flops, ...]:
+def signed_flops(spec: JobSpec, config: ModelConfig) -> tuple[Flops, ...]:
     """What `unit_flops` of a spec has to be: one number for each stage."""
-    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
-    return _unit_flops(spec, config)
-
-
-def needed_memory(spec: JobSpec) -> int:
-    """Bytes that a peer of the largest stage needs."""
-    return _needed_memory(
-        spec, train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
-    )
-
-
-def _unit_flops(spec: JobSpec, config: ModelConfig) -> tuple[Flops, ...]:
     slices = slices_of(config, spec.batch.layer_ends)
     return tuple(unit_flops(config, each, spec.batch.rows_per_unit) for each in slices)
 
 
-def _needed_memory(spec: JobSpec, config: ModelConfig) -> int:
+def needed_memory(spec: JobSpec, config: ModelConfig) -> int:
+    """Bytes that a peer of the largest stage needs."""
     slices = slices_of(config, spec.batch.layer_ends)
     rows, audits = spec.batch.rows_per_unit, spec.rules.audit is not None
     return max(peer_memory(config, each, rows, audits=audits) for each in slices)
@@ -171,7 +160,7 @@ def _check_deadline(spec: JobSpec, around: Surroundings) -> None:
 
 
 def _check_work(spec: JobSpec, config: ModelConfig) -> None:
-    derived = _unit_flops(spec, config)
+    derived = signed_flops(spec, config)
     if spec.unit_flops != derived:
         raise Conflict(
             "unit_flops is not what the model's config says",
@@ -186,7 +175,7 @@ def _check_work(spec: JobSpec, config: ModelConfig) -> None:
 
 
 def _check_memory(spec: JobSpec, config: ModelConfig) -> None:
-    needed = _needed_memory(spec, config)
+    needed = needed_memory(spec, config)
     if spec.memory_bytes < needed:
         raise Refused(
             f"memory_bytes is {spec.memory_bytes}, a peer of the largest stage needs {needed}",

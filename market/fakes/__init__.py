@@ -1,1 +1,1 @@
-"""In-memory twins of the market's database, chain and other services. For tests."""
+"""In-memory twins of the chain and of services beside the market. For tests."""

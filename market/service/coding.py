@@ -1,20 +1,23 @@
-"""How structured columns are spelled: canonical msgpack in, values out."""
+"""How structured columns are spelled: values as canonical msgpack, or JSON, and back."""
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
+
+from pydantic import TypeAdapter
 
 from contracts.governance.pay import PayLeaf
-from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobSpec, LeaseAccept, Message, Seal, equivocation_name
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market.bodies.jobs import Excluded
 from market.bodies.market import WinnerView
-from market.domain.quote import Advice, Change, WhyNot
+from market.domain.quote import WhyNot
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, SealRow
+
+_WHY_NOT = TypeAdapter(WhyNot)
+_WINNERS = TypeAdapter(tuple[WinnerView, ...])
 
 
 def wide(value: object) -> int:
@@ -52,70 +55,23 @@ def _pay_leaf(value: Value) -> PayLeaf:
 
 
 def encode_why_not(why: WhyNot) -> bytes:
-    """Why a job is not matched, as bytes."""
-    exclusions: Value = [[each.constraint, each.offers, each.would_fit] for each in why.exclusions]
-    if (advice := why.advice) is None:
-        return encode(exclusions)
-    changes: Value = [[each.key, str(each.was), str(each.to)] for each in advice.changes]
-    size: Value = [str(advice.size.numerator), str(advice.size.denominator)]
-    return encode({"advice": [changes, size, str(advice.budget)], "exclusions": exclusions})
+    """Why a job is not matched, as JSON."""
+    return _WHY_NOT.dump_json(why)
 
 
 def decode_why_not(data: bytes) -> WhyNot:
-    """Why a job is not matched, from bytes."""
-    match decode(data, max_bytes=2**30):
-        case list(exclusions):
-            return WhyNot(tuple(_exclusion(each) for each in exclusions))
-        case {"advice": advice, "exclusions": list(exclusions)}:
-            return WhyNot(tuple(_exclusion(each) for each in exclusions), _advice(advice))
-    raise InvariantBroken("what is stored of a job that is not matched is nothing of it")
-
-
-def _exclusion(value: Value) -> Excluded:
-    match value:
-        case [str(constraint), int(offers), str(would_fit)]:
-            return Excluded(constraint=constraint, offers=offers, would_fit=would_fit)
-    raise InvariantBroken("a stored exclusion is none")
-
-
-def _advice(value: Value) -> Advice:
-    match value:
-        case [list(changes), [str(numerator), str(denominator)], str(budget)]:
-            found = tuple(_change(each) for each in changes)
-            return Advice(found, Fraction(int(numerator), int(denominator)), BaseUnits(int(budget)))
-    raise InvariantBroken("a stored advice is none")
-
-
-def _change(value: Value) -> Change:
-    match value:
-        case [str(key), str(was), str(to)]:
-            return Change(key, int(was), int(to))
-    raise InvariantBroken("a stored change is none")
+    """Why a job is not matched, from JSON."""
+    return _WHY_NOT.validate_json(data)
 
 
 def encode_winners(winners: Sequence[WinnerView]) -> bytes:
-    """Who was bought as bytes."""
-    return encode(
-        [[each.offer, each.account, each.ask, each.stage, each.device_class] for each in winners]
-    )
+    """Who was bought, as JSON."""
+    return _WINNERS.dump_json(tuple(winners))
 
 
 def decode_winners(data: bytes) -> tuple[WinnerView, ...]:
-    """Who was bought from bytes."""
-    return tuple(_winner(each) for each in items(data))
-
-
-def _winner(value: Value) -> WinnerView:
-    match value:
-        case [bytes(offer), bytes(account), ask, int(stage), str(device_class)]:
-            return WinnerView(
-                offer=Digest(offer),
-                account=Address(account),
-                ask=PricePerPflop(wide(ask)),
-                stage=stage,
-                device_class=device_class,
-            )
-    raise InvariantBroken("a stored winner is none")
+    """Who was bought, from JSON."""
+    return _WINNERS.validate_json(data)
 
 
 def encode_arguments(arguments: Mapping[str, Value]) -> bytes:

@@ -121,8 +121,8 @@ class RoundRow(Row):
     asks: int  # feasible ones
     is_bought: bool
     price: PricePerPflop | None  # of those who were bought
-    winners: bytes  # canonical msgpack of (offer, account, ask, stage, device class)
-    excluded: bytes  # canonical msgpack of (constraint, offers, would fit)
+    winners: bytes  # `coding.encode_winners`
+    excluded: bytes  # `coding.encode_why_not`
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class JobRow(Row):
     ends_at: UnixSeconds | None = None  # of its response window
     refundable_at: UnixSeconds | None = None
     settled: bool = False  # it is over, and all that is due was debited; failed: never paid for
-    not_matched: bytes = b"\x90"  # canonical msgpack: `coding.encode_why_not`
+    not_matched: bytes = b"{}"  # `coding.encode_why_not`
     refund_shown: bool = False  # a snapshot shows the job after its refund
     wanted: str = "running"  # by its poster: paused, cancelled
     wish: int = 0  # number of what is wanted: grows with every change

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from contracts.terms.printable import printable
+from market.bodies.advice import would_fit
 from market.domain.jobs import trained
 from market.web import assets, words
 from market.web.tables import label_cells
@@ -28,7 +29,6 @@ def environment() -> Environment:
     )
     made.filters |= {
         "chance": words.chance,
-        "change": words.change,
         "flops": words.flops,
         "iso": words.iso,
         "mark": words.mark,
@@ -41,11 +41,10 @@ def environment() -> Environment:
         "tokens": words.tokens,
         "utc": words.utc,
         "words": words.words,
-        "would_fit": words.would_fit,
+        "would_fit": would_fit,
     }
     made.globals |= {
         "early_script": assets.early_script,
-        "honesty": words.honesty,
         "percent": words.percent,
         "trained": trained,
         "preload": assets.preload,

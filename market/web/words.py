@@ -4,42 +4,21 @@ Nothing is rounded that is money. Units of the arguments are those of the API: b
 milliseconds, bytes, flops per second, parts of 1e6 or 1e4.
 """
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from contracts.terms.amounts import BASE_UNITS_PER_TOKEN
-from contracts.terms.errors import Malformed
+from contracts.terms.amounts import in_tokens
 
-DECIMALS = 6
 SHOWN_START, SHOWN_END = 8, 6
-_TOKENS = re.compile(r"(?P<whole>[0-9]{1,22})(\.(?P<decimals>[0-9]{1,6}))?")
-_FITS = re.compile(
-    r"(?P<key>price_ceiling|min_stake|memory_bytes|deadline|wait until) (?P<value>[0-9]{1,20})"
-)
 _SPANS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _FAR_YEARS = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
 def tokens(amount: int) -> str:
     """An amount of base units in tokens, exactly: `12.5`."""
-    whole, rest = divmod(amount, BASE_UNITS_PER_TOKEN)
-    decimals = f"{rest:0{DECIMALS}d}".rstrip("0")
-    return f"{whole:,}.{decimals}" if decimals else f"{whole:,}"
-
-
-def base_units(text: str) -> int:
-    """Base units of an amount that somebody typed in tokens: `12.5`.
-
-    Raises:
-        Malformed: no number, or finer than a base unit.
-    """
-    match = _TOKENS.fullmatch(text.strip().replace(",", ""))
-    if match is None:
-        raise Malformed(f"{text[:40]!r} is no amount in tokens, e.g. 12.5 (six decimals at most)")
-    whole, decimals = match["whole"], (match["decimals"] or "").ljust(DECIMALS, "0")
-    return int(whole) * BASE_UNITS_PER_TOKEN + int(decimals)
+    whole, point, decimals = in_tokens(amount).partition(".")
+    return f"{int(whole):,}{point}{decimals}"
 
 
 def short(name: str) -> str:
@@ -124,53 +103,12 @@ def chance(exact: str) -> str:
     return f"{float(value):.2g}"
 
 
-def honesty(bound: int, matches: int, mismatches: int) -> str:
-    """A reputation's lower bound with the number of audits that it rests on.
-
-    Args:
-        bound: Lower 5 % bound of the posterior, in parts of 1e4.
-        matches: Audits that matched.
-        mismatches: Audits that did not.
-    """
-    audits = matches + mismatches
-    if not audits:
-        return "not audited yet"
-    number = "1 audit" if audits == 1 else f"{audits:,} audits"
-    return f"honesty {percent(bound, 10_000)} or more after {number}"
-
-
 def odds(exact: str) -> str:
     """A rate that the API states as numerator/denominator: `1 in 20`."""
     numerator, denominator = (int(part, 0) for part in exact.split("/"))
     if numerator >= denominator:
         return "always"
     return f"1 in {denominator / numerator:,.3g}" if numerator else "never"
-
-
-def change(key: str, was: int, to: int) -> str:
-    """What a poster could change so that its job is matched now."""
-    match key:
-        case "price_ceiling" | "min_stake":
-            return f"{words(key)} from {tokens(was)} to {tokens(to)} tokens"
-        case "deadline":
-            return f"deadline from {utc(was * 1000)} to {utc(to * 1000)}"
-        case "wait_until":
-            return f"nothing but to wait until {utc(to * 1000)}"
-    return f"{words(key)} from {was} to {to}"
-
-
-def would_fit(text: str) -> str:
-    """What would admit an offer; the API's sentence, its number in a unit for people."""
-    match = _FITS.fullmatch(text)
-    if match is None:
-        return text
-    key, value = match["key"], int(match["value"])
-    match key:
-        case "price_ceiling" | "min_stake":
-            return f"{words(key)} {tokens(value)} tokens"
-        case "memory_bytes":
-            return f"memory {size(value)}"
-    return f"{key} {utc(value * 1000)}"
 
 
 def words(name: str) -> str:

@@ -10,10 +10,10 @@ from rich.table import Table
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.messages import MILLION
 from contracts.terms.printable import printable
+from market.bodies.advice import would_fit
 from market.bodies.jobs import JobView
 from market.domain.jobs import JobState, Wanted, outcome, trained
 from tallystick.cli.output import facts, short
-from tallystick.sdk.advice import would_fit
 from tallystick.sdk.watch import AuditsLive, JobLive
 
 BAR_WIDTH = 30

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import RenderableType
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
+from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens, read_tokens
 from contracts.terms.errors import Conflict, Malformed, Unconfirmed
 from contracts.terms.ids import AddressField, JobIdField
 from contracts.terms.moments import UnixSeconds
@@ -23,9 +23,9 @@ from tallystick.cli.job_watch import DAY, follow
 from tallystick.cli.keystore import account_in, is_terminal, open_or_create
 from tallystick.cli.options import DryRun, Market, PosterWallet, Timeout, ask, poster_wallet
 from tallystick.cli.output import answer, facts, notice, shows
-from tallystick.sdk.advice import CheckingPlan, checking_phrases
+from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, size, span, tokens
+from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, size, span
 from tallystick.sdk.job_schema import schema_text
 from tallystick.sdk.plan import Plan, plan
 from tallystick.sdk.sample import Wanted, sample
@@ -94,7 +94,7 @@ def sample_command(
     """
     wanted = Wanted(
         parameters=_read("--parameters", parameters, _count),
-        budget=BaseUnits(_read("--budget", budget, tokens)),
+        budget=BaseUnits(_read("--budget", budget, read_tokens)),
         price_ceiling=PricePerPflop(_read("--price-ceiling", price_ceiling, price)),
         deadline=_read("--deadline", deadline, span),
         peer_memory=None if peer_memory is None else _read("--peer-memory", peer_memory, size),

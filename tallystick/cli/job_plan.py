@@ -6,9 +6,11 @@ from datetime import timedelta
 from rich.console import RenderableType
 from rich.table import Table
 
+from contracts.terms.amounts import in_tokens
+from market.bodies.advice import would_fit
 from market.bodies.jobs import StageQuoteView
 from tallystick.cli.output import facts, table
-from tallystick.sdk.advice import CheckingPlan, checking_phrases, plain, would_fit
+from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.plan import Plan
 
 PFLOP = 10**15
@@ -68,7 +70,7 @@ def devices_line(devices: tuple[str, ...] | None) -> str:
 
 
 def _tokens(amount: int | None) -> str:
-    return NOW if amount is None else f"{plain(amount)} tokens"
+    return NOW if amount is None else f"{in_tokens(amount)} tokens"
 
 
 def _computing(seconds: int | None) -> str:

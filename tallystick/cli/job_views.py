@@ -10,13 +10,13 @@ from rich.table import Table
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
+from market.bodies.advice import in_words, would_fit
 from market.bodies.jobs import JobView, ProgressView
 from market.bodies.offers import ChecksView, PeerChecksView, ReceivedView, ReputationView
 from market.bodies.settlement import ConvictionsView, ConvictionView
 from market.domain.jobs import trained
 from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts
-from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.convictions import ENDED, split_of, state_of
 from tallystick.sdk.plan import devices_of
 from verification.draws.odds import read_exact, short
@@ -63,11 +63,7 @@ def _steps(progress: ProgressView) -> str:
 
 def reputation_words(reputation: ReputationView) -> str:
     """Honesty with the number of audits that it rests on, and liveness."""
-    audits = reputation.matches + reputation.mismatches
-    liveness = f"liveness {reputation.liveness / MILLION:.2%}"
-    if not audits:
-        return f"not audited yet, {liveness}"
-    return f"honesty {reputation.honesty / 1e4:.2%} or more after {audits} audits, {liveness}"
+    return f"{reputation.in_words()}, liveness {reputation.liveness / MILLION:.2%}"
 
 
 def _checking(spec: dict[str, Any]) -> str:

@@ -1,14 +1,14 @@
 """What a poster does with a job that lasts: `job pause`, `resume`, `cancel` and `topup`."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens
+from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens, read_tokens
 from contracts.terms.errors import Conflict, Forbidden, Malformed
 from contracts.terms.ids import Address, DigestField, JobId, JobIdField
 from contracts.terms.messages import JobSpec
@@ -33,7 +33,6 @@ from tallystick.cli.output import moment, notice, shows
 from tallystick.cli.sending import needs_chain
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
-from tallystick.sdk.job_file import tokens
 from tallystick.sdk.watch import DONE_STATES, ask_job, until_over
 
 _WAITS_FOR: dict[OperationWait, str] = {
@@ -82,52 +81,44 @@ def _said_of(view: OperationView) -> str:
     return f"{view.action}: done; the job is {result.job_state}{back}"
 
 
-@shows(Asked, lines=_asked_lines)
-def pause_command(
-    job: Job,
-    market: Market = None,
-    wallet: PosterWallet = None,
-    wait: Wait = False,
-    timeout: Timeout = DAY,
-    dry_run: DryRun = False,
-) -> Asked:
+def _wish(action: JobAction, doc: str) -> Callable[..., None]:
+    """The verb that asks for `action`; `doc` is its help."""
+
+    def verb(
+        job: Job,
+        market: Market = None,
+        wallet: PosterWallet = None,
+        wait: Wait = False,
+        timeout: Timeout = DAY,
+        dry_run: DryRun = False,
+    ) -> Asked:
+        return _ask(action, job, market, wallet, timeout if wait else None, dry_run=dry_run)
+
+    verb.__doc__ = doc
+    return shows(Asked, lines=_asked_lines)(verb)
+
+
+pause_command = _wish(
+    "pause",
     """Pause a job after the step in work; its deadline goes on.
 
     Example: tallystick job pause JOB --wait
-    """
-    return _ask("pause", job, market, wallet, timeout if wait else None, dry_run=dry_run)
-
-
-@shows(Asked, lines=_asked_lines)
-def resume_command(
-    job: Job,
-    market: Market = None,
-    wallet: PosterWallet = None,
-    wait: Wait = False,
-    timeout: Timeout = DAY,
-    dry_run: DryRun = False,
-) -> Asked:
+    """,
+)
+resume_command = _wish(
+    "resume",
     """Let a paused job go on.
 
     Example: tallystick job resume JOB --wait
-    """
-    return _ask("resume", job, market, wallet, timeout if wait else None, dry_run=dry_run)
-
-
-@shows(Asked, lines=_asked_lines)
-def cancel_command(
-    job: Job,
-    market: Market = None,
-    wallet: PosterWallet = None,
-    wait: Wait = False,
-    timeout: Timeout = DAY,
-    dry_run: DryRun = False,
-) -> Asked:
+    """,
+)
+cancel_command = _wish(
+    "cancel",
     """End a job for good after the step in work: what was done is paid, the rest comes back.
 
     Example: tallystick job cancel JOB --wait --timeout 600
-    """
-    return _ask("cancel", job, market, wallet, timeout if wait else None, dry_run=dry_run)
+    """,
+)
 
 
 def _ask(
@@ -257,7 +248,7 @@ def topup_command(
 
 def _amount(text: str) -> BaseUnits:
     try:
-        found = tokens(text)
+        found = read_tokens(text)
     except ValueError as error:
         raise Malformed(f"{text!r:.80}: {error}") from error
     if not 0 < found <= UINT96_MAX:

@@ -10,7 +10,14 @@ from typing import Annotated
 
 import typer
 
-from contracts.terms.amounts import UINT64_MAX, UINT96_MAX, BaseUnits, PricePerPflop, format_tokens
+from contracts.terms.amounts import (
+    UINT64_MAX,
+    UINT96_MAX,
+    BaseUnits,
+    PricePerPflop,
+    format_tokens,
+    read_tokens,
+)
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField, Digest
 from market.bodies.base import Body
@@ -32,7 +39,7 @@ from tallystick.resources import CORE, Resources
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.convictions import state_of_slash
 from tallystick.sdk.folders import HomeSettings
-from tallystick.sdk.job_file import span, tokens
+from tallystick.sdk.job_file import span
 
 app = typer.Typer(no_args_is_help=True, help="Offer this machine's compute and work for pay.")
 
@@ -303,7 +310,7 @@ def _span(option: str, text: str) -> timedelta:
 
 def _tokens(option: str, text: str, least: int, most: int) -> int:
     try:
-        amount = tokens(text)
+        amount = read_tokens(text)
     except ValueError as error:
         raise Malformed(f"{option} {text:.80}: {error}") from error
     if not least <= amount <= most:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens
+from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens, read_tokens
 from contracts.terms.errors import (
     Conflict,
     ContractRefused,
@@ -40,7 +40,6 @@ from tallystick.provider.folder import (
     stored_offer,
 )
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.job_file import tokens
 
 if TYPE_CHECKING:
     from tallystick.sdk.on_chain import OnChain
@@ -273,7 +272,7 @@ def _amount(stake: str | None) -> BaseUnits | None:
     if stake == "all":
         return None
     try:
-        amount = tokens(stake)
+        amount = read_tokens(stake)
     except ValueError as error:
         raise Malformed(f"--stake {stake:.80}: {error}") from error
     if not 0 < amount <= UINT96_MAX:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from contracts.terms.amounts import format_tokens
+from contracts.terms.amounts import format_tokens, in_tokens
 from contracts.terms.ids import Address, PeerId, StepNumber
 from contracts.terms.messages import MILLION
 from market.bodies.offers import PeerChecksView
@@ -12,7 +12,6 @@ from market.bodies.settlement import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
 from tallystick.demo.verdicts import Hearing, PeerStep, Story, Verdicts
 from tallystick.gym.plan import Plan, parse
-from tallystick.sdk.advice import plain
 from verification.draws.odds import Exposed, exact, short
 
 MAX_UNDETECTED = (1, 10**6)
@@ -97,7 +96,7 @@ class Checked:
         accounts = {each.peer: each.account for each in self.peers}
         for peer, what in sorted(did.items(), key=lambda each: self._name(each[0])):
             stake = taken[accounts[peer]] if peer in accounts else 0
-            lost = f"{plain(stake)} tokens of stake" if stake else "no stake"
+            lost = f"{in_tokens(stake)} tokens of stake" if stake else "no stake"
             yield f"{self._name(peer)} {what} and lost {lost}"
 
     @property

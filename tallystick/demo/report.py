@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from contracts.terms.amounts import FLOPS_PER_PFLOP, format_tokens
+from contracts.terms.amounts import FLOPS_PER_PFLOP, format_tokens, in_tokens, read_tokens
 from contracts.terms.ids import Address, Digest, PeerId
 from contracts.terms.merkle import FORFEITED
 from contracts.terms.moments import UnixMillis
@@ -21,8 +21,6 @@ from tallystick.demo.shares import (
     sealed_at,
     shares,
 )
-from tallystick.sdk.advice import plain
-from tallystick.sdk.job_file import tokens
 
 MAX_DIFFERENCE = 1e-4  # relative, of the loss of each step to the plain run; the codec is off
 MIN_IMPROVEMENT = 0.15  # of validation perplexity over the byte unigram
@@ -130,7 +128,7 @@ class Report:
 
     @property
     def _is_losing_ask(self) -> bool:
-        return self.price == tokens(OUTBID.ask)
+        return self.price == read_tokens(OUTBID.ask)
 
     def problems(self) -> list[str]:
         """What does not hold."""
@@ -212,13 +210,13 @@ class Report:
             f"{self.losses[-1]:.2f}, {work.lost} units were lost."
         )
         yield (
-            f"It cost the poster {plain(money.escrowed - money.refunded)} of the "
-            f"{plain(money.escrowed)} tokens that it had put into escrow."
+            f"It cost the poster {in_tokens(money.escrowed - money.refunded)} of the "
+            f"{in_tokens(money.escrowed)} tokens that it had put into escrow."
         )
         forfeited = money.claimed.get(FORFEITED, 0)
         cheats = "; ".join(self.checked.cheats())
         yield (
-            f"{cheats}; {plain(forfeited)} tokens of their pay were forfeited."
+            f"{cheats}; {in_tokens(forfeited)} tokens of their pay were forfeited."
             if cheats
             else "Nobody was found to cheat."
         )
@@ -229,10 +227,10 @@ class Report:
         )
         paid = sum(money.claimed.values()) - forfeited
         yield (
-            f"Of {plain(money.escrowed)} tokens put in and {plain(money.restituted)} out of "
-            f"slashed stake, {plain(paid)} are in the wallets of those who worked, "
-            f"{plain(forfeited)} forfeited, {plain(money.refunded)} back with the poster, "
-            f"{plain(money.remaining)} still in escrow."
+            f"Of {in_tokens(money.escrowed)} tokens put in and {in_tokens(money.restituted)} out "
+            f"of slashed stake, {in_tokens(paid)} are in the wallets of those who worked, "
+            f"{in_tokens(forfeited)} forfeited, {in_tokens(money.refunded)} back with the poster, "
+            f"{in_tokens(money.remaining)} still in escrow."
         )
 
     def _providers(self) -> Iterator[str]:

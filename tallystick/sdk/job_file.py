@@ -10,12 +10,10 @@ comments of a starter file (`sample`) are all made from the fields below.
 of a folder's model only the length of its rows may be changed: `{folder: F, sequence_length: N}`.
 """
 
-import decimal
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
-from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -35,7 +33,7 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema
 
 from contracts.settings import expanded
-from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, UINT64_MAX, UINT96_MAX
+from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, UINT64_MAX, read_tokens
 from contracts.terms.errors import Malformed, NotFound, Refused
 from contracts.terms.ids import MAX_CHUNKS, MAX_PEERS, MAX_STAGES, MAX_UNITS
 from contracts.terms.messages import CodecName, GradientCodecName
@@ -63,39 +61,18 @@ _SPAN = re.compile(r"([0-9]{1,12})\s*([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SIZE = re.compile(r"([0-9]{1,9})\s*([KMGT])iB")
 _BYTES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# Wide enough for every amount; a digit that does not fit is refused, never rounded.
-_EXACT = decimal.Context(
-    prec=64, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact]
-)
 
 
 # ----------------------------------------------------------------------------- words of a person
-
-
-def tokens(value: object) -> int:
-    """Base units of an amount that a person wrote in tokens, e.g. `12.5`.
-
-    Raises:
-        ValueError: no number, negative, or finer than a base unit.
-    """
-    if isinstance(value, bool):  # YAML's yes and no
-        raise ValueError("an amount in tokens is a number, e.g. 12.5")
-    try:
-        scaled = _EXACT.multiply(Decimal(str(value)), BASE_UNITS_PER_TOKEN)
-    except (ArithmeticError, ValueError) as error:
-        raise ValueError("an amount in tokens is a number, e.g. 12.5") from error
-    if not scaled.is_finite() or scaled < 0 or scaled > UINT96_MAX or scaled != int(scaled):
-        raise ValueError("an amount in tokens is 0 or more, with at most six decimals")
-    return int(scaled)
 
 
 def price(value: object) -> int:
     """Base units a PFLOP of a price that a person wrote in tokens per PFLOP.
 
     Raises:
-        ValueError: as `tokens`, or nothing, or more than a price can be.
+        ValueError: as `read_tokens`, or nothing, or more than a price can be.
     """
-    found = tokens(value)
+    found = read_tokens(value)
     if not 1 <= found <= UINT64_MAX:
         most = UINT64_MAX // BASE_UNITS_PER_TOKEN
         raise ValueError(f"a price is above 0 and at most {most} tokens per PFLOP, e.g. 2000")
@@ -154,7 +131,7 @@ Number = Annotated[float, Strict()]
 Part = Annotated[Number, Ge(0), Le(1)]
 Tokens = Annotated[
     int,
-    BeforeValidator(tokens),
+    BeforeValidator(read_tokens),
     WithJsonSchema(
         {
             "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _AMOUNT}],

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from fractions import Fraction
 from math import ceil
 
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import BaseUnits, in_tokens
 from contracts.terms.ids import Address
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec
 from contracts.terms.moments import UnixSeconds
+from market.bodies.advice import in_words
 from market.bodies.base import Body, Money, Price, Wide
 from market.bodies.jobs import AdviceView, Excluded, QuoteRequest, QuoteView, StageQuoteView
 from market.bodies.routes import GET_NETWORK, POST_QUOTE
-from tallystick.sdk.advice import CheckingPlan, checking_plan, in_words, plain
+from tallystick.sdk.checking import CheckingPlan, checking_plan
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import USUAL_STAKE, Prepared, build_spec, prepare
@@ -250,7 +251,7 @@ def _why(spec: JobSpec, config: TrainConfig, quote: QuoteView) -> dict[str, str]
 
 
 def _why_work(spec: JobSpec, config: TrainConfig) -> Iterator[tuple[str, str]]:
-    batch, ceiling = spec.batch, plain(spec.price_ceiling)
+    batch, ceiling = spec.batch, in_tokens(spec.price_ceiling)
     row = config.model.sequence_length
     yield "parameters", "trainable numbers of the whole model: embedding, layers, head, norms"
     yield (
@@ -379,7 +380,7 @@ def _costly(found: Plan) -> Iterator[str]:
     if found.price.at_asks is not None and found.price.lowest_losing_ask is None:
         yield (
             "no offer that fits would be left over, so nobody's ask sets the price: you would pay "
-            f"your ceiling of {plain(found.price.ceiling)} tokens per PFLOP"
+            f"your ceiling of {in_tokens(found.price.ceiling)} tokens per PFLOP"
         )
     if found.offers.spares is not None and found.offers.spares < found.offers.spares_wanted:
         yield (
@@ -389,9 +390,9 @@ def _costly(found: Plan) -> Iterator[str]:
     yield from _costly_time(found.time)
     if found.checking and found.checking.expected_cost > found.cost.verification_budget:
         yield (
-            f"audits are expected to cost {plain(found.checking.expected_cost)} tokens, "
-            f"audit_budget is {plain(found.cost.verification_budget)}: the job would end when that "
-            "is spent"
+            f"audits are expected to cost {in_tokens(found.checking.expected_cost)} tokens, "
+            f"audit_budget is {in_tokens(found.cost.verification_budget)}: the job would end when "
+            "that is spent"
         )
 
 

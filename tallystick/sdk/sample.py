@@ -14,12 +14,19 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, format_tokens, pay_for
+from contracts.terms.amounts import (
+    BaseUnits,
+    Flops,
+    PricePerPflop,
+    format_tokens,
+    in_tokens,
+    pay_for,
+)
 from contracts.terms.errors import Refused, Unaffordable
 from contracts.terms.ids import MAX_STAGES, Address, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
-from tallystick.sdk.advice import CheckingPlan, checking_phrases, checking_plan, later_share, plain
+from tallystick.sdk.checking import CheckingPlan, checking_phrases, checking_plan, later_share
 from tallystick.sdk.job_file import JobFile, job_schema, parse_job_file
 from tallystick.sdk.job_schema import SCHEMA_PATH
 from tallystick.sdk.job_spec import DataNames, build_spec
@@ -185,9 +192,9 @@ def _smallest(fields: dict[str, Any], wanted: Wanted, least: int) -> dict[str, A
         missing = _missing(parse_job_file(fields, source="sample"), least)
         enough = BaseUnits(wanted.budget + missing)
         raise Unaffordable(
-            f"{plain(wanted.budget)} tokens pay {steps} steps of this model at "
-            f"{plain(wanted.price_ceiling)} tokens per PFLOP, too few to train anything; "
-            f"{plain(enough)} would pay {least}: raise the budget or train a smaller model",
+            f"{in_tokens(wanted.budget)} tokens pay {steps} steps of this model at "
+            f"{in_tokens(wanted.price_ceiling)} tokens per PFLOP, too few to train anything; "
+            f"{in_tokens(enough)} would pay {least}: raise the budget or train a smaller model",
             budget_would_fit=str(enough),
         )
     return _vesting(fields | {"steps": steps})[0]

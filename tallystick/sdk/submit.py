@@ -29,6 +29,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
+from market.bodies.advice import in_words, would_fit
 from market.bodies.jobs import Permit, PostJob, QuoteView
 from market.bodies.market import FaucetRequest, NetworkView
 from market.bodies.routes import (
@@ -40,7 +41,6 @@ from market.bodies.routes import (
     POST_JOB,
 )
 from tallystick.chains import chain_name, hold_for
-from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import Prepared, prepare

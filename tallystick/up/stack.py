@@ -103,15 +103,6 @@ class Services:
         """Service name to port, of those that this machine runs itself."""
         return dict(_there(self._parts).ports)
 
-    @property
-    def anvil_url(self) -> str:
-        """anvil's own address, which rules the chain: for tests; others use `addresses.rpc`.
-
-        Raises:
-            InvariantBroken: the chain is not embedded.
-        """
-        return _there(_there(self._parts).anvil).url
-
     def identity(self, name: str) -> Identity:
         """See `Supervisor.identity`."""
         return _there(self._supervisor).identity(name)

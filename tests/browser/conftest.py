@@ -9,6 +9,9 @@ import pytest
 from tests.browser.driving import Browser, browser_in
 from tests.browser.showcase import Showcase, showcase
 from tests.integration.bad_input.servers import market_in_a_thread
+from tests.support.databases import databases, taken
+
+__all__ = ["databases", "taken"]
 
 
 @pytest.fixture(scope="session")

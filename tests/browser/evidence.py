@@ -9,9 +9,10 @@ from market.bodies.routes import GET_STEP, GET_STEPS, GET_WORK
 from market.bodies.tracing import WorkTraceView
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.test_earnings import PEOPLE, claim, sdk
+from tests.support.databases import new_world
 from tests.support.history import JobMaker
 from tests.support.market_story import DRAWN, Story, begin_story
-from tests.support.market_world import World, memory_world
+from tests.support.market_world import World
 
 SOME = DRAWN.model_copy(update={"floor": 6 * MILLION // 10})
 """So often that of a few peer-steps some are drawn and some are not."""
@@ -45,7 +46,7 @@ def _say(trace: WorkTraceView) -> dict[str, Any]:
 
 async def early_evidence() -> Evidence:
     """Work that waits: for coins, for reports, for its seals."""
-    world = memory_world()
+    world = new_world()
     story = await begin_story(world, audit=SOME)
     await story.work(4)
     return await _shown(world, story)
@@ -53,7 +54,7 @@ async def early_evidence() -> Evidence:
 
 async def late_evidence() -> Evidence:
     """All is settled: paid and claimed, or forfeited by a lie and by missed reports."""
-    world = memory_world()
+    world = new_world()
     story = await begin_story(world, audit=SOME)
     await story.work(4)
     await story.clear_up()

@@ -1,4 +1,4 @@
-"""A market in which there is something to see on every page, over storage and a chain in memory."""
+"""A market in which there is something to see on every page, over a chain in memory."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,9 @@ from market.service.store_checkpoints import store_checkpoint
 from market.service.store_reports import store_reports
 from tests.integration.market.test_checks import checked
 from tests.integration.market.test_convictions import evidence, note, ruled, sdk, slashable
+from tests.support.databases import new_world
 from tests.support.history import JobMaker, make_digest, make_wallet
-from tests.support.market_world import MANIFEST, World, market_spec, memory_world, sign_digest
+from tests.support.market_world import MANIFEST, World, market_spec, sign_digest
 
 PRICE = 10**11
 HOSTILE = "a <b>liar</b><script>document.title = 1</script>"
@@ -57,7 +58,7 @@ def signed_reports(maker: JobMaker, *steps: int) -> PostReports:
 
 async def showcase() -> Showcase:
     """One of everything."""
-    world = memory_world()
+    world = new_world()
     drawn = await _checked(world)
     convicted = await _convicted(world)
     running = await _running(world)

@@ -14,7 +14,14 @@ from typing import Any
 
 from contracts.governance import lane
 from contracts.governance.parameters import PARAMETERS
-from contracts.governance.window import (
+from contracts.keys.wallet import Wallet
+from contracts.terms import merkle, typed_data
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.digest import keccak
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
+from contracts.terms.merkle import EMPTY_PAY, EMPTY_SUM, PayNode, Proof, SumNode
+from contracts.terms.typed_data import Domain, TypedStruct
+from tests.support.settlement_window import (
     DebitsRejected,
     EpochState,
     Event,
@@ -25,13 +32,6 @@ from contracts.governance.window import (
     Window,
     advance,
 )
-from contracts.keys.wallet import Wallet
-from contracts.terms import merkle, typed_data
-from contracts.terms.amounts import BaseUnits
-from contracts.terms.digest import keccak
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
-from contracts.terms.merkle import EMPTY_PAY, EMPTY_SUM, PayNode, Proof, SumNode
-from contracts.terms.typed_data import Domain, TypedStruct
 
 VECTORS = Path(__file__).parents[2] / "contracts" / "vectors.json"
 DOMAIN = Domain(31337, Address(bytes.fromhex("00000000000000000000000000000000005e771e")))

@@ -13,13 +13,13 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 
 from contracts.governance import lane
-from contracts.governance.window import Event, Terms, Ticked, Window, advance
 from contracts.terms import merkle
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.merkle import PayNode, Proof, SumNode
 from tests.contracts.make_vectors import KINDS, VECTORS, render
+from tests.support.settlement_window import Event, Terms, Ticked, Window, advance
 
 FOUND: dict[str, Any] = json.loads(VECTORS.read_text(encoding="ascii"))
 DOMAIN_FIELDS = [

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import isqrt
 
+import torch
+from torch import Tensor
+
 from contracts.terms.ids import Digest, StepNumber, UnitId
 from training.config import TrainConfig, whole_model
 from training.data.corpus import ShardedCorpus, shard_corpus
 from training.data.loading import UnitRows
 from training.fakes.blobs import MemoryBlobs
-from training.stages.exact import from_wire, norm_squared, to_wire, weighted_mean
+from training.stages.exact import norm_squared, to_wire, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 
 Tamper = Callable[[Stage], None]
@@ -86,11 +89,15 @@ def sealed_norm(norms_squared: Iterable[int]) -> int:
     return isqrt(sum(norms_squared) * 10**6)
 
 
+def _from_wire(data: bytes | memoryview) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.float32)
+
+
 def _average_and_apply(stage: Stage, num_chunks: int) -> None:
     # One peer: the mean of one part, by way of its wire bytes, then the sealed norm.
     parts = [
-        weighted_mean([from_wire(to_wire(part), part.numel())], [stage.num_samples])
+        weighted_mean([_from_wire(to_wire(part))], [stage.num_samples])
         for part in stage.gradient_parts(num_chunks)
     ]
-    average = from_wire(b"".join(to_wire(part) for part in parts), stage.num_parameters)
+    average = _from_wire(b"".join(to_wire(part) for part in parts))
     stage.apply(average, sealed_norm(norm_squared(part) for part in parts))

@@ -13,7 +13,9 @@ from verification.distances.comparison import (
     FLOOR_SHARE,
     LARGEST_PART,
     Comparison,
-    tensor_distances,
+    Distances,
+    Measured,
+    distances_between,
 )
 from verification.distances.thresholds import MEASURES, SATURATED, Recipe
 
@@ -26,6 +28,10 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
 
 
 REPLAY = drawn(NUM)
+
+
+def tensor_distances(claimed: Tensor, replayed: Tensor, *, floor: float = 0.0) -> Distances:
+    return distances_between(claimed, Measured.of(replayed), floor)
 
 
 def measured(claimed: Tensor, replayed: Tensor = REPLAY, *, floor: float = 0.0) -> dict[str, float]:

@@ -8,18 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contracts.terms.errors import Malformed, NotFinite, Refused
+from contracts.terms.errors import NotFinite, Refused
 from contracts.terms.messages import NORM_SCALE, NORM_SQUARED_SCALE
 from training.config import OptimizerConfig
-from training.stages.exact import (
-    Moments,
-    Span,
-    apply_adamw,
-    from_wire,
-    norm_squared,
-    to_wire,
-    weighted_mean,
-)
+from training.stages.exact import Moments, Span, apply_adamw, norm_squared, to_wire, weighted_mean
 from training.stages.torch_free import UpdateScalars, update_scalars
 
 NUM = 100_003
@@ -187,14 +179,7 @@ def test_weighted_mean__weights_that_do_not_fit__refused(
         weighted_mean([torch.ones(3)] * 2, [1, 1], [2])
 
 
-def test_from_wire__bytes_of_to_wire__is_the_tensor() -> None:
+def test_to_wire__read_as_fp32__is_the_tensor() -> None:
     values = vector(10, 77)
 
-    assert torch.equal(from_wire(to_wire(values), 77), values)
-
-
-def test_from_wire__other_length_or_not_finite__refused() -> None:
-    with pytest.raises(Malformed, match="76 fp32"):
-        from_wire(to_wire(vector(10, 77)), 76)
-    with pytest.raises(NotFinite):
-        from_wire(to_wire(torch.tensor([float("nan")])), 1)
+    assert torch.equal(torch.frombuffer(to_wire(values), dtype=torch.float32), values)

@@ -22,14 +22,7 @@ from training.memory import num_parameters, stage_memory
 from training.models.decoder import StageModel
 from training.models.initial import initial_weights
 from training.recipes import micro, tiny_llama
-from training.stages.stage import (
-    LARGEST,
-    Stage,
-    UnitInputs,
-    mean_loss,
-    rows_tensor,
-    validation_perplexity,
-)
+from training.stages.stage import LARGEST, Stage, UnitInputs, rows_tensor
 
 CONFIG = micro()
 ROOT = Path(__file__).parents[2]
@@ -413,24 +406,6 @@ def test_train__other_chunking__same_state_roots(num_chunks: int) -> None:
     two = train(new_stage(config), config, ROWS, steps, num_chunks=3)
 
     assert one.roots == two.roots
-
-
-def test_evaluation__validation_rows__perplexity_is_exp_of_the_mean_loss() -> None:
-    stage, rows = new_stage(CONFIG), ROWS.validation_rows(19)
-
-    rows_RT = rows_tensor(rows)
-    direct = float(stage.losses(rows_RT[:, :-1], rows_RT[:, 1:]).mean())
-
-    assert mean_loss(stage, rows) == pytest.approx(direct, rel=1e-6)
-    assert validation_perplexity(stage, rows) == pytest.approx(2.718281828**direct, rel=1e-5)
-
-
-def test_evaluation__weight_not_finite__misbehaved() -> None:
-    stage = new_stage(CONFIG)
-    stage.weights()["lm_head.weight"][0, 0] = float("nan")
-
-    with pytest.raises(NotFinite, match="validation loss"):
-        mean_loss(stage, ROWS.validation_rows(2))
 
 
 def test_load__tensor_of_another_shape__malformed_and_unchanged() -> None:

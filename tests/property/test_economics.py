@@ -63,13 +63,12 @@ def covers_what_is_at_risk(module: ModuleType) -> None:
     ) -> None:
         done: dict[StepNumber, Flops] = {}
         for step, flops in enumerate(wanted, start=1):
-            now = {
-                "stake": BaseUnits(stake),
-                "waiting": module.waiting(done, price, step=step, window=terms.window),
-                "power": module.power(terms, phi),
-            }
-            work = min(flops, module.most_work(module.most_value(terms, **now), price))
-            rate = module.needed_rate(terms, value=module.value(work, price), **now)
+            recent = module.waiting(done, price, step=step, window=terms.window)
+            power = module.power(terms, phi)
+            most = module.most_value(terms, stake=stake, waiting=recent, power=power)
+            work = min(flops, module.most_work(most, price))
+            worth = module.value(work, price)
+            rate = module.needed(terms, terms.floor, worth, stake + recent, power)
             done[StepNumber(step)] = Flops(work)
             gained, lost = pay_of_last_step(done, price, terms.window)
 
@@ -140,8 +139,7 @@ def test_bounds__one_more_or_one_less__is_not_covered(
     power = economics.power(terms, phi)
 
     def needed(value: int, stake: int, recent: int) -> Fraction:
-        sums: dict[str, Any] = {"value": value, "stake": stake, "waiting": recent}
-        rate = economics.needed_rate(terms, **sums, power=power)
+        rate = economics.needed(terms, terms.floor, value, stake + recent, power)
         assert rate is not None
         return rate
 

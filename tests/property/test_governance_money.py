@@ -20,11 +20,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from contracts.governance import settlement, window
+from contracts.governance import settlement
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
 from contracts.terms.ids import Address, Digest, JobId, StepNumber
+from tests.support import settlement_window as window
 from tests.support.mutation import mutant
 
 ACCOUNTS = tuple(Address(bytes([n]) * 20) for n in (3, 4, 5))

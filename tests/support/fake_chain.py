@@ -128,8 +128,17 @@ def contract_code(domain: Domain, addresses: Mapping[str, Address]) -> dict[str,
     code = {}
     for name, ship in SHIPS.items():
         values = {each: words.get(each, _role(each)) for each in ship.immutables}
-        code[name] = ship.with_immutables(values)
+        code[name] = with_immutables(ship, values)
     return code
+
+
+def with_immutables(contract: Shipped, values: Mapping[str, bytes]) -> bytes:
+    """The code that a chain holds after deployment with these immutables, 32 bytes each."""
+    code = bytearray(contract.runtime)
+    for name, starts in contract.immutables.items():
+        for start in starts:
+            code[start : start + 32] = values[name]
+    return bytes(code)
 
 
 def _role(name: str) -> bytes:

@@ -40,11 +40,11 @@ class PostgresServer:
         """Address of one of its databases."""
         return f"postgresql://tallystick:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
-        """Address of a new, empty database."""
+    def new_database(self, template: str = "template0") -> str:
+        """Address of a new database, which is a copy of `template`: an empty one."""
         name = f"test_{secrets.token_hex(6)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0'.encode())
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
         return self.url(name)
 
 
@@ -72,7 +72,7 @@ def run_postgres(folder: Path) -> Iterator[PostgresServer]:
         "port": str(port),
         "unix_socket_directories": "",
         "shared_buffers": "32MB",
-        "max_connections": "60",
+        "max_connections": "200",
         "fsync": "off",
     }
     argv = [*prefix, str(binaries / "postgres"), "-D", str(data)]

@@ -1,4 +1,4 @@
-"""A market in a test: real use cases over any storage, a chain in memory, and people who use it.
+"""A market in a test: real use cases over storage, a chain in memory, and people who use it.
 
 `World` holds the ports; `tick` does once what Celery beat does all the time. A job is trained by
 `JobMaker`, so its messages are what coordinator and peers would say.
@@ -25,6 +25,7 @@ from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from market.api.app import make_app
 from market.api.context import USUAL, Api
 from market.bodies.base import Stored
 from market.bodies.jobs import Permit
@@ -34,14 +35,7 @@ from market.bootstrap import Market
 from market.domain.admission import needed_memory, signed_flops
 from market.domain.limits import BlobBounds
 from market.domain.sizes import job_cost
-from market.fakes.memory import (
-    MemoryBlobs,
-    MemoryBundles,
-    MemoryLimiter,
-    MemoryStore,
-    MemoryWakeup,
-    MemoryWork,
-)
+from market.fakes.memory import MemoryBlobs, MemoryBundles, MemoryLimiter, MemoryWakeup
 from market.fakes.memory_chain import MemoryChain
 from market.service.accept_lease import accept_lease
 from market.service.anchor_seals import anchor_seals
@@ -80,6 +74,7 @@ from tests.support.history import (
     make_spec,
     make_wallet,
 )
+from training.config import train_config
 
 MANIFEST = b"a manifest"
 ANCHORER = make_wallet("anchorer").account
@@ -101,13 +96,20 @@ def market_spec(**changed: Any) -> JobSpec:
         "min_stake": BaseUnits(1_000_000),
     }
     spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
-    changes |= {"unit_flops": signed_flops(spec), "memory_bytes": needed_memory(spec)}
+    changes |= derived(spec)
     spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
     cost = job_cost(spec, spec.price_ceiling)
     audit = spec.rules.audit
     budget = BaseUnits(cost + (1000 if audit is None else audit.budget))
     changes |= {"budget": budget, "epoch_cap": budget}
     return make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
+
+
+def derived(spec: JobSpec) -> dict[str, Any]:
+    """What a spec has to say of its work and memory, which follow from its other numbers."""
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    flops, memory = signed_flops(spec, config), needed_memory(spec, config)
+    return {"unit_flops": flops, "memory_bytes": memory}
 
 
 def sign_digest(session: Session, name: Digest) -> bytes:
@@ -439,12 +441,13 @@ def spec_changes(spec: JobSpec) -> dict[str, Any]:
     return changes | {"vesting_window": rules.vesting_window, "audit": rules.audit}
 
 
-def memory_world() -> World:
-    """A market in memory."""
-    store, wakeup = MemoryStore(), MemoryWakeup()
-    return World(
-        lambda: MemoryWork(store, wakeup), lambda: MemoryWork(store, reads=True), wakeup=wakeup
-    )
+def document() -> dict[str, Any]:
+    """The OpenAPI document; no request comes to the market that it is made for."""
+
+    def nothing() -> UnitOfWork:
+        raise NotImplementedError
+
+    return make_app(World(nothing, nothing).api()).openapi()
 
 
 async def one_chunk(data: bytes) -> AsyncIterator[bytes]:

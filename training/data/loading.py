@@ -5,7 +5,7 @@ Invariant: no byte of a blob is used before its BLAKE3 was compared. Shards stay
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from contracts.terms.digest import blob_digest, tensor_digest
@@ -103,10 +103,6 @@ class UnitRows:
         """Where the unit's rows lie: see `order.rows_of_unit`."""
         numbers = row_numbers(self._manifest_id, self._data, self._train.num_rows, step, unit)
         return tuple(self._train.position(number) for number in numbers)
-
-    def shards_of(self, step: StepNumber, units: Iterable[UnitId]) -> frozenset[Digest]:
-        """Shards that these units need, to fetch them ahead."""
-        return frozenset(row.shard for unit in units for row in self.positions(step, unit))
 
     def load(self, step: StepNumber, unit: UnitId) -> tuple[bytes, ...]:
         """The unit's rows, each sequence_length + 1 tokens; errors as `CheckedBlobs.fetch`."""

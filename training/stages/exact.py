@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from contracts.terms.digest import digest, tensor_digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import Malformed, NotFinite, Refused
+from contracts.terms.errors import NotFinite, Refused
 from contracts.terms.ids import Digest
 from contracts.terms.messages import NORM_SQUARED_SCALE
 from training.models.decoder import StageModel
@@ -124,20 +124,6 @@ def weighted_mean(
 def to_wire(tensor: Tensor) -> memoryview:
     """Wire bytes of an fp32 tensor; shares memory with a contiguous tensor on the CPU."""
     return tensor.detach().cpu().contiguous().numpy().data.cast("B")
-
-
-def from_wire(data: bytes | bytearray | memoryview, num_elements: int) -> Tensor:
-    """The fp32 vector that wire bytes spell, as a copy.
-
-    Raises:
-        Malformed: another number of bytes.
-        NotFinite: inf or nan among the elements.
-    """
-    if len(data) != num_elements * _BYTES_PER_ELEMENT:
-        raise Malformed(f"{len(data)} bytes are not {num_elements} fp32 elements")
-    vector = torch.frombuffer(bytearray(data), dtype=torch.float32)
-    need_finite(vector, "a received tensor")
-    return vector
 
 
 # ------------------------------------------------------------------- the root of a state's tensors

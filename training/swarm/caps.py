@@ -58,14 +58,6 @@ class Measured:
     rate: int  # units per 1e6 seconds
 
 
-def quotas_of(state: SwarmState, covered: Covered = unlimited) -> Units:
-    """Units of this step that each worker may be given, those counted already included."""
-    quotas: dict[PeerId, int] = {}
-    for stage in state.terms.stages:
-        quotas |= _quotas_in(state, stage, covered)
-    return quotas
-
-
 def quotas_for_trainer(
     state: SwarmState, trainer: int, num_trainers: int, covered: Covered = unlimited
 ) -> Mapping[PeerId, tuple[int, int]]:

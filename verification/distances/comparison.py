@@ -49,22 +49,8 @@ Distances = tuple[int, int, int, int]
 """In the order of `MEASURES`."""
 
 
-def tensor_distances(claimed: Tensor, replayed: Tensor, *, floor: float = 0.0) -> Distances:
-    """How far `claimed` is from `replayed`.
-
-    Args:
-        claimed: What was sent, decoded; any shape and float dtype.
-        replayed: The same tensor as the auditor computed it, after the same codec.
-        floor: Root mean square below which norms of `replayed` are not believed.
-
-    Raises:
-        Refused: the shapes differ.
-    """
-    return _distances(claimed, _Measured.of(replayed), floor)
-
-
 @dataclass(frozen=True)
-class _Measured:
+class Measured:
     """A tensor as one vector of fp32, and its norm: not finite if any element is not."""
 
     shape: torch.Size
@@ -72,13 +58,24 @@ class _Measured:
     norm: float
 
     @classmethod
-    def of(cls, tensor: Tensor) -> "_Measured":
+    def of(cls, tensor: Tensor) -> "Measured":
+        """What is measured of any tensor."""
         # Differences of neighbours are exact in fp32; bf16 would hide them.
         vector = tensor.detach().flatten().float()
         return cls(tensor.shape, vector, _norm(vector))
 
 
-def _distances(claimed: Tensor, replayed: _Measured, floor: float) -> Distances:
+def distances_between(claimed: Tensor, replayed: Measured, floor: float) -> Distances:
+    """How far `claimed` is from `replayed`.
+
+    Args:
+        claimed: What was sent, decoded; any float dtype.
+        replayed: The same tensor as the auditor computed it, after the same codec.
+        floor: Root mean square below which norms of `replayed` are not believed.
+
+    Raises:
+        Refused: the shapes differ.
+    """
     if claimed.shape != replayed.shape:
         raise Refused(f"a claim of shape {tuple(claimed.shape)}, not {tuple(replayed.shape)}")
     replay, norm = replayed.vector, replayed.norm
@@ -153,9 +150,9 @@ class Comparison:
         Raises:
             Refused: the shapes differ.
         """
-        measured = _Measured.of(replayed)
+        measured = Measured.of(replayed)
         floor = max(FLOOR_SHARE * _root_mean_square([measured]), self._smallest(kind))
-        self._keep(kind, _distances(claimed, measured, floor))
+        self._keep(kind, distances_between(claimed, measured, floor))
 
     def add_gradient(self, claimed: Mapping[str, Tensor], replayed: Mapping[str, Tensor]) -> None:
         """Compare the gradient that was sent, parameter by parameter, all of the stage at once.
@@ -165,12 +162,12 @@ class Comparison:
         """
         if claimed.keys() != replayed.keys():
             raise Refused("a claim with the gradient of other parameters")
-        measured = {name: _Measured.of(replay) for name, replay in replayed.items()}
+        measured = {name: Measured.of(replay) for name, replay in replayed.items()}
         share = FLOOR_SHARE * _root_mean_square(list(measured.values()))
         for name, replay in measured.items():
             kind = gradient_kind(name)
             floor = max(share, self._smallest(kind))
-            self._keep(kind, _distances(claimed[name], replay, floor))
+            self._keep(kind, distances_between(claimed[name], replay, floor))
 
     def farthest(self) -> dict[str, Distances]:
         """The largest distances so far, by tensor kind."""
@@ -195,7 +192,7 @@ class Comparison:
         self._farthest[kind] = (a, b, c, d)
 
 
-def _root_mean_square(tensors: list[_Measured]) -> float:
+def _root_mean_square(tensors: list[Measured]) -> float:
     """Of all their elements together; 0.0 of what is not finite."""
     num_elements = sum(len(each.vector) for each in tensors)
     total = math.hypot(*(each.norm for each in tensors))

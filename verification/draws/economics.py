@@ -138,21 +138,26 @@ def power(terms: Terms, phi: Fraction | None) -> Fraction:
 # ----------------------------------------------------------------------------------- the rate
 
 
-def needed_rate(
-    terms: Terms, *, value: BaseUnits, stake: BaseUnits, waiting: BaseUnits, power: Fraction
+def needed(
+    terms: Terms, least: Fraction, value: int, beside: int, power: Fraction
 ) -> Fraction | None:
-    """q before it is capped: above 1 the peer was given more than it can answer for.
+    """`least`, or what makes losing `beside` + `value` m times as dear as a cheat is sweet.
 
-    None if no rate is enough, because what is drawn is never found (`power` is zero).
+    Above 1 the peer was given more than it can answer for. None if no rate is enough, because what
+    is drawn is never found (`power` is zero).
     """
-    return _needed(terms, terms.floor, value, stake + waiting, power)
+    if not value:
+        return least
+    if not power:
+        return None
+    return max(least, terms.margin * value / ((beside + value) * power))
 
 
 def rate(
     terms: Terms, *, value: BaseUnits, stake: BaseUnits, waiting: BaseUnits, power: Fraction
 ) -> Fraction:
     """q: the chance with which a peer-step is drawn."""
-    return _capped(_needed(terms, terms.floor, value, stake + waiting, power))
+    return _capped(needed(terms, terms.floor, value, stake + waiting, power))
 
 
 def forced(
@@ -182,7 +187,7 @@ def repeat_rate(
     auditor who has less to lose than (m / (r x detection) - 1) v would otherwise gain by signing
     a match unseen. A report on a sum earns nothing, so r is enough.
     """
-    return _capped(_needed(terms, terms.repeats, value, stake + waiting, terms.detection))
+    return _capped(needed(terms, terms.repeats, value, stake + waiting, terms.detection))
 
 
 def most_value(terms: Terms, *, stake: BaseUnits, waiting: BaseUnits, power: Fraction) -> BaseUnits:
@@ -272,16 +277,5 @@ def least_budget(terms: Terms, *, step_flops: int, steps: int, dearest: PricePer
     return value(Flops(flops), dearest)
 
 
-def _needed(
-    terms: Terms, least: Fraction, value: int, beside: int, power: Fraction
-) -> Fraction | None:
-    """`least`, or what makes losing `beside` + `value` m times as dear as a cheat is sweet."""
-    if not value:
-        return least
-    if not power:
-        return None
-    return max(least, terms.margin * value / ((beside + value) * power))
-
-
-def _capped(needed: Fraction | None) -> Fraction:
-    return CERTAIN if needed is None else min(CERTAIN, needed)
+def _capped(wanted: Fraction | None) -> Fraction:
+    return CERTAIN if wanted is None else min(CERTAIN, wanted)

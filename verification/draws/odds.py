@@ -286,15 +286,6 @@ def expected_gain(game: Game, schedule: Schedule) -> Fraction:
     return Fraction(gain, scale)
 
 
-def owner_gain(peers: Iterable[tuple[Game, Schedule]]) -> Fraction:
-    """What one owner's peers earn together, in whatever stages and at whatever times.
-
-    They never audit each other and each has its own stake, pay and draws, so what they expect
-    adds up; that a conviction may cost the owner's other peers something is not even counted.
-    """
-    return sum((expected_gain(game, schedule) for game, schedule in peers), Fraction(0))
-
-
 def _cheats_of(schedule: Schedule) -> list[int]:
     return [step for step in reversed(range(len(schedule))) if schedule[step].cheats]
 

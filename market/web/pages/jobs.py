@@ -11,13 +11,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.amounts import BaseUnits, PricePerPflop, in_tokens, read_tokens
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.context import Api, ApiDep, JobPath, WorkDep, job_of
 from market.api.routes.tracing import peers_view, spend_view
+from market.bodies.advice import in_words
 from market.bodies.base import API_PREFIX
 from market.bodies.earnings import SeatView
 from market.bodies.events import NumberedJobEvent, read_job_event
@@ -36,7 +37,6 @@ from market.service.show_slashes import find_convictions
 from market.service.store_checkpoints import claimed_checkpoints
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
-from market.web.words import base_units, tokens
 
 router = APIRouter()
 
@@ -116,10 +116,13 @@ async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         view = await job_view(row, work, api.booked)
     peers = await peers_view(job, api, work)
     first = max(0, peers.step - MAX_STEPS_SHOWN)
+    now, advice = api.market.clock(), view.advice
+    seconds = UnixSeconds(now // 1000)
     return {
-        "now": api.market.clock(),
+        "now": now,
         "name": row.name,
         "job": view,
+        "remedy": advice and in_words(advice, now=seconds, budget=row.budget),
         "poster": row.poster,
         "posted_at": row.posted_at,
         "budget": row.budget,
@@ -258,8 +261,8 @@ def _asked(spec: JobSpec) -> dict[str, str]:
     return {
         "name": spec.name,
         "steps": str(spec.batch.steps),
-        "budget": tokens(spec.budget).replace(",", ""),
-        "ceiling": tokens(spec.price_ceiling).replace(",", ""),
+        "budget": in_tokens(spec.budget),
+        "ceiling": in_tokens(spec.price_ceiling),
         "hours": str(DEFAULT_HOURS),
     }
 
@@ -278,8 +281,8 @@ def _wish(asked: dict[str, str], now: UnixMillis) -> Wish:
     return Wish(
         asked["name"],
         _whole(asked["steps"], "steps", 10**7),
-        BaseUnits(base_units(asked["budget"])),
-        PricePerPflop(base_units(asked["ceiling"])),
+        _tokens(asked["budget"], "budget"),
+        PricePerPflop(_tokens(asked["ceiling"], "ceiling")),
         UnixSeconds(now // 1000 + 3600 * hours),
     )
 
@@ -288,6 +291,13 @@ def _whole(text: str, name: str, most: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
         raise Malformed(f"{name}: a whole number from 1 to {most}", field=name)
     return int(text)
+
+
+def _tokens(text: str, name: str) -> BaseUnits:
+    try:
+        return read_tokens(text.strip().replace(",", ""))
+    except ValueError as error:
+        raise Malformed(f"{name}: {error}", field=name) from error
 
 
 def _draft(like: JobSpec, wish: Wish, now: UnixMillis) -> JobSpec:

@@ -1,4 +1,4 @@
-"""A poster at a market in memory, over a wire that is cut where a test says.
+"""A poster at a market, over a wire that is cut where a test says.
 
 The market is the real API over the memory twins; it works (funds jobs, gives from the faucet)
 whenever it was asked something, so what a poster meets after an interruption is what has come of

@@ -1,4 +1,7 @@
-"""Whom a command may be pointed at: nobody, something that is no market, and a market in memory."""
+"""Whom a command may be pointed at: nobody, something that is no market, and a real market.
+
+Its chain is in memory.
+"""
 
 import asyncio
 import json
@@ -17,8 +20,9 @@ from contracts.terms.typed_data import Domain
 from market.api.app import make_app
 from market.fakes.memory_chain import MemoryChain
 from market.service.ports import Network
+from tests.support.databases import new_world
 from tests.support.history import DOMAIN
-from tests.support.market_world import ANCHORER, World, memory_world
+from tests.support.market_world import ANCHORER, World
 
 NOBODY = "http://127.0.0.1:1"
 NODE_HASH = Digest(b"\x11" * 32)
@@ -105,11 +109,10 @@ class OneSettlement(MemoryChain):
 
 
 def empty_world(now: int, rpc_url: str = NOBODY) -> World:
-    """A market in memory at Unix second `now`."""
+    """A market at Unix second `now`."""
     chain = OneSettlement(DOMAIN, ANCHORER, now=now)
     chain.rpc_url = rpc_url
-    rows = memory_world()
-    return World(rows.new_work, rows.new_reading, chain)
+    return replace(new_world(), chain=chain)
 
 
 class _Server(uvicorn.Server):

@@ -28,7 +28,7 @@ from tests.integration.bad_input.posting import JOB, Denying, Killed, Poster, Re
 from tests.support.history import START
 
 BUDGET = JOB["budget"] * 10**6
-FAUCET = 10**9  # base units that the market in memory gives at once
+FAUCET = 10**9  # base units that the market gives at once
 
 SOON = datetime.fromtimestamp(START + 100, UTC)
 

@@ -1,6 +1,6 @@
 """Bad input, one row each: what it is, the exact code of its refusal, and what the caller is told.
 
-A row tries the real thing: the SDK over the real API in memory, or a session between two peers.
+A row tries the real thing: the SDK over the real API, or a session between two peers.
 What needs processes of its own (servers, agents, a full disk) has its test elsewhere.
 """
 
@@ -56,7 +56,7 @@ Attempt = Callable[["Place"], Awaitable[object]]
 
 @dataclass(frozen=True)
 class Place:
-    """A poster with a folder at a market in memory, and a client of that market."""
+    """A poster with a folder at a market, and a client of that market."""
 
     poster: Poster
     client: MarketClient

@@ -1,8 +1,8 @@
 """Every verb under `-o json`: standard output is one document that its own schema takes.
 
 The loop is over the registry of verbs. One that is neither called here nor excused fails, so a new
-verb is called the moment it exists. The market is a real one over HTTP, its storage in memory; a
-job in it has been worked for and paid, the peer of another is convicted.
+verb is called the moment it exists. The market is a real one over HTTP; a job
+in it has been worked for and paid, the peer of another is convicted.
 """
 
 import json
@@ -26,9 +26,10 @@ from tests.integration.bad_input.servers import empty_world, market_in_a_thread
 from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.test_slash_verbs import NAME, announced, market
 from tests.support.audited import settled
+from tests.support.databases import new_world
 from tests.support.forging import retold
 from tests.support.history import make_wallet
-from tests.support.market_world import World, memory_world
+from tests.support.market_world import World
 from verification.equivocation import contradictions
 
 JOB = (
@@ -160,8 +161,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("place")
     write_files(folder)
     with (
-        market(memory_world(), paid) as before,
-        market(memory_world(), announced) as now,
+        market(new_world(), paid) as before,
+        market(new_world(), announced) as now,
         market_in_a_thread(empty_world(int(time.time()))) as empty,
     ):
         yield Place(folder, before, now, empty, worker_of(folder, before[1]))

@@ -37,9 +37,10 @@ from market.service.rows import BatchRow, LeaseRow
 from tallystick.sdk.http import signed_by
 from tests.integration.market.client import HOST, TOKEN
 from tests.integration.market.test_slash import convicted
+from tests.support.databases import new_world
 from tests.support.examples import examples
 from tests.support.history import DOMAIN, make_wallet
-from tests.support.market_world import MANIFEST, World, market_spec, memory_world
+from tests.support.market_world import MANIFEST, World, market_spec
 
 CHECKS = [
     not_a_server_error,
@@ -108,7 +109,7 @@ class Signing:
 
 async def busy_market() -> Busy:
     """See `Busy`."""
-    world = memory_world()
+    world = new_world()
     await world.audit("out1")
     maker = await world.start_job()
     maker.seal_step()

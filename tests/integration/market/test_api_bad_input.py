@@ -11,19 +11,18 @@ import pytest
 
 from contracts.terms.errors import Refused, TallystickError, error_class
 from market.adapters.postgres import PostgresWork, make_engine
-from market.api.app import make_app
 from market.api.context import Api
 from market.api.problems import STATUS, status_of
 from market.bodies.base import MAX_BUNDLE_BYTES, Problem, read_body
 from market.service.faucet import ask_faucet
 from tests.integration.market.client import HOST, client_of, once, signed
 from tests.support.history import make_wallet
-from tests.support.market_world import World, memory_world
+from tests.support.market_world import World, document
 
 
 def routes() -> list[tuple[str, str]]:
     """Method and path of every route."""
-    paths = make_app(memory_world().api()).openapi()["paths"]
+    paths = document()["paths"]
     return [(method.upper(), path) for path, methods in paths.items() for method in methods]
 
 

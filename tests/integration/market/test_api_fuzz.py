@@ -1,19 +1,25 @@
 """Whatever is sent to an operation: no 5xx, and no answer that the OpenAPI document lacks."""
 
+from types import ModuleType
+
 import pytest
 
-from market.api.app import make_app
 from market.api.routing import operations
-from tests.support.market_world import memory_world
+from tests.support.market_world import document
 
-DOCUMENT = make_app(memory_world().api()).openapi()
-NAMES = [f"{method} {path}" for method, path, _ in operations(DOCUMENT)]
+NAMES = [f"{method} {path}" for method, path, _ in operations(document())]
+
+
+@pytest.fixture(scope="module")
+def fuzzing() -> ModuleType:
+    """Whose market is made, and lasts, when it is imported; so late, as schemathesis is slow to."""
+    from tests.integration.market import fuzzing
+
+    return fuzzing
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", NAMES)
-def test_operation__whatever_is_sent__answers_as_documented(name: str) -> None:
-    from tests.integration.market import fuzzing  # schemathesis is slow to import
-
+def test_operation__whatever_is_sent__answers_as_documented(name: str, fuzzing: ModuleType) -> None:
     fuzzing.check_operation(name)

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from market.api.app import make_app
 from market.api.problems import MEDIA_TYPE, status_of
 from market.api.routing import operations
 from market.bodies.base import API_PREFIX, Body
 from market.bodies.routes import TABLE, Route
 from tests.integration.market.client import client_of
-from tests.support.market_world import World, memory_world
+from tests.support.market_world import World, document
 
-DOCUMENT = make_app(memory_world().api()).openapi()
+DOCUMENT = document()
 OPERATIONS = {(method.upper(), path): each for method, path, each in operations(DOCUMENT)}
 
 

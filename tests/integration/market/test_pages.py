@@ -106,7 +106,7 @@ async def test_pages__job_that_fits_no_offer__says_the_least_change_that_would_m
     shown = (await pages.get(f"/jobs/{spec.job().hex()}")).text
     market = (await pages.get("/")).text
 
-    assert "price ceiling from 100,000 to 200,000 tokens" in shown
+    assert "raise price_ceiling from 100000 to 200000 tokens" in shown
     assert "No single change" not in shown
     assert "price excludes 1" in market and "100,000 apart" in market
 

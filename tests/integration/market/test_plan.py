@@ -1,4 +1,4 @@
-"""`plan` of a job file at a market in memory: every number, its formula, and what would help."""
+"""`plan` of a job file at a market: every number, its formula, and what would help."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from contracts.terms.amounts import in_tokens
 from contracts.terms.moments import UnixSeconds
-from tallystick.sdk.advice import plain
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.plan import Plan, plan
@@ -110,13 +110,13 @@ async def test_plan__not_matched__what_it_advises_matches_when_it_is_written_int
     (change,) = before.advice.changes
     assert change.key == key and key in before.advice_in_words.replace(" ", "_")
     written: dict[str, Any] = {
-        "price_ceiling": plain(change.to),
+        "price_ceiling": in_tokens(change.to),
         "deadline": f"{change.to - poster.world.chain.now}s",
         "peers_per_stage": change.to,
         "stages": change.to,
     }
     budget = max(before.cost.budget, before.advice.budget)
-    changed |= {key: written[key], "budget": plain(budget)}
+    changed |= {key: written[key], "budget": in_tokens(budget)}
     after = await planned(poster, poster.job(**changed))
     assert after.fits, (before.advice_in_words, after.reasons)
 

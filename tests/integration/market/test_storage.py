@@ -12,8 +12,6 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sqlalchemy import create_engine
 
 from contracts.chain.transactions import SqliteTransactions, StoredTransaction, TransactionStore
@@ -23,7 +21,6 @@ from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge
 from contracts.terms.ids import Address, Digest, EpochNumber
 from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
-from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
@@ -33,9 +30,8 @@ from market.service.drain_outbox import drain_outbox
 from market.service.ports import BlobStore, Place, UnitOfWork, Wakeup
 from market.service.rows import BalanceRow, EpochRow, HeartbeatRow, LedgerEntryRow, StakeRow
 from tests.installed import Installed
-from tests.support.examples import examples
 from tests.support.market_services import PostgresServer
-from tests.support.market_world import World, memory_world, one_chunk
+from tests.support.market_world import World, one_chunk
 from tests.support.patience import patience
 
 ACCOUNT = Address(bytes([3]) * 20)
@@ -155,6 +151,10 @@ async def test_rows__where__filters_sorts_and_pages(world: World) -> None:
         assert [row.epoch for row in await epochs.where(epoch=(2, 9))] == [2]
         assert await epochs.where(epoch=()) == []
         assert len(await epochs.where(window_ends=None)) == 7
+
+
+def heartbeat(key: int, at: int) -> HeartbeatRow:
+    return HeartbeatRow(Digest(bytes([key]) * 32), UnixMillis(at), UnixMillis(at))
 
 
 async def test_rows__behind_a_place__begin_with_the_next_of_equal_values(world: World) -> None:
@@ -450,69 +450,3 @@ async def test_transactions__failed__intention_may_be_tried_again(
 
     assert await store.find(ACCOUNT, "a") == signed(1, "a")
     assert await store.next_nonce(ACCOUNT) == 2
-
-
-# --------------------------------------------------------------------------------- any operations
-
-KEYS = st.integers(1, 4)
-OPERATIONS = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), KEYS, st.integers(0, 3)),
-        st.tuples(st.just("put"), KEYS, st.integers(0, 3)),
-        st.tuples(st.just("remove"), KEYS, st.just(0)),
-        st.tuples(st.just("fail"), KEYS, st.just(0)),
-    ),
-    max_size=12,
-)
-
-
-def heartbeat(key: int, at: int) -> HeartbeatRow:
-    return HeartbeatRow(Digest(bytes([key]) * 32), UnixMillis(at), UnixMillis(at))
-
-
-async def carry_out(world: World, operations: list[tuple[str, int, int]]) -> list[object]:
-    """Every operation in a transaction of its own; what was seen."""
-    seen: list[object] = []
-    for name, key, at in operations:
-        row = heartbeat(key, at)
-        try:
-            async with world.new_work() as work:
-                if name == "remove":
-                    await work[HeartbeatRow].remove(row.subject)
-                elif name == "add":
-                    await work[HeartbeatRow].add(row)
-                else:
-                    await work[HeartbeatRow].put(row)
-                if name == "fail":
-                    raise RuntimeError
-        except (Conflict, RuntimeError) as error:
-            seen.append(type(error))
-        async with world.new_work() as work:
-            seen.append(await work[HeartbeatRow].where(order="-at", limit=3))
-            seen.append(await work[HeartbeatRow].get(row.subject))
-    async with world.new_work() as work:
-        for row in await work[HeartbeatRow].where():
-            await work[HeartbeatRow].remove(row.subject)
-    return seen
-
-
-def test_rows__any_operations__memory_and_postgres_see_the_same(database: str) -> None:
-    with asyncio.Runner() as runner:
-        engine = make_engine(database)
-
-        def new_work() -> PostgresWork:
-            return PostgresWork(engine)
-
-        real, twin = World(new_work, new_work), memory_world()
-
-        @settings(
-            max_examples=examples(25),
-            suppress_health_check=[HealthCheck.function_scoped_fixture],
-        )
-        @given(OPERATIONS)
-        def check(operations: list[tuple[str, int, int]]) -> None:
-            expected = runner.run(carry_out(twin, operations))
-            assert runner.run(carry_out(real, operations)) == expected
-
-        check()
-        runner.run(engine.dispose())

@@ -13,10 +13,11 @@ from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.messages import MILLION, JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.domain import sizes
-from market.domain.admission import Surroundings, check_job, needed_memory, signed_flops
+from market.domain.admission import Surroundings, check_job
 from market.domain.sizes import job_cost
 from tests.support.dockets import audit_spec, calibration
 from tests.support.history import START, make_spec, make_wallet
+from tests.support.market_world import derived
 
 AROUND = Surroundings(
     UnixSeconds(START), 20, missing_blobs=(), coordinator_known=True, calibration=calibration()
@@ -30,9 +31,7 @@ def spec(**changed: Any) -> JobSpec:
         name: changed.pop(name) for name in ("audit", "peers_per_stage", "steps") if name in changed
     }
     first = make_spec(POSTER, COORDINATOR, price_ceiling=PricePerPflop(10**12), **rules)
-    fitting = first.model_copy(
-        update={"unit_flops": signed_flops(first), "memory_bytes": needed_memory(first)}
-    )
+    fitting = first.model_copy(update=derived(first))
     cost = job_cost(fitting, fitting.price_ceiling)
     money = {"budget": BaseUnits(cost), "epoch_cap": BaseUnits(cost)}
     return fitting.model_copy(update=money | changed)
@@ -161,8 +160,8 @@ def test_check_job__two_owners_and_nothing_repeated__no_stake_is_enough() -> Non
     assert "repeat_rate" in found.message and "peers_per_stage" in found.message
 
 
-def test_needed_memory__checked_job__has_room_for_a_replay() -> None:
-    assert needed_memory(checked()) > needed_memory(spec())
+def test_derived__checked_job__has_room_for_a_replay() -> None:
+    assert checked().memory_bytes > spec().memory_bytes
 
 
 @pytest.mark.parametrize(
@@ -196,9 +195,7 @@ def large(**changed: Any) -> JobSpec:
             "rules": asked.rules.model_copy(update=rules),
         }
     )
-    asked = asked.model_copy(
-        update={"unit_flops": signed_flops(asked), "memory_bytes": needed_memory(asked)}
-    )
+    asked = asked.model_copy(update=derived(asked))
     cost = BaseUnits(job_cost(asked, asked.price_ceiling) + 10**15)
     return asked.model_copy(update={"budget": cost, "epoch_cap": cost} | changed)
 

@@ -164,7 +164,6 @@ def test_unit_rows__load__gives_the_bytes_at_the_positions() -> None:
 
     positions = rows_of_unit(corpus.manifest, TWO_ROWS, 32, step=STEP_2, unit=UnitId(1))
     assert loaded == tuple(corpus.blobs[p.shard][p.offset : p.offset + 33] for p in positions)
-    assert rows.shards_of(STEP_2, [UnitId(1)]) == {p.shard for p in positions}
 
 
 def test_unit_rows__source_serves_other_bytes__wrong_bytes() -> None:

@@ -6,6 +6,7 @@ from contracts.chain.layout import Shipped, as_address, shipped
 from contracts.terms.digest import keccak
 from contracts.terms.errors import InvariantBroken, WrongBytes
 from contracts.terms.ids import Address
+from tests.support.fake_chain import with_immutables
 
 LAYOUT = {
     "storage": [
@@ -62,7 +63,7 @@ def test_place__unknown_variable__is_our_own_bug() -> None:
 
 def test_read_immutables__deployed_code__holds_the_values() -> None:
     owner = bytes(12) + b"o" * 20
-    code = MADE.with_immutables({"owner": owner})
+    code = with_immutables(MADE, {"owner": owner})
 
     assert MADE.read_immutables(code) == {"owner": owner}
     assert as_address(owner) == Address(b"o" * 20)

@@ -48,31 +48,3 @@ def test_chance__exact_rational__is_rounded_for_people(exact: str, said: str) ->
 )
 def test_odds__rate__is_one_in_so_many(exact: str, said: str) -> None:
     assert words.odds(exact) == said
-
-
-@pytest.mark.parametrize(
-    ("key", "was", "to", "said"),
-    [
-        ("price_ceiling", 10**6, 2_500_000, "price ceiling from 1 to 2.5 tokens"),
-        ("stages", 4, 2, "stages from 4 to 2"),
-        ("wait_until", 0, 1_700_000_000, "nothing but to wait until 2023-11-14 22:13:20 UTC"),
-    ],
-)
-def test_change__field_of_a_job__is_said_in_its_unit(
-    key: str, was: int, to: int, said: str
-) -> None:
-    assert words.change(key, was, to) == said
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("price_ceiling 100000000000", "price ceiling 100,000 tokens"),
-        ("min_stake 1", "min stake 0.000001 tokens"),
-        ("memory_bytes 1073741824", "memory 1.0 GiB"),
-        ("deadline 1700000000", "deadline 2023-11-14 22:13:20 UTC"),
-        ("an agent that answers", "an agent that answers"),
-    ],
-)
-def test_would_fit__number__is_said_in_its_unit(text: str, said: str) -> None:
-    assert words.would_fit(text) == said

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import BaseUnits, read_tokens
 from contracts.terms.ids import StageIndex
 from contracts.terms.merkle import FORFEITED
 from contracts.terms.moments import UnixMillis
 from tallystick.demo.cast import LATE, MACHINES, OUTBID, Notes
 from tallystick.demo.report import Report, Settled, Swarm
 from tallystick.demo.shares import JobWork, Worker
-from tallystick.sdk.job_file import tokens
 from tests.support.history import make_digest, make_session, make_wallet
 from tests.unit.tallystick.demo.factories import checked
 
@@ -63,7 +62,7 @@ def report() -> Report:
         validated_step=20,
         unigram_perplexity=20.0,
         flops=1000,
-        price=tokens(OUTBID.ask),
+        price=read_tokens(OUTBID.ask),
         ceiling=2_000_000_000,
         earned=100,
         settled=Settled(

@@ -14,7 +14,7 @@ from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
-from tallystick.sdk.job_file import JobFile, load_job_file, parse_job_file, size, span, tokens
+from tallystick.sdk.job_file import JobFile, load_job_file, parse_job_file, size, span
 from tallystick.sdk.job_spec import DataNames, build_spec
 from tallystick.sdk.job_text import MAX_FILE_BYTES
 from training.config import slices_of
@@ -64,31 +64,7 @@ def told(path: Path, kind: type[TallystickError] = Malformed) -> str:
     return str(refused.value)
 
 
-# ----------------------------------------------------------------------------- amounts and spans
-
-
-@pytest.mark.parametrize(
-    ("text", "units"),
-    [
-        ("12.5", 12_500_000),
-        (0, 0),
-        ("1e3", 10**9),
-        (0.000001, 1),
-        ("79228162514264337593543", 79228162514264337593543 * 10**6),
-    ],
-)
-def test_tokens__a_number__is_exact_in_base_units(text: object, units: int) -> None:
-    assert tokens(text) == units
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["", "x", "-1", True, None, [1], "0.0000001", "1.0000000000000000000000000000000000000000001",
-     "nan", "inf", "1e99", "1e999999999", "1e-999999999", float("inf"), 2**96, "9" * 5000],
-)  # fmt: skip
-def test_tokens__anything_else__is_refused_and_never_rounded(value: object) -> None:
-    with pytest.raises(ValueError, match="an amount in tokens"):
-        tokens(value)
+# ------------------------------------------------------------------------------------- spans
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,22 @@ from fractions import Fraction
 from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
 from tests.unit.training.swarm.factories import A, B, C, Swarm, joining, peer, terms
 from training.swarm.caps import (
+    Covered,
     Measured,
     Units,
     caps_in_stage,
     quotas_for_trainer,
     quotas_in_stage,
-    quotas_of,
+    unlimited,
 )
 from training.swarm.events import PeerLeaving, PeerLost
+from training.swarm.state import SwarmState
+
+
+def quotas_of(state: SwarmState, covered: Covered = unlimited) -> Units:
+    """What one trainer alone is given: all."""
+    quotas = quotas_for_trainer(state, 0, 1, covered)
+    return {peer: quota for peer, (quota, _) in quotas.items()}
 
 
 def measured(name: PeerId, rate: int, owner: str = "") -> Measured:

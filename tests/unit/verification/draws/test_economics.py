@@ -9,6 +9,7 @@ from contracts.terms.amounts import UINT96_MAX, BaseUnits, Flops, PricePerPflop
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, StepNumber
 from contracts.terms.messages import AuditSpec
+from verification.draws import economics
 from verification.draws.economics import (
     StakeRange,
     Terms,
@@ -17,7 +18,6 @@ from verification.draws.economics import (
     largest_owners,
     least_stake,
     most_value,
-    needed_rate,
     power,
     rate,
     stake_at_floor,
@@ -49,10 +49,7 @@ A, B, C = (Address(letter * 20) for letter in (b"a", b"b", b"c"))
 
 
 def needed(worth: int, stake: int, recent: int, power: Fraction = STRANGERS) -> Fraction | None:
-    return needed_rate(
-        TERMS, value=BaseUnits(worth), stake=BaseUnits(stake), waiting=BaseUnits(recent),
-        power=power,
-    )  # fmt: skip
+    return economics.needed(TERMS, TERMS.floor, worth, stake + recent, power)
 
 
 def drawn(worth: int, stake: int, recent: int, power: Fraction = STRANGERS) -> Fraction:

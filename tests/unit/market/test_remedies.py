@@ -2,7 +2,7 @@
 
 import pytest
 
-from tallystick.sdk.advice import would_fit
+from market.bodies.advice import would_fit
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,8 @@ from tallystick.sdk.advice import would_fit
         ("min_stake 45583", "min_stake 0.045583 tokens"),
         ("deadline 1700000000", "deadline 2023-11-14 22:13:20 UTC"),
         ("deadline 99999999999999999999", "deadline 99999999999999999999"),
-        ("memory_bytes 1000", "memory_bytes 1000"),
+        ("memory_bytes 1610612736", "memory 1.5 GiB"),
+        ("an agent that answers", "an agent that answers"),
     ],
 )
 def test_would_fit__number__is_in_tokens_or_utc(text: str, said: str) -> None:

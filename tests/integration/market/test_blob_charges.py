@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.terms.digest import blob_digest
@@ -21,7 +21,9 @@ from market.service.store_blob import (
     settle_forgotten,
     store_blob,
 )
-from tests.support.market_world import World, memory_world
+from tests.support.databases import Database
+from tests.support.examples import examples
+from tests.support.market_world import World
 
 BOUNDS = BlobBounds(anybody=6 * BLOCK, reserve=4 * BLOCK)
 DISK = 16 * BLOCK
@@ -129,12 +131,11 @@ async def check(world: World) -> None:
     assert (await world.blobs.free_bytes() or 0) >= BOUNDS.reserve
 
 
-@given(rounds)
 def test_store_blob__any_uploads_at_once__charges_are_what_is_here_and_within_bounds(
-    made: list[tuple[list[Try], bool]],
+    storage: Database,
 ) -> None:
-    async def run() -> None:
-        world = memory_world()
+    async def run(made: list[tuple[list[Try], bool]]) -> None:
+        world = storage.world()
         world.blobs = SmallDisk()
         for together, long_ago in made:
             if long_ago:
@@ -147,4 +148,14 @@ def test_store_blob__any_uploads_at_once__charges_are_what_is_here_and_within_bo
         async with world.new_reading() as work:
             assert await work[BlobUploadRow].count() == 0
 
-    asyncio.run(run())
+    with asyncio.Runner() as runner:
+
+        @settings(max_examples=examples(20))
+        @given(rounds)
+        def charged_for_what_is_here(made: list[tuple[list[Try], bool]]) -> None:
+            runner.run(run(made))
+            storage.empty()
+
+        charged_for_what_is_here()
+        runner.run(storage.writing.dispose())
+        runner.run(storage.reading.dispose())

@@ -1,86 +1,20 @@
-"""What would match a job, what does checking cost it, and what would lower that? Pure.
+"""What does checking cost a job, and what would lower it? Pure.
 
-Said in the words of its job file. The audits that are to be expected follow from the JobSpec by the
-formulas of `verification/draws/economics.py`, for peers that do equal parts of their stages. The
-newcomers' phase is the first `vesting_window` steps of a lease, in which less pay waits that a
-cheat would lose. Shares are in millionths of the job's own work; amounts in base units.
+The audits that are to be expected follow from the JobSpec by the formulas of
+`verification/draws/economics.py`, for peers that do equal parts of their stages. The newcomers'
+phase is the first `vesting_window` steps of a lease, in which less pay waits that a cheat would
+lose. Shares are in millionths of the job's own work; amounts in base units.
 """
 
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from fractions import Fraction
 from math import ceil
 
-from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, format_tokens, pay_for
+from contracts.terms.amounts import Flops, PricePerPflop, in_tokens, pay_for
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec
-from contracts.terms.moments import UnixSeconds
 from market.bodies.base import Body, Money, Wide
-from market.bodies.jobs import AdviceView, ChangeView
 from verification.draws.economics import power, rate, stake_at_floor, terms_of, value
-
-# -------------------------------------------------------------------------------- what would match
-
-_NUMBERED = re.compile(
-    r"(?P<key>price_ceiling|min_stake|deadline|wait until) (?P<number>[0-9]{1,20})"
-)
-_FAR = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp())
-
-
-def in_words(advice: AdviceView, *, now: UnixSeconds, budget: BaseUnits) -> str:
-    """One sentence, e.g. `raise price_ceiling from 2000 to 2500 tokens per PFLOP`.
-
-    Args:
-        advice: What the market says.
-        now: When the job would be posted.
-        budget: Of the job as it is; a higher one is asked for where it is needed.
-    """
-    said = " and ".join(_change(each, now) for each in advice.changes)
-    if advice.budget > budget:
-        said += f", with a budget of at least {plain(advice.budget)} tokens"
-    return said
-
-
-def would_fit(text: str) -> str:
-    """What would admit an offer: amounts in tokens, moments in UTC.
-
-    Args:
-        text: As the market says it: a field of the job and its number, in base units, Unix seconds.
-    """
-    found = _NUMBERED.fullmatch(text)
-    if found is None:
-        return text
-    key, number = found["key"], int(found["number"])
-    if key in ("price_ceiling", "min_stake"):
-        return f"{key} {plain(number)} tokens"
-    if number >= _FAR:
-        return text
-    return f"{key} {datetime.fromtimestamp(number, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def plain(amount: int) -> str:
-    """Tokens of an amount in base units, without zeros that say nothing."""
-    text = format_tokens(BaseUnits(amount))
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _change(change: ChangeView, now: UnixSeconds) -> str:
-    was, to = change.was, change.to
-    match change.key:
-        case "price_ceiling":
-            return f"raise price_ceiling from {plain(was)} to {plain(to)} tokens per PFLOP"
-        case "min_stake":
-            return f"lower min_stake from {plain(was)} to {plain(to)} tokens"
-        case "deadline":
-            return f"bring the deadline forward from {was - now}s to {to - now}s"
-        case "wait_until":
-            then = datetime.fromtimestamp(to, UTC).isoformat(timespec="seconds")
-            return f"wait {to - now} s, until {then}"
-        case "stages" | "peers_per_stage":
-            return f"change {change.key} from {was} to {to}"
-
-
-# ----------------------------------------------------------------------------- what checking costs
 
 WORTH_SAYING = Fraction(9, 10)
 """A change is named if it leaves at most this part of the extra work."""
@@ -139,7 +73,7 @@ def checking_phrases(found: CheckingPlan) -> tuple[str, ...]:
         f"{found.later_rate / MILLION:.2%}",
         f"{found.expected_extra / MILLION:.2%} more work, {found.later_extra / MILLION:.2%} after "
         "the newcomers' first steps",
-        f"about {plain(found.expected_cost)} tokens"
+        f"about {in_tokens(found.expected_cost)} tokens"
         + ("" if time is None else f" and {timedelta(seconds=time)} of computing"),
     )
 
@@ -218,7 +152,7 @@ def _changes(
         power=_power(spec, audit),
     )
     if stake is not None and stake > spec.min_stake:
-        yield f"min_stake {plain(stake)}", spec.model_copy(update={"min_stake": stake})
+        yield f"min_stake {in_tokens(stake)}", spec.model_copy(update={"min_stake": stake})
     if (units := batch.units_per_step // 2) >= batch.peers_per_stage:
         smaller = batch.model_copy(update={"units_per_step": units, "steps": 2 * batch.steps})
         yield (
