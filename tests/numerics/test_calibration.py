@@ -10,7 +10,6 @@ from functools import cache
 from typing import get_args
 
 import pytest
-import torch
 
 from bench.calibration import Moment, coded, compare, moments, peer_steps
 from bench.calibration_attacks import ATTACKS, HONEST, Case
@@ -48,11 +47,6 @@ FINE = {
     "poison of 0.1 % norm",
 }
 """Lies near the rounding noise of bfloat16, that not every audit in it sees (see the README)."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @cache

@@ -27,11 +27,6 @@ CONFIG = micro(num_steps=8)
 ROWS = rows_of(CONFIG, synthetic_corpus())
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def trained(num_steps: int) -> Stage:
     stage = new_stage(CONFIG)
     train(stage, CONFIG, ROWS, range(1, num_steps + 1))

@@ -1,6 +1,5 @@
 """Do codecs lose no more than they say, and mean the same bytes to numpy as to torch?"""
 
-from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
@@ -29,13 +28,6 @@ BOUNDS: dict[CodecName, dict[str, float]] = {
     "bfloat16": {"Gauss": 1.68e-3, "Laplace": 1.68e-3, "Student-t3": 1.68e-3},
     "blockwise8": {"Gauss": 0.0131, "Laplace": 0.0167, "Student-t3": 0.0203},
 }
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(1)
 
 
 def numbers(num: int, seed: int = SEED) -> Tensor:

@@ -57,11 +57,6 @@ SHAPES = [
 IDS = ["grouped", "tied", "one key head"]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def drawn(config: ModelConfig) -> dict[str, NDArray[np.float32]]:
     """Weights of every parameter, norms included, that are no initial ones."""
     generator = np.random.default_rng(5)

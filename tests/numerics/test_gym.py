@@ -25,7 +25,6 @@ SPEC = spec_of(1, 2, 3)
 
 @pytest.fixture(autouse=True)
 def _gym(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.set_num_threads(1)
     monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
 
 

@@ -1,7 +1,5 @@
 """Is an update the same bytes however it is computed, and the textbook's AdamW?"""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -19,13 +17,6 @@ SPANS = (Span(0, 70_001, decays=True), Span(70_001, NUM, decays=False))
 CONFIG = OptimizerConfig(learning_rate=0.003, total_steps=40, warmup_steps=4, clip_norm=1.0)
 NUM_UPDATES = 12
 Floats = NDArray[np.float32]
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(1)
 
 
 def vector(seed: int, num: int = NUM) -> Tensor:

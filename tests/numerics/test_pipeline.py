@@ -26,11 +26,6 @@ CUTS = [(1, 3), (2, 3), (1, 2, 3)]
 CODECS: tuple[CodecName, ...] = ("none", "float16", "bfloat16", "blockwise8")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def whole_gradient(stages: Iterable[StageCompute]) -> Tensor:
     pieces = [piece.data for stage in stages for piece in stage.gradient()]
     return torch.cat([torch.frombuffer(bytearray(data), dtype=torch.float32) for data in pieces])

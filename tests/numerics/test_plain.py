@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import ZERO_ADDRESS, ZERO_DIGEST, UnitId
@@ -157,8 +156,3 @@ def job_of(config: TrainConfig) -> JobSpec:
             lease_grace=1000,
         ),
     )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from contracts.terms.digest import blob_digest
@@ -33,11 +32,6 @@ MODEL = micro().model
 TEXT = "".join(
     f"the stage holds unit {i} until its seal pays for work {i * i}\n" for i in range(900)
 )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -30,11 +30,6 @@ CODECS: tuple[CodecName, ...] = ("none", "float16", "blockwise8")
 NEAR = 1e-5  # relative L2 between honest gradients of one device class in fp32
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def moved_on(stages: Sequence[StageCompute]) -> None:
     """An update by the gradient of the whole step, so that the weights are nobody's first ones."""
     for stage in stages:

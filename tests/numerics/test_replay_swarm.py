@@ -36,11 +36,6 @@ SEED = digest("test", b"projections")
 NEAR = 1e-5  # relative L2 of each parameter's gradient, claimed and replayed
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def claims_of(swarm: MemorySwarm) -> Iterator[tuple[str, GradCommit, tuple[UnitLeaf, ...]]]:
     """Every peer-step, and whose it is."""
     items = swarm.items()

@@ -31,11 +31,6 @@ ROWS = rows_of(CONFIG, CORPUS)
 UNIT, OTHER = UnitId(0), UnitId(1)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def inputs(unit: UnitId = UNIT) -> UnitInputs:
     return UnitInputs(rows_RT=rows_tensor(ROWS.load(StepNumber(1), unit)))
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from contracts.terms.ids import StepNumber
 from tallystick.gym.registry import behaviour_of
@@ -42,7 +41,6 @@ SMALL: dict[str, Any] = {"stages": 2, "steps": 2, "units_per_step": 3, "chunks":
 def test_friends__exchange_what_nobody_can_compute_on__are_convicted_by_bundles_that_hold(
     tmp_path: Path, value: float, rows: int | None
 ) -> None:
-    torch.set_num_threads(1)
     outside = ("out", "oda", "olu")
     swarm = evidence_swarm(tmp_path, CONFIG, CORPUS, "ann", "bob", outside=outside, **SMALL)
     swarm.behaviours = {name: friend(value, rows=rows) for name in ("ann", "bob")}
@@ -86,7 +84,6 @@ def test_parts__that_nobody_can_use__convict_by_the_bundles_of_members(
     tmp_path: Path, lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
-    torch.set_num_threads(1)
     quick = {"stages": 1, "exchange_timeout": 1500}  # auditors have all the time they need
     swarm = evidence_swarm(tmp_path, CONFIG, CORPUS, "ann", "bob", "cem", **(SMALL | quick))
     swarm.together = True

@@ -9,6 +9,7 @@ from contracts.terms.digest import blob_digest
 from market.api.app import make_app
 from market.bodies.base import API_PREFIX
 from market.bodies.signing import HostCredential
+from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import Signer, signed_by
 from tests.support.market_world import World
 
@@ -28,6 +29,12 @@ def signed(
     target, name = f"{API_PREFIX}{path}", blob_digest(body)
     shown = signed_by(by, world.domain, method, target, name, world.now, key=key)
     return {"Authorization": shown} | (once(key) if key else {})
+
+
+def sdk(world: World, token: str = "") -> MarketClient:
+    """The client that providers and posters have."""
+    transport = httpx.ASGITransport(make_app(world.api()))
+    return MarketClient("http://market", token=token, transport=transport)
 
 
 @asynccontextmanager

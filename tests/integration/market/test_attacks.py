@@ -43,20 +43,13 @@ from market.domain.limits import BlobBounds
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
 from market.service.rows import BlobUploadRow, BlobUseRow, CoordinatorRow, MessageRow, SlashRow
-from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import Signer, signed_by
-from tests.integration.market.client import HOST, TOKEN, client_of, once, signed
+from tests.integration.market.client import HOST, TOKEN, client_of, once, sdk, signed
 from tests.integration.market.test_slash import announced, slash_of
 from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet
 from tests.support.market_world import World, market_spec, one_chunk
 
 COORDINATOR = make_wallet("coordinator")
-
-
-def sdk(world: World, token: str = "") -> MarketClient:
-    """A client of a test's market."""
-    transport = httpx.ASGITransport(make_app(world.api()))
-    return MarketClient("http://market", token=token, transport=transport)
 
 
 async def stored(world: World, maker: JobMaker) -> int:
@@ -160,11 +153,7 @@ async def test_heartbeat__coordinator_was_refused__who_watches_the_job_reads_why
     job = maker.spec.job()
     await world.send(maker)
     refused = RefusedJob(job=job, why="conflict: x")
-    async with MarketClient(
-        "http://market",
-        token=HostCredential("host").shown(TOKEN),
-        transport=httpx.ASGITransport(make_app(world.api())),
-    ) as host:
+    async with sdk(world, HostCredential("host").shown(TOKEN)) as host:
         await host.call(POST_CLAIM, ClaimJobs(host="host"))
         for _ in range(2):
             await host.call(

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
 from contracts.keys.wallet import Wallet
@@ -11,7 +10,6 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import BadSignature, Conflict, NotFound
 from contracts.terms.ids import Digest, JobId, SessionKey
 from contracts.terms.moments import UnixSeconds
-from market.api.app import make_app
 from market.bodies.offers import AcceptLease
 from market.bodies.routes import POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.domain.jobs import JobState
@@ -21,7 +19,7 @@ from market.service.auditors import list_of_job
 from market.service.reserve_stakes import reserve_stakes
 from market.service.rows import AuditBondRow, AuditorListRow
 from market.service.slash import convict
-from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT, beat
 from tests.integration.market.test_slash import check_ledger_is_the_chains, slash_of
 from tests.support.history import START, make_session, make_wallet
@@ -29,11 +27,6 @@ from tests.support.market_world import STAKE, World, bond_accept, market_spec
 
 OUT = make_wallet("out1").account
 RESERVED = 1_000_000  # min_stake of the test's job
-
-
-def sdk(world: World) -> MarketClient:
-    transport = httpx.ASGITransport(make_app(world.api()))
-    return MarketClient("http://market", transport=transport)
 
 
 async def asking(world: World, **changed: Any) -> JobId:

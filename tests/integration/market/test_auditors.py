@@ -1,6 +1,5 @@
 """Who is outside of a job is fixed before it is opened, and its opening has to say so."""
 
-import httpx
 import pytest
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
@@ -10,7 +9,6 @@ from contracts.terms.history import Kept, encode_kept
 from contracts.terms.ids import Digest, JobId, SessionKey
 from contracts.terms.messages import AuditSpec, JobOpening
 from contracts.terms.moments import UnixMillis
-from market.api.app import make_app
 from market.bodies.offers import Heartbeat, RegisterAuditor
 from market.bodies.routes import GET_AUDITORS, POST_AUDITOR, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest
@@ -20,8 +18,7 @@ from market.service.histories import Histories
 from market.service.host_jobs import claim_jobs
 from market.service.rows import AuditorListRow, JobRow, LeaseRow, ListedAuditorRow, MessageRow
 from market.service.store_messages import store_messages
-from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import HOST, client_of
+from tests.integration.market.client import HOST, client_of, sdk
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import DEVICE, STAKE, World, market_spec
 from verification.distances.thresholds import shipped_calibration
@@ -216,11 +213,6 @@ async def post(world: World, maker: JobMaker, *items: Kept) -> None:
 
 
 # ------------------------------------------------------------------------------------ over HTTP
-
-
-def sdk(world: World) -> MarketClient:
-    transport = httpx.ASGITransport(make_app(world.api()))
-    return MarketClient("http://market", transport=transport)
 
 
 def registration(world: World, name: str, *, key: str = "", by: str = "") -> RegisterAuditor:

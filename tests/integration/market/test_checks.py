@@ -4,18 +4,16 @@ import json
 from fractions import Fraction
 from pathlib import Path
 
-import httpx
 import pytest
 
 from contracts.terms.errors import Conflict
 from contracts.terms.ids import JobId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, StepCoin
-from market.api.app import make_app
 from market.bodies.routes import GET_CHECKS, GET_JOB
 from market.service.auditors import list_of_job
 from market.service.fund_jobs import fund_jobs
 from market.service.rows import LeaseRow
-from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_slash_verbs import market, said
 from tests.support.dockets import distances_of
@@ -27,11 +25,6 @@ from verification.draws.odds import read_exact
 
 DRAWN = AUDIT.model_copy(update={"floor": MILLION, "sums": 0})
 STAGE = StageIndex(0)
-
-
-def sdk(world: World) -> MarketClient:
-    transport = httpx.ASGITransport(make_app(world.api()))
-    return MarketClient("http://market", transport=transport)
 
 
 class Checked:

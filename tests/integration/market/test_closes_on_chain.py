@@ -4,17 +4,15 @@ import asyncio
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 
 from contracts.json_rpc import JsonRpc
 from contracts.terms.moments import UnixSeconds
-from market.api.app import make_app
 from market.domain.jobs import JobState
 from market.service.close_jobs import close_jobs
 from market.service.ports import CloseProof
 from tallystick.audit.export import export
-from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import sdk
 from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.integration.market.test_on_chain import in_state, rounds, until
 from tests.support.history import JobMaker
@@ -43,11 +41,7 @@ async def running_job(world: ChainWorld, deadline: UnixSeconds) -> JobMaker:
 
 
 async def exported(world: ChainWorld, maker: JobMaker) -> AuditFile:
-    transport = httpx.ASGITransport(make_app(world.api()))
-    async with (
-        JsonRpc(world.on.anvil.url) as node,
-        MarketClient("http://market", transport=transport) as client,
-    ):
+    async with JsonRpc(world.on.anvil.url) as node, sdk(world) as client:
         return await export(client, node, maker.spec.job())
 
 

@@ -1,11 +1,9 @@
 """A member that believes nobody learns the coins of its job from the chain and the market."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import httpx
 import pytest
 
 from contracts.chain.connection import Block
@@ -16,23 +14,16 @@ from contracts.terms.coins import Coin
 from contracts.terms.errors import ChainForgot
 from contracts.terms.ids import Address, Digest, StepNumber
 from contracts.terms.messages import AuditSpec
-from market.api.app import make_app
 from market.bodies.routes import GET_COINS
 from market.service.anchor_seals import anchor_seals
 from market.service.rows import BatchRow, SealRow
 from tallystick.provider.coins import CoinFile, CoinWatch, Counts
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.process import MarketCoins
+from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.history import JobMaker
 from tests.support.market_world import World
-
-
-@asynccontextmanager
-async def sdk(world: World) -> AsyncIterator[MarketClient]:
-    transport = httpx.ASGITransport(make_app(world.api()))
-    async with MarketClient("http://market", transport=transport) as client:
-        yield client
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import httpx
 import pytest
 
 from contracts.governance.record import JobRecord
@@ -15,7 +14,6 @@ from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex
 from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market.api.app import make_app
 from market.bodies.routes import (
     GET_CONVICTIONS,
     GET_CONVICTIONS_OF,
@@ -29,7 +27,7 @@ from market.service.coding import items
 from market.service.contests import judge_contest
 from market.service.convictions import note_convictions
 from market.service.rows import ConvictionRow, SlashRow
-from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_slash import open_cases_of
 from tests.support.history import JobMaker, make_session, make_wallet
@@ -161,10 +159,6 @@ def evidence(
         session_key=session.key,
         signature=session.private_key.sign(name),
     )
-
-
-def sdk(world: World) -> MarketClient:
-    return MarketClient("http://market", transport=httpx.ASGITransport(make_app(world.api())))
 
 
 async def test_post_evidence__by_an_auditor__is_slashed_in_the_end(world: World) -> None:

@@ -2,21 +2,18 @@
 
 from dataclasses import replace
 
-import httpx
 import pytest
 
 from contracts.terms.amounts import UINT64_MAX, BaseUnits
 from contracts.terms.ids import Digest, EpochNumber, JobId
 from contracts.terms.moments import UnixMillis
-from market.api.app import make_app
 from market.bodies.base import Problem, read_body
 from market.bodies.jobs import JobsView
 from market.bodies.offers import OffersView
 from market.bodies.routes import GET_CONVICTIONS_OF
 from market.bodies.settlement import EpochsView
 from market.service.rows import ConvictionRow, EpochRow, JobRow
-from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import client_of
+from tests.integration.market.client import client_of, sdk
 from tests.support.history import make_digest, make_wallet
 from tests.support.market_world import World, market_spec
 
@@ -103,8 +100,7 @@ async def test_client__lists_with_many_parts__are_read_to_their_end(
     async with world.new_work() as work:
         await work[ConvictionRow].add_all(rows)
 
-    transport = httpx.ASGITransport(make_app(world.api()))
-    async with MarketClient("http://market", transport=transport) as client:
+    async with sdk(world) as client:
         found = (await client.whole(GET_CONVICTIONS_OF, account=account)).convictions
 
     assert [each.step for each in found] == list(range(1, 1203))

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 
-import httpx
 import pytest
 
 from contracts.terms.amounts import BaseUnits
@@ -11,7 +10,6 @@ from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, JobId
 from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.moments import UnixSeconds
-from market.api.app import make_app
 from market.bodies.earnings import EarningsView, EarningView
 from market.bodies.routes import GET_ACCOUNT, GET_EARNINGS
 from market.domain import ledger
@@ -19,6 +17,7 @@ from market.service.booking import balances_of
 from market.service.coding import decode_pay
 from market.service.rows import JobRow, SealRow
 from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import sdk
 from tests.support.history import make_wallet
 from tests.support.market_story import OUTSIDE, WORKERS, Story, begin_story
 from tests.support.market_world import World
@@ -30,10 +29,6 @@ DONE = ("claimed", "forfeited", "uncounted")
 
 def account_of(name: str) -> Address:
     return make_wallet(name).account
-
-
-def sdk(world: World) -> MarketClient:
-    return MarketClient("http://market", transport=httpx.ASGITransport(make_app(world.api())))
 
 
 async def lines_of(client: MarketClient, story: Story, name: str) -> list[EarningView]:

@@ -10,8 +10,7 @@ from market.fakes.memory_chain import MemoryChain
 from market.service.ports import ChainBlock, ChainEvent
 from market.service.settle_epoch import may_settle
 from market.service.sync_chain import sync_chain
-from tests.integration.market.client import TOKEN
-from tests.integration.market.test_attacks import sdk
+from tests.integration.market.client import TOKEN, sdk
 from tests.support.history import DOMAIN, START
 from tests.support.market_world import ANCHORER, World
 

@@ -2,7 +2,8 @@
 
 from contracts.terms.amounts import PricePerPflop
 from market.bodies.routes import GET_MARKET, GET_ROUNDS
-from tests.integration.market.test_earnings import account_of, sdk
+from tests.integration.market.client import sdk
+from tests.integration.market.test_earnings import account_of
 from tests.support.market_world import DEVICE, World, market_spec
 
 PRICE = 10**11

@@ -9,7 +9,8 @@ from market.service.coding import decode_pay
 from market.service.reconcile import reconcile_job
 from market.service.rows import SealRow
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.test_earnings import PEOPLE, account_of, claim, lines_of, sdk
+from tests.integration.market.client import sdk
+from tests.integration.market.test_earnings import PEOPLE, account_of, claim, lines_of
 from tests.support.market_story import Story, begin_story
 from tests.support.market_world import World
 

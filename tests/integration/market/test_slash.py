@@ -1,9 +1,5 @@
 """Stake of who was convicted: announced, contested or executed, and found again in the ledger."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-import httpx
 import pytest
 
 from contracts.terms.amounts import BaseUnits
@@ -17,7 +13,6 @@ from contracts.terms.errors import (
     NotFound,
 )
 from contracts.terms.ids import Address, Digest, JobId
-from market.api.app import make_app
 from market.bodies.routes import GET_JOB, GET_SLASHES, POST_CONTEST, POST_JUDGEMENT
 from market.bodies.settlement import ContestSlash, JudgeContest
 from market.bodies.signing import contest_digest
@@ -27,8 +22,7 @@ from market.service.booking import balances_of
 from market.service.coding import wide
 from market.service.rows import BalanceRow, SlashRow
 from market.service.slash import announce_slashes, convict, execute_slashes
-from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import TOKEN
+from tests.integration.market.client import TOKEN, sdk
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import STAKE, World
 
@@ -194,7 +188,7 @@ async def test_slash__stake_is_in_an_open_case__waits_for_its_end(
     junk = await convicted(world, maker, b"junk", wanted=STAKE - left)
     await wait_and_tick(world, ANNOUNCEMENT)
     genuine = await convicted(world, maker, b"genuine", wanted=STAKE)
-    async with client_of(world, token=TOKEN) as client:
+    async with sdk(world, TOKEN) as client:
         await client.call(
             POST_CONTEST, contest(junk.evidence, publish(world, b"mine")), evidence=junk.evidence
         )
@@ -309,13 +303,6 @@ async def test_slash__admin_cancels_its_case__is_over(world: World) -> None:
 # ---------------------------------------------------------------------------------------- contests
 
 
-@asynccontextmanager
-async def client_of(world: World, *, token: str = "") -> AsyncIterator[MarketClient]:
-    transport = httpx.ASGITransport(make_app(world.api()))
-    async with MarketClient("http://market", token=token, transport=transport) as client:
-        yield client
-
-
 def contest(evidence: Digest, bundle: Digest, by: str = "ann") -> ContestSlash:
     signature = make_wallet(by).sign_digest(contest_digest(evidence, bundle))
     return ContestSlash(bundle=bundle, signature=signature)
@@ -336,7 +323,7 @@ async def test_contest__judged__ends_as_the_bundles_say(
     world: World, upheld: bool, state: str, burned: int
 ) -> None:
     maker, row = await announced(world)
-    async with client_of(world, token=TOKEN) as client:
+    async with sdk(world, TOKEN) as client:
         contested = await client.call(
             POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
         )
@@ -362,7 +349,7 @@ async def test_contest__no_bundle_about_this_work__is_refused_and_the_slash_goes
         world.show(b"of another job", JobId(bytes(32))),
     )
     del world.bundles.says[bundle]
-    async with client_of(world) as client:
+    async with sdk(world) as client:
         for name in (bundle, of_other_work, of_another_job):
             with pytest.raises(Malformed):
                 await client.call(POST_CONTEST, contest(row.evidence, name), evidence=row.evidence)
@@ -376,7 +363,7 @@ async def test_contest__not_judged_in_time__acquits_nobody_and_slashes_nobody(
     world: World,
 ) -> None:
     maker, row = await announced(world)
-    async with client_of(world, token=TOKEN) as client:
+    async with sdk(world, TOKEN) as client:
         await client.call(
             POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
         )
@@ -415,7 +402,7 @@ async def test_contest__judged_while_its_next_case_is_unconfirmed__ends_once(
     world: World, upheld: bool
 ) -> None:
     maker, row = await announced(world)
-    async with client_of(world, token=TOKEN) as client:
+    async with sdk(world, TOKEN) as client:
         await client.call(
             POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
         )
@@ -441,7 +428,7 @@ async def test_contest__chain_forgets_the_announcement__holds_against_its_next_c
     world: World, judged: str, upheld: bool, state: str
 ) -> None:
     _, row = await announced(world)
-    async with client_of(world, token=TOKEN) as client:
+    async with sdk(world, TOKEN) as client:
         await client.call(
             POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
         )
@@ -461,7 +448,7 @@ async def test_contest__chain_forgets_the_announcement__holds_against_its_next_c
 
 async def test_contest__chain_forgets_that_it_was_dropped__is_dropped_again(world: World) -> None:
     maker, row = await announced(world)
-    async with client_of(world, token=TOKEN) as client:
+    async with sdk(world, TOKEN) as client:
         await client.call(
             POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
         )
@@ -480,7 +467,7 @@ async def test_contest__case_ran_out__is_refused_until_it_is_announced_again(wor
     _, row = await announced(world)
     mine = contest(row.evidence, publish(world, b"mine"))
     world.wait(ANNOUNCEMENT + EXECUTION)
-    async with client_of(world) as client:
+    async with sdk(world) as client:
         with pytest.raises(Conflict, match="ran out"):
             await client.call(POST_CONTEST, mine, evidence=row.evidence)
         await wait_and_tick(world, 1, times=2)
@@ -492,7 +479,7 @@ async def test_contest__case_ran_out__is_refused_until_it_is_announced_again(wor
 async def test_contest__what_does_not_hold__is_refused(world: World) -> None:
     _, row = await announced(world)
     bundle, name = publish(world, b"mine"), row.evidence
-    async with client_of(world) as client:
+    async with sdk(world) as client:
         with pytest.raises(BadSignature):
             await client.call(POST_CONTEST, contest(name, bundle, by="bob"), evidence=name)
         with pytest.raises(NotFound):
@@ -507,7 +494,7 @@ async def test_contest__what_does_not_hold__is_refused(world: World) -> None:
             await client.call(
                 POST_CONTEST, contest(name, publish(world, b"another")), evidence=name
             )
-    async with client_of(world, token=TOKEN) as client:
+    async with sdk(world, TOKEN) as client:
         await client.call(POST_JUDGEMENT, JudgeContest(upheld=False), evidence=name)
         with pytest.raises(Conflict):
             await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=name)
@@ -527,7 +514,7 @@ async def contested_at_its_end(world: World) -> tuple[JobMaker, SlashRow]:
     row = await convicted(world, maker)
     await wait_and_tick(world, ANNOUNCEMENT)
     await world.sync()
-    async with client_of(world) as client:
+    async with sdk(world) as client:
         await client.call(
             POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
         )
@@ -542,7 +529,7 @@ async def test_contest__job_could_be_refunded__waits_for_the_restitution(world: 
     maker, row = await contested_at_its_end(world)
     await wait_and_tick(world, 1)
     waiting = await world.job(maker.spec.job())
-    async with client_of(world, token=TOKEN) as client:
+    async with sdk(world, TOKEN) as client:
         await client.call(POST_JUDGEMENT, JudgeContest(upheld=False), evidence=row.evidence)
         await wait_and_tick(world, ANNOUNCEMENT, times=4)
         view = await client.call(GET_JOB, job=maker.spec.job())
@@ -562,7 +549,7 @@ async def test_contest__nobody_judges__holds_a_refund_up_for_one_response_window
     refunded = await world.job(maker.spec.job())
     contested = await slash_of(world, row.evidence)
     await wait_and_tick(world, EXECUTION, times=2)
-    async with client_of(world, token=TOKEN) as client:
+    async with sdk(world, TOKEN) as client:
         await client.call(POST_JUDGEMENT, JudgeContest(upheld=False), evidence=row.evidence)
     await wait_and_tick(world, ANNOUNCEMENT, times=4)
 

@@ -15,7 +15,8 @@ from market.bodies.routes import POST_EVIDENCE
 from market.service.contests import judge_contest
 from tests.integration.bad_input.servers import market_in_a_thread
 from tests.integration.bad_input.verbs import Said, call
-from tests.integration.market.test_convictions import evidence, note, ruled, sdk, slashable, worked
+from tests.integration.market.client import sdk
+from tests.integration.market.test_convictions import evidence, note, ruled, slashable, worked
 from tests.integration.market.test_slash import slash_of
 from tests.support.history import make_wallet
 from tests.support.market_world import World

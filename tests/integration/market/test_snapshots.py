@@ -1,20 +1,17 @@
 """What the chain proves of a job is stored in time: after each epoch that paid, and the refund."""
 
-import httpx
 import pytest
 
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
 from contracts.terms.errors import ChainForgot, NotFound
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixSeconds
-from market.api.app import make_app
 from market.domain.jobs import JobState
 from market.service import store_snapshots as snapshots
 from market.service.fund_jobs import fund_jobs
 from market.service.rows import DebitRow, SnapshotRow
 from market.service.store_snapshots import due_snapshots, store_snapshots
-from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import client_of
+from tests.integration.market.client import client_of, sdk
 from tests.integration.market.test_auditors import AUDIT, fixed, post, post_opening
 from tests.support.history import START, JobMaker, make_wallet
 from tests.support.market_world import World, market_spec
@@ -96,11 +93,10 @@ async def check_shown(world: World, maker: JobMaker, shown: list[Snapshot]) -> N
     assert whole.headers["content-type"] == "application/msgpack"
     assert decode(whole.content, max_bytes=MAX_MESSAGE_BYTES) == values
     assert decode(page.content) == values[1:2] and refused.status_code == 400
-    transport = httpx.ASGITransport(make_app(world.api()))
-    async with MarketClient("http://market", transport=transport) as sdk:
-        assert await sdk.snapshots(maker.spec.job()) == shown
+    async with sdk(world) as found:
+        assert await found.snapshots(maker.spec.job()) == shown
         with pytest.raises(NotFound):
-            await sdk.snapshots(JobId(bytes(32)))
+            await found.snapshots(JobId(bytes(32)))
 
 
 async def test_snapshots__several_due_and_node_lost_old_states__are_one_at_a_newer_block(

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from contracts.json_rpc import JsonRpc
 from contracts.terms.encoding import encode
 from contracts.terms.errors import ChainForgot, RpcFailed
 from contracts.terms.ids import Address, JobId
-from market.api.app import make_app
 from market.service.rows import DebitRow, SnapshotRow
 from market.service.settle_epoch import load_settlement
 from market.service.store_snapshots import shown_snapshots
 from tallystick.audit.export import export
-from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import sdk
 from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.integration.market.test_on_chain import matched_job, rounds, settled
 from tests.support.history import JobMaker
@@ -50,8 +48,7 @@ class PrunedNode:
 
 
 async def exported(world: ChainWorld, node: Rpc, job: JobId) -> AuditFile:
-    transport = httpx.ASGITransport(make_app(world.api()))
-    async with MarketClient("http://market", transport=transport) as client:
+    async with sdk(world) as client:
         return await export(client, node, job)
 
 

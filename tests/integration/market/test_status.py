@@ -5,7 +5,7 @@ import pytest
 from contracts.terms.errors import ServiceUnreachable
 from market.bodies.routes import GET_STATUS
 from market.service.note_beat import note_beat
-from tests.integration.market.test_earnings import sdk
+from tests.integration.market.client import sdk
 from tests.support.market_world import World, market_spec
 
 

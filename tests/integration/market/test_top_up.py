@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 from jsonschema_rs import Draft202012Validator
 
@@ -16,7 +15,6 @@ from contracts.keys.store import save_wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import Conflict
 from contracts.terms.messages import JobSpec
-from market.api.app import make_app
 from market.bodies.routes import GET_JOB
 from market.domain.jobs import JobState
 from tallystick.cli.schema import all_verbs
@@ -24,6 +22,7 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.on_chain import ToppedUp, top_up
 from tests.integration.bad_input.servers import market_at_url
 from tests.integration.bad_input.verbs import Said, call
+from tests.integration.market.client import sdk
 from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.integration.market.test_on_chain import in_state, until
 from tests.support.history import make_wallet
@@ -77,8 +76,7 @@ async def poster(folder: Path, database: str) -> AsyncIterator[Poster]:
         spec = market_spec()
         await world.post(spec)
         await in_state(world, spec.job(), JobState.FUNDED)
-        transport = httpx.ASGITransport(make_app(world.api()))
-        async with MarketClient("http://market", transport=transport) as client:
+        async with sdk(world) as client:
             found = Poster(world, client, folder, spec)
             await found.has(2 * AMOUNT)
             yield found

@@ -12,7 +12,8 @@ from market.bodies.settlement import ProofStep
 from market.bodies.tracing import AnchoredView, AuditsView, PlainStep, WorkTraceView
 from market.service.rows import BatchRow, EpochRow
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.test_earnings import PEOPLE, account_of, claim, sdk
+from tests.integration.market.client import sdk
+from tests.integration.market.test_earnings import PEOPLE, account_of, claim
 from tests.support.market_story import Story, begin_story
 from tests.support.market_world import World
 

@@ -11,7 +11,7 @@ from market.bodies.routes import POST_OFFER_HEARTBEAT
 from market.bodies.signing import heartbeat_digest
 from market.service.hear import SessionKeys, hear_offer
 from market.service.rows import HeartbeatRow
-from tests.integration.market.test_earnings import sdk
+from tests.integration.market.client import sdk
 from tests.integration.market.test_rounds import funded_job
 from tests.support.history import make_session
 from tests.support.market_world import World, sign_digest
