@@ -6,22 +6,37 @@ what another saw, use cases that only read need no transaction: an engine that `
 and ROLLBACK, and Postgres refuses what would change or lock a row.
 """
 
-import select
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from select import POLLIN, poll
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, event
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Executable,
+    Select,
+    Table,
+    and_,
+    any_,
+    delete,
+    event,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from contracts.terms.errors import Conflict, InvariantBroken, ServiceUnreachable
 from contracts.terms.moments import UnixMillis
-from market.adapters.statements import parameters_of, shape_of, statements_of
 from market.adapters.tables import METADATA
 from market.service.feeds import numbered, topic_of
-from market.service.ports import Rows, UnitOfWork, Wakeup
+from market.service.ports import Place, Rows, UnitOfWork, Wakeup
 from market.service.rows import AUTOMATIC, EventRow, FeedRow, OutboxRow, Row
 
 R = TypeVar("R", bound=Row)
@@ -62,8 +77,8 @@ def _check_alive(connection: Any, *_: object) -> None:
 
     Nothing comes over one that is idle but its end; asking the server would cost each use a query.
     """
-    socket = select.poll()
-    socket.register(connection.driver_connection.pgconn.socket, select.POLLIN)
+    socket = poll()
+    socket.register(connection.driver_connection.pgconn.socket, POLLIN)
     if socket.poll(0):
         raise InvalidatePoolError
 
@@ -73,59 +88,48 @@ class PostgresRows:
 
     def __init__(self, cls: type[Any], connection: AsyncConnection) -> None:
         self._cls, self._connection = cls, connection
-        self._statements = statements_of(cls)
-        self._automatic = AUTOMATIC.get(cls)
+        self._table = METADATA.tables[cls.TABLE]
+        self._key = [self._table.c[name] for name in cls.KEY]
 
     async def get(self, *key: object) -> Any:
         """See `Rows.get`."""
-        return await self._one(self._statements.one, key)
+        return await self._one(select(self._table).where(*self._is(key)))
 
     async def lock(self, *key: object) -> Any:
         """See `Rows.lock`."""
-        return await self._one(self._statements.one_locked, key)
+        return await self._one(select(self._table).where(*self._is(key)).with_for_update())
 
     async def add(self, row: Any) -> Any:
         """See `Rows.add`."""
-        values = self._statements.values(row)
-        if self._automatic and not values[self._automatic]:
-            del values[self._automatic]
-            stored = await self._execute(self._statements.numbered(self._automatic), values)
-            return replace(row, **{self._automatic: stored.mappings().one()[self._automatic]})
-        await self._execute(self._statements.addition, values)
-        return row
+        values, statement = self._values(row), insert(self._table)
+        if len(values) == len(self._table.columns):
+            await self._execute(statement, values)
+            return row
+        stored = await self._execute(statement.returning(self._table), values)
+        return self._cls(*stored.one())
 
     async def add_all(self, rows: Sequence[Any]) -> None:
         """See `Rows.add_all`."""
-        if not rows:
-            return
-        values = [self._statements.values(row) for row in rows]
-        name = self._automatic
-        if not name or values[0][name]:
-            await self._execute(self._statements.addition, values)
-            return
-        for each in values:
-            del each[name]
-        await self._execute(self._statements.unnumbered(name), values)
+        if rows:
+            await self._execute(insert(self._table), [self._values(row) for row in rows])
 
     async def put(self, row: Any) -> None:
         """See `Rows.put`."""
-        await self._execute(self._statements.replacement, self._statements.values(row))
+        await self._execute(_replacement(self._table), self._values(row))
 
     async def put_all(self, rows: Sequence[Any]) -> None:
         """See `Rows.put_all`."""
         if rows:
-            values = [self._statements.values(row) for row in rows]
-            await self._execute(self._statements.replacement, values)
+            await self._execute(_replacement(self._table), [self._values(row) for row in rows])
 
     async def put_later(self, row: Any, column: str) -> bool:
         """See `Rows.put_later`."""
-        statement = self._statements.later(column)
-        result = await self._execute(statement, self._statements.values(row))
-        return result.first() is not None
+        later = _replacement(self._table, column).returning(*self._key)
+        return (await self._execute(later, self._values(row))).first() is not None
 
     async def remove(self, *key: object) -> None:
         """See `Rows.remove`."""
-        await self._execute(self._statements.removal, self._statements.key(key))
+        await self._execute(delete(self._table).where(*self._is(key)))
 
     async def where(
         self,
@@ -137,24 +141,50 @@ class PostgresRows:
         **equals: object,
     ) -> list[Any]:
         """See `Rows.where`."""
-        shape = shape_of(equals, order=order, after=after, limit=limit, lock=lock)
-        values = parameters_of(equals, after=after, limit=limit)
-        result = await self._execute(self._statements.search(shape), values)
-        return [self._cls(*row) for row in result]  # columns are in the order of its fields
+        statement = select(self._table).where(*self._equal(equals)).limit(limit)
+        if order:
+            column, descends = self._table.c[order.removeprefix("-")], order.startswith("-")
+            statement = statement.order_by(column.desc() if descends else column)
+            if after is not None:
+                statement = statement.where(self._beyond(column, after, descends=descends))
+        if lock:
+            statement = statement.with_for_update(skip_locked=True)
+        found = await self._execute(statement.order_by(*self._key))
+        return [self._cls(*row) for row in found]  # columns are in the order of its fields
 
     async def count(self, **equals: object) -> int:
         """See `Rows.count`."""
-        statement = self._statements.count(shape_of(equals))
-        found = await self._execute(statement, parameters_of(equals))
-        return int(found.scalar_one())
+        counted = select(func.count()).select_from(self._table).where(*self._equal(equals))
+        return int((await self._execute(counted)).scalar_one())
 
-    async def _one(self, statement: Select[Any], key: tuple[object, ...]) -> Any:
-        found = await self._execute(statement, self._statements.key(key))
-        row = found.one_or_none()
+    def _values(self, row: Any) -> dict[str, object]:
+        """A row by columns, but for a number that the database is to give."""
+        values = {each.name: getattr(row, each.name) for each in self._table.columns}
+        if (automatic := AUTOMATIC.get(self._cls)) and not values[automatic]:
+            del values[automatic]
+        return values
+
+    def _is(self, key: tuple[object, ...]) -> list[ColumnElement[bool]]:
+        return [column == value for column, value in zip(self._key, key, strict=True)]
+
+    def _equal(self, equals: Mapping[str, object]) -> list[ColumnElement[bool]]:
+        return [_equals(self._table.c[name], value) for name, value in equals.items()]
+
+    def _beyond(self, column: Column[Any], after: Any, *, descends: bool) -> ColumnElement[bool]:
+        value = after.value if isinstance(after, Place) else after
+        beyond = column < value if descends else column > value
+        if not isinstance(after, Place):
+            return beyond
+        return or_(beyond, and_(column == value, tuple_(*self._key) > after.key))
+
+    async def _one(self, statement: Select[Any]) -> Any:
+        row = (await self._execute(statement)).one_or_none()
         return None if row is None else self._cls(*row)
 
     async def _execute(
-        self, statement: Any, values: dict[str, object] | list[dict[str, object]]
+        self,
+        statement: Executable,
+        values: dict[str, object] | list[dict[str, object]] | None = None,
     ) -> Any:
         try:
             return await self._connection.execute(statement, values)
@@ -162,6 +192,26 @@ class PostgresRows:
             raise Conflict(f"{self._cls.TABLE}: {_constraint(error)}") from error
         except SQLAlchemyError as error:
             raise _unreachable(error) from error
+
+
+@cache  # made of every column: building it anew would cost more than all other statements
+def _replacement(table: Table, column: str = "") -> Insert:
+    """Add a row, or put it in the place of the one with its key, if that has less in `column`."""
+    statement = insert(table)
+    new = {each.name: statement.excluded[each.name] for each in table.c if not each.primary_key}
+    if not new:
+        return statement.on_conflict_do_nothing()
+    has_less = table.c[column] < new[column] if column else None
+    return statement.on_conflict_do_update(
+        index_elements=list(table.primary_key), set_=new, where=has_less
+    )
+
+
+def _equals(column: Column[Any], value: object) -> ColumnElement[bool]:
+    if isinstance(value, tuple):
+        # One array, so that thousands of values are one parameter of one statement.
+        return column == any_(literal(list(value), ARRAY(column.type)))
+    return column == value
 
 
 class PostgresWork:

@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,7 +12,7 @@ import typer
 from rich.console import RenderableType
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens, read_tokens
-from contracts.terms.errors import Conflict, Malformed, Unconfirmed
+from contracts.terms.errors import Conflict, Unconfirmed
 from contracts.terms.ids import AddressField, JobIdField
 from contracts.terms.moments import UnixSeconds
 from market.bodies.base import Body, Money
@@ -21,7 +21,7 @@ from tallystick.cli.files import write
 from tallystick.cli.job_plan import plan_lines
 from tallystick.cli.job_watch import DAY, follow
 from tallystick.cli.keystore import account_in, is_terminal, open_or_create
-from tallystick.cli.options import DryRun, Market, PosterWallet, Timeout, ask, poster_wallet
+from tallystick.cli.options import DryRun, Market, PosterWallet, Timeout, ask, poster_wallet, typed
 from tallystick.cli.output import answer, facts, notice, shows
 from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.client import MarketClient
@@ -93,11 +93,11 @@ def sample_command(
     Example: tallystick job sample --parameters 2M --budget 50 --to job.yaml
     """
     wanted = Wanted(
-        parameters=_read("--parameters", parameters, _count),
-        budget=BaseUnits(_read("--budget", budget, read_tokens)),
-        price_ceiling=PricePerPflop(_read("--price-ceiling", price_ceiling, price)),
-        deadline=_read("--deadline", deadline, span),
-        peer_memory=None if peer_memory is None else _read("--peer-memory", peer_memory, size),
+        parameters=typed("--parameters", parameters, _count),
+        budget=typed("--budget", budget, read_tokens),
+        price_ceiling=PricePerPflop(typed("--price-ceiling", price_ceiling, price)),
+        deadline=typed("--deadline", deadline, span),
+        peer_memory=None if peer_memory is None else typed("--peer-memory", peer_memory, size),
         checking=not unchecked,
     )
     text, checking = sample(wanted)
@@ -106,13 +106,6 @@ def sample_command(
             raise Conflict(f"{to} is there already, and a job file is never overwritten")
         write(to, text.encode())
     return Sampled(file=None if to is None else str(to), text=text, checking=checking)
-
-
-def _read(option: str, text: str, parse: Callable[[object], T]) -> T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise Malformed(f"{option} {text!r:.80}: {error}") from error
 
 
 def _count(value: object) -> int:

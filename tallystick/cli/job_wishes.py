@@ -27,7 +27,7 @@ from market.bodies.jobs import (
 from market.bodies.routes import GET_JOB
 from tallystick.cli.job_watch import DAY
 from tallystick.cli.keystore import account_in, open_wallet
-from tallystick.cli.options import DryRun, Job, Market, PosterWallet, Timeout, poster_wallet
+from tallystick.cli.options import DryRun, Job, Market, PosterWallet, Timeout, poster_wallet, typed
 from tallystick.cli.options import ask_of_job as ask
 from tallystick.cli.output import moment, notice, shows
 from tallystick.cli.sending import needs_chain
@@ -247,10 +247,7 @@ def topup_command(
 
 
 def _amount(text: str) -> BaseUnits:
-    try:
-        found = read_tokens(text)
-    except ValueError as error:
-        raise Malformed(f"{text!r:.80}: {error}") from error
+    found = typed("AMOUNT", text, read_tokens)
     if not 0 < found <= UINT96_MAX:
         raise Malformed(f"{text!r:.80}: an amount above 0 is wanted")
-    return BaseUnits(found)
+    return found

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from contracts.terms.errors import Conflict, NotFound
+from contracts.terms.errors import Conflict, Malformed, NotFound
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.typed_names import digits_of, parse_name
 from market.bodies.routes import GET_JOBS
@@ -91,6 +91,18 @@ async def named_job(client: MarketClient, text: str) -> JobId:
     if not found:
         raise NotFound(f"no job of {client.url} begins with {digits}")
     return found[0]
+
+
+def typed(what: str, text: str, parse: Callable[[object], R]) -> R:
+    """What a person typed for an option, or as an argument.
+
+    Raises:
+        Malformed: as `parse` says, which raises ValueError.
+    """
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise Malformed(f"{what} {text!r:.80}: {error}") from error
 
 
 def parse_digest(text: str, what: str) -> Digest:

@@ -25,7 +25,14 @@ from market.bodies.routes import GET_NETWORK, GET_SLASH, POST_CONTEST
 from market.bodies.settlement import ContestSlash, SlashView
 from market.bodies.signing import contest_digest
 from tallystick.cli.keystore import account_in, open_or_create, open_wallet
-from tallystick.cli.options import Market, ProviderHome, market_url, parse_digest, provider_home
+from tallystick.cli.options import (
+    Market,
+    ProviderHome,
+    market_url,
+    parse_digest,
+    provider_home,
+    typed,
+)
 from tallystick.cli.options import ask as ask_market
 from tallystick.cli.output import notice, shows
 from tallystick.cli.provider_earnings import earnings_command
@@ -149,8 +156,8 @@ def start(
         cores,
         _device(device),
         nice,
-        _span("--window", window),
-        _span("--drain", drain),
+        typed("--window", window, span),
+        typed("--drain", drain, span),
         HomeSettings().forkserver,
         listen,
         audit,
@@ -301,18 +308,8 @@ def _device(wanted: str) -> str:
     return wanted
 
 
-def _span(option: str, text: str) -> timedelta:
-    try:
-        return span(text)
-    except ValueError as error:
-        raise Malformed(f"{option} {text:.80}: {error}") from error
-
-
 def _tokens(option: str, text: str, least: int, most: int) -> int:
-    try:
-        amount = read_tokens(text)
-    except ValueError as error:
-        raise Malformed(f"{option} {text:.80}: {error}") from error
+    amount = typed(option, text, read_tokens)
     if not least <= amount <= most:
         raise Malformed(
             f"{option} {text:.80}: between {format_tokens(BaseUnits(least))} and "

@@ -28,7 +28,7 @@ from market.bodies.offers import Withdrawal
 from market.bodies.routes import DELETE_OFFER, GET_ACCOUNT, GET_NETWORK, GET_PROVIDER
 from market.bodies.signing import withdrawal_digest
 from tallystick.cli.keystore import account_in, open_wallet
-from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
+from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home, typed
 from tallystick.cli.output import moment_here, notice, shows
 from tallystick.cli.sending import needs_chain
 from tallystick.provider.folder import (
@@ -271,13 +271,10 @@ def _amount(stake: str | None) -> BaseUnits | None:
         return BaseUnits(0)
     if stake == "all":
         return None
-    try:
-        amount = read_tokens(stake)
-    except ValueError as error:
-        raise Malformed(f"--stake {stake:.80}: {error}") from error
+    amount = typed("--stake", stake, read_tokens)
     if not 0 < amount <= UINT96_MAX:
         raise Malformed(f"--stake {stake:.80}: a number of tokens above 0, or `all`")
-    return BaseUnits(amount)
+    return amount
 
 
 async def _take_offer_back(client: MarketClient, home: Path, *, dry_run: bool) -> Digest | None:

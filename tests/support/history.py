@@ -38,7 +38,6 @@ from contracts.terms.messages import (
     OptimizerSpec,
     PartDigest,
     RulesSpec,
-    Seal,
     StepClose,
     UnitLeaf,
 )
@@ -395,12 +394,3 @@ def under(items: Iterable[Kept]) -> UnderSeal:
     messages = tuple(item for item in items if isinstance(item, Signed))
     leaves = {item.grad_commit: item.leaves for item in items if isinstance(item, Leaves)}
     return UnderSeal(messages, leaves)
-
-
-def signed_seals(items: Iterable[Kept]) -> list[Signed[Seal]]:
-    """The seals of a history, in order."""
-    return [
-        Signed(item.message, item.signature)
-        for item in items
-        if isinstance(item, Signed) and isinstance(item.message, Seal)
-    ]
