@@ -5,39 +5,316 @@ leads to the reader's own block hash and contract, 10 everything fits but the re
 something does not fit, 12 the file cannot be read (damage, or another version): it says nothing.
 `rerun` opens none either and needs torch: 0 this machine confirms what the auditor says, 10 it does
 not, 11 no valid bundle, 12 as above.
+
+`anchor` asks a node which hash it gives to the block that a file is pinned to. What `verify
+--anchor` wants is a hash from a node that its reader trusts: the node is asked for it by number,
+and nothing that the file says of itself is taken.
+
+`equivocation` and `compare` show two values of one signer, proved by a file. Both work offline with
+the base dependencies. Exit codes of `equivocation`: 0 proven, 11 the file proves nothing, 12 it
+cannot be read; `compare` exits 3 where two histories do not contradict each other.
 """
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
+from pydantic import TypeAdapter
 from rich.table import Table
 
 from contracts.chain.layout import shipped
+from contracts.http_clients import server_of
+from contracts.json_rpc import JsonRpc
 from contracts.terms.amounts import format_tokens
-from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
-from contracts.terms.ids import JobId
+from contracts.terms.errors import (
+    AuditMismatch,
+    ChainUnreachable,
+    Conflict,
+    Malformed,
+    NotFound,
+    Refused,
+    Unreadable,
+    WrongConfiguration,
+)
+from contracts.terms.ids import AddressField, Digest, DigestField, JobId, JobIdField, PeerIdField
 from contracts.terms.typed_names import parse_address
-from market.bodies.jobs import JobSummary
+from market.bodies.base import Body, Money, read_body
+from market.bodies.jobs import JobState, JobSummary
+from market.bodies.offers import OddsView
 from market.bodies.routes import GET_JOBS, GET_NETWORK
 from tallystick.audit import report, rerun_report
-from tallystick.cli.anchor import anchor_command
-from tallystick.cli.audit_bodies import (
-    AuditableJob,
-    AuditableJobs,
-    Exported,
-    Rerun,
-    Verified,
-    body_of,
+from tallystick.cli.options import (
+    Job,
+    Market,
+    ask,
+    ask_of_job,
+    parse_digest,
+    read_whole,
+    write_whole,
 )
-from tallystick.cli.equivocation import compare_command, equivocation_command
-from tallystick.cli.files import read, write
-from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
-from tallystick.cli.output import answer, short, shows, table
+from tallystick.cli.output import answer, notice, short, shows, table
 from tallystick.sdk.client import MarketClient
-from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, verify
+from tallystick.sdk.http import http_url
+from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, read_file, verify
+from verification.audit.collecting import read_header
 from verification.audit.snapshots import SHIPPED_AS
+from verification.equivocation import (
+    MAX_PROOF_BYTES,
+    Equivocated,
+    contradictions,
+    prove,
+    read_proof,
+)
+
+# -------------------------------------------------------- what the verbs answer with, for programs
+
+B = TypeVar("B", bound=Body)
+
+
+def body_of(cls: type[B], data: dict[str, Any]) -> B:
+    """The body that `data`, made for JSON, is."""
+    return read_body(cls, TypeAdapter(Any).dump_json(data))
+
+
+class AuditableJob(Body):
+    """A job that can be exported; `complete` once nothing is added to it any more."""
+
+    job: JobIdField
+    name: str
+    state: JobState
+    step: int
+    steps: int
+    paid: Money
+    complete: bool
+
+
+class AuditableJobs(Body):
+    """Jobs that can be audited, newest first."""
+
+    jobs: tuple[AuditableJob, ...]
+
+
+class PinnedBlock(Body):
+    """The block that a file is about."""
+
+    number: int
+    hash: DigestField
+    time: int  # Unix seconds
+
+
+class Exported(Body):
+    """An audit file that was written; a reader takes the block's hash from a node of his own."""
+
+    file: str
+    num_bytes: int
+    job: JobIdField
+    block_number: int
+    block_hash: DigestField
+
+
+class AccountPaid(Body):
+    """What a job did for an account, and what it claimed from all jobs."""
+
+    earned: Money
+    vested: Money
+    paid: Money
+    claimed: Money
+
+
+class EscrowMoved(Body):
+    """A job's money."""
+
+    deposited: Money
+    paid: Money
+    refunded: Money
+    remaining: Money
+
+
+class Verified(Body):
+    """What an audit file proves; see `tallystick.audit.report`."""
+
+    verdict: Literal["anchored", "unanchored"]
+    work: str
+    job: JobIdField
+    chain_id: int
+    block: PinnedBlock
+    contracts: dict[str, AddressField]
+    token: AddressField
+    steps: int
+    ended: bool
+    num_units: int
+    checked: dict[str, int]
+    forfeited: Money
+    odds: dict[str, tuple[OddsView, ...]]  # by peer
+    accounts: dict[str, AccountPaid]  # by account
+    escrow: EscrowMoved
+
+
+class RerunDistance(Body):
+    """One measure, 1e-9."""
+
+    here: int
+    allowed: int
+    auditor: int
+
+
+class Rerun(Body):
+    """What came of running an audit again; see `tallystick.audit.rerun_report`."""
+
+    confirmed: bool
+    verdict: str
+    said: str
+    job: JobIdField
+    kind: str
+    claim: str
+    step: int
+    stage: int
+    subject: DigestField
+    signed_by: PeerIdField
+    worked: PeerIdField
+    auditor: PeerIdField
+    device_class: str
+    distances: dict[str, RerunDistance]
+    on_trust: tuple[str, ...]
+
+
+class Proven(Body):
+    """Two values that one key signed under one name; `file` where they were written to."""
+
+    proven: Literal[True] = True
+    file: str
+    kind: str
+    job: JobIdField
+    key: DigestField | None  # session key; none: a wallet signed
+    account: AddressField | None
+    bound: bool
+
+
+# ------------------------------------------------------------------------------------------ anchor
+
+
+class Anchor(Body):
+    """The block that a file is pinned to, as a node knows it."""
+
+    node: str
+    chain_id: int
+    block_number: int
+    block_hash: DigestField
+
+
+@shows(Anchor, lines=lambda anchor: [f"0x{anchor.block_hash.hex()}"])
+def anchor_command(
+    file: Annotated[Path, typer.Argument(help="Audit file.")],
+    rpc: Annotated[
+        str | None, typer.Option(help="URL of your own node; else the one that the market names.")
+    ] = None,
+    market: Market = None,
+) -> Anchor:
+    """Ask a node for the hash of the block that an audit file is pinned to.
+
+    The hash is worth as much as the node: name one of your own with --rpc.
+
+    Exit codes: 0, or 12 if the file cannot be read as an audit file.
+
+    Example: tallystick audit anchor job.tally --rpc http://127.0.0.1:8545
+    """
+    if rpc is not None:
+        return asyncio.run(_anchor(file, http_url(rpc, "a node")))
+    return ask(market, lambda client: _as_the_market_says(file, client))
+
+
+async def _as_the_market_says(file: Path, client: MarketClient) -> Anchor:
+    named = http_url((await client.call(GET_NETWORK)).rpc_url, "a node")
+    notice(f"asked {named}, the market's own node; name yours with --rpc")
+    return await _anchor(file, named)
+
+
+async def _anchor(file: Path, url: str) -> Anchor:
+    async with JsonRpc(url) as node:
+        chain_id = await _chain_id(node)
+        held = read_file(read_whole(file, MAX_FILE_BYTES))
+        if held.domain.chain_id != chain_id:
+            raise Refused(
+                f"{server_of(url)} is of chain {chain_id}, {file} of {held.domain.chain_id}"
+            )
+        header = await read_header(node, held.snapshots[-1].header.number)
+    return Anchor(node=url, chain_id=chain_id, block_number=header.number, block_hash=header.hash)
+
+
+async def _chain_id(node: JsonRpc) -> int:
+    found = await node.request("eth_chainId", [])
+    try:
+        return int(found, 16)
+    except (TypeError, ValueError) as error:
+        raise ChainUnreachable(f"{server_of(node.url)} names no chain") from error
+
+
+# ------------------------------------------------------------------------ equivocation and compare
+
+
+@shows(Proven, lines=lambda proven: [proven.file])
+def equivocation_command(
+    file: Annotated[Path, typer.Argument(help="Proof: two signed messages.")],
+) -> None:
+    """Check offline that one key signed two values of what may be said once.
+
+    Exit codes: 0 proven, 11 the file proves nothing, 12 it cannot be read.
+
+    Example: tallystick audit equivocation seal.equivocation
+    """
+    found = prove(read_proof(read_whole(file, MAX_PROOF_BYTES)))
+    answer(_proven(found, file), [_line(found)])
+
+
+@shows(Proven, lines=lambda proven: [proven.file])
+def compare_command(
+    file: Annotated[Path, typer.Argument(help="Audit file of a job.")],
+    other: Annotated[Path, typer.Argument(help="Another one of the same job.")],
+    to: Annotated[Path, typer.Option("--to", help="Proof to write.", metavar="FILE")],
+) -> None:
+    """Find what one key has said twice in two histories of a job, and write the proof of it.
+
+    Example: tallystick audit compare mine.tally theirs.tally --to seal.equivocation
+    """
+    ours, theirs = _audit_file(file), _audit_file(other)
+    if ours.domain != theirs.domain:
+        raise Conflict("the two files are of different chains or contracts")
+    two = next(contradictions(ours.items, theirs.items, ours.domain), None)
+    if two is None:
+        raise NotFound("no key has said two things in these files that it may say once")
+    write_whole(to, two.encoded())
+    found = prove(two)
+    answer(_proven(found, to), [f"wrote {to}: {_line(found)}"])
+
+
+def _audit_file(path: Path) -> AuditFile:
+    try:
+        return read_file(read_whole(path, MAX_FILE_BYTES))
+    except Unreadable as error:  # which of the two
+        raise Unreadable(f"{path}: {error.message}") from error
+
+
+def _line(found: Equivocated) -> str:
+    """What is proved, in one line."""
+    signer = f"session key {found.key.hex()}" if found.key else "a wallet"
+    whose = "" if found.account is None else f" of account 0x{found.account.hex()}"
+    bound = "" if found.is_bound else " (nothing in the file binds it to the job)"
+    return f"proven: {signer}{whose} signed two {found.kind} of job {found.job.hex()}{bound}"
+
+
+def _proven(found: Equivocated, file: Path) -> Proven:
+    return Proven(
+        file=str(file),
+        kind=found.kind,
+        job=found.job,
+        key=Digest(found.key) if found.key else None,
+        account=found.account,
+        bound=found.is_bound,
+    )
+
+
+# --------------------------------------------------------------------- list, export, verify, rerun
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -117,7 +394,7 @@ def verify_command(
         None if settlement is None else parse_address(settlement, "contract (--settlement)")
     )
     ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
-    data = read(file, MAX_FILE_BYTES)
+    data = read_whole(file, MAX_FILE_BYTES)
     verdict = verify(data, ships, anchor=own_block, settlement=own_contract)
     answer(body_of(Verified, report.data(verdict)), report.lines(verdict))
     if not verdict.anchored:
@@ -163,7 +440,7 @@ def export_command(
     except AuditMismatch as error:
         message = f"the market's records do not fit: {error.message}"
         raise AuditMismatch(message, **error.data) from error
-    write(to, data)
+    write_whole(to, data)
     return Exported(
         file=str(to),
         num_bytes=len(data),

@@ -17,12 +17,20 @@ from contracts.terms.ids import AddressField, JobIdField
 from contracts.terms.moments import UnixSeconds
 from market.bodies.base import Body, Money
 from market.bodies.routes import GET_ACCOUNT, GET_NETWORK
-from tallystick.cli.files import write
 from tallystick.cli.job_plan import plan_lines
 from tallystick.cli.job_watch import DAY, follow
-from tallystick.cli.keystore import account_in, is_terminal, open_or_create
-from tallystick.cli.options import DryRun, Market, PosterWallet, Timeout, ask, poster_wallet, typed
+from tallystick.cli.options import (
+    DryRun,
+    Market,
+    PosterWallet,
+    Timeout,
+    ask,
+    poster_wallet,
+    typed,
+    write_whole,
+)
 from tallystick.cli.output import answer, facts, notice, shows
+from tallystick.cli.wallet import account_in, is_terminal, open_or_create
 from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, size, span
@@ -104,7 +112,7 @@ def sample_command(
     if to is not None:
         if to.exists():
             raise Conflict(f"{to} is there already, and a job file is never overwritten")
-        write(to, text.encode())
+        write_whole(to, text.encode())
     return Sampled(file=None if to is None else str(to), text=text, checking=checking)
 
 
@@ -135,7 +143,7 @@ def schema_command(to: To = None) -> JobSchema:
     Example: tallystick job schema --to job.schema.json
     """
     if to is not None:
-        write(to, schema_text().encode())
+        write_whole(to, schema_text().encode())
     return JobSchema(file=None if to is None else str(to), document=job_schema())
 
 

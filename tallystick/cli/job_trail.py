@@ -1,4 +1,7 @@
-"""Where a job's work and money are: `job spend`, `peers`, `steps` and `trace`."""
+"""Where a job's work and money are: `job spend`, `peers`, `steps` and `trace`.
+
+The way from work to money reads alike everywhere: seal, anchor, draw, verdict, epoch, transaction.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -8,13 +11,69 @@ from rich.console import RenderableType
 
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.ids import MAX_STEPS, PeerId, StepNumber
-from market.bodies.earnings import DrawnView, OutlookView, PeersView, SpendView
+from market.bodies.earnings import (
+    AnchorView,
+    DrawnView,
+    OutlookView,
+    PaidPartView,
+    PeersView,
+    SpendView,
+    WaitsForView,
+)
 from market.bodies.routes import GET_PEERS, GET_SPEND, GET_STEPS, GET_WORK
 from market.bodies.tracing import AuditsView, StepsView, WorkTraceView
-from tallystick.cli import trail
 from tallystick.cli.options import Job, Market, ask_of_job, parse_digest
 from tallystick.cli.output import facts, moment, short, shows, table
 from tallystick.cli.shown import lines_of
+from verification.draws.odds import read_exact
+
+# ---------------------------------------------------------------------- the way from work to money
+
+
+def anchored(anchor: AnchorView | None) -> str:
+    """Where a seal is on chain."""
+    if anchor is None:
+        return "not on chain yet"
+    sent = "" if anchor.transaction is None else f", tx {short(anchor.transaction)}"
+    return f"root {short(anchor.batch)} in block {anchor.block}{sent}"
+
+
+def drawn(draw: DrawnView | None) -> str:
+    """Whether something was drawn to be audited, and the verdict."""
+    if draw is None:
+        return "never drawn"
+    odds = f"odds {float(read_exact(draw.rate)):.2%}"
+    if draw.drawn is None:
+        return f"draw open, {odds}"
+    if not draw.drawn:
+        return f"not drawn, {odds}"
+    by = ", ".join(short(each) for each in draw.auditors)
+    return f"drawn, {odds}: {draw.outcome or 'open'}" + (f" by {by}" if by else "")
+
+
+def paid(part: PaidPartView) -> str:
+    """What an epoch pays of a line."""
+    found = f"epoch {part.epoch} {part.state}, root {short(part.root)}"
+    if part.transaction is not None:
+        found += f", tx {short(part.transaction)}"
+    if part.claimed_by is not None:
+        found += f"; claimed by tx {short(part.claimed_by)}"
+    return found
+
+
+def waits(reason: WaitsForView | None) -> Iterator[str]:
+    """Why money waits, and until when at the earliest; or why it is lost."""
+    if reason is None:
+        return
+    if reason.sentence.startswith("lost: "):
+        yield reason.sentence
+        return
+    until = [f"seal of step {reason.step}"] if reason.step is not None else []
+    until += [f"{moment(reason.at)} UTC"] if reason.at is not None else []
+    yield f"waits: {reason.sentence}" + (f" (until {', '.join(until)})" if until else "")
+
+
+# ------------------------------------------------------------------------------------------- verbs
 
 After = Annotated[int, typer.Option("--after", help="Steps beyond this one.", min=0, max=MAX_STEPS)]
 MAX_ROUND = 2**31
@@ -131,12 +190,12 @@ def _trace_rows(view: WorkTraceView) -> Iterator[tuple[str, str]]:
     yield "GradCommit", view.commit.grad_commit.hex()
     yield f"{view.commit.units} units", view.commit.units_root.hex()
     yield f"seal {view.sealed.step}", view.sealed.seal.hex()
-    yield "on chain", trail.anchored(None if view.anchored is None else view.anchored.anchor)
+    yield "on chain", anchored(None if view.anchored is None else view.anchored.anchor)
     yield from _audit_rows(view.audits)
     if (slip := view.pay) is not None:
         yield f"vested in {slip.step}", slip.seal.hex()
     for number, each in enumerate(view.epochs, start=1):
-        yield f"payment {number}", trail.paid(each.part)
+        yield f"payment {number}", paid(each.part)
 
 
 def _audit_rows(audits: AuditsView | None) -> Iterator[tuple[str, str]]:
@@ -146,7 +205,7 @@ def _audit_rows(audits: AuditsView | None) -> Iterator[tuple[str, str]]:
     draw = audits.draw
     heard = tuple(report.auditor for report in audits.reports)
     said = DrawnView(rate=draw.rate, drawn=draw.drawn, outcome=draw.outcome, auditors=heard)
-    yield "draw", trail.drawn(said)
+    yield "draw", drawn(said)
     for number, report in enumerate(audits.reports, start=1):
         by = f"{report.verdict} by {short(report.auditor)}"
         yield f"report {number}", f"{by}, in the seal of step {report.sealed}"

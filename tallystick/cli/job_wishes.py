@@ -26,11 +26,19 @@ from market.bodies.jobs import (
 )
 from market.bodies.routes import GET_JOB
 from tallystick.cli.job_watch import DAY
-from tallystick.cli.keystore import account_in, open_wallet
-from tallystick.cli.options import DryRun, Job, Market, PosterWallet, Timeout, poster_wallet, typed
+from tallystick.cli.options import (
+    DryRun,
+    Job,
+    Market,
+    PosterWallet,
+    Timeout,
+    needs_chain,
+    poster_wallet,
+    typed,
+)
 from tallystick.cli.options import ask_of_job as ask
 from tallystick.cli.output import moment, notice, shows
-from tallystick.cli.sending import needs_chain
+from tallystick.cli.wallet import account_in, open_wallet
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.watch import DONE_STATES, ask_job, until_over

@@ -1,17 +1,29 @@
-"""Options that several verbs have, and how a verb asks a market."""
+"""What several verbs share: options, how one asks a market, files, and what a transaction needs.
+
+A file is read or written whole or not at all, and errors say which.
+"""
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from contracts.terms.errors import Conflict, Malformed, NotFound
+from contracts.terms.errors import (
+    Conflict,
+    Malformed,
+    NotFound,
+    Refused,
+    TooLarge,
+    WrongConfiguration,
+)
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.typed_names import digits_of, parse_name
 from market.bodies.routes import GET_JOBS
+from tallystick.files import BY_UMASK, replace_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
 
@@ -108,3 +120,44 @@ def typed(what: str, text: str, parse: Callable[[object], R]) -> R:
 def parse_digest(text: str, what: str) -> Digest:
     """A digest that a person typed; raises as `parse_name`."""
     return Digest(parse_name(text, what, 32))
+
+
+def read_whole(path: Path, most_bytes: int) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        NotFound: there is none. Refused: it is none, or cannot be read. TooLarge.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a device may never end
+            what = "a folder" if path.is_dir() else "no file"
+            raise Refused(f"cannot read {path}: it is {what}")
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+    except FileNotFoundError as error:
+        raise NotFound(f"no file {path}") from error
+    except OSError as error:
+        raise Refused(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > most_bytes:
+        raise TooLarge(f"{path} is larger than any such file ({most_bytes} bytes)")
+    return data
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all; raises Refused."""
+    try:
+        replace_file(path, data, mode=BY_UMASK, durable=False)
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}") from error
+
+
+@contextmanager
+def needs_chain() -> Iterator[None]:
+    """Around the imports that only the extra `provider` brings."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise WrongConfiguration(
+            f"this sends a transaction, and {error.name} is not installed: install the extra "
+            "`provider` (pip install 'tallystick[provider]')"
+        ) from error

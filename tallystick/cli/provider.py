@@ -24,7 +24,6 @@ from market.bodies.base import Body
 from market.bodies.routes import GET_NETWORK, GET_SLASH, POST_CONTEST
 from market.bodies.settlement import ContestSlash, SlashView
 from market.bodies.signing import contest_digest
-from tallystick.cli.keystore import account_in, open_or_create, open_wallet
 from tallystick.cli.options import (
     Market,
     ProviderHome,
@@ -35,9 +34,9 @@ from tallystick.cli.options import (
 )
 from tallystick.cli.options import ask as ask_market
 from tallystick.cli.output import notice, shows
-from tallystick.cli.provider_earnings import earnings_command
 from tallystick.cli.provider_money import claim_command, withdraw_command
-from tallystick.cli.provider_status import drain_command, status_command
+from tallystick.cli.provider_status import drain_command, earnings_command, status_command
+from tallystick.cli.wallet import account_in, open_or_create, open_wallet
 from tallystick.provider.background import AgentLog, Say, log_of, until_stopped
 from tallystick.provider.background import detach as go_on
 from tallystick.provider.folder import ProviderFolder, keystore_in

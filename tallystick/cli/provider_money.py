@@ -27,10 +27,18 @@ from market.bodies.market import AccountView
 from market.bodies.offers import Withdrawal
 from market.bodies.routes import DELETE_OFFER, GET_ACCOUNT, GET_NETWORK, GET_PROVIDER
 from market.bodies.signing import withdrawal_digest
-from tallystick.cli.keystore import account_in, open_wallet
-from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home, typed
+from tallystick.cli.options import (
+    DryRun,
+    Market,
+    ProviderHome,
+    Timeout,
+    ask,
+    needs_chain,
+    provider_home,
+    typed,
+)
 from tallystick.cli.output import moment_here, notice, shows
-from tallystick.cli.sending import needs_chain
+from tallystick.cli.wallet import account_in, open_wallet
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
     ProviderFolder,

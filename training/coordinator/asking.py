@@ -50,6 +50,7 @@ from training.coordinator.links import (
 from training.coordinator.means import Means
 from training.coordinator.ports import Clock
 from training.coordinator.views import member_views
+from training.swarm import events
 from training.swarm.duties import (
     ApplySeal,
     Commit,
@@ -59,17 +60,6 @@ from training.swarm.duties import (
     SumChunks,
     all_applied,
     duties_of,
-)
-from training.swarm.events import (
-    ChunkAveraged,
-    ChunksHeld,
-    GradCommitted,
-    LinkBroken,
-    MeansWithheld,
-    PartsDenied,
-    PartsHeld,
-    SealApplied,
-    UnitsLacked,
 )
 from training.swarm.securing import held_by_one, is_waited_for
 from training.swarm.state import Averaging, Closed, Member, Part, Working
@@ -178,7 +168,7 @@ class Asking:
             del self._failed_sums[other]
         is_hopeless = self._failed_sums[step, peer] >= MAX_FAILED_SUMS
         if is_hopeless or isinstance(error, DeadlineExceeded):
-            self._book.record(PartsDenied(step, peer, self._clock()))
+            self._book.record(events.PartsDenied(step, peer, self._clock()))
 
     def _tell_failed(self, peer: PeerId, duty: str, error: TallystickError) -> None:
         self._tell_rarely(
@@ -229,7 +219,7 @@ class Asking:
         if answer.step != step:
             raise Malformed(f"a receipt for step {answer.step} instead of {step}")
         before = all_applied(self._book.state)
-        self._book.record(SealApplied(peer, step, self._clock()))
+        self._book.record(events.SealApplied(peer, step, self._clock()))
         if (applied := all_applied(self._book.state)) > before:
             self._brought = Counter({k: n for k, n in self._brought.items() if k[0] > applied})
             await self._means.drop(applied)
@@ -278,7 +268,7 @@ class Asking:
         )
         if answer.lacks:
             places = tuple((place.stage, place.unit) for place in answer.lacks)
-            return self._book.record(UnitsLacked(step, peer, places, self._clock()))
+            return self._book.record(events.UnitsLacked(step, peer, places, self._clock()))
         reports, commits = tensors[: answer.num_reports], tensors[answer.num_reports :]
         if len(commits) % 2:
             raise Malformed("GradCommits come in pairs with their leaves")
@@ -308,7 +298,9 @@ class Asking:
             return True  # what follows from that is somebody's duty
         units = tuple(leaf.unit for leaf in item.leaves)
         kept = Signed[Message](signed.message, signed.signature)
-        return self._book.record(GradCommitted(signed.message, units, self._clock()), kept, item)
+        return self._book.record(
+            events.GradCommitted(signed.message, units, self._clock()), kept, item
+        )
 
     async def _links_hold(self, commit: GradCommit, leaves: Sequence[UnitLeaf]) -> bool:
         """Whether leaves are the copies that count; records what follows if they are not."""
@@ -325,13 +317,13 @@ class Asking:
         self._tell("link_differs", step=step, stage=stage, unit=unit, peer=commit.peer)
         match found, verdict:
             case Difference(sender=sender), Verdict.SENDER:
-                self._book.record(LinkBroken(step, sender, at()))
+                self._book.record(events.LinkBroken(step, sender, at()))
             case Difference(receiver=receiver), Verdict.RECEIVER:
-                self._book.record(LinkBroken(step, receiver, at()))
+                self._book.record(events.LinkBroken(step, receiver, at()))
             case OwnFault(), _:
-                self._book.record(LinkBroken(step, commit.peer, at()))
+                self._book.record(events.LinkBroken(step, commit.peer, at()))
         # Whoever is left out: this peer has another copy than the one that counts.
-        self._book.record(UnitsLacked(step, commit.peer, (found.place,), at()))
+        self._book.record(events.UnitsLacked(step, commit.peer, (found.place,), at()))
         return False
 
     async def _judge(self, difference: Difference, step: StepNumber) -> Verdict:
@@ -381,7 +373,7 @@ class Asking:
         named = {(part.grad_commit, part.chunk) for part in answer.parts}
         held = tuple(part for part in asked if part in named)
         if held:
-            self._book.record(PartsHeld(step, peer, held, self._clock()))
+            self._book.record(events.PartsHeld(step, peer, held, self._clock()))
         return {*held}
 
     async def _relay(
@@ -401,17 +393,17 @@ class Asking:
             if data is None:
                 continue
             if (liar := await self._who_bound_another_size(part, data)) is not None:
-                self._book.record(LinkBroken(step, liar, self._clock()))
+                self._book.record(events.LinkBroken(step, liar, self._clock()))
                 break
             # Its owner has served it: whoever lacks it at the deadline is to blame for that alone.
-            self._book.record(PartsHeld(step, self._own_id(), (part,), self._clock()))
+            self._book.record(events.PartsHeld(step, self._own_id(), (part,), self._clock()))
             try:
                 fresh = await self._hand_part(step, peer, session, part, data)
             except (Refused, Misbehaved) as error:
                 self._tell_failed(peer, "TakeParts", error)
                 fresh = set()
             if not fresh:
-                self._book.record(PartsDenied(step, peer, self._clock()))
+                self._book.record(events.PartsDenied(step, peer, self._clock()))
                 break
             held |= fresh
         return held
@@ -534,7 +526,7 @@ class Asking:
                 by_signer[mean.peer].append(mean)
         for peer, own in by_signer.items():
             names = tuple(map(_name, own))
-            self._book.record(MeansWithheld(own[0].step, peer, names, self._clock()))
+            self._book.record(events.MeansWithheld(own[0].step, peer, names, self._clock()))
 
     def _averaged(self, names: Collection[Chunk]) -> list[Signed[AveragedChunk]]:
         """What was signed as their means, as far as the step is not sealed meanwhile."""
@@ -589,7 +581,7 @@ class Asking:
         held = {_name(mean) for mean in means} & said
         if held:
             step = means[0].step
-            self._book.record(ChunksHeld(step, peer, tuple(sorted(held)), self._clock()))
+            self._book.record(events.ChunksHeld(step, peer, tuple(sorted(held)), self._clock()))
         return held
 
     def _what_was_summed(self, average: AverageSet) -> list[bytes]:
@@ -608,7 +600,7 @@ class Asking:
         commits = [each.message for each in self._book.pending(GradCommit)]
         check_chunk(self._book.record_of_job.spec, chunk, duty.average, commits)
         verify_session(signed, self._book.key_of(peer))
-        return self._book.record(ChunkAveraged(chunk, self._clock(), signed.signature))
+        return self._book.record(events.ChunkAveraged(chunk, self._clock(), signed.signature))
 
 
 def _name(mean: AveragedChunk) -> Chunk:

@@ -46,33 +46,7 @@ from training.changes import Changes
 from training.coordinator.draws import next_event
 from training.coordinator.ports import StepReport, decode_report
 from training.journal import Journal, Row
-from training.swarm.events import (
-    ChunkAveraged,
-    Effect,
-    EndedWithoutUpdate,
-    Event,
-    GradCommitted,
-    KeepChunks,
-    LinkBroken,
-    MeansKept,
-    MeansWithheld,
-    PartsDenied,
-    PartsHeld,
-    PauseJob,
-    PeerJoined,
-    PeerLeaving,
-    PeerLost,
-    PeerReturned,
-    Redo,
-    SealApplied,
-    SealStored,
-    SealWanted,
-    SendAverageSet,
-    SendNotice,
-    SendStepClose,
-    UnitsDone,
-    UnitsLost,
-)
+from training.swarm import events
 from training.swarm.journaled import decode_event, encode_event
 from training.swarm.state import Sealing, SwarmState, terms_of
 from training.swarm.step import advance, is_last_step
@@ -152,12 +126,12 @@ class Book:
         if self.record_of_job.job != spec.message.job() or not same_key:
             raise Conflict("this folder is of another job, or its session key was replaced")
 
-    def _fold(self, event: Event) -> None:
+    def _fold(self, event: events.Event) -> None:
         self.state, _ = advance(self.state, event)
         self._note_join_and_start(self.state, event)
 
-    def _note_join_and_start(self, state: SwarmState, event: Event) -> None:
-        if isinstance(event, PeerJoined):
+    def _note_join_and_start(self, state: SwarmState, event: events.Event) -> None:
+        if isinstance(event, events.PeerJoined):
             self._stages[event.peer] = event.stage
         if state.started and self._began_at is None:
             self._began_at = event.at
@@ -230,7 +204,7 @@ class Book:
             return
         if not self.record_of_job.checking.wants(signed.message):
             raise Conflict("this report is not wanted")
-        self.record(SealWanted(at), Signed[Message](signed.message, signed.signature))
+        self.record(events.SealWanted(at), Signed[Message](signed.message, signed.signature))
 
     def unsealed(self) -> tuple[Message, ...]:
         """All messages that no seal holds yet, in the order they were recorded."""
@@ -266,7 +240,7 @@ class Book:
 
     # ------------------------------------------------------------------------- what is changed
 
-    def record(self, event: Event, *kept: Kept) -> bool:
+    def record(self, event: events.Event, *kept: Kept) -> bool:
         """Take an event with the messages it is about; False, and nothing is kept, if it is moot.
 
         Raises:
@@ -310,7 +284,7 @@ class Book:
         report = self._report(step, at)
         signed = self._signer.wallet.sign(derived.seal, self._signer.domain)
         seal = Signed[Message](signed.message, signed.signature)
-        if not self._take(SealStored(step, last, at), (seal,), report):
+        if not self._take(events.SealStored(step, last, at), (seal,), report):
             raise InvariantBroken(f"step {step} was not waiting for its seal")
 
     @property
@@ -341,7 +315,7 @@ class Book:
         self.changes.mark()
 
     def _take(
-        self, event: Event, kept: Iterable[Kept] = (), report: StepReport | None = None
+        self, event: events.Event, kept: Iterable[Kept] = (), report: StepReport | None = None
     ) -> bool:
         state, effects = advance(self.state, event)
         if not effects and replace(state, at=self.state.at) == self.state:
@@ -367,13 +341,17 @@ class Book:
             if row.kind == KEPT:
                 self._note_kept(decode_kept(row.data), sequence)
 
-    def _signed(self, effects: Iterable[Effect]) -> Iterator[Signed[Message]]:
+    def _signed(self, effects: Iterable[events.Effect]) -> Iterator[Signed[Message]]:
         for effect in effects:
             match effect:
-                case SendNotice(message) | SendStepClose(message) | SendAverageSet(message):
+                case (
+                    events.SendNotice(message)
+                    | events.SendStepClose(message)
+                    | events.SendAverageSet(message)
+                ):
                     signed = self._signer.session.sign(message)
                     yield Signed(signed.message, signed.signature)
-                case KeepChunks(chunks):
+                case events.KeepChunks(chunks):
                     yield from (Signed[Message](*signed) for signed in chunks)
 
     def _report(self, step: StepNumber, at: UnixMillis) -> StepReport | None:
@@ -396,8 +374,8 @@ class Book:
 
     def _tell_of(
         self,
-        event: Event,
-        effects: Iterable[Effect],
+        event: events.Event,
+        effects: Iterable[events.Effect],
         items: Iterable[Kept],
         report: StepReport | None,
     ) -> None:
@@ -424,23 +402,23 @@ class Book:
                     )
         for effect in effects:
             match effect:
-                case Redo(places):
+                case events.Redo(places):
                     self._tell("redo", step=step, units=len(places))
-                case EndedWithoutUpdate():
+                case events.EndedWithoutUpdate():
                     self._tell("ended_without_update", step=step)
-                case PauseJob():
+                case events.PauseJob():
                     self._tell("paused", step=step)
 
 
-def _tell_event(tell: Tell, step: StepNumber, event: Event) -> None:
+def _tell_event(tell: Tell, step: StepNumber, event: events.Event) -> None:
     match event:
-        case PeerJoined(peer=peer, stage=stage, rate=rate):
+        case events.PeerJoined(peer=peer, stage=stage, rate=rate):
             tell("peer_joined", step=step, peer=peer, stage=stage, rate=rate)
-        case PeerReturned(peer=peer, applied=applied):
+        case events.PeerReturned(peer=peer, applied=applied):
             tell("peer_returned", step=step, peer=peer, applied=applied)
-        case PeerLost(peer=peer):
+        case events.PeerLost(peer=peer):
             tell("peer_lost", step=step, peer=peer)
-        case GradCommitted(commit=commit, units=units):
+        case events.GradCommitted(commit=commit, units=units):
             tell(
                 "grad_commit_stored",
                 step=step,
@@ -449,26 +427,26 @@ def _tell_event(tell: Tell, step: StepNumber, event: Event) -> None:
                 round=commit.round,
                 units=len(units),
             )
-        case PeerLeaving(peer=peer):
+        case events.PeerLeaving(peer=peer):
             tell("peer_leaving", step=step, peer=peer)
-        case UnitsLost(units=units):
+        case events.UnitsLost(units=units):
             tell("units_lost", step=step, units=len(units))
-        case LinkBroken(peer=peer):
+        case events.LinkBroken(peer=peer):
             tell("link_broken", step=step, peer=peer)
-        case PartsDenied(peer=peer):
+        case events.PartsDenied(peer=peer):
             tell("parts_denied", step=step, peer=peer)
-        case UnitsDone(copies=copies):
+        case events.UnitsDone(copies=copies):
             tell("units_taken", step=step, units=len({unit for (_, unit), _ in copies}))
-        case PartsHeld(peer=peer, parts=parts):
+        case events.PartsHeld(peer=peer, parts=parts):
             tell("parts_held", step=step, peer=peer, parts=len(parts))
-        case ChunkAveraged(chunk=chunk):
+        case events.ChunkAveraged(chunk=chunk):
             about = {"peer": chunk.peer, "stage": chunk.stage, "chunk": chunk.chunk}
             tell("chunk_stored", step=step, **about)
-        case MeansKept(chunks=chunks):
+        case events.MeansKept(chunks=chunks):
             tell("means_kept", step=step, chunks=len(chunks))
-        case MeansWithheld(peer=peer, chunks=chunks):
+        case events.MeansWithheld(peer=peer, chunks=chunks):
             tell("means_withheld", step=step, peer=peer, chunks=len(chunks))
-        case SealApplied(peer=peer, step=applied):
+        case events.SealApplied(peer=peer, step=applied):
             tell("seal_applied", step=applied, peer=peer)
 
 

@@ -19,18 +19,8 @@ from contracts.governance.gates import PeerStep, gate, peer_step, remember
 from contracts.terms.ids import Digest, PeerId, StageIndex, UnitId
 from contracts.terms.messages import Assignment, AverageMember, AverageSet, GradCommit, StepClose
 from contracts.terms.moments import UnixMillis
+from training.swarm import events
 from training.swarm.duties import parts_lacking, parts_wanted, summing_peers, work_given_away_at
-from training.swarm.events import (
-    BuildSeal,
-    Change,
-    EndedWithoutUpdate,
-    GradCommitted,
-    KeepChunks,
-    PartsDenied,
-    Redo,
-    SendAverageSet,
-    SendStepClose,
-)
 from training.swarm.securing import owners_that_missed
 from training.swarm.state import (
     Averaging,
@@ -56,7 +46,7 @@ def is_full(state: SwarmState, draft: Draft) -> bool:
     return len(draft.done) == num_units * state.terms.num_stages
 
 
-def close(state: SwarmState, draft: Draft) -> Change:
+def close(state: SwarmState, draft: Draft) -> events.Change:
     """The next revision of the StepClose; without an update if every unit is struck."""
     if not draft.done:
         return end_without_update(state, draft)
@@ -74,7 +64,7 @@ def close(state: SwarmState, draft: Draft) -> Change:
         exchange_ends=UnixMillis(commit_ends + state.terms.exchange_timeout),
     )
     draft = replace(draft, closes=(*draft.closes, message))
-    return replace(state, phase=Closed(draft, commit_ends)), (SendStepClose(message),)
+    return replace(state, phase=Closed(draft, commit_ends)), (events.SendStepClose(message),)
 
 
 def assigned_units(close: StepClose, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
@@ -85,7 +75,7 @@ def assigned_units(close: StepClose, stage: StageIndex, peer: PeerId) -> tuple[U
     return ()
 
 
-def take_commit(state: SwarmState, event: GradCommitted) -> SwarmState:
+def take_commit(state: SwarmState, event: events.GradCommitted) -> SwarmState:
     """A GradCommit that fits; one that comes while others' units are done again counts too."""
     match state.phase:
         case Working(draft) | Closed(draft) as phase if event.commit.step == state.step:
@@ -95,7 +85,7 @@ def take_commit(state: SwarmState, event: GradCommitted) -> SwarmState:
     return state
 
 
-def _fits(draft: Draft, event: GradCommitted) -> bool:
+def _fits(draft: Draft, event: events.GradCommitted) -> bool:
     """It is what a StepClose of this step gave it, and still its own."""
     commit, units = event.commit, set(event.units)
     named = [each for each in draft.closes if each.digest() == commit.step_close]
@@ -138,12 +128,12 @@ def uncommitted(draft: Draft) -> set[PeerId]:
     return {peer for _, peer in draft.owing}
 
 
-def strike(state: SwarmState, draft: Draft, late: Iterable[PeerId]) -> Change:
+def strike(state: SwarmState, draft: Draft, late: Iterable[PeerId]) -> events.Change:
     """A deadline passed for the late ones: their work goes to others, but not for ever."""
     return leave_out(state, replace(draft, strikes=draft.strikes + 1), late)
 
 
-def leave_out(state: SwarmState, draft: Draft, peers: Iterable[PeerId]) -> Change:
+def leave_out(state: SwarmState, draft: Draft, peers: Iterable[PeerId]) -> events.Change:
     """Let others do again what these did, or end the step where nobody can."""
     out = {*peers}
     places = tuple(sorted(place for place, copy in draft.done.items() if copy.peer in out))
@@ -157,7 +147,7 @@ def leave_out(state: SwarmState, draft: Draft, peers: Iterable[PeerId]) -> Chang
     if draft.strikes > MAX_STRIKES or not all(_can_redo(state, draft, each) for each in stages):
         return end_without_update(state, draft)
     ends = UnixMillis(state.at + state.terms.commit_timeout)
-    return replace(state, phase=Working(draft, ends)), (Redo(places),)
+    return replace(state, phase=Working(draft, ends)), (events.Redo(places),)
 
 
 def _can_redo(state: SwarmState, draft: Draft, stage: StageIndex) -> bool:
@@ -210,13 +200,13 @@ def _served(phase: Committed) -> set[Part]:
     return {part for peer, parts in held for part in parts if owner_of.get(part[0]) != peer}
 
 
-def begin_exchange(state: SwarmState, phase: Closed) -> Change:
+def begin_exchange(state: SwarmState, phase: Closed) -> events.Change:
     """Every GradCommit is in."""
     ends = UnixMillis(phase.ends + state.terms.exchange_timeout)
     return replace(state, phase=Committed(phase.draft, {}, ends)), ()
 
 
-def exchange_is_late(state: SwarmState, phase: Committed) -> Change:
+def exchange_is_late(state: SwarmState, phase: Committed) -> events.Change:
     """The deadline of the exchange passed: strike owners, or replace summing peers.
 
     What anybody but its owner holds was served: who still lacks it, or has not answered at all, is
@@ -241,7 +231,7 @@ def _is_here(state: SwarmState, peer: PeerId) -> bool:
     return peer in state.members and state.members[peer].is_here
 
 
-def deny_parts(state: SwarmState, event: PartsDenied) -> SwarmState:
+def deny_parts(state: SwarmState, event: events.PartsDenied) -> SwarmState:
     """A summing peer is replaced; the next one has a whole time-out to fetch what it needs."""
     match state.phase:
         case Committed(draft) | Averaging(draft) as phase if (
@@ -275,7 +265,7 @@ def deny_sums(state: SwarmState, peer: PeerId, *, is_blamed: bool) -> SwarmState
     return replace(state, summing=summing, blamed=state.blamed | {owner}, phase=phase)
 
 
-def average(state: SwarmState, draft: Draft) -> Change:
+def average(state: SwarmState, draft: Draft) -> events.Change:
     """Every part is where it is wanted: what the sums are made of, and how much each weighs."""
     weights = gate(state.gates, state.step, _peer_steps(state, draft)).weights
     message = _average_set(
@@ -288,7 +278,9 @@ def average(state: SwarmState, draft: Draft) -> Change:
     )
     dealt = summing_peers(state, draft)
     ends = UnixMillis(state.at + state.terms.exchange_timeout)
-    return replace(state, phase=Averaging(draft, message, ends, dealt)), (SendAverageSet(message),)
+    return replace(state, phase=Averaging(draft, message, ends, dealt)), (
+        events.SendAverageSet(message),
+    )
 
 
 def _peer_steps(state: SwarmState, draft: Draft) -> list[PeerStep]:
@@ -304,40 +296,40 @@ def _average_set(state: SwarmState, draft: Draft, members: tuple[AverageMember, 
     )
 
 
-def end_with_update(state: SwarmState, phase: Averaging) -> Change:
+def end_with_update(state: SwarmState, phase: Averaging) -> events.Change:
     """Every chunk is averaged, and held."""
     gates = remember(state.gates, _peer_steps(state, phase.draft))
     missed = owners_that_missed(state, phase)
     state = replace(state, holding=with_failing(state.holding, missed, state.step))
-    kept = KeepChunks(tuple(phase.chunks[name] for name in sorted(phase.chunks)))
+    kept = events.KeepChunks(tuple(phase.chunks[name] for name in sorted(phase.chunks)))
     state, effects = _seal(replace(state, gates=gates), has_update=True)
     return state, (kept, *effects)
 
 
-def end_without_update(state: SwarmState, draft: Draft) -> Change:
+def end_without_update(state: SwarmState, draft: Draft) -> events.Change:
     """Lost work cannot be done again in time; an AverageSet without members says so."""
-    nobody = (SendAverageSet(_average_set(state, draft, ())),) if draft.closes else ()
+    nobody = (events.SendAverageSet(_average_set(state, draft, ())),) if draft.closes else ()
     state, effects = _seal(state, has_update=False, is_barren=True)
-    return state, (*nobody, EndedWithoutUpdate(state.step), *effects)
+    return state, (*nobody, events.EndedWithoutUpdate(state.step), *effects)
 
 
-def lapse(state: SwarmState) -> Change:
+def lapse(state: SwarmState) -> events.Change:
     """A chunk that nobody could sum in time: the AverageSet stands, and nothing follows from it."""
     assert isinstance(state.phase, Averaging)
     state, effects = _seal(state, has_update=False, is_barren=not state.phase.is_telling)
-    return state, (EndedWithoutUpdate(state.step), *effects)
+    return state, (events.EndedWithoutUpdate(state.step), *effects)
 
 
-def end_empty(state: SwarmState) -> Change:
+def end_empty(state: SwarmState) -> events.Change:
     """A step without work: what was said counts, or the job ends."""
     return _seal(state, has_update=False, is_empty=True)
 
 
 def _seal(
     state: SwarmState, *, has_update: bool, is_empty: bool = False, is_barren: bool = False
-) -> Change:
+) -> events.Change:
     state = replace(state, phase=Sealing(has_update, is_empty, is_barren))
-    return state, (BuildSeal(state.step, last=is_last_step(state)),)
+    return state, (events.BuildSeal(state.step, last=is_last_step(state)),)
 
 
 def ends_work(state: SwarmState) -> bool:

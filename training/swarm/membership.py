@@ -12,16 +12,7 @@ from typing import Literal
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
-from training.swarm.events import (
-    Change,
-    NoticeDue,
-    PeerJoined,
-    PeerLeaving,
-    PeerLost,
-    PeerReturned,
-    Resumed,
-    SendNotice,
-)
+from training.swarm import events
 from training.swarm.state import (
     Averaging,
     Closed,
@@ -76,7 +67,7 @@ def state_step_for(state: SwarmState, stage: StageIndex) -> StepNumber:
     return StepNumber(newest if kept_by_all else older)
 
 
-def joined(state: SwarmState, event: PeerJoined) -> Change:
+def joined(state: SwarmState, event: events.PeerJoined) -> events.Change:
     """A new member, with its Notice; nothing for one that is a member or a job that has ended."""
     known = event.peer in state.members or event.stage not in state.terms.stages
     if known or isinstance(state.phase, Finished):
@@ -107,7 +98,7 @@ def joined(state: SwarmState, event: PeerJoined) -> Change:
         next_notice=state.next_notice + 1,
         paused=False,
     )
-    return _started(state), (SendNotice(notice),)
+    return _started(state), (events.SendNotice(notice),)
 
 
 def _started(state: SwarmState) -> SwarmState:
@@ -120,7 +111,7 @@ def _started(state: SwarmState) -> SwarmState:
     return replace(state, started=state.started or full)
 
 
-def returned(state: SwarmState, event: PeerReturned) -> SwarmState:
+def returned(state: SwarmState, event: events.PeerReturned) -> SwarmState:
     """A member is here again, as far as it says that it has come."""
     member = state.members.get(event.peer)
     if member is None:
@@ -130,7 +121,7 @@ def returned(state: SwarmState, event: PeerReturned) -> SwarmState:
     return _started(replace(state, members=members, paused=False))
 
 
-def lost(state: SwarmState, event: PeerLost) -> SwarmState:
+def lost(state: SwarmState, event: events.PeerLost) -> SwarmState:
     """A member's session is gone; its place is kept for `lease_grace`."""
     member = state.members.get(event.peer)
     if member is None or not member.is_here:
@@ -139,7 +130,7 @@ def lost(state: SwarmState, event: PeerLost) -> SwarmState:
     return replace(state, members={**state.members, event.peer: away})
 
 
-def leaving(state: SwarmState, event: PeerLeaving) -> SwarmState:
+def leaving(state: SwarmState, event: events.PeerLeaving) -> SwarmState:
     """A member that gets no more units; it goes as soon as nothing of its work is open."""
     member = state.members.get(event.peer)
     if member is None or member.leaving or isinstance(state.phase, Finished):
@@ -173,7 +164,7 @@ def _may_go(state: SwarmState, member: Member, *, has_work: bool) -> bool:
     return is_due or ready == others
 
 
-def resumed(state: SwarmState, event: Resumed) -> SwarmState:
+def resumed(state: SwarmState, event: events.Resumed) -> SwarmState:
     """Every session is gone, and no deadline ran since the last event."""
     away = {
         peer: replace(member, lost_at=event.at) if member.is_here else member
@@ -198,7 +189,7 @@ def left(
     peer: PeerId,
     what: Literal["leave", "suspension"] = "leave",
     evidence: Digest = ZERO_DIGEST,
-) -> Change:
+) -> events.Change:
     """A member less, with its Notice."""
     member = state.members[peer]
     notice = Notice(
@@ -214,10 +205,10 @@ def left(
     members = {name: each for name, each in state.members.items() if name != peer}
     # Who goes may be who caused a pause.
     state = replace(state, members=members, next_notice=state.next_notice + 1, paused=False)
-    return state, (SendNotice(notice),)
+    return state, (events.SendNotice(notice),)
 
 
-def noticed(state: SwarmState, event: NoticeDue) -> Change:
+def noticed(state: SwarmState, event: events.NoticeDue) -> events.Change:
     """A Notice about an audit, which moves nobody."""
     notice = Notice(
         job=state.terms.job,
@@ -230,7 +221,7 @@ def noticed(state: SwarmState, event: NoticeDue) -> Change:
         evidence=event.subject,
     )
     state = replace(state, next_notice=state.next_notice + 1, to_seal=state.to_seal + 1)
-    return state, (SendNotice(notice),)
+    return state, (events.SendNotice(notice),)
 
 
 def with_deadlines_in_order(state: SwarmState) -> SwarmState:

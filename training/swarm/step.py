@@ -30,6 +30,7 @@ from typing import assert_never
 from contracts.terms.chunks import Chunk
 from contracts.terms.ids import PeerId, StepNumber
 from contracts.terms.moments import UnixMillis
+from training.swarm import events
 from training.swarm.closing import (
     assigned_units,
     average,
@@ -56,38 +57,6 @@ from training.swarm.closing import (
 )
 from training.swarm.copies import abandoned, is_committed, lose_units, take_copies, undo
 from training.swarm.duties import is_exchanged, missing_places
-from training.swarm.events import (
-    Change,
-    Checked,
-    ChunkAveraged,
-    ChunksHeld,
-    Effect,
-    Event,
-    GoOnAsked,
-    GradCommitted,
-    HoldAsked,
-    LinkBroken,
-    MeansKept,
-    MeansWithheld,
-    NoticeDue,
-    PartsDenied,
-    PartsHeld,
-    PauseJob,
-    PeerJoined,
-    PeerLeaving,
-    PeerLost,
-    PeerReturned,
-    Resumed,
-    SealApplied,
-    SealDue,
-    SealStored,
-    SealWanted,
-    StopAsked,
-    Ticked,
-    UnitsDone,
-    UnitsLacked,
-    UnitsLost,
-)
 from training.swarm.membership import (
     free_to_go,
     joined,
@@ -120,7 +89,7 @@ MAX_REVISIONS = 16
 MAX_BARREN_STEPS = 3
 
 
-def advance(state: SwarmState, event: Event) -> Change:
+def advance(state: SwarmState, event: events.Event) -> events.Change:
     """Apply one event, then everything that follows from it."""
     state, effects = _note(state, event)
     state = replace(state, at=UnixMillis(max(state.at, event.at)))
@@ -134,65 +103,65 @@ def advance(state: SwarmState, event: Event) -> Change:
 # ------------------------------------------------------------------- what an event says
 
 
-def _note(state: SwarmState, event: Event) -> Change:
+def _note(state: SwarmState, event: events.Event) -> events.Change:
     """Take the fact into the state; consequences come later."""
     match event:
-        case PeerJoined():
+        case events.PeerJoined():
             return joined(state, event)
-        case PeerReturned():
+        case events.PeerReturned():
             return returned(state, event), ()
-        case PeerLost():
+        case events.PeerLost():
             return lost(state, event), ()
-        case PeerLeaving():
+        case events.PeerLeaving():
             return leaving(state, event), ()
-        case Resumed():
+        case events.Resumed():
             return resumed(state, event), ()
-        case SealApplied(peer, step):
+        case events.SealApplied(peer, step):
             return _applied(state, peer, step), ()
-        case StopAsked(at):
+        case events.StopAsked(at):
             return _stopping(state, at), ()
-        case HoldAsked():
+        case events.HoldAsked():
             return _holding(state), ()
-        case GoOnAsked():
+        case events.GoOnAsked():
             return replace(state, hold_from=None), ()
-        case UnitsDone():
+        case events.UnitsDone():
             return take_copies(state, event)
-        case UnitsLost():
+        case events.UnitsLost():
             return lose_units(state, event)
-        case UnitsLacked():
+        case events.UnitsLacked():
             return _lacked(state, event)
-        case GradCommitted():
+        case events.GradCommitted():
             return take_commit(state, event), ()
-        case LinkBroken():
+        case events.LinkBroken():
             return _left_out(state, event)
-        case PartsHeld():
+        case events.PartsHeld():
             return _held(state, event), ()
-        case PartsDenied():
+        case events.PartsDenied():
             return deny_parts(state, event), ()
-        case ChunkAveraged():
+        case events.ChunkAveraged():
             return _averaged(state, event), ()
-        case ChunksHeld():
+        case events.ChunksHeld():
             return _chunks_held(state, event), ()
-        case MeansKept():
+        case events.MeansKept():
             return _means_kept(state, event), ()
-        case MeansWithheld():
+        case events.MeansWithheld():
             return _means_withheld(state, event), ()
-        case SealStored(step, last):
+        case events.SealStored(step, last):
             return _sealed(state, step, last), ()
-        case Checked(takes_work, is_clear):
+        case events.Checked(takes_work, is_clear):
             return replace(state, takes_work=takes_work, is_clear=is_clear), ()
-        case SealWanted():
+        case events.SealWanted():
             return _to_seal(state), ()
-        case SealDue():
+        case events.SealDue():
             return replace(state, seal_due=state.is_idle), ()
-        case NoticeDue():
+        case events.NoticeDue():
             return _noticed(state, event)
-        case Ticked(at):
+        case events.Ticked(at):
             return _without_overdue(state, at)
     assert_never(event)
 
 
-def _noticed(state: SwarmState, event: NoticeDue) -> Change:
+def _noticed(state: SwarmState, event: events.NoticeDue) -> events.Change:
     """A Notice that draws ask for; whoever is suspended is no member, and its open work is lost."""
     if isinstance(state.phase, Sealing | Finished):
         return state, ()
@@ -246,15 +215,17 @@ def _applied(state: SwarmState, peer: PeerId, step: StepNumber) -> SwarmState:
     return replace(state, members={**state.members, peer: replace(member, applied=step)})
 
 
-def _without_overdue(state: SwarmState, at: UnixMillis) -> Change:
-    effects: tuple[Effect, ...] = ()
+def _without_overdue(state: SwarmState, at: UnixMillis) -> events.Change:
+    effects: tuple[events.Effect, ...] = ()
     for peer in overdue(state, at):
         state, more = _without(state, peer)
         effects += more
     return state, effects
 
 
-def _without(state: SwarmState, peer: PeerId, convicted: NoticeDue | None = None) -> Change:
+def _without(
+    state: SwarmState, peer: PeerId, convicted: events.NoticeDue | None = None
+) -> events.Change:
     """A member less. What it is bound to still counts, if others get its parts in time."""
     if convicted is None:
         state, notice = left(state, peer)
@@ -266,7 +237,7 @@ def _without(state: SwarmState, peer: PeerId, convicted: NoticeDue | None = None
     return state, (*notice, *redo)
 
 
-def _lacked(state: SwarmState, event: UnitsLacked) -> Change:
+def _lacked(state: SwarmState, event: events.UnitsLacked) -> events.Change:
     phase = state.phase
     if event.step != state.step or not isinstance(phase, Working | Closed):
         return state, ()
@@ -285,7 +256,7 @@ def _lacked(state: SwarmState, event: UnitsLacked) -> Change:
     return undo(state, places)
 
 
-def _left_out(state: SwarmState, event: LinkBroken) -> Change:
+def _left_out(state: SwarmState, event: events.LinkBroken) -> events.Change:
     match state.phase:
         case Working(draft) | Closed(draft) | Committed(draft) if (
             event.step == state.step
@@ -296,7 +267,7 @@ def _left_out(state: SwarmState, event: LinkBroken) -> Change:
     return state, ()
 
 
-def _held(state: SwarmState, event: PartsHeld) -> SwarmState:
+def _held(state: SwarmState, event: events.PartsHeld) -> SwarmState:
     match state.phase:
         case Committed(_, held) as phase if event.step == state.step:
             own = held.get(event.peer, frozenset())
@@ -306,7 +277,7 @@ def _held(state: SwarmState, event: PartsHeld) -> SwarmState:
     return state
 
 
-def _averaged(state: SwarmState, event: ChunkAveraged) -> SwarmState:
+def _averaged(state: SwarmState, event: events.ChunkAveraged) -> SwarmState:
     chunk = event.chunk
     match state.phase:
         case Averaging(average=average) as phase if chunk.average_set == average.digest():
@@ -321,7 +292,7 @@ def _averaged(state: SwarmState, event: ChunkAveraged) -> SwarmState:
     return state
 
 
-def _chunks_held(state: SwarmState, event: ChunksHeld) -> SwarmState:
+def _chunks_held(state: SwarmState, event: events.ChunksHeld) -> SwarmState:
     match state.phase:
         case Averaging() as phase if event.step == state.step and event.peer in state.members:
             member = state.members[event.peer]
@@ -333,7 +304,7 @@ def _chunks_held(state: SwarmState, event: ChunksHeld) -> SwarmState:
     return state
 
 
-def _means_kept(state: SwarmState, event: MeansKept) -> SwarmState:
+def _means_kept(state: SwarmState, event: events.MeansKept) -> SwarmState:
     match state.phase:
         case Averaging(kept=kept) as phase if event.step == state.step:
             kept |= phase.chunks.keys() & set(event.chunks)
@@ -341,7 +312,7 @@ def _means_kept(state: SwarmState, event: MeansKept) -> SwarmState:
     return state
 
 
-def _means_withheld(state: SwarmState, event: MeansWithheld) -> SwarmState:
+def _means_withheld(state: SwarmState, event: events.MeansWithheld) -> SwarmState:
     """What was signed is worth nothing: others sum, and hold what they sum."""
     match state.phase:
         case Averaging(chunks=chunks, held=held) as phase if event.step == state.step:
@@ -386,7 +357,7 @@ def _sealed(state: SwarmState, step: StepNumber, last: bool) -> SwarmState:
 # -------------------------------------------------------------------- what follows from it
 
 
-def _progress(state: SwarmState) -> Change | None:
+def _progress(state: SwarmState) -> events.Change | None:
     """The next transition that is due, with its effects; None when nothing is."""
     match state.phase:
         case Working(draft) | Closed(draft) | Committed(draft) if _is_given_up(state):
@@ -408,7 +379,7 @@ def _progress(state: SwarmState) -> Change | None:
             if draft.closes and (gone := abandoned(state, draft)):
                 return undo(state, gone)
             if state.barren >= MAX_BARREN_STEPS:
-                return replace(state, paused=True, barren=0), (PauseJob(),)
+                return replace(state, paused=True, barren=0), (events.PauseJob(),)
             if (
                 not state.paused
                 and not state.is_held

@@ -34,6 +34,7 @@ from market.api.context import (
 )
 from market.api.cursors import asked
 from market.api.routing import Routes
+from market.bodies import routes
 from market.bodies.base import (
     COINS_PAGE,
     LANE_PAGE,
@@ -67,30 +68,6 @@ from market.bodies.jobs import (
     RegisterHost,
 )
 from market.bodies.offers import AuditorsView
-from market.bodies.routes import (
-    GET_AUDITORS,
-    GET_CHECKPOINTS,
-    GET_COINS,
-    GET_JOB,
-    GET_JOBS,
-    GET_LANE,
-    GET_MESSAGES,
-    GET_OPERATION,
-    GET_SNAPSHOTS,
-    POST_CANCEL,
-    POST_CHECKPOINT,
-    POST_CLAIM,
-    POST_HOST,
-    POST_HOST_HEARTBEAT,
-    POST_JOB,
-    POST_MESSAGES,
-    POST_ORDER,
-    POST_PAUSE,
-    POST_QUOTE,
-    POST_REPORTS,
-    POST_RESUME,
-    POST_TYPED_DATA,
-)
 from market.bodies.settlement import CoinsView
 from market.bodies.signing import wish_digest
 from market.domain.jobs import Action
@@ -123,7 +100,7 @@ After = Annotated[int, Query(ge=0, le=2**53, description="of what was read last;
 JOBS_PAGE = 200  # if nothing else is asked
 
 
-@jobs_router.on(POST_JOB)
+@jobs_router.on(routes.POST_JOB)
 async def post_jobs(
     api: ApiDep,
     work: WorkDep,
@@ -157,7 +134,7 @@ async def accept_job(
     return await carry_out(this.of(spec.message.poster), work, make)
 
 
-@jobs_router.on(POST_QUOTE)
+@jobs_router.on(routes.POST_QUOTE)
 async def post_quote(api: ApiDep, work: WorkDep, asked: QuoteRequest) -> QuoteView:
     """What a job would cost, and whether it would be admitted and matched now."""
     quoted = await quote_job(
@@ -170,19 +147,19 @@ async def post_quote(api: ApiDep, work: WorkDep, asked: QuoteRequest) -> QuoteVi
     return quoted
 
 
-@jobs_router.on(GET_JOBS)
+@jobs_router.on(routes.GET_JOBS)
 async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> JobsView:
     """List jobs, newest first."""
     return await list_jobs(asked, work)
 
 
-@jobs_router.on(GET_JOB)
+@jobs_router.on(routes.GET_JOB)
 async def get_job(job: JobPath, api: ApiDep, work: WorkDep) -> JobView:
     """A job with everything that its members and its poster ask for."""
     return await show_job(job, work, api.booked)
 
 
-@jobs_router.on(POST_MESSAGES)
+@jobs_router.on(routes.POST_MESSAGES)
 async def post_messages(
     job: JobPath,
     api: ApiDep,
@@ -204,7 +181,7 @@ async def post_messages(
     return stored
 
 
-@jobs_router.on(GET_MESSAGES)
+@jobs_router.on(routes.GET_MESSAGES)
 async def get_messages(
     job: JobPath,
     work: WorkDep,
@@ -218,7 +195,7 @@ async def get_messages(
     return _in_msgpack(encoded)
 
 
-@jobs_router.on(GET_SNAPSHOTS)
+@jobs_router.on(routes.GET_SNAPSHOTS)
 async def get_snapshots(
     job: JobPath,
     work: WorkDep,
@@ -232,7 +209,7 @@ async def get_snapshots(
     return _in_msgpack(encoded)
 
 
-@jobs_router.on(GET_COINS)
+@jobs_router.on(routes.GET_COINS)
 async def get_coins(
     job: JobPath,
     work: WorkDep,
@@ -243,7 +220,7 @@ async def get_coins(
     return await coins_of_job(job, work, after=after, limit=limit)
 
 
-@jobs_router.on(GET_LANE)
+@jobs_router.on(routes.GET_LANE)
 async def get_lane(
     job: JobPath,
     api: ApiDep,
@@ -258,19 +235,19 @@ async def get_lane(
     return _in_msgpack(page.encoded())
 
 
-@jobs_router.on(GET_AUDITORS)
+@jobs_router.on(routes.GET_AUDITORS)
 async def get_auditors(job: JobPath, work: WorkDep) -> AuditorsView:
     """The outside auditors of a job, fixed before it was opened."""
     return await show_auditors(job, work)
 
 
-@jobs_router.on(POST_REPORTS)
+@jobs_router.on(routes.POST_REPORTS)
 async def post_reports(job: JobPath, work: WorkDep, posted: PostReports) -> Stored:
     """Tell people how the steps went."""
     return await store_reports(job, posted.reports, posted.signature, work)
 
 
-@jobs_router.on(POST_CHECKPOINT)
+@jobs_router.on(routes.POST_CHECKPOINT)
 async def post_checkpoint(
     job: JobPath,
     api: ApiDep,
@@ -289,14 +266,14 @@ async def post_checkpoint(
     return CheckpointStored(wanted=wanted)
 
 
-@jobs_router.on(GET_CHECKPOINTS)
+@jobs_router.on(routes.GET_CHECKPOINTS)
 async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> CheckpointsView:
     """Where the trained weights are, stage by stage."""
     return await claimed_checkpoints(job, work, api.market.blobs)
 
 
 def _in_msgpack(encoded: bytes) -> Response:
-    return Response(encoded, media_type=GET_MESSAGES.media)
+    return Response(encoded, media_type=routes.GET_MESSAGES.media)
 
 
 def _items(data: bytes) -> list[bytes]:
@@ -333,7 +310,7 @@ async def _ask(
         async def make(work: UnitOfWork) -> Response:
             now = api.market.clock()
             found = await ask_job(job, Action(action), by=by, at=asked.at, now=now, work=work)
-            return answer(found, POST_PAUSE.status)
+            return answer(found, routes.POST_PAUSE.status)
 
         return await carry_out(this.of(by), work, make)
 
@@ -343,25 +320,25 @@ async def _ask(
 AskDep = Annotated[Ask, Depends(_ask)]
 
 
-@jobs_router.on(POST_PAUSE)
+@jobs_router.on(routes.POST_PAUSE)
 async def post_pause(ask: AskDep) -> Response:
     """Begin no step after the one in work; members stay, and what is open is still checked."""
     return await ask("pause")
 
 
-@jobs_router.on(POST_RESUME)
+@jobs_router.on(routes.POST_RESUME)
 async def post_resume(ask: AskDep) -> Response:
     """Go on where a pause began."""
     return await ask("resume")
 
 
-@jobs_router.on(POST_CANCEL)
+@jobs_router.on(routes.POST_CANCEL)
 async def post_cancel(ask: AskDep) -> Response:
     """End the job for good after the step in work: what was done is paid, the rest goes back."""
     return await ask("cancel")
 
 
-@jobs_router.on(GET_OPERATION)
+@jobs_router.on(routes.GET_OPERATION)
 async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> OperationView:
     """What became of an operation, and what it waits for."""
     return await find_operation(operation, api.market.clock(), work)
@@ -370,7 +347,7 @@ async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> Op
 # ----------------------------------------------------------------------- orders by browser wallets
 
 
-@orders_router.on(POST_TYPED_DATA)
+@orders_router.on(routes.POST_TYPED_DATA)
 async def post_typed_data(
     api: ApiDep, work: WorkDep, wanted: OrderLike, this: KeyedDep
 ) -> Response:
@@ -387,7 +364,7 @@ async def post_typed_data(
     return await carry_out(this.of(wanted.poster), work, make)
 
 
-@orders_router.on(POST_ORDER)
+@orders_router.on(routes.POST_ORDER)
 async def post_orders(api: ApiDep, work: WorkDep, posted: PostOrder, this: KeyedDep) -> Response:
     """Order work, as `POST /jobs`, for who cannot encode a signed message."""
     spec = expect(Signed(decode_message(posted.spec), posted.signature), JobSpec)
@@ -397,7 +374,7 @@ async def post_orders(api: ApiDep, work: WorkDep, posted: PostOrder, this: Keyed
 # ------------------------------------------------------------------------------------------- hosts
 
 
-@hosting_router.on(POST_HOST)
+@hosting_router.on(routes.POST_HOST)
 async def post_register(
     api: ApiDep, work: WorkDep, who: HostDep, posted: RegisterHost
 ) -> HostRegistered:
@@ -408,7 +385,7 @@ async def post_register(
     return HostRegistered(coordinators=known)
 
 
-@hosting_router.on(POST_CLAIM)
+@hosting_router.on(routes.POST_CLAIM)
 async def post_claim(
     api: ApiDep,
     work: WorkDep,
@@ -430,7 +407,7 @@ async def post_claim(
     return held
 
 
-@hosting_router.on(POST_HOST_HEARTBEAT)
+@hosting_router.on(routes.POST_HOST_HEARTBEAT)
 async def post_heartbeat(
     api: ApiDep, work: WorkDep, who: HostDep, posted: HostHeartbeat
 ) -> HostedJobs:

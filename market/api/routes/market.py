@@ -39,6 +39,7 @@ from market.api.context import (
 )
 from market.api.cursors import asked
 from market.api.routing import Routes
+from market.bodies import routes
 from market.bodies.base import MAX_BUNDLE_BYTES, Money
 from market.bodies.market import (
     ROUNDS_PAGE,
@@ -50,24 +51,6 @@ from market.bodies.market import (
     HealthView,
     NetworkView,
     StatusView,
-)
-from market.bodies.routes import (
-    GET_ACCOUNT,
-    GET_BATCH,
-    GET_BLOB,
-    GET_EPOCH,
-    GET_EPOCHS,
-    GET_HEALTH,
-    GET_MARKET,
-    GET_NETWORK,
-    GET_PROOF,
-    GET_ROUNDS,
-    GET_STATUS,
-    HEAD_BLOB,
-    OCTETS,
-    POST_COORDINATOR,
-    POST_FAUCET,
-    PUT_BLOB,
 )
 from market.bodies.settlement import EpochState, EpochsView
 from market.bodies.signing import signed_call
@@ -96,19 +79,19 @@ FAUCET_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
 
 
-@network_router.on(GET_HEALTH)
+@network_router.on(routes.GET_HEALTH)
 async def get_health() -> HealthView:
     """The process answers; says nothing of what is behind it."""
     return HealthView()
 
 
-@network_router.on(GET_NETWORK)
+@network_router.on(routes.GET_NETWORK)
 async def get_network(api: ApiDep) -> NetworkView:
     """Chain, contracts, parameters: all that a newcomer needs."""
     return await api.network_view()
 
 
-@network_router.on(POST_FAUCET)
+@network_router.on(routes.POST_FAUCET)
 async def post_faucet(
     api: ApiDep,
     work: WorkDep,
@@ -154,13 +137,13 @@ async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
     return FaucetView(gas=row.gas, tokens=row.tokens, transactions=tuple(sent))
 
 
-@network_router.on(GET_ACCOUNT)
+@network_router.on(routes.GET_ACCOUNT)
 async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> AccountView:
     """What an account has, on chain and in the ledger."""
     return await show_account(account, api.market.chain, work)
 
 
-@network_router.on(POST_COORDINATOR)
+@network_router.on(routes.POST_COORDINATOR)
 async def post_coordinator(
     api: ApiDep, work: WorkDep, this: KeyedDep, who: Annotated[Caller, caller("jobs")]
 ) -> Response:
@@ -180,14 +163,14 @@ async def post_coordinator(
 # ------------------------------------------------------------------ depth, demand, clearing rounds
 
 
-@market_router.on(GET_MARKET)
+@market_router.on(routes.GET_MARKET)
 async def get_market(api: ApiDep) -> Response:
     """Offers by device class with their asks, the last prices, and the jobs that wait."""
     shown = await api.kept_market(shown_market).newest()
     return Response(shown.body, media_type="application/json")
 
 
-@market_router.on(GET_ROUNDS)
+@market_router.on(routes.GET_ROUNDS)
 async def get_rounds(
     work: WorkDep,
     after: Annotated[
@@ -204,7 +187,7 @@ async def get_rounds(
 # ------------------------------------------------------------------------------- how the market is
 
 
-@status_router.on(GET_STATUS)
+@status_router.on(routes.GET_STATUS)
 async def get_status(api: ApiDep, work: WorkDep) -> StatusView:
     """Chain, queues, jobs by state, anchors, hosts, workers and feeds, each with its age."""
     return await status_view(api, work)
@@ -227,27 +210,27 @@ async def status_view(api: Api, work: UnitOfWork) -> StatusView:
 EpochPath = Annotated[int, Path(ge=1, le=2**47, description="number of an epoch", examples=[12])]
 
 
-@settlement_router.on(GET_EPOCHS)
+@settlement_router.on(routes.GET_EPOCHS)
 async def get_epochs(work: WorkDep, asked: Annotated[Asked, asked()]) -> EpochsView:
     """List epochs, newest first."""
     return await list_epochs(asked, work)
 
 
-@settlement_router.on(GET_EPOCH)
+@settlement_router.on(routes.GET_EPOCH)
 async def get_epoch(number: EpochPath, work: WorkDep) -> Response:
     """An epoch with its debits and all leaves of its root."""
     shown = await show_epoch(number, work)
     return answer(shown, headers=_caching(shown.state))
 
 
-@settlement_router.on(GET_PROOF)
+@settlement_router.on(routes.GET_PROOF)
 async def get_proof(number: EpochPath, account: AccountPath, work: WorkDep) -> Response:
     """What a claim of an account wants, under this epoch's root."""
     shown = await show_proof(number, account, work)
     return answer(shown, headers=_caching(shown.state))
 
 
-@settlement_router.on(GET_BATCH)
+@settlement_router.on(routes.GET_BATCH)
 async def get_batch(root: DigestPath, work: WorkDep) -> Response:
     """A batch with its leaves."""
     shown = await show_batch(root, work)
@@ -262,7 +245,7 @@ def _caching(state: EpochState) -> Mapping[str, str] | None:
 # ------------------------------------------------------------------------------------------- blobs
 
 
-@blobs_router.on(PUT_BLOB)
+@blobs_router.on(routes.PUT_BLOB)
 async def put_blob(
     blob: DigestPath,
     api: ApiDep,
@@ -304,19 +287,19 @@ def _check_signed(blob: Digest, request: Request) -> None:
         )
 
 
-@blobs_router.on(GET_BLOB)
+@blobs_router.on(routes.GET_BLOB)
 async def get_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
     """The bytes of a blob."""
     headers = await _headers(blob, api)
     if is_known(request, headers["ETag"]):
         return Response(status_code=304, headers={**IMMUTABLE, "ETag": headers["ETag"]})
-    return StreamingResponse(api.market.blobs.read(blob), media_type=OCTETS, headers=headers)
+    return StreamingResponse(api.market.blobs.read(blob), media_type=routes.OCTETS, headers=headers)
 
 
-@blobs_router.on(HEAD_BLOB)
+@blobs_router.on(routes.HEAD_BLOB)
 async def head_blob(blob: DigestPath, api: ApiDep) -> Response:
     """Whether a blob is here, and its size."""
-    return Response(media_type=OCTETS, headers=await _headers(blob, api))
+    return Response(media_type=routes.OCTETS, headers=await _headers(blob, api))
 
 
 async def _headers(blob: DigestPath, api: ApiDep) -> dict[str, str]:

@@ -11,6 +11,7 @@ from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import AccountPath, ApiDep, DigestPath, JobPath, JudgeDep, WorkDep
 from market.api.cursors import asked
 from market.api.routing import Routes
+from market.bodies import routes
 from market.bodies.base import SignedBody
 from market.bodies.offers import (
     AcceptLease,
@@ -26,26 +27,6 @@ from market.bodies.offers import (
     ProviderView,
     RegisterAuditor,
     Withdrawal,
-)
-from market.bodies.routes import (
-    DELETE_OFFER,
-    GET_CONVICTIONS,
-    GET_CONVICTIONS_OF,
-    GET_LEASE,
-    GET_OFFERS,
-    GET_PROVIDER,
-    GET_SLASH,
-    GET_SLASHES,
-    POST_ACCEPT,
-    POST_AUDITOR,
-    POST_AUDITOR_BOND,
-    POST_AUDITOR_HEARTBEAT,
-    POST_CONTEST,
-    POST_EVIDENCE,
-    POST_JUDGEMENT,
-    POST_LEASE_HEARTBEAT,
-    POST_OFFER,
-    POST_OFFER_HEARTBEAT,
 )
 from market.bodies.settlement import (
     ContestSlash,
@@ -78,7 +59,7 @@ ROUTERS = (offers_router, providers_router, auditors_router, slashes_router)
 # ------------------------------------------------------------------------------- offers and leases
 
 
-@offers_router.on(POST_OFFER)
+@offers_router.on(routes.POST_OFFER)
 async def post_offers(api: ApiDep, work: WorkDep, posted: SignedBody) -> OfferStored:
     """Offer a machine."""
     row = await post_offer(posted.signed, api.market.clock(), work, api.market.chain)
@@ -87,13 +68,13 @@ async def post_offers(api: ApiDep, work: WorkDep, posted: SignedBody) -> OfferSt
     return stored
 
 
-@offers_router.on(GET_OFFERS)
+@offers_router.on(routes.GET_OFFERS)
 async def get_offers(api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]) -> OffersView:
     """List offers that stand or are leased, cheapest first."""
     return await list_offers(asked, api.market.clock(), work)
 
 
-@offers_router.on(DELETE_OFFER)
+@offers_router.on(routes.DELETE_OFFER)
 async def delete_offer(
     offer: DigestPath, api: ApiDep, work: WorkDep, withdrawal: Withdrawal
 ) -> Response:
@@ -102,7 +83,7 @@ async def delete_offer(
     return Response(status_code=204)
 
 
-@offers_router.on(POST_OFFER_HEARTBEAT)
+@offers_router.on(routes.POST_OFFER_HEARTBEAT)
 async def post_offer_heartbeat(
     offer: DigestPath,
     api: ApiDep,
@@ -126,13 +107,13 @@ async def post_offer_heartbeat(
     return found
 
 
-@offers_router.on(GET_LEASE)
+@offers_router.on(routes.GET_LEASE)
 async def get_lease(lease: DigestPath, work: WorkDep) -> LeaseView:
     """A lease."""
     return await show_lease(lease, work)
 
 
-@offers_router.on(POST_ACCEPT)
+@offers_router.on(routes.POST_ACCEPT)
 async def post_accept(
     lease: DigestPath,
     api: ApiDep,
@@ -146,7 +127,7 @@ async def post_accept(
         return await show_lease(lease, work)
 
 
-@offers_router.on(POST_LEASE_HEARTBEAT)
+@offers_router.on(routes.POST_LEASE_HEARTBEAT)
 async def post_lease_heartbeat(
     lease: DigestPath, api: ApiDep, work: WorkDep, beat: Heartbeat
 ) -> LeaseHeard:
@@ -159,7 +140,7 @@ async def post_lease_heartbeat(
 # --------------------------------------------------------------------- what is known of a provider
 
 
-@providers_router.on(GET_PROVIDER)
+@providers_router.on(routes.GET_PROVIDER)
 async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> ProviderView:
     """An account's reputation with its factors; a stranger has one too."""
     return await show_provider(account, api.market.clock(), work)
@@ -168,14 +149,14 @@ async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> Prov
 # -------------------------------------------------------------------------------- outside auditors
 
 
-@auditors_router.on(POST_AUDITOR)
+@auditors_router.on(routes.POST_AUDITOR)
 async def post_auditors(api: ApiDep, work: WorkDep, posted: RegisterAuditor) -> AuditorRegistered:
     """Offer to audit from outside, under a key of one's own."""
     stake = await register_auditor(posted, api.market.clock(), work, api.market.chain)
     return AuditorRegistered(stake=stake.active)
 
 
-@auditors_router.on(POST_AUDITOR_HEARTBEAT)
+@auditors_router.on(routes.POST_AUDITOR_HEARTBEAT)
 async def post_auditor_heartbeat(
     beat: Heartbeat, account: AccountPath, api: ApiDep, work: WorkDep
 ) -> AuditorJobs:
@@ -184,7 +165,7 @@ async def post_auditor_heartbeat(
     return await hear_auditor(account, beat.at, beat.signature, now, work)
 
 
-@auditors_router.on(POST_AUDITOR_BOND)
+@auditors_router.on(routes.POST_AUDITOR_BOND)
 async def post_auditor_bond(
     accepted: AcceptLease,
     account: AccountPath,
@@ -198,7 +179,7 @@ async def post_auditor_bond(
 # ----------------------------------------------------------------------------------------- slashes
 
 
-@slashes_router.on(GET_CONVICTIONS)
+@slashes_router.on(routes.GET_CONVICTIONS)
 async def get_convictions(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> ConvictionsView:
@@ -206,7 +187,7 @@ async def get_convictions(
     return await find_convictions(work, api.market.chain, asked, job=job)
 
 
-@slashes_router.on(GET_CONVICTIONS_OF)
+@slashes_router.on(routes.GET_CONVICTIONS_OF)
 async def get_convictions_of(
     account: AccountPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> ConvictionsView:
@@ -214,7 +195,7 @@ async def get_convictions_of(
     return await find_convictions(work, api.market.chain, asked, account=account)
 
 
-@slashes_router.on(GET_SLASHES)
+@slashes_router.on(routes.GET_SLASHES)
 async def get_slashes(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> SlashesView:
@@ -222,7 +203,7 @@ async def get_slashes(
     return await slashes_of_job(job, work, api.market.chain, asked)
 
 
-@slashes_router.on(POST_EVIDENCE)
+@slashes_router.on(routes.POST_EVIDENCE)
 async def post_evidence(
     posted: PostEvidence, job: JobPath, api: ApiDep, work: WorkDep
 ) -> SlashView:
@@ -240,13 +221,13 @@ async def post_evidence(
     return await slash_view(row, api.market.chain)
 
 
-@slashes_router.on(GET_SLASH)
+@slashes_router.on(routes.GET_SLASH)
 async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> SlashView:
     """A slash by its evidence."""
     return await slash_of(evidence, work, api.market.chain)
 
 
-@slashes_router.on(POST_CONTEST)
+@slashes_router.on(routes.POST_CONTEST)
 async def post_contest(
     evidence: DigestPath,
     api: ApiDep,
@@ -267,7 +248,7 @@ async def post_contest(
     return await slash_view(row, api.market.chain)
 
 
-@slashes_router.on(POST_JUDGEMENT)
+@slashes_router.on(routes.POST_JUDGEMENT)
 async def post_judgement(
     evidence: DigestPath,
     api: ApiDep,

@@ -23,6 +23,7 @@ from market.api.context import (
     parse_bytes,
 )
 from market.api.routing import Routes
+from market.bodies import routes
 from market.bodies.earnings import (
     EARNINGS_PAGE,
     PEERS_PAGE,
@@ -32,15 +33,6 @@ from market.bodies.earnings import (
     SpendView,
 )
 from market.bodies.offers import ChecksView
-from market.bodies.routes import (
-    GET_CHECKS,
-    GET_EARNINGS,
-    GET_PEERS,
-    GET_SPEND,
-    GET_STEP,
-    GET_STEPS,
-    GET_WORK,
-)
 from market.bodies.tracing import (
     STEP_LINES_PAGE,
     STEPS_PAGE,
@@ -69,7 +61,7 @@ ROUTERS = (earnings_router, running_router, checks_router, tracing_router)
 MAX_CURSOR = 96
 
 
-@earnings_router.on(GET_EARNINGS)
+@earnings_router.on(routes.GET_EARNINGS)
 async def get_earnings(
     account: AccountPath,
     api: ApiDep,
@@ -124,7 +116,7 @@ def read_cursor(text: str) -> tuple[JobId, int]:
 # --------------------------------------------------------------------------------- a job that runs
 
 
-@running_router.on(GET_SPEND)
+@running_router.on(routes.GET_SPEND)
 async def get_spend(
     job: JobPath,
     api: ApiDep,
@@ -136,7 +128,7 @@ async def get_spend(
     return await spend_view(job, api, work, after=after, limit=limit)
 
 
-@running_router.on(GET_PEERS)
+@running_router.on(routes.GET_PEERS)
 async def get_peers(
     job: JobPath,
     api: ApiDep,
@@ -173,7 +165,7 @@ async def peers_view(
 MAX_FALSIFIED = 10_000_000
 
 
-@checks_router.on(GET_CHECKS)
+@checks_router.on(routes.GET_CHECKS)
 async def get_checks(
     job: JobPath,
     api: ApiDep,
@@ -193,7 +185,7 @@ async def get_checks(
 StepPath = Annotated[int, Path(ge=1, lt=MAX_STEPS, description="number of a step")]
 
 
-@tracing_router.on(GET_STEPS)
+@tracing_router.on(routes.GET_STEPS)
 async def get_steps(
     job: JobPath,
     api: ApiDep,
@@ -206,7 +198,7 @@ async def get_steps(
         return await steps_of(job, work, api.followed, after=after, limit=limit)
 
 
-@tracing_router.on(GET_STEP)
+@tracing_router.on(routes.GET_STEP)
 async def get_step(
     job: JobPath,
     step: StepPath,
@@ -225,7 +217,7 @@ async def get_step(
     return found
 
 
-@tracing_router.on(GET_WORK)
+@tracing_router.on(routes.GET_WORK)
 async def get_work(
     job: JobPath,
     step: StepPath,

@@ -12,7 +12,7 @@ from tallystick.sdk.folders import HomeSettings
 from tallystick.up.settings import UpSettings, read_settings
 from tests.architecture.checkout import ROOT, sources
 
-OWN_RULES = {"tallystick/cli/keystore.py"}
+OWN_RULES = {"tallystick/cli/wallet.py"}
 """An empty passphrase is not none: what is meant by it is asked."""
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from market.bodies.events import LeaseEvent, ReportedEvent, StateEvent
-from tallystick.cli.job_live import live_picture
+from tallystick.cli.job_watch import live_picture
 from tallystick.sdk.watch import JobLive
 from tests.unit.tallystick.sdk.test_watch import (
     ACCOUNT,

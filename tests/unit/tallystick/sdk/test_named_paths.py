@@ -7,7 +7,7 @@ import pytest
 
 from contracts.chain.deployment import load_deployment
 from contracts.terms.errors import Refused
-from tallystick.cli.files import read
+from tallystick.cli.options import read_whole
 from tallystick.sdk.job_file import load_job_file
 from training.data.corpus import matching_files
 from training.data.tokens import read_token_file
@@ -21,7 +21,7 @@ from training.models.folder import read_config
         (read_token_file, "tokenizer: {} is a folder; write {}/tokenizer.json"),
         (lambda folder: read_config(folder / "file"), "{}/file is a file; write the folder, {}"),
         (load_job_file, "cannot read {}: it is a folder"),
-        (lambda folder: read(folder, 1), "cannot read {}: it is a folder"),
+        (lambda folder: read_whole(folder, 1), "cannot read {}: it is a folder"),
         (load_deployment, "cannot read {}: Is a directory; name the file that"),
     ],
 )

@@ -22,7 +22,7 @@ from market.bodies.events import (
     UnpublishedEvent,
 )
 from market.bodies.settlement import EpochState
-from tallystick.cli.job_live import live_line
+from tallystick.cli.job_watch import live_line
 from tallystick.sdk.watch import JobLive, fold
 
 JOB = JobId(bytes(32))
