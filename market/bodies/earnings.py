@@ -1,6 +1,4 @@
-"""What an account earned, line by line, and why a line waits; what a running job has spent, and on
-whom.
-"""
+"""What an account earned, line by line, and why a line waits; what a job that runs has spent."""
 
 from typing import Annotated, ClassVar, Literal
 

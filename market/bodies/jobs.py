@@ -1,5 +1,4 @@
-"""Jobs: posting (also by a browser wallet), quotes, what is shown of one, and the hosts that run
-them.
+"""Jobs: posting (also by a browser wallet), quotes, what is shown of one, and the hosts.
 
 Beside that: step reports, checkpoints, and what a poster asks of its job while it lasts.
 """

@@ -1,6 +1,4 @@
-"""The market itself: depth, demand and rounds; its chain, faucet and accounts; and whether it is
-well.
-"""
+"""The market itself: depth, demand, rounds; its chain, faucet, accounts; and whether it is well."""
 
 from typing import Annotated, ClassVar, Literal
 

@@ -1,6 +1,4 @@
-"""Offers, who makes them, the leases that they become; outside auditors, and what checking has
-shown.
-"""
+"""Offers, who makes them, their leases; outside auditors, and what checking has shown."""
 
 from typing import Annotated, ClassVar, Literal
 

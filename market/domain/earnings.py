@@ -1,5 +1,4 @@
-"""Where is each line of an account's pay, what does it wait for, and how fast does a job spend?
-Pure.
+"""Where is each line of an account's pay, why does it wait, how fast does a job spend? Pure.
 
 What a job has paid an account, epoch by epoch, is told line by line: lines are paid in the order in
 which they vested, those that wait come last (`verification.earnings`). So a line may be in two

@@ -1,5 +1,4 @@
-"""Which offers stand (signed, heard lately, not leased, not over), and how many up to which price.
-Pure.
+"""Which offers stand (signed, heard lately, not leased), and how many up to which price. Pure.
 
 A level of the depth counts accounts, not machines: an account sells one slot of a job, so who wants
 n peers of a job looks for the first level that holds n.

@@ -1,5 +1,4 @@
-"""What lies are made of: an arithmetic that is another one in part, bytes that pass as new, and
-signs.
+"""What lies are made of: an arithmetic that differs in part, bytes that pass as new, and signs.
 
 `Around` is another arithmetic in all but what a subclass overrides. It hands on by name, so that it
 stays whole when the port grows.

@@ -1,5 +1,4 @@
-"""What comes of mismatches: bundles that are shown, slashes that an owner is told of, pay that is
-lost.
+"""What comes of mismatches: bundles that are shown, slashes that owners hear of, lost pay.
 
 An audit leaves its bundle as `evidence/<subject>.bundle` in the folder of the lease, or of the job
 that it audits from outside. When the market lists the subject as convicted, with our session key

@@ -1,5 +1,4 @@
-"""What the processes of a job share: log, metrics, a clean end on SIGTERM, and what the market
-knows.
+"""What a job's processes share: log, metrics, an end on SIGTERM, and what the market knows.
 
 Where the coordinator is now is for those who dial it (`Located`). The job's coins as its market
 says are for a coordinator, whose members check what it seals: they name no seals, so they are

@@ -1,5 +1,4 @@
-"""Tensors whose bytes do not depend on threads, chunking or device: arithmetic, update, layout,
-root.
+"""Tensors with equal bytes on all threads and devices: arithmetic, update, layout, root.
 
 Invariant: only element-wise operations, each rounded once, in a fixed order; a sum over elements is
 a tree of element-wise additions. What members must derive alike (norms, means, updates) is computed

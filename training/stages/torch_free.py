@@ -1,5 +1,4 @@
-"""What members derive of a stage without torch: chunks, roots, validation rows, an update's
-numbers.
+"""What is derived of a stage without torch: chunks, roots, validation rows, an update's numbers.
 
 Chunks of the flat gradient. Invariant: they are contiguous, in order, cover every element once, and
 differ in length by at most one; a shared embedding is cut apart from the rest, alike.

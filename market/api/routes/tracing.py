@@ -1,5 +1,4 @@
-"""Where the work and the money of a job are: earnings, spend, peers, checks, and the audit
-explorer.
+"""Where a job's work and money are: earnings, spend, peers, checks, and the audit explorer.
 
 Each line is shown from the work to the transaction, or why it waits and until when; a sealed step
 with its lines, and a peer-step with its whole trace.
