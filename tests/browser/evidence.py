@@ -8,7 +8,8 @@ from contracts.terms.messages import MILLION
 from market.bodies.routes import GET_STEP, GET_STEPS, GET_WORK
 from market.bodies.tracing import WorkTraceView
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.test_earnings import PEOPLE, claim, sdk
+from tests.integration.market.client import sdk
+from tests.integration.market.test_earnings import PEOPLE, claim
 from tests.support.history import JobMaker
 from tests.support.market_story import DRAWN, Story, begin_story
 from tests.support.market_world import World, memory_world

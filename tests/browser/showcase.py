@@ -14,8 +14,9 @@ from market.bodies.signing import checkpoint_digest, reports_digest
 from market.service.rows import EpochRow
 from market.service.store_checkpoints import store_checkpoint
 from market.service.store_reports import store_reports
+from tests.integration.market.client import sdk
 from tests.integration.market.test_checks import checked
-from tests.integration.market.test_convictions import evidence, note, ruled, sdk, slashable
+from tests.integration.market.test_convictions import evidence, note, ruled, slashable
 from tests.support.history import JobMaker, make_digest, make_wallet
 from tests.support.market_world import MANIFEST, World, market_spec, memory_world, sign_digest
 

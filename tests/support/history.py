@@ -45,7 +45,6 @@ from contracts.terms.messages import (
     OptimizerSpec,
     PartDigest,
     RulesSpec,
-    Seal,
     StepClose,
     UnitLeaf,
 )
@@ -124,7 +123,9 @@ def make_members(
     ]
 
 
-def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
+def make_spec(
+    poster: Wallet | None = None, coordinator: Wallet | None = None, **changed: Any
+) -> JobSpec:
     """A job of 3 units a step and 12 steps, W = 2, with enough budget for all of them.
 
     Its head is tied if it has one stage; with several, a `model` may say so.
@@ -143,8 +144,8 @@ def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
     }  # fmt: skip
     rules |= {key: changed.pop(key) for key in tuple(changed) if key in rules}
     values: dict[str, Any] = {
-        "poster": poster.account,
-        "coordinator": coordinator.account,
+        "poster": (poster or make_wallet("poster")).account,
+        "coordinator": (coordinator or make_wallet("coordinator")).account,
         "nonce": 1,
         "name": "made up",
         "budget": BaseUnits(100_000_000),
@@ -402,12 +403,3 @@ def under(items: Iterable[Kept]) -> UnderSeal:
     messages = tuple(item for item in items if isinstance(item, Signed))
     leaves = {item.grad_commit: item.leaves for item in items if isinstance(item, Leaves)}
     return UnderSeal(messages, leaves)
-
-
-def signed_seals(items: Iterable[Kept]) -> list[Signed[Seal]]:
-    """The seals of a history, in order."""
-    return [
-        Signed(item.message, item.signature)
-        for item in items
-        if isinstance(item, Signed) and isinstance(item.message, Seal)
-    ]
