@@ -6,19 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.sdk.events import ServerSent, server_sent
-
-STREAM = (
-    b": events beyond 0\nretry: 1000\n\n"
-    b'event: state\ndata: {"a":"\xe2\x80\xa8"}\nid: 1\n\n'
-    b": heartbeat\n\n"
-    b"event: note\ndata: one\ndata: two\nid: 2\n\n"
-    b"event: cut\ndata: off"
-)
-EVENTS = [
-    ServerSent(1, "state", b'{"a":"\xe2\x80\xa8"}'),
-    ServerSent(2, "note", b"one\ntwo"),
-]
+from tallystick.sdk.events import server_sent
+from tests.unit.tallystick.sdk.test_events import EVENTS, STREAM
 
 
 async def in_pieces(data: bytes, cuts: list[int]) -> AsyncIterator[bytes]:

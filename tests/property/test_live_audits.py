@@ -3,39 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.terms.ids import Digest, JobId, PeerId, StepNumber
-from contracts.terms.moments import UnixMillis
-from market.bodies.events import JobEvent, RuledEvent
-from tallystick.sdk.watch import JobLive, fold
-
-JOB = JobId(bytes(32))
-ANN, BOB = PeerId(bytes([1]) * 32), PeerId(bytes([2]) * 32)
-WORK, OTHER = Digest(bytes([3]) * 32), Digest(bytes([4]) * 32)
-
-
-def folded(*events: JobEvent) -> JobLive:
-    live = JobLive(JOB)
-    for number, event in enumerate(events, start=1):
-        live = fold(live, number, event)
-    return live
-
-
-def at(seconds: int) -> UnixMillis:
-    return UnixMillis(1000 * seconds)
-
-
-def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> RuledEvent:
-    return RuledEvent.model_validate(
-        {
-            "at": at(1),
-            "what": what,
-            "subject": subject,
-            "step": StepNumber(2),
-            "peer": about,
-            "by": (),
-        }
-    )
-
+from market.bodies.events import RuledEvent
+from tests.unit.tallystick.sdk.test_watch import ANN, BOB, OTHER, WORK, folded, ruled
 
 RULINGS = st.builds(
     ruled,

@@ -20,7 +20,7 @@ from training.data.corpus import (
 )
 from training.data.loading import CheckedBlobs, UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
-from training.data.order import index_rows, permuted, rows_of_unit
+from training.data.order import permuted, rows_of_unit
 from training.fakes.blobs import FolderBlobs, MemoryBlobs
 from training.recipes import micro
 
@@ -47,14 +47,6 @@ def test_shard_corpus__even_text__sets_every_eighth_shard_aside() -> None:
     assert [s.digest for s in corpus.manifest.validation] == [
         blob_digest(text(8192)[at * 512 : at * 512 + 512]) for at in (4, 12)
     ]
-
-
-def test_shard_corpus__a_shard_that_repeats__is_kept_once() -> None:
-    block = text(2048)
-
-    corpus = shard_corpus(block * 3, shard_bytes=512, validation_fraction=1 / 4)
-
-    assert len(corpus.manifest.shards()) == 4
 
 
 @pytest.mark.parametrize("corpus", [b"", text(1500), b"x" * 100_000])
@@ -119,24 +111,6 @@ def test_manifest__shard_in_train_and_validation__refused() -> None:
 
     with pytest.raises(Malformed, match="twice"):
         Manifest.from_value({"train": [one.value(), two.value()], "validation": [one.value()]})
-
-
-def test_index_rows__two_shards__rows_never_cross_them() -> None:
-    first, second = shard(text(25)), shard(text(41))
-
-    index = index_rows([first, second], sequence_length=8)
-
-    positions = [index.position(row) for row in range(index.num_rows)]
-    assert [(p.shard, p.offset) for p in positions] == [
-        *[(first.digest, at) for at in (0, 8, 16)],
-        *[(second.digest, at) for at in (0, 8, 16, 24, 32)],
-    ]
-    assert {p.length for p in positions} == {9}
-
-
-def test_index_rows__shards_shorter_than_a_row__refused() -> None:
-    with pytest.raises(Refused, match="no shard holds a row of 65 tokens"):
-        index_rows([shard(text(64))], sequence_length=64)
 
 
 def test_permuted__fixed_key__is_this_order() -> None:

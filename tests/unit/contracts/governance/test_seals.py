@@ -192,22 +192,6 @@ def test_verify_seal__signed_by_another_wallet__is_refused() -> None:
     assert caught.value.data["part"] == "seal_signature"
 
 
-@pytest.mark.parametrize("kind", [StepClose, GradCommit, AverageSet, AveragedChunk])
-def test_verify_seal__message_with_a_foreign_signature__is_refused(kind: type[Message]) -> None:
-    maker, record, items = made()
-    seal = maker.coordinator.sign(derive_seal(record, under(items), last=False).seal, maker.domain)
-    copy = list(items)
-    index = find(copy, kind)
-    item = copy[index]
-    assert isinstance(item, Signed)
-    copy[index] = maker.members[2].session.sign(item.message)
-
-    with pytest.raises(InvalidSeal) as caught:
-        verify_seal(record, seal, under(copy))
-
-    assert caught.value.data["part"] == "signature"
-
-
 def test_derive_seal__after_the_last__is_refused() -> None:
     _, record, items = made()
     ended = derive_seal(record, under(items), last=True).record

@@ -26,12 +26,6 @@ async def whole(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
-async def test_server_sent__one_stream__is_the_events_that_came_whole() -> None:
-    found = [event async for event in server_sent(whole(STREAM))]
-
-    assert found == EVENTS
-
-
 @pytest.mark.parametrize("number", [b"", b"id: -1\n", b"id: x\n", b"id: " + b"9" * 16 + b"\n"])
 async def test_server_sent__no_number__is_malformed(number: bytes) -> None:
     with pytest.raises(Malformed):

@@ -19,22 +19,7 @@ def test_summing_orders__equal_bandwidths__in_turn() -> None:
     assert [order[0] for order in orders] == [A, B, C, A]
 
 
-def test_summing_orders__two_peers_of_one_owner__deputy_is_of_another() -> None:
-    peers = (summing(A, owner="x"), summing(B, owner="x"), summing(C), summing(D))
-
-    orders = summing_orders(peers, 12)
-
-    owner = {each.peer: each.owner for each in peers}
-    assert all(owner[order[0]] != owner[order[1]] for order in orders)
-
-
 def test_summing_orders__one_peer_lost__its_chunks_are_spread() -> None:
     orders = summing_orders((summing(A), summing(B), summing(C), summing(D)), 12)
 
     assert Counter(order[1] for order in orders if order[0] == A) == {B: 1, C: 1, D: 1}
-
-
-def test_summing_orders__one_owner_only__still_has_deputies() -> None:
-    orders = summing_orders((summing(A, owner="x"), summing(B, owner="x")), 2)
-
-    assert orders == ((A, B), (B, A))

@@ -20,9 +20,9 @@ from tests.unit.training.swarm.factories import (
 )
 from training.swarm.duties import next_deadline
 from training.swarm.events import PeerLost, PeerReturned, Resumed, Ticked
-from training.swarm.journaled import decode_event, encode_event, replay
+from training.swarm.journaled import decode_event
 from training.swarm.membership import stage_for_newcomer, state_step_for
-from training.swarm.state import Finished, SwarmState
+from training.swarm.state import Finished
 
 D = peer("d")
 
@@ -62,19 +62,6 @@ def test_resumed__members_were_here__all_are_away_from_now() -> None:
 
     assert {member.lost_at for member in swarm.state.members.values()} == {swarm.now}
     assert next_deadline(swarm.state) == swarm.now + 10_000
-
-
-def test_events__stored_and_read_again__are_equal_and_replay_to_the_state() -> None:
-    swarm = Swarm(terms(peers=2))
-    swarm.join(A, B)
-    swarm.whole_step({A: (0, 1, 2), B: (3, 4, 5)})
-    swarm.tell(PeerLost(B, swarm.at))
-
-    stored = [encode_event(event) for event in swarm.events]
-
-    assert [decode_event(data) for data in stored] == swarm.events
-    assert replay(swarm.terms, map(decode_event, stored)) == swarm.state
-    assert replay(swarm.terms, []) == SwarmState(swarm.terms)
 
 
 @pytest.mark.parametrize(

@@ -35,18 +35,18 @@ def batch(number: int, *, has_coin: bool = True) -> AnchoredBatch:
     return AnchoredBatch(batch_root(entries), block, coin(number) if has_coin else None)
 
 
-def lane(count: int, *, is_pending: bool = False) -> Digest:
-    return fold_lane(batch(n, has_coin=n < count - is_pending) for n in range(count))
+def lane(count: int) -> Digest:
+    return fold_lane(batch(number) for number in range(count))
 
 
-def sighting(count: int, *, is_pending: bool = False) -> Sighting:
-    return Sighting(lane(count, is_pending=is_pending), count, is_pending)
+def sighting(count: int) -> Sighting:
+    return Sighting(lane(count), count, False)
 
 
-def page(first: int, until: int = len(BATCHES), *, newest_has_coin: bool = True) -> LanePage:
+def page(first: int, until: int = len(BATCHES)) -> LanePage:
     shown = tuple(
         ShownBatch(
-            batch(number, has_coin=newest_has_coin or number < until - 1),
+            batch(number),
             show_batch(BATCHES[number][1]) if BATCHES[number][0] > OPENING else (),
         )
         for number in range(first, until)
@@ -73,42 +73,6 @@ def test_confirm__whole_lane_since_the_opening__tells_each_coin_once(first: int)
     assert followed.confirm(sighting(5)) == ALL
     assert followed.confirm(sighting(5)) == ()
     assert followed.wanted == 5
-
-
-def test_confirm__market_and_chain_go_on_in_turns__tells_coins_when_both_have_them() -> None:
-    followed = FollowedLane(JOB, OPENING)
-    followed.take(page(1, 3, newest_has_coin=False))
-
-    pending = followed.confirm(sighting(3, is_pending=True))
-    behind = followed.confirm(sighting(3))
-    asked = followed.wanted
-    followed.take(page(2, 4))
-    first = followed.confirm(sighting(4))
-    older = followed.confirm(sighting(3))
-    followed.take(page(4))
-    ahead = followed.confirm(sighting(5, is_pending=True))
-    last = followed.confirm(sighting(5))
-
-    assert (pending, behind, asked) == ((), None, 2)
-    assert first == ALL[:1] and older == ()
-    assert ahead == () and last == ALL[1:]
-
-
-def test_confirm__only_a_batch_without_a_coin_is_new__needs_no_list() -> None:
-    followed = FollowedLane(JOB, OPENING)
-    followed.take(page(1, 3))
-    followed.confirm(sighting(3))
-
-    assert followed.confirm(sighting(4, is_pending=True)) == ()
-    assert followed.confirm(sighting(4)) is None
-    assert followed.confirm(sighting(5, is_pending=True)) is None
-
-
-def test_confirm__nothing_anchored__is_certain_and_empty() -> None:
-    followed = FollowedLane(JOB, OPENING)
-
-    assert not followed.take(LanePage(0, ZERO_DIGEST, ()))
-    assert followed.confirm(Sighting(ZERO_DIGEST, 0, False)) == ()
 
 
 def test_give_up__tree_is_not_sorted__its_anchorer_chooses_no_coin_whatever_it_shows() -> None:
@@ -167,21 +131,6 @@ def unserved(number: int, first: int, until: int) -> list[Coin]:
     block, _ = BATCHES[number]
     steps = range(first, until + 1)
     return [Coin(StepNumber(step), ZERO_DIGEST, block, coin(number), None) for step in steps]
-
-
-def test_give_up__list_of_a_batch_is_never_served__all_is_drawn_of_what_it_may_hold() -> None:
-    followed = FollowedLane(JOB, OPENING)
-    chain = [batch(number) for number in range(len(BATCHES))]
-    followed.take(page(1, 3))
-    first = followed.confirm(sighting(3))
-
-    assert followed.wanted == 3 and followed.confirm(sighting(5)) is None
-    assert followed.give_up(chain)
-    followed.take(page(4))
-    rest = followed.confirm(sighting(5))
-
-    assert first == ALL[:1]
-    assert rest == tuple(unserved(3, 2, 6))  # and not by the later batch that shows 2 and 3
 
 
 def test_give_up__nothing_was_ever_served__begins_with_the_lane_itself() -> None:
