@@ -141,6 +141,11 @@ HTML_TALK = (
         "int f(int a, int b) {\n  return a, b;\n}\n" * 20,
         HTML_TALK * 20,
         "<p>A note in markup.</p>\n",
+        "GGUF is a file format for models.\nIt holds tensors.\n",
+        "<head>The head element</head> is where a page begins.\n",
+        "<HTML is a language, wrote somebody.\n",
+        '<?xml version="1.0"?> is how every file of ours begins.\n',
+        "BZhang went to the market.\n",
     ],
 )
 def test_need_plain_text__text__is_taken(text: str) -> None:
@@ -188,17 +193,3 @@ def test_need_plain_text__sources_and_documents_of_this_project__are_taken(suffi
     for path in [p for name in ("training", "docs", "contracts", "market") for p in found(name)]:
         if "node_modules" not in path.parts and path.is_file():  # forge's folders end in .sol
             need_plain_text(path.name, path.read_bytes())
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "GGUF is a file format for models.\nIt holds tensors.\n",
-        "<head>The head element</head> is where a page begins.\n",
-        "<HTML is a language, wrote somebody.\n",
-        '<?xml version="1.0"?> is how every file of ours begins.\n',
-        "BZhang went to the market.\n",
-    ],
-)
-def test_need_plain_text__prose_about_formats__is_taken(text: str) -> None:
-    need_plain_text("a.txt", text.encode())

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import InvalidSeal, Refused
 from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import MILLION
+from contracts.terms.messages import MILLION, GradCommit
 from tests.support.dockets import (
     LIMIT,
     OTHER_CLASS,
@@ -46,6 +47,15 @@ def one_case(**changed: object) -> CheckedJob:
     left = {s: each for s, each in job.docket.open.items() if s not in others}
     job.docket = replace(job.docket, open=left)
     return job
+
+
+def above_the_gate(**changed: Any) -> tuple[CheckedJob, GradCommit]:
+    """Of three who worked Ann alone is drawn, as her gradient is too long."""
+    job = CheckedJob(audit=audit_spec(floor=1, **changed))
+    high = job.commit("ann")
+    job.seal(high, job.commit("bob"), job.commit("cem"), above=[high])
+    job.seal(job.coin(1))
+    return job, high
 
 
 def test_begin__another_calibration_table__is_refused() -> None:
@@ -86,11 +96,7 @@ def test_after__small_floor_and_little_at_risk__draws_nobody() -> None:
 
 
 def test_after__above_the_norm_gate__is_drawn_for_certain() -> None:
-    job = CheckedJob(audit=audit_spec(floor=1))
-    high = job.commit("ann")
-
-    job.seal(high, job.commit("bob"), job.commit("cem"), above=[high])
-    job.seal(job.coin(1))
+    job, _ = above_the_gate()
 
     assert [case.doer for case, _ in job.docket.open.values()] == [peer("ann")]
 
@@ -377,10 +383,7 @@ def test_after__report_lost_to_one_that_came_late__is_not_that_of_the_next_round
 
 
 def test_after__nobody_reports__settles_as_unrepeated_and_is_watched() -> None:
-    job = CheckedJob(audit=audit_spec(floor=1, deadline=1))
-    high = job.commit("ann")
-    job.seal(high, job.commit("bob"), job.commit("cem"), above=[high])
-    job.seal(job.coin(1))
+    job, _ = above_the_gate(deadline=1)
     while job.docket.open:
         case = job.case_of("ann")
         assert case.auditor is not None
@@ -858,11 +861,7 @@ def test_needed_of__step_without_its_coin__is_everything() -> None:
 
 
 def test_needed_of__coin_is_here__is_the_work_that_was_drawn() -> None:
-    job = CheckedJob(audit=audit_spec(floor=1))
-    high = job.commit("ann")
-    job.seal(high, job.commit("bob"), job.commit("cem"), above=[high])
-
-    job.seal(job.coin(1))
+    job, high = above_the_gate()
 
     assert job.docket.needed_of(StepNumber(1)) == frozenset({high.digest()})
 

@@ -3,13 +3,12 @@
 Answers with reverts are anvil's (1.7.1) and geth's, to calls of contracts that end in each way.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from contracts.chain.connection import Call, ChainConnection, checksummed
-from contracts.chain.fees import GWEI
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.errors import ContractRefused, RpcFailed, Unavailable, WrongConfiguration
@@ -60,6 +59,13 @@ def connected(**answers: object) -> ChainConnection:
     return chain
 
 
+@pytest.fixture
+def store() -> Iterator[SqliteTransactions]:
+    made = SqliteTransactions(":memory:")
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -97,37 +103,42 @@ async def test_request__error_of_the_node__refuses_nobody(answer: dict[str, Any]
         await connected(eth_estimateGas=answer).request("eth_estimateGas", [{}])
 
 
-async def test_send__account_without_gas__is_no_refusal_and_stores_nothing() -> None:
+async def test_send__account_without_gas__is_no_refusal_and_stores_nothing(
+    store: SqliteTransactions,
+) -> None:
     chain = connected(
         eth_getTransactionCount="0x0",
         eth_getBlockByNumber=block(0),
         eth_estimateGas="0x5208",
         eth_getBalance="0x0",
     )
-    store = SqliteTransactions(":memory:")
 
     with pytest.raises(Unavailable, match=rf"{checksummed(ALICE.account)} holds 0; send"):
         await Sender(chain, ALICE, store, 1).send("gift", Call(SOMEBODY, b""))
 
     assert await store.next_nonce(ALICE.account) == 0
-    store.close()
 
 
 @pytest.mark.parametrize(
-    "message", ["already known", "nonce too low", "transaction already imported"]
+    "message",
+    [
+        "already known",
+        "nonce too low",
+        "transaction already imported",
+        "underpriced",
+        "max fee per gas less than block base fee",
+    ],
 )
-async def test_resend__node_knows_the_transaction__is_sent(message: str) -> None:
+async def test_resend__node_knows_the_transaction_or_finds_it_cheap__waits_and_raises_nothing(
+    message: str, store: SqliteTransactions
+) -> None:
     chain = connected(
-        **NODE,
-        eth_getBlockByNumber=block(1),
-        eth_sendRawTransaction=error(-32000, message),
+        **NODE, eth_getBlockByNumber=block(1), eth_sendRawTransaction=error(-32000, message)
     )
-    store = SqliteTransactions(":memory:")
     sender = await stored(chain, store)
 
     assert await sender.resend() == 1
     assert len(await store.attempts(ALICE.account, 0)) == 1
-    store.close()
 
 
 async def stored(chain: ChainConnection, store: SqliteTransactions) -> Sender:
@@ -141,22 +152,10 @@ async def stored(chain: ChainConnection, store: SqliteTransactions) -> Sender:
     return Sender(chain, ALICE, store, 1)
 
 
-@pytest.mark.parametrize("message", ["underpriced", "max fee per gas less than block base fee"])
-async def test_resend__too_cheap_for_the_node__waits_and_raises_nothing(message: str) -> None:
-    chain = connected(
-        **NODE,
-        eth_getBlockByNumber=block(1),
-        eth_sendRawTransaction=error(-32000, message),
-    )
-    store = SqliteTransactions(":memory:")
-    sender = await stored(chain, store)
-
-    assert await sender.resend() == 1
-    store.close()
-
-
-async def test_resend__first_in_line_waits_ten_blocks__is_priced_again() -> None:
-    chain, store = connected(**NODE, eth_sendRawTransaction="0x"), SqliteTransactions(":memory:")
+async def test_resend__first_in_line_waits_ten_blocks__is_priced_again(
+    store: SqliteTransactions,
+) -> None:
+    chain = connected(**NODE, eth_sendRawTransaction="0x")
     node = chain._provider
     assert isinstance(node, Node)
     node.answers["eth_getBlockByNumber"] = block(1)
@@ -168,24 +167,13 @@ async def test_resend__first_in_line_waits_ten_blocks__is_priced_again() -> None
         attempts.append(len(await store.attempts(ALICE.account, 0)))
 
     assert attempts == [1, 1, 2, 2, 2]
-    store.close()
-
-
-async def test_send__gas_above_the_cap__takes_no_nonce() -> None:
-    chain = connected(**NODE, eth_getBlockByNumber=block(1, base_fee=300 * GWEI))
-    store = SqliteTransactions(":memory:")
-
-    with pytest.raises(Unavailable, match="it is sent when fees fall"):
-        await Sender(chain, ALICE, store, 1).send("gift", Call(SOMEBODY, b""))
-
-    assert await store.next_nonce(ALICE.account) == 0
-    store.close()
 
 
 @pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "of before chains were noted"])
-async def test_send__node_of_another_chain_of_the_same_id__gets_nothing(is_noted: bool) -> None:
+async def test_send__node_of_another_chain_of_the_same_id__gets_nothing(
+    is_noted: bool, store: SqliteTransactions
+) -> None:
     chain = connected(**NODE, eth_getBlockByNumber=block(1), eth_sendRawTransaction="0x")
-    store = SqliteTransactions(":memory:")
     sender = await stored(chain, store)
     if not is_noted:
         store._db.execute("DELETE FROM chain")
@@ -199,7 +187,6 @@ async def test_send__node_of_another_chain_of_the_same_id__gets_nothing(is_noted
             await send
 
     assert await store.next_nonce(ALICE.account) == 1
-    store.close()
 
 
 async def test_need_chain__node_of_this_chain_or_another__only_the_other_is_refused() -> None:

@@ -80,9 +80,19 @@ def test_follow__second_opening__is_equivocation() -> None:
         follow(follow(history, item), made().coordinator.sign(other, DOMAIN))
 
 
-def test_follow__second_spec__is_a_conflict() -> None:
-    with pytest.raises(Conflict):
-        follow(after(made().items[:2]), made().items[0])
+def test_follow__second_spec_message_of_a_step_that_is_over_or_after_the_last__is_a_conflict() -> (
+    None
+):
+    (second_step, _), (_, close) = until(StepClose, 1), until(StepClose)
+    items = made().items
+
+    for history, item in (
+        (after(items[:2]), items[0]),
+        (second_step, close),
+        (after(items), close),
+    ):
+        with pytest.raises(Conflict):
+            follow(history, item)
 
 
 def test_follow__second_value_of_a_step_close__is_equivocation() -> None:
@@ -92,21 +102,6 @@ def test_follow__second_value_of_a_step_close__is_equivocation() -> None:
 
     with pytest.raises(Equivocation):
         follow(follow(history, item), made().session.sign(other))
-
-
-def test_follow__message_of_a_step_that_is_over__is_a_conflict() -> None:
-    _, item = until(StepClose)
-    history, _ = until(StepClose, 1)
-
-    with pytest.raises(Conflict):
-        follow(history, item)
-
-
-def test_follow__message_after_the_last_seal__is_a_conflict() -> None:
-    _, item = until(StepClose)
-
-    with pytest.raises(Conflict):
-        follow(after(made().items), item)
 
 
 def test_follow__message_with_a_foreign_signature__is_refused() -> None:
@@ -127,17 +122,10 @@ def test_follow__leaves_of_another_commit__are_refused() -> None:
         follow(history, Leaves(make_digest("x"), item.leaves))
 
 
-def test_follow__seal_over_other_messages__is_invalid() -> None:
-    history, _ = until(StepClose)
+@pytest.mark.parametrize("number", [0, 1], ids=["over other messages", "second of its step"])
+def test_follow__seal_at_another_place__is_invalid(number: int) -> None:
+    history, _ = until(StepClose, number)
     _, seal = until(Seal)
-
-    with pytest.raises(InvalidSeal):
-        follow(history, seal)
-
-
-def test_follow__second_seal_of_a_step__is_invalid() -> None:
-    _, seal = until(Seal)
-    history, _ = until(StepClose, 1)
 
     with pytest.raises(InvalidSeal):
         follow(history, seal)

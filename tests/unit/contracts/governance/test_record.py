@@ -8,7 +8,7 @@ from contracts.governance.record import JobRecord, check_signature, open_job, wi
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
 from contracts.terms.ids import NO_OFFER
 from contracts.terms.merkle import FROZEN
-from contracts.terms.messages import LeaseAccept
+from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
 from tests.support.history import JobMaker, Member, make_digest, make_members
 
@@ -20,12 +20,14 @@ def made() -> JobMaker:
     return maker
 
 
-@cache
-def opened() -> JobRecord:
+def opened(
+    spec: Signed[JobSpec] | None = None, opening: Signed[JobOpening] | None = None
+) -> JobRecord:
+    """The job of `made()`, with another spec or opening."""
     maker = made()
     return open_job(
-        maker.poster.sign(maker.spec, maker.domain),
-        maker.coordinator.sign(maker.opening, maker.domain),
+        spec or maker.poster.sign(maker.spec, maker.domain),
+        opening or maker.coordinator.sign(maker.opening, maker.domain),
         maker.domain,
     )
 
@@ -42,35 +44,25 @@ def test_open_job__signed_by_poster_and_coordinator__begins_at_step_zero() -> No
 
 def test_open_job__spec_signed_by_another__is_refused() -> None:
     maker = made()
+
     with pytest.raises(BadSignature):
-        open_job(
-            maker.coordinator.sign(maker.spec, maker.domain),
-            maker.coordinator.sign(maker.opening, maker.domain),
-            maker.domain,
-        )
+        opened(spec=maker.coordinator.sign(maker.spec, maker.domain))
 
 
 def test_open_job__opening_of_another_job__is_refused() -> None:
-    maker = made()
-    opening = maker.opening.model_copy(update={"job_spec": make_digest("x")})
+    other = made().opening.model_copy(update={"job_spec": make_digest("x")})
+
     with pytest.raises(Conflict):
-        open_job(
-            maker.poster.sign(maker.spec, maker.domain),
-            maker.coordinator.sign(opening, maker.domain),
-            maker.domain,
-        )
+        opened(opening=made().coordinator.sign(other, made().domain))
 
 
 def test_open_job__flops_of_a_stage_missing__is_refused() -> None:
-    maker = JobMaker()
+    maker = made()
     spec = maker.spec.model_copy(update={"unit_flops": maker.spec.unit_flops * 2})
     opening = maker.opening.model_copy(update={"job": spec.job(), "job_spec": spec.digest()})
+
     with pytest.raises(Malformed):
-        open_job(
-            maker.poster.sign(spec, maker.domain),
-            maker.coordinator.sign(opening, maker.domain),
-            maker.domain,
-        )
+        opened(maker.poster.sign(spec, maker.domain), maker.coordinator.sign(opening, maker.domain))
 
 
 @pytest.mark.parametrize(

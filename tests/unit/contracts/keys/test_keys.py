@@ -14,7 +14,7 @@ from contracts.keys.store import (
     load_wallet,
     save_wallet,
 )
-from contracts.keys.wallet import Session, Wallet
+from contracts.keys.wallet import Wallet
 from contracts.terms.digest import keccak
 from contracts.terms.errors import Forbidden, Malformed, NotFound, Refused
 from contracts.terms.signatures import recover
@@ -50,10 +50,6 @@ def test_session__file_of_another_length__is_malformed(tmp_path: Path) -> None:
 def test_session__folder_in_the_way__is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused):
         load_or_create_session(tmp_path)
-
-
-def test_session__two_secrets__are_two_peers() -> None:
-    assert Session(b"1" * 32).peer != Session(b"2" * 32).peer
 
 
 def test_wallet__keystore_made_on_first_use__opens_again(tmp_path: Path) -> None:

@@ -9,13 +9,10 @@ from contracts.terms.digest import (
     digest,
     formed_digest,
     formed_tensor,
-    keccak,
-    peer_id,
     tensor_digest,
     wire_bytes,
 )
 from contracts.terms.errors import Malformed, TallystickError, error_class
-from contracts.terms.ids import SessionKey
 
 
 def test_digest__same_bytes_of_two_kinds__differ() -> None:
@@ -52,14 +49,6 @@ def test_formed_tensor__of_any_form__has_the_tensors_digest_and_its_bytes(
 def test_wire_bytes__without_a_form__are_refused() -> None:
     with pytest.raises(Malformed):
         wire_bytes(b"float32[2]")
-
-
-def test_keccak__empty__is_the_known_value() -> None:
-    assert keccak(b"").hex().startswith("c5d2460186f7233c927e7db2dcc703c0")
-
-
-def test_peer_id__session_key__is_its_digest_as_a_peer() -> None:
-    assert bytes(peer_id(SessionKey(b"k" * 32))) == digest("peer", b"k" * 32)
 
 
 def test_error_class__code__is_its_class_and_unknown_ones_the_root() -> None:

@@ -20,14 +20,6 @@ def verdict() -> Verdict:
     return verify(settled().data, SHIPS, anchor=settled().anchor, settlement=DOMAIN.settlement)
 
 
-def test_data__verdict__is_json_with_money_as_strings(verdict: Verdict) -> None:
-    found = json.loads(json.dumps(report.data(verdict)))
-
-    assert found["verdict"] == "anchored"
-    assert found["escrow"]["paid"] == "4000030"
-    assert sum(int(each["paid"]) for each in found["accounts"].values()) == 4_000_030
-
-
 def audited(verdict: Verdict) -> Verdict:
     """The verdict of a checked job whose peer ann could hide one peer-step of 20, or five."""
     hidden = Fraction(19, 20)

@@ -90,17 +90,6 @@ def test_create__passphrase_of_a_file__is_its_first_line(data: bytes, tmp_path: 
     assert load_wallet(path, "correct horse")
 
 
-def test_create__passphrase_file_that_others_may_read__is_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    given = give(b"correct horse", tmp_path)
-    Path(given[FILE]).chmod(0o644)
-
-    code, _ = call("wallet", "create", "--wallet", tmp_path / "wallet.json", **given)
-
-    assert (code, f"chmod 600 '{given[FILE]}'" in caplog.text) == (0, True)
-
-
 @pytest.mark.parametrize("prefix", ["", "0x", "0X", " 0x"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_import__bare_key_as_other_programs_write_it__is_read(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import typer
-from jsonschema_rs import Draft202012Validator
 from typer.testing import CliRunner
 
 from contracts.terms.amounts import BaseUnits
@@ -15,7 +14,7 @@ from contracts.terms.ids import Address, AddressField
 from market.bodies.base import Body, Money
 from tallystick.cli import main
 from tallystick.cli.complaint import asks_for_json
-from tallystick.cli.output import Shows, answer, facts, notice, shows, table
+from tallystick.cli.output import answer, facts, notice, shows, table
 
 ANN = Address(b"a" * 20)
 
@@ -140,16 +139,6 @@ def test_complaint__error_that_steers__is_one_line_that_does_not(verb: Callable[
     verb(refused)
 
     assert run()[2] == "error: a?[2J?b error: c\n"
-
-
-def test_answer__json__is_one_document_that_its_schema_takes(verb: Callable[..., None]) -> None:
-    verb(lambda: ROWS)
-    code, said, complaint = run("--output", "json")
-
-    schema = Shows(Rows, lambda _: [], "rows").schema()
-    Draft202012Validator(schema).validate(json.loads(said))
-    assert (code, complaint) == (0, "")
-    assert json.loads(said)["rows"][0]["account"] == ANN.hex()
 
 
 def test_answer__csv_of_what_has_no_rows__is_refused_before_anything_is_done(

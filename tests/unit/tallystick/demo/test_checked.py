@@ -1,12 +1,14 @@
 """Does the checking part of the report say who lied, and fail where something does not hold?"""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from contracts.terms.ids import StepNumber, UnitId
 from market.bodies.slashes import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY
+from tallystick.demo.checked import Checked
 from tallystick.demo.verdicts import PeerStep
 from tests.unit.tallystick.demo.factories import FAIR, LIAR, OUT, RATE, checked, slash, story
 from verification.draws.odds import Exposed
@@ -18,38 +20,27 @@ def _made() -> None:
     checked()
 
 
-def test_problems__lazy_one_is_not_convicted__is_one() -> None:
-    verdicts = checked().verdicts
-    verdicts = replace(verdicts, stories=verdicts.stories[1:])
-
-    (problem,) = replace(checked(), verdicts=verdicts).problems()
-
-    assert LAZY.name in problem
+def with_verdicts(**changed: Any) -> Checked:
+    return replace(checked(), verdicts=replace(checked().verdicts, **changed))
 
 
-def test_problems__accuser_is_not_contradicted__is_one() -> None:
-    verdicts = replace(checked().verdicts, stories=checked().verdicts.stories[:1])
+def test_problems__verdict_is_missing_or_about_somebody_honest__is_the_one_problem() -> None:
+    stories = checked().verdicts.stories
+    false = story(FAIR, OUT, ("accused", FAIR), ("convicted", FAIR))
 
-    (problem,) = replace(checked(), verdicts=verdicts).problems()
-
-    assert ACCUSER.name in problem
-
-
-def test_problems__somebody_honest_is_convicted__is_named() -> None:
-    more = story(FAIR, OUT, ("accused", FAIR), ("convicted", FAIR))
-    verdicts = replace(checked().verdicts, stories=(*checked().verdicts.stories, more))
-
-    (problem,) = replace(checked(), verdicts=verdicts).problems()
-
-    assert "provider-1 is honest" in problem
+    for told, words in (
+        (stories[1:], LAZY.name),
+        (stories[:1], ACCUSER.name),
+        ((*stories, false), "provider-1 is honest"),
+    ):
+        (problem,) = with_verdicts(stories=told).problems()
+        assert words in problem
 
 
 def test_problems__rarely_drawn__chance_is_too_large() -> None:
     steps = {LIAR: [PeerStep(StepNumber(1), (UnitId(0),), Exposed(RATE / 10, None))]}
-    verdicts = replace(checked().verdicts, peer_steps=steps)
 
-    (problem,) = replace(checked(), verdicts=verdicts).problems()
-
+    (problem,) = with_verdicts(peer_steps=steps).problems()
     assert "P(undetected) of 53" in problem
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.errors import WrongConfiguration
-from tallystick.gym.failpoints import Failing, Failpoint, FailpointFile, parse_failpoints
+from tallystick.gym.failpoints import Failpoint, FailpointFile, parse_failpoints
 from training.telling import tell_nobody
 
 
@@ -24,31 +24,17 @@ def test_parse_failpoints__something_else__is_refused(text: str) -> None:
         parse_failpoints(text)
 
 
-def test_failing__its_event_and_step__strikes_once_in_the_life_of_a_folder(
+def test_failpoint_file__two_processes_of_a_folder__each_is_struck_once_at_its_event_and_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     struck: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: struck.append((pid, number)))
-    points = parse_failpoints("kill:seal_stored:3")
 
-    for _ in range(2):  # the second one as after a restart
-        tell = Failing(tell_nobody, points, tmp_path)
-        tell("seal_stored", step=2)
-        tell("seal_stored", step=3)
-        tell("seal_stored", step=3)
-
-    assert struck == [(os.getpid(), signal.SIGKILL)]
-
-
-def test_failpoint_file__two_processes_of_a_folder__each_is_struck_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    struck: list[int] = []
-    monkeypatch.setattr(os, "kill", lambda _pid, number: struck.append(number))
     for name in ("failpoints-trainer-0", "failpoints-trainer-1"):
         (tmp_path / name).write_text("kill:seal_stored:3")
+        for _ in range(2):  # the second one as after a restart
+            tell = FailpointFile(tell_nobody, tmp_path / name)
+            for event, step in (("seal_stored", 2), ("opened", 3), ("seal_stored", 3)):
+                tell(event, step=step)
 
-        for _ in range(2):
-            FailpointFile(tell_nobody, tmp_path / name)("seal_stored", step=3)
-
-    assert struck == [signal.SIGKILL] * 2
+    assert struck == [(os.getpid(), signal.SIGKILL)] * 2

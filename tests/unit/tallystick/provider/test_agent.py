@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -67,6 +68,13 @@ class Clock:
         return self.now
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[ProviderFolder]:
+    made = ProviderFolder(tmp_path)
+    yield made
+    made.close()
+
+
 async def _for_ever() -> None:
     await asyncio.Event().wait()
 
@@ -100,9 +108,8 @@ class MadeAnew(AnsweringMarket):
 
 
 async def test_heartbeats__market_is_on_another_chain_since__ends_and_says_to_start_again(
-    tmp_path: Path,
+    folder: ProviderFolder,
 ) -> None:
-    folder = ProviderFolder(tmp_path)
     async with MadeAnew() as client:
         agent = agent_of(client, folder, Clock())
 
@@ -112,13 +119,12 @@ async def test_heartbeats__market_is_on_another_chain_since__ends_and_says_to_st
         agent._standing_offer = standing  # type: ignore[method-assign]
         with pytest.raises(Conflict, match="is on another chain since we began: start again"):
             await agent._heartbeats(NOWHERE)
-    folder.close()
 
 
 async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_it_is_done(
-    tmp_path: Path,
+    folder: ProviderFolder,
 ) -> None:
-    clock, folder = Clock(), ProviderFolder(tmp_path)
+    clock = Clock()
     async with MarketClient("http://127.0.0.1:1") as client:
         agent = agent_of(client, folder, clock)
         peer = asyncio.create_task(_for_ever())
@@ -131,8 +137,6 @@ async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_
         was_left_alone = not peer.done()
         end_upload(folder.lease(LEASE.lease))
         await agent._follow((), NOWHERE)
-
-    folder.close()
     assert was_left_alone and peer.cancelled()
 
 
@@ -177,13 +181,14 @@ async def test_reserve__market_fails_and_the_agent_is_killed__sends_what_it_sign
     assert (said.account, said.session_key) == (make_wallet("ann").account, session.key)
 
 
-async def test_reserve__more_jobs_ask_than_is_free__promises_what_it_has(tmp_path: Path) -> None:
-    client, folder = Bonds(Conflict("too late")), ProviderFolder(tmp_path)
+async def test_reserve__more_jobs_ask_than_is_free__promises_what_it_has(
+    folder: ProviderFolder,
+) -> None:
+    client = Bonds(Conflict("too late"))
     asked = (bond(b"a", 4), bond(b"b", 4), bond(b"c", 2))
     async with client:
         agent = agent_of(client, folder, Clock())
         await agent.outside._reserve(asked, BaseUnits(7), make_session("audit"), NOWHERE)
-    folder.close()
 
     jobs = [expect(decode_signed(each), LeaseAccept).message.job for each in client.sent]
     assert jobs == [JobId(b"a" * 32), JobId(b"c" * 32)]
@@ -205,11 +210,11 @@ class Beats(AnsweringMarket):
 
 
 async def test_speak_for__peers_at_work__only_for_them_and_no_more_once_one_is_refused(
-    tmp_path: Path,
+    folder: ProviderFolder,
 ) -> None:
     names = [Digest(name * 32) for name in (b"a", b"b", b"c")]
     leases = tuple(LEASE.model_copy(update={"lease": name}) for name in names)
-    over, folder = set[Digest](), ProviderFolder(tmp_path)
+    over = set[Digest]()
     async with Beats(over) as client:
         agent = agent_of(client, folder, Clock())
         agent._done.add(names[1])  # its peer has left
@@ -217,7 +222,6 @@ async def test_speak_for__peers_at_work__only_for_them_and_no_more_once_one_is_r
         heard = list(client.heard)
         over.add(names[2])
         refused = await agent._send_heartbeats(leases)
-    folder.close()
 
     assert heard == [each.lease for each in found] == [names[0], names[2]]
     assert {each.state for each in found} == {"active"} and refused == ()
@@ -254,11 +258,11 @@ class Offers(AnsweringMarket):
 
 
 async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_back_when_it_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: ProviderFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HEARTBEAT_SECONDS", "ROOM_SECONDS"):
         monkeypatch.setattr(agent_module, name, 0.001)
-    folder, free, said = ProviderFolder(tmp_path), [10 * RESERVE], list[str]()
+    free, said = [10 * RESERVE], list[str]()
     async with Offers() as client, asyncio.timeout(patience(30)):
         agent = agent_of(client, folder, Clock(), say=said.append, free=lambda _: free[0])
         beats = asyncio.create_task(agent._heartbeats(NOWHERE))
@@ -270,7 +274,6 @@ async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_ba
         free[0] = 10 * RESERVE
         noted += [await client.noted.get() for _ in range(2)]
         await cancelled(beats)
-    folder.close()
 
     assert noted == ["posted", "withdrawn", "withdrawn", "posted"]
     assert peer.cancelled() and LEASE.lease in agent._done  # nobody speaks for it
@@ -280,10 +283,10 @@ async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_ba
 
 
 async def test_heartbeats__restarted_with_another_share_while_leased__offers_when_that_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: ProviderFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_module, "HEARTBEAT_SECONDS", 0.001)
-    folder, said = ProviderFolder(tmp_path), list[str]()
+    said: list[str] = []
     async with Offers() as client, asyncio.timeout(patience(30)):
         before = agent_of(client, folder, Clock(), say=said.append)
         await before._post_offer(NOWHERE)
@@ -297,18 +300,17 @@ async def test_heartbeats__restarted_with_another_share_while_leased__offers_whe
         noted.append(await client.noted.get())
         noted.append(await client.noted.get())
         await cancelled(beats)
-    folder.close()
 
     assert noted == ["posted", "withdrawn", "posted", "withdrawn", "posted"]
     assert "goes on with its lease" in said[1] and said[2].startswith("offering at")
 
 
 async def test_heartbeats__stake_was_slashed_when_the_offer_is_renewed__the_agent_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: ProviderFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HEARTBEAT_SECONDS", "STAKE_SECONDS"):
         monkeypatch.setattr(agent_module, name, 0.001)
-    folder, said = ProviderFolder(tmp_path), list[str]()
+    said: list[str] = []
     async with Offers() as client, asyncio.timeout(patience(30)):
         agent = agent_of(client, folder, Clock(), say=said.append)
         beats = asyncio.create_task(agent._heartbeats(NOWHERE))
@@ -323,16 +325,15 @@ async def test_heartbeats__stake_was_slashed_when_the_offer_is_renewed__the_agen
         noted += [await client.noted.get() for _ in range(2)]
         is_running = not beats.done()
         await cancelled(beats)
-    folder.close()
 
     assert noted == ["posted", "withdrawn", "posted"] and is_running
     assert "free stake" in said[1] and said[-1].startswith("over after")
 
 
 async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_start(
-    tmp_path: Path,
+    folder: ProviderFolder,
 ) -> None:
-    folder, said = ProviderFolder(tmp_path), list[str]()
+    said: list[str] = []
     lease = LEASE.model_copy(update={"state": "active"})
     async with Beats(set()) as client:
         agent = agent_of(client, folder, Clock(), say=said.append)
@@ -341,16 +342,15 @@ async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_
         agent.ask = replace(agent.ask, device_class="cpu/x86_64/AVX2/torch-2.13.0")
         await agent._follow((lease,), NOWHERE)
         heard = client.heard
-    folder.close()
 
     assert "the lease is of a cpu, and this machine computes as a cpu/x86_64/AVX2" in said[0]
     assert (heard, agent._peers, len(said)) == ([], {}, 1)
 
 
 async def test_promise__stake_was_promised_with_another_torch__is_not_promised_again(
-    tmp_path: Path,
+    folder: ProviderFolder,
 ) -> None:
-    client, folder, said = Bonds(), ProviderFolder(tmp_path), list[str]()
+    client, said = Bonds(), list[str]()
     async with client:
         for own in ("cpu", "cuda/A/torch-2.13.0"):
             agent = agent_of(client, folder, Clock(), say=said.append)
@@ -360,17 +360,16 @@ async def test_promise__stake_was_promised_with_another_torch__is_not_promised_a
             )
         coins = CoinWatches(client, cast(Contracts, None), Counts(0, 0.0), Clock())
         await agent.outside._listed((JobId(b"j" * 32),), coins, print)
-    folder.close()
 
     assert len(client.sent) == 1 and agent.outside.auditors == {}
     assert [line for line in said if "computes as a cuda/A" in line]
 
 
 async def test_hold__job_that_the_disk_has_no_room_for__is_not_accepted_and_told(
-    tmp_path: Path,
+    folder: ProviderFolder,
 ) -> None:
-    clock, folder, said = Clock(), ProviderFolder(tmp_path), list[str]()
-    spec = make_spec(make_wallet("poster"), make_wallet("coordinator"))
+    clock, said = Clock(), list[str]()
+    spec = make_spec()
     signed = make_wallet("poster").sign(spec, NOWHERE.domain).encoded()
     lease = LEASE.model_copy(update={"state": "reserved", "spec": signed})
     async with MarketClient("http://127.0.0.1:1") as client:
@@ -379,7 +378,6 @@ async def test_hold__job_that_the_disk_has_no_room_for__is_not_accepted_and_told
         lacks = agent.room.lacks()
         clock.now = PAUSE
         later = agent.room.lacks()
-    folder.close()
 
     assert "the job may take" in said[0] and len(said) == 1
     assert lacks is not None and "no room for the job that was matched" in lacks

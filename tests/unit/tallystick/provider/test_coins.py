@@ -97,6 +97,11 @@ class Everything:
         self.entries.append(entries)
         self.batches.append(AnchoredBatch(batch_root(entries), self.number, None))
 
+    def anchor_with_coin(self, *steps: int) -> None:
+        """Anchor seals, and record their coin in the block after."""
+        self.anchor(*steps)
+        self.record()
+
     def record(self) -> None:
         """Record the newest coin, in a new block."""
         self.number += 1
@@ -173,9 +178,8 @@ async def test_look__market_behind_the_chain__waits_and_then_has_the_coin_on_dis
     tmp_path: Path,
 ) -> None:
     world = Everything()
+    world.anchor_with_coin(1)
     watch = world.watch(tmp_path)
-    world.anchor(1)
-    world.record()
 
     behind = await watch.look()
     world.served = 1
@@ -206,8 +210,7 @@ async def test_look__coin_not_recorded__comes_with_the_next_batch(tmp_path: Path
 async def test_look__block_without_confirmations_or_too_young__waits(tmp_path: Path) -> None:
     world = Everything()
     watch = world.watch(tmp_path, confirmations=3, settling=4.0)
-    world.anchor(1)
-    world.record()
+    world.anchor_with_coin(1)
     world.served, world.now = 1, 1100.0
 
     unconfirmed = await watch.look()
@@ -223,15 +226,13 @@ async def test_look__block_without_confirmations_or_too_young__waits(tmp_path: P
 async def test_look__chain_went_back__believes_the_new_blocks(tmp_path: Path) -> None:
     world = Everything()
     watch = world.watch(tmp_path, settling=60.0)
-    world.anchor(1)
-    world.record()
+    world.anchor_with_coin(1)
     world.served = 1
     young = await watch.look()
 
     world.fork, world.number = 1, 1
     world.entries, world.batches = [], []
-    world.anchor(1)
-    world.record()
+    world.anchor_with_coin(1)
     replaced = await watch.look()
     world.now += 120
 
@@ -243,8 +244,7 @@ async def test_look__market_lies_about_a_coin__nothing_counts_until_it_stops(
     tmp_path: Path,
 ) -> None:
     world, liar = Everything(), Everything()
-    world.anchor(1)
-    world.record()
+    world.anchor_with_coin(1)
     world.served = 1
     liar.entries, liar.served = world.entries, 1
     liar.batches = [AnchoredBatch(world.batches[0].root, 3, Digest(b"x" * 32))]
@@ -264,9 +264,8 @@ async def test_look__market_never_serves_a_batch__all_is_drawn_of_what_it_may_ho
     tmp_path: Path,
 ) -> None:
     world = Everything()
+    world.anchor_with_coin(1)
     watch = world.watch(tmp_path)
-    world.anchor(1)
-    world.record()
     first = await watch.look()
     world.number += UNSERVED_BLOCKS - 1
     patient = await watch.look()
@@ -289,8 +288,7 @@ async def test_look__market_does_not_answer__waits_as_long_and_then_gives_the_ba
     world = Everything()
     watch = world.watch(tmp_path)
     watch._market = SilentMarket()
-    world.anchor(1)
-    world.record()
+    world.anchor_with_coin(1)
 
     with pytest.raises(Unavailable):
         await watch.look()

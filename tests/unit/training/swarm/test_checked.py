@@ -77,8 +77,11 @@ def test_advance__last_step_with_work__is_not_the_last_seal() -> None:
     assert missing_places(swarm.state) == ()
 
 
-def test_advance__draining__seals_what_was_said_when_it_is_due() -> None:
-    swarm = draining()
+@pytest.mark.parametrize("is_paused", [False, True], ids=["draining", "paused"])
+def test_advance__draining_or_paused__seals_what_was_said_without_work_when_it_is_due(
+    is_paused: bool,
+) -> None:
+    swarm = paused() if is_paused else draining()
 
     assert not swarm.tell(SealWanted(swarm.at))
     [effect] = swarm.tell(SealDue(swarm.at))
@@ -86,7 +89,8 @@ def test_advance__draining__seals_what_was_said_when_it_is_due() -> None:
     assert isinstance(effect, BuildSeal) and not effect.last
     assert swarm.state.phase == Sealing(has_update=False, is_empty=True)
     swarm.seal()
-    assert (swarm.state.to_seal, swarm.state.seal_due, swarm.state.barren) == (0, False, 0)
+    assert (swarm.state.to_seal, swarm.state.seal_due) == (0, False)
+    assert swarm.state.paused == is_paused and missing_places(swarm.state) == ()
 
 
 def test_advance__nothing_is_open_any_more__the_empty_step_is_the_last() -> None:
@@ -117,19 +121,6 @@ def test_advance__asked_to_stop__ends_its_step_and_drains() -> None:
     swarm.whole_step(HALVES)
 
     assert swarm.state.draining and not isinstance(swarm.state.phase, Finished)
-
-
-def test_advance__paused__seals_what_was_said_without_work_and_stays_paused() -> None:
-    swarm = paused()
-
-    assert not swarm.tell(SealWanted(swarm.at))
-    [effect] = swarm.tell(SealDue(swarm.at))
-
-    assert isinstance(effect, BuildSeal) and not effect.last
-    assert swarm.state.phase == Sealing(has_update=False, is_empty=True)
-    swarm.seal()
-    assert (swarm.state.to_seal, swarm.state.seal_due) == (0, False)
-    assert swarm.state.paused and missing_places(swarm.state) == ()
 
 
 def test_advance__suspended_while_paused__work_goes_on_without_it() -> None:

@@ -104,25 +104,20 @@ def test_decide__any_one_distance_above_its_threshold__is_a_mismatch(name: str) 
     assert decide(tuple(distances.items()), THRESHOLDS) == "mismatch"
 
 
-def test_decide__saturated_distance__is_a_mismatch() -> None:
-    distances = THRESHOLDS | {"y/signs": SATURATED}
-
-    assert decide(tuple(distances.items()), THRESHOLDS) == "mismatch"
-
-
-def test_decide__distance_left_out__is_refused() -> None:
-    with pytest.raises(Malformed, match="dx/signs"):
-        decide([pair for pair in THRESHOLDS.items() if pair[0] != "dx/signs"], THRESHOLDS)
-
-
-def test_decide__distance_stated_twice__is_refused() -> None:
-    with pytest.raises(Malformed, match="twice"):
-        decide([*THRESHOLDS.items(), ("y/signs", 0)], THRESHOLDS)
-
-
-def test_decide__distance_of_another_stage__is_refused() -> None:
-    with pytest.raises(Malformed, match="loss/signs"):
-        decide([*THRESHOLDS.items(), ("loss/signs", 0)], THRESHOLDS)
+@pytest.mark.parametrize(
+    ("stated", "why"),
+    [
+        ([pair for pair in THRESHOLDS.items() if pair[0] != "dx/signs"], "dx/signs"),
+        ([*THRESHOLDS.items(), ("y/signs", 0)], "twice"),
+        ([*THRESHOLDS.items(), ("loss/signs", 0)], "loss/signs"),
+    ],
+    ids=["left out", "twice", "of another stage"],
+)
+def test_decide__other_distances_than_are_wanted__are_refused(
+    stated: list[tuple[str, int]], why: str
+) -> None:
+    with pytest.raises(Malformed, match=why):
+        decide(stated, THRESHOLDS)
 
 
 def test_exceeded__two_distances__names_the_farther_first() -> None:
