@@ -24,7 +24,6 @@ from contracts.terms.ids import ChunkIndex, StageIndex
 from contracts.terms.messages import GradientCodecName
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
-from tests.support.swarm_process import signed_opening
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
@@ -192,7 +191,7 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
 
             await run_worker(
                 folder / role,
-                Membership(papers.spec, signed_opening(papers), papers.leases[role], DOMAIN),
+                Membership(papers.spec, papers.signed_opening(), papers.leases[role], DOMAIN),
                 Connection(session, transport, address.locate, listen=LOOPBACK),
                 compute_for,
                 tell,

@@ -21,9 +21,10 @@ from typing import Any
 import pytest
 
 from tallystick.up.processes import RUN_ID, environment_of, running
+from tests.support.anvil import FAST_CLOCKS
 from tests.support.namespaces import Site, need_namespaces, network
 from tests.support.patience import patience
-from tests.support.stack import FAST_CLOCKS, ROOT
+from tests.support.stack import ROOT
 
 JOB = """\
 name: apart

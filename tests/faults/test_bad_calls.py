@@ -103,7 +103,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         answers = CoordinatorAnswers(
             book, dict, measuring, clock=lambda: UnixMillis(1000), welcome=lambda _peer: None
         )
-        opening = swarm.opening()
+        opening = swarm.papers.signed_opening()
         own = papers.members["ann"].session
         transport = MemoryTransport(network, own.key, calls.METHODS)
         peers = Peers(transport, papers.spec.message, opening.message, tell_nobody)

@@ -226,9 +226,11 @@ def pay_of_seals(swarm: MemorySwarm) -> list[tuple[PayLeaf, ...]]:
 # ------------------------------------------------------------------------------------------ kills
 
 
-def deaths(*victims: str, always: Sequence[Where]) -> list[ParameterSet]:
+def deaths(
+    *victims: str, always: Sequence[Where], lines: Sequence[tuple[str, str]] = LINES
+) -> list[ParameterSet]:
     """Every line with every victim; those that are not in `always` only in `make nightly`."""
-    found = [(*line, victim) for line in LINES for victim in victims]
+    found = [(*line, victim) for line in lines for victim in victims]
     assert set(always) <= set(found)
     return [
         pytest.param(
@@ -273,9 +275,8 @@ async def test_kills__honest_job_and_a_death__nobody_loses_anything(
     ],
 )
 async def test_kills__one_lies_and_somebody_dies__the_liar_alone_is_convicted(
-    number: int, where: Where, lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, where: Where, lie: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, *THREE)
     swarm.behaviours[LIAR] = behaviour_of(f"{lie}:from=2", swarm.papers.spec.message.rules)
     kind = "sum" if lie == "wrong_sum" else "work"
@@ -297,9 +298,8 @@ async def test_kills__one_lies_and_somebody_dies__the_liar_alone_is_convicted(
     ],
 )
 async def test_kills__one_accuses_and_somebody_dies__the_accuser_alone_is_convicted(
-    number: int, where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, where: Where, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     # So many units that everybody has some in each step: else nobody is left for a third opinion.
     swarm = swarm_of(tmp_path, *FOUR, units_per_step=8)
     swarm.behaviours[LIAR] = behaviour_of("accuser", swarm.papers.spec.message.rules)

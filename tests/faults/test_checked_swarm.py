@@ -18,6 +18,7 @@ from contracts.terms.merkle import FORFEITED
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Notice, StepCoin
 from tallystick.gym.around import Around, Computing
 from tallystick.gym.registry import behaviour_of
+from tests.faults.test_checked_kills import docket_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, make_digest
@@ -33,7 +34,6 @@ from training.transport.port import Handler
 from training.worker import averages
 from training.worker.book import WorkerBook
 from training.worker.ports import Compute, Honest
-from verification.docket import Docket
 
 NOTHING = PayLeaf(ZERO_ADDRESS, BaseUnits(0), BaseUnits(0))
 
@@ -43,13 +43,6 @@ def checked_swarm(tmp_path: Path, *workers: str, **changed: Any) -> MemorySwarm:
     audit = changed.pop("audit", audit_spec(sums=MILLION, deadline=4))
     papers = make_papers(*workers, audit=audit, steps=4, **changed)
     return MemorySwarm(papers, tmp_path, together=True)
-
-
-def docket_of(swarm: MemorySwarm) -> Docket:
-    """What became of its draws, from what the market heard."""
-    record = swarm.history().record
-    assert record is not None and isinstance(record.checking, Docket)
-    return record.checking
 
 
 @pytest.mark.parametrize("stages", [pytest.param(1, marks=pytest.mark.nightly), 2])
@@ -80,7 +73,12 @@ def assert_no_report_is_named_again(swarm: MemorySwarm) -> None:
         assert swarm.session_of(name).peer in reporters
         with Journal(swarm.folder / name / "journal.sqlite") as journal:
             book = WorkerBook(
-                journal, swarm.papers.spec, swarm.opening(), DOMAIN, auditors, begin_checked
+                journal,
+                swarm.papers.spec,
+                swarm.papers.signed_opening(),
+                DOMAIN,
+                auditors,
+                begin_checked,
             )
             assert book.unsealed_reports() == ()
 
@@ -131,9 +129,8 @@ class Deaf:
 
 
 async def test_checked_swarm__coordinator_wants_no_report__grad_commits_bring_them_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     papers = make_papers("ann", "bob", "cem", "dan", audit=audit_spec(deadline=4), steps=9)
     swarm = MemorySwarm(papers, tmp_path, together=True)
     swarm.behaviours["ann"] = behaviour_of("turned:from=2", papers.spec.message.rules)
@@ -164,9 +161,8 @@ OTHER_LIES = "scaled", "skipped", "half", "junk", "copied", "flipped", "turned",
     "lie", [*LIES, *(pytest.param(each, marks=pytest.mark.nightly) for each in OTHER_LIES)]
 )
 async def test_checked_swarm__one_lies__is_convicted_alone_and_loses_what_waits(
-    lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lie: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     # Enough units that who lies has two in some step: a copy takes two.
     audit = audit_spec(sums=MILLION)
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, units_per_step=9)
@@ -208,9 +204,8 @@ class Elsewhere(Around):
 
 
 async def test_checked_swarm__one_claims_another_state__is_replayed_in_that_of_its_stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     audit = audit_spec(deadline=4)
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, units_per_step=9)
     lazy = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
@@ -231,7 +226,6 @@ async def test_checked_swarm__one_claims_another_state__is_replayed_in_that_of_i
 async def test_checked_swarm__one_claims_another_state_while_nothing_is_updated__is_convicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     let_parts_stop_sums(monkeypatch)
     workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
     papers = make_papers(*workers, audit=audit, steps=6, units_per_step=12, exchange_timeout=300)
@@ -281,9 +275,8 @@ async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_
 
 
 async def test_checked_swarm__one_accuses_everybody__is_convicted_by_a_fourth_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     # So many units that everybody has some in each step: else nobody is left for a third opinion.
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem", "dan", units_per_step=8)
     swarm.behaviours["ann"] = behaviour_of("accuser", swarm.papers.spec.message.rules)
@@ -294,9 +287,8 @@ async def test_checked_swarm__one_accuses_everybody__is_convicted_by_a_fourth_ow
 
 
 async def test_checked_swarm__accused_where_nobody_else_is_left__nothing_is_proved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem")
     swarm.behaviours["ann"] = behaviour_of("accuser", swarm.papers.spec.message.rules)
 

@@ -10,7 +10,7 @@ import pytest
 
 from contracts.terms.messages import AuditReport, GradCommit
 from tallystick.gym.registry import behaviour_of
-from tests.faults.test_checked_swarm import docket_of
+from tests.faults.test_checked_kills import docket_of
 from tests.support.dockets import audit_spec
 from tests.support.swarm_job import MemorySwarm, make_papers
 
@@ -19,9 +19,8 @@ WORKERS = ("ann", "bob", "cem", "dan", "eve", "fay")
 
 @pytest.mark.parametrize("liar", ["ann", pytest.param("bob", marks=pytest.mark.nightly)])
 async def test_junk_then_gone__its_units_are_done_again__nobody_finds_a_mismatch(
-    liar: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    liar: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     papers = make_papers(
         *WORKERS,
         audit=audit_spec(deadline=4),

@@ -154,8 +154,10 @@ async def reopened(
             transport = MemoryTransport(found.network, session.key, calls.METHODS)
             stack.push_async_callback(transport.close)
             journal = stack.enter_context(Journal(folder / name / "journal.sqlite"))
-            book = WorkerBook(journal, papers.spec, swarm.opening(), DOMAIN)
-            peers = Peers(transport, papers.spec.message, swarm.opening().message, tell)
+            book = WorkerBook(journal, papers.spec, swarm.papers.signed_opening(), DOMAIN)
+            peers = Peers(
+                transport, papers.spec.message, swarm.papers.signed_opening().message, tell
+            )
             work = Work(
                 Station(book, folder / name, peers, session, tell),
                 lambda stage: CountingCompute(CHUNKS, stage, STAGES),
@@ -202,7 +204,7 @@ async def outsider_of(
     members.stack.push_async_callback(transport.close)
     engine, tell = Engine(), members.teller("outsider")
     members.stack.push_async_callback(engine.close)
-    peers = Peers(transport, spec, members.swarm.opening().message, tell)
+    peers = Peers(transport, spec, members.swarm.papers.signed_opening().message, tell)
     # It knows the members of this stage only; those who have signed x may be gone.
     peers.set_members(view for view in members.views if view.stage == stage)
     for work in members.works.values():

@@ -62,6 +62,15 @@ def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
     return MemorySwarm(papers, folder)
 
 
+async def run_with_a_kill(swarm: MemorySwarm, at: tuple[str, str, int], victim: str) -> None:
+    """The kill lands, and everything ends as without it."""
+    swarm.deadly = {at: victim}
+    await swarm.run()
+    assert swarm.deadly == {}, "the kill has to land"
+    assert swarm.restarts == 1
+    assert_as_plain(swarm)
+
+
 def assert_as_plain(swarm: MemorySwarm) -> None:
     """Every worker ended where one compute alone ends, and every seal is valid and paid."""
     spec = swarm.papers.spec.message
@@ -160,13 +169,7 @@ async def test_swarm__one_peer_and_a_kill__every_byte_as_without(
     tmp_path: Path, undisturbed: MemorySwarm, teller: str, event: str, victim: str
 ) -> None:
     swarm = swarm_of(tmp_path, "ann")
-    swarm.deadly = {(teller, event, WINDOW): victim}
-
-    await swarm.run()
-
-    assert swarm.deadly == {}, "the kill has to land"
-    assert swarm.restarts == 1
-    assert_as_plain(swarm)
+    await run_with_a_kill(swarm, (teller, event, WINDOW), victim)
     assert swarm.losses() == undisturbed.losses()
     pay = [(seal.earned, seal.vested, seal.pay_root) for seal in swarm.seals()]
     assert pay == [(seal.earned, seal.vested, seal.pay_root) for seal in undisturbed.seals()]
@@ -186,13 +189,7 @@ async def test_swarm__three_peers_and_a_kill__equals_the_plain_run(
     tmp_path: Path, teller: str, event: str, victim: str
 ) -> None:
     swarm = swarm_of(tmp_path, "ann", "bob", "cem")
-    swarm.deadly = {(teller, event, WINDOW): victim}
-
-    await swarm.run()
-
-    assert swarm.deadly == {}, "the kill has to land"
-    assert swarm.restarts == 1
-    assert_as_plain(swarm)
+    await run_with_a_kill(swarm, (teller, event, WINDOW), victim)
 
 
 @pytest.mark.parametrize(
@@ -211,13 +208,7 @@ async def test_swarm__two_stages_and_a_kill__equals_the_plain_run(
     tmp_path: Path, teller: str, event: str, victim: str
 ) -> None:
     swarm = swarm_of(tmp_path, *SIX, stages=2, trainers=2)
-    swarm.deadly = {(teller, event, WINDOW): victim}
-
-    await swarm.run()
-
-    assert swarm.deadly == {}, "the kill has to land"
-    assert swarm.restarts == 1
-    assert_as_plain(swarm)
+    await run_with_a_kill(swarm, (teller, event, WINDOW), victim)
 
 
 @pytest.mark.simulated_time  # a peer that is only slow would lose its units

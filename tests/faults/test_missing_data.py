@@ -84,9 +84,8 @@ def names_of(swarm: MemorySwarm, peers: set[PeerId]) -> set[str]:
 
 @pytest.mark.nightly
 async def test_missing_data__one_withholds_alone__others_have_copies_and_all_are_paid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = two_stages(tmp_path, "ann")
 
     await swarm.run()
@@ -99,9 +98,8 @@ async def test_missing_data__one_withholds_alone__others_have_copies_and_all_are
 
 
 async def test_missing_data__withheld_with_the_neighbour_that_has_the_copy__both_lose_their_pay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = two_stages(tmp_path, "ann", "bob")
 
     await swarm.run()
@@ -119,7 +117,6 @@ async def test_missing_data__withheld_with_the_neighbour_that_has_the_copy__both
 async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it_is_convicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     wait_by_the_loop(monkeypatch)
     swarm = two_stages(tmp_path)
     lie = behaviour_of("turned:from=1+stalling:from=1", swarm.papers.spec.message.rules)
@@ -139,7 +136,6 @@ async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it
 async def test_missing_data__the_neighbour_never_answers_either__both_lose_their_pay_and_no_auditor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     wait_by_the_loop(monkeypatch)
     swarm = two_stages(tmp_path, "ann", "bob", lie="stalling")
 
@@ -230,9 +226,8 @@ async def test_kept_work__one_step_was_drawn__only_that_stays_and_its_audits_fin
 
 @pytest.mark.nightly
 async def test_missing_data__a_holder_is_lost_for_good__nobody_is_blamed_before_it_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = two_stages(tmp_path, "ann")
     swarm.deadly = {("bob", "seal_applied", 2): "bob"}
     swarm.for_good = frozenset({"bob"})

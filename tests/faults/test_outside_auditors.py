@@ -104,9 +104,8 @@ async def test_outside__everybody_is_honest__reports_are_repeated_and_agreed_wit
 
 
 async def test_outside__an_auditor_stamps_unseen__two_from_outside_convict_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={"repeats": MILLION})
     swarm.behaviours["ann"] = behaviour_of("stamp", swarm.papers.spec.message.rules)
 
@@ -129,9 +128,8 @@ class StampsSums(Honest):
 
 
 async def test_outside__a_wrong_sum_is_stamped_unseen__its_auditor_and_then_its_peer_are_convicted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, "ann", "bob", audit={"sums": MILLION, "repeats": MILLION})
     swarm.behaviours["ann"] = StampsSums()
     swarm.behaviours["bob"] = behaviour_of("wrong_sum:from=2", swarm.papers.spec.message.rules)
@@ -205,9 +203,8 @@ async def test_outside__late_and_asked_again_in_a_dispute__says_it_anew_and_is_b
 
 
 async def test_outside__a_peer_lies__somebody_outside_confirms_what_the_stage_has_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={})
     swarm.behaviours["ann"] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
 
@@ -235,9 +232,8 @@ class Reticent(Honest):
 
 
 async def test_outside__what_a_convict_alone_would_serve__comes_from_those_who_audited_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     others = ("bob", "cem", "dan", "eve", "fay")
     swarm = swarm_of(tmp_path, "ann", *others, audit={}, stages=2, steps=2)
     swarm.together = True
@@ -252,9 +248,8 @@ async def test_outside__what_a_convict_alone_would_serve__comes_from_those_who_a
 
 
 async def test_outside__a_stage_of_two_owners__the_second_audit_comes_from_outside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, "ann", "bob", audit={"sums": MILLION})
     swarm.behaviours["ann"] = behaviour_of("wrong_sum:from=2", swarm.papers.spec.message.rules)
 

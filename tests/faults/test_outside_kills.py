@@ -6,16 +6,15 @@ the kind and round that the case names.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from contracts.terms.messages import MILLION, AuditReport
 from tallystick.gym.registry import behaviour_of
+from tests.faults.test_checked_kills import Where, deaths
 from tests.faults.test_outside_auditors import OUTSIDE, about, names
 from tests.faults.test_outside_auditors import swarm_of as short_job
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm
@@ -24,7 +23,6 @@ from verification.draws.cases import CONFIRMING, FIRST, SECOND
 
 LIAR = "ann"
 AUDITOR, AUDITED, ANOTHER = "auditor", "audited", "another outside"
-Where = tuple[str, str, str]  # who tells, what, who dies
 
 LINES = [
     (AUDITOR, "audited"),  # nothing is kept yet
@@ -109,21 +107,7 @@ def assert_nothing_lost(swarm: MemorySwarm, death: Death, *convicts: str) -> Non
         assert {(swarm.session_of(name).peer, each) for each in handed_in} <= said.keys()
 
 
-def deaths(*always: Where, victims: Sequence[str] = VICTIMS) -> list[ParameterSet]:
-    """Every line with every victim; those that are not named only in `make nightly`."""
-    found = [(*line, victim) for line in LINES for victim in victims]
-    assert set(always) <= set(found)
-    return [
-        pytest.param(
-            where,
-            marks=() if where in always else pytest.mark.nightly,
-            id="{2}-dies-when-{0}-tells-{1}".format(*where),
-        )
-        for where in found
-    ]
-
-
-@pytest.mark.parametrize("where", deaths())
+@pytest.mark.parametrize("where", deaths(*VICTIMS, always=[], lines=LINES))
 async def test_kills__a_report_is_repeated_and_somebody_dies__it_is_agreed_with(
     where: Where, tmp_path: Path
 ) -> None:
@@ -138,12 +122,11 @@ async def test_kills__a_report_is_repeated_and_somebody_dies__it_is_agreed_with(
 
 @pytest.mark.parametrize(
     "where",  # the convict has been turned away before
-    deaths((AUDITOR, "audited", AUDITOR), victims=(AUDITOR, ANOTHER, COORDINATOR)),
+    deaths(*(AUDITOR, ANOTHER, COORDINATOR), always=[(AUDITOR, "audited", AUDITOR)], lines=LINES),
 )
 async def test_kills__a_conviction_is_confirmed_and_somebody_dies__stake_may_be_slashed(
-    where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: Where, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={})
     swarm.behaviours[LIAR] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
     swarm.dies_at = death = Death(swarm, where, "work", CONFIRMING, since=2)
@@ -156,11 +139,10 @@ async def test_kills__a_conviction_is_confirmed_and_somebody_dies__stake_may_be_
     assert all(by[-1] in OUTSIDE for _, *by in slashable)
 
 
-@pytest.mark.parametrize("where", deaths())
+@pytest.mark.parametrize("where", deaths(*VICTIMS, always=[], lines=LINES))
 async def test_kills__the_second_auditor_is_from_outside_and_somebody_dies__the_liar_is_convicted(
-    where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: Where, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, "ann", "bob", audit={})
     swarm.behaviours[LIAR] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
     swarm.dies_at = death = Death(swarm, where, "work", SECOND, since=2)

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from contracts.terms.messages import GradCommit, Notice, StepClose
-from tests.faults.test_checked_swarm import checked_swarm, docket_of
+from tests.faults.test_checked_kills import docket_of
+from tests.faults.test_checked_swarm import checked_swarm
 from tests.faults.test_memory_swarm import UNITS, assert_as_plain, swarm_of
 from tests.support.plain_swarm import plain_run
 from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm

@@ -4,7 +4,7 @@ What a worker, a coordinator and a summing peer do to numbers in a step, and not
 and benchmarks compare it with `plain.py`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isqrt
 
@@ -19,7 +19,6 @@ from training.fakes.blobs import MemoryBlobs
 from training.stages.exact import norm_squared, to_wire, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 
-Tamper = Callable[[Stage], None]
 TEXT = (
     "the stage holds a unit until its seal names what was done and then it pays for work that "
     "matched while a peer sums chunks of gradient in order with equal bytes for every member"
@@ -66,9 +65,8 @@ def train(
     steps: Iterable[int],
     *,
     num_chunks: int = 3,
-    tamper: Tamper | None = None,
 ) -> Run:
-    """Train the steps; `tamper` may do something to the gradient before it is committed."""
+    """Train the steps."""
     run = Run()
     for step in steps:
         losses = []
@@ -76,8 +74,6 @@ def train(
             inputs = UnitInputs(rows_RT=rows_tensor(rows.load(StepNumber(step), unit)))
             losses.append(float(stage.forward(unit, inputs)))
             stage.backward(unit)
-        if tamper is not None:
-            tamper(stage)
         _average_and_apply(stage, num_chunks)
         run.losses.append(sum(losses) / len(losses))
         run.roots.append(stage.roots().state)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import CodecName, DataSpec, JobSpec
 from tests.numerics.loop import synthetic_corpus
-from tests.support.history import make_spec, make_wallet
+from tests.support.history import make_spec
 from training.config import TrainConfig, model_spec, optimizer_spec
 from training.fakes.blobs import MemoryBlobs
 from training.recipes import micro
@@ -28,8 +28,6 @@ def spec_of(*layer_ends: int, codec: CodecName = "none", tied_head: bool = False
     config = three_layers()
     model = replace(config.model, tied_head=tied_head)
     return make_spec(
-        make_wallet("poster"),
-        make_wallet("coordinator"),
         model=model_spec(model),
         optimizer=optimizer_spec(config.optimizer),
         data=DataSpec(manifest=CORPUS.manifest.digest(), seed=0, tokenizer=ZERO_DIGEST),

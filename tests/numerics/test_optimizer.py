@@ -122,12 +122,6 @@ def test_norm_squared__not_finite__misbehaved() -> None:
             norm_squared(torch.tensor([1.0, bad]))
 
 
-def test_weighted_mean__one_part__is_that_part() -> None:
-    part = vector(9)
-
-    assert bytes(to_wire(weighted_mean([part], [28]))) == bytes(to_wire(part))
-
-
 def test_weighted_mean__totals_of_two_stages__is_the_sum_of_their_means() -> None:
     parts, weights, totals = [vector(seed) for seed in range(4)], [8, 4, 5, 2], [12, 12, 7, 7]
     expected = np.zeros(NUM, np.float32)

@@ -11,7 +11,7 @@ from contracts.governance.settlement import ClosedStatement, due_shares
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
 from contracts.terms.encoding import decode, encode
-from contracts.terms.errors import AuditMismatch, Unreadable
+from contracts.terms.errors import AuditMismatch
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, JobId, StepNumber
 from tests.support.audited import AuditedMarket, Settled, settled
@@ -187,14 +187,6 @@ def test_verify__other_contract__is_refused() -> None:
         verify(plain().data, SHIPS, anchor=plain().anchor, settlement=Address(bytes(20)))
 
     assert caught.value.data["path"] == "chain/settlement"
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\xc0", b"no file", plain().data + b"\0", plain().data[:-1]]
-)
-def test_verify__something_else__is_no_audit_file(data: bytes) -> None:
-    with pytest.raises(Unreadable):
-        verify(data, SHIPS)
 
 
 def test_verify__field_too_many__is_refused() -> None:

@@ -1,7 +1,6 @@
 """No leaf of a bundle's papers, and no byte of its file, can be altered unseen."""
 
 import random
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,31 +11,14 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
 from tests.support.altering import Path as LeafPath
 from tests.support.altering import altered, field_path, leaves
-from tests.support.bundles import (
-    Story,
-    made_digest,
-    make_story,
-    repeat_papers,
-    shown,
-    sum_papers,
-    sum_repeat_papers,
-    work_papers,
-    write,
-)
+from tests.support.bundles import KINDS, Story, made_digest, make_story, shown, work_papers, write
 from tests.support.checked_swarm import begin_checked
-from verification.auditing.bundle import MAX_PAPERS_BYTES, Papers, read_papers
+from verification.auditing.bundle import MAX_PAPERS_BYTES, read_papers
 from verification.auditing.bundle_file import BundleFile
 from verification.auditing.sources import BundledBytes, show
 
 SEED = 20_261_121
 NUM_FLIPPED = 100
-
-KINDS: dict[str, Callable[[Story], Papers]] = {
-    "work": work_papers,
-    "report": repeat_papers,
-    "sum": sum_papers,
-    "report on a sum": sum_repeat_papers,
-}
 
 
 @cache

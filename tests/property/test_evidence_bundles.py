@@ -1,7 +1,6 @@
 """What the market reads of an evidence bundle, and that it refuses whatever is none."""
 
 import random
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -13,24 +12,10 @@ from contracts.terms.history import kept_digest
 from contracts.terms.ids import Digest
 from market.adapters.blobs import FileBlobs
 from market.adapters.bundles import FileBundles
-from tests.support.bundles import (
-    Story,
-    make_story,
-    repeat_papers,
-    sum_papers,
-    sum_repeat_papers,
-    work_papers,
-    write,
-)
+from tests.support.bundles import KINDS, Story, make_story, work_papers, write
 from tests.support.checked_swarm import begin_checked
-from verification.auditing.bundle import Papers, SumClaim
+from verification.auditing.bundle import SumClaim
 
-KINDS: dict[str, Callable[[Story], Papers]] = {
-    "work": work_papers,
-    "report": repeat_papers,
-    "sum": sum_papers,
-    "report on a sum": sum_repeat_papers,
-}
 SEED = 20_261_123
 
 

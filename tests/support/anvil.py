@@ -32,9 +32,8 @@ FAST_CLOCKS = {
     "response_window": 2,
     "refund_delay": 6,
     "notice_period": 2,
-    "announcement_window": 2,
-    "execution_window": 10,
 }
+SHORT_WINDOWS = FAST_CLOCKS | {"announcement_window": 2, "execution_window": 10}
 WEI = 10**20
 
 
@@ -119,7 +118,7 @@ async def deployed_chain(folder: Path) -> AsyncIterator[DeployedChain]:
                     rpc_url=anvil.url,
                     keys=keys,
                     contracts=folder / "deployment.json",
-                    chain_parameters=FAST_CLOCKS,
+                    chain_parameters=SHORT_WINDOWS,
                 )
             )
             store = SqliteTransactions(folder / "transactions.db")

@@ -43,6 +43,21 @@ EARLY_BLOCK = 2
 """Block of the batch that `settle_two_epochs` anchors before its job opens."""
 
 
+def newest_statements(jobs: Iterable[JobMaker]) -> list[SealStatement]:
+    """The newest seal of every job that has one."""
+    return [
+        SealStatement(
+            each.spec.job(),
+            each.seals[-1].seal.digest(),
+            StepNumber(each.seals[-1].seal.step),
+            each.seals[-1].pay,
+            each.spec.epoch_cap,
+        )
+        for each in jobs
+        if each.seals
+    ]
+
+
 @dataclass
 class AuditedMarket:
     """A chain with our contracts, jobs with budgets, a lane of batches, epochs and snapshots."""
@@ -110,17 +125,7 @@ class AuditedMarket:
 
     def statements(self) -> list[SealStatement]:
         """The newest seal of every job."""
-        return [
-            SealStatement(
-                each.seals[-1].seal.job,
-                each.seals[-1].seal.digest(),
-                StepNumber(each.seals[-1].seal.step),
-                each.seals[-1].pay,
-                each.spec.epoch_cap,
-            )
-            for each in self.jobs
-            if each.seals
-        ]
+        return newest_statements(self.jobs)
 
     def book(self, settled: EpochSettlement) -> None:
         """Store what the contracts would store for a final epoch."""

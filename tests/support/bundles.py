@@ -4,7 +4,7 @@ A job of three stages with two owners in each; bytes stand for tensors as names 
 `history`, so a bundle takes milliseconds. `papers_of` says what an auditor has signed about it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -228,3 +228,11 @@ def write(papers: Papers, story: Story, path: Path, **changed: bytes) -> Path:
     is_sum = isinstance(papers.claim, SumClaim)
     write_bundle(path, papers.encoded(), None if is_sum else weights, blobs)
     return path
+
+
+KINDS: dict[str, Callable[[Story], Papers]] = {
+    "work": work_papers,
+    "report": repeat_papers,
+    "sum": sum_papers,
+    "report on a sum": sum_repeat_papers,
+}

@@ -123,7 +123,7 @@ class CheckedMaker(JobMaker):
         said = [*self.coins(), *self.notices_due(), *self.reports()]
         if self.twist.said is not None:
             said = self.twist.said(self, said)
-        self._held = _by_auditor(said)
+        self._held = by_auditor(said)
         items: list[Kept] = [self.signed(each) for each in said]
         if works:
             items += self.step_items()
@@ -256,7 +256,7 @@ class CheckedMaker(JobMaker):
         return [case for case, _ in self.docket.open.values() if case.auditor is not None]
 
 
-def _by_auditor(said: Iterable[Message]) -> dict[PeerId, tuple[Digest, ...]]:
+def by_auditor(said: Iterable[Message]) -> dict[PeerId, tuple[Digest, ...]]:
     found: dict[PeerId, tuple[Digest, ...]] = {}
     for each in said:
         if isinstance(each, AuditReport):

@@ -75,8 +75,6 @@ def audit_spec(**changed: Any) -> AuditSpec:
 def checked_spec(audit: AuditSpec, **changed: Any) -> JobSpec:
     """A job of one stage."""
     return make_spec(
-        make_wallet("poster"),
-        make_wallet("coordinator"),
         audit=audit,
         unit_flops=(UNIT_FLOPS,),
         **({"model": UNTIED} | changed),

@@ -116,7 +116,9 @@ def make_members(
     ]
 
 
-def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
+def make_spec(
+    poster: Wallet | None = None, coordinator: Wallet | None = None, **changed: Any
+) -> JobSpec:
     """A job of 3 units a step and 12 steps, W = 2, with enough budget for all of them.
 
     Its head is tied if it has one stage; with several, a `model` may say so.
@@ -135,8 +137,8 @@ def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
     }  # fmt: skip
     rules |= {key: changed.pop(key) for key in tuple(changed) if key in rules}
     values: dict[str, Any] = {
-        "poster": poster.account,
-        "coordinator": coordinator.account,
+        "poster": (poster or make_wallet("poster")).account,
+        "coordinator": (coordinator or make_wallet("coordinator")).account,
         "nonce": 1,
         "name": "made up",
         "budget": BaseUnits(100_000_000),

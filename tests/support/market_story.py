@@ -6,7 +6,6 @@ has matches, a missed report, missing data, a lie that is convicted and confirme
 waits, is frozen, forfeited, vests, and goes through epochs.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +19,7 @@ from market.service.auditors import list_of_job
 from market.service.rows import LeaseRow
 from market.service.show_coins import coins_of_job
 from tests.integration.market.test_auditors import AUDIT
-from tests.support.checked_history import CheckedMaker
+from tests.support.checked_history import CheckedMaker, by_auditor
 from tests.support.dockets import distances_of
 from tests.support.history import JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import EPOCH_SECONDS, World, market_spec, spec_changes
@@ -127,7 +126,7 @@ class Story:
     async def _seal(self, *, works: bool, last: bool = False) -> None:
         maker = self.maker
         said = [*maker.coins(), *maker.notices_due(), *maker.reports()]
-        maker._held = _by_auditor(said)
+        maker._held = by_auditor(said)
         items = [maker.signed(each) for each in said]
         maker.seal([*items, *(maker.step_items() if works else ())], last=last)
         await self.world.send(maker, self.sent)
@@ -186,11 +185,3 @@ def _step_coin(maker: JobMaker, of: int, known: AnchoredStepView, coin: Digest) 
         job=maker.spec.job(), step=maker.next_step, of=StepNumber(of),
         batch=known.root, block=known.block, coin=coin,
     )  # fmt: skip
-
-
-def _by_auditor(said: Sequence[Message]) -> dict[PeerId, tuple[Digest, ...]]:
-    found: dict[PeerId, tuple[Digest, ...]] = {}
-    for each in said:
-        if isinstance(each, AuditReport):
-            found[each.auditor] = (*found.get(each.auditor, ()), each.digest())
-    return found

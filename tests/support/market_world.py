@@ -95,14 +95,14 @@ def market_spec(**changed: Any) -> JobSpec:
         "data": DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=ZERO_DIGEST),
         "min_stake": BaseUnits(1_000_000),
     }
-    spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
+    spec = make_spec(**(changes | changed))
     changes |= derived(spec)
-    spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
+    spec = make_spec(**(changes | changed))
     cost = job_cost(spec, spec.price_ceiling)
     audit = spec.rules.audit
     budget = BaseUnits(cost + (1000 if audit is None else audit.budget))
     changes |= {"budget": budget, "epoch_cap": budget}
-    return make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
+    return make_spec(**(changes | changed))
 
 
 def derived(spec: JobSpec) -> dict[str, Any]:
@@ -315,9 +315,13 @@ class World:
 
     async def send(self, maker: JobMaker, start: int = 0) -> Stored:
         """The coordinator posts what it has kept, from item `start` on."""
+        return await self.store(maker, [encode_kept(item) for item in maker.items[start:]])
+
+    async def store(self, maker: JobMaker, items: Sequence[bytes]) -> Stored:
+        """The coordinator posts these."""
         return await store_messages(
             maker.spec.job(),
-            [encode_kept(item) for item in maker.items[start:]],
+            items,
             by=maker.spec.coordinator,
             now=self.now,
             work=self.new_work(),

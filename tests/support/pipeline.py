@@ -15,7 +15,7 @@ from contracts.terms.messages import Assignment, JobOpening, StepClose, UnitLeaf
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
-from tests.support.swarm_job import MemorySwarm, Papers, make_papers
+from tests.support.swarm_job import Papers, make_papers
 from training.fakes.counting import CountingCompute
 from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
@@ -160,7 +160,7 @@ async def pipeline(folder: Path, *names: str, **changed: Any) -> AsyncIterator[P
     """Workers by these names, each in the stage that its name ends with."""
     stages = 1 + max(int(name[-1]) for name in names)
     papers = make_papers(*names, **{"stages": stages, "units_per_step": 6} | changed)
-    opening = MemorySwarm(papers, folder).opening()
+    opening = papers.signed_opening()
     network, members = MemoryNetwork(), []
     found = Pipeline(papers, opening, {}, {}, [])
     async with AsyncExitStack() as stack:

@@ -3,16 +3,17 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from market.api.__main__ import Server
 from market.api.app import make_app
 from market.api.context import Api
 
 
-class _Server(Server):
+class QuietServer(uvicorn.Server):
     """Leaves the signals to whoever runs it."""
 
     @contextmanager
@@ -21,11 +22,19 @@ class _Server(Server):
         yield
 
 
-@asynccontextmanager
-async def served(api: Api, port: int = 0) -> AsyncIterator[str]:
+class _Server(QuietServer, Server):
+    """Ends its streams first, as the market does."""
+
+
+def served(api: Api, port: int = 0) -> AbstractAsyncContextManager[str]:
     """The URL of `api`, until the end of the block; `port` as before, to be a restart."""
     app = make_app(api)
-    config = uvicorn.Config(
+    return listening(_Server(quiet(app), app), port)
+
+
+def quiet(app: ASGIApp) -> uvicorn.Config:
+    """How a test serves."""
+    return uvicorn.Config(
         app,
         log_level="critical",
         lifespan="off",
@@ -33,7 +42,11 @@ async def served(api: Api, port: int = 0) -> AsyncIterator[str]:
         access_log=False,
         timeout_graceful_shutdown=1,  # who comes again at once may keep his connection
     )
-    server = _Server(config, app)
+
+
+@asynccontextmanager
+async def listening(server: uvicorn.Server, port: int = 0) -> AsyncIterator[str]:
+    """The URL of a server that serves until the end of the block."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))

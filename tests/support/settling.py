@@ -12,13 +12,14 @@ from contracts.chain.connection import Call
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.chain.wrappers.settlement import Statement as ChainStatement
-from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement, SealStatement, settle
+from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement, settle
 from contracts.keys.wallet import Wallet
 from contracts.terms.errors import ContractRefused
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber
 from contracts.terms.merkle import batch_root
 from contracts.terms.signatures import Signed
 from tests.support.anvil import DeployedChain
+from tests.support.audited import newest_statements
 from tests.support.fake_chain import SHIPS
 from tests.support.history import JobMaker
 from tests.support.patience import patience
@@ -93,17 +94,7 @@ class ChainMarket:
         `change` is what a dishonest proposer does to the payouts.
         """
         previous, contracts = self.settlements[-1], self.deployed.contracts
-        statements = [
-            SealStatement(
-                each.spec.job(),
-                each.seals[-1].seal.digest(),
-                StepNumber(each.seals[-1].seal.step),
-                each.seals[-1].pay,
-                each.spec.epoch_cap,
-            )
-            for each in self.jobs
-            if each.seals
-        ]
+        statements = newest_statements(self.jobs)
         settled = change(settle(EpochNumber(previous.epoch + 1), previous, statements))
         named = [self._statement(debit.job) for debit in settled.debits]
         await self.send(

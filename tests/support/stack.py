@@ -50,18 +50,11 @@ from tallystick.up.processes import (
 )
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
+from tests.support.anvil import FAST_CLOCKS
 from tests.support.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = "TALLYSTICK_HOOKS"
-FAST_CLOCKS = {
-    "challenge_window": 2,
-    "min_epoch_length": 1,
-    "epoch_length": 2,
-    "response_window": 2,
-    "refund_delay": 6,
-    "notice_period": 2,
-}
 MICRO_JOB: dict[str, Any] = {
     "name": "micro",
     "recipe": "micro",

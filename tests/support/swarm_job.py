@@ -86,6 +86,20 @@ class Papers:
         """The job's id."""
         return self.spec.message.job()
 
+    def signed_opening(self) -> Signed[JobOpening]:
+        """The coordinator's JobOpening, made again: signatures are deterministic."""
+        listed = self.opening.auditors
+        message = JobOpening(
+            job=self.job,
+            job_spec=self.spec.message.digest(),
+            session_key=self.session.key,
+            trainers=self.opening.trainers,
+            anchorer=self.opening.anchorer,
+            opening_block=self.opening.opening_block,
+            outside_auditors=ZERO_DIGEST if listed is None else listed.digest(),
+        )
+        return self.coordinator.sign(message, DOMAIN)
+
 
 def make_papers(
     *workers: str,
@@ -484,7 +498,9 @@ class MemorySwarm:
         await self._opened.wait()
         await run_worker(
             self.folder / name,
-            Membership(self.papers.spec, self.opening(), self.papers.leases[name], DOMAIN),
+            Membership(
+                self.papers.spec, self.papers.signed_opening(), self.papers.leases[name], DOMAIN
+            ),
             Connection(
                 self.papers.members[name].session,
                 transport,
@@ -530,20 +546,6 @@ class MemorySwarm:
         return self.computes[name]
 
     # ---------------------------------------------------------------------------------- results
-
-    def opening(self) -> Signed[JobOpening]:
-        """The coordinator's JobOpening, made again: signatures are deterministic."""
-        listed = self.papers.opening.auditors
-        message = JobOpening(
-            job=self.papers.job,
-            job_spec=self.papers.spec.message.digest(),
-            session_key=self.papers.session.key,
-            trainers=self.papers.opening.trainers,
-            anchorer=self.papers.opening.anchorer,
-            opening_block=self.papers.opening.opening_block,
-            outside_auditors=(ZERO_DIGEST if listed is None else listed.digest()),
-        )
-        return self.papers.coordinator.sign(message, DOMAIN)
 
     def lines(self, event: str, *, of: str | None = None) -> list[Line]:
         """Log lines of one event."""

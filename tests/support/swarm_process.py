@@ -20,9 +20,7 @@ from pathlib import Path
 
 from contracts.keys.wallet import Session
 from contracts.terms.auditors import AuditorList
-from contracts.terms.ids import ZERO_DIGEST, Digest
-from contracts.terms.messages import JobOpening
-from contracts.terms.signatures import Signed
+from contracts.terms.ids import Digest
 from tallystick.gym.hooks import Failing, parse_failpoints
 from tallystick.gym.registry import behaviour_of
 from tallystick.provider.agent import LEASED_SECONDS
@@ -60,21 +58,6 @@ def process_papers(folder: Path) -> Papers:
         trainers=about["trainers"],
         **{"chunks": 2, "validate_every": 2} | changed,
     )
-
-
-def signed_opening(papers: Papers) -> Signed[JobOpening]:
-    """The coordinator's JobOpening, made again: signatures are deterministic."""
-    listed = papers.opening.auditors
-    message = JobOpening(
-        job=papers.job,
-        job_spec=papers.spec.message.digest(),
-        session_key=papers.session.key,
-        trainers=papers.opening.trainers,
-        anchorer=papers.opening.anchorer,
-        opening_block=papers.opening.opening_block,
-        outside_auditors=ZERO_DIGEST if listed is None else listed.digest(),
-    )
-    return papers.coordinator.sign(message, DOMAIN)
 
 
 class FileFeed:
@@ -185,7 +168,7 @@ async def _worker(
     watching = asyncio.create_task(_leave_if_full(folder / role, leave, tell))
     await run_worker(
         folder / role,
-        Membership(papers.spec, signed_opening(papers), papers.leases[role], DOMAIN),
+        Membership(papers.spec, papers.signed_opening(), papers.leases[role], DOMAIN),
         Connection(
             session,
             transport,

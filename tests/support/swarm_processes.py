@@ -38,8 +38,6 @@ class ProcessSwarm:
     failpoints: dict[str, str] = field(default_factory=dict)
     first: str = ""
     """Failpoint of all workers that strikes only the one who is there first."""
-    behaviours: dict[str, str] = field(default_factory=dict)
-    """Worker -> adversary that it plays, as `tallystick.gym.registry` names it."""
     changed: dict[str, Any] = field(default_factory=dict)
     """Of the job, as `make_papers` takes it."""
     sites: Mapping[str, Site] = field(default_factory=dict)
@@ -92,7 +90,6 @@ class ProcessSwarm:
     async def _start(self, role: str) -> asyncio.subprocess.Process:
         environment = os.environ | {
             "TALLYSTICK_FAILPOINT": self.failpoints.get(role, ""),
-            "TALLYSTICK_PEER_BEHAVIOUR": self.behaviours.get(role, ""),
             "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
         }
         if self.first and role in self.workers:

@@ -16,7 +16,7 @@ from contracts.governance.settlement import EpochSettlement
 from contracts.keys.store import load_or_create_wallet, save_wallet
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, EpochNumber
-from tests.support.anvil import FAST_CLOCKS, ROLES, DeployedChain, deployed_chain
+from tests.support.anvil import ROLES, SHORT_WINDOWS, DeployedChain, deployed_chain
 from tests.support.fake_chain import SHIPS
 from tests.support.forging import moved, retold, without_step
 from tests.support.history import JobMaker, make_members, make_wallet
@@ -142,7 +142,7 @@ async def _deployed_again(deployed: DeployedChain, folder: Path) -> Deployment:
             rpc_url=deployed.anvil.url,
             keys=keys,
             contracts=folder / "deployment.json",
-            chain_parameters=FAST_CLOCKS,
+            chain_parameters=SHORT_WINDOWS,
         )
     )
 

@@ -5,14 +5,12 @@ Its chain is in memory.
 
 import asyncio
 import json
-import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from contracts.terms.ids import Digest
@@ -23,6 +21,7 @@ from market.service.ports import Network
 from tests.support.databases import new_world
 from tests.support.history import DOMAIN
 from tests.support.market_world import ANCHORER, World
+from tests.support.serving import QuietServer, listening, quiet
 
 NOBODY = "http://127.0.0.1:1"
 NODE_HASH = Digest(b"\x11" * 32)
@@ -115,37 +114,10 @@ def empty_world(now: int, rpc_url: str = NOBODY) -> World:
     return replace(new_world(), chain=chain)
 
 
-class _Server(uvicorn.Server):
-    """Leaves the signals to whoever runs it."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-@asynccontextmanager
-async def market_at_url(world: World, app: ASGIApp | None = None) -> AsyncIterator[str]:
+def market_at_url(world: World, app: ASGIApp | None = None) -> AbstractAsyncContextManager[str]:
     """URL of the real API over `world`, served by this loop; its faucet gives nothing."""
     app = app or make_app(replace(world.api(), faucet_grants=0))
-    config = uvicorn.Config(
-        app,
-        log_level="critical",
-        lifespan="off",
-        ws="none",
-        access_log=False,
-        timeout_graceful_shutdown=2,  # streams of events never end by themselves
-    )
-    server = _Server(config)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        serving = asyncio.create_task(server.serve([listener]))
-        try:
-            yield _url(listener.getsockname()[1])
-        finally:
-            server.should_exit = True
-            await serving
+    return listening(QuietServer(quiet(app)))
 
 
 @contextmanager

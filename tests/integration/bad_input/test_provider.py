@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +19,7 @@ import pytest
 import torch
 
 from contracts.keys.store import load_or_create_wallet, load_wallet
+from contracts.terms.ids import Address
 from contracts.terms.moments import UnixSeconds
 from market.bodies.routes import GET_NETWORK
 from market.service.rows import OfferRow
@@ -40,7 +40,6 @@ from tests.integration.bad_input.servers import (
 )
 from tests.integration.bad_input.verbs import Said, call, complaint
 from tests.integration.up.running import eventually
-from tests.integration.up.test_full_disk import SmallDisk, small_disk
 from tests.support.containers import shown
 from tests.support.history import DOMAIN
 from tests.support.market_world import World, market_spec
@@ -77,6 +76,14 @@ def write_probe(home: Path) -> None:
         depends_on=dependencies(Resources()),
     )
     (home / "probe.json").write_text(found.model_dump_json())
+
+
+def stake_of(home: Path, world: World) -> Address:
+    """The account of a home, which has staked."""
+    account = load_or_create_wallet(home / "wallet.json").account
+    world.chain.give_tokens(account, STAKE)
+    world.chain.stake(account, STAKE)
+    return account
 
 
 def line_of(home: Path, market: str) -> list[str]:
@@ -202,18 +209,6 @@ def test_start__file_of_its_home_is_damaged__is_named_and_kept(
     assert (home / name).read_bytes() == b"damaged"
 
 
-@pytest.mark.nightly  # it measures, with torch
-def test_start__probe_that_is_damaged__is_measured_again(tmp_path: Path) -> None:
-    home = measured(tmp_path / "home")
-    (home / "probe.json").write_text('{"device_class": "cp')
-    with market_in_a_thread(empty_world(now() - 3600)) as market:
-        said = start_here(home, market)
-
-    assert said.exit_code == EXIT_CODES["expired"]  # it got that far
-    assert "probe.json is damaged" in said.stderr
-    assert Measured.model_validate_json((home / "probe.json").read_bytes()).device == "cpu"
-
-
 async def test_start__home_of_a_larger_machine_in_a_small_container__offers_what_it_may_use(
     tmp_path: Path, node: str
 ) -> None:
@@ -221,9 +216,7 @@ async def test_start__home_of_a_larger_machine_in_a_small_container__offers_what
     prefix = shown(tmp_path / "cgroup")
     home.mkdir()
     (home / "probe.json").write_text(json.dumps(OTHER_MACHINE))
-    account = load_or_create_wallet(home / "wallet.json").account
-    world.chain.give_tokens(account, STAKE)
-    world.chain.stake(account, STAKE)
+    stake_of(home, world)
     await world.register()
 
     async with market_at_url(world) as market, working(world):
@@ -237,43 +230,6 @@ async def test_start__home_of_a_larger_machine_in_a_small_container__offers_what
     assert offer.device_class == device_class(torch.device("cpu"))
     found = Measured.model_validate_json((home / "probe.json").read_bytes())
     assert (found.depends_on["cores"], found.memory_bytes) == ("0.5", 2 * 2**30)
-
-
-def run_as(prefix: tuple[str, ...], home: Path, market: str) -> Said:
-    done = subprocess.run(
-        [*prefix, sys.executable, "-m", "tallystick", *line_of(home, market)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=patience(60),
-    )
-    return Said(done.returncode, done.stdout, done.stderr)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    made = small_disk(tmp_path / "small disk", "64k")
-    yield made
-    made.holder.kill()
-    made.holder.wait()
-    if made.holder.stdout:
-        made.holder.stdout.close()
-
-
-@pytest.mark.nightly  # in the gate: tests/integration/up/test_full_disk.py
-def test_start__disk_is_full__says_so_and_works_once_it_is_not(disk: SmallDisk) -> None:
-    filler = disk.outside / "filler"
-    with market_in_a_thread(empty_world(now() - 3600)) as market:
-        with filler.open("wb") as file, pytest.raises(OSError, match="No space"):
-            file.write(bytes(2**20))
-        full = run_as(disk.prefix, disk.path / "home", market)
-        filler.unlink()
-        write_probe(disk.outside / "home")
-        again = run_as(disk.prefix, disk.path / "home", market)
-
-    assert full.exit_code == EXIT_CODES["refused"]
-    assert "No space left on device" in complaint(full)
-    assert again.exit_code == EXIT_CODES["expired"]  # no further than the clock, and that is enough
 
 
 # -------------------------------------------------------------------------------------- is stopped
@@ -378,9 +334,7 @@ async def test_start__ctrl_c_with_a_peer_at_work__leaves_nothing_and_the_next_re
     tmp_path: Path, node: str
 ) -> None:
     home, world = measured(tmp_path / "home"), empty_world(now(), node)
-    account = load_or_create_wallet(home / "wallet.json").account
-    world.chain.give_tokens(account, STAKE)
-    world.chain.stake(account, STAKE)
+    account = stake_of(home, world)
     await world.register()
 
     async with market_at_url(world) as market, working(world):
@@ -418,9 +372,7 @@ async def test_start__ctrl_c_twice_and_a_peer_that_hangs__ends_at_once_with_its_
     tmp_path: Path, node: str
 ) -> None:
     home, world = measured(tmp_path / "home"), empty_world(now(), node)
-    account = load_or_create_wallet(home / "wallet.json").account
-    world.chain.give_tokens(account, STAKE)
-    world.chain.stake(account, STAKE)
+    stake_of(home, world)
     await world.register()
     async with (
         market_at_url(world) as market,
@@ -446,9 +398,7 @@ async def test_start__offer_half_over_or_asked_otherwise__is_taken_back_for_a_ne
     tmp_path: Path, node: str
 ) -> None:
     home, world = measured(tmp_path / "home"), empty_world(now(), node)
-    account = load_or_create_wallet(home / "wallet.json").account
-    world.chain.give_tokens(account, STAKE)
-    world.chain.stake(account, STAKE)
+    stake_of(home, world)
 
     async with market_at_url(world) as market, working(world):
         async with agent(home, market, "short", "--window", "2s") as first:

@@ -6,7 +6,7 @@ What needs processes of its own (servers, agents, a full disk) has its test else
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,12 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import load_job_file
 from tests.integration.bad_input.posting import Poster, poster_at
 from tests.integration.bad_input.servers import NOBODY
-from tests.integration.bad_input.test_job_methods import LIBERAL
-from tests.integration.transport.harness import DEADLINE, MemoryNet, Peer, pair
+from tests.integration.transport.harness import DEADLINE, MemoryNet, connected
 from tests.support.history import DOMAIN, START, make_session, make_wallet
 from tests.support.market_world import market_spec, sign_digest
 from tests.support.patience import patience
 from training.transport.calls import METHODS
+from training.transport.wire import Methods
 
 PERMIT = Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
 GOOD = "name: a\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
@@ -182,14 +182,12 @@ async def body_that_says_it_is_small(place: Place) -> None:
 
 async def tensor_over_the_bound(_: Place) -> None:
     name = next(name for name, each in METHODS.items() if each.max_tensors)
-    net, server = MemoryNet(), Peer()
-    one, two, address = await pair(
-        net, server=server, server_methods=METHODS, client_methods=LIBERAL
-    )
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    most = METHODS[name].max_tensor_bytes
+    liberal = Methods([replace(METHODS[name], max_tensor_bytes=most + 1)])
+    net = MemoryNet()
+    _one, _two, session = await connected(net, server_methods=METHODS, client_methods=liberal)
     try:
-        tensor = bytes(METHODS[name].max_tensor_bytes + 1)
-        await session.call(name, b"", [tensor], deadline=DEADLINE)
+        await session.call(name, b"", [bytes(most + 1)], deadline=DEADLINE)
     finally:
         await net.close()
 

@@ -5,15 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from contracts.chain.connection import checksummed
 from contracts.chain.deploy import DeploySettings, run
-from contracts.chain.sender import Sender
-from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import ChainForgot, ContractRefused, Unavailable, WrongConfiguration
+from contracts.terms.errors import ChainForgot, ContractRefused, WrongConfiguration
 from contracts.terms.ids import Address, Digest
 from tests.support.anvil import DeployedChain, deployed_chain
-from tests.support.history import make_wallet
 
 SOMEBODY = Address(bytes(19) + b"\x77")
 
@@ -60,19 +56,6 @@ async def test_send__refused_by_the_contract__named_and_free_to_try_again(tmp_pa
         await relayer.send("gift", None, value=7, to=SOMEBODY)
 
         assert await deployed.chain.balance(SOMEBODY) == 7
-
-
-async def test_send__account_without_gas__is_no_refusal_and_blocks_no_nonce(tmp_path: Path) -> None:
-    async with deployed_chain(tmp_path) as deployed:
-        wallet = make_wallet("poor")
-        store = SqliteTransactions(":memory:")
-        sender = Sender(deployed.chain, wallet, store, deployed.deployment.chain_id)
-
-        with pytest.raises(Unavailable, match=rf"{checksummed(wallet.account)} holds 0; send"):
-            await sender.send("gift", None, value=1, to=SOMEBODY)
-
-        assert await store.next_nonce(wallet.account) == 0
-        store.close()
 
 
 async def test_read__block_that_the_chain_forgot__pin_again(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from market.service.rows import AuditBondRow, AuditorListRow
 from market.service.slash import convict
 from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT, beat
-from tests.integration.market.test_slash import check_ledger_is_the_chains, slash_of
+from tests.integration.market.test_slash import check_ledger_is_the_chains, slash_of, wait_and_tick
 from tests.support.history import START, make_session, make_wallet
 from tests.support.market_world import STAKE, World, bond_accept, market_spec
 
@@ -58,12 +58,6 @@ async def listed(world: World, job: JobId) -> list[str] | None:
     return sorted(names[each.account] for each in found.auditors)
 
 
-async def ticks(world: World, *, times: int, seconds: int = 5) -> None:
-    for _ in range(times):
-        world.wait(seconds)
-        await world.tick()
-
-
 # ------------------------------------------------------------------------------ what it is for
 
 
@@ -96,7 +90,7 @@ async def test_slash__auditor_takes_its_free_stake_away__pays_in_full_from_what_
     finder = make_wallet("finder").account
     conviction = Conviction(evidence, job, OUT, BaseUnits(RESERVED), BaseUnits(0), finder)
     await convict(conviction, world.now, world.now, world.new_work())
-    await ticks(world, times=4)
+    await wait_and_tick(world, 5, times=4)
 
     slash = await slash_of(world, evidence)
     assert (slash.state, slash.bounty + slash.burned) == ("executed", RESERVED)
@@ -199,7 +193,7 @@ async def test_sync_chain__reservation_is_forgotten__is_sent_again_as_that_of_a_
     await world.tick()
 
     world.chain.forget(2)
-    await ticks(world, times=2)
+    await wait_and_tick(world, 5, times=2)
 
     assert await listed(world, job) == ["out1"]
     assert (await world.ports.account(OUT)).stake.reserved == RESERVED
@@ -226,7 +220,7 @@ async def test_release_stakes__job_is_refunded__frees_the_bond_whether_listed_or
     assert await listed(world, job) == ([] if is_late else ["out1"])
 
     world.wait(200)
-    await ticks(world, times=25, seconds=6)
+    await wait_and_tick(world, 6, times=25)
 
     assert (await world.job(job)).state == JobState.REFUNDED
     assert held == RESERVED and (await world.ports.account(OUT)).stake.free == STAKE

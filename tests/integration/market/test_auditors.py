@@ -17,7 +17,6 @@ from market.service.auditors import HEARD_MILLIS, fix_auditors, list_of_job, reg
 from market.service.histories import Histories
 from market.service.host_jobs import claim_jobs
 from market.service.rows import AuditorListRow, JobRow, LeaseRow, ListedAuditorRow, MessageRow
-from market.service.store_messages import store_messages
 from tests.integration.market.client import HOST, client_of, sdk
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import DEVICE, STAKE, World, market_spec
@@ -201,15 +200,7 @@ async def post_opening(world: World, maker: JobMaker, name: Digest, block: int) 
 
 
 async def post(world: World, maker: JobMaker, *items: Kept) -> None:
-    await store_messages(
-        maker.spec.job(),
-        [encode_kept(item) for item in items],
-        by=maker.spec.coordinator,
-        now=world.now,
-        work=world.new_work(),
-        chain=world.ports,
-        histories=world.histories,
-    )
+    await world.store(maker, [encode_kept(item) for item in items])
 
 
 # ------------------------------------------------------------------------------------ over HTTP

@@ -146,7 +146,7 @@ async def test_clear__job_runs__late_offer_becomes_a_spare_and_its_lease_is_stor
 # -------------------------------------------------------------------------------------- vanished
 
 
-async def test_release__silent_and_left__its_slot_is_bought_again(world: World) -> None:
+async def test_release__silent_and_left__its_slot_is_bought_again_for_good(world: World) -> None:
     maker = await running(world, ("ann", "bob"), spares=0)
     job = maker.spec.job()
     world.wait(LONG)
@@ -162,6 +162,11 @@ async def test_release__silent_and_left__its_slot_is_bought_again(world: World) 
     assert rows["new"].state == "reserved"
     assert (await world.offer_row("bob")).lease is None
     assert rows["bob"].stake_state == "reserved"
+
+    await world.beat("bob")  # it comes back, and its slot is another's
+    await world.tick()
+    rows = await leases(world, job)
+    assert (rows["bob"].state, rows["new"].state) == ("silent", "reserved")
 
 
 async def test_release__messages_hold_the_row_of_the_job__waits_for_it(
@@ -216,23 +221,6 @@ async def test_come_back__heard_again_and_a_slot_is_free__goes_on_under_the_same
     after = (await leases(world, job))["bob"]
     assert after == before
     assert [row.lease for row in await world.beat("bob")] == [before.lease]
-
-
-async def test_come_back__slot_was_bought_by_another__stays_free(world: World) -> None:
-    maker = await running(world, ("ann", "bob"), spares=0)
-    job = maker.spec.job()
-    world.wait(LONG)
-    await hear(world, "ann", job=job)
-    await world.offer("new", PRICE)
-    await leave(world, maker, "bob")
-    await world.tick()
-    await world.tick()
-
-    await world.beat("bob")
-    await world.tick()
-
-    rows = await leases(world, job)
-    assert (rows["bob"].state, rows["new"].state) == ("silent", "reserved")
 
 
 async def test_end__after_somebody_vanished__all_stakes_are_free_again(world: World) -> None:

@@ -22,6 +22,7 @@ from tallystick.provider.coins import SETTLING_SECONDS, CoinFile, CoinWatch, Cou
 from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_on_chain import in_state, matched_job, rounds, until
+from tests.integration.market.test_slash import slash_of
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import STAKE, market_spec
 from verification.draws.lanes import LanePage
@@ -101,13 +102,6 @@ async def balances(world: ChainWorld, row: SlashRow) -> list[int]:
     return [found.get(name, 0) for name in names]
 
 
-async def state_of(world: ChainWorld, evidence: Digest) -> SlashRow:
-    async with world.new_work() as work:
-        row = await work[SlashRow].get(evidence)
-    assert row is not None
-    return row
-
-
 async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_base_unit(
     tmp_path: Path, database: str
 ) -> None:
@@ -128,10 +122,10 @@ async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_ba
         row = await convict(convicted, world.now, world.now, world.new_work())
 
         async def is_announced() -> bool:
-            return (await state_of(world, evidence)).state == "announced"
+            return (await slash_of(world, evidence)).state == "announced"
 
         async def is_executed() -> bool:
-            return (await state_of(world, evidence)).state == "executed"
+            return (await slash_of(world, evidence)).state == "executed"
 
         await until(world, is_announced)
         await world.on.anvil.stop()
@@ -139,7 +133,7 @@ async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_ba
         await until(world, is_executed)
 
         contracts, head = world.on.contracts, await world.on.chain.head()
-        ended = await state_of(world, evidence)
+        ended = await slash_of(world, evidence)
         names = [log.event for log in await contracts.events(0, head.number)]
         stake = await contracts.stakes.stake(row.account, head)
         funds = await contracts.escrow.funds(row.job, head)

@@ -27,6 +27,7 @@ from market.service.coding import items
 from market.service.contests import judge_contest
 from market.service.convictions import note_convictions
 from market.service.rows import ConvictionRow, SlashRow
+from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_slash import open_cases_of
@@ -307,13 +308,7 @@ async def test_post_evidence__first_bundle_does_not_hold__the_next_one_is_tried(
         if shown == "before":
             await client.call(POST_EVIDENCE, good, job=job)
         await later(world)
-        mine = contest_digest(junk.evidence, junk.evidence)
-        signature = maker.members[0].wallet.sign_digest(mine)
-        await client.call(
-            POST_CONTEST,
-            ContestSlash(bundle=junk.evidence, signature=signature),
-            evidence=junk.evidence,
-        )
+        await contest(client, maker, junk.evidence)
         if shown == "while contested":
             await client.call(POST_EVIDENCE, good, job=job)
         await judge_contest(junk.evidence, upheld=True, now=world.now, work=world.new_work())
@@ -349,6 +344,13 @@ async def test_judge_contest__auditor_that_agreed__may_not(world: World) -> None
             await judge_contest(junk, upheld=False, by=by, now=world.now, work=world.new_work())
 
 
+async def contest(client: MarketClient, maker: JobMaker, bundle: Digest) -> None:
+    """The convict shows the same bundle."""
+    signature = maker.members[0].wallet.sign_digest(contest_digest(bundle, bundle))
+    shown = ContestSlash(bundle=bundle, signature=signature)
+    await client.call(POST_CONTEST, shown, evidence=bundle)
+
+
 async def contested(world: World, *, honest: str) -> tuple[JobMaker, Digest, Digest]:
     """Two bundles of one conviction, the dishonest first, which is contested: junk and good."""
     maker, commit = await worked(world)
@@ -362,13 +364,7 @@ async def contested(world: World, *, honest: str) -> tuple[JobMaker, Digest, Dig
         good = evidence(world, maker, subject, by=honest)
         await client.call(POST_EVIDENCE, good, job=job)
         await later(world)
-        mine = contest_digest(junk.evidence, junk.evidence)
-        signature = maker.members[0].wallet.sign_digest(mine)
-        await client.call(
-            POST_CONTEST,
-            ContestSlash(bundle=junk.evidence, signature=signature),
-            evidence=junk.evidence,
-        )
+        await contest(client, maker, junk.evidence)
     return maker, junk.evidence, good.bundle
 
 

@@ -8,17 +8,10 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.jobs import JobState
 from market.fakes.memory_chain import Effect, MemoryChain
 from market.service.rows import DebitRow
-from market.service.settle_epoch import load_settlement
+from tests.integration.market.test_closes import paid
 from tests.integration.market.test_slash import convicted, slash_of
-from tests.support.history import DOMAIN, START, JobMaker
+from tests.support.history import DOMAIN, START
 from tests.support.market_world import ANCHORER, EPOCH_SECONDS, World
-
-
-async def paid(world: World, maker: JobMaker) -> int:
-    """What the job has paid."""
-    async with world.new_work() as work:
-        settlement = await load_settlement(work)
-    return settlement.debited(maker.spec.job())
 
 
 async def test_settle__chain_refuses_one_debit__others_are_paid_and_it_is_tried_again(

@@ -28,7 +28,6 @@ from market.service.booking import book_event, entry_of
 from market.service.histories import Histories
 from market.service.reconcile import Booked
 from market.service.rows import BalanceRow, LedgerEntryRow, MessageRow, SealRow
-from market.service.store_messages import store_messages
 from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet
 from tests.support.market_world import World
 
@@ -43,15 +42,7 @@ async def refuse(world: World, maker: JobMaker, *items: Kept | bytes) -> Excepti
     before = await count(world, maker.spec.job())
     encoded = [item if isinstance(item, bytes) else encode_kept(item) for item in items]
     with pytest.raises(Exception) as caught:  # the caller says which
-        await store_messages(
-            maker.spec.job(),
-            encoded,
-            by=maker.spec.coordinator,
-            now=world.now,
-            work=world.new_work(),
-            chain=world.ports,
-            histories=world.histories,
-        )
+        await world.store(maker, encoded)
     assert await count(world, maker.spec.job()) == before
     return caught.value
 
@@ -82,15 +73,7 @@ async def test_store__item_by_item_with_every_fold_forgotten__is_the_same_histor
 
     for item in maker.items:
         world.histories = Histories(DOMAIN)
-        await store_messages(
-            maker.spec.job(),
-            [encode_kept(item)],
-            by=maker.spec.coordinator,
-            now=world.now,
-            work=world.new_work(),
-            chain=world.ports,
-            histories=world.histories,
-        )
+        await world.store(maker, [encode_kept(item)])
 
     history = JobHistory(DOMAIN)
     async with world.new_work() as work:
@@ -159,28 +142,20 @@ async def test_store__seal_with_more_pay_re_signed__is_an_invalid_seal(world: Wo
     assert isinstance(error, InvalidSeal) and error.data["part"] == "earned"
 
 
-async def test_store__second_seal_of_a_step__is_equivocation(world: World) -> None:
+@pytest.mark.parametrize(("by", "error"), [("coordinator", Equivocation), ("eve", BadSignature)])
+async def test_store__second_seal_of_a_step__is_refused_by_who_signed_it(
+    world: World, by: str, error: type[Exception]
+) -> None:
     maker = await world.start_job()
     maker.seal_step()
     await world.send(maker)
     seal = maker.items[-1]
     assert isinstance(seal, Signed) and isinstance(seal.message, Seal)
     root = Digest(b"\7" * 32)
-    other = resigned(Signed(seal.message, seal.signature), maker.coordinator, messages_root=root)
 
-    assert isinstance(await refuse(world, maker, other), Equivocation)
+    other = resigned(Signed(seal.message, seal.signature), make_wallet(by), messages_root=root)
 
-
-async def test_store__second_seal_by_somebody_else__is_a_bad_signature(world: World) -> None:
-    maker = await world.start_job()
-    maker.seal_step()
-    await world.send(maker)
-    seal = maker.items[-1]
-    assert isinstance(seal, Signed) and isinstance(seal.message, Seal)
-    root = Digest(b"\7" * 32)
-    other = resigned(Signed(seal.message, seal.signature), make_wallet("eve"), messages_root=root)
-
-    assert isinstance(await refuse(world, maker, other), BadSignature)
+    assert isinstance(await refuse(world, maker, other), error)
 
 
 async def test_store__message_by_another_session_key__is_a_bad_signature(world: World) -> None:

@@ -14,7 +14,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address, Digest, JobId
 from market.bodies.routes import GET_JOB, GET_SLASHES, POST_CONTEST, POST_JUDGEMENT
-from market.bodies.settlement import ContestSlash, JudgeContest
+from market.bodies.settlement import ContestSlash, JudgeContest, SlashView
 from market.bodies.signing import contest_digest
 from market.domain import ledger
 from market.domain.slashing import Conviction, Slash
@@ -22,6 +22,7 @@ from market.service.booking import balances_of
 from market.service.coding import wide
 from market.service.rows import BalanceRow, SlashRow
 from market.service.slash import announce_slashes, convict, execute_slashes
+from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import TOKEN, sdk
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import STAKE, World
@@ -308,6 +309,14 @@ def contest(evidence: Digest, bundle: Digest, by: str = "ann") -> ContestSlash:
     return ContestSlash(bundle=bundle, signature=signature)
 
 
+async def contests(
+    client: MarketClient, world: World, row: SlashRow, bundle: bytes = b"mine"
+) -> SlashView:
+    """The convict shows a bundle of its own."""
+    shown = contest(row.evidence, publish(world, bundle))
+    return await client.call(POST_CONTEST, shown, evidence=row.evidence)
+
+
 async def announced(world: World) -> tuple[JobMaker, SlashRow]:
     maker = await world.start_job()
     row = await convicted(world, maker)
@@ -324,9 +333,7 @@ async def test_contest__judged__ends_as_the_bundles_say(
 ) -> None:
     maker, row = await announced(world)
     async with sdk(world, TOKEN) as client:
-        contested = await client.call(
-            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
-        )
+        contested = await contests(client, world, row)
         await wait_and_tick(world, 2 * ANNOUNCEMENT, times=2)
         held = await slash_of(world, row.evidence)
         await client.call(POST_JUDGEMENT, JudgeContest(upheld=upheld), evidence=row.evidence)
@@ -364,9 +371,7 @@ async def test_contest__not_judged_in_time__acquits_nobody_and_slashes_nobody(
 ) -> None:
     maker, row = await announced(world)
     async with sdk(world, TOKEN) as client:
-        await client.call(
-            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
-        )
+        await contests(client, world, row)
         open_cases = await cases_over(world, seconds=2 * (ANNOUNCEMENT + EXECUTION))
         waiting = await slash_of(world, row.evidence)
         untouched = await balances(world, maker)
@@ -403,9 +408,7 @@ async def test_contest__judged_while_its_next_case_is_unconfirmed__ends_once(
 ) -> None:
     maker, row = await announced(world)
     async with sdk(world, TOKEN) as client:
-        await client.call(
-            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
-        )
+        await contests(client, world, row)
         world.wait(ANNOUNCEMENT + EXECUTION // 2)
         await announce_slashes(world.now, world.new_work(), world.ports)
         renewing = await slash_of(world, row.evidence)
@@ -429,9 +432,7 @@ async def test_contest__chain_forgets_the_announcement__holds_against_its_next_c
 ) -> None:
     _, row = await announced(world)
     async with sdk(world, TOKEN) as client:
-        await client.call(
-            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
-        )
+        await contests(client, world, row)
         if judged == "before":
             await client.call(POST_JUDGEMENT, JudgeContest(upheld=upheld), evidence=row.evidence)
         await forget_from(world, "SlashAnnounced")
@@ -449,9 +450,7 @@ async def test_contest__chain_forgets_the_announcement__holds_against_its_next_c
 async def test_contest__chain_forgets_that_it_was_dropped__is_dropped_again(world: World) -> None:
     maker, row = await announced(world)
     async with sdk(world, TOKEN) as client:
-        await client.call(
-            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
-        )
+        await contests(client, world, row)
         await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=row.evidence)
     await wait_and_tick(world, ANNOUNCEMENT + EXECUTION)
     dropped = await slash_of(world, row.evidence)
@@ -491,17 +490,13 @@ async def test_contest__what_does_not_hold__is_refused(world: World) -> None:
         await client.call(POST_CONTEST, contest(name, bundle), evidence=name)
         again = await client.call(POST_CONTEST, contest(name, bundle), evidence=name)
         with pytest.raises(Conflict):
-            await client.call(
-                POST_CONTEST, contest(name, publish(world, b"another")), evidence=name
-            )
+            await contests(client, world, row, b"another")
     async with sdk(world, TOKEN) as client:
         await client.call(POST_JUDGEMENT, JudgeContest(upheld=False), evidence=name)
         with pytest.raises(Conflict):
             await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=name)
         with pytest.raises(Conflict):
-            await client.call(
-                POST_CONTEST, contest(name, publish(world, b"another")), evidence=name
-            )
+            await contests(client, world, row, b"another")
 
     assert again.state == "contested"
 
@@ -515,9 +510,7 @@ async def contested_at_its_end(world: World) -> tuple[JobMaker, SlashRow]:
     await wait_and_tick(world, ANNOUNCEMENT)
     await world.sync()
     async with sdk(world) as client:
-        await client.call(
-            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
-        )
+        await contests(client, world, row)
     await world.tick()
     refundable_at = (await world.job(maker.spec.job())).refundable_at
     assert refundable_at is not None

@@ -93,19 +93,6 @@ async def test_processes__killed_from_outside_while_the_peer_stands_still__equal
     assert swarm.outcome() == undisturbed
 
 
-@pytest.mark.nightly  # in one event loop, tests/faults kills at each line of each party
-async def test_processes__peer_killed_after_the_seal_is_stored__applies_it_once(
-    tmp_path: Path, undisturbed: dict[str, Any]
-) -> None:
-    swarm = ProcessSwarm(tmp_path, failpoints={"ann": f"kill:seal_stored:{WINDOW}"})
-
-    await swarm.run()
-
-    assert swarm.kills == ["ann"]
-    assert swarm.outcome() == undisturbed
-    assert [line["step"] for line in swarm.lines("ann", "resumed")] == [WINDOW]
-
-
 STAGED = ("ann", "bob", "cem", "dan")
 
 

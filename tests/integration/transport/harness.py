@@ -5,7 +5,7 @@ Peers are numbered; peer n's session key is made from its number, so a test name
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,7 +18,7 @@ from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.transport.endpoint import Clock
 from training.transport.framing import HelloFrame, hello_frame, read_frame
 from training.transport.grpc_adapter import GrpcTransport, _DialledPipe
-from training.transport.port import MIB, Limits, Transport
+from training.transport.port import MIB, Limits, Session, Transport
 from training.transport.session import FramePipe
 from training.transport.tls import Leaf, issue_leaf, session_key_of, trust_anchor
 from training.transport.wire import Hello, Method, Methods, WireMessage
@@ -215,6 +215,12 @@ async def pair(
     await two.serve(client or Peer())
     assert address is not None
     return one, two, address
+
+
+async def connected(net: Net, **changed: Any) -> tuple[Transport, Transport, Session]:
+    """Both of `pair`, and peer 2's session with peer 1."""
+    one, two, address = await pair(net, **changed)
+    return one, two, await two.dial(one.key, [address], deadline=DEADLINE)
 
 
 async def greeted(net: Net, number: int, node: SessionKey, address: str) -> FramePipe:

@@ -21,6 +21,7 @@ from tests.integration.transport.harness import (
     MemoryNet,
     Net,
     Peer,
+    connected,
     greeted,
     key,
     method,
@@ -46,8 +47,7 @@ from training.transport.wire import Methods
 
 async def test_call__from_the_dialling_side__returns_header_and_tensors(net: Net) -> None:
     server = Peer()
-    one, two, address = await pair(net, server=server)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, two, session = await connected(net, server=server)
 
     reply = await session.call("echo", b"head", [b"abc", b"", bytes(5)], deadline=DEADLINE)
 
@@ -73,15 +73,13 @@ async def test_call__from_inside_a_handler__reaches_the_caller(net: Net) -> None
             reply = await one.sessions[caller].call("echo", b"who?", deadline=DEADLINE)
             return reply.header + b"!", ()
 
-    one, two, address = await pair(net, server=Asks())
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    one, _two, session = await connected(net, server=Asks())
 
     assert (await session.call("echo", b"", deadline=DEADLINE)).header == b"who?!"
 
 
 async def test_call__64_mib_tensor__arrives_whole_and_writable(net: Net) -> None:
-    one, two, address = await pair(net)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net)
     tensor = bytearray(struct.pack("<I", 0xDEADBEEF) * (16 * MIB))
 
     [back] = (await session.call("echo", b"", [tensor], deadline=DEADLINE)).tensors
@@ -93,8 +91,7 @@ async def test_call__64_mib_tensor__arrives_whole_and_writable(net: Net) -> None
 
 
 async def test_call__many_at_once__each_gets_its_own_answer(net: Net) -> None:
-    one, two, address = await pair(net)
-    there = await two.dial(one.key, [address], deadline=DEADLINE)
+    one, two, there = await connected(net)
     back = one.sessions[two.key]
 
     replies = await asyncio.gather(
@@ -126,8 +123,7 @@ async def test_call__over_the_bounds_of_its_method__is_refused_by_either_side(
 ) -> None:
     narrow = Methods([method("echo", header=100, size=100, tensors=2)])
     server = Peer()
-    one, two, address = await pair(net, server=server, server_methods=narrow)
-    liberal = await two.dial(one.key, [address], deadline=DEADLINE)
+    one, two, liberal = await connected(net, server=server, server_methods=narrow)
 
     with pytest.raises(TooLarge) as there:
         await liberal.call("echo", header, tensors, deadline=DEADLINE)
@@ -145,8 +141,7 @@ async def test_call__reply_over_the_bounds_of_the_caller__is_refused(net: Net) -
             return b"", [bytes(3 * MIB)] if header else []
 
     narrow = Methods([method("echo", size=100)])
-    one, two, address = await pair(net, server=Generous(), client_methods=narrow)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server=Generous(), client_methods=narrow)
 
     with pytest.raises(TooLarge):
         await session.call("echo", b"much", deadline=DEADLINE)
@@ -161,8 +156,7 @@ async def test_call__own_handler_breaks_a_bound__is_our_bug_and_unavailable_ther
         async def handle(self, caller, method, header, tensors):  # type: ignore[no-untyped-def]
             return b"", [bytes(65 * MIB)]
 
-    one, two, address = await pair(net, server=Generous())
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server=Generous())
 
     with pytest.raises(Unavailable, match="internal"):
         await session.call("echo", b"", deadline=DEADLINE)
@@ -171,8 +165,7 @@ async def test_call__own_handler_breaks_a_bound__is_our_bug_and_unavailable_ther
 
 
 async def test_call__method_that_nobody_speaks__is_not_found_on_either_side(net: Net) -> None:
-    one, two, address = await pair(net, server_methods=Methods([]))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server_methods=Methods([]))
 
     with pytest.raises(NotFound):
         await session.call("nonsense", b"", deadline=DEADLINE)
@@ -199,8 +192,7 @@ async def test_call__before_the_other_side_serves__is_unavailable_until_then(net
 
 async def test_call__handler_raises_one_of_ours__caller_gets_the_same(net: Net) -> None:
     error = Equivocation("two seals", step=7, seals=[b"a", b"b"], distance=0.5)
-    one, two, address = await pair(net, server=Peer(error))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    one, _two, session = await connected(net, server=Peer(error))
 
     with pytest.raises(Equivocation, match="two seals") as caught:
         await session.call("fail", b"", deadline=DEADLINE)
@@ -212,8 +204,7 @@ async def test_call__handler_raises_one_of_ours__caller_gets_the_same(net: Net) 
 async def test_call__handler_raises_anything_else__is_logged_and_tells_nothing(
     net: Net, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, two, address = await pair(net, server=Peer(KeyError("secret path")))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server=Peer(KeyError("secret path")))
 
     with caplog.at_level(logging.ERROR), pytest.raises(Unavailable) as caught:
         await session.call("fail", b"", deadline=DEADLINE)
@@ -228,8 +219,7 @@ async def test_call__handler_raises_anything_else__is_logged_and_tells_nothing(
 
 async def test_call__no_answer_in_time__raises_and_the_handler_is_cancelled(net: Net) -> None:
     server = Peer()
-    one, two, address = await pair(net, server=server)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server=server)
 
     with pytest.raises(DeadlineExceeded):
         await session.call("wait", b"", deadline=0.05)
@@ -240,8 +230,7 @@ async def test_call__no_answer_in_time__raises_and_the_handler_is_cancelled(net:
 
 async def test_call__caller_gives_up__handler_is_cancelled(net: Net) -> None:
     server = Peer()
-    one, two, address = await pair(net, server=server)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server=server)
     call = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
     await server.entered.acquire()
 
@@ -253,8 +242,7 @@ async def test_call__caller_gives_up__handler_is_cancelled(net: Net) -> None:
 
 
 async def test_call__caller_gives_up_in_the_middle_of_a_large_one__session_lives(net: Net) -> None:
-    one, two, address = await pair(net, server_limits=Limits(max_call_bytes=64 * MIB + 1000))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server_limits=Limits(max_call_bytes=64 * MIB + 1000))
 
     for _ in range(3):
         call = asyncio.create_task(session.call("echo", b"", [bytes(64 * MIB)], deadline=30))
@@ -290,8 +278,7 @@ async def test_call__that_never_arrives_whole__expires(net: Net) -> None:
 
 async def test_call__server_goes_away_in_the_middle__peer_unreachable(net: Net) -> None:
     server = Peer()
-    one, two, address = await pair(net, server=server)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    one, two, session = await connected(net, server=server)
     calls = [asyncio.create_task(session.call("wait", b"", deadline=30)) for _ in range(3)]
     await server.entered.acquire()
 
@@ -309,8 +296,7 @@ async def test_call__server_goes_away_in_the_middle__peer_unreachable(net: Net) 
 
 async def test_call__caller_goes_away_in_the_middle__handler_is_cancelled(net: Net) -> None:
     server = Peer()
-    one, two, address = await pair(net, server=server)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    one, _two, session = await connected(net, server=server)
     call = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
     await server.entered.acquire()
 
@@ -327,8 +313,7 @@ async def test_call__caller_goes_away_in_the_middle__handler_is_cancelled(net: N
 
 async def test_call__more_than_the_peer_takes__wait_their_turn(net: Net) -> None:
     server = Peer()
-    one, two, address = await pair(net, server=server, server_limits=Limits(max_calls=2))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server=server, server_limits=Limits(max_calls=2))
     calls = [
         asyncio.create_task(session.call("wait", b"%d" % n, deadline=DEADLINE)) for n in range(6)
     ]
@@ -343,8 +328,9 @@ async def test_call__more_than_the_peer_takes__wait_their_turn(net: Net) -> None
 
 async def test_call__more_bytes_than_the_peer_takes__wait_their_turn(net: Net) -> None:
     server = Peer()
-    one, two, address = await pair(net, server=server, server_limits=Limits(max_call_bytes=MIB))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(
+        net, server=server, server_limits=Limits(max_call_bytes=MIB)
+    )
     server.gate.set()
 
     sizes = [MIB * 6 // 10] * 4 + [MIB // 10] * 10
@@ -355,28 +341,22 @@ async def test_call__more_bytes_than_the_peer_takes__wait_their_turn(net: Net) -
     assert server.most_running < 10
 
 
-async def test_call__larger_than_the_peer_ever_takes__is_too_large(net: Net) -> None:
-    one, two, address = await pair(net, server_limits=Limits(max_call_bytes=MIB))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
-
-    with pytest.raises(TooLarge):
-        await session.call("echo", b"", [bytes(MIB + 1)], deadline=DEADLINE)
-
-
-async def test_call__reply_larger_than_the_caller_ever_takes__is_too_large(net: Net) -> None:
-    one, two, address = await pair(net, client_limits=Limits(max_reply_bytes=MIB))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
-
-    with pytest.raises(TooLarge):
-        await session.call("echo", b"", [bytes(MIB + 1)], deadline=DEADLINE)
-
-
-async def test_call__reply_larger_than_this_side_ever_keeps__is_too_large(net: Net) -> None:
-    vast = Limits(max_reply_bytes=2**40)  # what a caller announces is not for us to hold
-    one, two, address = await pair(
-        net, client_limits=vast, server_limits=Limits(max_unsent_bytes=MIB)
-    )
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"server_limits": Limits(max_call_bytes=MIB)},
+        {"client_limits": Limits(max_reply_bytes=MIB)},
+        {  # what a caller announces is not for us to hold
+            "client_limits": Limits(max_reply_bytes=2**40),
+            "server_limits": Limits(max_unsent_bytes=MIB),
+        },
+    ],
+    ids=["call", "reply", "reply that this side keeps"],
+)
+async def test_call__larger_than_somebody_ever_takes__is_too_large(
+    net: Net, limits: dict[str, Limits]
+) -> None:
+    _one, _two, session = await connected(net, **limits)
 
     with pytest.raises(TooLarge):
         await session.call("echo", b"", [bytes(MIB + 1)], deadline=DEADLINE)
@@ -386,14 +366,13 @@ async def test_call__many_that_may_answer_megabytes__few_are_handled_at_once(net
     server = Peer()
     limits = Limits(max_large_replies=2)
     methods = Methods([method("wait"), method("echo", size=MIB)])
-    one, two, address = await pair(
+    _one, _two, session = await connected(
         net,
         server=server,
         server_limits=limits,
         server_methods=methods,
         client_methods=methods,
     )
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
     calls = [asyncio.create_task(session.call("wait", b"", deadline=DEADLINE)) for _ in range(6)]
     calls[5].cancel()
     for _ in range(2):
@@ -409,8 +388,7 @@ async def test_call__many_that_may_answer_megabytes__few_are_handled_at_once(net
 
 async def test_call__no_room_in_time__overloaded(net: Net) -> None:
     server = Peer()
-    one, two, address = await pair(net, server=server, server_limits=Limits(max_calls=1))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server=server, server_limits=Limits(max_calls=1))
     first = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
     await server.entered.acquire()
 
@@ -425,10 +403,9 @@ async def test_call__no_room_in_time__overloaded(net: Net) -> None:
 async def test_call__too_many_wait_already__overloaded_at_once(net: Net) -> None:
     server = Peer()
     limits = Limits(max_calls=1)
-    one, two, address = await pair(
+    _one, _two, session = await connected(
         net, server=server, server_limits=limits, client_limits=Limits(max_waiting=1)
     )
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
     calls = [asyncio.create_task(session.call("wait", b"", deadline=DEADLINE)) for _ in range(2)]
     await server.entered.acquire()
 
@@ -466,8 +443,7 @@ async def test_call__cancelled_by_a_bare_frame__frees_its_place(net: Net) -> Non
 
 async def test_call__waiting_for_room_when_the_session_ends__peer_unreachable(net: Net) -> None:
     server = Peer()
-    one, two, address = await pair(net, server=server, server_limits=Limits(max_calls=1))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, _two, session = await connected(net, server=server, server_limits=Limits(max_calls=1))
     calls = [asyncio.create_task(session.call("wait", b"", deadline=30)) for _ in range(2)]
     await server.entered.acquire()
 

@@ -21,7 +21,7 @@ from tests.integration.transport.harness import (
 )
 from training.transport.dispatch import Dispatcher
 from training.transport.port import Session
-from training.transport.wire import PING, AnyMethod, Method, Methods, Ping, Pong, ask
+from training.transport.wire import PING, AnyMethod, Method, Methods, Ping, ask
 
 SHOUT: Method[Note, Note] = method("shout")
 ALL = Methods([PING, SHOUT, *METHODS.values()])
@@ -58,14 +58,6 @@ async def test_ask__served_method__answers_typed(net: Net) -> None:
 
     assert answer == Note(text="HEY")
     assert [bytes(tensor) for tensor in tensors] == [b"2", b"1"]
-
-
-async def test_ask__ping__tells_the_time(net: Net) -> None:
-    session = await served(net)
-
-    answer, _ = await ask(session, PING, Ping(at=NOW), deadline=DEADLINE)
-
-    assert answer == Pong(at=NOW)
 
 
 async def test_ask__ping_from_another_time__expired(net: Net) -> None:

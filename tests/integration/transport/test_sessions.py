@@ -10,7 +10,17 @@ from contracts.terms.errors import (
     WrongConfiguration,
 )
 from contracts.terms.moments import UnixMillis
-from tests.integration.transport.harness import ANY_PORT, DEADLINE, NOW, Net, Peer, key, pair, until
+from tests.integration.transport.harness import (
+    ANY_PORT,
+    DEADLINE,
+    NOW,
+    Net,
+    Peer,
+    connected,
+    key,
+    pair,
+    until,
+)
 from training.transport.port import Limits, Session
 
 
@@ -105,8 +115,7 @@ async def test_members__removed_while_connected__is_closed_and_may_not_dial(net:
 
 
 async def test_members__of_a_dialler__do_not_end_its_own_dials(net: Net) -> None:
-    one, two, address = await pair(net)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, two, session = await connected(net)
 
     two.set_members([key(3)])
 
@@ -169,8 +178,7 @@ async def test_sessions__more_than_a_peer_may_hold__the_oldest_is_closed(net: Ne
 
 
 async def test_close__twice__is_safe(net: Net) -> None:
-    one, two, address = await pair(net)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    _one, two, session = await connected(net)
 
     await session.close()
     await session.close()

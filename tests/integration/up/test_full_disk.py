@@ -6,6 +6,7 @@ The disk is a small tmpfs in a mount namespace of its own, so no privilege is ne
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,28 +36,25 @@ class SmallDisk:
         return Path(f"/proc/{self.holder.pid}/root{self.path}")
 
 
-def small_disk(folder: Path, size: str) -> SmallDisk:
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[SmallDisk]:
     folder.mkdir()
-    holder = subprocess.Popen(
+    with subprocess.Popen(
         ["unshare", "-U", "--map-root-user", "-m", "sh", "-c", MOUNT, size, str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-    )
-    assert holder.stdout is not None
-    if holder.stdout.readline() != b"mounted\n":
-        holder.wait()
-        pytest.skip("no user namespaces with mounts here")
-    return SmallDisk(folder, holder)
+    ) as holder:
+        assert holder.stdout is not None
+        if holder.stdout.readline() != b"mounted\n":
+            pytest.skip("no user namespaces with mounts here")
+        yield SmallDisk(folder, holder)
+        holder.kill()
 
 
 @pytest.fixture
 def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
-    made = small_disk(tmp_path / "small disk", request.param)
-    yield made
-    made.holder.kill()
-    made.holder.wait()
-    if made.holder.stdout:
-        made.holder.stdout.close()
+    with small_disk(tmp_path / "small disk", request.param) as made:
+        yield made
 
 
 def start(disk: SmallDisk, min_free_bytes: int) -> Up:

@@ -8,6 +8,7 @@ import pytest
 from contracts.terms.errors import Refused
 from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.messages import BatchSpec, DataSpec
+from tests.support.history import make_spec
 from training.config import (
     StageSlice,
     TrainConfig,
@@ -22,18 +23,12 @@ from training.recipes import micro, tiny_llama
 
 
 def batch_of(config: TrainConfig) -> BatchSpec:
-    return BatchSpec(
+    return make_spec(
+        model=model_spec(config.model),
         steps=config.num_steps,
         units_per_step=config.data.units_per_step,
         rows_per_unit=config.data.rows_per_unit,
-        stages=1,
-        layer_ends=(config.model.num_layers,),
-        peers_per_stage=1,
-        spares=0,
-        chunks=1,
-        checkpoint_every=10,
-        validate_every=60,
-    )
+    ).batch
 
 
 @pytest.mark.parametrize("config", [tiny_llama(seed=7), micro(seed=3)], ids=["tiny", "micro"])

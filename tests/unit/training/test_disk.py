@@ -4,12 +4,12 @@ from typing import Any
 
 from contracts.terms.messages import JobSpec
 from tests.support.dockets import audit_spec
-from tests.support.history import make_spec, make_wallet
+from tests.support.history import make_spec
 from training.disk import MOST_STEPS, SMALL, kept_disk, lease_disk
 
 
 def job(**changed: Any) -> JobSpec:
-    return make_spec(make_wallet("poster"), make_wallet("coordinator"), **changed)
+    return make_spec(**changed)
 
 
 def test_kept_disk__nobody_is_drawn__nothing_of_a_sealed_step_stays() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.terms.chunks import Chunk, Chunking
 from contracts.terms.ids import MAX_CHUNKS, ChunkIndex, StageIndex
-from tests.support.history import MODEL, make_spec, make_wallet
+from tests.support.history import MODEL, make_spec
 
 TIED = Chunking(3, 2, is_tied=True)
 
@@ -60,9 +60,7 @@ def test_chunking__stage_or_chunk_that_is_not_there__nobody_has_to_do_with_it() 
 
 def test_job_spec__more_shared_chunks_than_a_message_holds__refused() -> None:
     def most_parts(num_chunks: int) -> int:
-        wallets = make_wallet("poster"), make_wallet("coordinator")
-        spec = make_spec(*wallets, model=MODEL, stages=2, chunks=num_chunks)
-        return spec.chunking.most_parts
+        return make_spec(model=MODEL, stages=2, chunks=num_chunks).chunking.most_parts
 
     assert MODEL.tied_head
     assert most_parts(MAX_CHUNKS // 2) == MAX_CHUNKS

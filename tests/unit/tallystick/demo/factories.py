@@ -5,7 +5,6 @@ from functools import cache
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import PeerId, StageIndex, StepNumber, UnitId
-from contracts.terms.moments import UnixMillis
 from market.bodies.offers import PeerChecksView, RatesView, ReceivedView, ReputationView
 from market.bodies.settlement import SlashState, SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
@@ -13,6 +12,7 @@ from tallystick.demo.checked import Checked
 from tallystick.demo.verdicts import Distance, Hearing, PeerStep, Story, Verdicts
 from tests.support.checked_history import honest
 from tests.support.history import make_digest, make_session, make_wallet
+from tests.unit.tallystick.sdk.test_convictions import slash as shown_slash
 from verification.draws.cases import Ruling, What
 from verification.draws.odds import Exposed
 
@@ -38,23 +38,16 @@ def story(doer: PeerId, first: PeerId, *whats: tuple[What, PeerId]) -> Story:
 
 
 def slash(state: SlashState) -> SlashView:
-    return SlashView(
-        evidence=make_digest("bundle"),
+    return shown_slash(
+        state,
         job=honest().job.spec.job(),
         account=make_wallet("liar").account,
-        state=state,
         wanted=BaseUnits(5_000_000),
         amount=BaseUnits(2_500_000),
         restitution=BaseUnits(1000),
         bounty=BaseUnits(500_000),
         burned=BaseUnits(1_999_000),
         challenger=make_wallet("fair").account,
-        convicted_at=UnixMillis(1),
-        case=1,
-        window_ends=None,
-        contest=None,
-        announced_by=make_digest("announced"),
-        ended_by=make_digest("executed"),
     )
 
 

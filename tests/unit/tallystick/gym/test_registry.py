@@ -5,11 +5,11 @@ import pytest
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import ZERO_DIGEST, StepNumber
 from tallystick.gym.registry import MAKERS, behaviour_of, plans
-from tests.support.history import make_spec, make_wallet
+from tests.support.history import make_spec
 from training.fakes.counting import CountingCompute
 from training.worker.ports import HONEST, Wanted
 
-RULES = make_spec(make_wallet("poster"), make_wallet("coordinator")).rules
+RULES = make_spec().rules
 STEP = StepNumber(2)
 
 

@@ -80,7 +80,7 @@ def test_prepare__killed_before_the_last_key__makes_the_rest(tmp_path: Path) -> 
 def test_prepare__checked_job__keeps_its_list_and_the_block_of_it(tmp_path: Path) -> None:
     listed = AuditorList(auditors=())
     told = replace(TOLD, opening_block=7)
-    spec = make_wallet("poster").sign(make_spec(make_wallet("poster"), make_wallet("c")), DOMAIN)
+    spec = make_wallet("poster").sign(make_spec(), DOMAIN)
 
     prepare(tmp_path / "job", told, spec.encoded(), num_trainers=1, auditors=listed.encoded())
 

@@ -17,9 +17,7 @@ from tallystick.sdk.client import MarketClient
 from tests.support.history import DOMAIN, make_spec, make_wallet
 
 JOB = JobId(bytes(range(32)))
-SPEC = make_wallet("poster").sign(
-    make_spec(make_wallet("poster"), make_wallet("coordinator")), DOMAIN
-)
+SPEC = make_wallet("poster").sign(make_spec(), DOMAIN)
 
 
 @dataclass

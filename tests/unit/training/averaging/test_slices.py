@@ -17,8 +17,7 @@ def test_in_peer_order__commits_in_any_order__ascend_by_peer_then_round() -> Non
     swarm.join(A, B)
     swarm.work(A, 0, 1, 2)
     swarm.work(B, 3, 4, 5)
-    assert isinstance(swarm.state.phase, Closed)
-    close = swarm.state.phase.close
+    close = swarm.phase(Closed).close
     commits = [grad_commit(B, close, ()), grad_commit(A, close, (), round=1)]
     commits.append(grad_commit(A, close, ()))
 

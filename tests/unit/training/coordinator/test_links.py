@@ -5,16 +5,9 @@ from typing import Any
 import pytest
 
 from contracts.terms.errors import BadSignature, Malformed
-from contracts.terms.ids import (
-    ZERO_DIGEST,
-    ChunkIndex,
-    Digest,
-    JobId,
-    StageIndex,
-    StepNumber,
-    UnitId,
-)
-from contracts.terms.messages import GradCommit, PartDigest, TensorHeader, UnitLeaf
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import GradCommit, TensorHeader, UnitLeaf
+from tests.support.dockets import CheckedJob
 from tests.support.history import make_digest, make_session
 from training.coordinator.links import (
     Difference,
@@ -55,21 +48,7 @@ def leaf(stage: int, **changed: Digest) -> UnitLeaf:
 
 
 def commit(stage: int) -> GradCommit:
-    return GradCommit(
-        job=JobId(bytes(32)),
-        step=STEP,
-        round=0,
-        stage=StageIndex(stage),
-        peer=make_session(NAMES[stage]).peer,
-        step_close=ZERO_DIGEST,
-        previous_seal=ZERO_DIGEST,
-        state_root=ZERO_DIGEST,
-        units_root=ZERO_DIGEST,
-        num_units=1,
-        num_samples=4,
-        parts=(PartDigest(chunk=ChunkIndex(0), digest=ZERO_DIGEST, norm_squared=0),),
-        reports=(),
-    )
+    return CheckedJob().commit(NAMES[stage], step=STEP, stage=StageIndex(stage))
 
 
 def difference(stage: int, **changed: Digest) -> Difference | OwnFault | None:

@@ -129,6 +129,13 @@ def test_check_commit__other_leaves_than_it_binds__is_refused(record: JobRecord)
         check_commit(record, commit(record), [leaf(0), leaf(2)])
 
 
+def average_of(*commits: GradCommit) -> AverageSet:
+    members = tuple(AverageMember(grad_commit=each.digest(), weight=8) for each in commits)
+    return AverageSet(
+        job=commits[0].job, step=StepNumber(1), step_close=ZERO_DIGEST, members=members
+    )
+
+
 def averaged(average: AverageSet, norm_squared: int) -> AveragedChunk:
     return AveragedChunk(
         job=average.job,
@@ -144,12 +151,7 @@ def averaged(average: AverageSet, norm_squared: int) -> AveragedChunk:
 
 def test_check_chunk__mean_longer_than_its_parts__is_refused(record: JobRecord) -> None:
     long, short = commit(record, round=0), commit(record, round=1, parts=(part(0, 0), part(1, 0)))
-    average = AverageSet(
-        job=record.job,
-        step=StepNumber(1),
-        step_close=ZERO_DIGEST,
-        members=tuple(AverageMember(grad_commit=c.digest(), weight=8) for c in (long, short)),
-    )
+    average = average_of(long, short)
 
     check_chunk(record.spec, averaged(average, 10**12 // 4), average, [long, short])
     with pytest.raises(Malformed, match="longer"):
@@ -167,12 +169,7 @@ def test_check_chunk__mean_longer_by_what_its_codec_rounds__passes_and_not_by_mo
 ) -> None:
     parts = (part(0, 10**24), part(1, 10**24))  # so long that the least allowance is nothing
     long = commit(record, parts=parts)
-    average = AverageSet(
-        job=record.job,
-        step=StepNumber(1),
-        step_close=ZERO_DIGEST,
-        members=(AverageMember(grad_commit=long.digest(), weight=8),),
-    )
+    average = average_of(long)
     rounded, longer = (10**24 * (2**more + 1) ** 2 // 4**more for more in (bits, bits - 2))
 
     rules = record.spec.rules.model_copy(update={"gradient_codec": codec})
@@ -191,12 +188,7 @@ def test_check__tied_head_over_two_stages__parts_and_means_of_the_shared_chunks_
     first = commit(tied, parts=parts, units_root=unit_leaves_root([leaf(0, loss=None)]))
     first = first.model_copy(update={"num_units": 1, "num_samples": 4})
     last = commit(tied, parts=parts, stage=StageIndex(1))
-    average = AverageSet(
-        job=tied.job,
-        step=StepNumber(1),
-        step_close=ZERO_DIGEST,
-        members=tuple(AverageMember(grad_commit=c.digest(), weight=8) for c in (first, last)),
-    )
+    average = average_of(first, last)
     shared = averaged(average, 4 * 10**12).model_copy(update={"chunk": ChunkIndex(2)})
 
     check_commit(tied, first, [leaf(0, loss=None)])

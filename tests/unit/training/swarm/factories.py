@@ -1,6 +1,7 @@
 """Makes jobs, peers and messages of a swarm in few words."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from contracts.terms.digest import digest
 from contracts.terms.ids import (
@@ -32,6 +33,7 @@ from training.swarm.events import (
 from training.swarm.state import Averaging, Closed, Committed, Copy, Place, SwarmState, Terms
 from training.swarm.step import advance, assigned_units
 
+P = TypeVar("P")
 STAGE = StageIndex(0)
 JOB = JobId(digest("test", b"job"))
 
@@ -123,6 +125,11 @@ class Swarm:
         self.events.append(event)
         self.effects += effects
         return effects
+
+    def phase(self, kind: type[P]) -> P:
+        """The phase of the step, which is of this kind."""
+        assert isinstance(self.state.phase, kind)
+        return self.state.phase
 
     @property
     def at(self) -> UnixMillis:

@@ -60,8 +60,7 @@ def committed() -> Swarm:
 
 
 def parts_of(swarm: Swarm, owner: PeerId) -> tuple[Part, ...]:
-    assert isinstance(swarm.state.phase, Committed)
-    commits = [c for c, _ in swarm.state.phase.draft.commits if c.peer == owner]
+    commits = [c for c, _ in swarm.phase(Committed).draft.commits if c.peer == owner]
     return tuple(
         (c.digest(), ChunkIndex(chunk)) for c in commits for chunk in range(swarm.terms.num_chunks)
     )
@@ -69,15 +68,13 @@ def parts_of(swarm: Swarm, owner: PeerId) -> tuple[Part, ...]:
 
 def test_take_commit__while_others_units_are_done_again__counts() -> None:
     swarm = closed()
-    assert isinstance(swarm.state.phase, Closed)
-    close = swarm.state.phase.close
+    close = swarm.phase(Closed).close
     units = assigned_units(close, STAGE, A)
     swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(2)),), swarm.at))
 
     swarm.tell(GradCommitted(grad_commit(A, close, units), units, swarm.at))
 
-    assert isinstance(swarm.state.phase, Working)
-    assert swarm.state.phase.draft.committed(STAGE, A) == {0, 1}
+    assert swarm.phase(Working).draft.committed(STAGE, A) == {0, 1}
 
 
 def test_parts_denied__after_the_relay__summing_peer_is_replaced_and_the_sender_stays() -> None:
@@ -86,8 +83,7 @@ def test_parts_denied__after_the_relay__summing_peer_is_replaced_and_the_sender_
     swarm.tell(PartsDenied(StepNumber(1), B, swarm.at))
     swarm.hold(A, C)
 
-    assert isinstance(swarm.state.phase, Averaging)
-    assert len(swarm.state.phase.average.members) == 3
+    assert len(swarm.phase(Averaging).average.members) == 3
     duties = [duty_of(swarm.state, each) for each in (A, B, C)]
     summed = [
         sorted(chunk for _, chunk in duty.chunks) if isinstance(duty, SumChunks) else []
@@ -114,14 +110,9 @@ def averaging() -> Swarm:
     """The AverageSet is out, and one of three chunks is averaged."""
     swarm = committed()
     swarm.hold(A, B, C)
-    average = phase_of(swarm).average
+    average = swarm.phase(Averaging).average
     swarm.tell(ChunkAveraged(averaged_chunk(A, average, 0), swarm.at))
     return swarm
-
-
-def phase_of(swarm: Swarm) -> Averaging:
-    assert isinstance(swarm.state.phase, Averaging)
-    return swarm.state.phase
 
 
 WITHOUT_UPDATE = (EndedWithoutUpdate(StepNumber(1)), BuildSeal(StepNumber(1), last=False))
@@ -130,7 +121,7 @@ WITHOUT_UPDATE = (EndedWithoutUpdate(StepNumber(1)), BuildSeal(StepNumber(1), la
 def test_lapse__chunk_is_missing_at_the_deadline__ends_without_a_second_average_set() -> None:
     swarm = averaging()
 
-    swarm.now = phase_of(swarm).ends - 1
+    swarm.now = swarm.phase(Averaging).ends - 1
     assert swarm.tell(Ticked(swarm.at)) == ()
     swarm.now += 1
 
@@ -142,7 +133,7 @@ def test_lapse__chunk_is_missing_at_the_deadline__ends_without_a_second_average_
 
 def test_lapse__chunk_comes_late__changes_nothing() -> None:
     swarm = averaging()
-    average, swarm.now = phase_of(swarm).average, phase_of(swarm).ends
+    average, swarm.now = swarm.phase(Averaging).average, swarm.phase(Averaging).ends
     swarm.tell(Ticked(swarm.at))
     before = swarm.state
 
@@ -152,7 +143,7 @@ def test_lapse__chunk_comes_late__changes_nothing() -> None:
 
 def test_lapse__stage_was_empty_for_a_while__deadline_moves_by_that() -> None:
     swarm = averaging()
-    ends = phase_of(swarm).ends
+    ends = swarm.phase(Averaging).ends
     for each in (A, B, C):
         swarm.tell(PeerLost(each, swarm.at))
     swarm.now += 5000
@@ -160,7 +151,7 @@ def test_lapse__stage_was_empty_for_a_while__deadline_moves_by_that() -> None:
 
     swarm.tell(PeerReturned(A, "", StepNumber(0), swarm.at))
 
-    assert phase_of(swarm).ends == ends + 5000
+    assert swarm.phase(Averaging).ends == ends + 5000
 
 
 def test_lapse__job_is_to_stop_and_a_stage_is_empty__ends_at_once() -> None:
@@ -174,8 +165,7 @@ def test_lapse__job_is_to_stop_and_a_stage_is_empty__ends_at_once() -> None:
 
 
 def late_exchange(swarm: Swarm) -> tuple[object, ...]:
-    assert isinstance(swarm.state.phase, Committed)
-    swarm.now = swarm.state.phase.ends
+    swarm.now = swarm.phase(Committed).ends
     return swarm.tell(Ticked(swarm.at))
 
 
@@ -211,8 +201,7 @@ def test_exchange_is_late__part_was_served_to_another__who_lacks_it_is_replaced(
 
     late_exchange(swarm)
 
-    assert isinstance(swarm.state.phase, Averaging)
-    assert swarm.state.phase.draft.denied == {B}
+    assert swarm.phase(Averaging).draft.denied == {B}
 
 
 def test_exchange_is_late__nobody_ever_answers__step_ends_without_update() -> None:
@@ -225,8 +214,7 @@ def test_exchange_is_late__nobody_ever_answers__step_ends_without_update() -> No
 
 
 def gradients(swarm: Swarm, squared: dict[PeerId, int]) -> None:
-    assert isinstance(swarm.state.phase, Closed)
-    close = swarm.state.phase.close
+    close = swarm.phase(Closed).close
     for who, norm_squared in squared.items():
         units = assigned_units(close, STAGE, who)
         commit: GradCommit = grad_commit(who, close, units, norm_squared=norm_squared)
@@ -351,8 +339,7 @@ def test_without_overdue__member_had_committed__its_work_still_counts() -> None:
 
     assert notices(swarm) == [("leave", A, 1)]
     assert not any(isinstance(effect, Redo) for effect in effects)
-    assert isinstance(swarm.state.phase, Working)
-    assert swarm.state.phase.draft.done[STAGE, UnitId(0)].peer == A
+    assert swarm.phase(Working).draft.done[STAGE, UnitId(0)].peer == A
 
 
 def test_redo__who_was_to_do_it_is_gone_and_all_others_are_struck__ends_without_update() -> None:

@@ -158,8 +158,7 @@ def test_lose_units__somebody_committed__waits_for_the_deadline() -> None:
     swarm = torn(committed=True)
 
     assert lose(swarm, 0) == ()
-    assert isinstance(swarm.state.phase, Working)
-    assert swarm.state.phase.ends == UnixMillis(swarm.now + swarm.terms.commit_timeout)
+    assert swarm.phase(Working).ends == UnixMillis(swarm.now + swarm.terms.commit_timeout)
     swarm.now += swarm.terms.commit_timeout
     effects = swarm.tell(Ticked(swarm.at))
 
@@ -174,8 +173,7 @@ def test_link_broken__peer_is_left_out__its_stage_goes_on_without_it() -> None:
     for unit in range(2):
         report(swarm, copy(B2, 1, unit, attempt=2, stages=3))
 
-    assert isinstance(swarm.state.phase, Closed)
-    assert swarm.state.phase.draft.strikes == 0
+    assert swarm.phase(Closed).draft.strikes == 0
 
 
 def test_take_copies__committed_neighbour_does_not_fit__copy_is_refused() -> None:

@@ -74,8 +74,7 @@ def work_in(swarm: Swarm, stage: StageIndex, *units: int) -> None:
 
 
 def commit_in(swarm: Swarm) -> list[GradCommit]:
-    assert isinstance(swarm.state.phase, Closed)
-    close, commits = swarm.state.phase.close, []
+    close, commits = swarm.phase(Closed).close, []
     for peer, stage in STAGE_OF.items():
         units = assigned_units(close, stage, peer)
         commit = grad_commit(peer, close, units).model_copy(update={"stage": stage})

@@ -63,8 +63,7 @@ def average_step(swarm: Swarm, *, only: bool = False) -> None:
 
 
 def chunk_of_c(swarm: Swarm) -> AveragedChunk:
-    assert isinstance(swarm.state.phase, Averaging)
-    return swarm.state.phase.chunks[CHUNK_OF_C][0]
+    return swarm.phase(Averaging).chunks[CHUNK_OF_C][0]
 
 
 def barren(swarm: Swarm) -> bool:
@@ -129,8 +128,7 @@ def test_seal__coordinator_had_a_mean_that_was_withdrawn__another_one_does_not_c
     swarm.hold_chunks(A, B)
     swarm.tell(MeansKept(swarm.state.step, (CHUNK_OF_C,), swarm.at))
     swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
-    assert isinstance(swarm.state.phase, Averaging)
-    swarm.tell(ChunkAveraged(averaged_chunk(A, swarm.state.phase.average, 2), swarm.at))
+    swarm.tell(ChunkAveraged(averaged_chunk(A, swarm.phase(Averaging).average, 2), swarm.at))
 
     pass_time(swarm, HOLD)
 
@@ -230,8 +228,7 @@ def test_withheld__its_signer_leaves_and_comes_under_another_lease__sums_nothing
     swarm.commit(A, B, D)
     swarm.hold(A, B, D)
 
-    assert isinstance(swarm.state.phase, Averaging)
-    assert {*swarm.state.phase.dealt.values()} == {A, B}
+    assert {*swarm.phase(Averaging).dealt.values()} == {A, B}
 
 
 def test_denied__one_that_sums_in_anothers_place_lacks_a_part__is_not_blamed() -> None:
@@ -293,8 +290,7 @@ def test_pause__a_stage_has_nobody_but_who_is_told_by_it__begins() -> None:
 def test_seal__nobody_here_holds_a_chunk__lapses_at_the_deadline() -> None:
     swarm = averaged(slow_exchange())
     swarm.tell(PeerLost(C, swarm.at))
-    assert isinstance(swarm.state.phase, Averaging)
-    deadline = swarm.state.phase.ends
+    deadline = swarm.phase(Averaging).ends
 
     pass_time(swarm, deadline - swarm.now - 1)
     assert isinstance(swarm.state.phase, Averaging)

@@ -116,9 +116,8 @@ def test_advance__all_commits_in__parts_are_wanted_by_summing_peers_and_deputies
 
     wanted = parts_wanted(swarm.state)
 
-    assert isinstance(swarm.state.phase, Committed)
     assert wanted is not None
-    names = {commit.peer: commit.digest() for commit, _ in swarm.state.phase.draft.commits}
+    names = {commit.peer: commit.digest() for commit, _ in swarm.phase(Committed).draft.commits}
     assert {part for who, part in wanted if who == A} == {
         (names[A], 0), (names[B], 0), (names[A], 2), (names[B], 2), (names[B], 1),
     }  # fmt: skip
@@ -126,8 +125,7 @@ def test_advance__all_commits_in__parts_are_wanted_by_summing_peers_and_deputies
 
 def test_advance__commit_that_names_other_units__is_ignored() -> None:
     swarm = closed()
-    assert isinstance(swarm.state.phase, Closed)
-    close = swarm.state.phase.close
+    close = swarm.phase(Closed).close
     swarm.commit(A)
     before = swarm.state
 
@@ -165,8 +163,7 @@ def test_advance__commit_too_late__others_redo_its_units_in_a_further_round() ->
 
     assert effects == (Redo(tuple((STAGE, UnitId(unit)) for unit in (3, 4, 5))),)
     assert workers_of(swarm.state, STAGE) != ()
-    assert isinstance(swarm.state.phase, Committed)
-    rounds = [(c.peer, c.round, units) for c, units in swarm.state.phase.draft.commits]
+    rounds = [(c.peer, c.round, units) for c, units in swarm.phase(Committed).draft.commits]
     assert rounds == [(A, 0, (0, 1, 2)), (A, 1, (3, 4, 5))]
 
 
@@ -243,8 +240,7 @@ def test_advance__coordinator_was_down_over_the_deadline__clock_stood_still() ->
     swarm.tell(PeerReturned(B, "", StepNumber(0), swarm.at))
     swarm.tell(Ticked(swarm.at))
 
-    assert isinstance(swarm.state.phase, Closed)
-    assert swarm.state.phase.ends == swarm.now + 1000
+    assert swarm.phase(Closed).ends == swarm.now + 1000
 
 
 def test_advance__away_longer_than_the_grace__leaves_and_its_units_go_out_again() -> None:
@@ -297,8 +293,7 @@ def test_advance__parts_held__average_set_ascends_and_weighs_samples() -> None:
 
     swarm.hold(A, B)
 
-    assert isinstance(swarm.state.phase, Averaging)
-    average: AverageSet = swarm.state.phase.average
+    average: AverageSet = swarm.phase(Averaging).average
     names = [member.grad_commit for member in average.members]
     assert names == sorted(names)
     assert [member.weight for member in average.members] == [6, 6]
@@ -361,8 +356,7 @@ def test_duty_of__member_behind_the_newest_seal__applies_it_before_anything_else
 
 def test_duty_of__each_phase__asks_for_what_is_missing_only() -> None:
     swarm = closed()
-    assert isinstance(swarm.state.phase, Closed)
-    assert duty_of(swarm.state, A) == Commit(swarm.state.phase.close)
+    assert duty_of(swarm.state, A) == Commit(swarm.phase(Closed).close)
 
     swarm.commit(A)
     assert duty_of(swarm.state, A) is None

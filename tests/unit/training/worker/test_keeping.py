@@ -9,7 +9,7 @@ import pytest
 from contracts.terms.digest import digest
 from contracts.terms.ids import ChunkIndex, StepNumber
 from tests.support.dockets import audit_spec
-from tests.support.history import make_spec, make_wallet
+from tests.support.history import make_spec
 from training.worker.keeping import Keeping
 from training.worker.station import Station
 from training.worker.store import Store
@@ -21,7 +21,7 @@ COMMIT = digest("test", b"commit")
 
 def station(folder: Path) -> Station:
     """What `Keeping` asks of one: the spec, and the files."""
-    spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), audit=audit_spec())
+    spec = make_spec(audit=audit_spec())
     book = SimpleNamespace(record=SimpleNamespace(spec=spec))
     found: Any = SimpleNamespace(
         book=book, rules=spec.rules, folder=folder, engine=None, store=Store(folder),

@@ -1,10 +1,9 @@
 """How long is work of sealed steps kept, and when does it go after all?"""
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.digest import digest
 from contracts.terms.ids import StepNumber, UnitId
-from contracts.terms.messages import AuditSpec
-from tests.support.history import make_spec, make_wallet
+from tests.support.dockets import audit_spec
+from tests.support.history import make_spec
 from training.disk import MOST_STEPS
 from training.worker.retention import Retention, retention_of
 
@@ -16,23 +15,9 @@ def steps(*numbers: int) -> tuple[StepNumber, ...]:
     return tuple(map(StepNumber, numbers))
 
 
-AUDIT = AuditSpec(
-    floor=50_000,
-    sums=100_000,
-    repeats=200_000,
-    margin=1_250_000,
-    detection=900_000,
-    deadline=4,
-    thresholds=COMMIT,
-    price=PricePerPflop(1),
-    budget=BaseUnits(1),
-)
-
-
 def test_retention_of__nobody_is_drawn__nothing_stays() -> None:
-    poster, coordinator = make_wallet("poster"), make_wallet("coordinator")
     unchecked, checked = (
-        retention_of(make_spec(poster, coordinator, audit=audit).rules) for audit in (None, AUDIT)
+        retention_of(make_spec(audit=audit).rules) for audit in (None, audit_spec())
     )
 
     assert unchecked.kept(steps(1, 2, 3)) == ()

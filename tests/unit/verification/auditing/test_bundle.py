@@ -1,6 +1,5 @@
 """What signed papers of an audit show, and which do not hold."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +9,7 @@ from contracts.terms.errors import AuditMismatch, Refused, Unreadable
 from contracts.terms.ids import Digest, StepNumber
 from contracts.terms.messages import JobSpec
 from tests.support.bundles import (
+    KINDS,
     OUT,
     Story,
     bytes_of,
@@ -29,14 +29,6 @@ from verification.draws.selection import ordering_coin
 @pytest.fixture(scope="module")
 def story() -> Story:
     return make_story()
-
-
-KINDS: dict[str, Callable[[Story], Papers]] = {
-    "work": work_papers,
-    "report": repeat_papers,
-    "sum": sum_papers,
-    "report on a sum": sum_repeat_papers,
-}
 
 
 def work_of(papers: Papers) -> WorkClaim:

@@ -35,28 +35,24 @@ TERMS = Terms(
     detection=Fraction(1),
     window=5,
 )
-NEVER_REPEATED = Terms(
-    floor=TERMS.floor,
-    sums=TERMS.sums,
-    repeats=Fraction(0),
-    margin=TERMS.margin,
-    detection=TERMS.detection,
-    window=TERMS.window,
-)
+NEVER_REPEATED = replace(TERMS, repeats=Fraction(0))
 STRANGERS, FRIENDS, NEVER = Fraction(1), Fraction(1, 5), Fraction(0)
 A_PFLOP = 10**15
 A, B, C = (Address(letter * 20) for letter in (b"a", b"b", b"c"))
+
+
+def money(worth: int, stake: int, recent: int) -> dict[str, BaseUnits]:
+    return {"value": BaseUnits(worth), "stake": BaseUnits(stake), "waiting": BaseUnits(recent)}
 
 
 def needed(worth: int, stake: int, recent: int, power: Fraction = STRANGERS) -> Fraction | None:
     return economics.needed(TERMS, TERMS.floor, worth, stake + recent, power)
 
 
-def drawn(worth: int, stake: int, recent: int, power: Fraction = STRANGERS) -> Fraction:
-    return rate(
-        TERMS, value=BaseUnits(worth), stake=BaseUnits(stake), waiting=BaseUnits(recent),
-        power=power,
-    )  # fmt: skip
+def drawn(
+    worth: int, stake: int, recent: int, power: Fraction = STRANGERS, terms: Terms = TERMS
+) -> Fraction:
+    return rate(terms, **money(worth, stake, recent), power=power)
 
 
 def most(stake: int, recent: int, power: Fraction, terms: Terms = TERMS) -> int:
@@ -123,7 +119,7 @@ def test_power__friends_among_auditors__are_repeated_one_in_five(
 
 
 def test_power__replay_that_misses_a_tenth__finds_nine_tenths() -> None:
-    weaker = Terms(TERMS.floor, TERMS.sums, TERMS.repeats, TERMS.margin, Fraction(9, 10), 5)
+    weaker = replace(TERMS, detection=Fraction(9, 10))
 
     assert power(weaker, Fraction(1, 2)) == Fraction(27, 50)
     assert power(weaker, None) == Fraction(9, 10)
@@ -154,7 +150,7 @@ def test_rate__drawn_work_is_never_found__is_certain_and_not_enough() -> None:
 
 
 def test_most_value__no_margin_and_always_found__has_no_limit() -> None:
-    even = Terms(TERMS.floor, TERMS.sums, TERMS.repeats, Fraction(1), Fraction(1), 5)
+    even = replace(TERMS, margin=Fraction(1))
 
     assert most(0, 0, STRANGERS, even) == UINT96_MAX
 
@@ -205,17 +201,9 @@ def test_stake_at_floor__any_worth__is_the_least_whose_newcomer_is_drawn_at_the_
     terms, found = replace(TERMS, floor=floor), power(TERMS, Fraction(1, owners - 1))
     stake = stake_at_floor(terms, value=BaseUnits(worth), power=found)
 
-    def drawn(stake: int) -> Fraction:
-        return rate(
-            terms,
-            value=BaseUnits(worth),
-            stake=BaseUnits(stake),
-            waiting=BaseUnits(0),
-            power=found,
-        )
-
     assert stake is not None
-    assert drawn(stake) == floor < drawn(stake - 1)
+    at, below = (drawn(worth, each, 0, found, terms) for each in (stake, stake - 1))
+    assert at == floor < below
 
 
 def test_stake_range__more_than_can_be_reserved__is_what_can_be_but_never_below_the_least() -> None:

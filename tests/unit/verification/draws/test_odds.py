@@ -1,12 +1,13 @@
 """P(undetected): small products that can be checked by hand, and how they are shown."""
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from contracts.terms.errors import Malformed
-from verification.draws.economics import Terms
+from tests.unit.verification.draws.test_economics import TERMS
 from verification.draws.odds import (
     Exposed,
     Odds,
@@ -19,14 +20,6 @@ from verification.draws.odds import (
     worst_odds,
 )
 
-TERMS = Terms(
-    floor=Fraction(1, 20),
-    sums=Fraction(1, 10),
-    repeats=Fraction(1, 5),
-    margin=Fraction(5, 4),
-    detection=Fraction(1),
-    window=5,
-)
 HALF, FIFTH, ALWAYS = Fraction(1, 2), Fraction(1, 5), Fraction(1)
 
 
@@ -57,7 +50,7 @@ def test_odds__nobody_was_eligible_in_the_stage__friends_change_nothing() -> Non
 
 
 def test_odds__replay_that_misses_some__is_less_certain() -> None:
-    weaker = Terms(TERMS.floor, TERMS.sums, TERMS.repeats, TERMS.margin, Fraction(9, 10), 5)
+    weaker = replace(TERMS, detection=Fraction(9, 10))
 
     assert odds(weaker, [exposed(ALWAYS)]).strangers == Fraction(1, 10)
 
