@@ -22,13 +22,13 @@ from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import ChunkIndex, StageIndex
 from contracts.terms.messages import GradientCodecName
+from tests.support.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
+from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
-from training.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
-from training.fakes.counting import NUM_WEIGHTS, CountingCompute
 from training.stages.exact import set_threads, to_wire
 from training.stages.torch_free import chunk_bounds
 from training.telling import JsonLines, Tell

@@ -24,13 +24,7 @@ from web3.types import RPCEndpoint, RPCResponse, TxReceipt
 from contracts.chain.artifacts import error_names
 from contracts.http_clients import server_of
 from contracts.json_rpc import JsonRpc, first_block_hash
-from contracts.terms.errors import (
-    ChainForgot,
-    ChainUnreachable,
-    ContractRefused,
-    RpcFailed,
-    WrongConfiguration,
-)
+from contracts.terms import errors
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
 
@@ -132,14 +126,14 @@ class ChainConnection:
         """
         found = await self.chain_id()
         if found != wanted:
-            raise WrongConfiguration(
+            raise errors.WrongConfiguration(
                 f"{server_of(self.url)} is a node of chain {found}, the contracts are on chain "
                 f"{wanted}: name a node of that chain (TALLYSTICK_RPC_URL)",
                 found=found,
                 wanted=wanted,
             )
         if genesis is not None and (first := await self.genesis()) != genesis:
-            raise WrongConfiguration(
+            raise errors.WrongConfiguration(
                 f"{server_of(self.url)} is a node of another chain {found}: its first block is "
                 f"0x{first.hex()[:12]}, the contracts are on that of 0x{genesis.hex()[:12]}",
                 found=first.hex(),
@@ -174,7 +168,7 @@ class ChainConnection:
         """
         raw = await self.request("eth_getBlockByNumber", [hex(number), False])
         if raw is None:
-            raise ChainForgot(f"block {number}", number=number)
+            raise errors.ChainForgot(f"block {number}", number=number)
         found = self._as_block(raw)
         return replace(found, hash=await self.genesis()) if number == 0 else found
 
@@ -191,7 +185,7 @@ class ChainConnection:
     async def check(self, block: Block) -> None:
         """Raises ChainForgot if the chain no longer knows `block`."""
         if (await self.block(block.number)).hash != block.hash:
-            raise ChainForgot(f"block {block.number} was replaced", number=block.number)
+            raise errors.ChainForgot(f"block {block.number} was replaced", number=block.number)
 
     async def request(self, method: str, params: Sequence[object]) -> Any:
         """Raw JSON-RPC.
@@ -226,9 +220,9 @@ class ChainConnection:
         except ContractCustomError as error:
             raise _refused(error) from error
         except ContractLogicError as error:
-            raise ContractRefused(str(error), error=str(error)) from error
+            raise errors.ContractRefused(str(error), error=str(error)) from error
         except (BlockNotFound, Web3RPCError) as error:
-            raise ChainForgot(f"block {at.number}: {error}", number=at.number) from error
+            raise errors.ChainForgot(f"block {at.number}: {error}", number=at.number) from error
 
     async def receipt(self, transaction: Digest) -> TxReceipt | None:
         """Receipt of a transaction that the chain ran, successfully or not; None if it has not."""
@@ -254,26 +248,26 @@ class ChainConnection:
         return await self._number("eth_getBalance", [checksummed(account), "latest"])
 
 
-def _no_json_rpc(url: str) -> ChainUnreachable:
-    return ChainUnreachable(f"{server_of(url)} does not speak JSON-RPC")
+def _no_json_rpc(url: str) -> errors.ChainUnreachable:
+    return errors.ChainUnreachable(f"{server_of(url)} does not speak JSON-RPC")
 
 
 def _rpc_error(method: str, error: object) -> Exception:
     details = error if isinstance(error, Mapping) else {"message": str(error)}
     message = str(details.get("message", ""))
     if "BlockOutOfRange" in message or "block not found" in message.lower():
-        return ChainForgot(f"{method}: {message}")
+        return errors.ChainForgot(f"{method}: {message}")
     data = details.get("data")
     if isinstance(data, str) and data.startswith("0x") and len(data) >= 10:
-        return ContractRefused(_explain(data), error=_explain(data))
+        return errors.ContractRefused(_explain(data), error=_explain(data))
     if any(sign in message.lower() for sign in _RAN):
-        return ContractRefused(f"{method}: {message}", error=message)
-    return RpcFailed(f"{method}: {message}")
+        return errors.ContractRefused(f"{method}: {message}", error=message)
+    return errors.RpcFailed(f"{method}: {message}")
 
 
-def _refused(error: ContractCustomError) -> ContractRefused:
+def _refused(error: ContractCustomError) -> errors.ContractRefused:
     data = error.data if isinstance(error.data, str) else ""
-    return ContractRefused(_explain(data), error=_explain(data))
+    return errors.ContractRefused(_explain(data), error=_explain(data))
 
 
 def _explain(data: str) -> str:

@@ -18,14 +18,8 @@ from contracts.chain.sender import Sender
 from contracts.chain.wrappers.settlement import EpochState, Statement
 from contracts.governance.pay import PayLeaf
 from contracts.governance.settlement import AccountPay
+from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import (
-    ChainForgot,
-    InvariantBroken,
-    Refused,
-    Unavailable,
-    WrongConfiguration,
-)
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import JobSpec, LeaseAccept
@@ -140,7 +134,7 @@ class RpcChain:
         """See `Chain.block`."""
         try:
             return _block(await self._chain.block(number))
-        except ChainForgot:
+        except errors.ChainForgot:
             return None
 
     async def events(self, first: int, last: int) -> list[ChainEvent]:
@@ -354,7 +348,7 @@ class RpcChain:
             try:
                 waiting = await sender.resend()
                 sent, all_ran = sent + waiting, all_ran and not waiting
-            except (Unavailable, Refused) as error:  # which holds up no other role
+            except (errors.Unavailable, errors.Refused) as error:  # which holds up no other role
                 log.warning("%s: %s: %s", role, error.code, error.message)
                 all_ran = False
         # Read after the nonces too: a chain that changed meanwhile may have run less than they say.
@@ -378,7 +372,7 @@ class RpcChain:
 
     def _sender(self, role: str) -> Sender:
         if role not in self._senders:
-            raise WrongConfiguration(f"this process does not hold the key of the {role}")
+            raise errors.WrongConfiguration(f"this process does not hold the key of the {role}")
         self._all_ran_at = None  # who asks for a sender may send
         self._num_asked += 1
         return self._senders[role]
@@ -396,7 +390,7 @@ def _block(block: Block) -> ChainBlock:
 
 def _event(log: Log, names: Mapping[Address, str]) -> ChainEvent:
     if log.address not in names:
-        raise InvariantBroken(f"an event of 0x{log.address.hex()}, which is not ours")
+        raise errors.InvariantBroken(f"an event of 0x{log.address.hex()}, which is not ours")
     return ChainEvent(
         contract=names[log.address],
         event=log.event,

@@ -16,15 +16,8 @@ from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from contracts.terms import errors
 from contracts.terms.digest import BlobHasher, digest
-from contracts.terms.errors import (
-    BadSignature,
-    Conflict,
-    Forbidden,
-    Malformed,
-    TallystickError,
-    TooLarge,
-)
 from contracts.terms.ids import Address, Digest, JobId, PeerId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_names import parse_name
@@ -175,7 +168,7 @@ def announced_bytes(request: Request, limit: int) -> int | None:
     if announced is None:
         return None
     if not announced.isdecimal() or len(announced) > _DIGITS or int(announced) > limit:
-        raise TooLarge(f"a body of {announced:.40} bytes, at most {limit}", limit=limit)
+        raise errors.TooLarge(f"a body of {announced:.40} bytes, at most {limit}", limit=limit)
     return int(announced)
 
 
@@ -188,14 +181,14 @@ async def stream(request: Request, limit: int) -> AsyncIterator[bytes]:
         async for chunk in request.stream():
             size += len(chunk)
             if size > limit:
-                raise TooLarge(f"a body of more than {limit} bytes", size=size, limit=limit)
+                raise errors.TooLarge(f"a body of more than {limit} bytes", size=size, limit=limit)
             if call is not None:
                 hasher.update(chunk)
             yield chunk
     except ClientDisconnect as error:
-        raise Malformed("the body ended early") from error
+        raise errors.Malformed("the body ended early") from error
     if call is not None and hasher.digest() != call.body:
-        raise BadSignature("the body is not the one that was signed")
+        raise errors.BadSignature("the body is not the one that was signed")
 
 
 def body(cls: type[B]) -> Any:
@@ -273,13 +266,17 @@ async def _judge(
 ) -> HostCaller:
     found = host_of(request, api)
     if found is None:
-        raise Forbidden("hosts show a credential of this market: Authorization: Bearer tsh_...")
+        raise errors.Forbidden(
+            "hosts show a credential of this market: Authorization: Bearer tsh_..."
+        )
     return found
 
 
 async def _named_host(who: Annotated[HostCaller, Depends(_judge)]) -> str:
     if who.host is None:
-        raise Forbidden("this is the operator's token: a host shows a credential of its own name")
+        raise errors.Forbidden(
+            "this is the operator's token: a host shows a credential of its own name"
+        )
     return who.host
 
 
@@ -296,7 +293,7 @@ def check_host(shown: str, said: str) -> None:
         Forbidden: its credential has another name.
     """
     if shown != said:
-        raise Forbidden(f"this credential is of host {shown!r}, not of {said!r}", host=shown)
+        raise errors.Forbidden(f"this credential is of host {shown!r}, not of {said!r}", host=shown)
 
 
 # ----------------------------------------------------------------------------------------- answers
@@ -357,7 +354,7 @@ class Once:
         if known is None:
             return None
         if known.request != self.request:
-            raise Conflict("this Idempotency-Key was used for another request", key=self.key)
+            raise errors.Conflict("this Idempotency-Key was used for another request", key=self.key)
         return Response(known.response, known.status, media_type="application/json")
 
     async def store(self, response: Response, work: UnitOfWork) -> None:
@@ -394,7 +391,7 @@ async def carry_out(
                 return known
             response = await make(work)
             await this.store(response, work)
-    except TallystickError:
+    except errors.TallystickError:
         # Whatever refuses may be what the same request did, which came at the same time and first.
         async with work:
             if (known := await this.find(work)) is not None:

@@ -12,73 +12,52 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from contracts.terms.errors import (
-    BadSignature,
-    Conflict,
-    ContractRefused,
-    Equivocation,
-    Expired,
-    Forbidden,
-    InsufficientStake,
-    InvariantBroken,
-    Malformed,
-    Misbehaved,
-    NoMatch,
-    NotFound,
-    RateLimited,
-    Refused,
-    TallystickError,
-    TooLarge,
-    Unaffordable,
-    Unavailable,
-    UnknownVersion,
-    WrongConfiguration,
-)
+from contracts.terms import errors
 from market.bodies.base import Problem
 from market.web.failures import failure_page
 from market.web.headers import is_page
 
-STATUS: Mapping[type[TallystickError], int] = {
-    Refused: 422,
-    Malformed: 400,
-    TooLarge: 413,
-    UnknownVersion: 422,
-    BadSignature: 401,
-    Expired: 410,
-    NotFound: 404,
-    Forbidden: 403,
-    Conflict: 409,
-    Unaffordable: 402,
-    NoMatch: 409,
-    InsufficientStake: 402,
-    WrongConfiguration: 409,
-    ContractRefused: 409,
-    Unavailable: 503,
-    RateLimited: 429,
-    Misbehaved: 422,
-    Equivocation: 409,
-    InvariantBroken: 500,
-    TallystickError: 500,
+STATUS: Mapping[type[errors.TallystickError], int] = {
+    errors.Refused: 422,
+    errors.Malformed: 400,
+    errors.TooLarge: 413,
+    errors.UnknownVersion: 422,
+    errors.BadSignature: 401,
+    errors.Expired: 410,
+    errors.NotFound: 404,
+    errors.Forbidden: 403,
+    errors.Conflict: 409,
+    errors.Unaffordable: 402,
+    errors.NoMatch: 409,
+    errors.InsufficientStake: 402,
+    errors.WrongConfiguration: 409,
+    errors.ContractRefused: 409,
+    errors.Unavailable: 503,
+    errors.RateLimited: 429,
+    errors.Misbehaved: 422,
+    errors.Equivocation: 409,
+    errors.InvariantBroken: 500,
+    errors.TallystickError: 500,
 }
 """A class that is not here has the status of its parent."""
 
 MEDIA_TYPE = "application/problem+json"
-_HTTP: Mapping[int, type[TallystickError]] = {
-    400: Malformed,
-    401: BadSignature,
-    403: Forbidden,
-    404: NotFound,
-    413: TooLarge,
+_HTTP: Mapping[int, type[errors.TallystickError]] = {
+    400: errors.Malformed,
+    401: errors.BadSignature,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    413: errors.TooLarge,
 }
 log = logging.getLogger(__name__)
 
 
-def status_of(error: type[TallystickError]) -> int:
+def status_of(error: type[errors.TallystickError]) -> int:
     """HTTP status of an error class."""
     return next(STATUS[cls] for cls in error.__mro__ if cls in STATUS)
 
 
-def problem_of(error: TallystickError, status: int | None = None) -> Problem:
+def problem_of(error: errors.TallystickError, status: int | None = None) -> Problem:
     """What is said of `error`."""
     status = status_of(type(error)) if status is None else status
     inside = status == 500
@@ -92,13 +71,13 @@ def problem_of(error: TallystickError, status: int | None = None) -> Problem:
     )
 
 
-def problem(error: TallystickError, status: int | None = None) -> Response:
+def problem(error: errors.TallystickError, status: int | None = None) -> Response:
     """The answer to a request that failed with `error`."""
     body = problem_of(error, status)
     return Response(body.json_bytes(), body.status, _headers(error, body.status), MEDIA_TYPE)
 
 
-def _headers(error: TallystickError, status: int) -> dict[str, str]:
+def _headers(error: errors.TallystickError, status: int) -> dict[str, str]:
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
     if status in (429, 503):
@@ -106,7 +85,7 @@ def _headers(error: TallystickError, status: int) -> dict[str, str]:
     return {}
 
 
-def _answer(request: Request, error: TallystickError, status: int | None = None) -> Response:
+def _answer(request: Request, error: errors.TallystickError, status: int | None = None) -> Response:
     """A problem, or where people look the same as a page."""
     if is_page(request.url.path):
         return failure_page(request, problem_of(error, status))
@@ -115,17 +94,17 @@ def _answer(request: Request, error: TallystickError, status: int | None = None)
 
 def install(app: FastAPI) -> None:
     """Make `app` answer every error with a problem."""
-    app.add_exception_handler(TallystickError, _ours)
+    app.add_exception_handler(errors.TallystickError, _ours)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unknown)
 
 
 async def _ours(request: Request, error: Exception) -> Response:
-    assert isinstance(error, TallystickError)
+    assert isinstance(error, errors.TallystickError)
     if status_of(type(error)) == 500:
         log.critical("%s %s", request.method, request.url.path, exc_info=error)
-    elif isinstance(error, Misbehaved):
+    elif isinstance(error, errors.Misbehaved):
         log.warning("%s %s: %s: %s", request.method, request.url.path, error.code, error.message)
     return _answer(request, error)
 
@@ -134,12 +113,12 @@ async def _validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
-    return _answer(request, Malformed(f"{where}: {first['msg']}", field=where))
+    return _answer(request, errors.Malformed(f"{where}: {first['msg']}", field=where))
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    cls = _HTTP.get(error.status_code, Refused)
+    cls = _HTTP.get(error.status_code, errors.Refused)
     refusal = cls(f"{request.method} {request.url.path}: {error.detail}")
     answer = _answer(request, refusal, error.status_code)
     answer.headers.update(error.headers or {})  # 405 has to say what is allowed
@@ -148,7 +127,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 async def _unknown(request: Request, error: Exception) -> Response:
     log.critical("%s %s", request.method, request.url.path, exc_info=error)
-    return _answer(request, InvariantBroken(repr(error)))
+    return _answer(request, errors.InvariantBroken(repr(error)))
 
 
 def _plain(value: object) -> object:

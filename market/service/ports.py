@@ -1,7 +1,7 @@
 """What use cases need from the world: transactions, a chain, blobs, a way to wake others.
 
-Adapters fill these for Postgres, an RPC endpoint, a folder and Redis; `market.fakes` fills them
-without any of these. A use case takes the time as an argument.
+Adapters fill these for Postgres, an RPC endpoint, a folder and Redis. A use case takes the time as
+an argument.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence

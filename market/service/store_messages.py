@@ -11,17 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import check_signature
+from contracts.terms import errors
 from contracts.terms.auditors import AuditorList
-from contracts.terms.errors import (
-    ChainForgot,
-    Conflict,
-    Equivocation,
-    Forbidden,
-    InvariantBroken,
-    NotFound,
-    Unavailable,
-    WrongBytes,
-)
 from contracts.terms.history import Kept, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import UNDER_A_SEAL, JobOpening, LeaseAccept, Seal
@@ -69,16 +60,18 @@ async def store_messages(
     async with work:
         row = await work[JobRow].lock(job)
         if row is None:
-            raise NotFound("no such job", job=job.hex())
+            raise errors.NotFound("no such job", job=job.hex())
         if row.coordinator != by:
-            raise Forbidden(
+            raise errors.Forbidden(
                 "only its coordinator adds to a job's messages", coordinator=row.coordinator.hex()
             )
         new = await _unknown(row, items, work)
         if new and row.state == JobState.FUNDED and row.wanted != Wanted.CANCELLED:
-            raise Unavailable("a lease lapsed: the job takes messages when it is matched again")
+            raise errors.Unavailable(
+                "a lease lapsed: the job takes messages when it is matched again"
+            )
         if new and not takes_messages(JobState(row.state), Wanted(row.wanted)):
-            raise Conflict(f"a job that is {row.state} takes no messages", state=row.state)
+            raise errors.Conflict(f"a job that is {row.state} takes no messages", state=row.state)
         history = await histories.load(job, row.num_messages, work)
         post = _Post(row, history, await _stored_under_names_of(row, new, work))
         for item, data in new:
@@ -162,8 +155,8 @@ def _check_name(post: _Post, item: Kept) -> None:
     known = decode_kept(other)
     check_signature(post.history.record, item)
     if not isinstance(known, Signed) or known.message == item.message:
-        raise Conflict(f"this {item.message.kind} is known with another signature")
-    raise Equivocation(
+        raise errors.Conflict(f"this {item.message.kind} is known with another signature")
+    raise errors.Equivocation(
         f"two values of one {item.message.kind}",
         first=known.message.digest().hex(),
         second=item.message.digest().hex(),
@@ -178,7 +171,7 @@ async def _check_escrow(job: JobId, more: int, work: UnitOfWork) -> None:
     await hold_ledger(work)
     held = (await balances_of([escrow(job)], work)).get(escrow(job), 0)
     if more > held:
-        raise ChainForgot(
+        raise errors.ChainForgot(
             "the seal earns more than is in escrow: the chain has not mined the deposit again",
             wanted=str(more),
             held=str(held),
@@ -187,7 +180,7 @@ async def _check_escrow(job: JobId, more: int, work: UnitOfWork) -> None:
 
 def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
     if encode_kept(item) != data:
-        raise WrongBytes("an item that is not in canonical form")
+        raise errors.WrongBytes("an item that is not in canonical form")
     kind, step = "leaves", row.step + 1
     if isinstance(item, Signed):
         kind, step = item.message.kind, int(getattr(item.message, "step", 0))
@@ -214,7 +207,7 @@ async def _opened(
     row: JobRow, opening: Signed[JobOpening], now: UnixMillis, work: UnitOfWork, chain: Chain
 ) -> JobRow:
     if opening.message.anchorer != chain.anchorer:
-        raise Conflict(
+        raise errors.Conflict(
             "the opening names an anchorer that is not of this market",
             would_fit=chain.anchorer.hex(),
         )
@@ -228,7 +221,7 @@ async def _check_lease(accept: LeaseAccept, work: UnitOfWork) -> None:
     for lease in await work[LeaseRow].where(session_key=accept.session_key):
         if lease.accept_digest == accept.digest() and lease.state in ("active", SILENT, "ended"):
             return
-    raise Conflict("the LeaseAccept is of no active lease of this market")
+    raise errors.Conflict("the LeaseAccept is of no active lease of this market")
 
 
 async def _sealed(
@@ -236,10 +229,10 @@ async def _sealed(
 ) -> JobRow:
     newest = history.newest
     if newest is None:
-        raise InvariantBroken("a seal was followed and is not the newest")
+        raise errors.InvariantBroken("a seal was followed and is not the newest")
     message = seal.message
     if is_closed(row, now) and message.step > (await shown_by_close(row, work))[0]:
-        raise Conflict("the job was closed by an earlier seal, and pays by that one")
+        raise errors.Conflict("the job was closed by an earlier seal, and pays by that one")
     last = await work[SealRow].get(row.job, row.step) if row.step else None
     before = decode_pay(last.pay) if last else ()
     stored = SealRow(

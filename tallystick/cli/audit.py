@@ -26,17 +26,8 @@ from rich.table import Table
 from contracts.chain.layout import shipped
 from contracts.http_clients import server_of
 from contracts.json_rpc import JsonRpc
+from contracts.terms import errors
 from contracts.terms.amounts import format_tokens
-from contracts.terms.errors import (
-    AuditMismatch,
-    ChainUnreachable,
-    Conflict,
-    Malformed,
-    NotFound,
-    Refused,
-    Unreadable,
-    WrongConfiguration,
-)
 from contracts.terms.ids import AddressField, Digest, DigestField, JobId, JobIdField, PeerIdField
 from contracts.terms.typed_names import parse_address
 from market.bodies.base import Body, Money, read_body
@@ -235,7 +226,7 @@ async def _anchor(file: Path, url: str) -> Anchor:
         chain_id = await _chain_id(node)
         held = read_file(read_whole(file, MAX_FILE_BYTES))
         if held.domain.chain_id != chain_id:
-            raise Refused(
+            raise errors.Refused(
                 f"{server_of(url)} is of chain {chain_id}, {file} of {held.domain.chain_id}"
             )
         header = await read_header(node, held.snapshots[-1].header.number)
@@ -247,7 +238,7 @@ async def _chain_id(node: JsonRpc) -> int:
     try:
         return int(found, 16)
     except (TypeError, ValueError) as error:
-        raise ChainUnreachable(f"{server_of(node.url)} names no chain") from error
+        raise errors.ChainUnreachable(f"{server_of(node.url)} names no chain") from error
 
 
 # ------------------------------------------------------------------------ equivocation and compare
@@ -279,10 +270,10 @@ def compare_command(
     """
     ours, theirs = _audit_file(file), _audit_file(other)
     if ours.domain != theirs.domain:
-        raise Conflict("the two files are of different chains or contracts")
+        raise errors.Conflict("the two files are of different chains or contracts")
     two = next(contradictions(ours.items, theirs.items, ours.domain), None)
     if two is None:
-        raise NotFound("no key has said two things in these files that it may say once")
+        raise errors.NotFound("no key has said two things in these files that it may say once")
     write_whole(to, two.encoded())
     found = prove(two)
     answer(_proven(found, to), [f"wrote {to}: {_line(found)}"])
@@ -291,8 +282,8 @@ def compare_command(
 def _audit_file(path: Path) -> AuditFile:
     try:
         return read_file(read_whole(path, MAX_FILE_BYTES))
-    except Unreadable as error:  # which of the two
-        raise Unreadable(f"{path}: {error.message}") from error
+    except errors.Unreadable as error:  # which of the two
+        raise errors.Unreadable(f"{path}: {error.message}") from error
 
 
 def _line(found: Equivocated) -> str:
@@ -388,7 +379,7 @@ def verify_command(
     Example: tallystick audit verify job.tally --anchor 0x... --settlement 0x...
     """
     if (anchor is None) != (settlement is None):
-        raise Malformed("--anchor and --settlement belong together: give both, or neither")
+        raise errors.Malformed("--anchor and --settlement belong together: give both, or neither")
     own_block = None if anchor is None else parse_digest(anchor, "block hash (--anchor)")
     own_contract = (
         None if settlement is None else parse_address(settlement, "contract (--settlement)")
@@ -437,9 +428,9 @@ def export_command(
         file = ask_of_job(market, job, run)
         header, data = file.snapshots[-1].header, file.encoded()
         verdict = verify(data, SHIPS, anchor=header.hash, settlement=file.domain.settlement)
-    except AuditMismatch as error:
+    except errors.AuditMismatch as error:
         message = f"the market's records do not fit: {error.message}"
-        raise AuditMismatch(message, **error.data) from error
+        raise errors.AuditMismatch(message, **error.data) from error
     write_whole(to, data)
     return Exported(
         file=str(to),
@@ -469,7 +460,7 @@ def rerun_command(
         from training.stages.exact import set_threads
         from verification.auditing.rerun import rerun
     except ModuleNotFoundError as error:
-        raise WrongConfiguration(
+        raise errors.WrongConfiguration(
             f"a rerun repeats work, and {error.name} is not installed: install the extra "
             "`provider` (pip install 'tallystick[provider]')"
         ) from error

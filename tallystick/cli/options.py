@@ -12,14 +12,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from contracts.terms.errors import (
-    Conflict,
-    Malformed,
-    NotFound,
-    Refused,
-    TooLarge,
-    WrongConfiguration,
-)
+from contracts.terms import errors
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.typed_names import digits_of, parse_name
 from market.bodies.routes import GET_JOBS
@@ -99,9 +92,9 @@ async def named_job(client: MarketClient, text: str) -> JobId:
     known = [each.job for each in (await client.call(GET_JOBS)).jobs]
     found = [job for job in known if job.hex().startswith(digits)]
     if len(found) > 1:
-        raise Conflict(f"{len(found)} jobs begin with {digits}: give more digits")
+        raise errors.Conflict(f"{len(found)} jobs begin with {digits}: give more digits")
     if not found:
-        raise NotFound(f"no job of {client.url} begins with {digits}")
+        raise errors.NotFound(f"no job of {client.url} begins with {digits}")
     return found[0]
 
 
@@ -114,7 +107,7 @@ def typed(what: str, text: str, parse: Callable[[object], R]) -> R:
     try:
         return parse(text)
     except ValueError as error:
-        raise Malformed(f"{what} {text!r:.80}: {error}") from error
+        raise errors.Malformed(f"{what} {text!r:.80}: {error}") from error
 
 
 def parse_digest(text: str, what: str) -> Digest:
@@ -131,15 +124,15 @@ def read_whole(path: Path, most_bytes: int) -> bytes:
     try:
         if path.exists() and not path.is_file():  # a device may never end
             what = "a folder" if path.is_dir() else "no file"
-            raise Refused(f"cannot read {path}: it is {what}")
+            raise errors.Refused(f"cannot read {path}: it is {what}")
         with path.open("rb") as file:
             data = file.read(most_bytes + 1)
     except FileNotFoundError as error:
-        raise NotFound(f"no file {path}") from error
+        raise errors.NotFound(f"no file {path}") from error
     except OSError as error:
-        raise Refused(f"cannot read {path}: {error.strerror}") from error
+        raise errors.Refused(f"cannot read {path}: {error.strerror}") from error
     if len(data) > most_bytes:
-        raise TooLarge(f"{path} is larger than any such file ({most_bytes} bytes)")
+        raise errors.TooLarge(f"{path} is larger than any such file ({most_bytes} bytes)")
     return data
 
 
@@ -148,7 +141,7 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         replace_file(path, data, mode=BY_UMASK, durable=False)
     except OSError as error:
-        raise Refused(f"cannot write {path}: {error.strerror}") from error
+        raise errors.Refused(f"cannot write {path}: {error.strerror}") from error
 
 
 @contextmanager
@@ -157,7 +150,7 @@ def needs_chain() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise WrongConfiguration(
+        raise errors.WrongConfiguration(
             f"this sends a transaction, and {error.name} is not installed: install the extra "
             "`provider` (pip install 'tallystick[provider]')"
         ) from error

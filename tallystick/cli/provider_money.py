@@ -13,14 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from contracts.terms import errors
 from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens, read_tokens
-from contracts.terms.errors import (
-    Conflict,
-    ContractRefused,
-    DeadlineExceeded,
-    InsufficientStake,
-    Malformed,
-)
 from contracts.terms.ids import Address, AddressField, Digest, DigestField
 from market.bodies.base import Body, Money
 from market.bodies.market import AccountView
@@ -132,7 +126,7 @@ async def _until(
 ) -> AccountView:
     while not holds(now := await client.call(GET_ACCOUNT, account=account)):
         if time.monotonic() > ends:
-            raise DeadlineExceeded(
+            raise errors.DeadlineExceeded(
                 f"{format_tokens(now.claimable)} tokens are claimable, "
                 f"{format_tokens(_pending(now))} wait for a final epoch; "
                 "`tallystick epoch list` shows until when",
@@ -179,7 +173,7 @@ async def _claimed_by_us(client: MarketClient, home: Path) -> Claimed:
                 break
             try:
                 receipt = await claim(due, contracts, own.sender)
-            except ContractRefused:
+            except errors.ContractRefused:
                 if tries == _TRIES:
                     raise
                 continue
@@ -258,7 +252,7 @@ def withdraw_command(
     amount = _amount(stake)
     moves = stake is not None or unbonded or wait
     if moves and not dry_run and (pid := agent_pid(folder)) is not None:
-        raise Conflict(
+        raise errors.Conflict(
             f"the agent (pid {pid}) uses this account: `tallystick provider drain --wait` first",
             pid=pid,
         )
@@ -281,7 +275,7 @@ def _amount(stake: str | None) -> BaseUnits | None:
         return None
     amount = typed("--stake", stake, read_tokens)
     if not 0 < amount <= UINT96_MAX:
-        raise Malformed(f"--stake {stake:.80}: a number of tokens above 0, or `all`")
+        raise errors.Malformed(f"--stake {stake:.80}: a number of tokens above 0, or `all`")
     return amount
 
 
@@ -316,7 +310,7 @@ async def _as_it_is(
     free = BaseUnits(stake.active - stake.reserved)
     asked = free if amount is None else amount
     if asked > free:
-        raise InsufficientStake(
+        raise errors.InsufficientStake(
             f"{format_tokens(free)} tokens are not reserved for jobs", wanted=asked, free=free
         )
     return Withdrawn(
@@ -346,7 +340,7 @@ async def _move_stake(
         asked, taken, transactions = moved.asked, moved.taken, moved.transactions
         while wait_until is not None and moved.stake.unbonding:
             if time.monotonic() > wait_until:
-                raise DeadlineExceeded(
+                raise errors.DeadlineExceeded(
                     f"{format_tokens(moved.stake.unbonding)} tokens are unbonding until "
                     f"{moment_here(1000 * moved.stake.withdrawable_at)}",
                     withdrawable_at=moved.stake.withdrawable_at,

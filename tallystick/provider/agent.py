@@ -25,18 +25,8 @@ from contracts.chain.deployment import Deployment
 from contracts.chain.sender import Sender
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session, Wallet
+from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
-from contracts.terms.errors import (
-    Conflict,
-    ContractRefused,
-    Expired,
-    InsufficientStake,
-    Misbehaved,
-    NotFound,
-    Refused,
-    Unavailable,
-    WrongConfiguration,
-)
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
@@ -230,7 +220,7 @@ class Agent:
             return True
         try:
             share = self.machine.offer()
-        except Unavailable as error:
+        except errors.Unavailable as error:
             self.faults.tell("share", f"waiting: {error}")
             return False
         if share.memory < LEAST_MEMORY:
@@ -292,7 +282,7 @@ class Agent:
         try:
             await self._take_back(offer.message.digest())
             return bool(await self._heartbeat(offer))
-        except NotFound:  # a market that was set up anew
+        except errors.NotFound:  # a market that was set up anew
             return False
 
     async def _take_back(self, offer: Digest) -> None:
@@ -335,10 +325,10 @@ class Agent:
                     if not leases:
                         offer = await self._kept_up(offer, deployment)
                 self.faults.over("market")
-            except NotFound:  # a market that was set up anew
+            except errors.NotFound:  # a market that was set up anew
                 await self._need_same_chain()
                 offer, leases = await self._renewed(deployment), ()
-            except (Expired, Unavailable) as error:  # Expired: our clock is off
+            except (errors.Expired, errors.Unavailable) as error:  # Expired: our clock is off
                 self._waiting(error)
                 leases = ()
             is_at_work = any(lease.state == "active" for lease in leases)
@@ -383,7 +373,7 @@ class Agent:
         while True:
             try:
                 offer = await self._standing_offer(deployment)
-            except InsufficientStake as error:
+            except errors.InsufficientStake as error:
                 self.faults.tell("stake", f"the machine is not offered: {error}")
                 await asyncio.sleep(STAKE_SECONDS)
             else:
@@ -393,7 +383,7 @@ class Agent:
     async def _need_same_chain(self) -> None:
         network = await retrying(lambda: self.client.call(GET_NETWORK), on_error=self._waiting)
         if chain_name(network) != self._chain:
-            raise Conflict(
+            raise errors.Conflict(
                 f"{self.client.url} is on another chain since we began: start again, what is kept "
                 "of the old one is then put aside"
             )
@@ -406,7 +396,7 @@ class Agent:
         while (lacks_now := self.room.lacks()) is not None:
             self.faults.tell("disk", lacks_now)
             # An agent that answers has given its leases up in order: none is held against it.
-            with contextlib.suppress(NotFound, Unavailable):
+            with contextlib.suppress(errors.NotFound, errors.Unavailable):
                 await self._heartbeat(offer)
             await asyncio.sleep(ROOM_SECONDS)
         self.faults.over("disk")
@@ -414,7 +404,7 @@ class Agent:
     async def _withdraw(self, offer: Signed[Offer]) -> None:
         try:
             await retrying(lambda: self._take_back(offer.message.digest()), on_error=self._waiting)
-        except NotFound:  # a market that was set up anew
+        except errors.NotFound:  # a market that was set up anew
             return
 
     async def _let_peers_go(self) -> None:
@@ -427,7 +417,7 @@ class Agent:
         working = [each for each in leases if each.lease not in self._done]
         try:
             heard = [await self._send_heartbeat(each.lease) for each in working]
-        except Refused:
+        except errors.Refused:
             return ()
         return tuple(
             each.model_copy(update={"state": now.state})
@@ -446,7 +436,7 @@ class Agent:
             try:
                 await self._follow_lease(lease, deployment)
                 self.faults.over(f"lease {lease.lease.hex()}")
-            except Refused as error:  # it lapsed, or was taken away, a moment ago
+            except errors.Refused as error:  # it lapsed, or was taken away, a moment ago
                 self.faults.tell(
                     f"lease {lease.lease.hex()}", f"lease {lease.lease.hex()[:12]}: {error}"
                 )
@@ -479,7 +469,9 @@ class Agent:
         spec = spec_of(lease)
         self.room.need(lease_disk(spec), held=folder_bytes(folder))
         if self.machine is not None and spec.memory_bytes > self.machine.share.memory:
-            raise Refused("other agents on this machine hold memory that it was offered with")
+            raise errors.Refused(
+                "other agents on this machine hold memory that it was offered with"
+            )
         session = load_or_create_session(folder / "session.key")
         accept = load_accept(folder)
         if accept is None:
@@ -491,7 +483,7 @@ class Agent:
 
     def _lease_accept(self, lease: LeaseView, session: Session) -> LeaseAccept:
         if lease.price < self.ask.price:
-            raise Refused(f"lease {lease.lease.hex()}: pays less than the ask")
+            raise errors.Refused(f"lease {lease.lease.hex()}: pays less than the ask")
         return LeaseAccept(
             job=lease.job,
             account=self.wallet.account,
@@ -574,9 +566,12 @@ class Agent:
                 try:
                     await coins.look(folder)
                     self.faults.over(name)
-                except Unavailable as error:
+                except errors.Unavailable as error:
                     self.faults.tell(name, f"waiting: {error}")
-                except (Refused, Misbehaved) as error:  # nothing of it counts; asked again
+                except (
+                    errors.Refused,
+                    errors.Misbehaved,
+                ) as error:  # nothing of it counts; asked again
                     self.faults.tell(name, f"coins for {folder.name[:12]}: {error}")
             await asyncio.sleep(COIN_SECONDS)
 
@@ -593,9 +588,12 @@ class Agent:
                 for lease in over:  # its last seals were looked at after its peer had ended
                     self._jobs.pop(lease)
                 self.faults.over("slashes")
-            except Unavailable as error:
+            except errors.Unavailable as error:
                 self.faults.tell("slashes", f"waiting: {error}")
-            except (Refused, OSError) as error:  # asked again; nothing else of the agent needs it
+            except (
+                errors.Refused,
+                OSError,
+            ) as error:  # asked again; nothing else of the agent needs it
                 self.faults.tell("slashes", f"slashes: {error}")
             least = ACCUSED_SECONDS if slashes.is_accused else SLASH_SECONDS
             await asyncio.sleep(look_every(window, least=least))
@@ -606,7 +604,7 @@ class Agent:
             try:
                 await folders.clear(self._is_at_work_in)
                 self.faults.over("folders")
-            except (Refused, Unavailable) as error:
+            except (errors.Refused, errors.Unavailable) as error:
                 self.faults.tell("folders", f"folders of leases that are over: {error}")
             await asyncio.sleep(CLEAR_SECONDS)
 
@@ -623,9 +621,12 @@ class Agent:
             try:
                 await self._claim(dues, contracts, sender)
                 self.faults.over("claims")
-            except (Unavailable, WrongConfiguration) as error:  # a node that is away, or another's
+            except (
+                errors.Unavailable,
+                errors.WrongConfiguration,
+            ) as error:  # a node that is away, or another's
                 self.faults.tell("claims", f"waiting: {error}")
-            except ContractRefused as error:
+            except errors.ContractRefused as error:
                 self.faults.tell("claims", refused_claim(error))
             await asyncio.sleep(seconds)
 
@@ -636,7 +637,7 @@ class Agent:
             await claim(due, contracts, sender)
             self.say(f"claimed {format_tokens(due.amount)} tokens of epoch {due.proof.epoch}")
 
-    def _waiting(self, error: Expired | Unavailable) -> None:
+    def _waiting(self, error: errors.Expired | errors.Unavailable) -> None:
         self.faults.tell("market", f"waiting: {error}")
 
 

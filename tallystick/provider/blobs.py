@@ -22,18 +22,8 @@ import httpx
 
 from contracts.http_clients import by_proxy, client
 from contracts.keys.wallet import Session
+from contracts.terms import errors
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import (
-    Malformed,
-    Misbehaved,
-    NotFound,
-    Refused,
-    ServiceUnreachable,
-    TallystickError,
-    TooLarge,
-    Unavailable,
-    WrongBytes,
-)
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.parts import MAX_PART_BYTES, Parts
 from market.bodies.base import API_PREFIX, MAX_BLOB_BYTES, MAX_FAILURE
@@ -93,7 +83,7 @@ class MarketBlobs:
         while True:
             try:
                 return self._get(digest)
-            except ServiceUnreachable:
+            except errors.ServiceUnreachable:
                 if time.monotonic() > ends:
                     raise
                 time.sleep(_PAUSE_SECONDS)
@@ -102,18 +92,18 @@ class MarketBlobs:
         try:
             with self._http.stream("GET", f"/blobs/{digest.hex()}") as answer:
                 if answer.status_code == httpx.codes.NOT_FOUND:
-                    raise NotFound(f"the market has no blob {digest.hex()}")
+                    raise errors.NotFound(f"the market has no blob {digest.hex()}")
                 if not answer.is_success:
-                    raise ServiceUnreachable(
+                    raise errors.ServiceUnreachable(
                         f"blob {digest.hex()}: HTTP {answer.status_code}{by_proxy(self._market)}"
                     )
                 data = _read(answer, digest)
         except httpx.HTTPError as error:
-            raise ServiceUnreachable(
+            raise errors.ServiceUnreachable(
                 f"blob {digest.hex()}: {error!r}{by_proxy(self._market)}"
             ) from error
         if (actual := blob_digest(data)) != digest:
-            raise WrongBytes(f"blob {digest.hex()}", expected=digest, actual=actual)
+            raise errors.WrongBytes(f"blob {digest.hex()}", expected=digest, actual=actual)
         return data
 
 
@@ -123,7 +113,7 @@ def _read(answer: httpx.Response, digest: Digest) -> bytes:
     for piece in answer.iter_bytes():
         data += piece
         if len(data) > MAX_BLOB_BYTES:
-            raise TooLarge(
+            raise errors.TooLarge(
                 f"blob {digest.hex()} has more than {MAX_BLOB_BYTES} bytes", limit=MAX_BLOB_BYTES
             )
     return bytes(data)
@@ -187,7 +177,7 @@ class MarketArtifacts:
         try:
             file = weights_of(checkpoint)
             index = await asyncio.to_thread(parts_of, file, part_bytes=self._part_bytes)
-        except Malformed as error:
+        except errors.Malformed as error:
             await self._fail(stage, step, ZERO_DIGEST, error)
             raise
         ours = _Stage(stage, step, file, index)
@@ -213,7 +203,7 @@ class MarketArtifacts:
     async def _has(self, name: Digest) -> bool:
         try:
             return await self._client.has_blob(name)
-        except Unavailable:
+        except errors.Unavailable:
             return False
 
     async def _upload(self, ours: _Stage) -> None:
@@ -228,10 +218,10 @@ class MarketArtifacts:
         try:
             try:
                 await retrying(upload, patience=self._patience)
-            except Unavailable as error:
+            except errors.Unavailable as error:
                 await self._fail(ours.stage, ours.step, name, error)
                 await retrying(upload)
-        except (Refused, Misbehaved) as error:
+        except (errors.Refused, errors.Misbehaved) as error:
             await self._fail(ours.stage, ours.step, name, error)
             raise
 
@@ -242,7 +232,7 @@ class MarketArtifacts:
         return stored.wanted
 
     async def _fail(
-        self, stage: StageIndex, step: StepNumber, name: Digest, error: TallystickError
+        self, stage: StageIndex, step: StepNumber, name: Digest, error: errors.TallystickError
     ) -> None:
         """Tell the poster; a market that does not listen is left alone."""
         self._tell("weights_not_published", step=step, code=error.code, reason=error.message)
@@ -252,7 +242,7 @@ class MarketArtifacts:
                 lambda: self._client.call(POST_CHECKPOINT, claim, job=self._job),
                 patience=self._patience,
             )
-        except (Unavailable, Refused) as silent:
+        except (errors.Unavailable, errors.Refused) as silent:
             self._tell("failure_not_told", step=step, code=silent.code, reason=silent.message)
 
     def _signed(

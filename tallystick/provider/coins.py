@@ -17,15 +17,8 @@ from contracts.chain.connection import Block
 from contracts.chain.contracts import Contracts
 from contracts.chain.wrappers.seals import Lane
 from contracts.governance.lane import AnchoredBatch
+from contracts.terms import errors
 from contracts.terms.coins import COIN_BYTES, Coin, decode_coin
-from contracts.terms.errors import (
-    AuditMismatch,
-    BadSignature,
-    ChainForgot,
-    Malformed,
-    NotFound,
-    Unavailable,
-)
 from contracts.terms.ids import Address, JobId, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
@@ -74,7 +67,7 @@ class CoinFile:
         if not new:
             return
         if changed := next((coin.step for coin in new if coin.step in self._known), None):
-            raise ChainForgot(f"the coin of step {changed} is another one now", step=changed)
+            raise errors.ChainForgot(f"the coin of step {changed} is another one now", step=changed)
         try:
             with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
                 file.truncate(self._offset)  # a kill may have left a part of a coin
@@ -83,7 +76,7 @@ class CoinFile:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise Unavailable(f"{self._path} cannot be written: {error.strerror}") from error
+            raise errors.Unavailable(f"{self._path} cannot be written: {error.strerror}") from error
 
     def _read(self) -> None:
         """Read what was appended; a part of a coin is still being written."""
@@ -96,7 +89,7 @@ class CoinFile:
         for start in range(0, len(data) - COIN_BYTES + 1, COIN_BYTES):
             coin = decode_coin(data[start : start + COIN_BYTES])
             if self._known.setdefault(coin.step, coin) != coin:
-                raise Malformed(f"{self._path}: two coins of step {coin.step}")
+                raise errors.Malformed(f"{self._path}: two coins of step {coin.step}")
             self._offset += COIN_BYTES
 
 
@@ -211,7 +204,7 @@ class CoinWatch:
     async def _is_gone(self, block: Block) -> bool:
         try:
             return (await self._blocks.block(block.number)).hash != block.hash
-        except ChainForgot:
+        except errors.ChainForgot:
             return True
 
     async def _confirm(self, sighting: Sighting, head: Block) -> tuple[Coin, ...] | None:
@@ -220,7 +213,7 @@ class CoinWatch:
             while (coins := self._lane.confirm(sighting)) is None:
                 if not (await self._ask(head) or await self._give_up(head)):
                     return None
-        except AuditMismatch:
+        except errors.AuditMismatch:
             self._lane.forget()  # it may have been a block that the chain forgot
             raise
         return coins
@@ -232,7 +225,7 @@ class CoinWatch:
             self._missing = (wanted, head.number)
         try:
             return self._lane.take(await self._market.lane(self._job, first=wanted))
-        except (Unavailable, NotFound):
+        except (errors.Unavailable, errors.NotFound):
             if not self._is_overdue(head):
                 raise
             return False
@@ -336,5 +329,5 @@ def checked_opening(view: JobView, job: JobId, domain: Domain) -> JobOpening | N
     opening = expect(decode_signed(view.opening or b""), JobOpening)
     verify_wallet(opening, spec.message.coordinator, domain)
     if not spec.message.job() == opening.message.job == job:
-        raise BadSignature(f"the market answered with another job than {job.hex()}")
+        raise errors.BadSignature(f"the market answered with another job than {job.hex()}")
     return opening.message if spec.message.rules.audit is not None else None

@@ -11,14 +11,8 @@ from contracts.chain.connection import Call, Receipt
 from contracts.chain.contracts import Contracts
 from contracts.chain.sender import Sender
 from contracts.chain.wrappers.stakes import Stake
+from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.errors import (
-    ContractRefused,
-    DeadlineExceeded,
-    InsufficientStake,
-    NotFound,
-    Refused,
-)
 from contracts.terms.ids import Address, Digest
 from contracts.terms.merkle import Proof, SumNode
 from market.bodies.market import FaucetRequest, NetworkView
@@ -54,7 +48,7 @@ async def prepare(
     staked = await contracts.stakes.stake(account, head)
     missing = BaseUnits(max(0, wanted - staked.active))
     if missing and num_waiting:  # which may be the very stake that is missing
-        raise DeadlineExceeded(
+        raise errors.DeadlineExceeded(
             f"{num_waiting} earlier transactions of 0x{account.hex()} are not mined yet; what "
             "stake is missing is known after them"
         )
@@ -64,12 +58,12 @@ async def prepare(
         key = f"faucet-{account.hex()}-{head.number}"
         try:
             await client.call(POST_FAUCET, FaucetRequest(account=account), key=key)
-        except Refused as error:  # what is held may be enough
+        except errors.Refused as error:  # what is held may be enough
             say(f"faucet: {error}")
         head = await contracts.chain.head()
         held = await contracts.token.balance(account, head)
     if held < missing:
-        raise InsufficientStake(
+        raise errors.InsufficientStake(
             f"0x{account.hex()} holds {format_tokens(held)} tokens and "
             f"{format_tokens(missing)} more are to be staked: send tokens to this account "
             "or lower --stake",
@@ -116,7 +110,7 @@ class Dues:
             return None
         try:
             proof = await self._client.call(GET_PROOF, number=final, account=self._account)
-        except NotFound:
+        except errors.NotFound:
             self._owed = final, BaseUnits(0)
             return None
         self._owed = final, proof.cumulative
@@ -140,7 +134,7 @@ async def claim(due: Due, contracts: Contracts, sender: Sender) -> Receipt:
     return await sender.send(f"claim:{proof.root.hex()}:{proof.cumulative}", call)
 
 
-def refused_claim(error: ContractRefused) -> str:
+def refused_claim(error: errors.ContractRefused) -> str:
     """Why the contract refused a claim, as a sentence."""
     if "WrongProof" in error.message:
         return (
@@ -174,7 +168,7 @@ async def move(own: OnChain, amount: BaseUnits | None) -> Moved:
     stake, is_ripe = await _stake_now(own)
     wanted = stake.free if amount is None else amount
     if wanted > stake.free:
-        raise InsufficientStake(
+        raise errors.InsufficientStake(
             f"{format_tokens(wanted)} tokens are asked back, {format_tokens(stake.free)} are not "
             "reserved for jobs",
             wanted=wanted,

@@ -18,19 +18,9 @@ import httpx
 
 from contracts.http_clients import async_client, by_proxy
 from contracts.keys.wallet import Wallet
+from contracts.terms import errors
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import Value, decode, encode
-from contracts.terms.errors import (
-    AuditMismatch,
-    Expired,
-    InvariantBroken,
-    Malformed,
-    ServiceUnreachable,
-    TooLarge,
-    Unavailable,
-    WrongBytes,
-    error_class,
-)
 from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Digest, JobId
 from market.bodies.base import (
@@ -252,8 +242,10 @@ class MarketClient:
         page = await self.call(GET_LANE, job=job, first=first)
         try:
             return decode_page(page)
-        except AuditMismatch as error:
-            raise Malformed(f"lane: the market answered with none: {error.message}") from error
+        except errors.AuditMismatch as error:
+            raise errors.Malformed(
+                f"lane: the market answered with none: {error.message}"
+            ) from error
 
     async def _snapshots_page(self, job: JobId, after: int) -> "tuple[Snapshot, ...]":
         from verification.audit.snapshots import decode_snapshots  # slow, and few ask for any
@@ -261,15 +253,17 @@ class MarketClient:
         page = await self.call(GET_SNAPSHOTS, job=job, after=after)
         try:
             return decode_snapshots(page)
-        except AuditMismatch as error:
-            raise Malformed(f"snapshots: the market answered with none: {error.message}") from error
+        except errors.AuditMismatch as error:
+            raise errors.Malformed(
+                f"snapshots: the market answered with none: {error.message}"
+            ) from error
 
     async def _messages_page(self, job: JobId, after: int) -> list[tuple[int, bytes]]:
         items = await self.call(GET_MESSAGES, job=job, after=after)
         match decode(items, max_bytes=64 * 2**20):
             case list(page):
                 return [_numbered(item) for item in page]
-        raise Malformed("messages: the market answered with something else than a list")
+        raise errors.Malformed("messages: the market answered with something else than a list")
 
     # ------------------------------------------------------------------------------------ blobs
 
@@ -303,7 +297,7 @@ class MarketClient:
         read = partial(_read, most=max_bytes)
         data = (await self._send("GET", f"/blobs/{name.hex()}", read=read)).content
         if (actual := blob_digest(data)) != name:
-            raise WrongBytes(f"blob {name.hex()}", expected=name, actual=actual)
+            raise errors.WrongBytes(f"blob {name.hex()}", expected=name, actual=actual)
         return data
 
     async def put_file(self, path: Path, *, by: Signer) -> Digest:
@@ -314,7 +308,9 @@ class MarketClient:
         """
         size, name = await asyncio.to_thread(measured, path)
         if size > (most := MAX_BUNDLE_BYTES):
-            raise TooLarge(f"{path} has {size} bytes, a blob at most {most}", size=size, limit=most)
+            raise errors.TooLarge(
+                f"{path} has {size} bytes, a blob at most {most}", size=size, limit=most
+            )
         if not await self.has_blob(name):
             await self.put_pieces(name, size, lambda: pieces(path), by=by)
         return name
@@ -401,7 +397,7 @@ class MarketClient:
                 return await self._send(
                     method, path, content=pieces, headers={**headers, "authorization": shown}
                 )
-            except Expired:
+            except errors.Expired:
                 if is_last:
                     raise
         raise AssertionError("one of the two tries has ended this")
@@ -422,7 +418,9 @@ class MarketClient:
                 if not response.is_success:
                     _check(_Answer(url, response.status_code, await _read(response)))
                 if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                    raise Malformed(f"{url} does not answer as a market does: no stream of events")
+                    raise errors.Malformed(
+                        f"{url} does not answer as a market does: no stream of events"
+                    )
                 yield response.aiter_bytes()
         except httpx.HTTPError as error:
             raise _no_answer(self.url, error) from error
@@ -436,15 +434,17 @@ class MarketClient:
             pause = response.headers.get("retry-after", "")
             return _Answer(str(response.request.url), response.status_code, content, pause)
         except httpx.InvalidURL as error:
-            raise Malformed(f"{self.url} is no URL of a market: {error}") from error
+            raise errors.Malformed(f"{self.url} is no URL of a market: {error}") from error
         except httpx.HTTPError as error:
             raise _no_answer(self.url, error) from error
 
 
-def _no_answer(url: str, error: httpx.HTTPError) -> ServiceUnreachable:
+def _no_answer(url: str, error: httpx.HTTPError) -> errors.ServiceUnreachable:
     # What a proxy says of itself, as `407 Proxy Authentication Required`, is worth repeating.
     reason = str(error) if isinstance(error, httpx.ProxyError) else type(error).__name__
-    return ServiceUnreachable(f"no market answers at {url}{by_proxy(url)} ({reason}); is it up?")
+    return errors.ServiceUnreachable(
+        f"no market answers at {url}{by_proxy(url)} ({reason}); is it up?"
+    )
 
 
 async def _read(response: httpx.Response, *, most: int | None = None) -> bytes:
@@ -452,7 +452,7 @@ async def _read(response: httpx.Response, *, most: int | None = None) -> bytes:
     async for chunk in response.aiter_bytes():
         content += chunk
         if len(content) > most:
-            raise TooLarge(
+            raise errors.TooLarge(
                 f"{response.request.url}: an answer of more than {most} bytes",
                 size=len(content),
                 limit=most,
@@ -464,7 +464,7 @@ async def retrying(
     attempt: Callable[[], Awaitable[R]],
     *,
     patience: timedelta | None = None,
-    on_error: Callable[[Unavailable], None] = lambda error: None,
+    on_error: Callable[[errors.Unavailable], None] = lambda error: None,
 ) -> R:
     """Repeat `attempt` while the environment does not answer.
 
@@ -479,7 +479,7 @@ async def retrying(
     while True:
         try:
             return await attempt()
-        except Unavailable as error:
+        except errors.Unavailable as error:
             pause = max(_PAUSES[min(tries, len(_PAUSES) - 1)], _wanted_pause(error))
             if ends is not None and loop.time() + pause > ends:
                 raise
@@ -488,7 +488,7 @@ async def retrying(
             tries += 1
 
 
-def _wanted_pause(error: Unavailable) -> float:
+def _wanted_pause(error: errors.Unavailable) -> float:
     """Seconds that a market asked to be left alone, and no longer than we believe."""
     text = str(error.data.get("retry_after", ""))
     return min(float(text), _MAX_PAUSE) if text.isdecimal() and len(text) < 10 else 0.0
@@ -499,16 +499,16 @@ def _check(answer: _Answer) -> None:
         return
     try:
         problem = read_body(Problem, answer.content)
-    except Malformed:
+    except errors.Malformed:
         way = by_proxy(answer.url)
         if answer.status >= 500 or answer.status in _FOR_A_WHILE:  # of a proxy before it
-            raise ServiceUnreachable(f"{answer.url}: HTTP {answer.status}{way}") from None
-        raise Malformed(
+            raise errors.ServiceUnreachable(f"{answer.url}: HTTP {answer.status}{way}") from None
+        raise errors.Malformed(
             f"{answer.url} does not answer as a market does (HTTP {answer.status}{way})"
         ) from None
-    cls = error_class(problem.code)
-    if issubclass(cls, InvariantBroken):  # the market's bug, not this program's
-        raise ServiceUnreachable(f"{answer.url}: {problem.detail}")
+    cls = errors.error_class(problem.code)
+    if issubclass(cls, errors.InvariantBroken):  # the market's bug, not this program's
+        raise errors.ServiceUnreachable(f"{answer.url}: {problem.detail}")
     error = cls(problem.detail)
     if answer.retry_after:
         error.data["retry_after"] = answer.retry_after
@@ -523,8 +523,8 @@ def _read_answer(answer: _Answer, cls: type[V]) -> V:
         return None  # type: ignore[return-value]
     try:
         return read_body(cls, answer.content)
-    except Malformed as error:
-        raise Malformed(
+    except errors.Malformed as error:
+        raise errors.Malformed(
             f"{answer.url} does not answer as a market does{by_proxy(answer.url)} ({error.message})"
         ) from error
 
@@ -533,4 +533,4 @@ def _numbered(item: Value) -> tuple[int, bytes]:
     match item:
         case [int(sequence), bytes(data)]:
             return sequence, data
-    raise Malformed("messages: an entry is no pair of a number and an item")
+    raise errors.Malformed("messages: an entry is no pair of a number and an item")

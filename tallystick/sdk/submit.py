@@ -14,16 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.keys.wallet import Wallet
+from contracts.terms import errors
 from contracts.terms.amounts import format_tokens
-from contracts.terms.errors import (
-    Conflict,
-    Expired,
-    NoMatch,
-    NotFound,
-    Refused,
-    Unaffordable,
-    WrongChain,
-)
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
@@ -169,10 +161,10 @@ async def _ordered(
     name = signed.message.job()
     try:
         view = await client.call(GET_JOB, job=name)
-    except NotFound as error:
+    except errors.NotFound as error:
         if not order.is_posted:
             return None
-        raise Conflict(
+        raise errors.Conflict(
             f"this file was ordered as job {name.hex()}, which {client.url} does not know any "
             "more: --again orders it once more",
             job=name.hex(),
@@ -251,7 +243,9 @@ class _Placing:
         key = hashlib.sha256(body.json_bytes()).hexdigest()
         try:
             await self.client.call(POST_JOB, body, key=key)
-        except Refused:  # or an answer that cannot be read: then it may have the job all the same
+        except (
+            errors.Refused
+        ):  # or an answer that cannot be read: then it may have the job all the same
             if not await self._is_known(job):
                 self._note_refused()
                 self.file.save(refused)
@@ -266,7 +260,7 @@ class _Placing:
     async def _is_known(self, job: JobId) -> bool:
         try:
             await self.client.call(GET_JOB, job=job)
-        except NotFound:
+        except errors.NotFound:
             return False
         return True
 
@@ -277,12 +271,12 @@ class _Placing:
         if held < spec.budget and self.network.embedded:
             try:
                 await client.call(POST_FAUCET, FaucetRequest(account=account), key=f"faucet-{key}")
-            except Refused as error:
+            except errors.Refused as error:
                 self.say(f"faucet: {error}")
             held = (await client.call(GET_ACCOUNT, account=account)).token
             self.say(f"faucet: the wallet holds {format_tokens(held)} test tokens")
         if held < spec.budget:
-            raise Unaffordable(
+            raise errors.Unaffordable(
                 f"0x{account.hex()} holds {format_tokens(held)} tokens, the budget is "
                 f"{format_tokens(spec.budget)}: lower the budget or send tokens to this account",
                 held=held,
@@ -311,7 +305,7 @@ class _Placing:
             return nonce
         job = JobId(last.job)
         if last.is_refused or not await self._is_known(job):
-            raise Conflict(
+            raise errors.Conflict(
                 f"{self.client.url} does not have job {job.hex()}, which you signed last, and says "
                 "that its permit was used: the budget may be in escrow. Look there; --again orders "
                 "all the same",
@@ -329,7 +323,7 @@ def token_domain(network: NetworkView) -> WalletDomain:
     token, address = network.token, network.contracts.token
     domain = WalletDomain(token.name, token.version, network.chain_id, address)
     if domain.separator != token.domain_separator:
-        raise WrongChain(
+        raise errors.WrongChain(
             f"the market wants a permit that is none of its token 0x{address.hex()} on chain "
             f"{network.chain_id}: it is not signed",
             chain_id=network.chain_id,
@@ -341,7 +335,7 @@ def check_clock(market_millis: int, now: UnixSeconds) -> None:
     """Raises Expired if this machine and the market are more than two minutes apart."""
     ahead = now * 1000 - market_millis
     if abs(ahead) > MAX_SKEW_MILLIS:
-        raise Expired(
+        raise errors.Expired(
             f"{clock_sentence(ahead)}; at most 120 s are allowed: set the clock (NTP) and try again"
         )
 
@@ -365,7 +359,7 @@ def _need_match(quote: QuoteView, spec: JobSpec, now: UnixSeconds) -> None:
                 if quote.advice is None
                 else in_words(quote.advice, now=now, budget=spec.budget)
             )
-            raise NoMatch(
+            raise errors.NoMatch(
                 f"the job fits none of the {quote.offers} offers ({excluded.constraint}); would "
                 f"fit: {would_fit(excluded.would_fit)}. {_remedy(advice)}, or post it with "
                 "--unmatched",

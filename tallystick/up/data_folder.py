@@ -17,15 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.disk import lock_file
-from contracts.terms.errors import (
-    Conflict,
-    Forbidden,
-    Malformed,
-    Refused,
-    Unavailable,
-    UnknownVersion,
-    WrongConfiguration,
-)
+from contracts.terms import errors
 from tallystick.files import replace_file
 
 DATA_VERSION = 1
@@ -128,28 +120,28 @@ def reported(home: Path) -> Iterator[None]:
             raise disk_full(home) from error
         where = error.filename or home
         if error.errno in _NOT_ALLOWED:
-            raise Forbidden(
+            raise errors.Forbidden(
                 f"no permission to write {where} ({error.strerror}); "
                 "choose another folder with --home or TALLYSTICK_HOME"
             ) from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP):
-            raise WrongConfiguration(
+            raise errors.WrongConfiguration(
                 f"{where} cannot be a data folder ({error.strerror}); "
                 "choose another with --home or TALLYSTICK_HOME"
             ) from error
         raise
 
 
-def disk_full(home: Path) -> Unavailable:
+def disk_full(home: Path) -> errors.Unavailable:
     """The one error for a disk without room."""
     with contextlib.suppress(OSError):
         megabytes = shutil.disk_usage(home).free // 2**20
-        return Unavailable(
+        return errors.Unavailable(
             f"the disk under {home} is full ({megabytes} MB left); nothing is lost: "
             "free some space, then run `tallystick up` again",
             free=megabytes * 2**20,
         )
-    return Unavailable(f"the disk under {home} is full; free some space and try again")
+    return errors.Unavailable(f"the disk under {home} is full; free some space and try again")
 
 
 def open_data_folder(home: Path) -> DataFolder:
@@ -178,9 +170,9 @@ def _check_version(folder: DataFolder) -> None:
         _claim(folder, marker)
         return
     if not text.isdecimal():
-        raise Malformed(f"{marker} says {text[:40]!r}, not a number: no data folder of ours")
+        raise errors.Malformed(f"{marker} says {text[:40]!r}, not a number: no data folder of ours")
     if int(text) > DATA_VERSION:
-        raise UnknownVersion(
+        raise errors.UnknownVersion(
             f"{folder.home} was made by a newer Tallystick (data version {int(text)}, this one "
             f"knows {DATA_VERSION}): upgrade, or choose another folder with --home",
             kind=text,
@@ -192,7 +184,7 @@ def _claim(folder: DataFolder, marker: Path) -> None:
     others = (name for name in FOLDERS if name != "keys")
     strangers = [name for name in others if (folder.home / name).exists()]
     if strangers:
-        raise Refused(
+        raise errors.Refused(
             f"{folder.home} has no version file but holds {', '.join(strangers)}: "
             "it is not ours; choose another folder with --home or TALLYSTICK_HOME"
         )
@@ -270,9 +262,9 @@ class Lock:
             self._descriptor = -1
 
 
-def _already_running(folder: DataFolder) -> Conflict:
+def _already_running(folder: DataFolder) -> errors.Conflict:
     pid = _pid_of_holder(folder)
-    return Conflict(
+    return errors.Conflict(
         f"Tallystick already runs in {folder.home} as pid {pid if pid else 'unknown'}; "
         f"stop it with `tallystick down --home '{folder.home}'`, or choose another --home",
         pid=pid,

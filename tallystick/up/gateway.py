@@ -30,15 +30,7 @@ import uvicorn
 import uvloop
 
 from contracts.http_clients import async_client
-from contracts.terms.errors import (
-    ChainUnreachable,
-    Forbidden,
-    Malformed,
-    Overloaded,
-    TallystickError,
-    TooLarge,
-    Unavailable,
-)
+from contracts.terms import errors
 
 ALLOWED = frozenset(
     {
@@ -101,7 +93,7 @@ class Answer:
     body: Json
 
 
-def rpc_error(request_id: Json, error: TallystickError, number: int) -> Json:
+def rpc_error(request_id: Json, error: errors.TallystickError, number: int) -> Json:
     """The JSON-RPC form of an error of ours."""
     said = {"code": number, "message": str(error), "data": {"code": error.code}}
     return {"jsonrpc": "2.0", "id": request_id, "error": said}
@@ -116,14 +108,14 @@ def parse(body: bytes) -> Json:
             numbers, half a surrogate pair).
     """
     if len(body) > MAX_BODY_BYTES:
-        raise TooLarge(f"a body has at most {MAX_BODY_BYTES} bytes", limit=MAX_BODY_BYTES)
+        raise errors.TooLarge(f"a body has at most {MAX_BODY_BYTES} bytes", limit=MAX_BODY_BYTES)
     try:
         value = json.loads(body)
         encode(value)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"not JSON: {type(error).__name__}") from error
+        raise errors.Malformed(f"not JSON: {type(error).__name__}") from error
     if not _is_flat(value, MAX_DEPTH):
-        raise Malformed(f"nested deeper than {MAX_DEPTH}")
+        raise errors.Malformed(f"nested deeper than {MAX_DEPTH}")
     return value
 
 
@@ -151,14 +143,14 @@ def id_of(request: Json) -> Json:
 def refusal(request: Json) -> Json | None:
     """The error to answer a request with, or None if it may pass."""
     if problem := _problem_of_form(request):
-        return rpc_error(id_of(request), Malformed(problem), -32600)
+        return rpc_error(id_of(request), errors.Malformed(problem), -32600)
     if request["method"] not in ALLOWED:
-        error = Forbidden(f"the method {request['method']!r} is not offered here")
+        error = errors.Forbidden(f"the method {request['method']!r} is not offered here")
         return rpc_error(id_of(request), error, -32601)
     parameters = request.get("params", [])
     if not isinstance(parameters, list) or len(parameters) > MAX_PARAMETERS:
         problem = f"params is a list of at most {MAX_PARAMETERS}"
-        return rpc_error(id_of(request), Malformed(problem), -32602)
+        return rpc_error(id_of(request), errors.Malformed(problem), -32602)
     return None
 
 
@@ -186,17 +178,17 @@ class Gateway:
             request = parse(body)
             batch = request if isinstance(request, list) else [request]
             if len(batch) > MAX_BATCH:
-                raise TooLarge(f"a batch has at most {MAX_BATCH} calls", limit=MAX_BATCH)
+                raise errors.TooLarge(f"a batch has at most {MAX_BATCH} calls", limit=MAX_BATCH)
             if not batch:
-                raise Malformed("an empty batch")
+                raise errors.Malformed("an empty batch")
             answers = await self._answer_all(batch)
-        except TooLarge as error:
+        except errors.TooLarge as error:
             return Answer(413, rpc_error(None, error, -32005))
-        except Malformed as error:
+        except errors.Malformed as error:
             return Answer(400, rpc_error(None, error, -32700))
-        except Overloaded as error:
+        except errors.Overloaded as error:
             return Answer(503, rpc_error(None, error, -32005))
-        except Unavailable as error:
+        except errors.Unavailable as error:
             return Answer(503, rpc_error(None, error, -32002))
         if isinstance(request, list):
             return Answer(200, answers)
@@ -211,7 +203,7 @@ class Gateway:
 
     async def _forward(self, requests: list[Json]) -> list[Json]:
         if self._free <= 0:
-            raise Overloaded("too many calls at once; try again")
+            raise errors.Overloaded("too many calls at once; try again")
         self._free -= 1
         try:
             # Ids are ours on the way, so that two equal ones in a batch are kept apart.
@@ -221,7 +213,7 @@ class Gateway:
             self._free += 1
         by_number = {a.get("id"): a for a in answered if isinstance(a, dict)}
         if set(by_number) != set(range(len(requests))):
-            raise ChainUnreachable("the chain left calls of a batch unanswered")
+            raise errors.ChainUnreachable("the chain left calls of a batch unanswered")
         return [{**by_number[n], "id": id_of(r)} for n, r in enumerate(requests)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -229,14 +221,14 @@ class Gateway:
         if scope["type"] != "http":
             return
         if scope["method"] != "POST":
-            error = Malformed("JSON-RPC is asked by POST")
+            error = errors.Malformed("JSON-RPC is asked by POST")
             await _respond(send, Answer(405, rpc_error(None, error, -32600)))
             return
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await _read(receive)
         except TimeoutError:
-            error = Malformed(f"no whole body within {BODY_SECONDS:.0f} s")
+            error = errors.Malformed(f"no whole body within {BODY_SECONDS:.0f} s")
             await _respond(send, Answer(408, rpc_error(None, error, -32600)))
             return
         if body is not None:
@@ -289,14 +281,18 @@ class HttpUpstream:
             ) as response:
                 return json.loads(await self._bounded(response))
         except (httpx.HTTPError, ValueError) as error:
-            raise ChainUnreachable(f"the chain does not answer: {type(error).__name__}") from error
+            raise errors.ChainUnreachable(
+                f"the chain does not answer: {type(error).__name__}"
+            ) from error
 
     async def _bounded(self, response: httpx.Response) -> bytes:
         data = bytearray()
         async for part in response.aiter_bytes():
             data += part
             if len(data) > MAX_ANSWER_BYTES:
-                raise TooLarge(f"an answer over {MAX_ANSWER_BYTES} bytes", limit=MAX_ANSWER_BYTES)
+                raise errors.TooLarge(
+                    f"an answer over {MAX_ANSWER_BYTES} bytes", limit=MAX_ANSWER_BYTES
+                )
         return bytes(data)
 
 

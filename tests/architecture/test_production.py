@@ -33,7 +33,7 @@ ENTRY_POINTS = (
 )
 """What `tallystick up`, the host and the agent start, and what these load when they are started."""
 
-NOT_IN_PRODUCTION = ("market.fakes", "tallystick.demo", "tallystick.gym", "tests", "training.fakes")
+NOT_IN_PRODUCTION = ("tallystick.demo", "tallystick.gym", "tests")
 
 SETTINGS = (
     ("DATABASE_URL", "postgresql://nobody@localhost/none"),

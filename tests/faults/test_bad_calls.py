@@ -14,19 +14,7 @@ import pytest
 
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
-from contracts.terms.errors import (
-    BadSignature,
-    Conflict,
-    Forbidden,
-    InvalidSeal,
-    Malformed,
-    NotFound,
-    Refused,
-    TallystickError,
-    TooLarge,
-    Unavailable,
-    UnknownVersion,
-)
+from contracts.terms import errors
 from contracts.terms.history import decode_kept, encode_kept
 from contracts.terms.ids import (
     ZERO_DIGEST,
@@ -40,13 +28,13 @@ from contracts.terms.ids import (
 from contracts.terms.messages import Assignment, AverageSet, Seal, StepClose
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
+from tests.support.fakes.counting import CountingCompute
+from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import DOMAIN, make_session
 from tests.support.swarm_job import TRAINER, MemorySwarm, make_papers
 from training.coordinator.answers import Answers as CoordinatorAnswers
 from training.coordinator.book import Book, Signer
 from training.coordinator.measuring import Measuring
-from training.fakes.counting import CountingCompute
-from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.telling import tell_nobody
 from training.transport import calls
@@ -125,13 +113,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 async def refused(
     served: Served, who: str, method: str, header: bytes
-) -> set[type[TallystickError]]:
+) -> set[type[errors.TallystickError]]:
     """What both processes say to a call that has to be refused."""
     kinds = set()
     for dispatcher in (served.coordinator, served.worker):
         try:
             await dispatcher.handle(served.keys[who], method, header, ())
-        except TallystickError as error:
+        except errors.TallystickError as error:
             kinds.add(type(error))
         else:
             raise AssertionError(f"{who} got an answer to {method}")
@@ -144,7 +132,7 @@ async def test_methods__header_is_garbage__refused_with_an_error_of_ours(served:
 
     for who, method, header in product(served.keys, calls.METHODS, garbage):
         kinds = await refused(served, who, method, header)
-        assert all(issubclass(kind, Refused) for kind in kinds), (who, method, header)
+        assert all(issubclass(kind, errors.Refused) for kind in kinds), (who, method, header)
 
     assert served.snapshot() == before
 
@@ -152,7 +140,7 @@ async def test_methods__header_is_garbage__refused_with_an_error_of_ours(served:
 async def test_methods__header_over_its_bound__refused_before_it_is_read(served: Served) -> None:
     for who, (name, method) in product(("coordinator", "trainer", "ann"), calls.METHODS.items()):
         kinds = await refused(served, who, name, bytes(method.max_header_bytes + 1))
-        assert kinds <= {TooLarge, Forbidden, NotFound}, (who, name)
+        assert kinds <= {errors.TooLarge, errors.Forbidden, errors.NotFound}, (who, name)
 
 
 def requests(served: Served) -> dict[str, WireMessage]:
@@ -239,7 +227,7 @@ async def test_methods__stranger_asks_well_formed__is_refused(served: Served) ->
 
     for method, request in asked.items():
         kinds = await refused(served, "stranger", method, request.encoded())
-        assert kinds <= {Forbidden, NotFound}, method
+        assert kinds <= {errors.Forbidden, errors.NotFound}, method
 
 
 async def test_methods__known_but_wrong_party__is_forbidden(served: Served) -> None:
@@ -247,7 +235,7 @@ async def test_methods__known_but_wrong_party__is_forbidden(served: Served) -> N
 
     for method, who in WRONG_PARTY:
         kinds = await refused(served, who, method.name, asked[method.name].encoded())
-        assert Forbidden in kinds, (method.name, who)
+        assert errors.Forbidden in kinds, (method.name, who)
 
 
 async def test_worker__signed_message_missing_or_nonsense__is_malformed(served: Served) -> None:
@@ -255,10 +243,10 @@ async def test_worker__signed_message_missing_or_nonsense__is_malformed(served: 
 
     methods: tuple[AnyMethod, ...] = (calls.CLOSE_STEP, calls.SUM_CHUNKS, calls.TAKE_SEAL)
     for method, given in product(methods, nonsense):
-        with pytest.raises(Refused):
+        with pytest.raises(errors.Refused):
             await handle_worker(served, method, given)
     for given in nonsense[:2] + nonsense[3:]:
-        with pytest.raises((Malformed, UnknownVersion)):
+        with pytest.raises((errors.Malformed, errors.UnknownVersion)):
             await handle_worker(served, calls.TAKE_PARTS, given)
 
 
@@ -288,28 +276,28 @@ async def test_worker__close_or_average_set_signed_by_another_key__is_a_bad_sign
         job=served.record.job, step=StepNumber(1), step_close=ZERO_DIGEST, members=()
     )
 
-    with pytest.raises(BadSignature):
+    with pytest.raises(errors.BadSignature):
         await handle_worker(served, calls.CLOSE_STEP, [STRANGER.sign(step_close(served)).encoded()])
-    with pytest.raises(BadSignature):
+    with pytest.raises(errors.BadSignature):
         await handle_worker(served, calls.SUM_CHUNKS, [STRANGER.sign(average).encoded()])
 
 
 async def test_worker__close_of_a_step_that_has_not_come__is_unavailable(served: Served) -> None:
     signed = served.swarm.papers.session.sign(step_close(served, step=2))
 
-    with pytest.raises(Unavailable):
+    with pytest.raises(errors.Unavailable):
         await handle_worker(served, calls.CLOSE_STEP, [signed.encoded()])
 
 
-NO_SUCH_PASS: tuple[tuple[dict[str, Any], type[TallystickError]], ...] = (
-    ({"unit": 2}, Conflict),
-    ({"stage": 1}, Conflict),
-    ({"job": ZERO_DIGEST}, Conflict),
-    ({"step": 2}, Unavailable),
-    ({"step": 0}, Conflict),
-    ({"evaluate": True, "step": 1}, Unavailable),
-    ({"evaluate": True, "step": 0, "unit": 60_000}, Conflict),
-    ({"x": calls.Held(digest=ZERO_DIGEST, holders=(PeerId(ZERO_DIGEST),))}, Malformed),
+NO_SUCH_PASS: tuple[tuple[dict[str, Any], type[errors.TallystickError]], ...] = (
+    ({"unit": 2}, errors.Conflict),
+    ({"stage": 1}, errors.Conflict),
+    ({"job": ZERO_DIGEST}, errors.Conflict),
+    ({"step": 2}, errors.Unavailable),
+    ({"step": 0}, errors.Conflict),
+    ({"evaluate": True, "step": 1}, errors.Unavailable),
+    ({"evaluate": True, "step": 0, "unit": 60_000}, errors.Conflict),
+    ({"x": calls.Held(digest=ZERO_DIGEST, holders=(PeerId(ZERO_DIGEST),))}, errors.Malformed),
 )
 
 
@@ -337,7 +325,7 @@ async def test_worker__more_of_a_checkpoint_at_once_than_a_range__is_malformed(
     station.compute.checkpoint = lambda *_: vast  # type: ignore[method-assign]  # a large one
     wrong = calls.GetStateRange(job=served.record.job, stage=STAGE, step=2, start=0, end=RANGE + 1)
 
-    with pytest.raises(Malformed, match="at once"):
+    with pytest.raises(errors.Malformed, match="at once"):
         await served.worker.handle(
             served.keys["ann"], calls.GET_STATE_RANGE.name, wrong.encoded(), ()
         )
@@ -348,7 +336,7 @@ async def test_coordinator__lease_that_is_not_in_the_roster__is_forbidden(served
     header = requests(served)[calls.JOIN.name].encoded()
     lease = served.swarm.papers.leases["ann"].encoded()
 
-    with pytest.raises(Forbidden):
+    with pytest.raises(errors.Forbidden):
         await served.coordinator.handle(
             served.keys["ann"], calls.JOIN.name, header, (memoryview(lease),)
         )
@@ -365,7 +353,9 @@ async def test_worker__seal_forged_or_with_an_item_missing__is_refused_and_chang
     before = served.snapshot()
 
     for wrong in (first[:-2] + first[-1:], first[1:], first[:-1], forged_seal(first)):
-        with pytest.raises((InvalidSeal, Malformed, Conflict, BadSignature)):
+        with pytest.raises(
+            (errors.InvalidSeal, errors.Malformed, errors.Conflict, errors.BadSignature)
+        ):
             await handle_worker(served, calls.TAKE_SEAL, wrong)
 
     assert served.snapshot() == before

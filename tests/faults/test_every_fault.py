@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.swarm_job import MemorySwarm, make_papers
-from training.fakes.faulty_transport import (
+from tests.support.fakes.faulty_transport import (
     DIAL,
     AnyFault,
     Delay,
@@ -21,6 +20,7 @@ from training.fakes.faulty_transport import (
     Partition,
     When,
 )
+from tests.support.swarm_job import MemorySwarm, make_papers
 from training.transport import calls
 from training.transport.port import Transport
 

@@ -20,11 +20,11 @@ from contracts.terms.history import Leaves
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, UnitLeaf
 from contracts.terms.signatures import Signed
+from tests.support.fakes.counting import CountingCompute, CountingReplayer
+from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import DOMAIN, make_session
 from tests.support.swarm_job import MemorySwarm, make_papers
 from training.averaging.slices import slice_digest
-from training.fakes.counting import CountingCompute, CountingReplayer
-from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.transport import calls
 from training.worker import keeping as keeping_module

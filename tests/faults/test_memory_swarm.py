@@ -18,13 +18,13 @@ from contracts.terms.history import Leaves, decode_kept, encode_kept, unit_leave
 from contracts.terms.ids import StageIndex
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Notice
 from contracts.terms.signatures import Signed, decode_signed, expect
+from tests.support.fakes.counting import CountingCompute
+from tests.support.fakes.faulty_transport import Fault, FaultyTransport
 from tests.support.history import make_digest
 from tests.support.lying import Answer, LyingTransport
 from tests.support.plain_swarm import plain_run
 from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm, make_papers, patient_rules
 from training.averaging.slices import Slice
-from training.fakes.counting import CountingCompute
-from training.fakes.faulty_transport import Fault, FaultyTransport
 from training.transport import calls
 from training.transport.port import Transport
 from training.worker.ports import Compute

@@ -15,15 +15,9 @@ from typing import Any, cast
 import pytest
 
 from contracts.governance.job import JobHistory, follow
+from contracts.terms import errors
 from contracts.terms.coins import Coin, Coins
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import (
-    Conflict,
-    InvalidSeal,
-    InvariantBroken,
-    PeerUnreachable,
-    Unavailable,
-)
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Seal
@@ -32,11 +26,11 @@ from tallystick.gym.behaviours import FAR
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
+from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.friends import friend, until_convicted
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import LyingTransport
 from tests.support.swarm_job import COORDINATOR, CountingArithmetic, Line, MemorySwarm, make_papers
-from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.telling import tell_nobody
 from training.transport.calls import METHODS
@@ -294,7 +288,7 @@ async def test_outside__audits_end_before_the_job__is_no_silent_end(
         for item in finished.items()[after:-1]:
             yield item
 
-    with pytest.raises(InvariantBroken, match="auditing ended"):
+    with pytest.raises(errors.InvariantBroken, match="auditing ended"):
         await run_outside(
             tmp_path,
             FollowedJob(finished.papers.job, DOMAIN, begin_checked, items, MadeUpCoins()),
@@ -327,7 +321,7 @@ class Firewalled(LyingTransport):
     async def dial(self, node: SessionKey, hints: Sequence[str], *, deadline: Deadline) -> Session:
         """See `port.Transport.dial`."""
         if node != self._coordinator:
-            raise PeerUnreachable("behind a firewall")
+            raise errors.PeerUnreachable("behind a firewall")
         return await super().dial(node, hints, deadline=deadline)
 
 
@@ -372,7 +366,7 @@ async def read(swarm: MemorySwarm, folder: Path, coins: Coins, job: JobId | None
     """The last step that a new auditor takes from the job's history."""
     with Journal(folder / "journal.sqlite") as journal:
         book = OutsiderBook(journal, job or swarm.papers.job, DOMAIN, begin_checked, coins)
-        with suppress(Unavailable):
+        with suppress(errors.Unavailable):
             for item in swarm.items():
                 await book.take(item)
         assert book.num_items == len(swarm.items()) or not book.is_over
@@ -393,7 +387,7 @@ async def test_take__another_coin_than_the_chains__is_refused(
 ) -> None:
     other = Coin(StepNumber(3), ZERO_DIGEST, 3, make_digest("another block"), None)
 
-    with pytest.raises(InvalidSeal, match="another coin"):
+    with pytest.raises(errors.InvalidSeal, match="another coin"):
         await read(finished, tmp_path, SomeCoins(2, other))
 
 
@@ -405,14 +399,14 @@ async def test_take__coin_of_another_seal_than_the_historys__is_refused(
     assert coin is not None
     early, true = make_digest("anchored early"), finished.seals()[2].digest()
 
-    with pytest.raises(InvalidSeal, match="another seal of step 3"):
+    with pytest.raises(errors.InvalidSeal, match="another seal of step 3"):
         await read(finished, tmp_path / "early", SomeCoins(2, replace(coin, seal=early)))
-    with pytest.raises(InvalidSeal, match="has another coin"):
+    with pytest.raises(errors.InvalidSeal, match="has another coin"):
         await read(finished, tmp_path / "true", SomeCoins(2, replace(coin, seal=true)))
 
 
 async def test_take__history_of_another_job__is_refused(
     finished: MemorySwarm, tmp_path: Path
 ) -> None:
-    with pytest.raises(Conflict, match="another job"):
+    with pytest.raises(errors.Conflict, match="another job"):
         await read(finished, tmp_path, MadeUpCoins(), JobId(make_digest("another job")))

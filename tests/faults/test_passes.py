@@ -11,10 +11,10 @@ from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import Conflict, NotFound, Overloaded, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import UnitLeaf
+from tests.support.fakes.counting import CountingCompute
 from tests.support.patience import patience
 from tests.support.pipeline import UNIT, Pipeline, pipeline
 from training.averaging.slices import Slice
-from training.fakes.counting import CountingCompute
 from training.transport import calls
 from training.worker import units as units_module
 from training.worker.answers import Answers

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from contracts.terms.ids import StepNumber, UnitId
+from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm
 from training.config import TrainConfig
 from training.data.corpus import ShardedCorpus, builtin_files, read_corpus, shard_corpus
-from training.fakes.blobs import MemoryBlobs
 from training.models.parameters import EMBEDDING
 from training.recipes import micro
 from training.worker.ports import Compute

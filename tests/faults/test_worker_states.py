@@ -11,26 +11,17 @@ from typing import Any
 import pytest
 from typing_extensions import Buffer
 
+from contracts.terms import errors
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import (
-    Conflict,
-    InvariantBroken,
-    NotFound,
-    Overloaded,
-    Refused,
-    TallystickError,
-    Unavailable,
-    WrongBytes,
-)
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
+from tests.support.fakes.counting import CountingCompute
+from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers, patient_rules
 from training.coordinator.answers import Answers as CoordinatorAnswers
-from training.fakes.counting import CountingCompute
-from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.transport import calls
 from training.worker import served
@@ -262,7 +253,7 @@ async def test_states__computed_twice_and_never_alike__breaks(
     async with worker_of(sealed, tmp_path / "again", Spoilt) as (work, _):
         await take(work, sealed, 1, 2, 3)
 
-        with pytest.raises(InvariantBroken, match="twice alike"):
+        with pytest.raises(errors.InvariantBroken, match="twice alike"):
             await take(work, sealed, 4)
 
         assert work.broken.done()
@@ -278,7 +269,9 @@ async def test_states__a_newcomer__stores_seals_and_answers_zero_until_it_can_lo
 
         assert [root for _, root in taken] == [ZERO_DIGEST] * 3
         assert (work.book.sealed, work.station.applied) == (3, 0)
-        with pytest.raises(Unavailable, match="no member with a checkpoint of step 4 is reached"):
+        with pytest.raises(
+            errors.Unavailable, match="no member with a checkpoint of step 4 is reached"
+        ):
             await take(work, sealed, 4)
         assert work.book.sealed == 4
 
@@ -299,7 +292,7 @@ async def test_states__checkpoint_and_ranges__only_what_is_there(
         ]
         assert len(b"".join(pieces)) == view.num_bytes
         for stage_, step_ in ((1, 2), (0, 1)):
-            with pytest.raises(NotFound):
+            with pytest.raises(errors.NotFound):
                 await work.states.view(StageIndex(stage_), StepNumber(step_))
 
 
@@ -332,7 +325,7 @@ async def test_states__member_is_measured_for_another_stage__keeps_its_seat(
     async with worker_of(sealed, tmp_path / "again") as (work, _):
         await take(work, sealed, 1)
 
-        with pytest.raises(Conflict, match="member of stage 0"):
+        with pytest.raises(errors.Conflict, match="member of stage 0"):
             await work.states.measure(StageIndex(1), 1)
         await work.states.measure(StageIndex(0), 1)
 
@@ -346,8 +339,8 @@ async def test_worker__coordinator_answers_a_join_with_any_error__asks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swarm = swarm_of(tmp_path, "ann", stages=1, peers_per_stage=1, steps=1)
-    answers = [WrongBytes("a lie"), Refused("no"), Overloaded("later")]
-    join, left = CoordinatorAnswers.join, list[TallystickError](answers)
+    answers = [errors.WrongBytes("a lie"), errors.Refused("no"), errors.Overloaded("later")]
+    join, left = CoordinatorAnswers.join, list[errors.TallystickError](answers)
 
     async def refuse_thrice(self: CoordinatorAnswers, *given: Any) -> Any:
         if left:
@@ -372,7 +365,7 @@ async def test_states__device_fails_in_an_update__ends_instead_of_going_on_with_
             raise RuntimeError("out of memory")
 
     async with worker_of(sealed, tmp_path / "again", Failing) as (work, _):
-        with pytest.raises(InvariantBroken, match="out of memory"):
+        with pytest.raises(errors.InvariantBroken, match="out of memory"):
             await take(work, sealed, 1)
 
         assert work.broken.done()

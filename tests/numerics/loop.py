@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from contracts.terms.ids import Digest, StepNumber, UnitId
+from tests.support.fakes.blobs import MemoryBlobs
 from training.config import TrainConfig, whole_model
 from training.data.corpus import ShardedCorpus, shard_corpus
 from training.data.loading import UnitRows
-from training.fakes.blobs import MemoryBlobs
 from training.stages.exact import norm_squared, to_wire, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 

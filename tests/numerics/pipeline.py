@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import CodecName, DataSpec, JobSpec
 from tests.numerics.loop import synthetic_corpus
+from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.history import make_spec
 from training.config import TrainConfig, model_spec, optimizer_spec
-from training.fakes.blobs import MemoryBlobs
 from training.recipes import micro
 from training.worker.ports import Passed
 from training.worker.stage_compute import StageCompute

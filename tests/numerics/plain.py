@@ -21,10 +21,10 @@ from torch.nn import functional
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import StepNumber, UnitId
 from contracts.terms.messages import JobSpec, decode_message
+from tests.support.fakes.blobs import FolderBlobs
 from training.config import ModelConfig, OptimizerConfig, TrainConfig, train_config, whole_model
 from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
-from training.fakes.blobs import FolderBlobs
 from training.models.initial import initial_weights
 from training.models.starting import starting_weights
 

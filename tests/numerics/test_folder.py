@@ -15,22 +15,14 @@ from safetensors.numpy import save
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from contracts.terms import errors
 from contracts.terms.encoding import encode
-from contracts.terms.errors import (
-    Conflict,
-    Malformed,
-    NotFinite,
-    NotFound,
-    Refused,
-    TooLarge,
-    WrongBytes,
-)
 from contracts.terms.ids import Digest
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.numerics.plain import plain_losses
+from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.weights import in_parts, weights_file
 from training.config import ModelConfig, model_spec, slices_of, whole_model
-from training.fakes.blobs import MemoryBlobs
 from training.models.decoder import StageModel
 from training.models.folder import beside_in, read_config, read_folder, write_folder
 from training.models.initial import initial_weights
@@ -234,7 +226,7 @@ def test_read_config__what_we_do_not_compute__refused_by_name(
 ) -> None:
     saved(tmp_path)
 
-    with pytest.raises(Refused, match=problem):
+    with pytest.raises(errors.Refused, match=problem):
         read_config(altered(tmp_path, **changed))
 
 
@@ -248,7 +240,7 @@ def test_read_config__size_missing_or_no_number__malformed(
     saved(tmp_path)
     changed = {name: value} if name != "width" else {"intermediate_size": True}
 
-    with pytest.raises(Malformed, match="a whole number is needed"):
+    with pytest.raises(errors.Malformed, match="a whole number is needed"):
         read_config(altered(tmp_path, **changed))
 
 
@@ -333,23 +325,35 @@ def with_programs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "error", "words"),
     [
-        (without_weights, NotFound, "pickled weights are never read"),
-        (with_another_shape, Malformed, "has shape"),
-        (with_more_layers, Malformed, r"has no tensor model\.layers\.3"),
-        (cut_short, Malformed, "no safetensors file: it ends before .* cut, download it again"),
-        (cut_in_the_head, Malformed, "ends in its head, at byte 100: it was cut, download"),
-        (with_a_cut_config, Malformed, "config.json is JSON that ends early"),
-        (of_pointers, Malformed, "safetensors is a Git LFS pointer.*: run `git lfs pull`"),
-        (with_a_pointer_for_a_config, Malformed, "generation_config.json is a Git LFS pointer"),
-        (with_a_page_for_a_template, Malformed, "chat_template.jinja is an HTML page"),
-        (with_a_link_to_nothing, NotFound, "is not here: run `git annex get`"),
-        (without_a_shard, NotFound, "there is no .*00001-of-00002.safetensors.*: download it"),
-        (with_too_much_beside, TooLarge, "move .*/vocab.txt out of the folder"),
-        (with_a_link_out, Refused, "README.md is a link out of the folder"),
-        (with_programs, Refused, "auto_map in .*tokenizer_config.json names programs"),
-        (with_an_index_that_leaves, Malformed, "names no file of the folder"),
-        (with_no_json, Malformed, "no JSON"),
-        (shutil.rmtree, NotFound, "there is no folder"),
+        (without_weights, errors.NotFound, "pickled weights are never read"),
+        (with_another_shape, errors.Malformed, "has shape"),
+        (with_more_layers, errors.Malformed, r"has no tensor model\.layers\.3"),
+        (
+            cut_short,
+            errors.Malformed,
+            "no safetensors file: it ends before .* cut, download it again",
+        ),
+        (cut_in_the_head, errors.Malformed, "ends in its head, at byte 100: it was cut, download"),
+        (with_a_cut_config, errors.Malformed, "config.json is JSON that ends early"),
+        (of_pointers, errors.Malformed, "safetensors is a Git LFS pointer.*: run `git lfs pull`"),
+        (
+            with_a_pointer_for_a_config,
+            errors.Malformed,
+            "generation_config.json is a Git LFS pointer",
+        ),
+        (with_a_page_for_a_template, errors.Malformed, "chat_template.jinja is an HTML page"),
+        (with_a_link_to_nothing, errors.NotFound, "is not here: run `git annex get`"),
+        (
+            without_a_shard,
+            errors.NotFound,
+            "there is no .*00001-of-00002.safetensors.*: download it",
+        ),
+        (with_too_much_beside, errors.TooLarge, "move .*/vocab.txt out of the folder"),
+        (with_a_link_out, errors.Refused, "README.md is a link out of the folder"),
+        (with_programs, errors.Refused, "auto_map in .*tokenizer_config.json names programs"),
+        (with_an_index_that_leaves, errors.Malformed, "names no file of the folder"),
+        (with_no_json, errors.Malformed, "no JSON"),
+        (shutil.rmtree, errors.NotFound, "there is no folder"),
     ],
 )
 def test_read_folder__files_that_do_not_fit__typed_refusal(
@@ -368,9 +372,9 @@ def test_write_folder__there_is_one_or_tensors_are_missing__nothing_is_written(
     weights = drawn(CONFIG.model)
     write_folder(tmp_path / "out", CONFIG.model, weights)
 
-    with pytest.raises(Conflict, match="there already"):
+    with pytest.raises(errors.Conflict, match="there already"):
         write_folder(tmp_path / "out", CONFIG.model, weights)
-    with pytest.raises(Malformed, match="not those of the whole model"):
+    with pytest.raises(errors.Malformed, match="not those of the whole model"):
         write_folder(tmp_path / "new", CONFIG.model, dict(list(weights.items())[1:]))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -417,11 +421,11 @@ def test_beside__of_another_model_or_with_a_program__refused(tmp_path: Path) -> 
     other = replace(found.config, rope_theta=5000)
     forged = weights_source(found.weights, encode({"config.json": b"{}", "../a.json": b""}))
 
-    with pytest.raises(Malformed, match="is of another model"):
+    with pytest.raises(errors.Malformed, match="is of another model"):
         write_folder(tmp_path / "out", other, found.weights, None, found.beside)
-    with pytest.raises(Malformed, match="carries what is no file of a model"):
+    with pytest.raises(errors.Malformed, match="carries what is no file of a model"):
         beside_in(forged, what="the start")
-    with pytest.raises(Malformed, match="bytes beside its weights"):
+    with pytest.raises(errors.Malformed, match="bytes beside its weights"):
         beside_in(weights_source(found.weights, bytes(MAX_BESIDE_BYTES + 1)), what="the start")
     assert beside_in(weights_source(found.weights), what="the start") == {}
 
@@ -494,7 +498,7 @@ def test_starting_weights__other_bytes_are_served__refused() -> None:
 
     for part in blobs:  # the index, and each of its parts
         forged = MemoryBlobs(blobs | {part: blobs[part][:-1] + b"!"})
-        with pytest.raises(WrongBytes):
+        with pytest.raises(errors.WrongBytes):
             starting_weights(spec, CONFIG.model, whole_model(CONFIG.model), forged)
 
 
@@ -512,7 +516,7 @@ def test_decode_weights__not_finite__refused_by_name() -> None:
     weights = drawn(CONFIG.model)
     weights["model.norm.weight"][3] = np.nan
 
-    with pytest.raises(NotFinite, match=r"tensor model\.norm\.weight"):
+    with pytest.raises(errors.NotFinite, match=r"tensor model\.norm\.weight"):
         decode_weights(
             BytesSource(weights_file(weights)),
             parameter_shapes(CONFIG.model, whole_model(CONFIG.model)),

@@ -17,10 +17,10 @@ from tallystick.sdk import job_spec as prepare_module
 from tallystick.sdk.job_file import JobFile, parse_job_file
 from tallystick.sdk.job_spec import Prepared, build_spec, prepare
 from tests.numerics.plain import plain_losses
+from tests.support.fakes.blobs import MemoryBlobs
 from training.config import slices_of, train_config, whole_model
 from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
-from training.fakes.blobs import MemoryBlobs
 from training.models.folder import write_folder
 from training.models.initial import initial_weights
 from training.models.sources import read

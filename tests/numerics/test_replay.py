@@ -18,7 +18,7 @@ from contracts.terms.errors import InvariantBroken, Malformed, NotFound, Refused
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, UnitId
 from contracts.terms.messages import CodecName
 from tests.numerics.pipeline import CORPUS, FIRST, NUM_CHUNKS, UNITS, Trip, spec_of, stages_of, trip
-from training.fakes.blobs import MemoryBlobs
+from tests.support.fakes.blobs import MemoryBlobs
 from training.worker.numeric_recipe import NumericRecipe, corpus_rows
 from training.worker.ports import Numbers, ReplayedUnit
 from training.worker.projections import tolerance

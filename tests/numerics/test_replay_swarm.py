@@ -17,9 +17,9 @@ from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StageIndex, Ste
 from contracts.terms.messages import GradCommit, UnitLeaf
 from contracts.terms.signatures import Signed
 from tests.numerics.loop import synthetic_corpus
+from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, MemorySwarm
-from training.fakes.blobs import MemoryBlobs
 from training.recipes import micro
 from training.worker import keeping
 from training.worker.keeping import Keeping

@@ -19,10 +19,10 @@ from contracts.terms.ids import StageIndex
 from contracts.terms.messages import NORM_SCALE, GradientCodecName, JobSpec
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.numerics.plain import greatest_difference, plain_losses
+from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, MemorySwarm
 from training.config import TrainConfig
-from training.fakes.blobs import MemoryBlobs
 from training.models.parameters import EMBEDDING
 from training.recipes import micro
 from training.stages.exact import to_wire

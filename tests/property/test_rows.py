@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Refused, TallystickError
 from contracts.terms.ids import StepNumber, UnitId
+from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import (
     MIN_SHARDS,
@@ -20,7 +21,6 @@ from training.data.corpus import (
 from training.data.loading import UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.order import index_rows, permuted, row_numbers
-from training.fakes.blobs import MemoryBlobs
 from training.stages.torch_free import chunk_bounds
 
 keys = st.binary(min_size=32, max_size=32)

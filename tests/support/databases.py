@@ -18,8 +18,8 @@ import pytest
 
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.tables import METADATA
-from market.fakes.memory import MemoryWakeup
 from market.migrate import migrate
+from tests.support.fakes.market_memory import MemoryWakeup
 from tests.support.market_services import PostgresServer, run_postgres
 from tests.support.market_world import World
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.dockets import audit_spec
+from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import MemorySwarm
 from training.config import TrainConfig
 from training.data.corpus import ShardedCorpus
-from training.fakes.blobs import MemoryBlobs
 from verification.distances.thresholds import shipped_calibration
 from verification.docket import begin_job
 

@@ -35,8 +35,6 @@ from market.bootstrap import Market
 from market.domain.admission import needed_memory, signed_flops
 from market.domain.limits import BlobBounds
 from market.domain.sizes import job_cost
-from market.fakes.memory import MemoryBlobs, MemoryBundles, MemoryLimiter, MemoryWakeup
-from market.fakes.memory_chain import MemoryChain
 from market.service.accept_lease import accept_lease
 from market.service.anchor_seals import anchor_seals
 from market.service.audit_bonds import accept_bond
@@ -65,6 +63,13 @@ from market.service.store_blob import Uploads
 from market.service.store_messages import store_messages
 from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
+from tests.support.fakes.market_memory import (
+    MemoryBlobs,
+    MemoryBundles,
+    MemoryLimiter,
+    MemoryWakeup,
+)
+from tests.support.fakes.memory_chain import MemoryChain
 from tests.support.history import (
     DOMAIN,
     START,

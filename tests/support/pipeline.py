@@ -14,10 +14,10 @@ from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNum
 from contracts.terms.messages import Assignment, JobOpening, StepClose, UnitLeaf
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
+from tests.support.fakes.counting import CountingCompute
+from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import Papers, make_papers
-from training.fakes.counting import CountingCompute
-from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.telling import Tell
 from training.transport import calls

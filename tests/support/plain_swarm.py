@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from contracts.terms.ids import Digest, StepNumber, UnitId
 from contracts.terms.messages import JobSpec
-from training.fakes.counting import CountingCompute
+from tests.support.fakes.counting import CountingCompute
 from training.stages.torch_free import num_groups
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex
 from contracts.terms.messages import DataSpec
+from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.swarm_job import MemorySwarm, Papers, make_papers
 from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
 from training.data.corpus import ShardedCorpus
-from training.fakes.blobs import MemoryBlobs
 from training.flops import unit_flops
 from training.stages.torch_free import chunk_elements
 from training.worker.ports import Compute

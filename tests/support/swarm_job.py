@@ -40,6 +40,9 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.checked_swarm import MadeUpCoins, begin_checked, report_by_bytes
 from tests.support.dockets import CLASS
+from tests.support.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
+from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
+from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import DOMAIN, Member, make_members, make_session, make_spec, make_wallet
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.patience import patience
@@ -48,9 +51,6 @@ from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.ports import Wish
 from training.coordinator.run import Clocks, CoordinatedJob, Opening, Signer, World, run_coordinator
-from training.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
-from training.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
-from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.trainer.calling import Pause
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS, NEXT_STEP, StepWork

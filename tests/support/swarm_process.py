@@ -27,10 +27,10 @@ from tallystick.provider.agent import LEASED_SECONDS
 from tallystick.provider.disk import Room
 from tallystick.sdk.process import telling_traffic
 from tests.support.checked_swarm import MadeUpCoins
+from tests.support.fakes.coordinator import MemoryRoster, MemoryWishes
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Papers
 from training.coordinator.ports import StepReport
-from training.fakes.coordinator import MemoryRoster, MemoryWishes
 from training.recipes import micro
 from training.telling import JsonLines, Tell
 from training.transport.calls import METHODS
@@ -158,7 +158,7 @@ async def _worker(
     addresses: AddressFile,
     tell: Tell,
 ) -> None:
-    from training.fakes.blobs import FolderBlobs
+    from tests.support.fakes.blobs import FolderBlobs
     from training.stages.exact import set_threads
     from training.worker.run import Connection, Membership, run_worker
     from training.worker.stage_compute import StageCompute

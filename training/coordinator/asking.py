@@ -10,18 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from contracts.terms import errors
 from contracts.terms.auditors import AuditorList
 from contracts.terms.chunks import Chunk
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    Malformed,
-    Misbehaved,
-    PeerUnreachable,
-    Refused,
-    TallystickError,
-    Unavailable,
-)
 from contracts.terms.history import Leaves, decode_kept
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StepNumber
 from contracts.terms.messages import (
@@ -149,14 +141,14 @@ class Asking:
             if not is_done and isinstance(duty, HoldChunks):
                 self._note_failed_sum(peer, duty, None)
             return is_done
-        except (Unavailable, Refused, Misbehaved) as error:
+        except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
             self._tell_failed(peer, type(duty).__name__, error)
             if isinstance(duty, SumChunks | HoldChunks):
                 self._note_failed_sum(peer, duty, error)
             return False
 
     def _note_failed_sum(
-        self, peer: PeerId, duty: SumChunks | HoldChunks, error: TallystickError | None
+        self, peer: PeerId, duty: SumChunks | HoldChunks, error: errors.TallystickError | None
     ) -> None:
         """A summing peer that cannot sum, or does not answer, is replaced before the deadline.
 
@@ -167,10 +159,10 @@ class Asking:
         for other in [name for name in self._failed_sums if name[0] != step]:
             del self._failed_sums[other]
         is_hopeless = self._failed_sums[step, peer] >= MAX_FAILED_SUMS
-        if is_hopeless or isinstance(error, DeadlineExceeded):
+        if is_hopeless or isinstance(error, errors.DeadlineExceeded):
             self._book.record(events.PartsDenied(step, peer, self._clock()))
 
-    def _tell_failed(self, peer: PeerId, duty: str, error: TallystickError) -> None:
+    def _tell_failed(self, peer: PeerId, duty: str, error: errors.TallystickError) -> None:
         self._tell_rarely(
             "call_failed",
             step=self._book.state.step,
@@ -212,12 +204,12 @@ class Asking:
         )
         try:
             answer, _ = await ask(session, calls.TAKE_SEAL, request, items, deadline=LONGEST_CALL)
-        except (Unavailable, Refused, Misbehaved):
+        except (errors.Unavailable, errors.Refused, errors.Misbehaved):
             if session.closed or not await self._bring_kept(peer, session, items):
                 raise
             answer, _ = await ask(session, calls.TAKE_SEAL, request, items, deadline=LONGEST_CALL)
         if answer.step != step:
-            raise Malformed(f"a receipt for step {answer.step} instead of {step}")
+            raise errors.Malformed(f"a receipt for step {answer.step} instead of {step}")
         before = all_applied(self._book.state)
         self._book.record(events.SealApplied(peer, step, self._clock()))
         if (applied := all_applied(self._book.state)) > before:
@@ -271,7 +263,7 @@ class Asking:
             return self._book.record(events.UnitsLacked(step, peer, places, self._clock()))
         reports, commits = tensors[: answer.num_reports], tensors[answer.num_reports :]
         if len(commits) % 2:
-            raise Malformed("GradCommits come in pairs with their leaves")
+            raise errors.Malformed("GradCommits come in pairs with their leaves")
         for report in reports:
             self._take_report(peer, bytes(report))
         pairs = zip(commits[::2], commits[1::2], strict=True)
@@ -280,13 +272,13 @@ class Asking:
     def _take_report(self, peer: PeerId, data: bytes) -> None:
         signed = expect(decode_signed(data), AuditReport)
         if signed.message.auditor != peer:
-            raise Malformed("a peer names its own reports")
+            raise errors.Malformed("a peer names its own reports")
         self._book.take_report(signed, self._clock())
 
     async def _take_commit(self, peer: PeerId, commit: bytes, leaves: bytes) -> bool:
         signed, item = expect(decode_signed(commit), GradCommit), decode_kept(leaves)
         if not isinstance(item, Leaves) or signed.message.peer != peer:
-            raise Malformed("a GradCommit of its sender, and its leaves, were asked for")
+            raise errors.Malformed("a GradCommit of its sender, and its leaves, were asked for")
         name = signed.message.digest()
         if self._book.signed_commits([name]):
             return False  # known; the next one may be new
@@ -340,14 +332,14 @@ class Asking:
             deadline = self._time_to_fetch()
             _, tensors = await ask(session, calls.GET_TENSOR, request, deadline=deadline)
             header = check_header(bytes(tensors[0]), self._book.key_of(difference.sender))
-        except (Refused, Misbehaved, IndexError):
+        except (errors.Refused, errors.Misbehaved, IndexError):
             header = None
         return judge(difference, step, header)
 
     def _session(self, peer: PeerId) -> Session:
         session = self._transport.sessions.get(self._book.key_of(peer))
         if session is None:
-            raise PeerUnreachable("the peer has no session", peer=peer.hex())
+            raise errors.PeerUnreachable("the peer has no session", peer=peer.hex())
         return session
 
     async def _ask_parts(self, peer: PeerId, session: Session, duty: FetchParts) -> bool:
@@ -399,7 +391,7 @@ class Asking:
             self._book.record(events.PartsHeld(step, self._own_id(), (part,), self._clock()))
             try:
                 fresh = await self._hand_part(step, peer, session, part, data)
-            except (Refused, Misbehaved) as error:
+            except (errors.Refused, errors.Misbehaved) as error:
                 self._tell_failed(peer, "TakeParts", error)
                 fresh = set()
             if not fresh:
@@ -423,7 +415,7 @@ class Asking:
                 need_elements(data, self._elements[chunk], codec)
                 # Megabytes of squares: not while everybody else waits for the loop.
                 await asyncio.to_thread(need_norm, data, commit.parts[part[1]].norm_squared, codec)
-            except Misbehaved as error:
+            except errors.Misbehaved as error:
                 self._tell_failed(commit.peer, "GradCommit", error)
                 return commit.peer
         return None
@@ -459,7 +451,7 @@ class Asking:
                 _, tensors = await ask(session, calls.GET_PART, request, deadline=deadline)
                 data = bytes(tensors[0]) if tensors else b""
                 need_digest(data, commit.parts[part[1]].digest, codec)
-            except (Unavailable, Refused, Misbehaved) as error:
+            except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
                 self._tell_failed(member.peer, "GetPart", error)
             else:
                 return data
@@ -484,7 +476,7 @@ class Asking:
             deadline=self._time_to_sum(),
         )
         if not tensors:
-            raise Malformed("no mean came back")
+            raise errors.Malformed("no mean came back")
         return any([self._take_chunk(peer, duty, bytes(tensor)) for tensor in tensors])
 
     async def _ask_to_hold(self, peer: PeerId, session: Session, duty: HoldChunks) -> bool:
@@ -551,7 +543,7 @@ class Asking:
         """An answer that is an error says as much as no answer, if the session lives on."""
         try:
             yield
-        except (Unavailable, Refused, Misbehaved) as error:
+        except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
             if session.closed:
                 raise
             self._tell_failed(peer, duty, error)
@@ -596,7 +588,7 @@ class Asking:
         signed = expect(decode_signed(data), AveragedChunk)
         chunk = signed.message
         if chunk.peer != peer or (chunk.stage, chunk.chunk) not in duty.chunks:
-            raise Malformed("a mean that its sender was not asked for")
+            raise errors.Malformed("a mean that its sender was not asked for")
         commits = [each.message for each in self._book.pending(GradCommit)]
         check_chunk(self._book.record_of_job.spec, chunk, duty.average, commits)
         verify_session(signed, self._book.key_of(peer))

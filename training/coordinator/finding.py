@@ -21,17 +21,8 @@ from dataclasses import dataclass, replace
 from typing_extensions import Buffer
 
 from contracts.governance.checking import Late
+from contracts.terms import errors
 from contracts.terms.digest import peer_id, tensor_digest
-from contracts.terms.errors import (
-    Conflict,
-    Malformed,
-    Misbehaved,
-    NotFound,
-    PeerUnreachable,
-    Refused,
-    Unavailable,
-    WrongBytes,
-)
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import GradCommit, Notice, TensorHeader, UnitLeaf
 from contracts.terms.moments import UnixMillis
@@ -125,7 +116,7 @@ class Finding:
             Unavailable: nothing came yet. NotFound: nothing came, and a Notice says so.
         """
         if request.job != self._book.record_of_job.job:
-            raise Conflict("another job")
+            raise errors.Conflict("another job")
         auditor = peer_id(caller)
         async with self._turns[auditor]:  # one answer at a time is in our memory for each
             lack = self._lack(auditor, request.digest)
@@ -144,7 +135,7 @@ class Finding:
             if late.auditor == auditor and (lack := self._lack_of(late.subject, digest)):
                 others = [peer for peer in (*lack.holders, *late.heard) if peer != lack.doer]
                 return replace(lack, holders=tuple(dict.fromkeys((*others, lack.doer))))
-        raise Conflict("nobody asks for an audit that needs this", digest=digest.hex())
+        raise errors.Conflict("nobody asks for an audit that needs this", digest=digest.hex())
 
     def _lack_of(self, subject: Digest, digest: Digest) -> Lack | None:
         work = self._book.sealed_work
@@ -200,8 +191,8 @@ class Finding:
         for peer in holders:
             try:
                 return await self._ask(peer, lack, span), True
-            except (Unavailable, Refused, Misbehaved) as error:
-                is_sure &= not isinstance(error, Unavailable)
+            except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
+                is_sure &= not isinstance(error, errors.Unavailable)
                 about = {"peer": peer, "code": error.code, "reason": error.message}
                 self._tell("not_found", step=self._book.state.step, **about)
         return None, is_sure
@@ -209,7 +200,7 @@ class Finding:
     async def _ask(self, peer: PeerId, lack: Lack, span: float) -> Sequence[Buffer]:
         session = self._sessions().get(self._book.key_of(peer))
         if session is None:
-            raise PeerUnreachable("the peer has no session", peer=peer.hex())
+            raise errors.PeerUnreachable("the peer has no session", peer=peer.hex())
         if isinstance(lack.request, calls.GetTensor):
             _, tensors = await ask(session, calls.GET_TENSOR, lack.request, deadline=span)
             await asyncio.to_thread(_need_tensor, tensors, lack.digest)
@@ -224,7 +215,7 @@ class Finding:
 
     def _missing(
         self, auditor: PeerId, lack: Lack, search: Search, *, is_sure: bool
-    ) -> Unavailable | NotFound:
+    ) -> errors.Unavailable | errors.NotFound:
         """What to answer when nothing came; NotFound only with a Notice that says so."""
         now, step = self._clock(), self._book.state.step
         if search.step is None:
@@ -232,14 +223,14 @@ class Finding:
             self._searches[lack.subject, auditor] = search
         is_over = is_sure or now - search.at >= self._grace
         if search.step == step or not is_over:
-            return Unavailable("its holders are asked again in the next step")
+            return errors.Unavailable("its holders are asked again in the next step")
         if not self._is_noticed(lack.subject):
             event = NoticeDue("missing_data", lack.doer, lack.stage, lack.subject, now)
             if not self._book.record(event):
-                return Unavailable("no Notice can be given now")
+                return errors.Unavailable("no Notice can be given now")
             self._noticed.add(lack.subject)
             self._tell("data_missing", step=step, peer=lack.doer, subject=lack.subject)
-        return NotFound("nothing fitting came from any holder", digest=lack.digest.hex())
+        return errors.NotFound("nothing fitting came from any holder", digest=lack.digest.hex())
 
     def _is_noticed(self, subject: Digest) -> bool:
         pending = (each.message for each in self._book.pending(Notice))
@@ -250,8 +241,8 @@ class Finding:
 def _need_tensor(tensors: Sequence[Buffer], digest: Digest) -> None:
     """Refuse a boundary tensor that is not what a leaf names; its header may be anybody's."""
     if len(tensors) != 2:
-        raise Malformed("a boundary tensor comes with its header")
+        raise errors.Malformed("a boundary tensor comes with its header")
     header = expect(decode_signed(bytes(tensors[0])), TensorHeader).message
     actual = tensor_digest(header.dtype, header.shape, tensors[1])
     if actual != digest:
-        raise WrongBytes("another tensor", expected=digest.hex(), actual=actual.hex())
+        raise errors.WrongBytes("another tensor", expected=digest.hex(), actual=actual.hex())

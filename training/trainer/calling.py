@@ -11,14 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from contracts.terms import errors
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    Overloaded,
-    PeerUnreachable,
-    TallystickError,
-    Unavailable,
-)
 from contracts.terms.ids import Digest, JobId, PeerId, StageIndex, StepNumber, UnitId
 from training.swarm.routing import BACKWARD, FORWARD, Balancer, Listed
 from training.telling import Tell
@@ -37,7 +31,7 @@ MOST_BLAME = 3  # complaints in a step
 LIFT_AFTER = 5.0  # seconds in which nobody could be asked within the caps
 
 
-class TensorLost(Unavailable):
+class TensorLost(errors.Unavailable):
     """Peers that were asked could not get a tensor from any of its holders, or not use it.
 
     `by`: who says so.
@@ -158,7 +152,7 @@ class Calling:
             sticky = None
             try:
                 return await self._pass(stretch, call, peer, attempt, samples)
-            except TallystickError as error:  # whoever is at fault: somebody else is asked
+            except errors.TallystickError as error:  # whoever is at fault: somebody else is asked
                 self._note_failure(stretch.unit, call.stage, peer, error)
                 avoid.add(peer)
                 if (missing := _missing_tensor(error, call)) is not None:
@@ -272,7 +266,7 @@ class Calling:
             usual = self._deadline(stage, group, peer, FORWARD)
             deadline = max(EVALUATION_TIME, usual)
             computed, _ = await ask(session, calls.FORWARD, request, deadline=deadline)
-        except TallystickError as error:
+        except errors.TallystickError as error:
             self._note_failure(group, stage, peer, error)
             raise
         seconds = time.monotonic() - began
@@ -282,14 +276,14 @@ class Calling:
     # ------------------------------------------------------------------------------- afterwards
 
     def _note_failure(
-        self, unit: UnitId, stage: StageIndex, peer: PeerId, error: TallystickError
+        self, unit: UnitId, stage: StageIndex, peer: PeerId, error: errors.TallystickError
     ) -> None:
         about = {"step": self._step, "stage": stage, "unit": unit, "peer": peer}
         self._tell("unit_failed", code=error.code, reason=error.message, **about)
-        if isinstance(error, Overloaded) or "digest" in error.data:
+        if isinstance(error, errors.Overloaded) or "digest" in error.data:
             self._change(stage, lambda b: b.released(unit, peer))
         else:
-            late = isinstance(error, DeadlineExceeded)
+            late = isinstance(error, errors.DeadlineExceeded)
             self._late[unit] += late
             self._change(stage, lambda b: b.failed(unit, peer, by_deadline=late))
 
@@ -301,7 +295,7 @@ class Calling:
 
     async def _session(self, peer: PeerId) -> Session:
         if peer not in self._seen:
-            raise PeerUnreachable("the peer is no worker any more", peer=peer.hex())
+            raise errors.PeerUnreachable("the peer is no worker any more", peer=peer.hex())
         _, worker = self._seen[peer]
         return await self._sessions.to(worker.session_key, worker.address)
 
@@ -328,7 +322,7 @@ def _samples(stretch: Stretch, call: Call) -> float:
     return FORWARD + BACKWARD if stretch.ends_at(call.stage) else FORWARD
 
 
-def _missing_tensor(error: TallystickError, call: Call) -> Digest | None:
+def _missing_tensor(error: errors.TallystickError, call: Call) -> Digest | None:
     """The tensor of this call that the peer says it cannot get."""
     wanted = [call.x] if isinstance(call, AskForward) else [call.x, call.dy]
     named = error.data.get("digest")

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    Malformed,
-    Overloaded,
-    TallystickError,
-    TooLarge,
-)
+from contracts.terms import errors
 from contracts.terms.ids import SessionKey
 from training.transport.failures import MAX_FAILURE_BYTES, reported_error
 from training.transport.flow import Outbox, Outgoing, Window
@@ -45,7 +39,7 @@ class _Call:
     def abandoned(self) -> bool:
         return self.answer.done()
 
-    def fail(self, error: TallystickError) -> None:
+    def fail(self, error: errors.TallystickError) -> None:
         if not self.abandoned:
             self.answer.set_exception(error)
 
@@ -99,11 +93,11 @@ class OurCalls:
         """
         call = self._started.get(frame.id)
         if call is None or call.reply is not None:
-            raise Malformed("a reply to no call")
+            raise errors.Malformed("a reply to no call")
         self._arriving += sum(frame.lengths)
         if self._arriving > self._limits.max_reply_bytes:
             limit = self._limits.max_reply_bytes
-            raise TooLarge("more replies than announced", size=self._arriving, limit=limit)
+            raise errors.TooLarge("more replies than announced", size=self._arriving, limit=limit)
         self._check_reply(call, frame)
         call.failed = frame.failed
         call.reply = Assembler(frame.lengths, keep=not call.abandoned)
@@ -117,7 +111,7 @@ class OurCalls:
         """
         call = self._started.get(number)
         if call is None or call.reply is None:
-            raise Malformed("more of no reply")
+            raise errors.Malformed("more of no reply")
         self._feed(call, call.reply, body)
 
     def on_abort(self, number: int) -> None:
@@ -128,11 +122,11 @@ class OurCalls:
         """
         call = self._started.get(number)
         if call is None or call.reply is None:
-            raise Malformed("the end of no reply")
-        call.fail(DeadlineExceeded(f"{call.method.name}: the reply was cut off"))
+            raise errors.Malformed("the end of no reply")
+        call.fail(errors.DeadlineExceeded(f"{call.method.name}: the reply was cut off"))
         self._settle(call)
 
-    def end(self, make_error: Callable[[], TallystickError]) -> None:
+    def end(self, make_error: Callable[[], errors.TallystickError]) -> None:
         """The session is over: every call fails, now and later."""
         self._room.close(make_error)
         for call in self._started.values():
@@ -144,7 +138,9 @@ class OurCalls:
         spec.check_request(lengths)
         size, limit = sum(lengths), self._theirs.max_call_bytes
         if size > limit:
-            raise TooLarge(f"{spec.name}: {size} bytes for this peer", size=size, limit=limit)
+            raise errors.TooLarge(
+                f"{spec.name}: {size} bytes for this peer", size=size, limit=limit
+            )
         return size
 
     def _begin(
@@ -165,11 +161,11 @@ class OurCalls:
         self._outbox.add(outgoing)
         return call
 
-    def _late(self, spec: AnyMethod, *, started: bool) -> TallystickError:
+    def _late(self, spec: AnyMethod, *, started: bool) -> errors.TallystickError:
         node = self._node.hex()
         if started:
-            return DeadlineExceeded(f"{spec.name}: no answer from {node[:16]}", node=node)
-        return Overloaded(f"{spec.name}: no room at {node[:16]} in time", node=node)
+            return errors.DeadlineExceeded(f"{spec.name}: no answer from {node[:16]}", node=node)
+        return errors.Overloaded(f"{spec.name}: no room at {node[:16]} in time", node=node)
 
     def _leave(self, call: _Call) -> None:
         """The caller waits no longer: it has its answer, or gave up."""
@@ -199,15 +195,15 @@ class OurCalls:
                 call.method.check_reply(frame.lengths)
                 self._check_wanted(call, sum(frame.lengths))
             elif frame.lengths[0] > MAX_FAILURE_BYTES or len(frame.lengths) > 1:
-                raise TooLarge(f"{call.method.name}: an error of {sum(frame.lengths)} bytes")
-        except TooLarge as error:
-            call.fail(TooLarge(error.message, **error.data, peer=self._node.hex()))
+                raise errors.TooLarge(f"{call.method.name}: an error of {sum(frame.lengths)} bytes")
+        except errors.TooLarge as error:
+            call.fail(errors.TooLarge(error.message, **error.data, peer=self._node.hex()))
 
     @staticmethod
     def _check_wanted(call: _Call, size: int) -> None:
         if call.most is not None and size > call.most:
             message = f"{call.method.name}: an answer larger than wanted"
-            raise TooLarge(message, size=size, limit=call.most)
+            raise errors.TooLarge(message, size=size, limit=call.most)
 
     def _feed(self, call: _Call, reply: Assembler, body: memoryview) -> None:
         reply.feed(body)

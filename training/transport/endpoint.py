@@ -12,15 +12,7 @@ from types import MappingProxyType
 
 from typing_extensions import Buffer
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    Forbidden,
-    Malformed,
-    PeerUnreachable,
-    TallystickError,
-    Unavailable,
-    WrongConfiguration,
-)
+from contracts.terms import errors
 from contracts.terms.ids import SessionKey
 from contracts.terms.moments import UnixMillis
 from training.transport.failures import failure_bytes, reported_error
@@ -61,7 +53,7 @@ class _NotServing:
     async def handle(
         self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
     ) -> tuple[bytes, Sequence[Buffer]]:
-        raise Unavailable("this peer does not serve yet")
+        raise errors.Unavailable("this peer does not serve yet")
 
 
 class _Counted:
@@ -115,7 +107,7 @@ class Endpoint:
             WrongConfiguration: another one answers already.
         """
         if self._serving:
-            raise WrongConfiguration("this transport serves already")
+            raise errors.WrongConfiguration("this transport serves already")
         self._serving = True
         self._handler = handler
         self._on_connect, self._on_disconnect = on_connect, on_disconnect
@@ -134,7 +126,7 @@ class Endpoint:
             Forbidden: `key` is no member.
         """
         if key not in self._members:
-            raise Forbidden(f"{key.hex()[:16]} is no member here", node=key.hex())
+            raise errors.Forbidden(f"{key.hex()[:16]} is no member here", node=key.hex())
 
     async def accept(self, pipe: FramePipe, prove: Callable[[], SessionKey]) -> None:
         """Greet whoever dialled in, and serve the session until it ends.
@@ -150,7 +142,7 @@ class Endpoint:
                 node = prove()
                 self.check_member(node)
                 theirs = self._check_hello(data, node)
-        except TallystickError as error:
+        except errors.TallystickError as error:
             log.warning("a connection was refused: %s", error.message)
             await self._refuse(pipe, error)
             return
@@ -178,13 +170,13 @@ class Endpoint:
                 for hint in hints:
                     try:
                         return await self._connect(_Counted(open_pipe(hint), self.traffic), node)
-                    except PeerUnreachable as error:
+                    except errors.PeerUnreachable as error:
                         failed.append(f"{hint}: {error.message}")
         except TimeoutError:
             message = f"peer {name[:16]} does not answer"
-            raise DeadlineExceeded(message, node=name, hints=list(hints)) from None
+            raise errors.DeadlineExceeded(message, node=name, hints=list(hints)) from None
         message = f"peer {name[:16]} cannot be reached: {'; '.join(failed)}"
-        raise PeerUnreachable(message, node=name, hints=list(hints))
+        raise errors.PeerUnreachable(message, node=name, hints=list(hints))
 
     async def _connect(self, pipe: FramePipe, node: SessionKey) -> Session:
         """Greet `node`, and run the session in the background."""
@@ -226,23 +218,25 @@ class Endpoint:
 
     def _check_hello(self, data: bytes | None, node: SessionKey) -> Hello:
         if data is None:
-            raise PeerUnreachable(f"peer {node.hex()[:16]}: ended the connection", node=node.hex())
+            raise errors.PeerUnreachable(
+                f"peer {node.hex()[:16]}: ended the connection", node=node.hex()
+            )
         match read_frame(data):
             case HelloFrame(payload):
                 hello = Hello.decoded(payload, max_bytes=_MAX_HELLO_BYTES)
             case RefuseFrame(payload):
                 raise reported_error(payload, node)
             case _:
-                raise Malformed("no greeting")
+                raise errors.Malformed("no greeting")
         if hello.key != node:
-            raise Forbidden(f"{node.hex()[:16]} greets under another name")
+            raise errors.Forbidden(f"{node.hex()[:16]} greets under another name")
         check_clock(hello.at, self._clock())
         return hello
 
-    async def _refuse(self, pipe: FramePipe, error: TallystickError) -> None:
+    async def _refuse(self, pipe: FramePipe, error: errors.TallystickError) -> None:
         try:
             await pipe.write(refuse_frame(failure_bytes(error)))
-        except PeerUnreachable:
+        except errors.PeerUnreachable:
             log.debug("the refused side had left")
         pipe.close()
 

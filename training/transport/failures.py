@@ -11,15 +11,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from contracts.terms import errors
 from contracts.terms.encoding import encode
-from contracts.terms.errors import (
-    InvariantBroken,
-    Malformed,
-    TallystickError,
-    Unavailable,
-    UnknownVersion,
-    error_class,
-)
 from contracts.terms.ids import SessionKey
 from training.transport.wire import KIB, WireMessage
 
@@ -37,9 +30,9 @@ class Failure(WireMessage):
     data: dict[str, Any]
 
 
-def failure_bytes(error: TallystickError) -> bytes:
+def failure_bytes(error: errors.TallystickError) -> bytes:
     """`error` as bytes, at most `MAX_FAILURE_BYTES`."""
-    if isinstance(error, InvariantBroken):
+    if isinstance(error, errors.InvariantBroken):
         return Failure(code=error.code, message="an internal error", data={}).encoded()
     data = {key: _encodable(value) for key, value in error.data.items()}
     if len(encode(data)) > _MAX_DATA_BYTES:
@@ -48,28 +41,28 @@ def failure_bytes(error: TallystickError) -> bytes:
     return Failure(code=error.code, message=text[:MAX_TEXT], data=data).encoded()
 
 
-def reported_error(data: bytes, peer: SessionKey) -> TallystickError:
+def reported_error(data: bytes, peer: SessionKey) -> errors.TallystickError:
     """The error that `peer` reported; bytes that spell none are an error of their own."""
     try:
         failure = Failure.decoded(data, max_bytes=MAX_FAILURE_BYTES)
-    except TallystickError as error:
-        return Malformed(f"an error that cannot be read: {error.message}", peer=peer.hex())
+    except errors.TallystickError as error:
+        return errors.Malformed(f"an error that cannot be read: {error.message}", peer=peer.hex())
     reported = _class_for(failure.code)(failure.message)
     reported.data = {**failure.data, "peer": peer.hex()}  # keys of a stranger are no arguments
     return reported
 
 
-def _class_for(code: str) -> type[TallystickError]:
-    found = error_class(code)
-    if found is InvariantBroken:
-        return Unavailable
-    return UnknownVersion if found is TallystickError else found
+def _class_for(code: str) -> type[errors.TallystickError]:
+    found = errors.error_class(code)
+    if found is errors.InvariantBroken:
+        return errors.Unavailable
+    return errors.UnknownVersion if found is errors.TallystickError else found
 
 
 def _encodable(value: object) -> Any:
     """`value` where the encoding has a place for it, else its text."""
     try:
         encode(value)  # type: ignore[arg-type]  # a value of any type: encode itself decides
-    except (TallystickError, UnicodeEncodeError):
+    except (errors.TallystickError, UnicodeEncodeError):
         return str(value).encode(errors="replace").decode()
     return value

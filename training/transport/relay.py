@@ -21,14 +21,7 @@ from typing import TypeAlias
 
 from typing_extensions import Buffer
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    Forbidden,
-    Malformed,
-    PeerUnreachable,
-    TallystickError,
-    TooLarge,
-)
+from contracts.terms import errors
 from contracts.terms.ids import SessionKey
 from training.transport.failures import failure_bytes, reported_error
 from training.transport.flow import Window
@@ -107,10 +100,10 @@ class Relay:
         wait = min(request.milliseconds / 1000, self._limits.longest)
         ends_at = asyncio.get_running_loop().time() + wait
         if request.method not in self._methods:
-            raise Forbidden(f"{request.method!r} is not passed on")
+            raise errors.Forbidden(f"{request.method!r} is not passed on")
         self._authorize(caller, request.to, self._methods[request.method])
         if not tensors:
-            raise Malformed("a call without its header")
+            raise errors.Malformed("a call without its header")
         async with self._room_for(caller, request.max_bytes) as release:
             answer, parts = await self._pass_on(request, tensors, ends_at)
             return answer, _Counted(parts, release)
@@ -121,7 +114,7 @@ class Relay:
         session = self._sessions().get(request.to)
         if session is None or session.closed:
             node = request.to.hex()
-            raise PeerUnreachable(f"peer {node[:16]} has no session here", node=node)
+            raise errors.PeerUnreachable(f"peer {node[:16]} has no session here", node=node)
         self.bytes_passed += sum(tensor.nbytes for tensor in tensors)
         header, *rest = tensors
         left = ends_at - asyncio.get_running_loop().time()
@@ -133,7 +126,7 @@ class Relay:
                 deadline=left,
                 answer_bytes=request.max_bytes,
             )
-        except TallystickError as error:
+        except errors.TallystickError as error:
             if "peer" not in error.data:  # nobody reported it: it happened here
                 raise
             return PassedBack(failed=True), [failure_bytes(error)]
@@ -145,7 +138,7 @@ class Relay:
         """Room for an answer; freed at once on an error, else by whoever has the answer."""
         if size > self._limits.max_bytes_per_caller:
             limit = self._limits.max_bytes_per_caller
-            raise TooLarge(f"an answer of up to {size} bytes", size=size, limit=limit)
+            raise errors.TooLarge(f"an answer of up to {size} bytes", size=size, limit=limit)
         own = self._room_of[caller]
         await own.acquire(size)
         try:
@@ -225,7 +218,7 @@ class RelayedSession:
         spec.check_request([len(header), *(byte_view(tensor).nbytes for tensor in tensors)])
         wait = min(seconds(deadline), MAX_DEADLINE_MS / 1000)
         if wait <= 0:
-            raise DeadlineExceeded(f"{method}: no time was left", node=self._node.hex())
+            raise errors.DeadlineExceeded(f"{method}: no time was left", node=self._node.hex())
         longest = spec.max_reply_header_bytes + spec.max_reply_tensor_bytes
         wanted = longest if answer_bytes is None else answer_bytes
         request = Passed(
@@ -236,7 +229,9 @@ class RelayedSession:
         )
         answer, parts = await ask(self._through, RELAY, request, [header, *tensors], deadline=wait)
         if not parts or (answer.failed and len(parts) > 1):
-            raise Malformed("a relayed answer without its header", peer=self._through.node.hex())
+            raise errors.Malformed(
+                "a relayed answer without its header", peer=self._through.node.hex()
+            )
         if answer.failed:
             raise reported_error(bytes(parts[0]), self._node)
         spec.check_reply([part.nbytes for part in parts])
@@ -245,6 +240,6 @@ class RelayedSession:
     async def close(self) -> None:
         """Nothing of ours to close: the session with the relay serves others too."""
 
-    async def wait_closed(self) -> TallystickError:
+    async def wait_closed(self) -> errors.TallystickError:
         """See `port.Session.wait_closed`."""
         return await self._through.wait_closed()

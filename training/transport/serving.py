@@ -13,15 +13,7 @@ from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    InvariantBroken,
-    Malformed,
-    Overloaded,
-    TallystickError,
-    TooLarge,
-    Unavailable,
-)
+from contracts.terms import errors
 from contracts.terms.ids import SessionKey
 from training.transport.failures import failure_bytes
 from training.transport.flow import Outbox, Outgoing, Window
@@ -91,10 +83,10 @@ class TheirCalls:
             Malformed: under the number of another one, or longer than announced.
         """
         if frame.id in self._open:
-            raise Malformed("two calls under one number")
+            raise errors.Malformed("two calls under one number")
         try:
             spec = self._admit(frame)
-        except TallystickError as error:
+        except errors.TallystickError as error:
             self._send_failure(frame.id, error)
             return
         loop = asyncio.get_running_loop()
@@ -115,7 +107,7 @@ class TheirCalls:
         if call is None:
             return
         if call.request.complete:
-            raise Malformed("more of a call than announced")
+            raise errors.Malformed("more of a call than announced")
         self._feed(call, body)
 
     def on_cancel(self, number: int) -> None:
@@ -130,9 +122,9 @@ class TheirCalls:
         elif call.task is not None and not call.task.done():
             call.task.cancel()
         else:
-            self._refuse(call, Unavailable("the caller gave up"))
+            self._refuse(call, errors.Unavailable("the caller gave up"))
 
-    def end(self, make_error: Callable[[], TallystickError]) -> None:
+    def end(self, make_error: Callable[[], errors.TallystickError]) -> None:
         """The session is over: every handler is cancelled."""
         self._room.close(make_error)
         for call in self._open.values():
@@ -153,7 +145,7 @@ class TheirCalls:
         spec.check_request(frame.lengths)
         size = self._held + sum(frame.lengths)
         if len(self._open) >= self._limits.max_calls or size > self._limits.max_call_bytes:
-            raise Overloaded(
+            raise errors.Overloaded(
                 f"{len(self._open)} calls, {self._held} bytes in flight",
                 max_calls=self._limits.max_calls,
                 max_call_bytes=self._limits.max_call_bytes,
@@ -170,7 +162,9 @@ class TheirCalls:
 
     def _expire(self, number: int) -> None:
         call = self._open[number]
-        self._refuse(call, DeadlineExceeded(f"{call.method.name}: did not arrive in its time"))
+        self._refuse(
+            call, errors.DeadlineExceeded(f"{call.method.name}: did not arrive in its time")
+        )
 
     async def _serve(self, call: _Call) -> None:
         name = call.method.name
@@ -182,23 +176,23 @@ class TheirCalls:
                 parts = await self._answer(call)
                 size = sum(len(part) for part in parts)
                 await self._room.acquire(size)
-        except TallystickError as error:
-            if isinstance(error, InvariantBroken):
+        except errors.TallystickError as error:
+            if isinstance(error, errors.InvariantBroken):
                 log.exception("%s: broken invariant", name)
             self._refuse(call, error)
         except Exception as error:  # entry point of a peer's call: log it all, tell it nothing
             if isinstance(error, TimeoutError) and scope.expired():
-                self._refuse(call, DeadlineExceeded(f"{name}: took too long here"))
+                self._refuse(call, errors.DeadlineExceeded(f"{name}: took too long here"))
                 return
             log.exception("%s: unexpected error", name)
-            self._refuse(call, InvariantBroken("an internal error"))
+            self._refuse(call, errors.InvariantBroken("an internal error"))
         else:
             self._reply(call, parts, size)
 
     def _served(self, call: _Call, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():  # perhaps before its first step
-            self._refuse(call, Unavailable("the caller gave up"))
+            self._refuse(call, errors.Unavailable("the caller gave up"))
 
     async def _answer(self, call: _Call) -> list[memoryview]:
         spec = call.method
@@ -209,11 +203,11 @@ class TheirCalls:
         lengths = [len(part) for part in parts]
         try:
             spec.check_reply(lengths)
-        except TooLarge as error:
-            raise InvariantBroken(f"own handler: {error.message}") from error
+        except errors.TooLarge as error:
+            raise errors.InvariantBroken(f"own handler: {error.message}") from error
         size, limit = sum(lengths), self._most_bytes
         if size > limit:
-            raise TooLarge(f"{spec.name}: a reply of {size} bytes", size=size, limit=limit)
+            raise errors.TooLarge(f"{spec.name}: a reply of {size} bytes", size=size, limit=limit)
         return parts
 
     def _reply(self, call: _Call, parts: Sequence[memoryview], size: int) -> None:
@@ -223,7 +217,7 @@ class TheirCalls:
         call.reply = Outgoing(reply_frames(call.id, parts), lambda: self._forget(call))
         self._outbox.add(call.reply)
 
-    def _refuse(self, call: _Call, error: TallystickError) -> None:
+    def _refuse(self, call: _Call, error: errors.TallystickError) -> None:
         if call.id not in self._open:
             return  # the session ended
         if call.reply is not None:
@@ -242,6 +236,6 @@ class TheirCalls:
             self._places.release()
         call.let_go()
 
-    def _send_failure(self, number: int, error: TallystickError) -> None:
+    def _send_failure(self, number: int, error: errors.TallystickError) -> None:
         for frame in reply_frames(number, [memoryview(failure_bytes(error))], failed=True):
             self._outbox.add_urgent(frame)

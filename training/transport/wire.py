@@ -15,15 +15,8 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 from annotated_types import Ge, Le, Len
 from typing_extensions import Buffer
 
+from contracts.terms import errors
 from contracts.terms.encoding import decode, encode
-from contracts.terms.errors import (
-    Expired,
-    InvariantBroken,
-    Malformed,
-    NotFound,
-    TooLarge,
-    UnknownVersion,
-)
 from contracts.terms.ids import SessionKeyField
 from contracts.terms.messages import Record
 from contracts.terms.moments import UnixMillis, UnixMillisField
@@ -57,9 +50,9 @@ class WireMessage(Record):
         value = decode(data, max_bytes=max_bytes)
         kind = value.get("kind") if isinstance(value, dict) else None
         if not isinstance(kind, str):
-            raise Malformed(f"{cls.__name__}: no kind")
+            raise errors.Malformed(f"{cls.__name__}: no kind")
         if kind != cls.model_fields["kind"].default:
-            raise UnknownVersion(f"{kind[:MAX_METHOD_NAME]!r} is not spoken here", kind=kind)
+            raise errors.UnknownVersion(f"{kind[:MAX_METHOD_NAME]!r} is not spoken here", kind=kind)
         return cls.from_value(value)
 
 
@@ -84,9 +77,9 @@ class Method(Generic[Request, Answer]):
 
     def __post_init__(self) -> None:
         if not (self.name.isascii() and 0 < len(self.name) <= MAX_METHOD_NAME):
-            raise InvariantBroken(f"method name {self.name!r}")
+            raise errors.InvariantBroken(f"method name {self.name!r}")
         if max(self.max_tensors, self.max_reply_tensors) > MAX_TENSORS:
-            raise InvariantBroken(f"{self.name}: more than {MAX_TENSORS} tensors")
+            raise errors.InvariantBroken(f"{self.name}: more than {MAX_TENSORS} tensors")
 
     def check_request(self, lengths: Sequence[int]) -> None:
         """Refuse a request whose header and tensors have these lengths, if it is too large.
@@ -109,7 +102,9 @@ def _check(what: str, lengths: Sequence[int], limits: tuple[int, int, int]) -> N
     units = ("bytes of header", "tensors", "bytes of tensors")
     for size, limit, unit in zip(sizes, limits, units, strict=True):
         if size > limit:
-            raise TooLarge(f"{what} of {size} {unit}, {limit} at most", size=size, limit=limit)
+            raise errors.TooLarge(
+                f"{what} of {size} {unit}, {limit} at most", size=size, limit=limit
+            )
 
 
 AnyMethod = Method[Any, Any]
@@ -122,7 +117,7 @@ class Methods(Mapping[str, AnyMethod]):
         self._by_name: dict[str, AnyMethod] = {}
         for method in methods:
             if method.name in self._by_name:
-                raise InvariantBroken(f"two methods are called {method.name!r}")
+                raise errors.InvariantBroken(f"two methods are called {method.name!r}")
             self._by_name[method.name] = method
 
     def __getitem__(self, name: str) -> AnyMethod:
@@ -142,7 +137,7 @@ class Methods(Mapping[str, AnyMethod]):
         """
         if method := self._by_name.get(name):
             return method
-        raise NotFound(f"no method {name[:MAX_METHOD_NAME]!r} is spoken here")
+        raise errors.NotFound(f"no method {name[:MAX_METHOD_NAME]!r} is spoken here")
 
 
 async def ask(
@@ -240,4 +235,6 @@ def check_clock(theirs: UnixMillis, ours: UnixMillis) -> None:
     """
     skew = theirs - ours
     if abs(skew) > MAX_CLOCK_SKEW / timedelta(milliseconds=1):
-        raise Expired(f"clocks differ by {skew / 1000:.0f} s, two minutes at most", skew_ms=skew)
+        raise errors.Expired(
+            f"clocks differ by {skew / 1000:.0f} s, two minutes at most", skew_ms=skew
+        )

@@ -24,15 +24,8 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from contracts.governance.steps import applied_chunks
+from contracts.terms import errors
 from contracts.terms.chunks import Chunk, Chunking
-from contracts.terms.errors import (
-    Equivocation,
-    Malformed,
-    NotFound,
-    TallystickError,
-    Unavailable,
-    WrongBytes,
-)
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Message
 from contracts.terms.signatures import Signed, verify_session
@@ -82,7 +75,7 @@ class Averages:
             try:
                 await self.bound_part(commits[name].message, chunk)
                 held.add(part)
-            except TallystickError as error:  # the coordinator sees which are not here
+            except errors.TallystickError as error:  # the coordinator sees which are not here
                 self._tell_lack(chunk, error)
 
         with suppress(TimeoutError):
@@ -98,13 +91,13 @@ class Averages:
         for (name, chunk), data in parts:
             try:
                 await self._take_part(commits[name].message, chunk, bytes(data))
-            except TallystickError as error:
+            except errors.TallystickError as error:
                 self._tell_lack(chunk, error)
             else:
                 held.append((name, chunk))
         return held
 
-    def _tell_lack(self, chunk: ChunkIndex, error: TallystickError) -> None:
+    def _tell_lack(self, chunk: ChunkIndex, error: errors.TallystickError) -> None:
         self._tell_rarely(
             "part_not_fetched",
             step=self._at.step,
@@ -154,7 +147,7 @@ class Averages:
 
         def checked() -> bytes | None:
             data = read()
-            with suppress(Malformed):  # a power cut has left half of it
+            with suppress(errors.Malformed):  # a power cut has left half of it
                 return data if data is not None and self._digest(data) == digest else None
             return None
 
@@ -202,7 +195,7 @@ class Averages:
     ) -> Signed[AveragedChunk]:
         if known := self._at.book.chunks.get(chunk):
             if known.message.average_set != average.digest():
-                raise Equivocation(f"two AverageSets of step {average.step}")
+                raise errors.Equivocation(f"two AverageSets of step {average.step}")
             return known
         messages = {name: signed.message for name, signed in commits.items()}
         mean = await self._sum(average, messages, (self._at.stage, chunk), self._behaviour)
@@ -286,7 +279,7 @@ class Averages:
             try:
                 await self._mean_or_sum(chunk, summed, messages)
                 held.append(chunk)
-            except TallystickError as error:  # the coordinator sees which are not here
+            except errors.TallystickError as error:  # the coordinator sees which are not here
                 self._tell_lack(chunk.chunk, error)
 
         names = self._at.chunking.of_stage(self._at.stage)
@@ -310,7 +303,7 @@ class Averages:
             await self._at.engine.run_io(check)
             await self._need_norm(data, chunk.norm_squared)
             await self._keep_mean(chunk, data)
-        except TallystickError as error:
+        except errors.TallystickError as error:
             self._tell_lack(chunk.chunk, error)
             return False
         return True
@@ -324,7 +317,7 @@ class Averages:
         """A mean, summed again from its parts if who summed it took it along."""
         try:
             await self.sealed(chunk)
-        except Unavailable:
+        except errors.Unavailable:
             if average is None:
                 raise
             mean = await self._sum(average, commits, (chunk.stage, chunk.chunk))
@@ -379,7 +372,7 @@ class Averages:
             await self._at.engine.run(lambda: self._at.compute.mean([data], [1]))
         ).norm_squared
         if actual != norm_squared:
-            raise WrongBytes(
+            raise errors.WrongBytes(
                 "a chunk is not as long as was said", expected=norm_squared, actual=actual
             )
 
@@ -389,7 +382,7 @@ class Averages:
         """One part of a gradient that is here; raises NotFound."""
         data = await self._at.engine.run_io(partial(self._at.store.find_part, commit, chunk))
         if data is None:
-            raise NotFound(f"no part {chunk} of {commit.hex()}")
+            raise errors.NotFound(f"no part {chunk} of {commit.hex()}")
         return data
 
     async def mean(self, step: StepNumber, stage: StageIndex, chunk: ChunkIndex) -> bytes:
@@ -398,7 +391,7 @@ class Averages:
         if (stage, chunk) in self._at.chunking.of_stage(self._at.stage):
             data = await self._at.engine.run_io(partial(self._at.store.chunk, step, chunk))
         if data is None:
-            raise NotFound(f"no chunk {chunk} of step {step}")
+            raise errors.NotFound(f"no chunk {chunk} of step {step}")
         return data
 
 
@@ -424,12 +417,12 @@ def terms_of(
     """
     weights = {member.grad_commit: member.weight for member in average.members}
     if not weights.keys() <= commits.keys():
-        raise Malformed("an AverageSet came without all of its GradCommits")
+        raise errors.Malformed("an AverageSet came without all of its GradCommits")
     members, (_, number) = [commits[name] for name in weights], chunk
     terms = []
     for mates in (in_peer_order(members, stage) for stage in chunking.stages_of(chunk)):
         own = [weights[commit.digest()] for commit in mates]
         terms += [Term(*each, sum(own)) for each in zip(mates, own, strict=True)]
     if any(number >= len(term.commit.parts) for term in terms):
-        raise Malformed(f"a GradCommit without part {number}")
+        raise errors.Malformed(f"a GradCommit without part {number}")
     return terms

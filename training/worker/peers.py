@@ -9,15 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from contracts.terms import errors
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import (
-    BadSignature,
-    Malformed,
-    NotFound,
-    PeerUnreachable,
-    TallystickError,
-    Unavailable,
-)
 from contracts.terms.ids import (
     ChunkIndex,
     Digest,
@@ -111,7 +104,7 @@ class Peers:
         """Ask the coordinator who the members are now; raises Unavailable, Refused."""
         session = self._transport.sessions.get(self._coordinator)
         if session is None:
-            raise PeerUnreachable("no session with the coordinator")
+            raise errors.PeerUnreachable("no session with the coordinator")
         request = calls.GetMembers(job=self._job)
         answer, _ = await ask(session, calls.GET_MEMBERS, request, deadline=ASK)
         self.set_members(answer.members)
@@ -130,7 +123,7 @@ class Peers:
         """
         peer = signed.message.peer
         if peer not in self._seen:
-            raise PeerUnreachable(f"{peer.hex()[:16]} was never a member", peer=peer.hex())
+            raise errors.PeerUnreachable(f"{peer.hex()[:16]} was never a member", peer=peer.hex())
         verify_session(signed, self._seen[peer].session_key)
 
     def need_sender(self, signed: Signed[TensorHeader]) -> None:
@@ -141,7 +134,7 @@ class Peers:
         for member in self._seen.values():
             if member.stage == signed.message.stage and _signed_by(signed, member.session_key):
                 return
-        raise BadSignature(f"no member of stage {signed.message.stage} signed this header")
+        raise errors.BadSignature(f"no member of stage {signed.message.stage} signed this header")
 
     async def greet(self, stages: Iterable[int]) -> None:
         """Open sessions to all members of these stages, as far as they are reached.
@@ -157,7 +150,7 @@ class Peers:
     async def _greet(self, member: calls.MemberView) -> None:
         try:
             await self._session(member, HEADERS)
-        except TallystickError as error:
+        except errors.TallystickError as error:
             peer = peer_id(member.session_key)
             self._tell_rarely("not_greeted", peer=peer, code=error.code, reason=error.message)
 
@@ -216,9 +209,11 @@ class Peers:
                 with patience.waiting_for(peer):
                     _, tensors = await self._ask(peer, method, request, deadline=self._fetch_within)
                 return await asyncio.to_thread(self._checked, tensors, digest)
-            except TallystickError as error:  # the next member may have it
+            except errors.TallystickError as error:  # the next member may have it
                 self._not_fetched(method.name, peer, step, error)
-        raise Unavailable(f"{method.name}: nobody who is reached has it", digest=digest.hex())
+        raise errors.Unavailable(
+            f"{method.name}: nobody who is reached has it", digest=digest.hex()
+        )
 
     def _checked(self, tensors: Tensors, digest: Digest) -> bytes:
         data = _only(tensors)
@@ -263,8 +258,10 @@ class Peers:
             return found
         digest = held.digest.hex()
         if found.is_unreached:
-            raise Unavailable("the holders of a boundary tensor are not reached", digest=digest)
-        raise NotFound("nobody has this boundary tensor any more", digest=digest)
+            raise errors.Unavailable(
+                "the holders of a boundary tensor are not reached", digest=digest
+            )
+        raise errors.NotFound("nobody has this boundary tensor any more", digest=digest)
 
     async def _from_holders(
         self, held: calls.Held, step: StepNumber, check: CheckHeader, patience: Patience | None
@@ -287,21 +284,21 @@ class Peers:
                         answer_bytes=self._tensor_bytes + HEADERS,
                     )
                 return await asyncio.to_thread(self._checked_tensor, tensors, held.digest, check)
-            except TallystickError as error:  # the next holder may have it
+            except errors.TallystickError as error:  # the next holder may have it
                 self._not_fetched(calls.GET_TENSOR.name, peer, step, error)
-                stale |= isinstance(error, BadSignature)
-                unreached |= isinstance(error, Unavailable)
+                stale |= isinstance(error, errors.BadSignature)
+                unreached |= isinstance(error, errors.Unavailable)
         return _Missed(is_unreached=unreached, is_stale=stale)
 
     def _checked_tensor(self, tensors: Tensors, digest: Digest, check: CheckHeader) -> Kept:
         if len(tensors) != 2:
-            raise Malformed("a boundary tensor comes with its header")
+            raise errors.Malformed("a boundary tensor comes with its header")
         if tensors[1].nbytes > self._tensor_bytes:
-            raise Malformed(f"a boundary tensor of {tensors[1].nbytes} bytes")
+            raise errors.Malformed(f"a boundary tensor of {tensors[1].nbytes} bytes")
         kept = Kept(expect(decode_signed(bytes(tensors[0])), TensorHeader), bytes(tensors[1]))
         header = kept.header.message
         if header.tensor_digest != digest or header.job != self._job:
-            raise Malformed("the header of another tensor, or of another job")
+            raise errors.Malformed("the header of another tensor, or of another job")
         check(kept.header)
         kept.check()
         return kept
@@ -316,7 +313,7 @@ class Peers:
         """
         session = self._transport.sessions.get(self._coordinator)
         if session is None:
-            raise PeerUnreachable("no session with the coordinator")
+            raise errors.PeerUnreachable("no session with the coordinator")
         request = calls.Report(job=self._job)
         await ask(session, calls.REPORT, request, [signed.encoded()], deadline=ASK)
 
@@ -341,7 +338,7 @@ class Peers:
     async def _find(self, digest: Digest) -> Tensors:
         session = self._transport.sessions.get(self._coordinator)
         if session is None:
-            raise PeerUnreachable("no session with the coordinator")
+            raise errors.PeerUnreachable("no session with the coordinator")
         request = calls.Find(job=self._job, digest=digest)
         _, tensors = await ask(session, calls.FIND, request, deadline=calls.LONGEST_SEARCH)
         return tensors
@@ -390,7 +387,7 @@ class Peers:
         )
         data = _only(tensors)
         if len(data) != size:
-            raise Malformed(f"{len(data)} bytes instead of {size}")
+            raise errors.Malformed(f"{len(data)} bytes instead of {size}")
         return data
 
     # ----------------------------------------------------------------------------------- sessions
@@ -409,7 +406,7 @@ class Peers:
 
     def _member(self, peer: PeerId) -> calls.MemberView:
         if peer not in self._members:
-            raise PeerUnreachable(f"{peer.hex()[:16]} is no member", peer=peer.hex())
+            raise errors.PeerUnreachable(f"{peer.hex()[:16]} is no member", peer=peer.hex())
         return self._members[peer]
 
     async def _session(self, member: calls.MemberView, answer_bytes: int) -> Session:
@@ -418,7 +415,7 @@ class Peers:
         )
 
     def _not_fetched(
-        self, method: str, peer: PeerId, step: StepNumber, error: TallystickError
+        self, method: str, peer: PeerId, step: StepNumber, error: errors.TallystickError
     ) -> None:
         self._tell_rarely(
             "not_fetched",
@@ -433,12 +430,12 @@ class Peers:
 def _signed_by(signed: Signed[Message], key: SessionKey) -> bool:
     try:
         verify_session(signed, key)
-    except BadSignature:
+    except errors.BadSignature:
         return False
     return True
 
 
 def _only(tensors: Tensors) -> bytes:
     if len(tensors) != 1:
-        raise Malformed(f"{len(tensors)} tensors instead of one")
+        raise errors.Malformed(f"{len(tensors)} tensors instead of one")
     return bytes(tensors[0])

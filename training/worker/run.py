@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from contracts.keys.wallet import Session as SessionKeys
-from contracts.terms.errors import (
-    Conflict,
-    InvariantBroken,
-    Misbehaved,
-    Refused,
-    TallystickError,
-    Unavailable,
-)
+from contracts.terms import errors
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
@@ -146,7 +139,7 @@ async def run_worker(
 def _note_end(work: Work, auditing: asyncio.Task[None]) -> None:
     """Auditing ends with us; if it ends otherwise, that is a bug of ours, and no silent one."""
     if not auditing.cancelled() and not work.broken.done():
-        work.broken.set_result(InvariantBroken(f"auditing ended: {auditing.exception()!r}"))
+        work.broken.set_result(errors.InvariantBroken(f"auditing ended: {auditing.exception()!r}"))
 
 
 def _finished(work: Work) -> Finished:
@@ -185,9 +178,9 @@ class _Joining:
                 if (session := await self._joined()) is not None:
                     backoff.begin()
                     await self._while_open(session)
-            except Conflict:
+            except errors.Conflict:
                 raise  # another job, or one that goes on without us: asking again changes nothing
-            except (Unavailable, Refused, Misbehaved) as error:
+            except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
                 self._tell_waits(error)
             if not self._is_over:
                 await self._pause(backoff.next())
@@ -221,7 +214,7 @@ class _Joining:
         if not session.closed and (self.has_left or states.outdated.is_set()):
             await session.close()
 
-    def _tell_waits(self, error: TallystickError) -> None:
+    def _tell_waits(self, error: errors.TallystickError) -> None:
         step = self._work.station.step
         self._tell_rarely("waits", step=step, code=error.code, reason=error.message)
 
@@ -241,7 +234,7 @@ class _Joining:
         try:
             while not await self._has_gone(session):
                 await self._pause(LEAVE_AGAIN)
-        except (Unavailable, Refused, Misbehaved) as error:
+        except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
             self._tell_waits(error)
             await session.close()  # whoever waits for its end sees it, and begins another one
 
@@ -254,7 +247,7 @@ class _Joining:
             try:
                 await ask(session, calls.LEAVE, request, deadline=LEAVE)
                 return False
-            except Conflict:
+            except errors.Conflict:
                 pass
         self.has_left = True
         return True
@@ -265,14 +258,14 @@ class _Joining:
         """A session in which we are a member; None if we wanted to go, and are free to."""
         hint = await self._connection.locate()
         if hint is None:
-            raise Unavailable("the coordinator's address is not known yet")
+            raise errors.Unavailable("the coordinator's address is not known yet")
         opening = self._work.book.record.opening
         session = await self._connection.transport.dial(opening.session_key, [hint], deadline=DIAL)
         try:
             if await self._has_gone(session):
                 return None
             await self._join(session)
-        except (Unavailable, Refused, Misbehaved):
+        except (errors.Unavailable, errors.Refused, errors.Misbehaved):
             await session.close()  # a refused session would keep us from trying again
             raise
         return session

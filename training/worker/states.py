@@ -17,16 +17,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from contracts.terms import errors
 from contracts.terms.coins import Coins, check_coin
-from contracts.terms.errors import (
-    Conflict,
-    InvariantBroken,
-    Malformed,
-    Misbehaved,
-    NotFound,
-    Refused,
-    Unavailable,
-)
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import Message, StepCoin
@@ -84,7 +76,7 @@ class States:
         compute, folder = self._at.compute, self._at.checkpoints
         step = await self._at.engine.run(lambda: compute.restore(folder))
         if step > self._at.book.sealed:
-            raise Conflict("checkpoints are ahead of the journal: it was lost or replaced")
+            raise errors.Conflict("checkpoints are ahead of the journal: it was lost or replaced")
         await self._move_to(step)
         while self._at.applied < self._at.book.sealed:
             sealed = self._at.book.steps[self._at.step]
@@ -113,7 +105,7 @@ class States:
     def _need_free_for(self, stage: StageIndex) -> None:
         ours = self._at.book.record.members.get(self._at.peer, stage)
         if ours != stage:
-            raise Conflict(f"this is a member of stage {ours}, not of {stage}")
+            raise errors.Conflict(f"this is a member of stage {ours}, not of {stage}")
 
     async def take_stage(self, stage: StageIndex, state_step: StepNumber) -> None:
         """Work in this stage, from a state that is not older than that after `state_step`."""
@@ -264,7 +256,7 @@ class States:
         try:
             await self._at.engine.run(work)
         except (RuntimeError, MemoryError) as error:
-            raise InvariantBroken(f"an update broke off: {error}") from error
+            raise errors.InvariantBroken(f"an update broke off: {error}") from error
 
     async def _checkpoint(self, step: StepNumber, *, is_last: bool) -> None:
         if not (step % self._at.batch.checkpoint_every == 0 or is_last):
@@ -289,12 +281,12 @@ class States:
             step = StepNumber(number)
             try:
                 await self._adopt(step)
-            except NotFound:
+            except errors.NotFound:
                 continue  # its holders have dropped it meanwhile
             await self._loaded(step)
             return
         self.outdated.set()
-        raise Unavailable(f"no member has a checkpoint of step {wanted} any more")
+        raise errors.Unavailable(f"no member has a checkpoint of step {wanted} any more")
 
     async def _loaded(self, step: StepNumber) -> None:
         await self._move_to(step)
@@ -310,7 +302,7 @@ class States:
             NotFound: nobody has it. Unavailable: nobody who is reached. Misbehaved: what is
                 offered is not what was sealed.
         """
-        error: Misbehaved | Unavailable | Refused | None = None
+        error: errors.Misbehaved | errors.Unavailable | errors.Refused | None = None
         most = self._at.book.record.spec.memory_bytes  # of a peer; the state is a part of that
         file = CheckpointFile(self._at.peers, self._at.stage, step)
         for view, holders in await holders_of(file, most):
@@ -319,7 +311,7 @@ class States:
                 try:
                     await self._adopt_from(file, view, group)
                     return
-                except (Misbehaved, Unavailable, Refused) as failure:
+                except (errors.Misbehaved, errors.Unavailable, errors.Refused) as failure:
                     self._at.tell(
                         "state_not_loaded",
                         step=step,
@@ -329,7 +321,7 @@ class States:
                     )
                     error = failure
         assert error is not None  # there was a holder
-        raise error if not isinstance(error, Refused) else Unavailable(error.message)
+        raise error if not isinstance(error, errors.Refused) else errors.Unavailable(error.message)
 
     async def _adopt_from(
         self, wanted: CheckpointFile, view: StateView, holders: Sequence[PeerId]
@@ -372,7 +364,9 @@ class States:
             self._is_disputed = True
             self._tell_root("state_disputed")
         else:
-            raise InvariantBroken(f"the state after step {last} cannot be computed twice alike")
+            raise errors.InvariantBroken(
+                f"the state after step {last} cannot be computed twice alike"
+            )
 
     async def _is_restored(self, step: StepNumber) -> bool:
         """Whether our own checkpoint, or else one of the others, is the sealed state."""
@@ -381,10 +375,10 @@ class States:
         try:
             own = compute.checkpoint(folder, step)
             await self._at.engine.run(lambda: compute.adopt(folder, step, own, root))
-        except (NotFound, Misbehaved, Malformed):
+        except (errors.NotFound, errors.Misbehaved, errors.Malformed):
             try:
                 await self._adopt(step)
-            except (NotFound, Unavailable, Misbehaved):
+            except (errors.NotFound, errors.Unavailable, errors.Misbehaved):
                 return False
         return True
 
@@ -400,7 +394,7 @@ class States:
 
     def _file(self, stage: StageIndex, step: StepNumber) -> Path:
         if stage != self._at.stage:
-            raise NotFound(f"this is stage {self._at.stage}")
+            raise errors.NotFound(f"this is stage {self._at.stage}")
         return self._at.compute.checkpoint(self._at.checkpoints, step)
 
 

@@ -17,17 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from contracts.terms.errors import (
-    Conflict,
-    Malformed,
-    Misbehaved,
-    NotFinite,
-    NotFound,
-    Overloaded,
-    TallystickError,
-    Unavailable,
-    WrongBytes,
-)
+from contracts.terms import errors
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import TensorHeader, TensorKind, UnitLeaf
 from training.transport.calls import Backward, Forward, Held
@@ -150,7 +140,7 @@ class Units:
         compute = self._at.compute
         try:
             return await self._whole(unit, work)
-        except TallystickError:
+        except errors.TallystickError:
             if unit in compute.units:  # counted, but what came out could not be kept
                 await self._drop_gradient(self._at.step, unit)
             raise
@@ -165,7 +155,7 @@ class Units:
             return await self._at.engine.run(work)
         except (RuntimeError, MemoryError) as error:  # of torch: half of a unit may be counted
             await self._drop_gradient(self._at.step, unit)
-            raise Unavailable(f"a pass broke off: {error}") from error
+            raise errors.Unavailable(f"a pass broke off: {error}") from error
 
     async def evaluate(self, asked: Forward) -> Passed:
         """One group of validation rows through the state after `asked.step`.
@@ -192,9 +182,11 @@ class Units:
 
     def _need_state(self, step: int) -> None:
         if step > self._at.applied:
-            raise Unavailable(f"the state after step {step} is not here yet")
+            raise errors.Unavailable(f"the state after step {step} is not here yet")
         if step < max(1, self._at.book.updated(self._at.applied)):  # validation follows a seal
-            raise Conflict(f"the state after step {step} is gone, this is {self._at.applied}")
+            raise errors.Conflict(
+                f"the state after step {step} is gone, this is {self._at.applied}"
+            )
 
     # -------------------------------------------------------------------------- what is known
 
@@ -213,10 +205,12 @@ class Units:
             self._renew(asked, copy)
             return copy.leaf
         if asked.unit in self._at.book.committed():
-            raise Conflict(f"unit {asked.unit} is committed to, as another copy")
+            raise errors.Conflict(f"unit {asked.unit} is committed to, as another copy")
         is_next = same_x and not copy.is_complete  # the backward pass of this very copy
         if not is_next and asked.attempt <= copy.attempt:
-            raise Conflict(f"unit {asked.unit} was asked for as attempt {copy.attempt} already")
+            raise errors.Conflict(
+                f"unit {asked.unit} was asked for as attempt {copy.attempt} already"
+            )
         return None
 
     @staticmethod
@@ -275,7 +269,7 @@ class Units:
     @contextmanager
     def _room(self, rank: Rank, most: int) -> Iterator[None]:
         if self._busy[rank] >= most:
-            raise Overloaded(f"{most} {rank.name.lower()} passes are waiting here already")
+            raise errors.Overloaded(f"{most} {rank.name.lower()} passes are waiting here already")
         self._busy[rank] += 1
         try:
             yield
@@ -298,7 +292,7 @@ class Units:
         leaf = self._copies[unit].leaf
         try:
             await self._whole(unit, lambda: compute.subtract(step, unit, *self._ends(step, leaf)))
-        except (NotFound, Unavailable, Misbehaved) as error:
+        except (errors.NotFound, errors.Unavailable, errors.Misbehaved) as error:
             self._at.tell("not_subtracted", step=step, unit=unit, reason=error.message)
             await self._drop_gradient(step, unit)
 
@@ -344,7 +338,7 @@ class Units:
         def check(header: TensorHeader) -> None:
             found = (header.step, header.stage, header.unit, header.tensor, header.codec)
             if found != wanted:
-                raise Malformed(f"a tensor of {found}, wanted {wanted}")
+                raise errors.Malformed(f"a tensor of {found}, wanted {wanted}")
 
         kept = await self._at.peers.fetch_tensor(held, step, check)
         await self._at.engine.run_io(lambda: self._at.tensors.put(kept))
@@ -360,7 +354,9 @@ class Units:
             Conflict, Unavailable: see `Tensors.put`.
         """
         if asked.x is not None and passed.x != asked.x.digest:
-            raise WrongBytes("x is not of the shape that its sender says", actual=passed.x.hex())
+            raise errors.WrongBytes(
+                "x is not of the shape that its sender says", actual=passed.x.hex()
+            )
         return UnitLeaf(
             unit=asked.unit,
             x=passed.x,
@@ -379,7 +375,7 @@ class Units:
             return
         ours, theirs = (self._at.tensors.header(step, name) for name in (y, dy.digest))
         if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
-            raise WrongBytes(
+            raise errors.WrongBytes(
                 "dy is not of the shape that its sender says", actual=str(theirs.shape)
             )
 
@@ -408,7 +404,7 @@ def _naming(asked: Forward | Backward) -> Iterator[None]:
     """An error of a tensor that came in names it: it is whoever sent it that is to blame."""
     try:
         yield
-    except (Malformed, NotFinite, WrongBytes) as error:
+    except (errors.Malformed, errors.NotFinite, errors.WrongBytes) as error:
         held = asked.x if isinstance(asked, Forward) else asked.dy or asked.x
         if held is not None:
             error.data.setdefault("digest", held.digest.hex())

@@ -25,17 +25,8 @@ from typing_extensions import Buffer
 
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session as SessionKeys
+from contracts.terms import errors
 from contracts.terms.chunks import Chunk
-from contracts.terms.errors import (
-    Conflict,
-    Malformed,
-    Misbehaved,
-    NotFinite,
-    NotFound,
-    Refused,
-    TallystickError,
-    Unavailable,
-)
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, AverageSet, GradCommit, Message, TensorHeader
 from contracts.terms.signatures import Signed
@@ -87,7 +78,7 @@ class Fetcher:
 
         async def one(fetch: Callable[[], Awaitable[object]]) -> None:
             async with lanes:
-                with suppress(TallystickError):
+                with suppress(errors.TallystickError):
                     await fetch()
 
         fetches: list[Callable[[], Awaitable[object]]] = [
@@ -117,14 +108,19 @@ class Fetcher:
             return stored
         try:
             kept = await self._fetched(step, digest, holders)
-        except (NotFound, Unavailable):  # of a holder that is not reached we cannot say anything
+        except (
+            errors.NotFound,
+            errors.Unavailable,
+        ):  # of a holder that is not reached we cannot say anything
             kept = await self._peers.find_tensor(digest)
         await self._keep(kept)
         return kept
 
     async def _fetched(self, step: StepNumber, digest: Digest, holders: Sequence[PeerId]) -> Kept:
         if not holders:
-            raise NotFound("nobody is said to have this boundary tensor", digest=digest.hex())
+            raise errors.NotFound(
+                "nobody is said to have this boundary tensor", digest=digest.hex()
+            )
 
         def check(header: TensorHeader) -> None:
             """Its digest is bound; whatever else the header says was compared before the seal."""
@@ -140,20 +136,24 @@ class Fetcher:
         on_disk = self._on_disk()
         try:
             return await self._engine.run_io(lambda: on_disk.get(step, digest))
-        except (NotFound, Unavailable, Misbehaved):  # the disk has lost it; others have it too
+        except (
+            errors.NotFound,
+            errors.Unavailable,
+            errors.Misbehaved,
+        ):  # the disk has lost it; others have it too
             return None
 
     async def _keep(self, kept: Kept) -> None:
         if self._on_disk is not None:
             audited = self._on_disk().audited
-            with suppress(Unavailable):  # a full disk stops no audit
+            with suppress(errors.Unavailable):  # a full disk stops no audit
                 await self._engine.run_io(lambda: audited.put(kept))
 
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
         """Wire bytes of one part of a gradient that was bound; raises as `tensor`."""
         try:
             return await self._part_of(commit, chunk, self.patience)
-        except Unavailable:
+        except errors.Unavailable:
             return await self._peers.find_part(commit.parts[chunk].digest)
 
 
@@ -234,7 +234,7 @@ class AuditedJob(ABC):
     def state_of(self, commit: GradCommit) -> Digest:
         """See `Source.state_of`."""
         if (root := self._book.work.state_of(commit, self.record.pay_leases())) is None:
-            raise Unavailable("what state the stage had in that step is not sealed yet")
+            raise errors.Unavailable("what state the stage had in that step is not sealed yet")
         return root
 
     def report(self, name: Digest) -> AuditReport:
@@ -282,7 +282,7 @@ class AuditedJob(ABC):
         own, totals = [term.weight for term in terms], [term.total for term in terms]
         try:
             return await self._mean(parts, own, totals)
-        except (Malformed, NotFinite):
+        except (errors.Malformed, errors.NotFinite):
             return None
 
     @abstractmethod
@@ -334,10 +334,10 @@ class AuditedJob(ABC):
         try:
             await self._reach_coordinator()
             await self._peers.report(signed)
-        except Conflict:
+        except errors.Conflict:
             return False  # it is not wanted any more
-        except (Refused, Misbehaved) as error:
-            raise Unavailable(f"the report was not taken: {error.message}") from error
+        except (errors.Refused, errors.Misbehaved) as error:
+            raise errors.Unavailable(f"the report was not taken: {error.message}") from error
         return True
 
     def _keep_report(self, signed: Signed[AuditReport]) -> None:

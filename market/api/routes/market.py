@@ -12,14 +12,7 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from contracts.terms.errors import (
-    ContractRefused,
-    DeadlineExceeded,
-    Malformed,
-    NotFound,
-    WrongBytes,
-    WrongConfiguration,
-)
+from contracts.terms import errors
 from contracts.terms.ids import Digest
 from market.api.callers import Caller, caller
 from market.api.conditional import is_known
@@ -104,7 +97,7 @@ async def post_faucet(
         if (known := await once.find(work)) is not None:
             return known
     if not (await api.network()).embedded:
-        raise WrongConfiguration(
+        raise errors.WrongConfiguration(
             "this market runs on a public chain and gives nothing away: get gas and tokens there"
         )
     row = await ask_faucet(
@@ -127,12 +120,12 @@ async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
     ends = api.market.clock() + FAUCET_SECONDS * 1000
     while row.state == "asked":
         if api.market.clock() > ends:
-            raise DeadlineExceeded("the faucet has not answered yet: ask again")
+            raise errors.DeadlineExceeded("the faucet has not answered yet: ask again")
         await api.market.wakeup.wait("given", _LOOK_SECONDS)
         async with work:
             row = await work[FaucetRow].get(row.account, row.number) or row
     if row.state == "refused":
-        raise ContractRefused(f"the faucet was refused: {row.refusal}", error=row.refusal)
+        raise errors.ContractRefused(f"the faucet was refused: {row.refusal}", error=row.refusal)
     sent = [each for each in (row.gas_transaction, row.token_transaction) if each is not None]
     return FaucetView(gas=row.gas, tokens=row.tokens, transactions=tuple(sent))
 
@@ -260,7 +253,9 @@ async def put_blob(
     """
     size = announced_bytes(request, MAX_BUNDLE_BYTES)
     if size is None:
-        raise Malformed("Content-Length: say how long the blob is, it is charged before it comes")
+        raise errors.Malformed(
+            "Content-Length: say how long the blob is, it is charged before it comes"
+        )
     _check_signed(blob, request)
     await store_blob(
         Upload(who.account, blob, size),
@@ -282,7 +277,7 @@ def _check_signed(blob: Digest, request: Request) -> None:
     """
     call = signed_call(request.headers.get("authorization", ""))
     if call is not None and call.body != blob:
-        raise WrongBytes(
+        raise errors.WrongBytes(
             "the body that was signed has another name", expected=blob.hex(), actual=call.body.hex()
         )
 
@@ -310,5 +305,5 @@ async def _headers(blob: DigestPath, api: ApiDep) -> dict[str, str]:
 async def _size(blob: DigestPath, api: ApiDep) -> int:
     size = await api.market.blobs.size(blob)
     if size is None:
-        raise NotFound("no such blob", digest=blob.hex())
+        raise errors.NotFound("no such blob", digest=blob.hex())
     return size

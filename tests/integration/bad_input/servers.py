@@ -16,9 +16,9 @@ from starlette.types import ASGIApp
 from contracts.terms.ids import Digest
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.fakes.memory_chain import MemoryChain
 from market.service.ports import Network
 from tests.support.databases import new_world
+from tests.support.fakes.memory_chain import MemoryChain
 from tests.support.history import DOMAIN
 from tests.support.market_world import ANCHORER, World
 from tests.support.serving import QuietServer, listening, quiet

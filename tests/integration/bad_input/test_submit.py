@@ -7,19 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import (
-    Conflict,
-    Expired,
-    Malformed,
-    NoMatch,
-    NotFound,
-    Refused,
-    TallystickError,
-    Unaffordable,
-    Unconfirmed,
-    WrongChain,
-)
 from contracts.terms.ids import Address
 from contracts.terms.typed_data import WalletDomain
 from tallystick.sdk.orders import Order
@@ -170,7 +159,7 @@ async def test_submit__market_that_lost_the_job__is_a_conflict_until_again(tmp_p
     await poster.post(poster.job())
     other = await poster_at(tmp_path)
 
-    with pytest.raises(Conflict, match="--again"):
+    with pytest.raises(errors.Conflict, match="--again"):
         await other.post(other.job())
     assert await other.jobs() == []
 
@@ -199,7 +188,7 @@ async def test_submit__two_at_once__one_is_refused(tmp_path: Path) -> None:
         poster.post(poster.job()), poster.post(poster.job()), return_exceptions=True
     )
 
-    assert [type(each) for each in found].count(Conflict) == 1
+    assert [type(each) for each in found].count(errors.Conflict) == 1
     assert len(await poster.jobs()) == 1
 
 
@@ -210,9 +199,9 @@ async def test_submit__not_agreed__asks_for_nothing_and_signs_nothing(tmp_path: 
 
     def refuse(plan: Plan) -> None:
         seen.append(plan.costly)
-        raise Unconfirmed("no")
+        raise errors.Unconfirmed("no")
 
-    with pytest.raises(Unconfirmed):
+    with pytest.raises(errors.Unconfirmed):
         await poster.post(poster.job(), agree=refuse)
 
     assert "you would pay your ceiling" in seen[0][0]
@@ -228,7 +217,7 @@ async def test_submit__order_that_is_damaged__is_named_and_kept(text: str, tmp_p
     (draft,) = poster.orders
     draft.write_text(text)
 
-    with pytest.raises(Malformed, match=draft.name):
+    with pytest.raises(errors.Malformed, match=draft.name):
         await poster.post(poster.job())
 
     assert draft.read_text() == text
@@ -243,11 +232,11 @@ async def test_submit__market_that_takes_the_order_and_refuses_it__is_paid_once(
     budget: int, tmp_path: Path
 ) -> None:
     poster = await poster_at(tmp_path, num_coordinators=2)
-    with pytest.raises(Conflict):
+    with pytest.raises(errors.Conflict):
         await poster.post(poster.job(), Denying(poster.world.api(), poster.world))
     await poster.world.tick()  # it had the job's deposit from the first permit
 
-    with pytest.raises(Conflict, match="may be in escrow"):
+    with pytest.raises(errors.Conflict, match="may be in escrow"):
         wire = Denying(poster.world.api(), poster.world)
         await poster.post(poster.job(budget=budget), wire)
 
@@ -277,7 +266,7 @@ async def test_submit__market_that_names_the_domain_of_another_token__gets_no_pe
     coin = WalletDomain("USD Coin", "2", 1, Address(b"\xa0" * 20)).separator
     wire = Renaming(poster.world.api(), poster.world, separator=coin)
 
-    with pytest.raises(WrongChain):
+    with pytest.raises(errors.WrongChain):
         await poster.post(poster.job(), wire)
 
     assert poster.wallet.account not in wire.signed_for_it
@@ -286,7 +275,7 @@ async def test_submit__market_that_names_the_domain_of_another_token__gets_no_pe
 # --------------------------------------------------------------------------------------- refusals
 
 
-async def refused(poster: Poster, kind: type[TallystickError], **changed: object) -> str:
+async def refused(poster: Poster, kind: type[errors.TallystickError], **changed: object) -> str:
     """Why a job file with these changes is refused; it may have moved nothing."""
     with pytest.raises(kind) as error:
         await poster.post(poster.job(**changed))
@@ -298,14 +287,14 @@ async def refused(poster: Poster, kind: type[TallystickError], **changed: object
 @pytest.mark.parametrize(
     ("changed", "kind", "words"),
     [
-        ({"data": "/nowhere/*.txt"}, NotFound, "/nowhere"),
-        ({"data": "a\x00b"}, Refused, "data"),
-        ({"units_per_step": 1000}, Refused, "use at least"),
-        ({"vesting_window": 10**12}, Malformed, "vesting_window"),
+        ({"data": "/nowhere/*.txt"}, errors.NotFound, "/nowhere"),
+        ({"data": "a\x00b"}, errors.Refused, "data"),
+        ({"units_per_step": 1000}, errors.Refused, "use at least"),
+        ({"vesting_window": 10**12}, errors.Malformed, "vesting_window"),
     ],
 )
 async def test_submit__job_that_cannot_be_signed__asks_for_nothing_and_leaves_no_draft(
-    changed: dict[str, object], kind: type[TallystickError], words: str, tmp_path: Path
+    changed: dict[str, object], kind: type[errors.TallystickError], words: str, tmp_path: Path
 ) -> None:
     poster = await poster_at(tmp_path)
 
@@ -319,14 +308,14 @@ async def test_submit__clock_off_by_more_than_two_minutes__is_expired(tmp_path: 
     poster = await poster_at(tmp_path)
     poster.now = poster.world.chain.now + 121
 
-    assert "clock" in await refused(poster, Expired)
+    assert "clock" in await refused(poster, errors.Expired)
 
     assert poster.orders == []
 
 
 async def test_submit__tokens_that_come_later__pay_the_very_job(tmp_path: Path) -> None:
     poster = await poster_at(tmp_path)
-    await refused(poster, Unaffordable, budget=5000)
+    await refused(poster, errors.Unaffordable, budget=5000)
     (draft,) = poster.orders
     poster.world.chain.give_tokens(poster.wallet.account, BaseUnits(5000 * 10**6))
 
@@ -351,7 +340,7 @@ async def test_submit__fits_no_offer__is_told_before_it_pays_unless_it_wants_to_
     poster = await poster_at(tmp_path)
     await poster.world.offer("ann", **offered)
 
-    assert words in await refused(poster, NoMatch)
+    assert words in await refused(poster, errors.NoMatch)
     submitted = await poster.post(poster.job(), unmatched=True)
 
     assert [row.job for row in await poster.jobs()] == [submitted.job]

@@ -30,7 +30,6 @@ from market.api.app import make_app
 from market.api.context import Api
 from market.domain.jobs import Action
 from market.domain.limits import Rate
-from market.fakes.memory import MemoryWakeup
 from market.service.ask_job import ask_job
 from market.service.faucet import give_faucet
 from market.service.rows import BatchRow, LeaseRow
@@ -39,6 +38,7 @@ from tests.integration.market.client import HOST, TOKEN
 from tests.integration.market.test_slash import convicted
 from tests.support.databases import new_world
 from tests.support.examples import examples
+from tests.support.fakes.market_memory import MemoryWakeup
 from tests.support.history import DOMAIN, make_wallet
 from tests.support.market_world import MANIFEST, World, market_spec
 

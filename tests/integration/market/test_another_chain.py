@@ -9,9 +9,9 @@ from contracts.chain.connection import ChainConnection
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import Digest
 from market.adapters.transactions import RowTransactions
-from market.fakes.memory_chain import MemoryChain
 from market.service import sync_chain
 from market.service.rows import CursorRow
+from tests.support.fakes.memory_chain import MemoryChain
 from tests.support.history import DOMAIN, START
 from tests.support.market_world import ANCHORER, World
 

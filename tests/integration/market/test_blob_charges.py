@@ -11,7 +11,6 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Malformed, ServiceUnreachable, TooLarge
 from contracts.terms.ids import Address
 from market.domain.limits import BLOCK, BlobBounds, charged
-from market.fakes.memory import MemoryBlobs
 from market.service.ports import UnitOfWork
 from market.service.rows import BlobOwnerRow, BlobUploadRow, BlobUseRow
 from market.service.store_blob import (
@@ -23,6 +22,7 @@ from market.service.store_blob import (
 )
 from tests.support.databases import Database
 from tests.support.examples import examples
+from tests.support.fakes.market_memory import MemoryBlobs
 from tests.support.market_world import World
 
 BOUNDS = BlobBounds(anybody=6 * BLOCK, reserve=4 * BLOCK)

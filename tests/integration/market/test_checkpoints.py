@@ -21,7 +21,6 @@ from market.api.app import make_app
 from market.bodies.jobs import CheckpointView, PostCheckpoint
 from market.bodies.routes import GET_CHECKPOINTS
 from market.bodies.signing import checkpoint_digest
-from market.fakes.memory import MemoryBlobs
 from market.service.rows import CheckpointRow, LeaseRow
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
 from tallystick.provider.blobs import MarketArtifacts, weights_of
@@ -29,11 +28,12 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.job_spec import prepare
 from tallystick.sdk.parts import download
+from tests.support.fakes.blobs import MemoryBlobs as Fetched
+from tests.support.fakes.market_memory import MemoryBlobs
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import MANIFEST, World, sign_digest
 from tests.support.weights import in_parts
 from training.config import model_spec, optimizer_spec, whole_model
-from training.fakes.blobs import MemoryBlobs as Fetched
 from training.models.sources import parts_of, read
 from training.models.starting import starting_weights
 from training.recipes import micro

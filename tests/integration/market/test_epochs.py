@@ -6,10 +6,10 @@ from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.jobs import JobState
-from market.fakes.memory_chain import Effect, MemoryChain
 from market.service.rows import DebitRow
 from tests.integration.market.test_closes import paid
 from tests.integration.market.test_slash import convicted, slash_of
+from tests.support.fakes.memory_chain import Effect, MemoryChain
 from tests.support.history import DOMAIN, START
 from tests.support.market_world import ANCHORER, EPOCH_SECONDS, World
 

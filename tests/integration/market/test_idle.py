@@ -6,11 +6,11 @@ from market.bodies.jobs import ClaimJobs
 from market.bodies.routes import POST_CLAIM
 from market.bodies.signing import HostCredential
 from market.domain.jobs import JobState
-from market.fakes.memory_chain import MemoryChain
 from market.service.ports import ChainBlock, ChainEvent
 from market.service.settle_epoch import may_settle
 from market.service.sync_chain import sync_chain
 from tests.integration.market.client import TOKEN, sdk
+from tests.support.fakes.memory_chain import MemoryChain
 from tests.support.history import DOMAIN, START
 from tests.support.market_world import ANCHORER, World
 

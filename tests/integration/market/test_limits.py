@@ -16,11 +16,11 @@ from market.api.context import Api
 from market.bodies.base import Problem, read_body
 from market.bodies.routes import GET_JOBS
 from market.domain.limits import SECOND, Rate
-from market.fakes.memory import MemoryLimiter
 from market.service.ports import Limiter
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.http import signed_by
 from tests.integration.market.client import HOST
+from tests.support.fakes.market_memory import MemoryLimiter
 from tests.support.history import DOMAIN, make_wallet
 from tests.support.market_world import World
 from tests.support.patience import patience

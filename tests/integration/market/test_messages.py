@@ -6,18 +6,9 @@ import pytest
 
 from contracts.governance.job import JobHistory, follow
 from contracts.keys.wallet import Wallet
+from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import encode
-from contracts.terms.errors import (
-    BadSignature,
-    ChainForgot,
-    Conflict,
-    Equivocation,
-    InvalidSeal,
-    Malformed,
-    TooLarge,
-    UnknownVersion,
-)
 from contracts.terms.history import Kept, decode_kept, encode_kept
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Seal
@@ -139,10 +130,12 @@ async def test_store__seal_with_more_pay_re_signed__is_an_invalid_seal(world: Wo
 
     error = await refuse(world, maker, *before, forged)
 
-    assert isinstance(error, InvalidSeal) and error.data["part"] == "earned"
+    assert isinstance(error, errors.InvalidSeal) and error.data["part"] == "earned"
 
 
-@pytest.mark.parametrize(("by", "error"), [("coordinator", Equivocation), ("eve", BadSignature)])
+@pytest.mark.parametrize(
+    ("by", "error"), [("coordinator", errors.Equivocation), ("eve", errors.BadSignature)]
+)
 async def test_store__second_seal_of_a_step__is_refused_by_who_signed_it(
     world: World, by: str, error: type[Exception]
 ) -> None:
@@ -162,7 +155,7 @@ async def test_store__message_by_another_session_key__is_a_bad_signature(world: 
     maker = await world.start_job()
     close = make_session("eve").sign(maker.close())
 
-    assert isinstance(await refuse(world, maker, *maker.items, close), BadSignature)
+    assert isinstance(await refuse(world, maker, *maker.items, close), errors.BadSignature)
 
 
 async def test_store__opening_with_another_anchorer__is_a_conflict_that_says_ours(
@@ -173,7 +166,7 @@ async def test_store__opening_with_another_anchorer__is_a_conflict_that_says_our
 
     error = await refuse(world, maker, maker.coordinator.sign(opening, DOMAIN))
 
-    assert isinstance(error, Conflict)
+    assert isinstance(error, errors.Conflict)
     assert error.data["would_fit"] == world.chain.anchorer.hex()
 
 
@@ -186,7 +179,7 @@ async def test_store__lease_that_the_market_did_not_make__is_a_conflict(world: W
 
     error = await refuse(world, maker, *maker.items[:2], wallet.sign(lease, DOMAIN))
 
-    assert isinstance(error, Conflict)
+    assert isinstance(error, errors.Conflict)
 
 
 async def test_store__no_item__is_a_typed_refusal(world: World) -> None:
@@ -198,8 +191,8 @@ async def test_store__no_item__is_a_typed_refusal(world: World) -> None:
         encode({"type": "other"}),
     )
 
-    assert [type(await refuse(world, maker, data)) for data in malformed] == [Malformed] * 4
-    assert isinstance(await refuse(world, maker, bytes(4 * 2**20 + 1)), TooLarge)
+    assert [type(await refuse(world, maker, data)) for data in malformed] == [errors.Malformed] * 4
+    assert isinstance(await refuse(world, maker, bytes(4 * 2**20 + 1)), errors.TooLarge)
 
 
 async def test_store__unknown_version__is_unknown_version(world: World) -> None:
@@ -208,7 +201,7 @@ async def test_store__unknown_version__is_unknown_version(world: World) -> None:
     signed = encode({"message": message, "signature": bytes(64)})
     item = encode({"type": "signed", "data": signed})
 
-    assert isinstance(await refuse(world, maker, item), UnknownVersion)
+    assert isinstance(await refuse(world, maker, item), errors.UnknownVersion)
 
 
 async def test_store__seal_that_earns_more_than_escrow_holds__waits_until_it_does(
@@ -220,7 +213,7 @@ async def test_store__seal_that_earns_more_than_escrow_holds__waits_until_it_doe
     async with world.new_work() as work:  # the chain forgot the deposit
         await book_event("forgot", reversal(budget), work, overdraft=True)
     maker.seal_step()
-    with pytest.raises(ChainForgot, match="escrow"):
+    with pytest.raises(errors.ChainForgot, match="escrow"):
         await world.send(maker)
 
     async with world.new_work() as work:  # and mined it again

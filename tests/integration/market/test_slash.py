@@ -2,16 +2,9 @@
 
 import pytest
 
+from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import (
-    BadSignature,
-    Conflict,
-    ContractRefused,
-    Forbidden,
-    Malformed,
-    NotFound,
-)
 from contracts.terms.ids import Address, Digest, JobId
 from market.bodies.routes import GET_JOB, GET_SLASHES, POST_CONTEST, POST_JUDGEMENT
 from market.bodies.settlement import ContestSlash, JudgeContest, SlashView
@@ -246,7 +239,7 @@ async def test_slash__announcement_of_one_is_refused__others_are_announced(
 
     async def announce_slash(slash: Slash, times_announced: int) -> Digest:
         if slash.evidence == refused.evidence:
-            raise ContractRefused("the account holds 0 wei")
+            raise errors.ContractRefused("the account holds 0 wei")
         return await announce(slash, times_announced)
 
     monkeypatch.setattr(world.chain, "announce_slash", announce_slash)
@@ -358,7 +351,7 @@ async def test_contest__no_bundle_about_this_work__is_refused_and_the_slash_goes
     del world.bundles.says[bundle]
     async with sdk(world) as client:
         for name in (bundle, of_other_work, of_another_job):
-            with pytest.raises(Malformed):
+            with pytest.raises(errors.Malformed):
                 await client.call(POST_CONTEST, contest(row.evidence, name), evidence=row.evidence)
     await wait_and_tick(world, ANNOUNCEMENT, times=2)
 
@@ -467,7 +460,7 @@ async def test_contest__case_ran_out__is_refused_until_it_is_announced_again(wor
     mine = contest(row.evidence, publish(world, b"mine"))
     world.wait(ANNOUNCEMENT + EXECUTION)
     async with sdk(world) as client:
-        with pytest.raises(Conflict, match="ran out"):
+        with pytest.raises(errors.Conflict, match="ran out"):
             await client.call(POST_CONTEST, mine, evidence=row.evidence)
         await wait_and_tick(world, 1, times=2)
         contested = await client.call(POST_CONTEST, mine, evidence=row.evidence)
@@ -479,23 +472,23 @@ async def test_contest__what_does_not_hold__is_refused(world: World) -> None:
     _, row = await announced(world)
     bundle, name = publish(world, b"mine"), row.evidence
     async with sdk(world) as client:
-        with pytest.raises(BadSignature):
+        with pytest.raises(errors.BadSignature):
             await client.call(POST_CONTEST, contest(name, bundle, by="bob"), evidence=name)
-        with pytest.raises(NotFound):
+        with pytest.raises(errors.NotFound):
             await client.call(POST_CONTEST, contest(name, Digest(b"n" * 32)), evidence=name)
-        with pytest.raises(NotFound):
+        with pytest.raises(errors.NotFound):
             await client.call(POST_CONTEST, contest(bundle, bundle), evidence=bundle)
-        with pytest.raises(Forbidden):
+        with pytest.raises(errors.Forbidden):
             await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=name)
         await client.call(POST_CONTEST, contest(name, bundle), evidence=name)
         again = await client.call(POST_CONTEST, contest(name, bundle), evidence=name)
-        with pytest.raises(Conflict):
+        with pytest.raises(errors.Conflict):
             await contests(client, world, row, b"another")
     async with sdk(world, TOKEN) as client:
         await client.call(POST_JUDGEMENT, JudgeContest(upheld=False), evidence=name)
-        with pytest.raises(Conflict):
+        with pytest.raises(errors.Conflict):
             await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=name)
-        with pytest.raises(Conflict):
+        with pytest.raises(errors.Conflict):
             await contests(client, world, row, b"another")
 
     assert again.state == "contested"

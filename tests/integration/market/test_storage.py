@@ -24,12 +24,12 @@ from market.adapters.blobs import FileBlobs
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
-from market.fakes.memory import MemoryBlobs, MemoryWakeup
 from market.migrate import migrate
 from market.service.drain_outbox import drain_outbox
 from market.service.ports import BlobStore, Place, UnitOfWork, Wakeup
 from market.service.rows import BalanceRow, EpochRow, HeartbeatRow, LedgerEntryRow, StakeRow
 from tests.installed import Installed
+from tests.support.fakes.market_memory import MemoryBlobs, MemoryWakeup
 from tests.support.market_services import PostgresServer
 from tests.support.market_world import World, one_chunk
 from tests.support.patience import patience

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from tests.numerics.plain import greatest_difference, plain_losses
+from tests.support.fakes.blobs import FolderBlobs
 from tests.support.swarm_job import COORDINATOR, TRAINER
 from tests.support.swarm_process import NUM_STEPS, process_papers
 from tests.support.swarm_processes import ProcessSwarm
 from training.config import train_config
 from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
-from training.fakes.blobs import FolderBlobs
 
 WINDOW = 3
 

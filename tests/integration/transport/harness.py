@@ -13,8 +13,8 @@ from typing_extensions import Buffer
 
 from contracts.terms.ids import SessionKey
 from contracts.terms.moments import UnixMillis
+from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.patience import patience
-from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.transport.endpoint import Clock
 from training.transport.framing import HelloFrame, hello_frame, read_frame
 from training.transport.grpc_adapter import GrpcTransport, _DialledPipe

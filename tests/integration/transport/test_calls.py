@@ -6,16 +6,7 @@ import struct
 
 import pytest
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    Equivocation,
-    NotFound,
-    Overloaded,
-    PeerUnreachable,
-    TallystickError,
-    TooLarge,
-    Unavailable,
-)
+from contracts.terms import errors
 from tests.integration.transport.harness import (
     DEADLINE,
     MemoryNet,
@@ -125,9 +116,9 @@ async def test_call__over_the_bounds_of_its_method__is_refused_by_either_side(
     server = Peer()
     one, two, liberal = await connected(net, server=server, server_methods=narrow)
 
-    with pytest.raises(TooLarge) as there:
+    with pytest.raises(errors.TooLarge) as there:
         await liberal.call("echo", header, tensors, deadline=DEADLINE)
-    with pytest.raises(TooLarge) as here:
+    with pytest.raises(errors.TooLarge) as here:
         await one.sessions[two.key].call("echo", header, tensors, deadline=DEADLINE)
 
     assert (there.value.data["peer"], "peer" in here.value.data) == (one.key.hex(), False)
@@ -143,7 +134,7 @@ async def test_call__reply_over_the_bounds_of_the_caller__is_refused(net: Net) -
     narrow = Methods([method("echo", size=100)])
     _one, _two, session = await connected(net, server=Generous(), client_methods=narrow)
 
-    with pytest.raises(TooLarge):
+    with pytest.raises(errors.TooLarge):
         await session.call("echo", b"much", deadline=DEADLINE)
 
     await session.call("echo", b"", deadline=DEADLINE)
@@ -158,7 +149,7 @@ async def test_call__own_handler_breaks_a_bound__is_our_bug_and_unavailable_ther
 
     _one, _two, session = await connected(net, server=Generous())
 
-    with pytest.raises(Unavailable, match="internal"):
+    with pytest.raises(errors.Unavailable, match="internal"):
         await session.call("echo", b"", deadline=DEADLINE)
 
     assert "broken invariant" in caplog.text
@@ -167,9 +158,9 @@ async def test_call__own_handler_breaks_a_bound__is_our_bug_and_unavailable_ther
 async def test_call__method_that_nobody_speaks__is_not_found_on_either_side(net: Net) -> None:
     _one, _two, session = await connected(net, server_methods=Methods([]))
 
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         await session.call("nonsense", b"", deadline=DEADLINE)
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         await session.call("echo", b"", deadline=DEADLINE)
 
 
@@ -180,7 +171,7 @@ async def test_call__before_the_other_side_serves__is_unavailable_until_then(net
     assert address is not None
     await two.dial(one.key, [address], deadline=DEADLINE)
 
-    with pytest.raises(Unavailable):
+    with pytest.raises(errors.Unavailable):
         await one.sessions[two.key].call("echo", b"", deadline=DEADLINE)
     await two.serve(Peer())
 
@@ -191,10 +182,10 @@ async def test_call__before_the_other_side_serves__is_unavailable_until_then(net
 
 
 async def test_call__handler_raises_one_of_ours__caller_gets_the_same(net: Net) -> None:
-    error = Equivocation("two seals", step=7, seals=[b"a", b"b"], distance=0.5)
+    error = errors.Equivocation("two seals", step=7, seals=[b"a", b"b"], distance=0.5)
     one, _two, session = await connected(net, server=Peer(error))
 
-    with pytest.raises(Equivocation, match="two seals") as caught:
+    with pytest.raises(errors.Equivocation, match="two seals") as caught:
         await session.call("fail", b"", deadline=DEADLINE)
 
     data = {"step": 7, "seals": (b"a", b"b"), "distance": "0.5", "peer": one.key.hex()}
@@ -206,7 +197,7 @@ async def test_call__handler_raises_anything_else__is_logged_and_tells_nothing(
 ) -> None:
     _one, _two, session = await connected(net, server=Peer(KeyError("secret path")))
 
-    with caplog.at_level(logging.ERROR), pytest.raises(Unavailable) as caught:
+    with caplog.at_level(logging.ERROR), pytest.raises(errors.Unavailable) as caught:
         await session.call("fail", b"", deadline=DEADLINE)
 
     assert caught.value.message == "an internal error"
@@ -221,7 +212,7 @@ async def test_call__no_answer_in_time__raises_and_the_handler_is_cancelled(net:
     server = Peer()
     _one, _two, session = await connected(net, server=server)
 
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(errors.DeadlineExceeded):
         await session.call("wait", b"", deadline=0.05)
 
     await asyncio.wait_for(server.cancelled.wait(), patience(DEADLINE))
@@ -262,7 +253,7 @@ async def test_call__deadline_passes_at_the_handler__is_answered_by_its_side(net
 
     await send(pipe, 1, "wait", deadline_ms=20)
 
-    assert await failure(pipe, 1) is DeadlineExceeded
+    assert await failure(pipe, 1) is errors.DeadlineExceeded
     assert server.cancelled.is_set()
 
 
@@ -273,7 +264,7 @@ async def test_call__that_never_arrives_whole__expires(net: Net) -> None:
 
     await pipe.write(next(frames))
 
-    assert await failure(pipe, 1) is DeadlineExceeded
+    assert await failure(pipe, 1) is errors.DeadlineExceeded
 
 
 async def test_call__server_goes_away_in_the_middle__peer_unreachable(net: Net) -> None:
@@ -285,12 +276,14 @@ async def test_call__server_goes_away_in_the_middle__peer_unreachable(net: Net) 
     await one.close()
 
     ends = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(end) for end in ends] == [PeerUnreachable] * 3
-    assert {end.data["node"] for end in ends if isinstance(end, PeerUnreachable)} == {one.key.hex()}
-    assert isinstance(await session.wait_closed(), PeerUnreachable)
+    assert [type(end) for end in ends] == [errors.PeerUnreachable] * 3
+    assert {end.data["node"] for end in ends if isinstance(end, errors.PeerUnreachable)} == {
+        one.key.hex()
+    }
+    assert isinstance(await session.wait_closed(), errors.PeerUnreachable)
     assert session.closed
     assert two.sessions == {}
-    with pytest.raises(PeerUnreachable):
+    with pytest.raises(errors.PeerUnreachable):
         await session.call("echo", b"", deadline=DEADLINE)
 
 
@@ -302,7 +295,7 @@ async def test_call__caller_goes_away_in_the_middle__handler_is_cancelled(net: N
 
     await session.close()
 
-    with pytest.raises(PeerUnreachable):
+    with pytest.raises(errors.PeerUnreachable):
         await call
     await asyncio.wait_for(server.cancelled.wait(), patience(DEADLINE))
     await until(lambda: one.sessions == {})
@@ -358,7 +351,7 @@ async def test_call__larger_than_somebody_ever_takes__is_too_large(
 ) -> None:
     _one, _two, session = await connected(net, **limits)
 
-    with pytest.raises(TooLarge):
+    with pytest.raises(errors.TooLarge):
         await session.call("echo", b"", [bytes(MIB + 1)], deadline=DEADLINE)
 
 
@@ -392,7 +385,7 @@ async def test_call__no_room_in_time__overloaded(net: Net) -> None:
     first = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
     await server.entered.acquire()
 
-    with pytest.raises(Overloaded):
+    with pytest.raises(errors.Overloaded):
         await session.call("echo", b"", deadline=0.01)
 
     server.gate.set()
@@ -409,7 +402,7 @@ async def test_call__too_many_wait_already__overloaded_at_once(net: Net) -> None
     calls = [asyncio.create_task(session.call("wait", b"", deadline=DEADLINE)) for _ in range(2)]
     await server.entered.acquire()
 
-    with pytest.raises(Overloaded):
+    with pytest.raises(errors.Overloaded):
         await session.call("echo", b"", deadline=DEADLINE)
 
     server.gate.set()
@@ -424,7 +417,7 @@ async def test_call__peer_ignores_the_bounds__is_answered_overloaded(net: Net) -
     for number in (1, 2, 3):
         await send(pipe, number, "wait")
 
-    assert await failure(pipe, 3) is Overloaded
+    assert await failure(pipe, 3) is errors.Overloaded
     assert len(server.calls) <= 2
 
 
@@ -435,7 +428,7 @@ async def test_call__cancelled_by_a_bare_frame__frees_its_place(net: Net) -> Non
 
     await pipe.write(cancel_frame(1))
 
-    assert await failure(pipe, 1) is Unavailable
+    assert await failure(pipe, 1) is errors.Unavailable
     await send(pipe, 2, "echo")
     reply = await next_reply(pipe)
     assert (reply.id, reply.failed) == (2, False)
@@ -450,7 +443,7 @@ async def test_call__waiting_for_room_when_the_session_ends__peer_unreachable(ne
     await session.close()
 
     ends = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(end) for end in ends] == [PeerUnreachable] * 2
+    assert [type(end) for end in ends] == [errors.PeerUnreachable] * 2
 
 
 async def test_call__cancelled_while_its_reply_is_on_its_way__the_rest_is_cut_off() -> None:
@@ -515,7 +508,7 @@ async def next_reply(pipe: FramePipe) -> ReplyFrame:
     return frame
 
 
-async def failure(pipe: FramePipe, number: int) -> type[TallystickError]:
+async def failure(pipe: FramePipe, number: int) -> type[errors.TallystickError]:
     """The class of the error that call `number` is answered with."""
     reply = await next_reply(pipe)
     assert (reply.id, reply.failed) == (number, True)

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.terms.errors import DeadlineExceeded, PeerUnreachable
 from tests.integration.transport.harness import ANY_PORT, DEADLINE, Net, Peer
-from training.fakes.faulty_transport import (
+from tests.support.fakes.faulty_transport import (
     DIAL,
     AnyFault,
     Delay,

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    Forbidden,
-    Malformed,
-    PeerUnreachable,
-    TallystickError,
-    TooLarge,
-    UnknownVersion,
-)
+from contracts.terms import errors
 from contracts.terms.ids import SessionKey
 from tests.integration.transport.harness import (
     DEADLINE,
@@ -56,7 +48,7 @@ HALF_A_CALL = next(call_frames(1, "echo", 30_000, [HEAD, memoryview(bytes(2 * MI
 DATA = bytes([Kind.DATA, 0, 0, 0, 0, 0, 0, 0]) + (1).to_bytes(8, "big")
 
 
-async def refusal(pipe: FramePipe) -> TallystickError:
+async def refusal(pipe: FramePipe) -> errors.TallystickError:
     """Why the other side ends the session; skips what it sends before."""
     while (data := await asyncio.wait_for(pipe.read(), DEADLINE)) is not None:
         frame = read_frame(data)
@@ -81,18 +73,18 @@ def hello(**changed: object) -> bytes:
 @pytest.mark.parametrize(
     ("first", "error"),
     [
-        (CALL, Malformed),
-        (b"\x63", Malformed),
-        (hello_frame(b"\xff"), Malformed),
-        (hello(max_calls=0), Malformed),
-        (hello(kind="hello.v9"), UnknownVersion),
-        (hello(key=key(3)), Forbidden),
-        (hello_frame(bytes(2000)), TooLarge),
+        (CALL, errors.Malformed),
+        (b"\x63", errors.Malformed),
+        (hello_frame(b"\xff"), errors.Malformed),
+        (hello(max_calls=0), errors.Malformed),
+        (hello(kind="hello.v9"), errors.UnknownVersion),
+        (hello(key=key(3)), errors.Forbidden),
+        (hello_frame(bytes(2000)), errors.TooLarge),
     ],
     ids=["no hello", "no frame", "no msgpack", "no bound", "version", "other name", "too large"],
 )
 async def test_greeting__wrong__is_refused_with_the_reason(
-    net: Net, first: bytes, error: type[TallystickError]
+    net: Net, first: bytes, error: type[errors.TallystickError]
 ) -> None:
     one, _two, address = await pair(net)
     pipe = await net.raw(2, one.key, address)
@@ -140,7 +132,7 @@ async def test_frames__against_the_rules__end_the_session_with_the_reason(
     for frame in frames:
         await pipe.write(frame)
 
-    assert type(await refusal(pipe)) is Malformed
+    assert type(await refusal(pipe)) is errors.Malformed
     assert (await honest.call("echo", b"alive", deadline=DEADLINE)).header == b"alive"
 
 
@@ -179,7 +171,7 @@ async def test_session__that_reads_nothing__is_ended_before_memory_fills() -> No
     flooding = asyncio.create_task(flood())
     await until(lambda: one.sessions == {})
 
-    with pytest.raises(PeerUnreachable):
+    with pytest.raises(errors.PeerUnreachable):
         await flooding
     await net.close()
 
@@ -203,8 +195,8 @@ async def test_reply__more_than_we_said_we_take__ends_the_session(net: Net) -> N
 
     await pipe.write(next(reply_frames(1, [HEAD, memoryview(bytes(2 * MIB))])))
 
-    assert type(await refusal(pipe)) is TooLarge
-    with pytest.raises(PeerUnreachable):
+    assert type(await refusal(pipe)) is errors.TooLarge
+    with pytest.raises(errors.PeerUnreachable):
         await call
 
 
@@ -214,7 +206,7 @@ async def test_reply__cut_off__deadline_exceeded(net: Net) -> None:
     await pipe.write(next(reply_frames(1, [HEAD, memoryview(bytes(2 * MIB))])))
     await pipe.write(abort_frame(1))
 
-    with pytest.raises(DeadlineExceeded, match="cut off"):
+    with pytest.raises(errors.DeadlineExceeded, match="cut off"):
         await call
 
 
@@ -224,16 +216,16 @@ async def test_reply__failure_out_of_bounds__too_large(net: Net, parts: list[byt
 
     await pipe.write(next(reply_frames(1, [memoryview(part) for part in parts], failed=True)))
 
-    with pytest.raises(TooLarge):
+    with pytest.raises(errors.TooLarge):
         await call
 
 
 async def test_refusal__in_the_middle__callers_hear_the_reason(net: Net) -> None:
     pipe, call = await asked(net)
 
-    await pipe.write(refuse_frame(failure_bytes(Malformed("you babble"))))
+    await pipe.write(refuse_frame(failure_bytes(errors.Malformed("you babble"))))
 
-    with pytest.raises(PeerUnreachable, match="you babble"):
+    with pytest.raises(errors.PeerUnreachable, match="you babble"):
         await call
 
 
@@ -307,7 +299,7 @@ def test_frames__any_bytes_at_all__never_hurt_the_listener(
 async def _send_all(net: Net, node: SessionKey, address: str, frames: list[bytes]) -> None:
     pipe = await greeted(net, 2, node, address)
     drain = asyncio.create_task(_drain(pipe))
-    with suppress(PeerUnreachable):  # the session has ended, as it may
+    with suppress(errors.PeerUnreachable):  # the session has ended, as it may
         for frame in frames:
             await pipe.write(frame)
     drain.cancel()

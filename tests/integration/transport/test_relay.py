@@ -6,15 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from contracts.terms.errors import (
-    Conflict,
-    DeadlineExceeded,
-    Forbidden,
-    NotFound,
-    Overloaded,
-    PeerUnreachable,
-    TooLarge,
-)
+from contracts.terms import errors
 from contracts.terms.ids import SessionKey
 from tests.integration.transport.harness import ANY_PORT, DEADLINE, Net, Peer, key, method, until
 from tests.support.patience import patience
@@ -83,16 +75,16 @@ async def test_relay__peer_without_address__header_and_tensors_both_ways(net: Ne
 async def test_relay__request_with_a_large_tensor__is_refused(net: Net) -> None:
     session = await World(net).open()
 
-    with pytest.raises(TooLarge):
+    with pytest.raises(errors.TooLarge):
         await session.call("echo", b"head", [bytes(2**20)], deadline=DEADLINE)
 
 
 async def test_relay__error_of_the_target__is_the_same_and_says_who(net: Net) -> None:
     world = World(net)
-    world.peer.error = Conflict("another copy", unit=3)
+    world.peer.error = errors.Conflict("another copy", unit=3)
     session = await world.open()
 
-    with pytest.raises(Conflict, match="another copy") as raised:
+    with pytest.raises(errors.Conflict, match="another copy") as raised:
         await session.call("fail", b"", deadline=DEADLINE)
 
     assert raised.value.data == {"unit": 3, "peer": key(HIDDEN).hex()}
@@ -104,7 +96,7 @@ async def test_relay__target_without_a_session__is_unreachable(net: Net) -> None
     await world.kept.close()
     await until(lambda: key(HIDDEN) not in world.coordinator.sessions)
 
-    with pytest.raises(PeerUnreachable, match="has no session here"):
+    with pytest.raises(errors.PeerUnreachable, match="has no session here"):
         await session.call("echo", b"", deadline=DEADLINE)
 
 
@@ -116,9 +108,9 @@ async def test_relay__target_lost_during_a_call__is_unreachable_and_room_is_free
 
     await world.hidden.close()
 
-    with pytest.raises(PeerUnreachable):
+    with pytest.raises(errors.PeerUnreachable):
         await call
-    with pytest.raises(PeerUnreachable, match="has no session here"):
+    with pytest.raises(errors.PeerUnreachable, match="has no session here"):
         await session.call("echo", b"", deadline=DEADLINE)
 
 
@@ -128,9 +120,9 @@ async def test_relay__method_not_given__is_not_passed_on(net: Net) -> None:
 
     for name in ("secret", RELAY.name):
         everything = RelayedSession(key(HIDDEN), through, OWN)
-        with pytest.raises(Forbidden, match="not passed on"):
+        with pytest.raises(errors.Forbidden, match="not passed on"):
             await everything.call(name, b"", deadline=DEADLINE)
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         await RelayedSession(key(HIDDEN), through, RELAYED).call("secret", b"", deadline=DEADLINE)
     assert world.peer.calls == []
 
@@ -140,12 +132,12 @@ async def test_relay__not_allowed__target_hears_nothing(net: Net) -> None:
 
     def authorize(caller: SessionKey, to: SessionKey, method: AnyMethod) -> None:
         asked.append((caller, to, method.name))
-        raise Forbidden("no")
+        raise errors.Forbidden("no")
 
     world = World(net, authorize=authorize)
     session = await world.open()
 
-    with pytest.raises(Forbidden):
+    with pytest.raises(errors.Forbidden):
         await session.call("echo", b"", deadline=DEADLINE)
     assert asked == [(key(ASKER), key(HIDDEN), "echo")]
     assert world.peer.calls == []
@@ -155,7 +147,7 @@ async def test_relay__caller_gives_up__so_does_the_target(net: Net) -> None:
     world = World(net)
     session = await world.open()
 
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(errors.DeadlineExceeded):
         await session.call("wait", b"", deadline=SHORT)
 
     await asyncio.wait_for(world.peer.cancelled.wait(), patience(DEADLINE))
@@ -180,7 +172,7 @@ async def test_relay__too_many_wait__the_next_is_overloaded(net: Net) -> None:
 
     done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
 
-    assert [type(task.exception()) for task in done] == [Overloaded]
+    assert [type(task.exception()) for task in done] == [errors.Overloaded]
     world.peer.gate.set()
     await asyncio.wait(calls)
     assert [task.exception() for task in calls if task not in done] == [None, None]
@@ -192,7 +184,7 @@ async def test_relay__answer_larger_than_wanted__is_refused(net: Net) -> None:
     session = RelayedSession(key(HIDDEN), through, RELAYED, answer_bytes=7)
 
     assert (await session.call("echo", b"head", [b"abc"], deadline=DEADLINE)).header == b"head"
-    with pytest.raises(TooLarge, match="larger than wanted"):
+    with pytest.raises(errors.TooLarge, match="larger than wanted"):
         await session.call("echo", b"head", [b"abcd"], deadline=DEADLINE)
 
 
@@ -215,7 +207,7 @@ async def test_relay__answer_larger_than_wanted__is_never_stored(
     session = RelayedSession(key(HIDDEN), through, RELAYED, answer_bytes=1000)
     world.peer.answer = b"a" * 2**20
 
-    with pytest.raises(TooLarge, match="larger than wanted"):
+    with pytest.raises(errors.TooLarge, match="larger than wanted"):
         await session.call("echo", b"head", deadline=DEADLINE)
 
     assert max(stored) < 1000
@@ -226,7 +218,7 @@ async def test_relay__call_that_would_take_for_ever__keeps_its_room_for_so_long(
     session = await world.open()
 
     async with asyncio.timeout(patience(DEADLINE / 2)):
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(errors.DeadlineExceeded):
             await session.call("wait", b"", deadline=DEADLINE)
         await world.peer.cancelled.wait()
 
@@ -235,7 +227,7 @@ async def test_relay__answer_that_never_fits__is_refused_before_it_is_asked_for(
     world = World(net, limits=RelayLimits(max_bytes_per_caller=100))
     session = await world.open()
 
-    with pytest.raises(TooLarge, match="up to"):
+    with pytest.raises(errors.TooLarge, match="up to"):
         await session.call("echo", b"", deadline=DEADLINE)
     assert world.peer.calls == []
 
@@ -324,5 +316,5 @@ async def test_reach__no_way_at_all__is_unreachable(net: Net) -> None:
     await ways.world.asker.sessions[key(COORDINATOR)].close()
     await until(lambda: not ways.world.asker.sessions)
 
-    with pytest.raises(PeerUnreachable, match="no address"):
+    with pytest.raises(errors.PeerUnreachable, match="no address"):
         await ways.reach.session(key(HIDDEN), "")

@@ -2,13 +2,7 @@
 
 import pytest
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    Expired,
-    Forbidden,
-    PeerUnreachable,
-    WrongConfiguration,
-)
+from contracts.terms import errors
 from contracts.terms.moments import UnixMillis
 from tests.integration.transport.harness import (
     ANY_PORT,
@@ -27,7 +21,7 @@ from training.transport.port import Limits, Session
 async def test_dial__pin_of_another_peer__unreachable_and_named(net: Net) -> None:
     one, two, address = await pair(net)
 
-    with pytest.raises(PeerUnreachable, match=key(3).hex()[:16]) as caught:
+    with pytest.raises(errors.PeerUnreachable, match=key(3).hex()[:16]) as caught:
         await two.dial(key(3), [address], deadline=DEADLINE)
 
     assert caught.value.data == {"node": key(3).hex(), "hints": [address]}
@@ -38,7 +32,7 @@ async def test_dial__by_a_stranger__unreachable(net: Net) -> None:
     one, _two, address = await pair(net)
     stranger = net.peer(3)
 
-    with pytest.raises(PeerUnreachable, match=one.key.hex()[:16]):
+    with pytest.raises(errors.PeerUnreachable, match=one.key.hex()[:16]):
         await stranger.dial(one.key, [address], deadline=DEADLINE)
 
     assert one.sessions == {}
@@ -47,14 +41,14 @@ async def test_dial__by_a_stranger__unreachable(net: Net) -> None:
 async def test_dial__oneself_without_being_a_member__forbidden(net: Net) -> None:
     one, _two, address = await pair(net)
 
-    with pytest.raises(Forbidden):
+    with pytest.raises(errors.Forbidden):
         await one.dial(one.key, [address], deadline=DEADLINE)
 
 
 async def test_dial__no_address_known__unreachable(net: Net) -> None:
     _one, two, _address = await pair(net)
 
-    with pytest.raises(PeerUnreachable, match="no address"):
+    with pytest.raises(errors.PeerUnreachable, match="no address"):
         await two.dial(key(1), [], deadline=DEADLINE)
 
 
@@ -73,7 +67,7 @@ async def test_dial__dead_address_first__takes_the_next(net: Net) -> None:
 async def test_dial__no_time_left__deadline_exceeded_and_named(net: Net) -> None:
     one, two, address = await pair(net)
 
-    with pytest.raises(DeadlineExceeded, match=one.key.hex()[:16]):
+    with pytest.raises(errors.DeadlineExceeded, match=one.key.hex()[:16]):
         await two.dial(one.key, [address], deadline=0.0)
 
 
@@ -83,7 +77,7 @@ async def test_dial__clock_off_by_two_minutes__expired(net: Net, skew_ms: int) -
     late = net.peer(3, clock=lambda: UnixMillis(NOW + skew_ms))
     one.set_members([late.key])
 
-    with pytest.raises(Expired) as caught:
+    with pytest.raises(errors.Expired) as caught:
         await late.dial(one.key, [address], deadline=DEADLINE)
 
     assert caught.value.data["skew_ms"] == skew_ms
@@ -109,7 +103,7 @@ async def test_members__removed_while_connected__is_closed_and_may_not_dial(net:
     one.set_members([three.key])
 
     await removed.wait_closed()
-    with pytest.raises(PeerUnreachable):
+    with pytest.raises(errors.PeerUnreachable):
         await two.dial(one.key, [address], deadline=DEADLINE)
     assert (await stays.call("echo", b"here", deadline=DEADLINE)).header == b"here"
 
@@ -185,7 +179,7 @@ async def test_close__twice__is_safe(net: Net) -> None:
     await two.close()
     await two.close()
 
-    with pytest.raises(PeerUnreachable):
+    with pytest.raises(errors.PeerUnreachable):
         await session.call("echo", b"", deadline=DEADLINE)
 
 
@@ -193,7 +187,7 @@ async def test_serve__taken_address__wrong_configuration_and_another_works(net: 
     _one, _two, address = await pair(net)
     three = net.peer(3)
 
-    with pytest.raises(WrongConfiguration, match=address):
+    with pytest.raises(errors.WrongConfiguration, match=address):
         await three.serve(Peer(), listen=address)
 
     assert await three.serve(Peer(), listen=ANY_PORT) not in (None, address)
@@ -201,12 +195,12 @@ async def test_serve__taken_address__wrong_configuration_and_another_works(net: 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "host:", ":1", "host:port", "host:70000000"])
 async def test_serve__no_address__wrong_configuration(net: Net, address: str) -> None:
-    with pytest.raises(WrongConfiguration):
+    with pytest.raises(errors.WrongConfiguration):
         await net.peer(1).serve(Peer(), listen=address)
 
 
 async def test_serve__twice__wrong_configuration(net: Net) -> None:
     one, _two, _address = await pair(net)
 
-    with pytest.raises(WrongConfiguration):
+    with pytest.raises(errors.WrongConfiguration):
         await one.serve(Peer())

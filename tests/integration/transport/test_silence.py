@@ -18,8 +18,8 @@ from tests.integration.transport.harness import (
     pair,
     until,
 )
-from training.fakes.faulty_transport import FaultyTransport, Silence
-from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
+from tests.support.fakes.faulty_transport import FaultyTransport, Silence
+from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.transport.framing import BEAT
 from training.transport.port import Limits
 

@@ -9,6 +9,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, NotFound, Refused, UnknownVersion, WrongBytes
 from contracts.terms.ids import Digest, StepNumber, UnitId
+from tests.support.fakes.blobs import FolderBlobs, MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import (
     ShardedCorpus,
@@ -21,7 +22,6 @@ from training.data.corpus import (
 from training.data.loading import CheckedBlobs, UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.order import permuted, rows_of_unit
-from training.fakes.blobs import FolderBlobs, MemoryBlobs
 from training.recipes import micro
 
 STEP_1, STEP_2 = StepNumber(1), StepNumber(2)

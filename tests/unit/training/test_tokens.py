@@ -8,12 +8,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import StepNumber, UnitId
+from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import need_enough_rows, shard_corpus
 from training.data.loading import UnitRows, rows_digest
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.tokens import PIECE_BYTES, TokenFile, read_token_file, token_values
-from training.fakes.blobs import MemoryBlobs
 from training.recipes import micro
 
 WORDS = {word: number for number, word in enumerate(["<?>", "a", "tally", "stick", "split", "two"])}

@@ -8,7 +8,7 @@ import pytest
 from contracts.terms.ids import StepNumber, UnitId
 from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
 from tallystick.gym.plan import Plan
-from training.fakes.counting import CountingCompute
+from tests.support.fakes.counting import CountingCompute
 from training.worker.ports import Passed
 
 ONE, TWO = StepNumber(1), StepNumber(2)

@@ -5,8 +5,8 @@ import pytest
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import ZERO_DIGEST, StepNumber
 from tallystick.gym.registry import MAKERS, behaviour_of, plans
+from tests.support.fakes.counting import CountingCompute
 from tests.support.history import make_spec
-from training.fakes.counting import CountingCompute
 from training.worker.ports import HONEST, Wanted
 
 RULES = make_spec().rules

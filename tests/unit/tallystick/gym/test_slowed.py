@@ -2,7 +2,7 @@
 
 from contracts.terms.ids import StepNumber, UnitId
 from tallystick.gym.hooks import slow_down
-from training.fakes.counting import CountingCompute
+from tests.support.fakes.counting import CountingCompute
 
 STEP, UNIT = StepNumber(1), UnitId(2)
 

@@ -7,14 +7,7 @@ from functools import partial
 import pytest
 from typing_extensions import Buffer
 
-from contracts.terms.errors import (
-    Conflict,
-    DeadlineExceeded,
-    Overloaded,
-    TallystickError,
-    Unavailable,
-    WrongBytes,
-)
+from contracts.terms import errors
 from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex
 from training.coordinator.measuring import Measuring
 from training.transport.calls import Done
@@ -43,7 +36,7 @@ class TimedPeer:
         self,
         watch: Watch,
         *takes: int,
-        then: TallystickError | None = None,
+        then: errors.TallystickError | None = None,
         heard: Callable[[], None] = lambda: None,
         waits: asyncio.Event | None = None,
     ) -> None:
@@ -81,7 +74,7 @@ class TimedPeer:
     async def close(self) -> None:
         """See `port.Session.close`."""
 
-    async def wait_closed(self) -> TallystickError:
+    async def wait_closed(self) -> errors.TallystickError:
         """See `port.Session.wait_closed`."""
         raise AssertionError
 
@@ -150,19 +143,21 @@ async def test_measuring__another_one_builds__its_end_is_waited_for() -> None:
 async def test_measuring__no_answer__says_so_and_is_forgotten() -> None:
     watch = Watch()
     measuring = Measuring(JOB, watch)
-    peer = TimedPeer(watch, 0, then=DeadlineExceeded("late"))
+    peer = TimedPeer(watch, 0, then=errors.DeadlineExceeded("late"))
 
-    with pytest.raises(Unavailable, match="not done in time"):
+    with pytest.raises(errors.Unavailable, match="not done in time"):
         await measuring.rate_of(PeerId(bytes(32)), peer, STAGE)
     assert measuring.stages() == ()
 
 
-@pytest.mark.parametrize("error", [Conflict("another job"), WrongBytes("no such rows")])
-async def test_measuring__peer_says_no__may_join_again(error: TallystickError) -> None:
+@pytest.mark.parametrize(
+    "error", [errors.Conflict("another job"), errors.WrongBytes("no such rows")]
+)
+async def test_measuring__peer_says_no__may_join_again(error: errors.TallystickError) -> None:
     watch = Watch()
     peer = TimedPeer(watch, 0, then=error)
 
-    with pytest.raises(Unavailable, match=error.message):
+    with pytest.raises(errors.Unavailable, match=error.message):
         await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE)
 
 
@@ -173,7 +168,7 @@ async def test_measuring__same_peer_asks_twice_at_once__the_second_call_is_refus
     first = asyncio.ensure_future(measuring.rate_of(PeerId(bytes(32)), peer, STAGE))
     await asyncio.sleep(0)
 
-    with pytest.raises(Overloaded):
+    with pytest.raises(errors.Overloaded):
         await measuring.rate_of(PeerId(bytes(32)), peer, STAGE)
 
     assert await first == 10**9

@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 
 from contracts.governance.record import JobRecord, open_job
-from contracts.terms.errors import (
-    Conflict,
-    Equivocation,
-    Forbidden,
-    Malformed,
-    ServiceUnreachable,
-    TallystickError,
-)
+from contracts.terms import errors
 from contracts.terms.history import unit_leaves_root
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import (
@@ -28,13 +21,13 @@ from contracts.terms.messages import (
     UnitLeaf,
 )
 from contracts.terms.moments import UnixMillis
+from tests.support.fakes.coordinator import MemoryFeed
 from tests.support.history import DOMAIN, make_session
 from tests.support.swarm_job import Papers, make_papers
 from training.coordinator.acceptance import check_chunk, check_commit
 from training.coordinator.book import REPORT, Book, Signer
 from training.coordinator.feeding import GATHER, Feeding
 from training.coordinator.ports import StepReport, decode_report
-from training.fakes.coordinator import MemoryFeed
 from training.journal import Journal, Row
 from training.telling import tell_nobody
 
@@ -118,14 +111,14 @@ def test_check_commit__as_it_should_be__is_taken(record: JobRecord) -> None:
 def test_check_commit__no_seal_could_hold_it__is_refused(
     record: JobRecord, changed: dict[str, Any], leaves: list[UnitLeaf]
 ) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(errors.Malformed):
         check_commit(
             record, commit(record, **{"units_root": unit_leaves_root(leaves)} | changed), leaves
         )
 
 
 def test_check_commit__other_leaves_than_it_binds__is_refused(record: JobRecord) -> None:
-    with pytest.raises(Malformed, match="binds other leaves"):
+    with pytest.raises(errors.Malformed, match="binds other leaves"):
         check_commit(record, commit(record), [leaf(0), leaf(2)])
 
 
@@ -154,12 +147,12 @@ def test_check_chunk__mean_longer_than_its_parts__is_refused(record: JobRecord) 
     average = average_of(long, short)
 
     check_chunk(record.spec, averaged(average, 10**12 // 4), average, [long, short])
-    with pytest.raises(Malformed, match="longer"):
+    with pytest.raises(errors.Malformed, match="longer"):
         check_chunk(record.spec, averaged(average, 10**12 // 4 + 10**7), average, [long, short])
-    with pytest.raises(Malformed, match="longer"):
+    with pytest.raises(errors.Malformed, match="longer"):
         check_chunk(record.spec, averaged(average, 0), average, [])
     other = average.model_copy(update={"step": 2})
-    with pytest.raises(Malformed, match="another"):
+    with pytest.raises(errors.Malformed, match="another"):
         check_chunk(record.spec, averaged(other, 0), average, [long, short])
 
 
@@ -175,7 +168,7 @@ def test_check_chunk__mean_longer_by_what_its_codec_rounds__passes_and_not_by_mo
     rules = record.spec.rules.model_copy(update={"gradient_codec": codec})
     spec = record.spec.model_copy(update={"rules": rules})
     check_chunk(spec, averaged(average, rounded), average, [long])
-    with pytest.raises(Malformed, match="longer"):
+    with pytest.raises(errors.Malformed, match="longer"):
         check_chunk(spec, averaged(average, longer), average, [long])
 
 
@@ -194,23 +187,23 @@ def test_check__tied_head_over_two_stages__parts_and_means_of_the_shared_chunks_
     check_commit(tied, first, [leaf(0, loss=None)])
     check_commit(tied, last, [leaf(0), leaf(1)])
     check_chunk(tied.spec, shared, average, [first, last])
-    with pytest.raises(Malformed, match="longer"):
+    with pytest.raises(errors.Malformed, match="longer"):
         check_chunk(tied.spec, shared, average, [first])
-    with pytest.raises(Malformed, match="parts are wrong"):
+    with pytest.raises(errors.Malformed, match="parts are wrong"):
         check_commit(tied, last.model_copy(update={"parts": parts[:2]}), [leaf(0), leaf(1)])
 
 
 class Failing(MemoryFeed):
     """A market that fails in the given ways first."""
 
-    def __init__(self, *errors: Exception) -> None:
+    def __init__(self, *failures: Exception) -> None:
         super().__init__()
-        self.errors = list(errors)
+        self.failures = list(failures)
 
     async def post(self, items: Sequence[bytes]) -> None:
         """See `Feed.post`."""
-        if self.errors:
-            raise self.errors.pop(0)
+        if self.failures:
+            raise self.failures.pop(0)
         await super().post(items)
 
 
@@ -222,7 +215,7 @@ async def test_feeding__market_down__posts_in_order_after_growing_pauses(
     async def pause(span: float) -> None:
         pauses.append(span)
 
-    feed = Failing(ServiceUnreachable("a"), ServiceUnreachable("b"))
+    feed = Failing(errors.ServiceUnreachable("a"), errors.ServiceUnreachable("b"))
     with Journal(tmp_path / "j") as journal:
         book = open_book(papers, journal)
         journal.append([Row(REPORT, SEEN.encoded())])
@@ -236,9 +229,11 @@ async def test_feeding__market_down__posts_in_order_after_growing_pauses(
         assert feed.reports == [SEEN]
 
 
-@pytest.mark.parametrize("error", [Forbidden("a"), Conflict("b"), Equivocation("c")])
+@pytest.mark.parametrize(
+    "error", [errors.Forbidden("a"), errors.Conflict("b"), errors.Equivocation("c")]
+)
 async def test_feeding__market_refuses__ends_with_that_after_one_post(
-    papers: Papers, tmp_path: Path, error: TallystickError
+    papers: Papers, tmp_path: Path, error: errors.TallystickError
 ) -> None:
     told: list[tuple[str, object]] = []
 
@@ -283,8 +278,8 @@ def test_book__folder_of_another_job_or_key__is_a_conflict(papers: Papers, tmp_p
     with Journal(tmp_path / "j") as journal:
         open_book(papers, journal)
         other = make_papers("ann", steps=3)
-        with pytest.raises(Conflict):
+        with pytest.raises(errors.Conflict):
             open_book(other, journal)
         signer = Signer(papers.coordinator, make_session("another"), DOMAIN)
-        with pytest.raises(Conflict):
+        with pytest.raises(errors.Conflict):
             Book(journal, papers.spec, papers.opening, signer, tell_nobody)

@@ -8,13 +8,7 @@ from typing import cast
 import pytest
 from typing_extensions import Buffer
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    NotFound,
-    Overloaded,
-    PeerUnreachable,
-    TallystickError,
-)
+from contracts.terms import errors
 from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, UnitId
 from tests.support.history import make_digest, make_session
 from training.telling import tell_nobody
@@ -38,7 +32,7 @@ BACK = Computed(x=X, y=Y, dy=DY, dx=DX, loss=None)
 class Peer:
     """A session that answers as it is told, then well."""
 
-    def __init__(self, *first: TallystickError | Computed) -> None:
+    def __init__(self, *first: errors.TallystickError | Computed) -> None:
         self._first = list(first)
         self.attempts: list[int] = []
         self.deadlines: list[Deadline] = []
@@ -58,7 +52,7 @@ class Peer:
         if forward:
             self.attempts.append(Forward.decoded(header, max_bytes=4096).attempt)
         answer = self._first.pop(0) if self._first else GOOD if forward else BACK
-        if isinstance(answer, TallystickError):
+        if isinstance(answer, errors.TallystickError):
             raise answer
         return Reply(answer.encoded(), ())
 
@@ -144,13 +138,15 @@ class World:
 @pytest.mark.parametrize(
     "error",
     [
-        Overloaded("full"),
-        DeadlineExceeded("late"),
-        PeerUnreachable("gone"),
-        NotFound("nobody has it", digest=X.hex()),
+        errors.Overloaded("full"),
+        errors.DeadlineExceeded("late"),
+        errors.PeerUnreachable("gone"),
+        errors.NotFound("nobody has it", digest=X.hex()),
     ],
 )
-async def test_calling__one_peer_fails__the_other_answers_at_once(error: TallystickError) -> None:
+async def test_calling__one_peer_fails__the_other_answers_at_once(
+    error: errors.TallystickError,
+) -> None:
     world = World(ann=Peer(error), bob=Peer())
 
     for _ in range(2):
@@ -171,7 +167,7 @@ async def test_calling__slow_peer__has_twice_what_a_pass_was_measured_to_take() 
 
 
 async def test_calling__deadline_passed__the_next_one_of_its_unit_is_twice_as_long() -> None:
-    world = World(ann=Peer(DeadlineExceeded("late"), DeadlineExceeded("late")))
+    world = World(ann=Peer(errors.DeadlineExceeded("late"), errors.DeadlineExceeded("late")))
 
     await world.forward()
 
@@ -189,11 +185,11 @@ async def test_calling__answer_that_does_not_fit__its_peer_is_not_asked_again() 
 
 
 async def test_calling__banned_peer_announced_again__is_asked_again() -> None:
-    world = World(ann=Peer(PeerUnreachable("gone")))
+    world = World(ann=Peer(errors.PeerUnreachable("gone")))
     assert await world.forward() == ANN.peer  # after a pause: nobody else is there
     assert world.pauses == [0.1]
 
-    other = World(ann=Peer(PeerUnreachable("gone")), bob=Peer())
+    other = World(ann=Peer(errors.PeerUnreachable("gone")), bob=Peer())
     await other.forward()
     await other.forward()
     other.announce("ann", "bob", version=2000)
@@ -202,7 +198,7 @@ async def test_calling__banned_peer_announced_again__is_asked_again() -> None:
 
 
 async def test_calling__two_peers_cannot_get_a_tensor__it_is_lost() -> None:
-    missing = NotFound("nobody has it", digest=X.hex())
+    missing = errors.NotFound("nobody has it", digest=X.hex())
     world = World(ann=Peer(missing), bob=Peer(missing))
 
     with pytest.raises(TensorLost) as caught:
@@ -277,7 +273,7 @@ async def test_calling__several_units_wait_at_once__caps_are_lifted_no_sooner() 
 
 
 async def test_calling__the_only_peer_within_its_quota_always_fails__others_may_have_more() -> None:
-    world = World(ann=Peer(*[PeerUnreachable("gone")] * 500), bob=Peer())
+    world = World(ann=Peer(*[errors.PeerUnreachable("gone")] * 500), bob=Peer())
     world.announce("ann", "bob", full=["bob"], version=2000)
 
     assert await world.forward() == BOB.peer
@@ -300,7 +296,7 @@ async def test_calling__backward__goes_to_the_keeper_under_its_attempt() -> None
 
 
 async def test_calling__keeper_is_gone__another_one_computes_again() -> None:
-    world = World(ann=Peer(), bob=Peer(PeerUnreachable("gone")))
+    world = World(ann=Peer(), bob=Peer(errors.PeerUnreachable("gone")))
 
     passed = await world.calling.go(MIDDLE, backward(Passed(BOB.peer, 77, GOOD)))
 

@@ -4,19 +4,8 @@ import re
 
 import pytest
 
+from contracts.terms import errors
 from contracts.terms.encoding import encode
-from contracts.terms.errors import (
-    AuditMismatch,
-    Expired,
-    InvariantBroken,
-    Malformed,
-    PeerUnreachable,
-    TallystickError,
-    TooLarge,
-    Unavailable,
-    UnknownVersion,
-    error_class,
-)
 from contracts.terms.ids import SessionKey
 from contracts.terms.moments import UnixMillis
 from training.transport.failures import (
@@ -35,14 +24,14 @@ NOW = UnixMillis(1_800_000_000_000)
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (Pong(at=NOW).encoded(), UnknownVersion),
-        (Ping(at=NOW).encoded()[:-1], Malformed),
-        (Ping(at=NOW).encoded() + b"\x00", Malformed),
-        (encode({"kind": "ping.v1", "at": -1}), Malformed),
-        (encode({"kind": "ping.v1", "at": "x"}), Malformed),
-        (b"\x80", Malformed),
-        (b"\x90", Malformed),
-        (bytes(101), TooLarge),
+        (Pong(at=NOW).encoded(), errors.UnknownVersion),
+        (Ping(at=NOW).encoded()[:-1], errors.Malformed),
+        (Ping(at=NOW).encoded() + b"\x00", errors.Malformed),
+        (encode({"kind": "ping.v1", "at": -1}), errors.Malformed),
+        (encode({"kind": "ping.v1", "at": "x"}), errors.Malformed),
+        (b"\x80", errors.Malformed),
+        (b"\x90", errors.Malformed),
+        (bytes(101), errors.TooLarge),
     ],
 )
 def test_message__that_is_another__typed_refusal(data: bytes, error: type[Exception]) -> None:
@@ -57,7 +46,7 @@ def test_check_clock__within_two_minutes__passes(skew_ms: int) -> None:
 
 @pytest.mark.parametrize("skew_ms", [-120_001, 120_001])
 def test_check_clock__beyond__expired(skew_ms: int) -> None:
-    with pytest.raises(Expired) as caught:
+    with pytest.raises(errors.Expired) as caught:
         check_clock(UnixMillis(NOW + skew_ms), NOW)
 
     assert caught.value.data == {"skew_ms": skew_ms}
@@ -69,26 +58,31 @@ def test_method__bounds__hold_to_the_byte() -> None:
     method.check_request([5, 10, 0])
     method.check_reply([0])
     for lengths in ([6], [0, 11], [0, 6, 5], [0, 0, 0, 0]):
-        with pytest.raises(TooLarge) as caught:
+        with pytest.raises(errors.TooLarge) as caught:
             method.check_request(lengths)
         assert caught.value.data["size"] > caught.value.data["limit"]  # type: ignore[operator]
-    with pytest.raises(TooLarge):
+    with pytest.raises(errors.TooLarge):
         method.check_reply([0, 0])
 
 
-def every_error(root: type[TallystickError] = TallystickError) -> list[type[TallystickError]]:
+def every_error(
+    root: type[errors.TallystickError] = errors.TallystickError,
+) -> list[type[errors.TallystickError]]:
     """The tree, without its root and without what a test defines."""
     found = [root, *(leaf for child in root.__subclasses__() for leaf in every_error(child))]
-    return [one for one in found if one.__module__ == TallystickError.__module__]
+    return [one for one in found if one.__module__ == errors.TallystickError.__module__]
 
 
 @pytest.mark.parametrize("error", every_error(), ids=lambda error: error.code)
 def test_failure__of_every_class__arrives_as_itself_or_as_something_harmless(
-    error: type[TallystickError],
+    error: type[errors.TallystickError],
 ) -> None:
     seen = reported_error(failure_bytes(error("why", step=3)), PEER)
 
-    harmless = {InvariantBroken: Unavailable, TallystickError: UnknownVersion}
+    harmless = {
+        errors.InvariantBroken: errors.Unavailable,
+        errors.TallystickError: errors.UnknownVersion,
+    }
     assert type(seen) is harmless.get(error, error)
     assert seen.data["peer"] == PEER.hex()
     if error not in harmless:
@@ -96,14 +90,16 @@ def test_failure__of_every_class__arrives_as_itself_or_as_something_harmless(
 
 
 def test_failure__of_our_own_bug__says_nothing_about_it() -> None:
-    data = failure_bytes(InvariantBroken("secret", path="/secret"))
+    data = failure_bytes(errors.InvariantBroken("secret", path="/secret"))
 
     assert b"secret" not in data
     assert Failure.decoded(data, max_bytes=MAX_FAILURE_BYTES).code == "invariant_broken"
 
 
 def test_failure__with_data_of_any_type__carries_text_where_it_must() -> None:
-    error = PeerUnreachable("gone", whole=1, part=0.5, none=None, raw=b"\x00", inner={"a": [1.5]})
+    error = errors.PeerUnreachable(
+        "gone", whole=1, part=0.5, none=None, raw=b"\x00", inner={"a": [1.5]}
+    )
 
     seen = reported_error(failure_bytes(error), PEER)
 
@@ -118,7 +114,7 @@ def test_failure__with_data_of_any_type__carries_text_where_it_must() -> None:
 
 
 def test_failure__larger_than_its_bound__is_cut_to_it() -> None:
-    data = failure_bytes(AuditMismatch("x" * 5000, evidence=bytes(50_000)))
+    data = failure_bytes(errors.AuditMismatch("x" * 5000, evidence=bytes(50_000)))
 
     assert len(data) <= MAX_FAILURE_BYTES
     seen = reported_error(data, PEER)
@@ -136,7 +132,7 @@ def test_failure__larger_than_its_bound__is_cut_to_it() -> None:
     ],
 )
 def test_failure__that_cannot_be_read__malformed(data: bytes) -> None:
-    assert isinstance(reported_error(data, PEER), Malformed)
+    assert isinstance(reported_error(data, PEER), errors.Malformed)
 
 
 def test_failure__data_that_names_the_message__does_not_collide() -> None:
@@ -146,6 +142,6 @@ def test_failure__data_that_names_the_message__does_not_collide() -> None:
 
     seen = reported_error(crafted.encoded(), PEER)
 
-    assert type(seen) is error_class("conflict")
+    assert type(seen) is errors.error_class("conflict")
     assert (seen.message, seen.data["peer"]) == ("m", PEER.hex())
     assert re.fullmatch("m", str(seen))

@@ -11,7 +11,7 @@ from typing_extensions import Buffer
 
 from contracts.terms.errors import Malformed, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
-from training.fakes.counting import CountingCompute, CountingReplay, CountingReplayer
+from tests.support.fakes.counting import CountingCompute, CountingReplay, CountingReplayer
 from training.telling import Tell, tell_nobody
 from training.worker.engine import Engine
 from training.worker.ports import Passed, ReplayedUnit, Replayer

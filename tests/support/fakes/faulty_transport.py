@@ -20,13 +20,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import Buffer
 
-from contracts.terms.errors import (
-    DeadlineExceeded,
-    Malformed,
-    PeerUnreachable,
-    TallystickError,
-    WrongConfiguration,
-)
+from contracts.terms import errors
 from contracts.terms.ids import SessionKey
 from training.transport.framing import byte_view
 from training.transport.port import (
@@ -103,7 +97,7 @@ class OnReply:
 
     def __post_init__(self) -> None:
         if self.fault in (Fault.DUPLICATE, Fault.HEAL, Fault.SILENCE):
-            raise WrongConfiguration(f"{self.fault} is for requests: a call has one answer")
+            raise errors.WrongConfiguration(f"{self.fault} is for requests: a call has one answer")
 
 
 AnyFault: TypeAlias = Fault | Delay | Partition | Silence | OnReply
@@ -201,7 +195,7 @@ class FaultyTransport:
                 return self._wrap(await self._inner.dial(node, hints, deadline=deadline))
         except TimeoutError:
             message = f"peer {node.hex()[:16]} does not answer"
-            raise DeadlineExceeded(message, node=node.hex(), hints=list(hints)) from None
+            raise errors.DeadlineExceeded(message, node=node.hex(), hints=list(hints)) from None
 
     def set_members(self, keys: Iterable[SessionKey]) -> None:
         """See `port.Transport.set_members`."""
@@ -226,7 +220,7 @@ class FaultyTransport:
             PeerUnreachable: `peer` is on the other side of one.
         """
         if peer in self._cut_off:
-            raise PeerUnreachable(f"peer {peer.hex()[:16]}: partitioned", node=peer.hex())
+            raise errors.PeerUnreachable(f"peer {peer.hex()[:16]}: partitioned", node=peer.hex())
 
     def next_fault(
         self, peer: SessionKey, method: str, header: bytes
@@ -274,7 +268,7 @@ class FaultyTransport:
     @property
     def _network(self) -> Silencing:
         if not isinstance(self._inner, Silencing):
-            raise WrongConfiguration("the network of this transport cannot be cut")
+            raise errors.WrongConfiguration("the network of this transport cannot be cut")
         return self._inner
 
     def _wrap(self, session: Session) -> "_FaultySession":
@@ -318,7 +312,7 @@ class _FaultySession:
     async def close(self) -> None:
         await self._inner.close()
 
-    async def wait_closed(self) -> TallystickError:
+    async def wait_closed(self) -> errors.TallystickError:
         return await self._inner.wait_closed()
 
     async def call(
@@ -337,7 +331,9 @@ class _FaultySession:
                 return await self._call(method, header, tensors, pass_on)
         except TimeoutError:
             node = self.node.hex()
-            raise DeadlineExceeded(f"{method}: no answer from {node[:16]}", node=node) from None
+            raise errors.DeadlineExceeded(
+                f"{method}: no answer from {node[:16]}", node=node
+            ) from None
 
     async def _call(
         self, method: str, header: bytes, tensors: Sequence[Buffer], pass_on: _PassOn
@@ -348,36 +344,36 @@ class _FaultySession:
         header, tensors = self._changed(when, fault, header, tensors)
         if fault is Fault.DUPLICATE:
             self._faults.note_struck(when)
-            with suppress(TallystickError):
+            with suppress(errors.TallystickError):
                 await pass_on(header, tensors)
         answer = await self._answer(pass_on(header, tensors))
         if isinstance(fault, OnReply):
             await self._faults.strike_passage(when, fault.fault)
             answer = self._changed_answer(when, fault.fault, answer)
         self._faults.check_passage(self.node)
-        if isinstance(answer, TallystickError):
+        if isinstance(answer, errors.TallystickError):
             raise answer
         return answer
 
     @staticmethod
-    async def _answer(passed: Awaitable[Reply]) -> Reply | TallystickError:
+    async def _answer(passed: Awaitable[Reply]) -> Reply | errors.TallystickError:
         """What the peer says, an error included; what this side finds is raised."""
         try:
             return await passed
-        except TallystickError as error:
+        except errors.TallystickError as error:
             if "peer" not in error.data:  # nobody reported it
                 raise
             return error
 
     def _changed_answer(
-        self, when: When, fault: AnyFault, answer: Reply | TallystickError
-    ) -> Reply | TallystickError:
+        self, when: When, fault: AnyFault, answer: Reply | errors.TallystickError
+    ) -> Reply | errors.TallystickError:
         if isinstance(answer, Reply):
             header, tensors = self._changed(when, fault, answer.header, answer.tensors)
             return Reply(header, tuple(memoryview(tensor) for tensor in tensors))
         if fault in (Fault.TRUNCATE, Fault.CORRUPT):
             self._faults.note_struck(when)
-            return Malformed("an error that cannot be read", peer=self.node.hex())
+            return errors.Malformed("an error that cannot be read", peer=self.node.hex())
         return answer
 
     def _changed(

@@ -1,1 +1,0 @@
-"""In-memory twins of the chain and of services beside the market. For tests."""

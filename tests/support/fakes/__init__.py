@@ -1,0 +1,1 @@
+"""In-memory twins of the chain, of what stands beside the market, and of the ports of training."""
