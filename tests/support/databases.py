@@ -8,10 +8,11 @@ loops of a test and end with it.
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -45,11 +46,10 @@ class Database:
             wakeup=wakeup,
         )
 
-    def disconnect(self) -> None:
-        """End all connections; no event loop may run."""
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(self.writing.dispose())
-            runner.run(self.reading.dispose())
+    async def disconnect(self) -> None:
+        """End all connections."""
+        await self.writing.dispose()
+        await self.reading.dispose()
 
     def empty(self) -> None:
         """Delete all rows."""
@@ -83,19 +83,35 @@ class Databases:
         self.taken.append(new or self._idle.pop())
         return self.taken[-1]
 
-    def give_back(self, kept: int) -> None:
+    async def give_back(self, kept: int) -> None:
         """Empty all that were taken but the first `kept`."""
         for each in self.taken[kept:]:
-            each.disconnect()
+            await each.disconnect()
             each.empty()
         self._idle += self.taken[kept:]
         del self.taken[kept:]
 
+    @asynccontextmanager
+    async def for_a_while(self) -> AsyncIterator[None]:
+        """Part of a test; what it takes is given back at its end.
+
+        A test that needs many markets one after the other needs few databases so, and their
+        engines have compiled its SQL: a new one needs a second for that.
+        """
+        kept = len(self.taken)
+        yield
+        await self.give_back(kept)
+
     def end(self) -> None:
         """Stop the cluster."""
         for each in self.taken:
-            each.disconnect()
+            _run(each.disconnect())
         self._ends.close()
+
+
+def _run(ending: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        runner.run(ending)
 
 
 DATABASES = Databases()
@@ -118,4 +134,4 @@ def taken(databases: Databases) -> Iterator[None]:
     """What a test takes is there until its end; what fixtures of a wider scope take, for longer."""
     kept = len(databases.taken)
     yield
-    databases.give_back(kept)
+    _run(databases.give_back(kept))

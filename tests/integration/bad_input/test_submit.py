@@ -14,6 +14,7 @@ from contracts.terms.typed_data import WalletDomain
 from tallystick.sdk.orders import Order
 from tallystick.sdk.plan import Plan
 from tests.integration.bad_input.posting import JOB, Denying, Killed, Poster, Renaming, poster_at
+from tests.support.databases import DATABASES
 from tests.support.history import START
 
 BUDGET = JOB["budget"] * 10**6
@@ -44,17 +45,18 @@ async def test_submit__killed_at_any_step__second_call_posts_the_same_job_and_pa
     }
 
     for number in steps:
-        poster = await poster_at(tmp_path / f"cut {number}")
-        with pytest.raises(Killed):
-            await poster.post(poster.job(), poster.wire(number, is_answer_lost=is_answer_lost))
+        async with DATABASES.for_a_while():
+            poster = await poster_at(tmp_path / f"cut {number}")
+            with pytest.raises(Killed):
+                await poster.post(poster.job(), poster.wire(number, is_answer_lost=is_answer_lost))
 
-        submitted = await poster.post(poster.job())
+            submitted = await poster.post(poster.job())
 
-        await poster.world.tick()
-        (row,) = await poster.jobs()
-        assert (row.job, row.state) == (submitted.job, "funded"), undisturbed.asked[number]
-        assert poster.world.chain.state.jobs[row.job].deposited == BUDGET
-        assert poster.tokens == FAUCET - BUDGET
+            await poster.world.tick()
+            (row,) = await poster.jobs()
+            assert (row.job, row.state) == (submitted.job, "funded"), undisturbed.asked[number]
+            assert poster.world.chain.state.jobs[row.job].deposited == BUDGET
+            assert poster.tokens == FAUCET - BUDGET
 
 
 async def test_submit__posted_before__same_file_is_the_same_job_whatever_changed_since(

@@ -157,5 +157,4 @@ def test_store_blob__any_uploads_at_once__charges_are_what_is_here_and_within_bo
             storage.empty()
 
         charged_for_what_is_here()
-        runner.run(storage.writing.dispose())
-        runner.run(storage.reading.dispose())
+        runner.run(storage.disconnect())
