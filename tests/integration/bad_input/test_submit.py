@@ -330,7 +330,7 @@ async def test_submit__tokens_that_come_later__pay_the_very_job(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("offered", "words"),
     [
-        ({"price": 10**10, "memory_bytes": 1}, "memory_bytes 1"),
+        ({"price": 10**10, "memory_bytes": 2**20}, "memory 0.000977 GiB"),
         ({"price": 3 * 10**12}, "price_ceiling 3000000 tokens"),
         ({"price": 10**10, "expires_at": START + 100}, f"deadline {SOON:%Y-%m-%d %H:%M:%S} UTC"),
     ],

@@ -114,7 +114,7 @@ def posted(**changed: Any) -> Attempt:
 
 
 async def no_offer_has_the_memory(place: Place) -> None:
-    await place.poster.world.offer("ann", 10**10, memory_bytes=1000)
+    await place.poster.world.offer("ann", 10**10, memory_bytes=2**20)
     await place.poster.post(place.poster.job())
 
 
@@ -253,7 +253,7 @@ TABLE = (
         "stage that fits the memory of no offer",
         "no_match",
         5,
-        "memory_bytes 1000",
+        "memory 0.000977 GiB",
         no_offer_has_the_memory,
     ),
     Row("wrong signature: job", "bad_signature", 4, "", another_signed_it),
