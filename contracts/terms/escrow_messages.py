@@ -27,7 +27,8 @@ EscrowAmount = Annotated[BaseUnitsField, Le(UINT80_MAX)]
 class JobHeader(WalletMessage):
     """The poster opens a job: the struct hash is the job's id, and `spec_hash` signs the JobSpec.
 
-    The coordinator may commit `burst` at once and `rate` more an hour: what a lying one costs.
+    The coordinator may commit `burst` at once and `rate` more an hour: what a lying one costs. All
+    headers that a poster signed can be opened until `open_by`.
     """
 
     kind: Literal["job_header.v1"] = "job_header.v1"
@@ -40,7 +41,7 @@ class JobHeader(WalletMessage):
     burst: EscrowAmount
     rate: Annotated[EscrowAmount, Ge(1)]
     open_by: UnixSecondsField
-    nonce: Count
+    salt: Count
 
     def typed_values(self) -> tuple[object, ...]:
         """See `typed_data.JOB_HEADER`."""
@@ -52,7 +53,7 @@ class JobHeader(WalletMessage):
             self.burst,
             self.rate,
             self.open_by,
-            self.nonce,
+            self.salt,
         )
 
     def job(self) -> JobId:

@@ -153,7 +153,7 @@ JOB_HEADER = TypedStruct(
         ("uint80", "burst"),
         ("uint80", "rate"),
         ("uint40", "openBy"),
-        ("uint256", "nonce"),
+        ("uint256", "salt"),
     ),
 )
 GRANT = TypedStruct("Grant", (("bytes32", "job"), ("uint256[]", "limits"), ("uint40", "by")))

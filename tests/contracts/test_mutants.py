@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "pay is claimed twice",
         "PayEscrow",
-        "claimed: claimed + due,",
+        "claimed: due,",
         "claimed: claimed,",
         "invariant_J3",
     ),
@@ -115,8 +115,8 @@ MUTANTS = (
     Mutant(
         "committed money flows back",
         "PayEscrow",
-        "if (amount > free) revert",
-        "if (false) revert",
+        "if (amount > free) amount = free;",
+        "",
         "invariant_J2",
     ),
     Mutant(

@@ -31,10 +31,12 @@ class Watcher:
 
     def make(self, call: Call) -> None:
         """Make a call, and check everything."""
-        before = self._members()
+        before, funded = self._members(), [job.funded for job in self.escrow.jobs]
         if not call.apply(self.escrow):
             return
         self._note(call.name, call.arguments)
+        for at, job in enumerate(self.escrow.jobs):
+            self.reclaimed[at] += max(0, funded[at] - job.funded)
         self._check_sums()
         self._check_members(call, before)
 
@@ -53,8 +55,6 @@ class Watcher:
         if name == "top_up":
             self.inside += arguments[1]
             self.brought[arguments[0]] += arguments[1]
-        if name == "reclaim":
-            self.reclaimed[arguments[0]] += arguments[2]
         if name == "claim":
             for who, _, vested in arguments[1]:
                 place = (arguments[0], who)

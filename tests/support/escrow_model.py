@@ -86,7 +86,8 @@ class Escrow:
         """What is not committed goes to the poster."""
         job = self.jobs[at]
         over = job.closed_at and self.now >= job.closed_at + TAIL
-        need(bool(who == "poster" or over) and amount <= job.funded - job.committed)
+        need(bool(who == "poster" or over))
+        amount = min(amount, job.funded - job.committed)
         job.funded -= amount
         self.balances["poster"] += amount
 

@@ -12,17 +12,19 @@ import {PayTree} from "./PayTree.sol";
 /// @title Budgets, stakes and pay: a payment channel a job, whose capacity is set aside account by account.
 /// @notice A job's budget is divided before the work is done: the coordinator grants each account a
 /// limit. From then on any seal of the coordinator pays the account up to its limit, whoever shows it
-/// and whenever. A false seal gives a friend no more than the friend's limit, and takes from nobody.
+/// and whenever. A false seal gives a friend no more than the friend's limit, and takes no pay from anybody.
 /// No owner, parameter, pause or upgrade touches money. Amounts are base units, times Unix seconds.
 /// @dev Invariants (docs/protocol.md, section 6), for each job and account:
 /// J1 token balance = balances + stakes + sum(funded - claimed of its accounts) + what came by mistake.
 /// J2 sum(limit) = committed <= funded, and max(claimed, earned) <= limit.
-/// J3 claimed + payable = min(best vested total that was signed, limit); it falls by the account's quitting alone.
+/// J3 claimed + payable = min(best vested total that was signed, limit); it falls by the account's quitting, or
+/// at `release` for what nobody had shown by then.
 /// J4 committed grows by at most burst + rate * t in any time t.
 /// J5 money of a job goes to accounts with a limit and to its poster.
 /// J6 stake is free `TAIL` after the account's end, by a call of anyone.
 /// J7 claimed and earned never fall; a limit falls by `quit` and `release` alone.
-/// The token must take exactly what a transfer says: no fees, no rebasing.
+/// The token: a transfer moves what it says (no fees, no rebasing, no hooks), and there are less than 2^96 units.
+/// Events tell all that is stored, but for the nonces of withdrawals.
 contract PayEscrow is EIP712, Multicall {
     using SafeERC20 for IERC20;
 
@@ -35,7 +37,7 @@ contract PayEscrow is EIP712, Multicall {
         uint80 burst; // what may be granted at once
         uint80 rate; // base units an hour by which that refills
         uint40 openBy;
-        uint256 nonce;
+        uint256 salt; // any number; all headers that a poster signed may be opened until `openBy`
     }
 
     /// @notice One entry of `bondMany`: what an account signed.
@@ -84,34 +86,32 @@ contract PayEscrow is EIP712, Multicall {
     error JobExists(bytes32 job);
     error UnknownJob(bytes32 job);
     error JobIsClosed(bytes32 job);
-    error NotPoster(address caller, address poster);
     error InsufficientBalance(address account, uint256 balance, uint256 needed);
     error WrongNonce(uint32 nonce, uint32 expected);
     /// @dev The account ended, or the stake does not rise.
     error CannotBond(bytes32 job, address account, uint80 stake);
-    error NotFree(bytes32 job, uint256 free, uint256 amount);
     error NotSlasher(address caller);
     /// @dev No such amount is at stake, a slash is open, or none is.
     error CannotSlash(bytes32 job, address account);
     error TimesTooShort();
 
     event Deposited(address indexed account, uint96 amount);
-    event Withdrawn(address indexed account, address indexed to, uint96 amount, uint96 fee);
-    event Opened(bytes32 indexed job, address indexed poster, uint80 budget);
+    event Withdrawn(address indexed account, address indexed to, uint96 amount, uint96 fee); // the fee is in the amount
+    event Opened(bytes32 indexed job, address indexed poster, JobHeader header);
     event ToppedUp(bytes32 indexed job, uint80 amount);
     event Reclaimed(bytes32 indexed job, uint80 amount);
     event LimitSet(bytes32 indexed job, address indexed account, uint80 limit);
     event Bonded(bytes32 indexed job, address indexed account, uint80 stake);
-    event Claimed(bytes32 indexed job, address indexed account, uint80 amount);
+    event Claimed(bytes32 indexed job, address indexed account, uint80 amount, uint80 earned);
     event Ended(bytes32 indexed job, address indexed account);
     event Closed(bytes32 indexed job);
-    event Released(bytes32 indexed job, address indexed account, uint80 limit, uint80 stake);
+    event Released(bytes32 indexed job, address indexed account, uint80 stake);
     event SlashAnnounced(bytes32 indexed job, address indexed account, uint80 amount, bytes32 evidence);
     event SlashDropped(bytes32 indexed job, address indexed account);
     event Burned(bytes32 indexed job, address indexed account, uint80 amount);
 
     bytes32 private constant HEADER = keccak256(
-        "JobHeader(address poster,address coordinator,bytes32 specHash,uint80 budget,uint80 burst,uint80 rate,uint40 openBy,uint256 nonce)"
+        "JobHeader(address poster,address coordinator,bytes32 specHash,uint80 budget,uint80 burst,uint80 rate,uint40 openBy,uint256 salt)"
     );
     bytes32 private constant GRANT = keccak256("Grant(bytes32 job,uint256[] limits,uint40 by)");
     bytes32 private constant BOND = keccak256("Bond(bytes32 job,address account,uint80 stake,uint40 by)");
@@ -201,9 +201,9 @@ contract PayEscrow is EIP712, Multicall {
         job = jobId(header);
         if (jobs[job].opened) revert JobExists(job);
         if (block.timestamp > header.openBy) revert NotInTime(header.openBy);
-        if (msg.sender != header.poster) _checkSigner(header.poster, job, signature);
+        _authorise(header.poster, job, header.openBy, signature);
         jobs[job] = Job({funded: header.budget, committed: 0, closedAt: 0, opened: true});
-        emit Opened(job, header.poster, header.budget);
+        emit Opened(job, header.poster, header);
         token.safeTransferFrom(header.poster, address(this), header.budget);
     }
 
@@ -214,14 +214,16 @@ contract PayEscrow is EIP712, Multicall {
         token.safeTransferFrom(msg.sender, address(this), amount);
     }
 
-    /// @notice Take back what is not committed: the poster at any time, anyone `TAIL` after the close.
+    /// @notice Give the poster at most `amount` of what is not committed: the poster at any time, anyone
+    /// `TAIL` after the close. What a call in front has taken does not make it fail.
     function reclaim(JobHeader calldata header, uint80 amount) external {
         bytes32 id = jobId(header);
         Job storage job = jobs[id];
         bool over = job.closedAt != 0 && block.timestamp >= uint256(job.closedAt) + TAIL;
-        if (msg.sender != header.poster && !over) revert NotPoster(msg.sender, header.poster);
+        if (msg.sender != header.poster && !over) revert WrongSigner(msg.sender, header.poster);
         uint80 free = job.funded - job.committed; // J2
-        if (amount > free) revert NotFree(id, free, amount);
+        if (amount > free) amount = free;
+        if (amount == 0) return;
         job.funded -= amount;
         balances[header.poster].amount += amount;
         emit Reclaimed(id, amount);
@@ -262,7 +264,8 @@ contract PayEscrow is EIP712, Multicall {
         buckets[id] = Bucket({allowance: uint80(allowance - grown), since: uint40(block.timestamp)});
     }
 
-    /// @notice End the work of accounts that are gone. Takes no pay from them: seals still count for `TAIL`.
+    /// @notice End the work of accounts that are gone. It takes no pay from them: for `TAIL` anyone can show
+    /// seals, and what was shown as earned is theirs for ever.
     function end(JobHeader calldata header, address[] calldata accounts, uint40 by, bytes calldata signature)
         external
     {
@@ -327,7 +330,8 @@ contract PayEscrow is EIP712, Multicall {
     }
 
     /// @notice `claim` for a whole subtree of the pay tree.
-    /// @param leaves 40 bytes each: account, earned, vested; 2^k of them, or the last ones of the tree.
+    /// @param leaves 40 bytes each: account, earned, vested. Of the leaves of the tree those from m * 2^k to
+    /// (m + 1) * 2^k, or to the last one.
     function claimAll(
         JobHeader calldata header,
         bytes32 details,
@@ -352,12 +356,12 @@ contract PayEscrow is EIP712, Multicall {
             address account = accounts[i];
             uint256 ended = endOf(job, account);
             if (ended == 0 || block.timestamp < ended + TAIL) continue;
-            uint80 limit = _lower(job, account, 0);
+            _lower(job, account, 0);
             uint80 stake = bonds[job][account].stake;
             if (stake != 0) balances[account].amount += stake;
             delete bonds[job][account];
             granted[job][account].ended = false; // where the job goes on, the account may come back
-            emit Released(job, account, limit, stake);
+            emit Released(job, account, stake);
         }
     }
 
@@ -381,7 +385,7 @@ contract PayEscrow is EIP712, Multicall {
         if (msg.sender != slasher) revert NotSlasher(msg.sender);
         Bond storage it = bonds[job][account];
         uint256 from = it.slashFrom;
-        uint80 amount = it.slashAmount < it.stake ? it.slashAmount : it.stake;
+        uint80 amount = it.slashAmount; // at most the stake, which falls here and at `release` alone
         if (amount == 0 || block.timestamp < from || block.timestamp >= from + EXECUTE) {
             revert CannotSlash(job, account);
         }
@@ -421,11 +425,6 @@ contract PayEscrow is EIP712, Multicall {
         if (ended == 0 || (closedAt != 0 && closedAt < ended)) ended = closedAt;
     }
 
-    /// @notice EIP-712 domain separator: name "Tallystick", version "2", this chain, this contract.
-    function domainSeparator() external view returns (bytes32) {
-        return _domainSeparatorV4();
-    }
-
     // ---- inside ----
 
     function _pay(
@@ -441,16 +440,14 @@ contract PayEscrow is EIP712, Multicall {
         if (earned < vested) earned = vested;
         if (earned > limit) earned = limit;
         if (earned < shown) earned = shown;
-        if (due <= claimed) {
-            if (earned != shown) it.earned = earned;
-            return;
-        }
+        if (due < claimed) due = claimed;
+        if (due == claimed && earned == shown) return;
+        accounts[account] = Granted({limit: limit, claimed: due, earned: earned, ended: ended});
         unchecked {
             due -= claimed;
         }
-        accounts[account] = Granted({limit: limit, claimed: claimed + due, earned: earned, ended: ended});
-        balances[account].amount += due;
-        emit Claimed(job, account, due);
+        if (due != 0) balances[account].amount += due;
+        emit Claimed(job, account, due, earned);
     }
 
     /// @dev Raises limits by at most `room` in all, and returns by how much.
@@ -468,15 +465,15 @@ contract PayEscrow is EIP712, Multicall {
     }
 
     /// @dev Lowers a limit to the most of `keep`, what was claimed and what was shown as earned, if that is less.
-    function _lower(bytes32 job, address account, uint80 keep) private returns (uint80 limit) {
+    function _lower(bytes32 job, address account, uint80 keep) private {
         Granted storage it = granted[job][account];
-        limit = it.limit;
+        uint80 limit = it.limit;
         if (keep < it.claimed) keep = it.claimed;
         if (keep < it.earned) keep = it.earned;
-        if (keep >= limit) return limit;
+        if (keep >= limit) return;
         jobs[job].committed -= limit - keep;
         it.limit = keep;
-        return keep;
+        emit LimitSet(job, account, keep);
     }
 
     function _end(bytes32 job, address account) private {
@@ -536,6 +533,7 @@ contract PayEscrow is EIP712, Multicall {
     /// @dev `party` calls, or signed this in time.
     function _authorise(address party, bytes32 structHash, uint40 by, bytes calldata signature) private view {
         if (msg.sender == party) return;
+        if (signature.length == 0) revert WrongSigner(msg.sender, party);
         _checkTime(by);
         _checkSigner(party, structHash, signature);
     }

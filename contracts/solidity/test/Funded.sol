@@ -72,8 +72,14 @@ abstract contract Funded is Test {
 
     // ---- what is signed ----
 
+    function domainSeparator() internal view returns (bytes32) {
+        bytes32 typehash =
+            keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
+        return keccak256(abi.encode(typehash, keccak256("Tallystick"), keccak256("2"), block.chainid, escrow));
+    }
+
     function sign(bytes32 structHash, uint256 key) internal view returns (bytes memory) {
-        bytes32 digest = keccak256(abi.encodePacked(hex"1901", escrow.domainSeparator(), structHash));
+        bytes32 digest = keccak256(abi.encodePacked(hex"1901", domainSeparator(), structHash));
         (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, digest);
         return abi.encodePacked(r, s, v);
     }
@@ -87,13 +93,13 @@ abstract contract Funded is Test {
             burst: burst,
             rate: rate,
             openBy: soon(),
-            nonce: uint256(keccak256(abi.encode(++nonce))) // calldata at its dearest
+            salt: uint256(keccak256(abi.encode(++nonce))) // calldata at its dearest
         });
     }
 
     function idOf(PayEscrow.JobHeader memory header) internal pure returns (bytes32) {
         bytes32 typehash = keccak256(
-            "JobHeader(address poster,address coordinator,bytes32 specHash,uint80 budget,uint80 burst,uint80 rate,uint40 openBy,uint256 nonce)"
+            "JobHeader(address poster,address coordinator,bytes32 specHash,uint80 budget,uint80 burst,uint80 rate,uint40 openBy,uint256 salt)"
         );
         return keccak256(abi.encode(typehash, header));
     }

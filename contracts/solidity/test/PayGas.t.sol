@@ -105,7 +105,7 @@ contract PayGasTest is Funded {
         close(header);
         later(TAIL);
         escrow.release(job, accounts);
-        _within("release, an account of 100", 100, 17_000);
+        _within("release, an account of 100", 100, 18_500);
     }
 
     /// @dev 1,000 accounts, 10 days: a bond each, a grant and a claim a day, close and release.

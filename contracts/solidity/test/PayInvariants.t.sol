@@ -157,7 +157,10 @@ contract PayHandler is Funded {
     function reclaims(uint256 at, uint256 who, uint80 amount) external {
         (bytes32 job, address caller) = (jobs[at % NUM_JOBS], who % 4 == 0 ? stranger : poster);
         bytes memory call = abi.encodeCall(escrow.reclaim, (headers[at % NUM_JOBS], amount % 30e6));
-        if (_call("reclaim", call, caller)) reclaimed[job] += amount % 30e6;
+        (uint80 before,,,) = escrow.jobs(job);
+        if (!_call("reclaim", call, caller)) return;
+        (uint80 left,,,) = escrow.jobs(job);
+        reclaimed[job] += before - left;
     }
 
     function tops(uint256 at, uint80 amount) external {

@@ -67,7 +67,7 @@ class Twin:
             header = JobHeader(
                 poster=WALLETS["poster"].account, coordinator=COORDINATOR.account,
                 spec_hash=DETAILS, budget=BaseUnits(job.funded), burst=BaseUnits(model.BURST),
-                rate=BaseUnits(job.rate), open_by=UnixSeconds(now + 1000), nonce=number,
+                rate=BaseUnits(job.rate), open_by=UnixSeconds(now + model.MARGIN), salt=number,
             )  # fmt: skip
             self._headers.append(header)
             signature = WALLETS["poster"].sign_digest(self._digest(header))
