@@ -25,7 +25,7 @@ FORFEITED = Address(bytes(19) + b"\x02")
 """Reserved account of the pay tree: earned once, and lost."""
 
 _SETTLEMENT_LEAF, _SUM_NODE, _PAY_LEAF, _PAY_NODE, _JOB_LEAF = b"\0", b"\1", b"\2", b"\3", b"\4"
-_BATCH_LEAF, _PLAIN_NODE, _PLAIN_LEAF = b"\5", b"\6", b"\7"
+_BATCH_LEAF, _PLAIN_NODE, _PLAIN_LEAF, _EARNED_LEAF = b"\5", b"\6", b"\7", b"\x08"
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,16 @@ def pay_leaf(account: Address, earned: BaseUnits, vested: BaseUnits) -> PayNode:
 def batch_leaf(job: JobId, step: int, seal: Digest) -> Digest:
     """Leaf of an anchored batch."""
     return keccak(_BATCH_LEAF + job + step.to_bytes(8, "big") + seal)
+
+
+def earned_leaf(account: Address, earned: BaseUnits, vested: BaseUnits) -> Digest:
+    """Leaf of the pay tree that `PayEscrow` pays from; `PayTree.sol` is its twin.
+
+    Raises:
+        OverflowError: an amount has more than 80 bits.
+    """
+    amounts = earned.to_bytes(10, "big") + vested.to_bytes(10, "big")
+    return keccak(_EARNED_LEAF + account + amounts)
 
 
 def plain_leaf(data: bytes) -> Digest:

@@ -1,8 +1,9 @@
 """EIP-712: what a wallet signs, so that a contract can check it.
 
 A message class that is wallet-signed names its struct once, as a `TypedStruct`; the Solidity
-library `Messages.sol` holds the same type strings, and shared vectors hold the two equal. Only
-static types occur, so a struct hash is the keccak of its type hash and its 32-byte words.
+library `Messages.sol` holds the same type strings, and shared vectors hold the two equal. A struct
+hash is the keccak of its type hash and a word for each field; an array's word is the keccak of its
+words.
 
 Every message uses one domain, bound to the Settlement contract whichever contract checks it.
 Source: EIP-712, https://eips.ethereum.org/EIPS/eip-712.
@@ -21,13 +22,15 @@ DOMAIN_VERSION = "1"
 
 
 def _word(solidity_type: str, value: object) -> bytes:
+    if solidity_type.endswith("[]") and isinstance(value, tuple):
+        return keccak(b"".join(_word(solidity_type[:-2], each) for each in value))
     if solidity_type == "bool" and isinstance(value, bool):
         return int(value).to_bytes(32, "big")
     if solidity_type == "address" and isinstance(value, bytes) and len(value) == 20:
         return value.rjust(32, b"\0")
     if solidity_type == "bytes32" and isinstance(value, bytes) and len(value) == 32:
         return value
-    is_uint = solidity_type.startswith("uint")
+    is_uint = solidity_type.startswith("uint") and solidity_type[4:].isdigit()
     if is_uint and isinstance(value, int) and 0 <= value < 1 << int(solidity_type[4:]):
         return value.to_bytes(32, "big")
     raise Malformed(f"{value!r} is no {solidity_type}")
@@ -138,6 +141,38 @@ SEAL = TypedStruct(
         ("uint96", "earned"),
         ("uint96", "vested"),
         ("bool", "last"),
+    ),
+)
+JOB_HEADER = TypedStruct(
+    "JobHeader",
+    (
+        ("address", "poster"),
+        ("address", "coordinator"),
+        ("bytes32", "specHash"),
+        ("uint80", "budget"),
+        ("uint80", "burst"),
+        ("uint80", "rate"),
+        ("uint40", "openBy"),
+        ("uint256", "salt"),
+    ),
+)
+GRANT = TypedStruct("Grant", (("bytes32", "job"), ("uint256[]", "limits"), ("uint40", "by")))
+BOND = TypedStruct(
+    "Bond", (("bytes32", "job"), ("address", "account"), ("uint80", "stake"), ("uint40", "by"))
+)
+QUIT = TypedStruct(
+    "Quit", (("bytes32", "job"), ("address", "account"), ("uint80", "keep"), ("uint40", "by"))
+)
+END = TypedStruct("End", (("bytes32", "job"), ("address[]", "accounts"), ("uint40", "by")))
+CLOSE = TypedStruct("Close", (("bytes32", "job"), ("uint40", "by")))
+WITHDRAW = TypedStruct(
+    "Withdraw",
+    (
+        ("address", "account"),
+        ("uint96", "amount"),
+        ("uint96", "fee"),
+        ("uint32", "nonce"),
+        ("uint40", "by"),
     ),
 )
 PERMIT = TypedStruct(

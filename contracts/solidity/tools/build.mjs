@@ -13,6 +13,7 @@ const ROOT = join(dirname(fileURLToPath(import.meta.url)), "..");
 const DEPLOYED = [
   "JobEscrow",
   "Parameters",
+  "PayEscrow",
   "PayoutVault",
   "SealAnchor",
   "Settlement",

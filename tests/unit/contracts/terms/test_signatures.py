@@ -113,6 +113,13 @@ STRUCTS = [
     typed_data.OFFER,
     typed_data.LEASE_ACCEPT,
     typed_data.SEAL,
+    typed_data.JOB_HEADER,
+    typed_data.GRANT,
+    typed_data.BOND,
+    typed_data.QUIT,
+    typed_data.END,
+    typed_data.CLOSE,
+    typed_data.WITHDRAW,
 ]
 
 
@@ -120,10 +127,7 @@ STRUCTS = [
 def test_signing_digest__every_struct__is_what_wallets_sign(struct: TypedStruct) -> None:
     values = [_value(kind, place) for place, (kind, _) in enumerate(struct.fields, start=1)]
     types = {struct.name: [{"type": kind, "name": name} for kind, name in struct.fields]}
-    names = {
-        name: f"0x{value.hex()}" if isinstance(value, bytes) else value
-        for (_, name), value in zip(struct.fields, values, strict=True)
-    }
+    names = {name: _shown(value) for (_, name), value in zip(struct.fields, values, strict=True)}
     domain = {
         "name": "Tallystick",
         "version": "1",
@@ -138,7 +142,15 @@ def test_signing_digest__every_struct__is_what_wallets_sign(struct: TypedStruct)
     assert wallet.sign_digest(DOMAIN.signing_digest(struct.hash(values))) == bytes(theirs)
 
 
+def _shown(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_shown(each) for each in value]
+    return f"0x{value.hex()}" if isinstance(value, bytes) else value
+
+
 def _value(kind: str, place: int) -> object:
+    if kind.endswith("[]"):
+        return tuple(_value(kind[:-2], each) for each in (place, 7, 8))
     if kind == "bool":
         return True
     if kind == "address":
@@ -148,7 +160,14 @@ def _value(kind: str, place: int) -> object:
 
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [("uint96", 2**96), ("uint64", -1), ("bool", 1), ("address", b"x"), ("bytes32", b"x")],
+    [
+        ("uint96", 2**96),
+        ("uint64", -1),
+        ("bool", 1),
+        ("address", b"x"),
+        ("bytes32", b"x"),
+        ("uint8[]", 1),
+    ],
 )
 def test_typed_struct__value_that_does_not_fit__is_malformed(kind: str, value: object) -> None:
     with pytest.raises(Malformed):

@@ -1,0 +1,171 @@
+"""What parties sign for the escrow of a job: its header, limits, stakes and ends.
+
+Each is an EIP-712 struct that `PayEscrow` checks and nothing else (docs/protocol.md 6). A signature
+counts until `by`, which lies at most the contract's MARGIN ahead: one that was held back is worth
+nothing tomorrow. Amounts are base units and have 80 bits, times are Unix seconds.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Le, Len
+from pydantic import model_validator
+
+from contracts.terms import typed_data
+from contracts.terms.amounts import BaseUnitsField
+from contracts.terms.ids import AddressField, DigestField, JobId, JobIdField
+from contracts.terms.messages import Count, Record, WalletMessage
+from contracts.terms.moments import UnixSecondsField
+from contracts.terms.typed_data import TypedStruct
+
+UINT80_MAX = 2**80 - 1
+MAX_ACCOUNTS = 256
+"""In one grant or end: 256 first limits take 6.5 M gas, and a transaction has 16.8 M (EIP-7825)."""
+
+EscrowAmount = Annotated[BaseUnitsField, Le(UINT80_MAX)]
+
+
+class JobHeader(WalletMessage):
+    """The poster opens a job: the struct hash is the job's id, and `spec_hash` signs the JobSpec.
+
+    The coordinator may commit `burst` at once and `rate` more an hour: what a lying one costs. All
+    headers that a poster signed can be opened until `open_by`.
+    """
+
+    kind: Literal["job_header.v1"] = "job_header.v1"
+    typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
+
+    poster: AddressField
+    coordinator: AddressField
+    spec_hash: DigestField
+    budget: EscrowAmount
+    burst: EscrowAmount
+    rate: Annotated[EscrowAmount, Ge(1)]
+    open_by: UnixSecondsField
+    salt: Count
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.JOB_HEADER`."""
+        return (
+            self.poster,
+            self.coordinator,
+            self.spec_hash,
+            self.budget,
+            self.burst,
+            self.rate,
+            self.open_by,
+            self.salt,
+        )
+
+    def job(self) -> JobId:
+        """The job's id."""
+        return JobId(self.digest())
+
+
+class Limit(Record):
+    """Most that an account can be paid in a job, in total."""
+
+    account: AddressField
+    limit: EscrowAmount
+
+    def word(self) -> int:
+        """As the contract reads it: the account above 96 bits of the limit."""
+        return int.from_bytes(self.account, "big") << 96 | self.limit
+
+
+class Grant(WalletMessage):
+    """The coordinator raises limits. One that does not rise is skipped, so that none can fall."""
+
+    kind: Literal["grant.v1"] = "grant.v1"
+    typed: ClassVar[TypedStruct] = typed_data.GRANT
+
+    job: JobIdField
+    limits: Annotated[tuple[Limit, ...], Len(1, MAX_ACCOUNTS)]
+    by: UnixSecondsField
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.GRANT`."""
+        return (self.job, tuple(limit.word() for limit in self.limits), self.by)
+
+
+class Bond(WalletMessage):
+    """An account puts `stake` of its balance behind its work in a job; it only rises."""
+
+    kind: Literal["bond.v1"] = "bond.v1"
+    typed: ClassVar[TypedStruct] = typed_data.BOND
+
+    job: JobIdField
+    account: AddressField
+    stake: EscrowAmount
+    by: UnixSecondsField
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.BOND`."""
+        return (self.job, self.account, self.stake, self.by)
+
+
+class Quit(WalletMessage):
+    """An account stops working in a job; its limit above `keep` goes back to the budget."""
+
+    kind: Literal["quit.v1"] = "quit.v1"
+    typed: ClassVar[TypedStruct] = typed_data.QUIT
+
+    job: JobIdField
+    account: AddressField
+    keep: EscrowAmount
+    by: UnixSecondsField
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.QUIT`."""
+        return (self.job, self.account, self.keep, self.by)
+
+
+class End(WalletMessage):
+    """The coordinator ends the work of accounts that are gone."""
+
+    kind: Literal["end.v1"] = "end.v1"
+    typed: ClassVar[TypedStruct] = typed_data.END
+
+    job: JobIdField
+    accounts: Annotated[tuple[AddressField, ...], Len(1, MAX_ACCOUNTS)]
+    by: UnixSecondsField
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.END`."""
+        return (self.job, self.accounts, self.by)
+
+
+class Close(WalletMessage):
+    """The poster ends the work of all."""
+
+    kind: Literal["close.v1"] = "close.v1"
+    typed: ClassVar[TypedStruct] = typed_data.CLOSE
+
+    job: JobIdField
+    by: UnixSecondsField
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.CLOSE`."""
+        return (self.job, self.by)
+
+
+class Withdraw(WalletMessage):
+    """An account without gas takes free money out; `fee`, part of the amount, is the sender's."""
+
+    kind: Literal["withdraw.v1"] = "withdraw.v1"
+    typed: ClassVar[TypedStruct] = typed_data.WITHDRAW
+
+    account: AddressField
+    amount: BaseUnitsField
+    fee: BaseUnitsField
+    nonce: Annotated[int, Ge(0), Le(2**32 - 1)]
+    by: UnixSecondsField
+
+    @model_validator(mode="after")
+    def _covers_its_fee(self) -> "Withdraw":
+        if self.fee > self.amount:
+            raise ValueError("the fee is more than the amount")
+        return self
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.WITHDRAW`."""
+        return (self.account, self.amount, self.fee, self.nonce, self.by)
