@@ -312,6 +312,9 @@ class MemorySwarm:
         async with asyncio.timeout(patience(timeout)):
             try:
                 await asyncio.gather(*(self._keep_alive(name) for name in names))
+            except asyncio.CancelledError:
+                print("no end; what was told last:", *self.log[-60:], sep="\n")
+                raise
             finally:
                 for party in self.parties.values():
                     party.task.cancel()

@@ -19,7 +19,7 @@ contract PayGasTest is Funded {
     function test_gas__open__by_the_poster() public {
         openJob(100e6, 100e6, 1);
         openJob(100e6, 100e6, 1);
-        _within("open", 1, 73_000);
+        _within("open by the poster", 1, 73_000);
     }
 
     function test_gas__bond__alone_and_in_a_batch() public {
