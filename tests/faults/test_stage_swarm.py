@@ -109,6 +109,7 @@ async def test_swarm__three_peers_with_the_real_stage__equal_bytes_and_the_plain
 ) -> None:
     swarm = swarm_of(tmp_path, corpus, "ann", "bob", "cem")
     swarm.deadly = {(COORDINATOR, "grad_commit_stored", 3): "bob"}
+    swarm.together = True
 
     await swarm.run()
 
@@ -142,6 +143,7 @@ async def test_swarm__two_stages_with_the_real_stage_and_a_kill__equals_the_plai
 ) -> None:
     swarm = swarm_of(tmp_path, corpus, "ann", "bob", "cem", "dan", stages=2, trainers=2)
     swarm.deadly = {(teller, event, 2): victim}
+    swarm.together = True  # else the others may have ended before the victim is back
 
     await swarm.run()
 
