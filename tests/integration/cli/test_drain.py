@@ -81,7 +81,8 @@ def test_drain__peers_need_their_time__lets_them_and_waits_as_long_as_it_was_tol
         said, told = process.communicate(timeout=patience(10))
 
     assert (first[0], second[0], process.returncode) == (0, 0, 0)
-    assert "lets its peers leave" in first[1] and "has ended" in second[1]
+    assert "lets its peers leave" in first[1]
+    assert "has ended" in second[1] or "no agent runs" in second[1]  # it ended before we asked
     assert (impatient[0], "still lets its peers leave" in impatient[1]) == (7, True)
     assert said == "left in order\n" and "the same command resumes" in told
     assert drain(home) == (0, f"no agent runs in {home}\n")
