@@ -5,7 +5,7 @@ counts until `by`, which lies at most the contract's MARGIN ahead: one that was 
 nothing tomorrow. Amounts are base units and have 80 bits, times are Unix seconds.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from annotated_types import Ge, Le, Len
 from pydantic import model_validator
@@ -161,7 +161,7 @@ class Withdraw(WalletMessage):
     by: UnixSecondsField
 
     @model_validator(mode="after")
-    def _covers_its_fee(self) -> "Withdraw":
+    def _covers_its_fee(self) -> Self:
         if self.fee > self.amount:
             raise ValueError("the fee is more than the amount")
         return self
