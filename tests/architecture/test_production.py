@@ -45,27 +45,16 @@ SETTINGS = (
 
 
 def loaded(wheel: Path, folder: Path) -> dict[str, list[str]]:
-    """Modules that each entry point has loaded once it is imported, each in a process of its own.
-
-    The processes are forks of one that has imported the heavy libraries.
-    """
+    """Modules that should not be there, by the first entry point whose import loads them."""
     code = f"""
 import importlib, json, os, sys
 os.environ.update({{f"TALLYSTICK_{{name}}": value for name, value in {SETTINGS!r}}})
-import celery, fastapi, grpc, sqlalchemy, torch, web3
-loaded = {{}}
+loaded, known = {{}}, set()
 for name in {ENTRY_POINTS!r}:
-    read, write = os.pipe()
-    if (child := os.fork()) == 0:
-        importlib.import_module(name)
-        found = [module for module in sys.modules if module.startswith({NOT_IN_PRODUCTION!r})]
-        os.write(write, json.dumps(found).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as answer:
-        said = answer.read()
-    assert os.waitpid(child, 0)[1] == 0, name
-    loaded[name] = json.loads(said)
+    importlib.import_module(name)
+    found = {{module for module in sys.modules if module.startswith({NOT_IN_PRODUCTION!r})}}
+    loaded[name] = sorted(found - known)
+    known |= found
 import contracts, training, verification, market, tallystick
 for package in (contracts, training, verification, market, tallystick):
     assert package.__file__.startswith({str(wheel)!r}), package.__file__
