@@ -20,6 +20,7 @@ CONTRACTS = (
     "SealAnchor",
     "Settlement",
     "PayoutVault",
+    "PayEscrow",
 )
 
 

@@ -32,6 +32,9 @@ _RAN = ("revert", "evm error", "out of gas", "gas required exceeds", "invalid op
 """In the message of an error without revert data: code was run, and the same call fails again."""
 
 
+NO_TIME = UnixSeconds(0)
+
+
 @dataclass(frozen=True)
 class Block:
     """A block that reads are pinned to."""
@@ -60,6 +63,7 @@ class Log:
     block_hash: Digest
     transaction: Digest
     index: int
+    at: UnixSeconds = NO_TIME  # of its block, from contracts whose state depends on it
 
 
 @dataclass(frozen=True)

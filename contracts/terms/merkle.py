@@ -140,16 +140,17 @@ def levels(leaves: Sequence[N], join: Callable[[N, N], N]) -> list[list[N]]:
 
 def prove(leaves: Sequence[N], index: int, join: Callable[[N, N], N]) -> Proof[N]:
     """Path of leaf `index`. A node that is carried up has no sibling on that level."""
-    return _path(levels(leaves, join), index)
+    return path_in(levels(leaves, join), index)
 
 
 def prove_all(leaves: Sequence[N], join: Callable[[N, N], N]) -> list[Proof[N]]:
     """Paths of all leaves, in order; the tree is built once."""
     built = levels(leaves, join)
-    return [_path(built, index) for index in range(len(leaves))]
+    return [path_in(built, index) for index in range(len(leaves))]
 
 
-def _path(built: Sequence[Sequence[N]], index: int) -> Proof[N]:
+def path_in(built: Sequence[Sequence[N]], index: int) -> Proof[N]:
+    """Path of node `index` of the lowest level of `built`, which `levels` has made."""
     siblings: list[tuple[N, bool]] = []
     for level in built[:-1]:
         sibling = index ^ 1

@@ -208,6 +208,10 @@ class WalletDomain:
         )
         return keccak(_DOMAIN_TYPE_HASH + b"".join(words))
 
+    def signing_digest(self, struct_hash: Digest) -> Digest:
+        """What the wallet signs for a struct hash."""
+        return keccak(b"\x19\x01" + self.separator + struct_hash)
+
 
 _DOMAIN_FIELDS = (
     ("string", "name"),

@@ -14,6 +14,7 @@ from contracts.terms.ids import Address, Digest, EpochNumber, JobId, PeerId, Ses
 from contracts.terms.moments import UnixMillis, UnixSeconds
 
 NOTHING = BaseUnits(0)
+NO_TIME = UnixSeconds(0)
 
 
 class Row:
@@ -614,6 +615,55 @@ class ChainEventRow(Row):
     event: str
     job: JobId | None
     args: bytes  # canonical msgpack
+    at: UnixSeconds = NO_TIME  # of its block, for events of money
+
+
+@dataclass(frozen=True)
+class FreeMoneyRow(Row):
+    """What an account has in the escrow and may take out or put at stake."""
+
+    TABLE = "free_money"
+    KEY = ("account",)
+
+    account: Address
+    amount: BaseUnits
+
+
+@dataclass(frozen=True)
+class BudgetRow(Row):
+    """A job's budget; see `contracts.governance.escrow.Budget`."""
+
+    TABLE = "budgets"
+    KEY = ("job",)
+
+    job: JobId
+    poster: Address
+    burst: BaseUnits
+    rate: BaseUnits  # an hour
+    funded: BaseUnits
+    committed: BaseUnits
+    closed_at: UnixSeconds
+    allowance: BaseUnits
+    since: UnixSeconds
+
+
+@dataclass(frozen=True)
+class LimitRow(Row):
+    """An account's limit and stake in a job; see `contracts.governance.escrow.Member`."""
+
+    TABLE = "limits"
+    KEY = ("job", "account")
+    INDEX = (("account",),)
+
+    job: JobId
+    account: Address
+    limit: BaseUnits
+    claimed: BaseUnits
+    earned: BaseUnits
+    stake: BaseUnits
+    end: UnixSeconds
+    slash_amount: BaseUnits
+    slash_from: UnixSeconds
 
 
 @dataclass(frozen=True)
@@ -794,6 +844,9 @@ ROWS: tuple[type[Row], ...] = (
     EpochLeafRow,
     SnapshotRow,
     ChainEventRow,
+    FreeMoneyRow,
+    BudgetRow,
+    LimitRow,
     CursorRow,
     LedgerEntryRow,
     BalanceRow,

@@ -1,5 +1,6 @@
 """What all wrappers share: an address, an ABI, reads at a pinned block, events, encoded calls."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from eth_utils.abi import event_abi_to_log_topic
@@ -80,7 +81,9 @@ class Contract:
 
 
 def _plain(value: Any) -> Any:
-    """Bytes for bytes and for addresses, as our types are."""
+    """Bytes for bytes and for addresses, as our types are; also of what a struct holds."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, bytes):
         return bytes(value)
     if isinstance(value, str) and value.startswith("0x") and len(value) == 42:

@@ -1,0 +1,89 @@
+"""How a seal's pay tree is shown to the escrow: one leaf with its path, or whole subtrees. Pure.
+
+A leaf is (account, earned, vested), cumulative in the job; leaves stand in ascending order of the
+account. A claim for many shows subtrees of up to 256 leaves, which share one path. Amounts are base
+units. Source: docs/protocol.md 6.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from contracts.governance.pay import PayLeaf
+from contracts.terms import merkle
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest
+
+LEVELS = 8
+SUBTREE = 2**LEVELS
+"""Leaves in one call: 256 first claims take 8.2 M gas, and a transaction has 16.8 M (EIP-7825)."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """From a node of the tree to its root."""
+
+    sides: int  # bit i: the i-th sibling, from below, stands on the left
+    siblings: tuple[Digest, ...]
+
+
+@dataclass(frozen=True)
+class Subtree:
+    """Leaves that are claimed together."""
+
+    leaves: tuple[PayLeaf, ...]
+    path: Path
+
+    def packed(self) -> bytes:
+        """As the contract reads them: 40 bytes each."""
+        return b"".join(
+            leaf.account + leaf.earned.to_bytes(10, "big") + leaf.vested.to_bytes(10, "big")
+            for leaf in self.leaves
+        )
+
+
+@dataclass(frozen=True)
+class PayTree:
+    """The tree over `leaves`, which ascend by account, each account once."""
+
+    leaves: tuple[PayLeaf, ...]
+
+    @cached_property
+    def _levels(self) -> list[list[Digest]]:
+        hashes = [
+            merkle.earned_leaf(each.account, each.earned, each.vested) for each in self.leaves
+        ]
+        return merkle.levels(hashes, merkle.plain_node)
+
+    @property
+    def root(self) -> Digest:
+        """What the seal signs; zero for no leaves."""
+        return self._levels[-1][0] if self.leaves else ZERO_DIGEST
+
+    def prove(self, account: Address) -> tuple[PayLeaf, Path]:
+        """The leaf of an account and its path.
+
+        Raises:
+            NotFound: the account earned nothing.
+        """
+        for index, leaf in enumerate(self.leaves):
+            if leaf.account == account:
+                return leaf, _path(self._levels, index)
+        raise NotFound(f"0x{account.hex()} earned nothing in this job")
+
+    def subtrees(self, accounts: Collection[Address] | None = None) -> list[Subtree]:
+        """The fewest calls that pay `accounts`, or everybody."""
+        wanted = None if accounts is None else frozenset(accounts)
+        upper = self._levels[min(LEVELS, len(self._levels) - 1) :]
+        found = list[Subtree]()
+        for index, start in enumerate(range(0, len(self.leaves), SUBTREE)):
+            leaves = self.leaves[start : start + SUBTREE]
+            if wanted is None or any(leaf.account in wanted for leaf in leaves):
+                found.append(Subtree(leaves, _path(upper, index)))
+        return found
+
+
+def _path(levels: Sequence[Sequence[Digest]], index: int) -> Path:
+    proof = merkle.path_in(levels, index)
+    sides = sum(1 << place for place, (_, is_left) in enumerate(proof.siblings) if is_left)
+    return Path(sides, tuple(sibling for sibling, _ in proof.siblings))

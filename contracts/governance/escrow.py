@@ -1,0 +1,169 @@
+"""What the escrow of jobs holds, folded from its events alone. Pure.
+
+`PayEscrow` tells in events all that it stores but the nonces of withdrawals. So whoever has read
+them in order knows every balance, budget, limit and stake without trusting a database, and
+`differences` says where two who did so disagree. An event touches at most one row of each kind.
+Amounts are base units, times Unix seconds. Source: docs/protocol.md 6.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from contracts.terms.errors import InvariantBroken
+from contracts.terms.ids import Address, JobId
+
+BURN = Address(bytes.fromhex("000000000000000000000000000000000000dEaD"))
+"""Whose balance holds what was slashed: nobody's."""
+_HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a job's header says of its money; anybody may open a job with any header."""
+
+    poster: Address
+    burst: int
+    rate: int  # an hour
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A job's budget, and the token bucket from which its limits grow."""
+
+    funded: int = 0  # brought less what was reclaimed
+    committed: int = 0  # the sum of all limits
+    closed_at: int = 0  # 0: it is not closed
+    allowance: int = 0  # what could be granted at `since`
+    since: int = 0  # 0: nothing was granted yet
+
+    @property
+    def free(self) -> int:
+        """What the poster can take back now."""
+        return self.funded - self.committed
+
+    def allowance_at(self, opening: Opening, now: int) -> int:
+        """What may be granted at `now`, as far as the bucket goes."""
+        if not self.since:
+            return opening.burst
+        return min(opening.burst, self.allowance + opening.rate * (now - self.since) // _HOUR)
+
+
+@dataclass(frozen=True)
+class Member:
+    """An account's limit and stake in a job."""
+
+    limit: int = 0
+    claimed: int = 0
+    earned: int = 0  # as far as somebody showed it to the contract
+    stake: int = 0
+    end: int = 0  # 0: it has not ended by itself
+    slash_amount: int = 0
+    slash_from: int = 0
+
+
+@dataclass
+class EscrowState:
+    """All that the contract holds."""
+
+    announce_seconds: int
+    openings: dict[JobId, Opening] = field(default_factory=dict)
+    balances: dict[Address, int] = field(default_factory=dict)
+    budgets: dict[JobId, Budget] = field(default_factory=dict)
+    members: dict[tuple[JobId, Address], Member] = field(default_factory=dict)
+
+    def apply(self, event: str, args: Mapping[str, Any], at: int) -> None:
+        """Apply the next event, of a block with the timestamp `at`.
+
+        Raises:
+            InvariantBroken: the contract has no such event.
+        """
+        account = Address(args["account"]) if "account" in args else None
+        if "job" not in args:
+            assert account is not None
+            self._move(account, args["amount"] if event == "Deposited" else -args["amount"])
+            return
+        job = JobId(args["job"])
+        if account is None:
+            self._apply_to_job(job, event, args, at)
+            return
+        member, budget = self.members.get((job, account), Member()), self.budgets[job]
+        match event:
+            case "LimitSet":
+                more = args["limit"] - member.limit
+                if more > 0:
+                    left = budget.allowance_at(self.openings[job], at) - more
+                    budget = replace(budget, allowance=left, since=at)
+                self.budgets[job] = replace(budget, committed=budget.committed + more)
+                member = replace(member, limit=args["limit"])
+            case "Bonded":
+                self._move(account, member.stake - args["stake"])
+                member = replace(member, stake=args["stake"])
+            case "Claimed":
+                self._move(account, args["amount"])
+                claimed = member.claimed + args["amount"]
+                member = replace(member, claimed=claimed, earned=args["earned"])
+            case "Ended":
+                member = replace(member, end=at)
+            case "Released":
+                self._move(account, args["stake"])
+                member = replace(member, stake=0, end=0, slash_amount=0, slash_from=0)
+            case "SlashAnnounced":
+                begins = at + self.announce_seconds
+                member = replace(member, slash_amount=args["amount"], slash_from=begins)
+            case "SlashDropped":
+                member = replace(member, slash_amount=0, slash_from=0)
+            case "Burned":
+                self._move(BURN, args["amount"])
+                stake = member.stake - args["amount"]
+                member = replace(member, stake=stake, slash_amount=0, slash_from=0)
+            case _:
+                raise InvariantBroken(f"{event} is no event of an account in a job")
+        self.members[job, account] = member
+
+    def _apply_to_job(self, job: JobId, event: str, args: Mapping[str, Any], at: int) -> None:
+        budget = self.budgets.get(job, Budget())
+        match event:
+            case "Opened":
+                poster = Address(args["poster"])
+                self.openings[job] = Opening(poster, args["burst"], args["rate"])
+                budget = Budget(funded=args["budget"])
+            case "ToppedUp":
+                budget = replace(budget, funded=budget.funded + args["amount"])
+            case "Reclaimed":
+                self._move(self.openings[job].poster, args["amount"])
+                budget = replace(budget, funded=budget.funded - args["amount"])
+            case "Closed":
+                budget = replace(budget, closed_at=at)
+            case _:
+                raise InvariantBroken(f"{event} is no event of a job")
+        self.budgets[job] = budget
+
+    def _move(self, account: Address, amount: int) -> None:
+        self.balances[account] = self.balances.get(account, 0) + amount
+
+
+def held(state: EscrowState) -> int:
+    """Base units that the contract must own: balances, stakes, and budgets less claims."""
+    members, budgets = state.members.values(), state.budgets.values()
+    set_aside = sum(each.stake - each.claimed for each in members)
+    return sum(state.balances.values()) + set_aside + sum(each.funded for each in budgets)
+
+
+def differences(ours: EscrowState, theirs: EscrowState) -> list[str]:
+    """Each row that is not the same in both, as one line; a row that is not there is empty."""
+    found = list[str]()
+    for what, empty, mine, other in (
+        ("balance", 0, ours.balances, theirs.balances),
+        ("budget", Budget(), ours.budgets, theirs.budgets),
+        ("member", Member(), ours.members, theirs.members),
+    ):
+        mine_rows: Mapping[Any, object] = mine
+        other_rows: Mapping[Any, object] = other
+        for key in sorted({*mine_rows, *other_rows}):
+            here, there = mine_rows.get(key, empty), other_rows.get(key, empty)
+            if here != there:
+                names = key if isinstance(key, tuple) else (key,)
+                name = " ".join(f"0x{each.hex()}" for each in names)
+                found.append(f"{what} {name}: {here} here, {there} there")
+    return found

@@ -1,0 +1,120 @@
+"""How much of a budget is set aside for whom, and when an account works on. Pure.
+
+Coordinator and agent each apply these rules to what they see: the newest seal, and the escrow at a
+block with the job's confirmations. So neither works on trust: the agent stops before work that no
+seal could pay, the coordinator assigns none to those who would stop. A round is a sealed step.
+Amounts are base units. Source: docs/protocol.md 6.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from contracts.governance.escrow import Budget, Member
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.escrow_messages import MAX_ACCOUNTS, Limit
+from contracts.terms.ids import Address
+
+AHEAD_ROUNDS = 8
+"""Rounds for which a limit leaves room at least, when it is raised."""
+KEPT_ROUNDS = 2
+"""Rounds that must still fit under the limit for work to begin."""
+RECENT_ROUNDS = 25
+LAG_ROUNDS = 5
+"""Rounds that vesting may take beyond its window and the deadline of audits."""
+
+Idle: TypeAlias = Literal["ended", "no_bond", "no_limit", "unvested"]
+"""Why an account does not work: its end, too little stake, too low a limit, too much unvested."""
+
+
+@dataclass(frozen=True)
+class Earnings:
+    """What an account has earned in a job by the newest seal, all of its machines together."""
+
+    earned: int
+    vested: int
+    forfeited: int  # of what was earned
+    round: int  # see `round_pay`
+
+    @property
+    def at_risk(self) -> int:
+        """What is lost if no further seal comes."""
+        return self.earned - self.vested - self.forfeited
+
+
+def round_pay(earned: Sequence[int], planned: int) -> int:
+    """The most that an account earned in one of the last `RECENT_ROUNDS` rounds.
+
+    Args:
+        earned: Its total after each seal, oldest first, from the one before its first round on.
+        planned: What the plan of the job says; counts where none of them earned anything.
+    """
+    recent = earned[-RECENT_ROUNDS - 1 :]
+    rounds = [after - before for before, after in itertools.pairwise(recent)]
+    return max(rounds, default=0) or planned
+
+
+def lag(window: int, deadline: int) -> int:
+    """Rounds that pay may lack vesting where all goes well: W, D and a few more."""
+    return window + deadline + LAG_ROUNDS
+
+
+def rounds_ahead(period: int, confirming: int) -> int:
+    """Rounds for which a limit leaves room when it is raised.
+
+    A raise is due when half of that is left, may be seen a round later, and counts when it is
+    confirmed; then there must still be room for `KEPT_ROUNDS`.
+
+    Args:
+        period: Rounds between two grants: an hour's at first, a day's later.
+        confirming: Rounds until what was sent is confirmed.
+    """
+    return max(AHEAD_ROUNDS, period, 2 * (KEPT_ROUNDS + 1 + confirming))
+
+
+def why_idle(
+    pay: Earnings, member: Member, budget: Budget, *, stake: int, lag_rounds: int
+) -> Idle | None:
+    """Why the account does not begin another round; None where it does.
+
+    Args:
+        pay: Of the account.
+        member: Of the account, at a confirmed block.
+        budget: Of the job, at that block.
+        stake: What the account's leases and the job ask for.
+        lag_rounds: See `lag`.
+    """
+    if member.end or budget.closed_at:
+        return "ended"
+    if member.stake < stake:
+        return "no_bond"
+    if pay.earned + KEPT_ROUNDS * pay.round > member.limit:
+        return "no_limit"
+    if pay.at_risk > lag_rounds * pay.round:
+        return "unvested"
+    return None
+
+
+def limits_to_grant(
+    earnings: Mapping[Address, Earnings], members: Mapping[Address, Member], rounds: int
+) -> tuple[Limit, ...]:
+    """Limits that are due to be raised, most urgent first, at most as many as a grant holds.
+
+    A limit leaves room for `rounds` rounds, and is raised when half of that is used. The contract
+    skips what bucket and budget do not allow, one by one.
+
+    Args:
+        earnings: Of the accounts that work or are about to.
+        members: As the chain has them, with the grants that are on their way.
+        rounds: See `rounds_ahead`.
+    """
+    due = list[tuple[float, Limit]]()
+    for account, pay in earnings.items():
+        member, room = members.get(account, Member()), rounds * pay.round
+        left = member.limit - pay.earned
+        if room and not member.end and 2 * left <= room:
+            wanted = Limit(account=account, limit=BaseUnits(pay.earned + room))
+            due.append((left / room, wanted))
+    due.sort(key=lambda each: (each[0], each[1].account))
+    return tuple(limit for _, limit in due[:MAX_ACCOUNTS])

@@ -1,0 +1,178 @@
+"""Balances, budgets, limits and stakes of jobs, as the escrow's confirmed events tell them.
+
+The rows are the fold of `contracts.governance.escrow` over those events, and nobody else writes
+them: so they can be made again from the chain alone, and `drift` names each that differs from what
+the contract stores. An event that the chain forgot is taken back by folding its jobs anew.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from contracts.governance.escrow import BURN, Budget, EscrowState, Member, Opening, differences
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.ids import Address, JobId
+from contracts.terms.moments import UnixSeconds
+from market.service.coding import decode_arguments, wide
+from market.service.ports import UnitOfWork
+from market.service.rows import BudgetRow, ChainEventRow, FreeMoneyRow, LimitRow
+
+CONTRACT = "pay_escrow"
+"""Under which the events of the escrow are stored."""
+
+
+async def apply_money(
+    events: Sequence[ChainEventRow], announce_seconds: int, work: UnitOfWork
+) -> None:
+    """Change the rows as new events say; they come in the order of the chain.
+
+    Args:
+        events: Of the escrow; those of other contracts are passed over.
+        announce_seconds: ANNOUNCE of the contract.
+        work: The transaction that stores the events too.
+    """
+    ours = _ours(events)
+    accounts, jobs, members = _touched(ours)
+    state = EscrowState(announce_seconds)
+    for job in sorted(jobs):  # jobs before accounts, as all who hold both
+        if (row := await work[BudgetRow].lock(job)) is not None:
+            _take_budget(row, state)
+    for job, account in sorted(members):
+        if (limit := await work[LimitRow].lock(job, account)) is not None:
+            state.members[job, account] = _member(limit)
+    accounts |= {opening.poster for opening in state.openings.values()}
+    for account in sorted(accounts):
+        if (free := await work[FreeMoneyRow].lock(account)) is not None:
+            state.balances[account] = free.amount
+    _fold(ours, state)
+    await _store(state, work)
+
+
+async def forget_money(
+    events: Sequence[ChainEventRow], announce_seconds: int, work: UnitOfWork
+) -> None:
+    """Take back what the chain forgot: `events`, which are no longer among the stored ones."""
+    ours = _ours(events)
+    accounts, jobs, members = _touched(ours)
+    state = EscrowState(announce_seconds)
+    for job in sorted(jobs):
+        await work[BudgetRow].lock(job)
+        kept = await work[ChainEventRow].where(contract=CONTRACT, job=job, order="block")
+        _fold(_ours(kept), state)
+    before = EscrowState(
+        announce_seconds, dict(state.openings), {}, dict(state.budgets), dict(state.members)
+    )
+    state.balances = {}
+    _fold(ours, state)  # what they moved is what they did to balances
+    for job in sorted(jobs - before.budgets.keys()):
+        await work[BudgetRow].remove(job)
+    for place in sorted(members - before.members.keys()):
+        await work[LimitRow].remove(*place)
+    for account in sorted(accounts | state.balances.keys()):
+        free = await work[FreeMoneyRow].lock(account)
+        held = 0 if free is None else free.amount
+        before.balances[account] = held - state.balances.get(account, 0)
+    await _store(before, work)
+
+
+async def known_state(announce_seconds: int, work: UnitOfWork) -> EscrowState:
+    """All rows."""
+    state = EscrowState(announce_seconds)
+    for row in await work[BudgetRow].where():
+        _take_budget(row, state)
+    for limit in await work[LimitRow].where():
+        state.members[limit.job, limit.account] = _member(limit)
+    state.balances = {row.account: row.amount for row in await work[FreeMoneyRow].where()}
+    return state
+
+
+async def rebuilt_differences(announce_seconds: int, work: UnitOfWork) -> list[str]:
+    """Each row that is not what the stored events make of it, as one line."""
+    made = EscrowState(announce_seconds)
+    _fold(_ours(await work[ChainEventRow].where(contract=CONTRACT, order="block")), made)
+    return differences(await known_state(announce_seconds, work), made)
+
+
+def _ours(events: Iterable[ChainEventRow]) -> list[ChainEventRow]:
+    ours = (each for each in events if each.contract == CONTRACT)
+    return sorted(ours, key=lambda each: (each.block, each.log_index))
+
+
+def _fold(events: Iterable[ChainEventRow], state: EscrowState) -> None:
+    for event in events:
+        state.apply(event.event, _arguments(event), event.at)
+
+
+def _arguments(event: ChainEventRow) -> Mapping[str, Any]:
+    """As the chain told them: amounts beyond 63 bits were stored as 16 bytes."""
+    return {
+        name: wide(value) if isinstance(value, bytes) and len(value) == 16 else value
+        for name, value in decode_arguments(event.args).items()
+    }
+
+
+def _touched(
+    events: Iterable[ChainEventRow],
+) -> tuple[set[Address], set[JobId], set[tuple[JobId, Address]]]:
+    """Accounts, jobs and members that events name."""
+    accounts, members = {BURN}, set[tuple[JobId, Address]]()
+    jobs = set[JobId]()
+    for event in events:
+        arguments = _arguments(event)
+        named = [Address(arguments[name]) for name in ("account", "poster") if name in arguments]
+        accounts.update(named)
+        if event.job is not None:
+            jobs.add(event.job)
+            if "account" in arguments:
+                members.add((event.job, named[0]))
+    return accounts, jobs, members
+
+
+def _take_budget(row: BudgetRow, state: EscrowState) -> None:
+    state.openings[row.job] = Opening(row.poster, row.burst, row.rate)
+    state.budgets[row.job] = Budget(
+        row.funded, row.committed, row.closed_at, row.allowance, row.since
+    )
+
+
+def _member(row: LimitRow) -> Member:
+    return Member(
+        row.limit, row.claimed, row.earned, row.stake, row.end, row.slash_amount, row.slash_from
+    )
+
+
+async def _store(state: EscrowState, work: UnitOfWork) -> None:
+    await work[BudgetRow].put_all(
+        [
+            BudgetRow(
+                job=job,
+                poster=state.openings[job].poster,
+                burst=BaseUnits(state.openings[job].burst),
+                rate=BaseUnits(state.openings[job].rate),
+                funded=BaseUnits(budget.funded),
+                committed=BaseUnits(budget.committed),
+                closed_at=UnixSeconds(budget.closed_at),
+                allowance=BaseUnits(budget.allowance),
+                since=UnixSeconds(budget.since),
+            )
+            for job, budget in state.budgets.items()
+        ]
+    )
+    await work[LimitRow].put_all(
+        [
+            LimitRow(
+                job=job,
+                account=account,
+                limit=BaseUnits(it.limit),
+                claimed=BaseUnits(it.claimed),
+                earned=BaseUnits(it.earned),
+                stake=BaseUnits(it.stake),
+                end=UnixSeconds(it.end),
+                slash_amount=BaseUnits(it.slash_amount),
+                slash_from=UnixSeconds(it.slash_from),
+            )
+            for (job, account), it in state.members.items()
+        ]
+    )
+    await work[FreeMoneyRow].put_all(
+        [FreeMoneyRow(account, BaseUnits(amount)) for account, amount in state.balances.items()]
+    )

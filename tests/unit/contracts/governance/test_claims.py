@@ -1,0 +1,68 @@
+"""Leaves and subtrees of a pay tree, and their paths to the root."""
+
+import pytest
+
+from contracts.governance.claims import SUBTREE, Path, PayTree, Subtree
+from contracts.governance.pay import PayLeaf
+from contracts.terms import merkle
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.digest import keccak
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest
+
+
+def tree_of(size: int) -> PayTree:
+    return PayTree(
+        tuple(
+            PayLeaf(Address(n.to_bytes(20, "big")), BaseUnits(2 * n + 2), BaseUnits(n))
+            for n in range(size)
+        )
+    )
+
+
+def up(node: Digest, path: Path) -> Digest:
+    """The root, as `PayTree.fold` of the contract computes it."""
+    for place, sibling in enumerate(path.siblings):
+        pair = (sibling, node) if path.sides >> place & 1 else (node, sibling)
+        node = merkle.plain_node(*pair)
+    return node
+
+
+def above(subtree: Subtree) -> Digest:
+    """The node above packed leaves, as `PayTree.subtree` of the contract computes it."""
+    packed = subtree.packed()
+    nodes = [
+        Digest(keccak(b"\x08" + packed[start : start + 40])) for start in range(0, len(packed), 40)
+    ]
+    while len(nodes) > 1:
+        pairs = [merkle.plain_node(*nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)]
+        nodes = pairs + nodes[len(nodes) & ~1 :]
+    return nodes[0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 255, 256, 257, 258, 511, 513, 1000])
+def test_tree__any_size__leaves_and_subtrees_lead_to_the_root(size: int) -> None:
+    tree = tree_of(size)
+
+    assert [leaf for each in tree.subtrees() for leaf in each.leaves] == list(tree.leaves)
+    for subtree in tree.subtrees():
+        assert up(above(subtree), subtree.path) == tree.root
+    for leaf in tree.leaves[:: 1 + size // 50]:
+        found, path = tree.prove(leaf.account)
+        assert found == leaf
+        node = merkle.earned_leaf(leaf.account, leaf.earned, leaf.vested)
+        assert up(node, path) == tree.root
+
+
+def test_subtrees__of_some_accounts__are_those_that_hold_them() -> None:
+    tree = tree_of(3 * SUBTREE)
+
+    found = tree.subtrees([tree.leaves[1].account, tree.leaves[-1].account])
+
+    assert [each.leaves[0] for each in found] == [tree.leaves[0], tree.leaves[2 * SUBTREE]]
+
+
+def test_tree__nobody_earned__has_the_zero_root() -> None:
+    assert (tree_of(0).root, tree_of(0).subtrees()) == (ZERO_DIGEST, [])
+    with pytest.raises(NotFound):
+        tree_of(3).prove(Address(b"\xff" * 20))

@@ -1,0 +1,78 @@
+"""Rules of limits, one by one; `tests/property/test_limits.py` plays them."""
+
+import pytest
+
+from contracts.governance.escrow import Budget, Member
+from contracts.governance.limits import (
+    Earnings,
+    Idle,
+    lag,
+    limits_to_grant,
+    round_pay,
+    rounds_ahead,
+    why_idle,
+)
+from contracts.terms.ids import Address
+
+ANN, BOB, CAT = (Address(bytes([n]) * 20) for n in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("totals", "pay"),
+    [
+        ([0], 7),
+        ([0, 0, 0], 7),
+        ([0, 3, 8, 9], 5),
+        ([0, 100, *range(101, 127)], 1),  # the round of a hundred is long ago
+    ],
+)
+def test_round_pay__totals__is_the_most_of_late_or_what_was_planned(
+    totals: list[int], pay: int
+) -> None:
+    assert round_pay(totals, planned=7) == pay
+
+
+def test_rounds_ahead__half_of_it__outlasts_a_confirmation() -> None:
+    assert [rounds_ahead(1, 0), rounds_ahead(360, 3), rounds_ahead(1, 9)] == [8, 360, 24]
+
+
+WORKS = Member(limit=100, stake=5)
+
+
+@pytest.mark.parametrize(
+    ("pay", "member", "closed_at", "why"),
+    [
+        (Earnings(80, 50, 10, 10), WORKS, 0, None),
+        (Earnings(81, 81, 0, 10), WORKS, 0, "no_limit"),
+        (Earnings(80, 0, 20, 10), WORKS, 0, None),
+        (Earnings(80, 0, 19, 10), WORKS, 0, "unvested"),
+        (Earnings(0, 0, 0, 10), Member(limit=100, stake=4), 0, "no_bond"),
+        (Earnings(0, 0, 0, 10), Member(limit=100, stake=5, end=9), 0, "ended"),
+        (Earnings(0, 0, 0, 10), WORKS, 9, "ended"),
+    ],
+)
+def test_why_idle__each_rule__is_named(
+    pay: Earnings, member: Member, closed_at: int, why: Idle | None
+) -> None:
+    budget = Budget(closed_at=closed_at)
+
+    assert why_idle(pay, member, budget, stake=5, lag_rounds=lag(0, 1)) == why
+
+
+def test_limits_to_grant__some_are_due__who_stops_first_comes_first() -> None:
+    earnings = {
+        ANN: Earnings(60, 0, 0, 10),
+        BOB: Earnings(90, 0, 0, 10),
+        CAT: Earnings(0, 0, 0, 10),
+    }
+    members = {ANN: Member(limit=100), BOB: Member(limit=100), CAT: Member(limit=41)}
+
+    due = limits_to_grant(earnings, members, 8)
+
+    assert [(each.account, each.limit) for each in due] == [(BOB, 170), (ANN, 140)]
+
+
+def test_limits_to_grant__ended_or_without_pay__are_left_out() -> None:
+    earnings = {ANN: Earnings(60, 0, 0, 10), BOB: Earnings(0, 0, 0, 0)}
+
+    assert limits_to_grant(earnings, {ANN: Member(limit=60, end=1)}, 8) == ()
