@@ -54,7 +54,8 @@ unit: environment
 	$(PYTEST) -n 2 tests/unit
 
 contracts-test: environment
-	$(PYTEST) -n 2 --dist worksteal -m '' --ignore=tests/contracts/test_mutants.py tests/contracts
+	$(PYTEST) -n 2 --dist worksteal -m '' --ignore=tests/contracts/test_mutants.py \
+		--ignore=tests/contracts/test_analysis.py tests/contracts
 
 root-test: environment
 	$(PYTEST) -m 'root and not nightly' tests

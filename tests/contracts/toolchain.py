@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 SOLIDITY = ROOT / "contracts" / "solidity"
 ABI = ROOT / "contracts" / "abi"
 FORGE = SOLIDITY / "node_modules" / ".bin" / "forge"
+ANALYSIS = SOLIDITY / ".analysis"
+PINS = SOLIDITY / "tools" / "analysis.txt"
 
 LIMIT_SECONDS = 600
 """A compiler that hangs ends the test; the folder's own ceiling is far below."""
@@ -93,10 +96,30 @@ def _forge_test(suite: str, name: str, result: dict[str, object]) -> ForgeTest:
     )
 
 
+def analyse(program: str, *options: str) -> None:
+    """Run halmos or slither, whose environment is their own: they hold other packages back.
+
+    Writes to `contracts/solidity/out`, beside what forge's own tests write.
+    """
+    stamp = ANALYSIS / "made-from"
+    if not stamp.exists() or stamp.read_bytes() != PINS.read_bytes():
+        shutil.rmtree(ANALYSIS, ignore_errors=True)
+        _run([sys.executable, "-m", "venv", str(ANALYSIS)])
+        _run([str(ANALYSIS / "bin" / "pip"), "install", "--quiet", "-r", str(PINS)])
+        stamp.write_bytes(PINS.read_bytes())
+    _run(
+        [str(ANALYSIS / "bin" / program), *options],
+        may_fail=True,  # both say so of what they found
+        FOUNDRY_TEST="proofs",
+        FOUNDRY_OUT="out/analysis",
+        FOUNDRY_CACHE_PATH="cache/analysis",
+    )
+
+
 def _run(
     command: list[str], *, may_fail: bool = False, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
-    paths = [str(Path(node()).parent), os.environ.get("PATH", "")]
+    paths = [str(Path(node()).parent), str(FORGE.parent), os.environ.get("PATH", "")]
     environment = {**os.environ, **variables, "PATH": os.pathsep.join(paths)}
     done = subprocess.run(
         command,
