@@ -1,4 +1,4 @@
-"""What may this process use of the machine? The least of machine, control groups and affinity.
+"""What may this process use of the machine? The least of machine, groups, ulimits and affinity.
 
 A container or a service is shown the whole machine by sysconf(3) and /proc/meminfo, and killed or
 slowed down at the limits of its control groups. Each of these binds all that is below it, so every
@@ -19,13 +19,16 @@ from contracts.terms.errors import WrongConfiguration
 
 CORE = 1000
 MACHINE = "machine"
+_ULIMITS = {"Max address space": "ulimit -v", "Max data size": "ulimit -d"}
+_MAY_EXCEED = 1 << 21 | 1 << 24
+"""CAP_SYS_ADMIN and CAP_SYS_RESOURCE: whoever has one may start more tasks than its ulimit says."""
 
 
 @dataclass(frozen=True)
 class Limit:
     """The most that all processes of one group may use together."""
 
-    group: str  # folder of a control group, some CPUs, or the machine
+    group: str  # folder of a control group, some CPUs, a ulimit, or the machine
     amount: int
 
 
@@ -46,6 +49,7 @@ class Resources:
         found = [
             (group, _number(group / name)) for group in self._groups("memory") for name in names
         ]
+        found += self._ulimits()
         machine = self._memory_field("MemTotal")
         return _binding(machine or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), found)
 
@@ -60,6 +64,7 @@ class Resources:
                 if (limit := _number(group / most)) is not None:
                     used = (_number(group / now) or 0) - _field(_read(group / "memory.stat"), cache)
                     found.append(max(0, limit - used))
+        found += [amount for _, amount in self._ulimits() if amount is not None]
         return min(found)
 
     def cores(self) -> tuple[Limit, ...]:
@@ -74,24 +79,27 @@ class Resources:
         return -(-least(self.cores()) // CORE)
 
     def free_tasks(self) -> int | None:
-        """How many more processes and threads may be started; None: no group limits them."""
+        """How many more processes and threads may be started; None: nothing limits them."""
         found = []
         for group in self._groups("pids"):
             if (limit := _number(group / "pids.max")) is not None:
                 found.append(max(0, limit - (_number(group / "pids.current") or 0)))
+        most, me = self._ulimit("Max processes"), self.read("proc/self/status")
+        if most is not None and not int(_word(me, "CapEff") or "0", 16) & _MAY_EXCEED:
+            found.append(max(0, most - self._tasks_of(_word(me, "Uid"))))
         return min(found, default=None)
 
     def need_tasks(self, wanted: int) -> None:
         """Refuse to begin what could not start its threads.
 
         Raises:
-            WrongConfiguration: a group leaves fewer than `wanted`.
+            WrongConfiguration: fewer than `wanted` are left.
         """
         free = self.free_tasks()
         if free is not None and free < wanted:
             raise WrongConfiguration(
                 f"{free} processes and threads may be started here, {wanted} are needed: raise the "
-                "limit of processes (pids) of this container or service"
+                "limit of processes of this container or service (pids) or user (ulimit -u)"
             )
 
     def read(self, name: str | Path) -> str:
@@ -100,6 +108,19 @@ class Resources:
 
     def _memory_field(self, field: str) -> int:
         return _field(self.read("proc/meminfo"), f"{field}:") * 1024
+
+    def _ulimit(self, name: str) -> int | None:
+        found = re.search(rf"^{name}\s+([0-9]+)\s", self.read("proc/self/limits"), re.MULTILINE)
+        return int(found[1]) if found else None
+
+    def _ulimits(self) -> list[tuple[Path, int | None]]:
+        """Of what one process may map; more than it may hold, so that no less is offered."""
+        return [(Path(shown), self._ulimit(name)) for name, shown in _ULIMITS.items()]
+
+    def _tasks_of(self, user: str) -> int:
+        """Processes and threads that a user has now."""
+        processes = [_read(path / "status") for path in self.root.glob("proc/[0-9]*")]
+        return sum(_field(text, "Threads:") for text in processes if _word(text, "Uid") == user)
 
     def _groups(self, controller: str) -> Iterator[Path]:
         """Folders of the groups that hold us for a controller, those of both versions."""
@@ -148,6 +169,12 @@ def _number(path: Path) -> int | None:
 def _field(text: str, name: str) -> int:
     found = re.search(rf"^{name}\s+([0-9]+)", text, re.MULTILINE)
     return int(found[1]) if found else 0
+
+
+def _word(text: str, name: str) -> str:
+    """The first word of a field of /proc/PID/status."""
+    found = re.search(rf"^{name}:\s+(\S+)", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _read(path: Path) -> str:

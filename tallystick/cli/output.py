@@ -14,6 +14,7 @@ import functools
 import inspect
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,8 @@ from market.bodies.base import Body
 _LAST_YEAR = datetime(9998, 12, 31, tzinfo=UTC).timestamp()
 """What a stranger says is later is shown as this: `datetime` knows no more, in any zone."""
 _FORMULA = tuple("=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}")
+_CELL_IN_A_CELL = re.compile(rf"(;\s*)(?=[{re.escape(''.join(_FORMULA))}])")
+"""Where cells are read as parted by semicolons, as many countries' spreadsheets do."""
 """With what a spreadsheet takes a text for a formula."""
 
 B = TypeVar("B", bound=Body)
@@ -218,7 +221,7 @@ def _cell(value: object, *, is_money: bool) -> object:
     if is_money:
         return format_tokens(int(str(value)))
     if isinstance(value, str):
-        text = printable(value)
+        text = _CELL_IN_A_CELL.sub(r"\1'", printable(value))
         return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
     return value
 

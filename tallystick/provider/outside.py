@@ -27,7 +27,7 @@ from tallystick.provider.folder import check_promise, load_audit_file
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
 from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.process import Located, run_process, teller
+from tallystick.sdk.process import FAILED, Located, run_process, settings_told, teller
 from training.stages.exact import device_class, set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
@@ -105,9 +105,10 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tallystick.provider.outside AUDITDIR", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
-    settings = OutsideSettings()
-    stand_back(settings.nice)
     tell = teller("outside", folder)
+    if (settings := settings_told(OutsideSettings, tell)) is None:
+        return FAILED
+    stand_back(settings.nice)
     return run_process(audit_from_outside(folder, settings, tell), tell)
 
 

@@ -41,7 +41,14 @@ from tallystick.provider.folder import (
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
 from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.process import Located, run_process, teller, telling_traffic
+from tallystick.sdk.process import (
+    FAILED,
+    Located,
+    run_process,
+    settings_told,
+    teller,
+    telling_traffic,
+)
 from training.hooks import hooks
 from training.stages.exact import device_class, set_threads
 from training.telling import Tell, telling_about
@@ -199,9 +206,10 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tallystick.provider.peer LEASEDIR", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
-    settings = PeerSettings()
-    stand_back(settings.nice)
     tell, leave = teller("peer", folder), asyncio.Event()
+    if (settings := settings_told(PeerSettings, tell)) is None:
+        return FAILED
+    stand_back(settings.nice)
     work = run_peer(folder, settings, leave, tell)
     return run_process(work, tell, leave=leave, leave_within=settings.leave_within)
 

@@ -217,12 +217,14 @@ def _torch() -> Row:
 def _memory(resources: Resources) -> Row:
     free = resources.free_memory()
     wanted = f"{MIN_MEMORY_BYTES // 2**20} MB available"
-    remedy = "close other programs, or raise the memory limit of this container or service"
+    remedy = (
+        "close other programs, or raise the memory limit of this container or shell (ulimit -v)"
+    )
     return _row("memory", wanted, f"{free // 2**20} MB", free >= MIN_MEMORY_BYTES, remedy)
 
 
 def _tasks(resources: Resources) -> Row:
     free = resources.free_tasks()
     found = "no limit" if free is None else f"{free} may be started"
-    remedy = "raise the limit of processes (pids) of this container or service"
+    remedy = "raise the limit of processes of this container (pids) or user (ulimit -u)"
     return _row("tasks", f"{MIN_TASKS}", found, free is None or free >= MIN_TASKS, remedy)

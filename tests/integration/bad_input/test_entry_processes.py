@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tallystick.coordinator import __main__ as coordinator
 from tallystick.host import __main__ as host
-from tallystick.provider import peer
+from tallystick.provider import outside, peer
 from tallystick.trainer import __main__ as trainer
 
 FAILED, USAGE = 1, 2
@@ -38,6 +39,27 @@ def test_process__folder_missing_or_damaged__names_it_in_its_log(
     said = json.loads(capsys.readouterr().out)
     assert (said["process"], said["event"], said["code"]) == (name, "failed", "malformed")
     assert str(tmp_path) in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("process", "variable"),
+    [(peer, "TALLYSTICK_PEER_NICE"), (outside, "TALLYSTICK_AUDIT_NICE")],
+    ids=["peer", "outside"],
+)
+def test_process__variable_that_cannot_be__names_it_in_its_log(
+    process: ModuleType,
+    variable: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(variable, "very")
+
+    assert process.main([str(tmp_path)]) == FAILED
+
+    said = json.loads(capsys.readouterr().out)
+    assert (said["event"], said["code"]) == ("failed", "wrong_configuration")
+    assert said["error"].startswith(f"{variable}: Input should be a valid integer")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,50 @@ def test_free_memory__group_is_in_use__page_cache_counts_as_free(
     assert shown(tmp_path, groups, files).free_memory() == gib * GIB
 
 
+def limited(root: Path, limits: str, status: Mapping[str, str]) -> Resources:
+    """A machine of 24 GiB with these ulimits and processes."""
+    resources = shown(root, "", {})
+    (root / "proc/self/limits").write_text(f"Limit  Soft Limit  Hard Limit  Units\n{limits}")
+    for process, text in status.items():
+        (root / "proc" / process).mkdir(exist_ok=True)
+        (root / "proc" / process / "status").write_text(text)
+    return resources
+
+
+@pytest.mark.parametrize(
+    ("limits", "gib"),
+    [
+        ("Max address space  unlimited  unlimited  bytes\n", 20),
+        (f"Max address space  {2 * GIB}  unlimited  bytes\n", 2),
+        (f"Max data size  {2 * GIB}  {3 * GIB}  bytes\n", 2),
+        (f"Max address space  {30 * GIB}  unlimited  bytes\n", 20),
+    ],
+)
+def test_memory__ulimit_of_the_shell__is_a_limit_too(tmp_path: Path, limits: str, gib: int) -> None:
+    resources = limited(tmp_path, limits, {})
+
+    assert resources.free_memory() == gib * GIB
+    assert least(resources.memory()) == (24 if gib == 20 else gib) * GIB
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "free"), [("0000000000000000", 23), ("000001ffffffffff", None)]
+)
+def test_free_tasks__ulimit_of_the_user__less_what_it_runs_unless_it_may_exceed_that(
+    tmp_path: Path, capabilities: str, free: int | None
+) -> None:
+    me = f"Uid:\t1001\t1001\t1001\t1001\nThreads:\t3\nCapEff:\t{capabilities}\n"
+    status = {
+        "self": me,
+        "7": me,
+        "8": "Uid:\t1001\t1001\t1001\t1001\nThreads:\t4\n",
+        "9": "Uid:\t0\t0\t0\t0\nThreads:\t90\n",
+    }
+    resources = limited(tmp_path, "Max processes  30  30  processes\n", status)
+
+    assert resources.free_tasks() == free
+
+
 @pytest.mark.parametrize(
     ("groups", "files", "cores", "threads"),
     [
