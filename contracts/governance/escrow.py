@@ -76,17 +76,18 @@ class EscrowState:
         """Apply the next event, of a block with the timestamp `at`.
 
         Raises:
-            InvariantBroken: the contract has no such event.
+            InvariantBroken: the contract has no such event, or no time is known.
         """
+        if at <= 0:
+            raise InvariantBroken(f"{event}: the time of its block is missing")
+        if event == "Deposited":
+            return self._move(Address(args["account"]), args["amount"])
+        if event == "Withdrawn":
+            return self._move(Address(args["account"]), -args["amount"])
         account = Address(args["account"]) if "account" in args else None
-        if "job" not in args:
-            assert account is not None
-            self._move(account, args["amount"] if event == "Deposited" else -args["amount"])
-            return
         job = JobId(args["job"])
         if account is None:
-            self._apply_to_job(job, event, args, at)
-            return
+            return self._apply_to_job(job, event, args, at)
         member, budget = self.members.get((job, account), Member()), self.budgets[job]
         match event:
             case "LimitSet":
@@ -120,6 +121,7 @@ class EscrowState:
             case _:
                 raise InvariantBroken(f"{event} is no event of an account in a job")
         self.members[job, account] = member
+        return None
 
     def _apply_to_job(self, job: JobId, event: str, args: Mapping[str, Any], at: int) -> None:
         budget = self.budgets.get(job, Budget())
@@ -154,6 +156,7 @@ def differences(ours: EscrowState, theirs: EscrowState) -> list[str]:
     """Each row that is not the same in both, as one line; a row that is not there is empty."""
     found = list[str]()
     for what, empty, mine, other in (
+        ("opening", None, ours.openings, theirs.openings),
         ("balance", 0, ours.balances, theirs.balances),
         ("budget", Budget(), ours.budgets, theirs.budgets),
         ("member", Member(), ours.members, theirs.members),

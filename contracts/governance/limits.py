@@ -7,13 +7,14 @@ Amounts are base units. Source: docs/protocol.md 6.
 """
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from contracts.governance.escrow import Budget, Member
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.escrow_messages import MAX_ACCOUNTS, Limit
+from contracts.terms.escrow_messages import UINT80_MAX, Limit
 from contracts.terms.ids import Address
 
 AHEAD_ROUNDS = 8
@@ -34,7 +35,7 @@ class Earnings:
 
     earned: int
     vested: int
-    forfeited: int  # of what was earned
+    forfeited: int  # of what was earned, by verdicts that whoever decides has checked
     round: int  # see `round_pay`
 
     @property
@@ -43,14 +44,18 @@ class Earnings:
         return self.earned - self.vested - self.forfeited
 
 
-def round_pay(earned: Sequence[int], planned: int) -> int:
-    """The most that an account earned in one of the last `RECENT_ROUNDS` rounds.
+def round_pay(earned: Sequence[int], planned: int, lag_rounds: int) -> int:
+    """The most that an account earned in one round of late.
+
+    Late is as long as pay may lack vesting, `RECENT_ROUNDS` at least: else work that has become
+    smaller would make what waits look like too much.
 
     Args:
         earned: Its total after each seal, oldest first, from the one before its first round on.
         planned: What the plan of the job says; counts where none of them earned anything.
+        lag_rounds: See `lag`.
     """
-    recent = earned[-RECENT_ROUNDS - 1 :]
+    recent = earned[-max(RECENT_ROUNDS, lag_rounds) - 1 :]
     rounds = [after - before for before, after in itertools.pairwise(recent)]
     return max(rounds, default=0) or planned
 
@@ -78,6 +83,9 @@ def why_idle(
 ) -> Idle | None:
     """Why the account does not begin another round; None where it does.
 
+    So it loses at most the pay of `lag_rounds` rounds and of the one that it is in, each counted as
+    the largest of late: one large round lets many small ones wait.
+
     Args:
         pay: Of the account.
         member: Of the account, at a confirmed block.
@@ -89,7 +97,7 @@ def why_idle(
         return "ended"
     if member.stake < stake:
         return "no_bond"
-    if pay.earned + KEPT_ROUNDS * pay.round > member.limit:
+    if not pay.round or pay.earned + KEPT_ROUNDS * pay.round > member.limit:
         return "no_limit"
     if pay.at_risk > lag_rounds * pay.round:
         return "unvested"
@@ -97,24 +105,40 @@ def why_idle(
 
 
 def limits_to_grant(
-    earnings: Mapping[Address, Earnings], members: Mapping[Address, Member], rounds: int
+    earnings: Mapping[Address, Earnings],
+    members: Mapping[Address, Member],
+    rounds: int,
+    available: int,
 ) -> tuple[Limit, ...]:
-    """Limits that are due to be raised, most urgent first, at most as many as a grant holds.
+    """Limits that are due to be raised, most urgent first; a grant holds 256 of them.
 
-    A limit leaves room for `rounds` rounds, and is raised when half of that is used. The contract
-    skips what bucket and budget do not allow, one by one.
+    A limit leaves room for `rounds` rounds, and is raised when half of that is used. Where less is
+    available all get room for the same lower number of rounds, as the contract would skip what does
+    not fit whole; room in which no round begins is not granted.
 
     Args:
         earnings: Of the accounts that work or are about to.
         members: As the chain has them, with the grants that are on their way.
-        rounds: See `rounds_ahead`.
+        rounds: See `rounds_ahead`; no more than the job has left.
+        available: What bucket and budget allow now.
     """
-    due = list[tuple[float, Limit]]()
+    due = list[tuple[float, Address, Earnings, int]]()
     for account, pay in earnings.items():
-        member, room = members.get(account, Member()), rounds * pay.round
-        left = member.limit - pay.earned
+        member = members.get(account, Member())
+        left, room = member.limit - pay.earned, rounds * pay.round
         if room and not member.end and 2 * left <= room:
-            wanted = Limit(account=account, limit=BaseUnits(pay.earned + room))
-            due.append((left / room, wanted))
-    due.sort(key=lambda each: (each[0], each[1].account))
-    return tuple(limit for _, limit in due[:MAX_ACCOUNTS])
+            due.append((left / room, account, pay, member.limit))
+
+    def missing(number: int) -> int:
+        return sum(max(0, pay.earned + number * pay.round - limit) for _, _, pay, limit in due)
+
+    fitting = bisect_right(range(rounds + 1), available, key=missing) - 1
+    if fitting < KEPT_ROUNDS:
+        return ()
+    due.sort()
+    wanted = [(account, pay.earned + fitting * pay.round, limit) for _, account, pay, limit in due]
+    return tuple(
+        Limit(account=account, limit=BaseUnits(min(most, UINT80_MAX)))
+        for account, most, limit in wanted
+        if most > limit
+    )

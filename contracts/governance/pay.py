@@ -47,7 +47,7 @@ def pay_root(leaves: Sequence[PayLeaf]) -> PayNode:
         Malformed: not sorted strictly by account, a leaf that is empty, or one that vests more
             than it earned.
     """
-    _check(leaves)
+    check_leaves(leaves)
     return merkle.root([leaf.node() for leaf in leaves], pay_node, EMPTY_PAY)
 
 
@@ -63,7 +63,12 @@ def prove_pay(leaves: Sequence[PayLeaf], account: Address) -> tuple[PayLeaf, Pro
     raise NotFound(f"0x{account.hex()} earned nothing in this job")
 
 
-def _check(leaves: Sequence[PayLeaf]) -> None:
+def check_leaves(leaves: Sequence[PayLeaf]) -> None:
+    """Refuse leaves that no pay tree has.
+
+    Raises:
+        Malformed: see `pay_root`.
+    """
     previous = b""
     for leaf in leaves:
         if leaf.account <= previous:

@@ -1,8 +1,8 @@
 """Balances, budgets, limits and stakes of jobs, as the escrow's confirmed events tell them.
 
 The rows are the fold of `contracts.governance.escrow` over those events, and nobody else writes
-them: so they can be made again from the chain alone, and `drift` names each that differs from what
-the contract stores. An event that the chain forgot is taken back by folding its jobs anew.
+them: so they can be made again from the chain alone, and `rebuilt_differences` names each that is
+not what the events make of it. What the chain forgot is taken back by folding its jobs anew.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,24 +53,23 @@ async def forget_money(
     """Take back what the chain forgot: `events`, which are no longer among the stored ones."""
     ours = _ours(events)
     accounts, jobs, members = _touched(ours)
-    state = EscrowState(announce_seconds)
+    before, after = EscrowState(announce_seconds), EscrowState(announce_seconds)
     for job in sorted(jobs):
         await work[BudgetRow].lock(job)
-        kept = await work[ChainEventRow].where(contract=CONTRACT, job=job, order="block")
-        _fold(_ours(kept), state)
-    before = EscrowState(
-        announce_seconds, dict(state.openings), {}, dict(state.budgets), dict(state.members)
-    )
-    state.balances = {}
-    _fold(ours, state)  # what they moved is what they did to balances
+        kept = _ours(await work[ChainEventRow].where(contract=CONTRACT, job=job, order="block"))
+        _fold(kept, before)
+        _fold(kept, after)
+    after.balances = {}
+    _fold(ours, after)  # what is left there is what the forgotten events moved
     for job in sorted(jobs - before.budgets.keys()):
         await work[BudgetRow].remove(job)
     for place in sorted(members - before.members.keys()):
         await work[LimitRow].remove(*place)
-    for account in sorted(accounts | state.balances.keys()):
-        free = await work[FreeMoneyRow].lock(account)
-        held = 0 if free is None else free.amount
-        before.balances[account] = held - state.balances.get(account, 0)
+    before.members = {place: it for place, it in before.members.items() if place in members}
+    before.balances = {}
+    for account in sorted(accounts | after.balances.keys()):
+        if (free := await work[FreeMoneyRow].lock(account)) is not None:
+            before.balances[account] = free.amount - after.balances.get(account, 0)
     await _store(before, work)
 
 

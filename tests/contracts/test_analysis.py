@@ -1,6 +1,7 @@
 """What halmos proves of PayEscrow, and what slither finds in the contracts that stay."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +25,31 @@ EXPLAINED = {
 
 def test_halmos__each_rule_of_the_arithmetic__holds_for_all_amounts(tmp_path: Path) -> None:
     report = tmp_path / "halmos.json"
-    analyse(
+    printed = analyse(
         "halmos", "--contract", "PayProofs", "--forge-build-out", "out/analysis",
         "--solver-timeout-assertion", "0", "--json-output", str(report),
     )  # fmt: skip
 
+    assert report.exists(), printed
     (results,) = json.loads(report.read_text())["test_results"].values()
     failed = [each["name"] for each in results if each["exitcode"] != 0]
     source = (SOLIDITY / "proofs" / "PayProofs.sol").read_text()
-    assert failed == [] and len(results) == source.count("function check_") > 0
+    assert failed == [], printed
+    assert len(results) == source.count("function check_") > 0
 
 
 def test_slither__high_and_medium_findings__are_those_that_are_explained(tmp_path: Path) -> None:
     report = tmp_path / "slither.json"
-    analyse(
+    printed = analyse(
         "slither", ".", "--exclude-informational", "--exclude-optimization", "--exclude-low",
         "--filter-paths", "node_modules|proofs", "--json", str(report),
     )  # fmt: skip
 
+    assert report.exists(), printed
     said = json.loads(report.read_text())
     assert said["success"], said["error"]
-    assert {key for each in said["results"].get("detectors", ()) if (key := of(each))} == set(
-        EXPLAINED
-    )
+    found = Counter(key for each in said["results"].get("detectors", ()) if (key := of(each)))
+    assert found == {key: 2 if key[1] == "record" else 1 for key in EXPLAINED}
 
 
 def of(finding: dict[str, Any]) -> tuple[str, str] | None:

@@ -1,6 +1,6 @@
 """How do the tests run the compiler and forge? By the npm packages of `contracts/solidity`.
 
-Nothing here reaches a network: forge gets npm's solc through `tools/solc-wrapper.mjs`.
+Only `analyse` reaches a network, once: forge gets npm's solc through `tools/solc-wrapper.mjs`.
 """
 
 import functools
@@ -96,8 +96,8 @@ def _forge_test(suite: str, name: str, result: dict[str, object]) -> ForgeTest:
     )
 
 
-def analyse(program: str, *options: str) -> None:
-    """Run halmos or slither, whose environment is their own: they hold other packages back.
+def analyse(program: str, *options: str) -> str:
+    """What halmos or slither prints. Their environment is their own: they hold others back.
 
     Writes to `contracts/solidity/out`, beside what forge's own tests write.
     """
@@ -107,13 +107,14 @@ def analyse(program: str, *options: str) -> None:
         _run([sys.executable, "-m", "venv", str(ANALYSIS)])
         _run([str(ANALYSIS / "bin" / "pip"), "install", "--quiet", "-r", str(PINS)])
         stamp.write_bytes(PINS.read_bytes())
-    _run(
+    done = _run(
         [str(ANALYSIS / "bin" / program), *options],
         may_fail=True,  # both say so of what they found
         FOUNDRY_TEST="proofs",
         FOUNDRY_OUT="out/analysis",
         FOUNDRY_CACHE_PATH="cache/analysis",
     )
+    return done.stdout[-2000:] + done.stderr[-2000:]
 
 
 def _run(

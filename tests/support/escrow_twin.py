@@ -13,7 +13,15 @@ from contracts.chain.wrappers.pay_escrow import PayEscrow
 from contracts.chain.wrappers.token import Token
 from contracts.governance.claims import Path as PayPath
 from contracts.governance.claims import Subtree
-from contracts.governance.escrow import BURN, Budget, EscrowState, Member, differences, held
+from contracts.governance.escrow import (
+    BURN,
+    Budget,
+    EscrowState,
+    Member,
+    Opening,
+    differences,
+    held,
+)
 from contracts.governance.pay import PayLeaf
 from contracts.keys.wallet import Wallet
 from contracts.terms import merkle
@@ -162,6 +170,7 @@ class Twin:
         expected.balances = {_account(who): each for who, each in escrow.balances.items()}
         for header, job in zip(self._headers, escrow.jobs, strict=True):
             bucket = (job.allowance, job.since) if job.since else (0, 0)
+            expected.openings[header.job()] = Opening(header.poster, header.burst, header.rate)
             expected.budgets[header.job()] = Budget(
                 job.funded, job.committed, job.closed_at, *bucket
             )

@@ -14,6 +14,7 @@ from contracts.governance.claims import Path, Subtree
 from contracts.governance.escrow import Budget, EscrowState, Member
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import ChainForgot
 from contracts.terms.escrow_messages import Bond, Close, End, Grant, JobHeader, Quit, Withdraw
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixSeconds
@@ -80,16 +81,23 @@ class PayEscrow(Contract):
         return margin, announce, execute, tail
 
     async def events(self, from_block: int, to_block: int) -> list[Log]:
-        """See `Contract.events`; with the time of each block, and of a header what is money."""
-        times = dict[int, UnixSeconds]()
+        """See `Contract.events`; with the time of each block, and of a header what is money.
+
+        Raises:
+            ChainForgot: the chain went back while it was read.
+        """
+        blocks = dict[int, Block]()
         found = list[Log]()
         for log in await super().events(from_block, to_block):
-            if log.block not in times:
-                times[log.block] = (await self.chain.block(log.block)).timestamp
+            if log.block not in blocks:
+                blocks[log.block] = await self.chain.block(log.block)
+            block = blocks[log.block]
+            if block.hash != log.block_hash:
+                raise ChainForgot(f"block {log.block} was replaced", number=log.block)
             args = dict(log.args)
             header = args.pop("header", {})
             args |= {name: header[name] for name in ("budget", "burst", "rate") if header}
-            found.append(replace(log, args=args, at=times[log.block]))
+            found.append(replace(log, args=args, at=block.timestamp))
         return found
 
     async def _words(self, views: Sequence[tuple[Any, ...]], at: Block) -> list[list[int]]:
@@ -181,7 +189,7 @@ class PayEscrow(Contract):
             header.typed_values(),
             details,
             seal,
-            leaf.account,
+            checksummed(leaf.account),
             leaf.earned,
             leaf.vested,
             path.sides,

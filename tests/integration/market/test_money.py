@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from contracts.chain.connection import Log
-from contracts.governance.escrow import EscrowState, differences
-from contracts.terms.ids import JobId
+from contracts.governance.escrow import BURN, Budget, EscrowState, Member, differences
+from contracts.terms.ids import ZERO_DIGEST, JobId
+from contracts.terms.moments import UnixSeconds
 from market.service.coding import encode_arguments
 from market.service.money import (
     CONTRACT,
@@ -18,7 +19,7 @@ from market.service.money import (
     rebuilt_differences,
 )
 from market.service.ports import UnitOfWork
-from market.service.rows import ChainEventRow, LimitRow
+from market.service.rows import BudgetRow, ChainEventRow, LimitRow
 from tests.support.escrow_model import ANNOUNCE
 from tests.support.escrow_twin import play, twin_on_chain
 from tests.support.market_world import World
@@ -86,6 +87,26 @@ async def test_money__random_history_in_batches_with_reorganisations__rows_are_t
         assert differences(await known_state(ANNOUNCE, work), EscrowState(ANNOUNCE)) == []
 
 
+async def test_money__largest_amounts_that_the_chain_knows__are_kept(world: World) -> None:
+    most, job = 2**80 - 1, bytes(32)
+    told_of = {
+        "Opened": {"poster": BURN, "budget": most, "burst": most, "rate": most},
+        "LimitSet": {"account": BURN, "limit": most},
+        "Claimed": {"account": BURN, "amount": most, "earned": most},
+    }
+    logs = [
+        Log(BURN, event, {"job": job, **args}, 1, ZERO_DIGEST, ZERO_DIGEST, index, UnixSeconds(1))
+        for index, (event, args) in enumerate(told_of.items())
+    ]
+    await told(rows_of(logs), world.new_work())
+
+    async with world.new_reading() as work:
+        known = await known_state(ANNOUNCE, work)
+    assert known.balances == {BURN: most}
+    assert known.budgets[JobId(job)] == Budget(most, most, 0, 0, 1)
+    assert known.members[JobId(job), BURN] == Member(most, most, most)
+
+
 async def test_rebuilt_differences__a_row_was_changed_by_hand__is_named(
     world: World, tmp_path: Path
 ) -> None:
@@ -95,9 +116,12 @@ async def test_rebuilt_differences__a_row_was_changed_by_hand__is_named(
     async with world.new_work() as work:
         (first, *_) = await work[LimitRow].where(order="-limit", limit=1)
         await work[LimitRow].put(LimitRow(**vars(first) | {"limit": first.limit + 1}))
+        (budget, *_) = await work[BudgetRow].where(order="rate", limit=1)
+        await work[BudgetRow].put(BudgetRow(**vars(budget) | {"rate": 5}))
 
     async with world.new_reading() as work:
-        (line,) = await rebuilt_differences(ANNOUNCE, work)
+        opening, line = await rebuilt_differences(ANNOUNCE, work)
 
+    assert opening.startswith(f"opening 0x{budget.job.hex()}: ") and "rate=5" in opening
     assert line.startswith(f"member 0x{first.job.hex()} 0x{first.account.hex()}: ")
     assert f"limit={first.limit + 1}" in line and f"limit={first.limit}," in line

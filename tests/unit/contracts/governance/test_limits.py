@@ -23,13 +23,14 @@ ANN, BOB, CAT = (Address(bytes([n]) * 20) for n in (1, 2, 3))
         ([0], 7),
         ([0, 0, 0], 7),
         ([0, 3, 8, 9], 5),
-        ([0, 100, *range(101, 127)], 1),  # the round of a hundred is long ago
+        ([0, 100, *range(101, 131)], 1),  # the round of a hundred is long ago
+        ([0, 100, *range(101, 127)], 100),
     ],
 )
 def test_round_pay__totals__is_the_most_of_late_or_what_was_planned(
     totals: list[int], pay: int
 ) -> None:
-    assert round_pay(totals, planned=7) == pay
+    assert round_pay(totals, planned=7, lag_rounds=28) == pay
 
 
 def test_rounds_ahead__half_of_it__outlasts_a_confirmation() -> None:
@@ -49,6 +50,7 @@ WORKS = Member(limit=100, stake=5)
         (Earnings(0, 0, 0, 10), Member(limit=100, stake=4), 0, "no_bond"),
         (Earnings(0, 0, 0, 10), Member(limit=100, stake=5, end=9), 0, "ended"),
         (Earnings(0, 0, 0, 10), WORKS, 9, "ended"),
+        (Earnings(0, 0, 0, 0), WORKS, 0, "no_limit"),  # nobody knows what a round pays
     ],
 )
 def test_why_idle__each_rule__is_named(
@@ -67,12 +69,32 @@ def test_limits_to_grant__some_are_due__who_stops_first_comes_first() -> None:
     }
     members = {ANN: Member(limit=100), BOB: Member(limit=100), CAT: Member(limit=41)}
 
-    due = limits_to_grant(earnings, members, 8)
+    due = limits_to_grant(earnings, members, 8, available=110)
 
     assert [(each.account, each.limit) for each in due] == [(BOB, 170), (ANN, 140)]
+
+
+@pytest.mark.parametrize(
+    ("available", "limits"),
+    [
+        (109, [(BOB, 160), (ANN, 130)]),
+        (30, [(BOB, 130)]),  # four rounds, as Ann has
+        (19, [(BOB, 110)]),
+        (9, []),
+    ],
+)
+def test_limits_to_grant__less_is_available__all_get_as_many_rounds_as_fit(
+    available: int, limits: list[tuple[Address, int]]
+) -> None:
+    earnings = {ANN: Earnings(60, 0, 0, 10), BOB: Earnings(90, 0, 0, 10)}
+    members = {ANN: Member(limit=100), BOB: Member(limit=100)}
+
+    due = limits_to_grant(earnings, members, 8, available)
+
+    assert [(each.account, each.limit) for each in due] == limits
 
 
 def test_limits_to_grant__ended_or_without_pay__are_left_out() -> None:
     earnings = {ANN: Earnings(60, 0, 0, 10), BOB: Earnings(0, 0, 0, 0)}
 
-    assert limits_to_grant(earnings, {ANN: Member(limit=60, end=1)}, 8) == ()
+    assert limits_to_grant(earnings, {ANN: Member(limit=60, end=1)}, 8, 999) == ()
