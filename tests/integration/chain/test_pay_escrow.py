@@ -224,4 +224,3 @@ async def test_grant__twice_the_same_and_side_by_side__counts_once(tmp_path: Pat
         await granted(it, header, [(BOB.account, 100), (ANN.account, 150)])
 
         assert it.known.budgets[header.job()].committed == 250
-        assert it.known.budgets[header.job()].allowance == BUDGET - 250
