@@ -84,7 +84,7 @@ class Endpoint:
         """Of all sessions together."""
         self._methods, self._clock = methods, clock
         self._handler: Handler = _NotServing()
-        self._serving = False
+        self._serving = self._closed = False
         self._members: frozenset[SessionKey] = frozenset()
         self._on_connect: SessionCallback = ignore_session
         self._on_disconnect: SessionCallback = ignore_session
@@ -150,6 +150,9 @@ class Endpoint:
             log.warning("a connection said nothing")
             pipe.close()
             return
+        if self._closed:
+            pipe.close()
+            return
         # In the book before our greeting leaves: who has dialled can be called back at once.
         session = self._register(pipe, node, theirs, greeting=self._hello())
         self._accepted.add(session)
@@ -181,8 +184,10 @@ class Endpoint:
     async def _connect(self, pipe: FramePipe, node: SessionKey) -> Session:
         """Greet `node`, and run the session in the background."""
         try:
+            self._check_open(node)
             await pipe.write(self._hello())
             theirs = self._check_hello(await pipe.read(), node)
+            self._check_open(node)  # else nobody would end the session
         except BaseException:  # whatever it was: the stream must not stay open
             pipe.close()
             raise
@@ -199,7 +204,8 @@ class Endpoint:
         return await self._handler.handle(caller, method, header, tensors)
 
     async def close(self) -> None:
-        """End all sessions and wait for them."""
+        """End all sessions and wait for them; no other one begins."""
+        self._closed = True
         everything = [session for sessions in self._live.values() for session in sessions]
         await asyncio.gather(*(session.close() for session in everything))
         if self._runners:
@@ -215,6 +221,10 @@ class Endpoint:
             max_reply_bytes=limits.max_reply_bytes,
         )
         return hello_frame(hello.encoded())
+
+    def _check_open(self, node: SessionKey) -> None:
+        if self._closed:
+            raise errors.PeerUnreachable("this side has closed", node=node.hex())
 
     def _check_hello(self, data: bytes | None, node: SessionKey) -> Hello:
         if data is None:

@@ -1,5 +1,8 @@
 """Who gets a session, and for how long, over both transports."""
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 
 from contracts.terms import errors
@@ -15,6 +18,7 @@ from tests.integration.transport.harness import (
     pair,
     until,
 )
+from tests.support.patience import patience
 from training.transport.port import Limits, Session
 
 
@@ -181,6 +185,23 @@ async def test_close__twice__is_safe(net: Net) -> None:
 
     with pytest.raises(errors.PeerUnreachable):
         await session.call("echo", b"", deadline=DEADLINE)
+
+
+async def test_close__while_a_dial_is_under_way__returns_and_leaves_no_session(net: Net) -> None:
+    one, _two, address = await pair(net)
+    diallers = {turns: net.peer(10 + turns) for turns in (*range(8), 12, 16)}
+    one.set_members([each.key for each in diallers.values()])
+    for turns, dialler in diallers.items():
+        dialling = asyncio.create_task(dialler.dial(one.key, [address], deadline=0.3))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+        async with asyncio.timeout(patience(10)):
+            await dialler.close()
+
+        with suppress(errors.PeerUnreachable, errors.DeadlineExceeded):
+            assert (await dialling).closed, turns
+        assert dialler.sessions == {}
 
 
 async def test_serve__taken_address__wrong_configuration_and_another_works(net: Net) -> None:
