@@ -2,7 +2,7 @@
 
 A leaf is (account, earned, vested), cumulative in the job; leaves stand in ascending order of the
 account. A claim for many shows subtrees of up to 256 leaves, which share one path. Amounts are base
-units. Source: docs/protocol.md 6.
+units. Source: contracts/solidity/README.md, PayEscrow.
 """
 
 from collections.abc import Collection, Sequence

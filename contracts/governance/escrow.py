@@ -3,7 +3,7 @@
 `PayEscrow` tells in events all that it stores but the nonces of withdrawals. So whoever has read
 them in order knows every balance, budget, limit and stake without trusting a database, and
 `differences` says where two who did so disagree. An event touches at most one row of each kind.
-Amounts are base units, times Unix seconds. Source: docs/protocol.md 6.
+Amounts are base units, times Unix seconds. Source: `PayEscrow.sol`.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _HOUR = 3600
 
 
 @dataclass(frozen=True)
-class Opening:
+class FundingTerms:
     """What a job's header says of its money; anybody may open a job with any header."""
 
     poster: Address
@@ -42,16 +42,16 @@ class Budget:
         """What the poster can take back now."""
         return self.funded - self.committed
 
-    def allowance_at(self, opening: Opening, now: int) -> int:
+    def allowance_at(self, terms: FundingTerms, now: int) -> int:
         """What may be granted at `now`, as far as the bucket goes."""
         if not self.since:
-            return opening.burst
-        return min(opening.burst, self.allowance + opening.rate * (now - self.since) // _HOUR)
+            return terms.burst
+        return min(terms.burst, self.allowance + terms.rate * (now - self.since) // _HOUR)
 
 
 @dataclass(frozen=True)
-class Member:
-    """An account's limit and stake in a job."""
+class Channel:
+    """An account's payment channel in a job, and its stake there."""
 
     limit: int = 0
     claimed: int = 0
@@ -67,10 +67,10 @@ class EscrowState:
     """All that the contract holds."""
 
     announce_seconds: int
-    openings: dict[JobId, Opening] = field(default_factory=dict)
+    terms: dict[JobId, FundingTerms] = field(default_factory=dict)
     balances: dict[Address, int] = field(default_factory=dict)
     budgets: dict[JobId, Budget] = field(default_factory=dict)
-    members: dict[tuple[JobId, Address], Member] = field(default_factory=dict)
+    channels: dict[tuple[JobId, Address], Channel] = field(default_factory=dict)
 
     def apply(self, event: str, args: Mapping[str, Any], at: int) -> None:
         """Apply the next event, of a block with the timestamp `at`.
@@ -80,60 +80,64 @@ class EscrowState:
         """
         if at <= 0:
             raise InvariantBroken(f"{event}: the time of its block is missing")
-        if event == "Deposited":
-            return self._move(Address(args["account"]), args["amount"])
-        if event == "Withdrawn":
-            return self._move(Address(args["account"]), -args["amount"])
-        account = Address(args["account"]) if "account" in args else None
-        job = JobId(args["job"])
-        if account is None:
-            return self._apply_to_job(job, event, args, at)
-        member, budget = self.members.get((job, account), Member()), self.budgets[job]
+        match event:
+            case "Deposited":
+                self._move(Address(args["account"]), args["amount"])
+            case "Withdrawn":
+                self._move(Address(args["account"]), -args["amount"])
+            case _ if "account" in args:
+                self._apply_to_channel(event, args, at)
+            case _:
+                self._apply_to_job(event, args, at)
+
+    def _apply_to_channel(self, event: str, args: Mapping[str, Any], at: int) -> None:
+        job, account = JobId(args["job"]), Address(args["account"])
+        channel, budget = self.channels.get((job, account), Channel()), self.budgets[job]
         match event:
             case "LimitSet":
-                more = args["limit"] - member.limit
+                more = args["limit"] - channel.limit
                 if more > 0:
-                    left = budget.allowance_at(self.openings[job], at) - more
+                    left = budget.allowance_at(self.terms[job], at) - more
                     budget = replace(budget, allowance=left, since=at)
                 self.budgets[job] = replace(budget, committed=budget.committed + more)
-                member = replace(member, limit=args["limit"])
+                channel = replace(channel, limit=args["limit"])
             case "Bonded":
-                self._move(account, member.stake - args["stake"])
-                member = replace(member, stake=args["stake"])
+                self._move(account, channel.stake - args["stake"])
+                channel = replace(channel, stake=args["stake"])
             case "Claimed":
                 self._move(account, args["amount"])
-                claimed = member.claimed + args["amount"]
-                member = replace(member, claimed=claimed, earned=args["earned"])
+                claimed = channel.claimed + args["amount"]
+                channel = replace(channel, claimed=claimed, earned=args["earned"])
             case "Ended":
-                member = replace(member, end=at)
+                channel = replace(channel, end=at)
             case "Released":
                 self._move(account, args["stake"])
-                member = replace(member, stake=0, end=0, slash_amount=0, slash_from=0)
+                channel = replace(channel, stake=0, end=0, slash_amount=0, slash_from=0)
             case "SlashAnnounced":
                 begins = at + self.announce_seconds
-                member = replace(member, slash_amount=args["amount"], slash_from=begins)
+                channel = replace(channel, slash_amount=args["amount"], slash_from=begins)
             case "SlashDropped":
-                member = replace(member, slash_amount=0, slash_from=0)
+                channel = replace(channel, slash_amount=0, slash_from=0)
             case "Burned":
                 self._move(BURN, args["amount"])
-                stake = member.stake - args["amount"]
-                member = replace(member, stake=stake, slash_amount=0, slash_from=0)
+                stake = channel.stake - args["amount"]
+                channel = replace(channel, stake=stake, slash_amount=0, slash_from=0)
             case _:
                 raise InvariantBroken(f"{event} is no event of an account in a job")
-        self.members[job, account] = member
-        return None
+        self.channels[job, account] = channel
 
-    def _apply_to_job(self, job: JobId, event: str, args: Mapping[str, Any], at: int) -> None:
+    def _apply_to_job(self, event: str, args: Mapping[str, Any], at: int) -> None:
+        job = JobId(args["job"])
         budget = self.budgets.get(job, Budget())
         match event:
             case "Opened":
                 poster = Address(args["poster"])
-                self.openings[job] = Opening(poster, args["burst"], args["rate"])
+                self.terms[job] = FundingTerms(poster, args["burst"], args["rate"])
                 budget = Budget(funded=args["budget"])
             case "ToppedUp":
                 budget = replace(budget, funded=budget.funded + args["amount"])
             case "Reclaimed":
-                self._move(self.openings[job].poster, args["amount"])
+                self._move(self.terms[job].poster, args["amount"])
                 budget = replace(budget, funded=budget.funded - args["amount"])
             case "Closed":
                 budget = replace(budget, closed_at=at)
@@ -147,8 +151,8 @@ class EscrowState:
 
 def held(state: EscrowState) -> int:
     """Base units that the contract must own: balances, stakes, and budgets less claims."""
-    members, budgets = state.members.values(), state.budgets.values()
-    set_aside = sum(each.stake - each.claimed for each in members)
+    channels, budgets = state.channels.values(), state.budgets.values()
+    set_aside = sum(each.stake - each.claimed for each in channels)
     return sum(state.balances.values()) + set_aside + sum(each.funded for each in budgets)
 
 
@@ -156,10 +160,10 @@ def differences(ours: EscrowState, theirs: EscrowState) -> list[str]:
     """Each row that is not the same in both, as one line; a row that is not there is empty."""
     found = list[str]()
     for what, empty, mine, other in (
-        ("opening", None, ours.openings, theirs.openings),
+        ("terms", None, ours.terms, theirs.terms),
         ("balance", 0, ours.balances, theirs.balances),
         ("budget", Budget(), ours.budgets, theirs.budgets),
-        ("member", Member(), ours.members, theirs.members),
+        ("channel", Channel(), ours.channels, theirs.channels),
     ):
         mine_rows: Mapping[Any, object] = mine
         other_rows: Mapping[Any, object] = other

@@ -3,7 +3,7 @@
 Coordinator and agent each apply these rules to what they see: the newest seal, and the escrow at a
 block with the job's confirmations. So neither works on trust: the agent stops before work that no
 seal could pay, the coordinator assigns none to those who would stop. A round is a sealed step.
-Amounts are base units. Source: docs/protocol.md 6.
+Amounts are base units. Source: contracts/solidity/README.md, PayEscrow.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from contracts.governance.escrow import Budget, Member
+from contracts.governance.escrow import Budget, Channel
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.escrow_messages import UINT80_MAX, Limit
 from contracts.terms.ids import Address
@@ -30,7 +30,7 @@ Idle: TypeAlias = Literal["ended", "no_bond", "no_limit", "unvested"]
 
 
 @dataclass(frozen=True)
-class Earnings:
+class Accrual:
     """What an account has earned in a job by the newest seal, all of its machines together."""
 
     earned: int
@@ -79,7 +79,7 @@ def rounds_ahead(period: int, confirming: int) -> int:
 
 
 def why_idle(
-    pay: Earnings, member: Member, budget: Budget, *, stake: int, lag_rounds: int
+    pay: Accrual, channel: Channel, budget: Budget, *, stake: int, lag_rounds: int
 ) -> Idle | None:
     """Why the account does not begin another round; None where it does.
 
@@ -88,16 +88,16 @@ def why_idle(
 
     Args:
         pay: Of the account.
-        member: Of the account, at a confirmed block.
+        channel: Of the account, at a confirmed block.
         budget: Of the job, at that block.
         stake: What the account's leases and the job ask for.
         lag_rounds: See `lag`.
     """
-    if member.end or budget.closed_at:
+    if channel.end or budget.closed_at:
         return "ended"
-    if member.stake < stake:
+    if channel.stake < stake:
         return "no_bond"
-    if not pay.round or pay.earned + KEPT_ROUNDS * pay.round > member.limit:
+    if not pay.round or pay.earned + KEPT_ROUNDS * pay.round > channel.limit:
         return "no_limit"
     if pay.at_risk > lag_rounds * pay.round:
         return "unvested"
@@ -105,8 +105,8 @@ def why_idle(
 
 
 def limits_to_grant(
-    earnings: Mapping[Address, Earnings],
-    members: Mapping[Address, Member],
+    earnings: Mapping[Address, Accrual],
+    channels: Mapping[Address, Channel],
     rounds: int,
     available: int,
 ) -> tuple[Limit, ...]:
@@ -118,16 +118,16 @@ def limits_to_grant(
 
     Args:
         earnings: Of the accounts that work or are about to.
-        members: As the chain has them, with the grants that are on their way.
+        channels: As the chain has them, with the grants that are on their way.
         rounds: See `rounds_ahead`; no more than the job has left.
         available: What bucket and budget allow now.
     """
-    due = list[tuple[float, Address, Earnings, int]]()
+    due = list[tuple[float, Address, Accrual, int]]()
     for account, pay in earnings.items():
-        member = members.get(account, Member())
-        left, room = member.limit - pay.earned, rounds * pay.round
-        if room and not member.end and 2 * left <= room:
-            due.append((left / room, account, pay, member.limit))
+        channel = channels.get(account, Channel())
+        left, room = channel.limit - pay.earned, rounds * pay.round
+        if room and not channel.end and 2 * left <= room:
+            due.append((left / room, account, pay, channel.limit))
 
     def missing(number: int) -> int:
         return sum(max(0, pay.earned + number * pay.round - limit) for _, _, pay, limit in due)

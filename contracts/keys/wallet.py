@@ -11,11 +11,11 @@ import coincurve
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from contracts.terms.digest import keccak, peer_id
+from contracts.terms.digest import peer_id
 from contracts.terms.ids import Address, Digest, PeerId, SessionKey
 from contracts.terms.messages import Message, WalletMessage
 from contracts.terms.signatures import Signed, account_of
-from contracts.terms.typed_data import Domain, TypedStruct, WalletDomain
+from contracts.terms.typed_data import Domain, TypedStruct, WalletDomain, signing_digest
 
 M = TypeVar("M", bound=Message)
 W = TypeVar("W", bound=WalletMessage)
@@ -46,7 +46,7 @@ class Wallet:
         domain_separator: Digest,
     ) -> bytes:
         """Signature of a foreign struct (EIP-2612) under a foreign domain separator."""
-        return self.sign_digest(keccak(b"\x19\x01" + domain_separator + typed.hash(values)))
+        return self.sign_digest(signing_digest(domain_separator, typed.hash(values)))
 
     def sign_digest(self, signing_digest: Digest) -> bytes:
         """65 bytes r, s, v (v 27 or 28) over 32 bytes that are already hashed."""

@@ -68,6 +68,11 @@ _DOMAIN_TYPE_HASH = keccak(
 )
 
 
+def signing_digest(separator: Digest, struct_hash: Digest) -> Digest:
+    """What a wallet signs for a struct hash under a domain separator."""
+    return keccak(b"\x19\x01" + separator + struct_hash)
+
+
 @dataclass(frozen=True)
 class Domain:
     """Where a signature holds: one chain, one Settlement contract."""
@@ -83,7 +88,7 @@ class Domain:
 
     def signing_digest(self, struct_hash: Digest) -> Digest:
         """What the wallet signs for a struct hash."""
-        return keccak(b"\x19\x01" + self.separator + struct_hash)
+        return signing_digest(self.separator, struct_hash)
 
 
 JOB_SPEC = TypedStruct(
@@ -210,7 +215,7 @@ class WalletDomain:
 
     def signing_digest(self, struct_hash: Digest) -> Digest:
         """What the wallet signs for a struct hash."""
-        return keccak(b"\x19\x01" + self.separator + struct_hash)
+        return signing_digest(self.separator, struct_hash)
 
 
 _DOMAIN_FIELDS = (

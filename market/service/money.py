@@ -8,7 +8,14 @@ not what the events make of it. What the chain forgot is taken back by folding i
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from contracts.governance.escrow import BURN, Budget, EscrowState, Member, Opening, differences
+from contracts.governance.escrow import (
+    BURN,
+    Budget,
+    Channel,
+    EscrowState,
+    FundingTerms,
+    differences,
+)
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixSeconds
@@ -31,15 +38,15 @@ async def apply_money(
         work: The transaction that stores the events too.
     """
     ours = _ours(events)
-    accounts, jobs, members = _touched(ours)
+    accounts, jobs, channels = _touched(ours)
     state = EscrowState(announce_seconds)
     for job in sorted(jobs):  # jobs before accounts, as all who hold both
         if (row := await work[BudgetRow].lock(job)) is not None:
             _take_budget(row, state)
-    for job, account in sorted(members):
+    for job, account in sorted(channels):
         if (limit := await work[LimitRow].lock(job, account)) is not None:
-            state.members[job, account] = _member(limit)
-    accounts |= {opening.poster for opening in state.openings.values()}
+            state.channels[job, account] = _channel(limit)
+    accounts |= {terms.poster for terms in state.terms.values()}
     for account in sorted(accounts):
         if (free := await work[FreeMoneyRow].lock(account)) is not None:
             state.balances[account] = free.amount
@@ -52,7 +59,7 @@ async def forget_money(
 ) -> None:
     """Take back what the chain forgot: `events`, which are no longer among the stored ones."""
     ours = _ours(events)
-    accounts, jobs, members = _touched(ours)
+    accounts, jobs, channels = _touched(ours)
     before, after = EscrowState(announce_seconds), EscrowState(announce_seconds)
     for job in sorted(jobs):
         await work[BudgetRow].lock(job)
@@ -63,9 +70,9 @@ async def forget_money(
     _fold(ours, after)  # what is left there is what the forgotten events moved
     for job in sorted(jobs - before.budgets.keys()):
         await work[BudgetRow].remove(job)
-    for place in sorted(members - before.members.keys()):
+    for place in sorted(channels - before.channels.keys()):
         await work[LimitRow].remove(*place)
-    before.members = {place: it for place, it in before.members.items() if place in members}
+    before.channels = {place: it for place, it in before.channels.items() if place in channels}
     before.balances = {}
     for account in sorted(accounts | after.balances.keys()):
         if (free := await work[FreeMoneyRow].lock(account)) is not None:
@@ -79,7 +86,7 @@ async def known_state(announce_seconds: int, work: UnitOfWork) -> EscrowState:
     for row in await work[BudgetRow].where():
         _take_budget(row, state)
     for limit in await work[LimitRow].where():
-        state.members[limit.job, limit.account] = _member(limit)
+        state.channels[limit.job, limit.account] = _channel(limit)
     state.balances = {row.account: row.amount for row in await work[FreeMoneyRow].where()}
     return state
 
@@ -112,8 +119,8 @@ def _arguments(event: ChainEventRow) -> Mapping[str, Any]:
 def _touched(
     events: Iterable[ChainEventRow],
 ) -> tuple[set[Address], set[JobId], set[tuple[JobId, Address]]]:
-    """Accounts, jobs and members that events name."""
-    accounts, members = {BURN}, set[tuple[JobId, Address]]()
+    """Accounts, jobs and channels that events name."""
+    accounts, channels = {BURN}, set[tuple[JobId, Address]]()
     jobs = set[JobId]()
     for event in events:
         arguments = _arguments(event)
@@ -122,19 +129,19 @@ def _touched(
         if event.job is not None:
             jobs.add(event.job)
             if "account" in arguments:
-                members.add((event.job, named[0]))
-    return accounts, jobs, members
+                channels.add((event.job, named[0]))
+    return accounts, jobs, channels
 
 
 def _take_budget(row: BudgetRow, state: EscrowState) -> None:
-    state.openings[row.job] = Opening(row.poster, row.burst, row.rate)
+    state.terms[row.job] = FundingTerms(row.poster, row.burst, row.rate)
     state.budgets[row.job] = Budget(
         row.funded, row.committed, row.closed_at, row.allowance, row.since
     )
 
 
-def _member(row: LimitRow) -> Member:
-    return Member(
+def _channel(row: LimitRow) -> Channel:
+    return Channel(
         row.limit, row.claimed, row.earned, row.stake, row.end, row.slash_amount, row.slash_from
     )
 
@@ -144,9 +151,9 @@ async def _store(state: EscrowState, work: UnitOfWork) -> None:
         [
             BudgetRow(
                 job=job,
-                poster=state.openings[job].poster,
-                burst=BaseUnits(state.openings[job].burst),
-                rate=BaseUnits(state.openings[job].rate),
+                poster=state.terms[job].poster,
+                burst=BaseUnits(state.terms[job].burst),
+                rate=BaseUnits(state.terms[job].rate),
                 funded=BaseUnits(budget.funded),
                 committed=BaseUnits(budget.committed),
                 closed_at=UnixSeconds(budget.closed_at),
@@ -169,7 +176,7 @@ async def _store(state: EscrowState, work: UnitOfWork) -> None:
                 slash_amount=BaseUnits(it.slash_amount),
                 slash_from=UnixSeconds(it.slash_from),
             )
-            for (job, account), it in state.members.items()
+            for (job, account), it in state.channels.items()
         ]
     )
     await work[FreeMoneyRow].put_all(

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.governance import limits
-from contracts.governance.escrow import Budget, Member, Opening
-from contracts.governance.limits import KEPT_ROUNDS, Earnings, Idle
+from contracts.governance.escrow import Budget, Channel, FundingTerms
+from contracts.governance.limits import KEPT_ROUNDS, Accrual, Idle
 from contracts.terms.ids import ZERO_ADDRESS, Address
 from tests.support import escrow_model as model
 
@@ -58,18 +58,18 @@ class Swarm:
         """Rounds."""
         return limits.lag(self.window, 3)
 
-    def earnings(self, who: str) -> Earnings:
+    def earnings(self, who: str) -> Accrual:
         """By the newest seal."""
         totals = self.totals[who]
         vested = totals[max(0, min(len(totals) - 1 - self.window, self.last_vesting))]
-        return Earnings(totals[-1], vested, 0, limits.round_pay(totals, self.planned, self.lag))
+        return Accrual(totals[-1], vested, 0, limits.round_pay(totals, self.planned, self.lag))
 
-    def chain(self) -> tuple[Budget, dict[Address, Member]]:
+    def chain(self) -> tuple[Budget, dict[Address, Channel]]:
         """The job as the escrow has it now."""
         job = self.escrow.jobs[0]
         bucket = (job.allowance, job.since) if job.since else (0, 0)
         return Budget(job.funded, job.committed, job.closed_at, *bucket), {
-            ADDRESSES[who]: Member(it.limit, it.claimed, it.earned, it.stake, it.end)
+            ADDRESSES[who]: Channel(it.limit, it.claimed, it.earned, it.stake, it.end)
             for who, it in job.members.items()
             if who in ADDRESSES
         }
@@ -83,8 +83,8 @@ class Swarm:
     def grant(self) -> None:
         """What the coordinator does before a round; it knows what it has sent itself."""
         budget, members = self.chain()
-        opening = Opening(ZERO_ADDRESS, model.BURST, self.rate)
-        available = min(budget.allowance_at(opening, self.escrow.now), budget.free)
+        terms = FundingTerms(ZERO_ADDRESS, model.BURST, self.rate)
+        available = min(budget.allowance_at(terms, self.escrow.now), budget.free)
         earnings = {ADDRESSES[who]: self.earnings(who) for who in WORKERS}
         rounds = limits.rounds_ahead(self.period, self.confirming)
         kept = 2 * (KEPT_ROUNDS + 1 + self.confirming)

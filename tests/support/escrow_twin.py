@@ -16,9 +16,9 @@ from contracts.governance.claims import Subtree
 from contracts.governance.escrow import (
     BURN,
     Budget,
+    Channel,
     EscrowState,
-    Member,
-    Opening,
+    FundingTerms,
     differences,
     held,
 )
@@ -170,12 +170,12 @@ class Twin:
         expected.balances = {_account(who): each for who, each in escrow.balances.items()}
         for header, job in zip(self._headers, escrow.jobs, strict=True):
             bucket = (job.allowance, job.since) if job.since else (0, 0)
-            expected.openings[header.job()] = Opening(header.poster, header.burst, header.rate)
+            expected.terms[header.job()] = FundingTerms(header.poster, header.burst, header.rate)
             expected.budgets[header.job()] = Budget(
                 job.funded, job.committed, job.closed_at, *bucket
             )
             for who, it in job.members.items():
-                expected.members[header.job(), _account(who)] = Member(
+                expected.channels[header.job(), _account(who)] = Channel(
                     it.limit,
                     it.claimed,
                     it.earned,

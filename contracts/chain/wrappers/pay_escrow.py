@@ -11,7 +11,7 @@ from contracts.chain.connection import Block, Call, Log, checksummed
 from contracts.chain.wrappers.base import Contract
 from contracts.chain.wrappers.escrow import split_signature
 from contracts.governance.claims import Path, Subtree
-from contracts.governance.escrow import Budget, EscrowState, Member
+from contracts.governance.escrow import Budget, Channel, EscrowState
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ChainForgot
@@ -49,9 +49,9 @@ class PayEscrow(Contract):
             for job, of_job, bucket in zip(jobs, found[::2], found[1::2], strict=True)
         }
 
-    async def members(
+    async def channels(
         self, places: Sequence[tuple[JobId, Address]], at: Block
-    ) -> dict[tuple[JobId, Address], Member]:
+    ) -> dict[tuple[JobId, Address], Channel]:
         """Limits and stakes of accounts in jobs."""
         views = [
             (name, job, checksummed(account))
@@ -60,7 +60,7 @@ class PayEscrow(Contract):
         ]
         found = await self._words(views, at)
         return {
-            place: Member(*granted[:3], *bond)
+            place: Channel(*granted[:3], *bond)
             for place, granted, bond in zip(places, found[::2], found[1::2], strict=True)
         }
 
@@ -71,14 +71,8 @@ class PayEscrow(Contract):
             known,
             balances={account: amount for account, (amount, _) in balances.items()},
             budgets=await self.budgets(list(known.budgets), at),
-            members=await self.members(list(known.members), at),
+            channels=await self.channels(list(known.channels), at),
         )
-
-    async def times(self, at: Block) -> tuple[int, int, int, int]:
-        """MARGIN, ANNOUNCE, EXECUTE and TAIL, in seconds; they never change."""
-        names = ("MARGIN", "ANNOUNCE", "EXECUTE", "TAIL")
-        (margin,), (announce,), (execute,), (tail,) = await self._words([(n,) for n in names], at)
-        return margin, announce, execute, tail
 
     async def events(self, from_block: int, to_block: int) -> list[Log]:
         """See `Contract.events`; with the time of each block, and of a header what is money.

@@ -217,7 +217,7 @@ async def test_open__header_that_no_market_would_take__is_read_like_any_other(
             await it.send(it.escrow._encode("open", (poster, *values[1:]), b""))
 
 
-async def test_grant__twice_the_same_and_side_by_side__counts_once(tmp_path: Path) -> None:
+async def test_grant__limits_that_do_not_rise__are_skipped(tmp_path: Path) -> None:
     async with money(tmp_path) as it:
         header = await opened(it)
         await granted(it, header, [(ANN.account, 100), (BOB.account, 100)])

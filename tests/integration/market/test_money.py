@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from contracts.chain.connection import Log
-from contracts.governance.escrow import BURN, Budget, EscrowState, Member, differences
+from contracts.governance.escrow import BURN, Budget, Channel, EscrowState, differences
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from contracts.terms.moments import UnixSeconds
 from market.service.coding import encode_arguments
@@ -104,7 +104,7 @@ async def test_money__largest_amounts_that_the_chain_knows__are_kept(world: Worl
         known = await known_state(ANNOUNCE, work)
     assert known.balances == {BURN: most}
     assert known.budgets[JobId(job)] == Budget(most, most, 0, 0, 1)
-    assert known.members[JobId(job), BURN] == Member(most, most, most)
+    assert known.channels[JobId(job), BURN] == Channel(most, most, most)
 
 
 async def test_rebuilt_differences__a_row_was_changed_by_hand__is_named(
@@ -120,8 +120,8 @@ async def test_rebuilt_differences__a_row_was_changed_by_hand__is_named(
         await work[BudgetRow].put(BudgetRow(**vars(budget) | {"rate": 5}))
 
     async with world.new_reading() as work:
-        opening, line = await rebuilt_differences(ANNOUNCE, work)
+        terms, line = await rebuilt_differences(ANNOUNCE, work)
 
-    assert opening.startswith(f"opening 0x{budget.job.hex()}: ") and "rate=5" in opening
-    assert line.startswith(f"member 0x{first.job.hex()} 0x{first.account.hex()}: ")
+    assert terms.startswith(f"terms 0x{budget.job.hex()}: ") and "rate=5" in terms
+    assert line.startswith(f"channel 0x{first.job.hex()} 0x{first.account.hex()}: ")
     assert f"limit={first.limit + 1}" in line and f"limit={first.limit}," in line

@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts.governance.escrow import Budget, Member
+from contracts.governance.escrow import Budget, Channel
 from contracts.governance.limits import (
-    Earnings,
+    Accrual,
     Idle,
     lag,
     limits_to_grant,
@@ -37,39 +37,39 @@ def test_rounds_ahead__half_of_it__outlasts_a_confirmation() -> None:
     assert [rounds_ahead(1, 0), rounds_ahead(360, 3), rounds_ahead(1, 9)] == [8, 360, 24]
 
 
-WORKS = Member(limit=100, stake=5)
+WORKS = Channel(limit=100, stake=5)
 
 
 @pytest.mark.parametrize(
-    ("pay", "member", "closed_at", "why"),
+    ("pay", "channel", "closed_at", "why"),
     [
-        (Earnings(80, 50, 10, 10), WORKS, 0, None),
-        (Earnings(81, 81, 0, 10), WORKS, 0, "no_limit"),
-        (Earnings(80, 0, 20, 10), WORKS, 0, None),
-        (Earnings(80, 0, 19, 10), WORKS, 0, "unvested"),
-        (Earnings(0, 0, 0, 10), Member(limit=100, stake=4), 0, "no_bond"),
-        (Earnings(0, 0, 0, 10), Member(limit=100, stake=5, end=9), 0, "ended"),
-        (Earnings(0, 0, 0, 10), WORKS, 9, "ended"),
-        (Earnings(0, 0, 0, 0), WORKS, 0, "no_limit"),  # nobody knows what a round pays
+        (Accrual(80, 50, 10, 10), WORKS, 0, None),
+        (Accrual(81, 81, 0, 10), WORKS, 0, "no_limit"),
+        (Accrual(80, 0, 20, 10), WORKS, 0, None),
+        (Accrual(80, 0, 19, 10), WORKS, 0, "unvested"),
+        (Accrual(0, 0, 0, 10), Channel(limit=100, stake=4), 0, "no_bond"),
+        (Accrual(0, 0, 0, 10), Channel(limit=100, stake=5, end=9), 0, "ended"),
+        (Accrual(0, 0, 0, 10), WORKS, 9, "ended"),
+        (Accrual(0, 0, 0, 0), WORKS, 0, "no_limit"),  # nobody knows what a round pays
     ],
 )
 def test_why_idle__each_rule__is_named(
-    pay: Earnings, member: Member, closed_at: int, why: Idle | None
+    pay: Accrual, channel: Channel, closed_at: int, why: Idle | None
 ) -> None:
     budget = Budget(closed_at=closed_at)
 
-    assert why_idle(pay, member, budget, stake=5, lag_rounds=lag(0, 1)) == why
+    assert why_idle(pay, channel, budget, stake=5, lag_rounds=lag(0, 1)) == why
 
 
 def test_limits_to_grant__some_are_due__who_stops_first_comes_first() -> None:
     earnings = {
-        ANN: Earnings(60, 0, 0, 10),
-        BOB: Earnings(90, 0, 0, 10),
-        CAT: Earnings(0, 0, 0, 10),
+        ANN: Accrual(60, 0, 0, 10),
+        BOB: Accrual(90, 0, 0, 10),
+        CAT: Accrual(0, 0, 0, 10),
     }
-    members = {ANN: Member(limit=100), BOB: Member(limit=100), CAT: Member(limit=41)}
+    channels = {ANN: Channel(limit=100), BOB: Channel(limit=100), CAT: Channel(limit=41)}
 
-    due = limits_to_grant(earnings, members, 8, available=110)
+    due = limits_to_grant(earnings, channels, 8, available=110)
 
     assert [(each.account, each.limit) for each in due] == [(BOB, 170), (ANN, 140)]
 
@@ -86,15 +86,15 @@ def test_limits_to_grant__some_are_due__who_stops_first_comes_first() -> None:
 def test_limits_to_grant__less_is_available__all_get_as_many_rounds_as_fit(
     available: int, limits: list[tuple[Address, int]]
 ) -> None:
-    earnings = {ANN: Earnings(60, 0, 0, 10), BOB: Earnings(90, 0, 0, 10)}
-    members = {ANN: Member(limit=100), BOB: Member(limit=100)}
+    earnings = {ANN: Accrual(60, 0, 0, 10), BOB: Accrual(90, 0, 0, 10)}
+    channels = {ANN: Channel(limit=100), BOB: Channel(limit=100)}
 
-    due = limits_to_grant(earnings, members, 8, available)
+    due = limits_to_grant(earnings, channels, 8, available)
 
     assert [(each.account, each.limit) for each in due] == limits
 
 
 def test_limits_to_grant__ended_or_without_pay__are_left_out() -> None:
-    earnings = {ANN: Earnings(60, 0, 0, 10), BOB: Earnings(0, 0, 0, 0)}
+    earnings = {ANN: Accrual(60, 0, 0, 10), BOB: Accrual(0, 0, 0, 0)}
 
-    assert limits_to_grant(earnings, {ANN: Member(limit=60, end=1)}, 8, 999) == ()
+    assert limits_to_grant(earnings, {ANN: Channel(limit=60, end=1)}, 8, 999) == ()
