@@ -288,7 +288,7 @@ class Theatre:
         client = self._stack.client
         network = await client.call(GET_NETWORK)
         items = [item async for _, item in client.messages(submitted.job)]
-        domain = Domain(network.chain_id, network.contracts.settlement)
+        domain = Domain(network.chain_id, network.contracts.escrow)
         return Run.read(submitted, items, domain, names)
 
     async def _weights(self, run: Run) -> Weights:

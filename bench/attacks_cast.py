@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId
-from contracts.terms.merkle import FORFEITED
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
@@ -116,12 +115,14 @@ class Run:
 
     def earned(self, role: str) -> int:
         """When the job ended: after forfeits."""
-        return sum(pay for who, pay in self.work.pay.items() if self.names.get(who) == role)
+        own = [who for who in self.work.pay if self.names.get(who) == role]
+        lost = self.work.forfeited
+        return sum(self.work.pay[who].earned - lost.get(who, 0) for who in own)
 
     @property
     def forfeited(self) -> int:
         """By everybody."""
-        return self.work.pay.get(FORFEITED, 0)
+        return sum(self.work.forfeited.values())
 
     def are_neighbours(self, one: str, other: str) -> bool:
         """Whether two of the cast handed tensors to each other."""

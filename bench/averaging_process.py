@@ -22,7 +22,7 @@ from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import ChunkIndex, StageIndex
 from contracts.terms.messages import GradientCodecName
-from tests.support.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
+from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
@@ -172,6 +172,7 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
                     feed=MemoryFeed(),
                     roster=MemoryRoster(tuple(papers.leases.values())),
                     wishes=MemoryWishes(),
+                    limits=MemoryLimits(),
                 ),
                 tell,
             )

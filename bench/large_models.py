@@ -163,7 +163,7 @@ async def measure(market: Stack, parameters: int, stages: int, steps: int) -> di
     watched = Watched(market, submitted.job)
     sampling = asyncio.create_task(watched.run())
     begun = time.monotonic()
-    ended = ("finished", "closed", "refunded")
+    ended = ("finished", "closed")
     await market.until(submitted.job, lambda view: view.state in ended, within=PATIENCE)
     trained = time.monotonic() - begun
     view = await market.client.call(GET_CHECKPOINTS, job=submitted.job)

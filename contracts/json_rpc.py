@@ -68,7 +68,9 @@ class JsonRpc:
         call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
         answer = await self.post(json.dumps(call).encode())
         if "error" in answer:
-            raise RpcFailed(f"{method}: {answer['error']}")
+            error = answer["error"]
+            code = error.get("code") if isinstance(error, dict) else None
+            raise RpcFailed(f"{method}: {error}", rpc_code=code)
         return answer["result"]
 
     async def post(self, call: bytes) -> dict[str, Any]:

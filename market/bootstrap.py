@@ -7,8 +7,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import bind
 from contracts.chain.deployment import load_deployment
@@ -20,18 +18,19 @@ from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
 from market.adapters.bundles import FileBundles
 from market.adapters.chain import Confirming, RpcChain
+from market.adapters.locks import PostgresLocks
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.redis_limiter import RedisLimiter
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.transactions import RowTransactions
 from market.service.evidence import Bundles
 from market.service.histories import Histories
-from market.service.ports import BlobStore, Chain, Limiter, UnitOfWork, Wakeup
+from market.service.ports import BlobStore, Chain, Limiter, Locks, UnitOfWork, Wakeup
 from market.settings import Settings
 from training.hooks import hooks
 from training.telling import JsonLines
 
-WRITING_ROLES = ("anchorer", "proposer", "relayer", "faucet", "slasher")
+WRITING_ROLES = ("anchorer", "relayer", "faucet", "slasher")
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Assembled:
     """A market over real services, and what has to be closed after use."""
 
     market: Market
-    engine: AsyncEngine
+    locks: Locks
     first_block: int
     stack: AsyncExitStack
 
@@ -99,7 +98,7 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
         if settings.mine_url
         else None
     )
-    store = RowTransactions(new_work)
+    store, locks = RowTransactions(new_work), PostgresLocks(engine)
     watch = watch_transactions(settings.home / "run")
     senders = {
         role: Sender(
@@ -121,6 +120,7 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
             settings.confirmations, settings.settling_seconds if mine is not None else 0.0
         ),
         senders=senders,
+        locks=locks,
         mine=mine,
     )
     histories = Histories(rpc.domain)
@@ -128,7 +128,7 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
     market = Market(
         new_work, new_reading, rpc, blobs, bundles, wakeup, histories, wall_clock, limiter
     )
-    return Assembled(market, engine, deployment.block, stack)
+    return Assembled(market, locks, deployment.block, stack)
 
 
 def prepare_blobs(settings: Settings, *, older_than_seconds: float) -> None:

@@ -1,7 +1,7 @@
 """How the market is deployed: `TALLYSTICK_*` variables, read once, by entry points only.
 
-What a job costs and how epochs run is not here: jobs say it themselves, or the Parameters contract
-does (docs/architecture.md 1).
+What a job costs and how it is checked is not here: jobs say it themselves, or the Parameters
+contract does (docs/architecture.md 1).
 """
 
 from pathlib import Path
@@ -36,7 +36,7 @@ class Settings(ProcessSettings):
     """The data folder; `run/failpoints-market` in it is for chaos tests."""
     host_token: SecretStr = SecretStr("")
     """The operator's, of which each host's credential is made; empty: `host-token` in the folder of
-    keys, made on first use. Whoever has it is every host and judges contests: it stays here."""
+    keys, made on first use. Whoever has it is every host: it stays here."""
     api_port: Annotated[int, Field(ge=0, le=65_535)] = DEFAULT_PORT
     listen_address: str = ""
     """Where the API listens beside loopback: an address under which others reach this machine."""

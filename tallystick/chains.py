@@ -1,7 +1,9 @@
 """Of which chain is what a folder keeps, and where does it go on another one?
 
 What is kept of a chain holds there alone. Chain id 31337 is everybody's, and a market that was made
-anew with its old keys has its old addresses, too; so a chain is its first block and its contracts.
+anew with its old keys has its old addresses, too; so a development chain is its first block and its
+contracts. Any other is its id and its escrow, which is what we sign for: a market that names the
+rest otherwise must not make us forget what we have signed, and sign it once more.
 A folder notes in `chain` of which it is. Used with another one, what it kept goes to
 `chains/<name>` in it, and comes back when it is used with the first again.
 Invariant: what lies in the folder itself is of the noted chain. Nothing but renames, in an order
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
-from contracts.chain.deployment import NAMES
+from contracts.chain.deployment import DEVELOPMENT_CHAINS, NAMES
 from contracts.terms.errors import Conflict, Refused
 from market.bodies.market import NetworkView
 from tallystick.files import replace_file
@@ -27,6 +29,8 @@ _OWN = (NOTE, ASIDE, "chain.lock")
 
 def chain_name(network: NetworkView) -> str:
     """What tells the chain and the contracts of a market from all others; names a folder."""
+    if network.chain_id not in DEVELOPMENT_CHAINS:
+        return f"{network.chain_id}-{network.contracts.escrow.hex()}"
     addresses = b"".join(getattr(network.contracts, name) for name in NAMES)
     contracts = hashlib.sha256(addresses).hexdigest()
     return f"{network.chain_id}-{network.genesis.hex()[:16]}-{contracts[:16]}"

@@ -2,7 +2,7 @@
 
 Satisfies `contracts.governance.checking.Checking`. A seal brings coins, reports and Notices; from
 them follow which peer-steps, sums and reports are drawn, who owes an audit, and whose pay vests,
-waits, is frozen or is lost. Coordinator, members, ledger and audit file fold this one function, so
+waits, is frozen or is lost. Coordinator, members, market and audit file fold this one function, so
 nobody assigns and everybody derives. What may be drawn, and who audits it, is in `selection`, a
 single draw's life in `cases`.
 

@@ -6,10 +6,11 @@ FLOPs add to the floor of its peer's cumulative value, in the order in which lin
 what waits comes after what is resolved. So a line that waits may change by a base unit when a later
 one is resolved before it; one that is resolved never changes.
 
-Invariants, after every seal: of every account the amounts of its lines that vested, wait, and are
-frozen sum to what its pay leaf and that of `FROZEN` say, what is lost to that of `FORFEITED`; what
-has vested is a row of intervals without gaps from 0 on, and what waits follows it, so that whatever
-was paid of an account can be told line by line. Units: base units, model FLOPs.
+Invariants, after every seal: of every account the amounts of its lines sum to what its pay leaf
+says was earned, and those that vested to what it says has vested: what waits, is frozen, or is lost
+is earned and not vested. What has vested is a row of intervals without gaps from 0 on, and what
+waits follows it, so that whatever was paid of an account can be told line by line. Units: base
+units, model FLOPs.
 """
 
 from collections import defaultdict

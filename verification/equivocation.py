@@ -42,7 +42,7 @@ from contracts.terms.typed_data import Domain
 from verification.damage import read_map
 from verification.reading import Field, at, mismatch, require
 
-VERSION = "equivocation.v1"
+VERSION = "equivocation.v2"
 MAX_PROOF_BYTES = 4 * MAX_MESSAGE_BYTES
 BY_WALLET = SessionKey(b"")
 BY_COORDINATOR = (StepClose, AverageSet, StepCoin, Notice)
@@ -64,7 +64,7 @@ class TwoValues:
         return encode(
             {
                 "version": VERSION,
-                "chain": {"chain_id": self.domain.chain_id, "settlement": self.domain.settlement},
+                "chain": {"chain_id": self.domain.chain_id, "escrow": self.domain.escrow},
                 "first": _signed_value(self.first),
                 "second": _signed_value(self.second),
                 "key": self.key,
@@ -93,11 +93,11 @@ def read_proof(data: bytes) -> TwoValues:
     """
     value = read_map(data, VERSION, max_bytes=MAX_PROOF_BYTES)
     fields = Field(value).record("version", "chain", "first", "second", "key", "bonds")
-    chain = fields["chain"].record("chain_id", "settlement")
+    chain = fields["chain"].record("chain_id", "escrow")
     chain_id = chain["chain_id"].integer()
     require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
     return TwoValues(
-        Domain(chain_id, Address(chain["settlement"].bytes(20))),
+        Domain(chain_id, Address(chain["escrow"].bytes(20))),
         _read_signed(fields["first"]),
         _read_signed(fields["second"]),
         SessionKey(fields["key"].bytes(0, 32)),

@@ -12,16 +12,7 @@ from eth_abi.exceptions import DecodingError
 
 from contracts.terms.digest import keccak
 
-CONTRACTS = (
-    "TestToken",
-    "Parameters",
-    "JobEscrow",
-    "StakeRegistry",
-    "SealAnchor",
-    "Settlement",
-    "PayoutVault",
-    "PayEscrow",
-)
+CONTRACTS = ("TestToken", "Parameters", "JobEscrow", "SealAnchor")
 
 
 @dataclass(frozen=True)

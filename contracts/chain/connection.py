@@ -6,12 +6,15 @@ longer knows raises `ChainForgot`, which means: pin the head again. Writes are i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from string import hexdigits
 from typing import Any, cast
 
 from eth_typing import ChecksumAddress
 from hexbytes import HexBytes
 from web3 import AsyncWeb3
 from web3.exceptions import (
+    BadFunctionCallOutput,
+    BadResponseFormat,
     BlockNotFound,
     ContractCustomError,
     ContractLogicError,
@@ -32,6 +35,7 @@ _RAN = ("revert", "evm error", "out of gas", "gas required exceeds", "invalid op
 """In the message of an error without revert data: code was run, and the same call fails again."""
 
 
+_RECEIPT = {"status", "blockNumber", "blockHash", "gasUsed"}
 NO_TIME = UnixSeconds(0)
 
 
@@ -90,7 +94,10 @@ class _Provider(AsyncJSONBaseProvider):
 
     async def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
         """See `AsyncBaseProvider`; raises ChainUnreachable."""
-        return cast(RPCResponse, await self._rpc.post(self.encode_rpc_request(method, params)))
+        answer = await self._rpc.post(self.encode_rpc_request(method, params))
+        if "error" not in answer and not _fits(method, answer.get("result")):
+            raise _no_json_rpc(self._rpc.url)
+        return cast(RPCResponse, answer)
 
 
 class ChainConnection:
@@ -160,7 +167,10 @@ class ChainConnection:
         would wait for ever.
         """
         head = (await self.head()).timestamp
-        raw = await self.request("eth_getBlockByNumber", ["pending", False])
+        try:
+            raw = await self.request("eth_getBlockByNumber", ["pending", False])
+        except errors.RpcFailed:  # EthereumJS knows no pending block
+            return head
         pending = int(raw["timestamp"], 16) if raw and raw.get("timestamp") else 0
         return UnixSeconds(max(head, pending))
 
@@ -221,6 +231,8 @@ class ChainConnection:
         """
         try:
             return await function.call(block_identifier=at.number)
+        except (BadFunctionCallOutput, BadResponseFormat) as error:  # no such contract, or lies
+            raise _no_json_rpc(self.url) from error
         except ContractCustomError as error:
             raise _refused(error) from error
         except ContractLogicError as error:
@@ -232,6 +244,8 @@ class ChainConnection:
         """Receipt of a transaction that the chain ran, successfully or not; None if it has not."""
         try:
             return await self.web3.eth.get_transaction_receipt(HexBytes(transaction))
+        except BadResponseFormat as error:
+            raise _no_json_rpc(self.url) from error
         except TransactionNotFound:
             return None
         except Web3RPCError:
@@ -250,6 +264,17 @@ class ChainConnection:
     async def balance(self, account: Address) -> int:
         """Native balance in wei."""
         return await self._number("eth_getBalance", [checksummed(account), "latest"])
+
+
+def _fits(method: str, result: object) -> bool:
+    """Whether web3 can read what a node answered; it breaks on what it did not expect."""
+    match method:
+        case "eth_call":
+            digits = result[2:] if isinstance(result, str) and result.startswith("0x") else "?"
+            return not digits.strip(hexdigits)
+        case "eth_getTransactionReceipt":
+            return result is None or (isinstance(result, Mapping) and result.keys() >= _RECEIPT)
+    return True
 
 
 def _no_json_rpc(url: str) -> errors.ChainUnreachable:

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 
 from contracts.chain.connection import ChainConnection, Log
 from contracts.chain.deployment import Deployment
-from contracts.chain.wrappers.escrow import Escrow
+from contracts.chain.wrappers.escrow import JobEscrow
 from contracts.chain.wrappers.parameters import ParametersContract
 from contracts.chain.wrappers.seals import Seals
-from contracts.chain.wrappers.settlement import SettlementContract
-from contracts.chain.wrappers.stakes import Stakes
 from contracts.chain.wrappers.token import Token
 
 
@@ -20,16 +18,17 @@ class Contracts:
     deployment: Deployment
     token: Token
     parameters: ParametersContract
-    escrow: Escrow
-    stakes: Stakes
+    escrow: JobEscrow
     seals: Seals
-    settlement: SettlementContract
 
     async def events(self, from_block: int, to_block: int) -> list[Log]:
-        """Events of escrow, stakes, seals and settlement in a range of blocks, in chain order."""
-        found: list[Log] = []
-        for contract in (self.escrow, self.stakes, self.seals, self.settlement):
-            found += await contract.events(from_block, to_block)
+        """Events of the escrow and of anchors in a range of blocks, in chain order.
+
+        Raises:
+            ChainForgot: the chain went back while it was read.
+        """
+        found = await self.escrow.events(from_block, to_block)
+        found += await self.seals.events(from_block, to_block)
         return sorted(found, key=lambda log: (log.block, log.index))
 
 
@@ -40,8 +39,6 @@ def bind(chain: ChainConnection, deployment: Deployment) -> Contracts:
         deployment,
         Token(chain, deployment.token),
         ParametersContract(chain, deployment.parameters),
-        Escrow(chain, deployment.escrow),
-        Stakes(chain, deployment.stakes),
+        JobEscrow(chain, deployment.escrow),
         Seals(chain, deployment.seals),
-        SettlementContract(chain, deployment.settlement),
     )

@@ -1,15 +1,15 @@
 """Putting the contracts on a chain, once: `python -m contracts.chain.deploy`.
 
-The contracts name each other as immutables, so their addresses are computed before they exist,
-from the deployer's nonces. Every transaction is stored before it is sent: interrupted anywhere, a
-second call goes on where the first stopped, at the same addresses. The deployer needs gas and has
-no power afterwards.
+Their addresses follow from the deployer's nonces, so they are known before. Every transaction is
+stored before it is sent: interrupted anywhere, a second call goes on where the first stopped, at
+the same addresses. The deployer needs gas and has no power afterwards.
 """
 
 import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +19,11 @@ from pydantic import Field
 
 from contracts.chain.artifacts import artifact
 from contracts.chain.connection import ChainConnection
-from contracts.chain.deployment import NAMES, Deployment
+from contracts.chain.deployment import DEVELOPMENT_CHAINS, NAMES, Deployment
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.chain.wrappers.parameters import KEYS
+from contracts.governance.escrow import EscrowTimes
 from contracts.governance.parameters import PARAMETERS, check_values
 from contracts.keys.store import load_or_create_wallet
 from contracts.settings import ProcessSettings, settings_of
@@ -31,33 +32,19 @@ from contracts.terms.digest import keccak
 from contracts.terms.errors import Conflict, Malformed, TallystickError
 from contracts.terms.ids import Address
 
-ORDER = ("token", "parameters", "seals", "escrow", "vault", "stakes", "settlement")
-"""Nonce order. Settlement is last: its constructor reads the others."""
+_DAY = 86_400
+
+ORDER = ("token", "parameters", "seals", "escrow")
+"""Nonce order."""
 
 ARTIFACTS = {
     "token": "TestToken",
     "parameters": "Parameters",
     "seals": "SealAnchor",
     "escrow": "JobEscrow",
-    "vault": "PayoutVault",
-    "stakes": "StakeRegistry",
-    "settlement": "Settlement",
 }
 
 DEFAULT_PARAMETERS: Mapping[str, int] = {
-    "challenge_window": 5,
-    "min_epoch_length": 1,
-    "max_epoch_cap": 10**15,
-    "announcement_window": 5,
-    "response_window": 10,
-    "refund_delay": 40,
-    "silence_limit": 60,
-    "epoch_length": 20,
-    "unbonding_delay": 60,
-    "execution_window": 60,
-    "max_slash_bps": 10_000,
-    "max_bounty_bps": 2_000,
-    "min_burn_bps": 5_000,
     "notice_period": 20,
     "audit_floor_ppm": 50_000,
     "sum_audit_ppm": 100_000,
@@ -66,7 +53,11 @@ DEFAULT_PARAMETERS: Mapping[str, int] = {
     "deadline_steps": 4,
     "vesting_steps": 5,
 }
-"""The clocks of a development chain; the rates are those of docs/protocol.md 7."""
+"""The rates are those of docs/protocol.md 7."""
+
+DEVELOPMENT_TIMES = EscrowTimes(margin=60, announce=10, execute=20, tail=300)
+LEAST_TIMES = EscrowTimes(margin=_DAY, announce=2 * _DAY, execute=_DAY, tail=7 * _DAY)
+"""Of a chain with real money: people must be able to see what is announced, and to answer."""
 
 FAUCET_CALL_CAP = 10_000 * BASE_UNITS_PER_TOKEN
 FAUCET_ACCOUNT_CAP = 1_000_000 * BASE_UNITS_PER_TOKEN
@@ -82,6 +73,8 @@ class DeploySettings(ProcessSettings):
     """Where the deployment file is written."""
     chain_parameters: Annotated[dict[str, int], Field(default_factory=dict)]
     """Changes to `DEFAULT_PARAMETERS`, as JSON."""
+    escrow_times: Annotated[dict[str, int], Field(default_factory=dict)]
+    """Changes to the times of the escrow (margin, announce, execute, tail), in seconds, as JSON."""
 
 
 class Roles:
@@ -115,6 +108,30 @@ def parameter_values(changes: Mapping[str, int]) -> list[int]:
     return ordered
 
 
+def escrow_times(chain_id: int, changes: Mapping[str, int]) -> EscrowTimes:
+    """The times of the escrow on a chain, as the contract will accept them.
+
+    Raises:
+        Malformed: a name that is no time, or less than the chain or the contract allows.
+    """
+    is_development = chain_id in DEVELOPMENT_CHAINS
+    least = EscrowTimes(1, 1, 1, 1) if is_development else LEAST_TIMES
+    default = DEVELOPMENT_TIMES if is_development else LEAST_TIMES
+    if unknown := sorted(set(changes) - set(asdict(default))):
+        names = ", ".join(asdict(default))
+        raise Malformed(f"{unknown[0]!r} is no time of the escrow; there are: {names}")
+    times = replace(default, **changes)
+    for name, seconds in asdict(times).items():
+        if not getattr(least, name) <= seconds < 2**40:
+            raise Malformed(f"{name} is {seconds} s, allowed are {getattr(least, name)} and more")
+    shortest = times.announce + times.execute + times.margin
+    if times.tail <= shortest:
+        raise Malformed(
+            f"tail is {times.tail} s; it must be above announce + execute + margin, {shortest} s"
+        )
+    return times
+
+
 async def deploy(
     sender: Sender,
     *,
@@ -123,6 +140,7 @@ async def deploy(
     block: int,
     roles: Mapping[str, Address],
     parameters: Mapping[str, int],
+    times: EscrowTimes,
 ) -> Deployment:
     """Create all contracts, those that exist already excepted.
 
@@ -131,14 +149,15 @@ async def deploy(
         chain_id: For the deployment file.
         first_nonce: Nonce of the deployer's first contract.
         block: A block before the first contract.
-        roles: Accounts of admin, proposer, disputes, slasher and faucet.
+        roles: Accounts of admin, slasher, canceller and faucet.
         parameters: Changes to `DEFAULT_PARAMETERS`.
+        times: Of the escrow.
 
     Raises:
         Conflict: the deployer sent something else in between.
     """
     at = {name: contract_address(sender.account, first_nonce + i) for i, name in enumerate(ORDER)}
-    arguments = _arguments(at, roles, parameter_values(parameters))
+    arguments = _arguments(at["token"], roles, parameter_values(parameters), times)
     for name in ORDER:
         await sender.deploy(f"deploy:{name}", creation_code(ARTIFACTS[name], arguments[name]))
         if not await sender.has_code(at[name]):
@@ -163,18 +182,13 @@ def _type(entry: Mapping[str, Any]) -> str:
 
 
 def _arguments(
-    at: Mapping[str, Address], roles: Mapping[str, Address], values: list[int]
+    token: Address, roles: Mapping[str, Address], values: list[int], times: EscrowTimes
 ) -> dict[str, tuple[Any, ...]]:
-    token, settlement, escrow = at["token"], at["settlement"], at["escrow"]
-    wired = (token, escrow, at["stakes"], at["seals"], at["vault"], at["parameters"])
     return {
         "token": (roles["faucet"], FAUCET_CALL_CAP, FAUCET_ACCOUNT_CAP),
         "parameters": (roles["admin"], values),
         "seals": (),
-        "escrow": (token, settlement, at["vault"], at["parameters"]),
-        "vault": (token, settlement, escrow),
-        "stakes": (token, settlement, escrow, at["parameters"], roles["slasher"]),
-        "settlement": (wired, roles["proposer"], roles["disputes"]),
+        "escrow": (token, roles["slasher"], roles["canceller"], astuple(times)),
     }
 
 
@@ -183,11 +197,12 @@ async def run(settings: DeploySettings) -> Deployment:
     folder = settings.contracts.parent
     folder.mkdir(parents=True, exist_ok=True)
     roles = Roles(settings.keys)
-    names = ("admin", "proposer", "disputes", "slasher", "faucet")
+    names = ("admin", "slasher", "canceller", "faucet")
     store = SqliteTransactions(folder / "deployer.db")
     async with ChainConnection(settings.rpc_url) as chain:
         deployer = load_or_create_wallet(settings.keys / "deployer.json")
         chain_id = await chain.chain_id()
+        times = escrow_times(chain_id, settings.escrow_times)
         await store.need_chain(chain)
         begun = await store.since(deployer.account, 0)
         first = begun[0].nonce if begun else await chain.nonce(deployer.account)
@@ -198,6 +213,7 @@ async def run(settings: DeploySettings) -> Deployment:
             block=0 if first == 0 else (await chain.head()).number,
             roles={name: roles.account(name) for name in names},
             parameters=settings.chain_parameters,
+            times=times,
         )
     store.close()
     draft = settings.contracts.with_suffix(".new")
@@ -213,7 +229,7 @@ def main() -> int:
     except TallystickError as error:
         print(f"error: {error}", file=sys.stderr)
         return 8
-    print(f"settlement 0x{deployment.settlement.hex()}")
+    print(f"escrow 0x{deployment.escrow.hex()}")
     return 0
 
 

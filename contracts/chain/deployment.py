@@ -9,7 +9,9 @@ from contracts.terms.ids import Address
 from contracts.terms.typed_data import Domain
 from contracts.terms.typed_names import parse_address
 
-NAMES = ("token", "parameters", "escrow", "stakes", "seals", "settlement", "vault")
+DEVELOPMENT_CHAINS = (1337, 31337)
+"""Ids of chains that begin afresh."""
+NAMES = ("token", "parameters", "escrow", "seals")
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,12 @@ class Deployment:
     token: Address
     parameters: Address
     escrow: Address
-    stakes: Address
     seals: Address
-    settlement: Address
-    vault: Address
 
     @property
     def domain(self) -> Domain:
         """The EIP-712 domain of every message."""
-        return Domain(self.chain_id, self.settlement)
+        return Domain(self.chain_id, self.escrow)
 
     def encoded(self) -> str:
         """As JSON."""

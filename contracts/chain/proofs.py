@@ -23,10 +23,6 @@ EMPTY_NODE = b"\x80"
 EMPTY_TRIE = keccak(EMPTY_NODE)
 EMPTY_CODE = keccak(b"")
 
-HISTORY_CONTRACT = Address(bytes.fromhex("0000F90827F1C53a10cb7A02335B175320002935"))
-"""EIP-2935: block hashes, in slot number % 8191."""
-HISTORY_BLOCKS = 8191
-
 HEADER_FIELDS = (
     "parentHash", "sha3Uncles", "miner", "stateRoot", "transactionsRoot", "receiptsRoot",
     "logsBloom", "difficulty", "number", "gasLimit", "gasUsed", "timestamp", "extraData",

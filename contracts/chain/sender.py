@@ -29,6 +29,8 @@ from contracts.terms.ids import Address, Digest
 
 _POLL_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5)  # until a receipt is there; the last one repeats
 _POLLS_A_LOOK = 10  # between two looks at fees
+MOST_GAS = 2**24
+"""Of one transaction (EIP-7825)."""
 _LATE_BLOCKS = 10
 """Blocks that the first transaction in line may wait before it is priced again anyhow."""
 _IS_THERE = ("already", "nonce too low", "known")
@@ -220,7 +222,9 @@ class Sender:
         if to is not None:
             call["to"] = checksummed(to)
         gas = int(await self._chain.request("eth_estimateGas", [call]), 16)
-        return gas + gas // 5  # storage may be colder when it runs
+        # Storage may be colder when it runs. Some nodes answer what a call costs after refunds,
+        # a fifth of it at most (EIP-3529), and each inner call leaves out a 64th (EIP-150).
+        return max(gas, min(gas + gas // 2, MOST_GAS))
 
     async def _broadcast(self, transaction: StoredTransaction) -> None:
         try:

@@ -1,1 +1,1 @@
-"""Seals, verdicts and prices become vesting, pay roots and settlements. Pure."""
+"""Seals, verdicts and prices become vesting, pay and limits. Pure."""

@@ -2,17 +2,22 @@
 
 A leaf is (account, earned, vested), cumulative in the job; leaves stand in ascending order of the
 account. A claim for many shows subtrees of up to 256 leaves, which share one path. Amounts are base
-units. Source: contracts/solidity/README.md, PayEscrow.
+units. A `SealedPay` is all that its holder needs to claim for everybody, with nobody's help: each
+member keeps the newest as `pay.bin`. Source: contracts/solidity/README.md.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from contracts.governance.pay import PayLeaf, check_leaves
 from contracts.terms import merkle
-from contracts.terms.errors import NotFound
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest
+from contracts.terms.amounts import BaseUnits, BaseUnitsField
+from contracts.terms.encoding import Value, decode, encode
+from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.ids import ZERO_DIGEST, Address, AddressField, Digest
+from contracts.terms.messages import Record, Seal
+from contracts.terms.signatures import Signed, decode_signed, expect
 
 LEVELS = 8
 SUBTREE = 2**LEVELS
@@ -94,3 +99,51 @@ def _path(levels: Sequence[Sequence[Digest]], index: int) -> Path:
     proof = merkle.path_in(levels, index)
     sides = sum(1 << place for place, (_, is_left) in enumerate(proof.siblings) if is_left)
     return Path(sides, tuple(sibling for sibling, _ in proof.siblings))
+
+
+@dataclass(frozen=True)
+class SealedPay:
+    """A seal with the pay that its root stands for."""
+
+    seal: Signed[Seal]
+    pay: tuple[PayLeaf, ...]
+    forfeited: Mapping[Address, int] = field(default_factory=dict)
+    """What accounts have lost of it by verdicts, as who derived the seal found."""
+
+    def encoded(self) -> bytes:
+        """Canonical bytes."""
+        rows: list[Value] = [
+            _Row(
+                account=leaf.account,
+                earned=leaf.earned,
+                vested=leaf.vested,
+                forfeited=BaseUnits(self.forfeited.get(leaf.account, 0)),
+            ).value()
+            for leaf in self.pay
+        ]
+        return encode({"seal": self.seal.encoded(), "pay": rows})
+
+
+class _Row(Record):
+    account: AddressField
+    earned: BaseUnitsField
+    vested: BaseUnitsField
+    forfeited: BaseUnitsField
+
+
+def decode_sealed_pay(data: bytes) -> SealedPay:
+    """The seal and its pay that `data` spells; whether they were signed is not checked.
+
+    Raises:
+        Malformed: it spells none, or the leaves are not those of the seal's root.
+    """
+    match decode(data):
+        case {"seal": bytes(seal), "pay": list(pay), **rest} if not rest:
+            rows = [_Row.from_value(each) for each in pay]
+            leaves = tuple(PayLeaf(each.account, each.earned, each.vested) for each in rows)
+            forfeited = {each.account: each.forfeited for each in rows if each.forfeited}
+            found = SealedPay(expect(decode_signed(seal), Seal), leaves, forfeited)
+            if PayTree(leaves).root != found.seal.message.pay_root:
+                raise Malformed("the leaves are not those that the seal signs")
+            return found
+    raise Malformed("no pay of a seal")

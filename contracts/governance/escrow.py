@@ -1,9 +1,9 @@
 """What the escrow of jobs holds, folded from its events alone. Pure.
 
-`PayEscrow` tells in events all that it stores but the nonces of withdrawals. So whoever has read
+`JobEscrow` tells in events all that it stores but the nonces of withdrawals. So whoever has read
 them in order knows every balance, budget, limit and stake without trusting a database, and
 `differences` says where two who did so disagree. An event touches at most one row of each kind.
-Amounts are base units, times Unix seconds. Source: `PayEscrow.sol`.
+Amounts are base units, times Unix seconds. Source: `JobEscrow.sol`.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,16 @@ from contracts.terms.ids import Address, JobId
 BURN = Address(bytes.fromhex("000000000000000000000000000000000000dEaD"))
 """Whose balance holds what was slashed: nobody's."""
 _HOUR = 3600
+
+
+@dataclass(frozen=True)
+class EscrowTimes:
+    """The contract's times, in seconds."""
+
+    margin: int  # longest time that a signature counts
+    announce: int  # from the announcement of a slash to the first moment of its execution
+    execute: int  # in which it may be executed
+    tail: int  # from an account's end to the release of its stake and of what it did not need
 
 
 @dataclass(frozen=True)

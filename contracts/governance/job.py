@@ -2,8 +2,8 @@
 
 The order of `contracts.terms.history`: JobSpec, JobOpening, of a checked job the list of outside
 auditors, LeaseAccepts, then the messages of a step, each GradCommit followed by its leaves, then
-the Seal over exactly these. A LeaseAccept may also come between steps. API, ledger and audit all
-read histories by this one fold, so that what one accepts no other refuses.
+the Seal over exactly these. A LeaseAccept may also come between steps. Coordinator, members, API
+and audit read histories by this one fold, so that what one accepts no other refuses.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The protocol's numbers: what each means, its unit, its hard bounds. Twin of Parameters.sol. Pure.
 
-Invariants: `PARAMETERS` has the order, the names and the bounds of `Parameters.Key`; values that
-break a bound or a relation cannot exist on chain, and are refused here before they are sent.
-Units: s = seconds, bps = 1/10,000, ppm = 1/1,000,000, base units = 1e-6 token.
+Invariants: `PARAMETERS` has the order, the names and the bounds of `Parameters.Key`; values out of
+their bounds cannot exist on chain, and are refused here before they are sent.
+Units: s = seconds, ppm = 1/1,000,000.
 """
 
 from collections.abc import Mapping
@@ -25,22 +25,9 @@ class Parameter:
 
 
 PARAMETERS = (
-    Parameter("ChallengeWindow", "s", 2, 30 * _DAY, "in which an epoch can be objected to"),
-    Parameter("MinEpochLength", "s", 1, 7 * _DAY, "between two posted epochs, at least"),
-    Parameter("MaxEpochCap", "base units", 10**6, 10**16, "most a job pays per epoch"),
-    Parameter("AnnouncementWindow", "s", 2, 30 * _DAY, "from announcing to executing"),
-    Parameter("ResponseWindow", "s", 2, 30 * _DAY, "in which a better seal can be shown"),
-    Parameter("RefundDelay", "s", 5, 180 * _DAY, "from a job's close to its refund"),
-    Parameter("SilenceLimit", "s", 10, 30 * _DAY, "T: without a seal, then anyone may close"),
-    Parameter("EpochLength", "s", 1, 30 * _DAY, "nominal settlement period"),
-    Parameter("UnbondingDelay", "s", 10, 180 * _DAY, "until stake comes back"),
-    Parameter("ExecutionWindow", "s", 10, 30 * _DAY, "in which what was announced is executed"),
-    Parameter("MaxSlashBps", "bps", 1, 10_000, "largest part of a stake one slash takes"),
-    Parameter("MaxBountyBps", "bps", 0, 2_000, "largest part for the challenger"),
-    Parameter("MinBurnBps", "bps", 5_000, 10_000, "smallest part that is burned"),
     Parameter("NoticePeriod", "s", 1, 90 * _DAY, "from scheduling a change to its effect"),
     Parameter("AuditFloorPpm", "ppm", 10_000, 10**6, "q floor of a peer-step"),
-    Parameter("SumAuditPpm", "ppm", 10_000, 10**6, "q_sum of a chunk"),
+    Parameter("SumAuditPpm", "ppm", 10_000, 10**6, "q_sum of a bucket"),
     Parameter("RepeatPpm", "ppm", 50_000, 10**6, "r: audits repeated outside"),
     Parameter("MarginPpm", "ppm", 1_050_000, 10**7, "m: above break-even"),
     Parameter("DeadlineSteps", "steps", 1, 64, "D: in which a drawn auditor reports"),
@@ -53,7 +40,7 @@ def check_values(values: Mapping[str, int]) -> None:
     """Check that a full set of values is one that Parameters.sol accepts.
 
     Raises:
-        Malformed: a name is missing or unknown, a value is out of bounds, or two do not fit.
+        Malformed: a name is missing or unknown, or a value is out of bounds.
     """
     if set(values) != {each.name for each in PARAMETERS}:
         raise Malformed("not exactly the protocol's parameters")
@@ -63,17 +50,3 @@ def check_values(values: Mapping[str, int]) -> None:
                 f"{each.name} is {values[each.name]} {each.unit}, "
                 f"allowed are {each.lowest} to {each.highest}"
             )
-    for broken, says in _relations(values):
-        if broken:
-            raise Malformed(says)
-
-
-def _relations(values: Mapping[str, int]) -> tuple[tuple[bool, str], ...]:
-    settled = values["ResponseWindow"] + values["EpochLength"] + values["ChallengeWindow"]
-    shares = values["MaxBountyBps"] + values["MinBurnBps"]
-    return (
-        (values["RefundDelay"] < settled, "a refund must not come before the last epoch is judged"),
-        (values["MinEpochLength"] > values["EpochLength"], "the minimum exceeds the epoch length"),
-        (values["NoticePeriod"] < values["EpochLength"], "notice must last an epoch"),
-        (shares > 10_000, "bounty and burn exceed the slash"),
-    )

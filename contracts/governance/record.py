@@ -4,6 +4,7 @@ A `JobRecord` is all that the next seal is derived from. It never changes in pla
 seal, makes a new one.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,11 +13,19 @@ from contracts.governance.checking import Begin, Checking, Unchecked, Unlisted
 from contracts.governance.gates import Gates
 from contracts.governance.pay import Lease
 from contracts.governance.vesting import PayState
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
-from contracts.terms.ids import NO_OFFER, Digest, JobId, PeerId, SessionKey, StageIndex, StepNumber
-from contracts.terms.merkle import FORFEITED, FROZEN
+from contracts.terms.ids import (
+    ZERO_ADDRESS,
+    Digest,
+    JobId,
+    PeerId,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+)
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
@@ -65,12 +74,18 @@ class JobRecord:
         return self.pay.ended
 
     def pay_leases(self) -> dict[PeerId, Lease]:
-        """Accounts and prices, as `pay_after` wants them; of a member its lease, before a list."""
-        leases = {
-            peer: Lease(each.account, each.price, each.stake, each.device_class)
-            for peer, each in self.leases.items()
-        }
-        return self._outside_leases | leases
+        """Accounts and prices, as `pay_after` wants them; of a member its lease, before a list.
+
+        An account has one bond in the job, which its members share: each stands with its part.
+        """
+        stakes = {each.account: each.stake for each in self.leases.values()}  # of the newest lease
+        sharing = Counter(self.leases[peer].account for peer in self.members)
+        leases = dict(self._outside_leases)
+        for peer, each in self.leases.items():
+            num_sharing = sharing[each.account] + (peer not in self.members)
+            stake = BaseUnits(stakes[each.account] // num_sharing)
+            leases[peer] = Lease(each.account, each.price, stake, each.device_class)
+        return leases
 
     @cached_property
     def _outside_leases(self) -> dict[PeerId, Lease]:
@@ -123,20 +138,17 @@ def with_lease(record: JobRecord, lease: Signed[LeaseAccept]) -> JobRecord:
 
     Raises:
         BadSignature: not signed by the provider's wallet.
-        Conflict: another job, no offer, a price above the ceiling, too little stake, a job that has
-            ended.
+        Conflict: another job, a price above the ceiling, too little stake, a job that has ended.
         Equivocation: the session key has a lease with other terms.
     """
     message = lease.message
     verify_wallet(lease, message.account, record.domain)
     if message.job != record.job or record.ended:
         raise Conflict("the lease is of another job, or of one that has ended")
-    if message.offer == NO_OFFER:
-        raise Conflict("this reserves the stake of somebody outside, and is no lease")
     if message.price > record.spec.price_ceiling or message.stake < record.spec.min_stake:
         raise Conflict("the lease is above the job's price ceiling, or below its stake")
-    if message.account in (FROZEN, FORFEITED, bytes(20)):
-        raise Conflict("a reserved account cannot hold a lease")
+    if message.account == ZERO_ADDRESS:
+        raise Conflict("nobody has this account")
     peer = peer_id(message.session_key)
     known = record.leases.get(peer)
     if known == message:

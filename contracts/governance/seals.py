@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from contracts.governance.checking import Standing, StepFacts, Terms
-from contracts.governance.pay import PayLeaf, pay_root
+from contracts.governance.claims import PayTree
+from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord, check_signature
 from contracts.governance.steps import StepOutcome, of_kind, read_step, require
 from contracts.governance.vesting import Earned, advance, pay_after
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import BadSignature, Conflict, InvalidSeal, Malformed
 from contracts.terms.history import messages_root
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
@@ -66,17 +68,15 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
     checking, standing = record.checking.after(facts, Terms(record.spec, leases, record.members))
     state = advance(record.pay, Earned(step, outcome.work, last), standing)
     pay = pay_after(state, leases)
-    root = pay_root(pay)
-    require(root.earned <= record.spec.budget, "budget", f"{root.earned} earned is above it")
     seal = Seal(
         job=record.job,
         step=step,
         previous=record.previous,
         messages_root=messages_root(messages),
         gradient_norm=outcome.gradient_norm,
-        pay_root=root.hash,
-        earned=root.earned,
-        vested=root.vested,
+        pay_root=PayTree(pay).root,
+        earned=BaseUnits(sum(leaf.earned for leaf in pay)),
+        vested=BaseUnits(sum(leaf.vested for leaf in pay)),
         last=last,
     )
     after = replace(

@@ -2,17 +2,16 @@
 
 Step t of a peer vests in the first seal by which every draw of that peer up to step t + W is
 settled, and not while it owes a report or is frozen (`checking.Standing`); the `last` seal vests
-the rest. Where nobody is drawn that is the seal of step t + W. What is frozen counts as earned by
-the reserved account `FROZEN` until its case ends; what is forfeited went to `FORFEITED` for good,
-and vests there at once.
+the rest. Where nobody is drawn that is the seal of step t + W. What is frozen, or forfeited, is
+earned and does not vest: so it stays in escrow, and nobody gains by it.
 
 The value is taken of a lease's cumulative FLOPs, so that rounding never adds up: earned =
 floor(cumulative FLOPs x price / 1e15); over the FLOPs that were resolved, vested or forfeited, the
 same; a forfeit is the difference that it makes to that.
 
-Invariants: the earned total, what has vested and what is forfeited never fall; vested + forfeited
-<= earned; after the last seal they are equal; the result is the same whether steps are folded one
-by one or all at once. Source: docs/protocol.md 6.
+Invariants: what an account earned, what of it has vested and what is forfeited never fall;
+vested + forfeited <= earned; after the last seal they are equal; the result is the same whether
+steps are folded one by one or all at once. Source: docs/protocol.md 6.
 """
 
 from collections import Counter
@@ -25,7 +24,6 @@ from contracts.governance.pay import Lease, PayLeaf
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, PeerId, StepNumber
-from contracts.terms.merkle import FORFEITED, FROZEN
 
 NO_STEP = StepNumber(0)
 
@@ -81,7 +79,7 @@ def advance(state: PayState, facts: Earned, standing: Standing) -> PayState:
 def pay_after(state: PayState, leases: Mapping[PeerId, Lease]) -> tuple[PayLeaf, ...]:
     """What each account has earned and vested in `state`, sorted by account.
 
-    Coordinator, members, ledger, settlement and audit all call this one function. Accounts whose
+    Coordinator, members, market and audit all call this one function. Accounts whose
     work is not yet worth a base unit are left out.
     """
     earned: Counter[Address] = Counter()
@@ -90,17 +88,21 @@ def pay_after(state: PayState, leases: Mapping[PeerId, Lease]) -> tuple[PayLeaf,
     for peer, flops in state.earned.items():
         lease = leases[peer]
         resolved = pay_for(state.resolved.get(peer, Flops(0)), lease.price)
-        waiting = pay_for(flops, lease.price) - resolved
         vested[lease.account] += resolved - forfeited[peer]
-        earned[lease.account] += resolved - forfeited[peer]
-        earned[FROZEN if peer in state.frozen else lease.account] += waiting
-        earned[FORFEITED] += forfeited[peer]
-        vested[FORFEITED] += forfeited[peer]
+        earned[lease.account] += pay_for(flops, lease.price)
     return tuple(
         PayLeaf(account, BaseUnits(earned[account]), BaseUnits(vested[account]))
         for account in sorted(earned)
         if earned[account]
     )
+
+
+def forfeited_by(state: PayState, leases: Mapping[PeerId, Lease]) -> Counter[Address]:
+    """What each account has lost of what it earned."""
+    lost: Counter[Address] = Counter()
+    for peer, amount in _forfeited(state, leases).items():
+        lost[leases[peer].account] += amount
+    return lost
 
 
 def _forfeited(state: PayState, leases: Mapping[PeerId, Lease]) -> Counter[PeerId]:

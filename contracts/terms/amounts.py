@@ -16,6 +16,8 @@ PricePerPflop = NewType("PricePerPflop", int)  # base units for 1e15 FLOPs
 
 UINT64_MAX = 2**64 - 1
 UINT96_MAX = 2**96 - 1
+UINT80_MAX = 2**80 - 1
+"""Of every amount in a job: 10^18 tokens."""
 FLOPS_PER_PFLOP = 10**15
 BASE_UNITS_PER_TOKEN = 10**6
 TOKEN_DECIMALS = 6
@@ -36,6 +38,7 @@ _TEXT = PlainSerializer(str, return_type=str, when_used="json")  # JSON numbers 
 
 WideIntField = Annotated[int, _WIRE, Ge(0), Le(2**127 - 1), _TEXT]
 BaseUnitsField = Annotated[BaseUnits, _WIRE, Ge(0), Le(UINT96_MAX), _TEXT]
+EscrowAmountField = Annotated[BaseUnitsField, Le(UINT80_MAX)]
 FlopsField = Annotated[Flops, _WIRE, Ge(0), Le(2**120), _TEXT]
 PriceField = Annotated[PricePerPflop, _WIRE, Ge(1), Le(UINT64_MAX), _TEXT]
 

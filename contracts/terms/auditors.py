@@ -1,9 +1,9 @@
 """Who may be drawn from outside a job: the list that its JobOpening names by digest. Pure.
 
-It lists what can be asked: the accounts that have active stake at the opening block, have
-registered a session key to audit with and have reserved for the job what a lease of it does. Left
-out are accounts with a lease in the job, its poster and its coordinator: they are not outside. One
-account is one auditor, however many machines it has. Stakes in base units.
+It lists what can be asked: the accounts that have registered a session key to audit with, and whose
+bond in the job is confirmed at the opening block and at least what a lease asks. Left out are
+accounts with a lease in the job, its poster and its coordinator: they are not outside. One account
+is one auditor, however many machines it has. Stakes in base units.
 """
 
 import itertools
@@ -26,7 +26,7 @@ class OutsideAuditor(Record):
     """A staked account, and the key that signs its reports."""
 
     account: AddressField
-    stake: BaseUnitsField  # active, what is reserved included
+    stake: BaseUnitsField  # its bond in the job
     session_key: SessionKeyField
     device_class: Text = ""  # as its registration says; decides its thresholds
 

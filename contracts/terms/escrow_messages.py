@@ -1,6 +1,6 @@
-"""What parties sign for the escrow of a job: its header, limits, stakes and ends.
+"""What parties sign for the escrow of a job: limits, stakes and ends.
 
-Each is an EIP-712 struct that `PayEscrow` checks and nothing else (docs/protocol.md 6). A signature
+Each is an EIP-712 struct that `JobEscrow` checks and nothing else (docs/protocol.md 6). A signature
 counts until `by`, which lies at most the contract's MARGIN ahead: one that was held back is worth
 nothing tomorrow. Amounts are base units and have 80 bits, times are Unix seconds.
 """
@@ -11,61 +11,21 @@ from annotated_types import Ge, Le, Len
 from pydantic import model_validator
 
 from contracts.terms import typed_data
-from contracts.terms.amounts import BaseUnitsField
-from contracts.terms.ids import AddressField, DigestField, JobId, JobIdField
-from contracts.terms.messages import Count, Record, WalletMessage
+from contracts.terms.amounts import BaseUnitsField, EscrowAmountField
+from contracts.terms.ids import AddressField, JobIdField
+from contracts.terms.messages import Record, WalletMessage
 from contracts.terms.moments import UnixSecondsField
 from contracts.terms.typed_data import TypedStruct
 
-UINT80_MAX = 2**80 - 1
 MAX_ACCOUNTS = 256
 """In one grant or end: 256 first limits take 6.5 M gas, and a transaction has 16.8 M (EIP-7825)."""
-
-EscrowAmount = Annotated[BaseUnitsField, Le(UINT80_MAX)]
-
-
-class JobHeader(WalletMessage):
-    """The poster opens a job: the struct hash is the job's id, and `spec_hash` signs the JobSpec.
-
-    The coordinator may commit `burst` at once and `rate` more an hour: what a lying one costs. All
-    headers that a poster signed can be opened until `open_by`.
-    """
-
-    kind: Literal["job_header.v1"] = "job_header.v1"
-    typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
-
-    poster: AddressField
-    coordinator: AddressField
-    spec_hash: DigestField
-    budget: EscrowAmount
-    burst: EscrowAmount
-    rate: Annotated[EscrowAmount, Ge(1)]
-    open_by: UnixSecondsField
-    salt: Count
-
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.JOB_HEADER`."""
-        return (
-            self.poster,
-            self.coordinator,
-            self.spec_hash,
-            self.budget,
-            self.burst,
-            self.rate,
-            self.open_by,
-            self.salt,
-        )
-
-    def job(self) -> JobId:
-        """The job's id."""
-        return JobId(self.digest())
 
 
 class Limit(Record):
     """Most that an account can be paid in a job, in total."""
 
     account: AddressField
-    limit: EscrowAmount
+    limit: EscrowAmountField
 
     def word(self) -> int:
         """As the contract reads it: the account above 96 bits of the limit."""
@@ -95,7 +55,7 @@ class Bond(WalletMessage):
 
     job: JobIdField
     account: AddressField
-    stake: EscrowAmount
+    stake: EscrowAmountField
     by: UnixSecondsField
 
     def typed_values(self) -> tuple[object, ...]:
@@ -111,7 +71,7 @@ class Quit(WalletMessage):
 
     job: JobIdField
     account: AddressField
-    keep: EscrowAmount
+    keep: EscrowAmountField
     by: UnixSecondsField
 
     def typed_values(self) -> tuple[object, ...]:

@@ -74,7 +74,7 @@ def decode_kept(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Kept:
     """The item that `data` spells; signatures and roots are not checked here.
 
     Raises:
-        TooLarge, Malformed, UnknownVersion: see `messages.decode_message`.
+        TooLarge, Malformed, UnknownVersion: see `kinds.decode_message`.
     """
     match decode(data, max_bytes=max_bytes):
         case {"type": "signed", "data": bytes(signed), **rest} if not rest:

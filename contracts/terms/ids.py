@@ -21,11 +21,8 @@ StageIndex = NewType("StageIndex", int)  # 0 holds the embedding
 StepNumber = NewType("StepNumber", int)  # 1 is the first step of a job
 UnitId = NewType("UnitId", int)  # within its step
 ChunkIndex = NewType("ChunkIndex", int)  # within its stage's gradient
-EpochNumber = NewType("EpochNumber", int)  # 1 is the first settlement
 
 ZERO_DIGEST = Digest(bytes(32))
-NO_OFFER = ZERO_DIGEST
-"""In a LeaseAccept that is no lease: it reserves the stake of an outside auditor."""
 ZERO_ADDRESS = Address(bytes(20))
 
 # What fits where: the limits that messages, contracts and the database share.

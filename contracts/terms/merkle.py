@@ -1,12 +1,9 @@
-"""Merkle trees: what is under a root, and how much it sums to.
+"""Merkle trees: what is under a root.
 
-Three families, domain-separated by a tag byte, so that a leaf of one is never a node of another:
-plain keccak (messages of a seal, unit leaves, batches), one sum (settlement: who may claim how
-much) and two sums (pay: earned and vested). Leaves are sorted strictly by key where the order
-proves absence; a level with an odd node carries its last node up unchanged. Sums are uint96, 12
-bytes big-endian; the Solidity twin is `SumTree.sol`, held equal by shared vectors.
-
-Source: Merkle-sum trees (G. Maxwell's proof of liabilities, 2014); docs/protocol.md 1.
+A tag byte separates leaves of each family and nodes, so that none is ever taken for another: pay
+of a seal, batches of seals, everything else (messages of a seal, unit leaves). An odd node moves up
+unchanged. `PayTree.sol` is the twin of the pay tree, held equal by shared vectors.
+Source: docs/protocol.md 1.
 """
 
 import itertools
@@ -14,56 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from contracts.terms.amounts import UINT96_MAX, BaseUnits
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
 
-FROZEN = Address(bytes(19) + b"\x01")
-"""Reserved account of the pay tree: earned, and held by an open case."""
-FORFEITED = Address(bytes(19) + b"\x02")
-"""Reserved account of the pay tree: earned once, and lost."""
-
-_SETTLEMENT_LEAF, _SUM_NODE, _PAY_LEAF, _PAY_NODE, _JOB_LEAF = b"\0", b"\1", b"\2", b"\3", b"\4"
 _BATCH_LEAF, _PLAIN_NODE, _PLAIN_LEAF, _EARNED_LEAF = b"\5", b"\6", b"\7", b"\x08"
-
-
-@dataclass(frozen=True)
-class SumNode:
-    """A node of a one-sum tree."""
-
-    hash: Digest
-    sum: BaseUnits
-
-
-@dataclass(frozen=True)
-class PayNode:
-    """A node of a pay tree."""
-
-    hash: Digest
-    earned: BaseUnits
-    vested: BaseUnits
-
-
-def _wide(amount: int) -> bytes:
-    if not 0 <= amount <= UINT96_MAX:
-        raise Malformed(f"{amount} is no uint96")
-    return amount.to_bytes(12, "big")
-
-
-def settlement_leaf(account: Address, jobs_root: Digest, cumulative: BaseUnits) -> SumNode:
-    """Leaf of an epoch's root: what `account` may have claimed in total, over all epochs."""
-    return SumNode(keccak(_SETTLEMENT_LEAF + account + jobs_root + _wide(cumulative)), cumulative)
-
-
-def job_leaf(job: JobId, cumulative: BaseUnits) -> SumNode:
-    """Leaf of an account's tree of jobs: what `job` paid it in total."""
-    return SumNode(keccak(_JOB_LEAF + job + _wide(cumulative)), cumulative)
-
-
-def pay_leaf(account: Address, earned: BaseUnits, vested: BaseUnits) -> PayNode:
-    """Leaf of a seal's pay tree: what `account` earned and what of it has vested."""
-    return PayNode(keccak(_PAY_LEAF + account + _wide(earned) + _wide(vested)), earned, vested)
 
 
 def batch_leaf(job: JobId, step: int, seal: Digest) -> Digest:
@@ -72,7 +25,7 @@ def batch_leaf(job: JobId, step: int, seal: Digest) -> Digest:
 
 
 def earned_leaf(account: Address, earned: BaseUnits, vested: BaseUnits) -> Digest:
-    """Leaf of the pay tree that `PayEscrow` pays from; `PayTree.sol` is its twin.
+    """Leaf of the pay tree that `JobEscrow` pays from; `PayTree.sol` is its twin.
 
     Raises:
         OverflowError: an amount has more than 80 bits.
@@ -86,32 +39,10 @@ def plain_leaf(data: bytes) -> Digest:
     return keccak(_PLAIN_LEAF + data)
 
 
-def sum_node(left: SumNode, right: SumNode) -> SumNode:
-    """Parent of two one-sum nodes."""
-    total = BaseUnits(left.sum + right.sum)
-    data = _SUM_NODE + left.hash + _wide(left.sum) + right.hash + _wide(right.sum)
-    _wide(total)
-    return SumNode(keccak(data), total)
-
-
-def pay_node(left: PayNode, right: PayNode) -> PayNode:
-    """Parent of two pay nodes."""
-    words = (
-        left.hash, _wide(left.earned), _wide(left.vested),
-        right.hash, _wide(right.earned), _wide(right.vested),
-    )  # fmt: skip
-    earned, vested = left.earned + right.earned, left.vested + right.vested
-    _wide(earned), _wide(vested)
-    return PayNode(keccak(_PAY_NODE + b"".join(words)), BaseUnits(earned), BaseUnits(vested))
-
-
 def plain_node(left: Digest, right: Digest) -> Digest:
     """Parent of two plain nodes."""
     return keccak(_PLAIN_NODE + left + right)
 
-
-EMPTY_SUM = SumNode(ZERO_DIGEST, BaseUnits(0))
-EMPTY_PAY = PayNode(ZERO_DIGEST, BaseUnits(0), BaseUnits(0))
 
 N = TypeVar("N")
 

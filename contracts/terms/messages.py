@@ -14,11 +14,18 @@ from annotated_types import Ge, Le, Len
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.terms import typed_data
-from contracts.terms.amounts import UINT64_MAX, BaseUnitsField, FlopsField, PriceField, WideIntField
+from contracts.terms.amounts import (
+    UINT64_MAX,
+    BaseUnitsField,
+    EscrowAmountField,
+    FlopsField,
+    PriceField,
+    WideIntField,
+)
 from contracts.terms.chunks import Chunking
 from contracts.terms.digest import digest
-from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
-from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.encoding import encode
+from contracts.terms.errors import Malformed
 from contracts.terms.ids import (
     MAX_CHUNKS,
     MAX_PEERS,
@@ -226,21 +233,65 @@ class RulesSpec(Record):
     lease_grace: Positive  # ms that a lost peer keeps its place
 
 
-class JobSpec(WalletMessage):
-    """The poster orders work: model, data, budget, and the numbers that decide its checking."""
+class JobHeader(WalletMessage):
+    """The poster opens a job: the struct hash is the job's id, and `spec_hash` signs the JobSpec.
 
-    kind: Literal["job_spec.v3"] = "job_spec.v3"
-    typed: ClassVar[TypedStruct] = typed_data.JOB_SPEC
+    The coordinator may commit `burst` at once and `rate` more an hour: what a lying one costs. All
+    headers that a poster signed can be opened until `open_by`.
+    """
+
+    kind: Literal["job_header.v1"] = "job_header.v1"
+    typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
 
     poster: AddressField
     coordinator: AddressField
-    nonce: Count
+    spec_hash: DigestField
+    budget: EscrowAmountField
+    burst: EscrowAmountField
+    rate: Annotated[EscrowAmountField, Ge(1)]
+    open_by: UnixSecondsField
+    salt: Count
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.JOB_HEADER`."""
+        return (
+            self.poster,
+            self.coordinator,
+            self.spec_hash,
+            self.budget,
+            self.burst,
+            self.rate,
+            self.open_by,
+            self.salt,
+        )
+
+    def job(self) -> JobId:
+        """The job's id."""
+        return JobId(self.digest())
+
+
+class JobSpec(WalletMessage):
+    """The poster orders work: model, data, budget, and the numbers that decide its checking.
+
+    Signed as a `JobHeader`, whose `specHash` is `details`; so the contract knows the job by it.
+    """
+
+    kind: Literal["job_spec.v4"] = "job_spec.v4"
+    typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
+
+    poster: AddressField
+    coordinator: AddressField
+    salt: Count  # makes equal orders different jobs
     name: Text
-    budget: BaseUnitsField
-    epoch_cap: BaseUnitsField  # most that one epoch may debit
+    budget: EscrowAmountField
+    burst: EscrowAmountField  # that the coordinator may commit at once
+    rate: Annotated[EscrowAmountField, Ge(1)]  # and that it may commit more, an hour
+    open_by: UnixSecondsField
+    deadline: UnixSecondsField  # no step with work begins after it
     price_ceiling: PriceField
-    deadline: UnixSecondsField
-    min_stake: BaseUnitsField  # reserved per lease
+    min_stake: EscrowAmountField  # that an account bonds to work in it
+    confirmations: Annotated[int, Ge(1), Le(1000)]
+    """Blocks, its own included, before a bond or a limit counts."""
     memory_bytes: Positive  # that a peer of the largest stage needs
     unit_flops: Annotated[tuple[FlopsField, ...], Len(1, MAX_STAGES)]  # per stage, of one unit
     model: ModelSpec
@@ -260,28 +311,26 @@ class JobSpec(WalletMessage):
         """Which chunks its gradients are summed in."""
         return Chunking(self.batch.stages, self.batch.chunks, self.model.tied_head)
 
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.JOB_SPEC`."""
-        return (
-            self.poster,
-            self.coordinator,
-            self.details(),
-            self.budget,
-            self.epoch_cap,
-            self.deadline,
-            self.nonce,
-        )
-
-    def job(self) -> JobId:
-        """The job's id, as JobEscrow computes it."""
-        return typed_data.job_id(
+    def header(self) -> JobHeader:
+        """What the contract reads of it."""
+        return JobHeader(
             poster=self.poster,
             coordinator=self.coordinator,
-            spec_hash=self.digest(),
-            epoch_cap=self.epoch_cap,
-            deadline=self.deadline,
-            nonce=self.nonce,
+            spec_hash=self.details(),
+            budget=self.budget,
+            burst=self.burst,
+            rate=self.rate,
+            open_by=self.open_by,
+            salt=self.salt,
         )
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.JOB_HEADER`."""
+        return self.header().typed_values()
+
+    def job(self) -> JobId:
+        """The job's id: the struct hash of its header."""
+        return JobId(self.digest())
 
 
 class Offer(WalletMessage):
@@ -334,9 +383,9 @@ class LeaseAccept(WalletMessage):
     job: JobIdField
     account: AddressField
     session_key: SessionKeyField
-    offer: DigestField  # NO_OFFER: it reserves stake and is no lease
+    offer: DigestField
     price: PriceField
-    stake: BaseUnitsField
+    stake: BaseUnitsField  # that the account bonds in the job; of all its leases there the largest
     device_class: Text
 
     def typed_values(self) -> tuple[object, ...]:
@@ -520,7 +569,7 @@ class Notice(Message):
 class Seal(WalletMessage):
     """Message 9: the receipt of the step, the order of pay, and what the chain anchors."""
 
-    kind: Literal["seal.v1"] = "seal.v1"
+    kind: Literal["seal.v2"] = "seal.v2"
     typed: ClassVar[TypedStruct] = typed_data.SEAL
 
     job: JobIdField
@@ -529,71 +578,17 @@ class Seal(WalletMessage):
     messages_root: DigestField
     gradient_norm: Annotated[int, Ge(0), Le(2**63 - 1)]  # 1e-9; 0 in a step without update
     pay_root: DigestField
-    earned: BaseUnitsField
+    earned: BaseUnitsField  # sums of the leaves
     vested: BaseUnitsField
     last: bool
 
     def typed_values(self) -> tuple[object, ...]:
         """See `typed_data.SEAL`."""
-        return (
-            self.job,
-            self.step,
-            self.previous,
-            self.messages_root,
-            self.gradient_norm,
-            self.pay_root,
-            self.earned,
-            self.vested,
-            self.last,
-        )
+        return (self.job, self.pay_root, self.details())
 
-
-MESSAGES: dict[str, type[Message]] = {
-    str(cls.model_fields["kind"].default): cls
-    for cls in (
-        JobSpec,
-        Offer,
-        JobOpening,
-        LeaseAccept,
-        TensorHeader,
-        StepClose,
-        GradCommit,
-        AverageSet,
-        AveragedChunk,
-        AuditReport,
-        StepCoin,
-        Notice,
-        Seal,
-    )
-}
-"""Every message by its kind."""
 
 UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, StepCoin, Notice)
 """Messages 3 to 8: what a seal's `messages_root` covers."""
-
-
-def decode_message(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
-    """The message that `data` spells.
-
-    Raises:
-        TooLarge: more than `max_bytes`.
-        UnknownVersion: a kind or version that is not in `MESSAGES`.
-        Malformed: anything else that does not fit, including another spelling of the same value.
-    """
-    return message_from_value(decode(data, max_bytes=max_bytes))
-
-
-def message_from_value(value: object) -> Message:
-    """The message in a decoded value; errors as `decode_message`."""
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise Malformed("no message: its kind is missing")
-    cls = MESSAGES.get(value["kind"])
-    if cls is None:
-        raise UnknownVersion(f"unknown kind or version {value['kind']!r:.80}", kind=value["kind"])
-    message = cls.from_value(value)
-    if encode(message.value()) != encode(value):
-        raise Malformed(f"{value['kind']}: not in canonical form")
-    return message
 
 
 def equivocation_name(message: Message) -> tuple[object, ...] | None:

@@ -15,7 +15,8 @@ from contracts.terms.digest import keccak
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
 from contracts.terms.errors import BadSignature, Malformed, UnknownVersion
 from contracts.terms.ids import Address, Digest, SessionKey
-from contracts.terms.messages import Message, WalletMessage, message_from_value
+from contracts.terms.kinds import message_from_value
+from contracts.terms.messages import Message, WalletMessage
 from contracts.terms.typed_data import Domain
 
 M = TypeVar("M", bound=Message)
@@ -41,7 +42,7 @@ def decode_signed(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Signed[
     """The signed message that `data` spells; the signature is not checked here.
 
     Raises:
-        TooLarge, Malformed, UnknownVersion: see `messages.decode_message`.
+        TooLarge, Malformed, UnknownVersion: see `kinds.decode_message`.
     """
     value = decode(data, max_bytes=max_bytes)
     if not isinstance(value, dict) or set(value) != {"message", "signature"}:

@@ -1,11 +1,10 @@
 """EIP-712: what a wallet signs, so that a contract can check it.
 
-A message class that is wallet-signed names its struct once, as a `TypedStruct`; the Solidity
-library `Messages.sol` holds the same type strings, and shared vectors hold the two equal. A struct
-hash is the keccak of its type hash and a word for each field; an array's word is the keccak of its
-words.
+A message class that is wallet-signed names its struct once, as a `TypedStruct`. `JobEscrow.sol` has
+the same type strings for what it checks, and shared vectors hold the two equal. A struct hash is
+the keccak of its type hash and a word for each field; an array's word is the keccak of its words.
 
-Every message uses one domain, bound to the Settlement contract whichever contract checks it.
+Every message uses one domain, bound to JobEscrow, whether a contract checks it or people do.
 Source: EIP-712, https://eips.ethereum.org/EIPS/eip-712.
 """
 
@@ -15,10 +14,10 @@ from functools import cached_property
 
 from contracts.terms.digest import keccak
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, Digest
 
 DOMAIN_NAME = "Tallystick"
-DOMAIN_VERSION = "1"
+DOMAIN_VERSION = "2"
 
 
 def _word(solidity_type: str, value: object) -> bytes:
@@ -75,15 +74,15 @@ def signing_digest(separator: Digest, struct_hash: Digest) -> Digest:
 
 @dataclass(frozen=True)
 class Domain:
-    """Where a signature holds: one chain, one Settlement contract."""
+    """Where a signature holds: one chain, one JobEscrow."""
 
     chain_id: int
-    settlement: Address
+    escrow: Address
 
     @cached_property
     def separator(self) -> Digest:
         """EIP-712 domain separator."""
-        ours = WalletDomain(DOMAIN_NAME, DOMAIN_VERSION, self.chain_id, self.settlement)
+        ours = WalletDomain(DOMAIN_NAME, DOMAIN_VERSION, self.chain_id, self.escrow)
         return ours.separator
 
     def signing_digest(self, struct_hash: Digest) -> Digest:
@@ -91,18 +90,6 @@ class Domain:
         return signing_digest(self.separator, struct_hash)
 
 
-JOB_SPEC = TypedStruct(
-    "JobSpec",
-    (
-        ("address", "poster"),
-        ("address", "coordinator"),
-        ("bytes32", "details"),
-        ("uint96", "budget"),
-        ("uint96", "epochCap"),
-        ("uint64", "deadline"),
-        ("uint256", "nonce"),
-    ),
-)
 JOB_OPENING = TypedStruct(
     "JobOpening",
     (
@@ -134,20 +121,7 @@ LEASE_ACCEPT = TypedStruct(
         ("bytes32", "details"),
     ),
 )
-SEAL = TypedStruct(
-    "Seal",
-    (
-        ("bytes32", "job"),
-        ("uint64", "step"),
-        ("bytes32", "previous"),
-        ("bytes32", "messagesRoot"),
-        ("uint64", "gradientNorm"),
-        ("bytes32", "payRoot"),
-        ("uint96", "earned"),
-        ("uint96", "vested"),
-        ("bool", "last"),
-    ),
-)
+SEAL = TypedStruct("Seal", (("bytes32", "job"), ("bytes32", "payRoot"), ("bytes32", "details")))
 JOB_HEADER = TypedStruct(
     "JobHeader",
     (
@@ -257,25 +231,3 @@ def _shown(value: object) -> object:
     if isinstance(value, bytes):
         return f"0x{value.hex()}"
     return value if isinstance(value, bool) else str(value)
-
-
-def job_id(
-    *,
-    poster: Address,
-    coordinator: Address,
-    spec_hash: Digest,
-    epoch_cap: int,
-    deadline: int,
-    nonce: int,
-) -> JobId:
-    """The id that JobEscrow computes: keccak of the ABI-encoded header (docs/architecture.md 5)."""
-    return JobId(
-        keccak(
-            _word("address", poster)
-            + _word("address", coordinator)
-            + spec_hash
-            + _word("uint96", epoch_cap)
-            + _word("uint64", deadline)
-            + _word("uint256", nonce)
-        )
-    )

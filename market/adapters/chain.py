@@ -1,48 +1,39 @@
 """The contracts over JSON-RPC: `market.service.ports.Chain` on the wrappers of contracts.chain.
 
-Each role has a sender of its own, so one account is one nonce sequence; who writes runs in one
-process at a time (queue `chain`, under an advisory lock). Reads are pinned to one block.
+Each role has a sender of its own, and who sends holds its account's lock: one account is one nonce
+sequence, however many workers there are. Reads are pinned to one block.
 """
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from contracts.chain.connection import Block, Call, ChainConnection, Log
 from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import NAMES
-from contracts.chain.layout import shipped
-from contracts.chain.proofs import Header
 from contracts.chain.sender import Sender
-from contracts.chain.wrappers.settlement import EpochState, Statement
-from contracts.governance.pay import PayLeaf
-from contracts.governance.settlement import AccountPay
+from contracts.governance.escrow import Budget, Channel, EscrowState, EscrowTimes
 from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import Address, Digest, EpochNumber, JobId
-from contracts.terms.merkle import Proof, SumNode
-from contracts.terms.messages import JobSpec, LeaseAccept
+from contracts.terms.digest import digest
+from contracts.terms.escrow_messages import Bond, Close, End, Grant, Quit
+from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.messages import JobHeader, JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market.domain.slashing import Slash
 from market.service.ports import (
     AccountNow,
-    Audited,
-    CaseNow,
     ChainBlock,
     ChainEvent,
-    CloseProof,
-    EpochNow,
-    JobNow,
+    Claim,
+    Locks,
     Network,
-    PayOrder,
-    StakeNow,
-    Totals,
+    Order,
+    Slash,
 )
-from verification.audit.collecting import FindSettlement, take_snapshot
-from verification.audit.snapshots import SHIPPED_AS, Snapshot, wanted_places
 
 log = logging.getLogger(__name__)
 TOKEN_VERSION = "1"  # OpenZeppelin's ERC20Permit
@@ -58,7 +49,7 @@ class Confirming:
 
 
 class RpcChain:
-    """`Chain` over an RPC endpoint. Reads may be concurrent, writes of one role may not."""
+    """`Chain` over an RPC endpoint. Without locks, nobody else may write with the same keys."""
 
     def __init__(
         self,
@@ -68,11 +59,14 @@ class RpcChain:
         rpc_url: str,
         confirming: Confirming,
         senders: Mapping[str, Sender] | None = None,
+        locks: Locks | None = None,
         mine: ChainConnection | None = None,
     ) -> None:
         self._contracts, self._chain = contracts, contracts.chain
         self._anchorer, self._rpc_url = anchorer, rpc_url
         self._confirming, self._senders, self._mine = confirming, senders or {}, mine
+        self._locks: Locks = locks or NoLocks()
+        self._times: EscrowTimes | None = None
         self._fixed: tuple[Digest, str, str, int, Digest] | None = None  # first block and token
         self._all_ran_at: Digest | None = None  # the head in which all that was sent had run
         self._num_asked = 0  # how often somebody asked for a sender
@@ -111,7 +105,15 @@ class RpcChain:
             token_decimals=decimals,
             token_separator=separator,
             parameters=await self._contracts.parameters.values(at),
+            times=await self.times(),
+            confirmations=self._confirming.confirmations,
         )
+
+    async def times(self) -> EscrowTimes:
+        """See `Chain.times`."""
+        if self._times is None:
+            self._times = await self._contracts.escrow.times(await self._chain.head())
+        return self._times
 
     async def head(self) -> ChainBlock:
         """See `Chain.head`."""
@@ -145,84 +147,30 @@ class RpcChain:
     async def account(self, account: Address) -> AccountNow:
         """See `Chain.account`."""
         at, of = await self._chain.head(), self._contracts
-        stake = await of.stakes.stake(account, at)
+        free, nonce = (await of.escrow.balances([account], at))[account]
         return AccountNow(
             gas=await self._chain.balance(account),
             token=await of.token.balance(account, at),
             permit_nonce=await of.token.permit_nonce(account, at),
-            claimed=await of.settlement.claimed(account, at),
-            stake=StakeNow(stake.active, stake.reserved, stake.unbonding),
+            free=free,
+            withdraw_nonce=nonce,
             block=at.number,
         )
 
-    async def stake_of(self, account: Address) -> tuple[int, StakeNow]:
-        """See `Chain.stake_of`."""
-        at = await self._chain.head()
-        stake = await self._contracts.stakes.stake(account, at)
-        return at.number, StakeNow(stake.active, stake.reserved, stake.unbonding)
+    async def budget(self, job: JobId) -> Budget:
+        """See `Chain.budget`."""
+        return (await self._contracts.escrow.budgets([job], await self._chain.head()))[job]
 
-    async def stakes(
-        self, accounts: Sequence[Address]
-    ) -> tuple[ChainBlock, Mapping[Address, StakeNow]]:
-        """See `Chain.stakes`."""
+    async def channels(
+        self, places: Sequence[tuple[JobId, Address]]
+    ) -> tuple[ChainBlock, Mapping[tuple[JobId, Address], Channel]]:
+        """See `Chain.channels`."""
         _, block = await self.heads()
-        at, read = Block(block.number, block.hash, block.timestamp), self._contracts.stakes.stake
-        found = {account: await read(account, at) for account in accounts}
-        return block, {
-            account: StakeNow(stake.active, stake.reserved, stake.unbonding)
-            for account, stake in found.items()
-        }
+        return block, await self._contracts.escrow.channels(places, _at(block))
 
-    async def slashable(self, job: JobId, account: Address) -> BaseUnits:
-        """See `Chain.slashable`."""
-        return await self._contracts.stakes.slashable(job, account, await self._chain.head())
-
-    async def slash_case(self, case: int) -> CaseNow | None:
-        """See `Chain.slash_case`."""
-        found = await self._contracts.stakes.case(case, await self._chain.head())
-        return None if found is None else CaseNow(found.executable_at, found.executable_until)
-
-    async def job(self, job: JobId) -> JobNow:
-        """See `Chain.job`."""
-        at = await self._chain.head()
-        funds = await self._contracts.escrow.funds(job, at)
-        closing = await self._contracts.escrow.closing(job, at)
-        return JobNow(
-            deposited=funds.deposited,
-            debited=funds.debited,
-            state=funds.phase.name.lower(),
-            seals=closing.seals,
-            earned=closing.earned,
-            due=closing.due,
-            ends_at=closing.ends_at,
-            refundable_at=closing.refundable_at,
-            kept_open=closing.kept_open,
-        )
-
-    async def newest_epoch(self) -> EpochNow:
-        """See `Chain.newest_epoch`."""
-        found = await self._contracts.settlement.newest(await self._chain.head())
-        booked = found.stored in (EpochState.FINAL, EpochState.REJECTED, EpochState.NONE)
-        return EpochNow(found.number, found.root, booked, found.ends_at, found.next_at)
-
-    async def totals(self) -> Totals:
-        """See `Chain.totals`."""
-        found = await self._contracts.settlement.totals(await self._chain.head())
-        return Totals(found.funded, found.paid)
-
-    async def snapshot(
-        self, audited: Audited, find: FindSettlement, *, block: int, before: Header | None
-    ) -> Snapshot:
-        """See `Chain.snapshot`."""
-        ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
-        return await take_snapshot(
-            self._chain,
-            find,
-            block=block,
-            addresses={name: getattr(self._contracts.deployment, name) for name in SHIPPED_AS},
-            places=wanted_places(ships, audited.job, audited.anchorer, audited.accounts),
-            before=before,
-        )
+    async def escrow_state(self, known: EscrowState, block: ChainBlock) -> EscrowState:
+        """See `Chain.escrow_state`."""
+        return await self._contracts.escrow.state(known, _at(block))
 
     # ------------------------------------------------------------------------------------- writes
 
@@ -230,20 +178,77 @@ class RpcChain:
         self, spec: Signed[JobSpec], permit_deadline: UnixSeconds, permit: bytes
     ) -> Digest:
         """See `Chain.open_job`."""
-        call = self._contracts.escrow.open_with_permit(
-            spec, permit_deadline=permit_deadline, permit=permit
-        )
-        return await self._send("relayer", f"open:{spec.message.job().hex()}", call)
+        escrow, header = self._contracts.escrow, spec.message.header()
+        paying = escrow.permit(header.poster, header.budget, permit_deadline, permit)
+        call = escrow.together([paying, escrow.open(header, spec.signature)])
+        return await self._send("relayer", f"open:{header.job().hex()}", call)
 
-    async def reserve(self, accept: Signed[LeaseAccept]) -> Digest:
-        """See `Chain.reserve`."""
-        key = f"reserve:{accept.message.digest().hex()}"
-        return await self._send("relayer", key, self._contracts.stakes.reserve(accept))
+    async def bond_many(self, job: JobId, bonds: Sequence[Signed[Bond]]) -> Digest:
+        """See `Chain.bond_many`."""
+        names = sorted(each.message.digest() for each in bonds)
+        key = f"bonds:{digest('bonds', b''.join(names)).hex()}"
+        return await self._send("relayer", key, self._contracts.escrow.bond_many(job, bonds))
 
-    async def release(self, job: JobId, account: Address) -> Digest:
+    async def relay(self, header: JobHeader, order: Signed[Order]) -> Digest:
+        """See `Chain.relay`."""
+        message = order.message
+        key = f"{message.kind.partition('.')[0]}:{message.digest().hex()}"
+        return await self._send("relayer", key, self._order(header, order))
+
+    def _order(self, header: JobHeader, order: Signed[Order]) -> Call:
+        escrow, message, signature = self._contracts.escrow, order.message, order.signature
+        match message:
+            case Grant():
+                return escrow.grant(header, Signed(message, signature))
+            case End():
+                return escrow.end(header, Signed(message, signature))
+            case Close():
+                return escrow.close(header, Signed(message, signature))
+            case Bond():
+                return escrow.bond(Signed(message, signature))
+            case Quit():
+                return escrow.quit(Signed(message, signature))
+
+    async def claim(self, claim: Claim) -> Digest:
+        """See `Chain.claim`.
+
+        Claims of one seal are told apart by their place and size in its tree, and by the total, as
+        limits may rise.
+        """
+        escrow, seal, part = self._contracts.escrow, claim.seal, claim.part
+        details, first = seal.message.details(), part.leaves[0]
+        if len(part.leaves) == 1:
+            call = escrow.claim(claim.header, details, seal.signature, first, part.path)
+        else:
+            call = escrow.claim_all(claim.header, details, seal.signature, part)
+        place = f"{first.account.hex()}:{len(part.leaves)}"
+        key = f"claim:{seal.message.digest().hex()}:{place}:{claim.total}"
+        return await self._send("relayer", key, call)
+
+    async def release(self, job: JobId, ended: Mapping[Address, UnixSeconds]) -> Digest:
         """See `Chain.release`."""
-        key = f"release:{job.hex()}:{account.hex()}"
-        return await self._send("relayer", key, self._contracts.stakes.release(job, account))
+        accounts = sorted(ended)
+        said = b"".join(each + ended[each].to_bytes(8, "big") for each in accounts)
+        key = f"release:{digest('release', job + said).hex()}"
+        return await self._send("relayer", key, self._contracts.escrow.release(job, accounts))
+
+    async def reclaim(self, header: JobHeader, amount: BaseUnits, funded: BaseUnits) -> Digest:
+        """See `Chain.reclaim`."""
+        key = f"reclaim:{header.job().hex()}:{funded}:{amount}"
+        return await self._send("relayer", key, self._contracts.escrow.reclaim(header, amount))
+
+    async def announce(self, slash: Slash, times_announced: int) -> Digest:
+        """See `Chain.announce`."""
+        call = self._contracts.escrow.announce(
+            slash.job, slash.account, slash.amount, slash.evidence
+        )
+        key = f"announce:{slash.evidence.hex()}:{times_announced}"
+        return await self._send("slasher", key, call)
+
+    async def burn(self, slash: Slash, times_announced: int) -> Digest:
+        """See `Chain.burn`."""
+        call = self._contracts.escrow.burn(slash.job, slash.account)
+        return await self._send("slasher", f"burn:{slash.evidence.hex()}:{times_announced}", call)
 
     async def anchor(self, root: Digest) -> Digest:
         """See `Chain.anchor`."""
@@ -255,87 +260,13 @@ class RpcChain:
         call = self._contracts.seals.record(self._anchorer)
         return await self._send("anchorer", f"record:{root.hex()}", call)
 
-    async def propose(
-        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
-    ) -> Digest:
-        """See `Chain.propose`."""
-        call = self._proposal(epoch, root, orders)
-        return await self._send("proposer", f"propose:{epoch}:{root.hash.hex()}", call)
-
-    async def check_proposal(
-        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
-    ) -> None:
-        """See `Chain.check_proposal`."""
-        await self._sender("proposer").check(self._proposal(epoch, root, orders))
-
-    def _proposal(self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]) -> Call:
-        statements = [Statement(order.spec, order.seal) for order in orders]
-        return self._contracts.settlement.propose(epoch, root, statements)
-
-    async def finalize(self, epoch: EpochNumber) -> Digest:
-        """See `Chain.finalize`."""
-        call = self._contracts.settlement.finalize()
-        return await self._send("relayer", f"finalize:{epoch}", call)
-
-    async def pay_out(self, paid: AccountPay, proof: Proof[SumNode]) -> Digest:
-        """See `Chain.pay_out`."""
-        settlement, total = self._contracts.settlement, paid.cumulative
-        call = settlement.claim(paid.account, total, paid.jobs_root.hash, proof)
-        return await self._send("relayer", f"pay_out:{paid.account.hex()}:{total}", call)
-
-    async def close(self, spec: JobSpec, proof: CloseProof | None, *, kept_open: int) -> Digest:
-        """See `Chain.close`."""
-        escrow = self._contracts.escrow
-        if proof is None:
-            call, shown = escrow.request_close_unsealed(spec), "unsealed"
-        else:
-            call = escrow.request_close(spec, proof.seal, _pay_to_show(proof))
-            shown = str(proof.seal.message.step)
-        key = f"close:{spec.job().hex()}:{kept_open}:{shown}"
-        return await self._send("relayer", key, call)
-
-    async def answer_close(self, spec: JobSpec, proof: CloseProof, *, kept_open: int) -> Digest:
-        """See `Chain.answer_close`."""
-        call = self._contracts.escrow.answer_close(spec, proof.seal, _pay_to_show(proof))
-        key = f"answer:{spec.job().hex()}:{kept_open}:{proof.seal.message.step}"
-        return await self._send("relayer", key, call)
-
-    async def refund(self, job: JobId) -> Digest:
-        """See `Chain.refund`."""
-        return await self._send(
-            "relayer", f"refund:{job.hex()}", self._contracts.escrow.refund(job)
-        )
-
-    async def announce_slash(self, slash: Slash, times_announced: int) -> Digest:
-        """See `Chain.announce_slash`."""
-        call = self._contracts.stakes.announce_slash(
-            slash.account,
-            slash.job,
-            slash.amount,
-            restitution=slash.restitution,
-            challenger=slash.challenger,
-            bounty=slash.bounty,
-            evidence=slash.evidence,
-        )
-        key = f"announce_slash:{slash.evidence.hex()}:{times_announced}"
-        return await self._send("slasher", key, call)
-
-    async def execute_slash(self, case: int) -> Digest:
-        """See `Chain.execute_slash`."""
-        call = self._contracts.stakes.execute_slash(case)
-        return await self._send("slasher", f"execute_slash:{case}", call)
-
-    async def drop_slash(self, case: int) -> Digest:
-        """See `Chain.drop_slash`."""
-        call = self._contracts.stakes.drop_slash(case)
-        return await self._send("slasher", f"drop_slash:{case}", call)
-
     async def give(
         self, account: Address, number: int, gas: int, tokens: BaseUnits
     ) -> tuple[Digest, Digest]:
         """See `Chain.give`."""
         sender, name = self._sender("faucet"), f"{account.hex()}:{number}"
-        sent = await sender.send(f"gas:{name}", None, value=gas, to=account)
+        async with self._locks.hold(_turn(sender)):
+            sent = await sender.send(f"gas:{name}", None, value=gas, to=account)
         call = self._contracts.token.faucet(account, tokens)
         return sent.transaction, await self._send("faucet", f"tokens:{name}", call)
 
@@ -346,7 +277,9 @@ class RpcChain:
         sent, all_ran, asked = 0, True, self._num_asked
         for role, sender in self._senders.items():
             try:
-                waiting = await sender.resend()
+                async with self._locks.try_hold(_turn(sender)) as is_ours:
+                    # Who holds it sends, and broadcasts again what is before that.
+                    waiting = await sender.resend() if is_ours else 1
                 sent, all_ran = sent + waiting, all_ran and not waiting
             except (errors.Unavailable, errors.Refused) as error:  # which holds up no other role
                 log.warning("%s: %s: %s", role, error.code, error.message)
@@ -368,7 +301,9 @@ class RpcChain:
         return (await self._chain.head()).timestamp >= until
 
     async def _send(self, role: str, key: str, call: Call) -> Digest:
-        return (await self._sender(role).send(key, call)).transaction
+        sender = self._sender(role)
+        async with self._locks.hold(_turn(sender)):
+            return (await sender.send(key, call)).transaction
 
     def _sender(self, role: str) -> Sender:
         if role not in self._senders:
@@ -378,10 +313,26 @@ class RpcChain:
         return self._senders[role]
 
 
-def _pay_to_show(proof: CloseProof) -> Sequence[PayLeaf]:
-    """Leaves that prove what is frozen; the contract needs none where nothing can be."""
-    seal = proof.seal.message
-    return () if seal.last or seal.vested == seal.earned else proof.pay
+class NoLocks:
+    """`Locks` of a process that is alone."""
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        """See `Locks.hold`."""
+        yield
+
+    @asynccontextmanager
+    async def try_hold(self, name: str) -> AsyncIterator[bool]:
+        """See `Locks.try_hold`."""
+        yield True
+
+
+def _turn(sender: Sender) -> str:
+    return f"sender:{sender.account.hex()}"
+
+
+def _at(block: ChainBlock) -> Block:
+    return Block(block.number, block.hash, block.timestamp)
 
 
 def _block(block: Block) -> ChainBlock:
@@ -399,4 +350,5 @@ def _event(log: Log, names: Mapping[Address, str]) -> ChainEvent:
         block_hash=log.block_hash,
         transaction=log.transaction,
         log_index=log.index,
+        at=log.at,
     )

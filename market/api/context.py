@@ -34,7 +34,6 @@ from market.service.hear import SessionKeys
 from market.service.leases import LEASES
 from market.service.life import FOR_HOSTS
 from market.service.ports import Network, UnitOfWork
-from market.service.reconcile import Booked
 from market.service.rows import IdempotencyRow
 from market.service.show_network import show_network
 from market.service.store_blob import Uploads
@@ -71,7 +70,6 @@ class Api:
     hostings: Arrivals = field(init=False)
     session_keys: SessionKeys = field(default_factory=SessionKeys)
     followed: FollowedJobs = field(init=False)
-    booked: Booked = field(default_factory=Booked)
     watching: Watching = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
     _kept_markets: dict[object, KeptMarket[Any]] = field(default_factory=dict)
@@ -109,13 +107,8 @@ class Api:
             await self.network(),
             self.market.chain,
             version=self.version,
-            confirmations=self.confirmations,
             now=self.market.clock(),
         )
-
-    async def epoch_seconds(self) -> int:
-        """The settlement period, from the Parameters contract."""
-        return (await self.network()).parameters["epoch_length"]
 
 
 def api_of(request: Request) -> Api:
@@ -246,7 +239,6 @@ class HostCaller:
     """A host by its name, or the market's operator, who has none."""
 
     host: str | None
-    owner: Address | None = None
 
 
 def host_of(request: Request, api: Api) -> HostCaller | None:
@@ -258,10 +250,10 @@ def host_of(request: Request, api: Api) -> HostCaller | None:
     if secrets.compare_digest(token.encode(errors="replace"), api.host_token.encode()):
         return HostCaller(None)
     found = host_credential(token, api.host_token)
-    return None if found is None else HostCaller(found.host, found.owner)
+    return None if found is None else HostCaller(found.host)
 
 
-async def _judge(
+async def _host_caller(
     request: Request, api: ApiDep, shown: Annotated[object, Depends(_HOST)]
 ) -> HostCaller:
     found = host_of(request, api)
@@ -272,7 +264,7 @@ async def _judge(
     return found
 
 
-async def _named_host(who: Annotated[HostCaller, Depends(_judge)]) -> str:
+async def _named_host(who: Annotated[HostCaller, Depends(_host_caller)]) -> str:
     if who.host is None:
         raise errors.Forbidden(
             "this is the operator's token: a host shows a credential of its own name"
@@ -280,8 +272,6 @@ async def _named_host(who: Annotated[HostCaller, Depends(_judge)]) -> str:
     return who.host
 
 
-JudgeDep = Annotated[HostCaller, Depends(_judge)]
-"""A host, or the operator. Raises Forbidden: no credential, or another market's."""
 HostDep = Annotated[str, Depends(_named_host)]
 """The name of the host that calls. Raises Forbidden: no credential, or the operator's token."""
 

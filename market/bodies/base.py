@@ -26,7 +26,6 @@ MAX_MESSAGES_BYTES = 16 * 2**20  # of one post; a single item has the bound of `
 MAX_MESSAGES_POSTED = 10_000
 MAX_REPORTS = 10_000
 MESSAGES_PAGE = 500
-SNAPSHOTS_PAGE = 16
 COINS_PAGE = 500
 LANE_PAGE = 200  # batches
 LIST_PAGE = 1000  # of anything that has a cursor

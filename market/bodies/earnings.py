@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField, PeerIdField, StageField
-from contracts.terms.moments import UnixMillisField, UnixSecondsField
+from contracts.terms.moments import UnixMillisField
 from market.bodies.base import Body, Chance, Money, Part, Price, Wide
 from market.bodies.jobs import JobState
 from market.bodies.offers import ReputationView
@@ -16,7 +16,7 @@ LineCursor = Annotated[str, Field(max_length=96, pattern=r"^[0-9a-f]{64}:\d{1,16
 """Of a list that goes over several jobs: the job, and the number of a line in it."""
 
 LineStateName = Literal[
-    "uncounted", "waiting", "frozen", "forfeited", "vested", "debited", "final", "claimed"
+    "uncounted", "waiting", "frozen", "forfeited", "vested", "over_limit", "claimed"
 ]
 OutcomeName = Literal["matched", "mismatched", "unrepeated", "missing", "open"]
 WaitsForCode = Literal[
@@ -25,14 +25,10 @@ WaitsForCode = Literal[
     "audit",
     "report",
     "verdict",
-    "close",
-    "anchor",
-    "cap",
-    "epoch",
-    "proposal",
-    "challenge",
-    "finalization",
+    "seal",
     "claim",
+    "grant",
+    "ended",
     "convicted",
     "missing_data",
     "missed_report",
@@ -42,22 +38,20 @@ WaitsForCode = Literal[
 class PartsView(Body):
     """Where what was earned is, by state; all of it together is what was earned."""
 
-    waiting: Money  # sealed, and not vested
+    waiting: Money  # sealed, and not vested; of all jobs: with what is frozen or forfeited
     frozen: Money | None  # held by an open case; None: ask for one job
-    forfeited: Money | None  # lost; None: ask for one job
-    vested: Money  # in no epoch yet
-    debited: Money  # in an epoch whose window is open
-    final: Money  # may be claimed
-    claimed: Money
+    forfeited: Money | None  # never vests; None: ask for one job
+    vested: Money  # within the limit: may be claimed
+    over_limit: Money  # vested above the limit: no claim pays it unless the limit is raised
+    claimed: Money  # paid into the account's balance in the escrow
 
 
 class WaitsForView(Body):
-    """Why a line waits, or was lost; `step` and `at`: until when, at the earliest, if known."""
+    """Why a line waits and what ends that, or why it was lost."""
 
     code: WaitsForCode
     sentence: str
-    step: int | None  # whose seal
-    at: UnixMillisField | None
+    step: int | None  # whose seal ends it at the earliest, if known
 
 
 class AnchorView(Body):
@@ -78,16 +72,12 @@ class DrawnView(Body):
     auditors: tuple[PeerIdField, ...]  # who has reported on it, the first one first
 
 
-class PaidPartView(Body):
-    """What of a line an epoch pays."""
+class ClaimPartView(Body):
+    """What of a line a claim paid."""
 
-    epoch: int
     amount: Money
-    state: Literal["planned", "proposed", "final"]
-    root: DigestField
-    transaction: DigestField | None  # that proposed it
-    window_ends: UnixSecondsField | None
-    claimed_by: DigestField | None  # transaction
+    block: int
+    transaction: DigestField
 
 
 class EarningView(Body):
@@ -123,7 +113,7 @@ class EarningView(Body):
     amount: Money  # lines sum to what was earned; one that waits may change by a base unit
     state: LineStateName  # of that part which has farthest to go
     parts: PartsView
-    paid: tuple[PaidPartView, ...]
+    claims: tuple[ClaimPartView, ...]
     vested: int | None  # step of the seal that vested or took it
     waits_for: WaitsForView | None
 
@@ -183,8 +173,6 @@ class OutlookView(Body):
     lasts: bool  # the budget covers it
     spent_up_at_step: int | None  # the first step that the budget does not cover
     spent_up_at: UnixMillisField | None
-    an_epoch: Money  # earned in one
-    is_above_cap: bool  # so epochs fall behind
 
 
 class AccountSpendView(Body):
@@ -195,7 +183,7 @@ class AccountSpendView(Body):
         "earned",
         "waiting",
         "vested",
-        "debited",
+        "over_limit",
         "claimed",
     )
 
@@ -204,8 +192,8 @@ class AccountSpendView(Body):
     waiting: Money
     frozen: Money
     forfeited: Money
-    vested: Money  # in no epoch yet
-    debited: Money  # in epochs, and not claimed
+    vested: Money  # within the limit, and not claimed
+    over_limit: Money
     claimed: Money
 
 
@@ -228,7 +216,7 @@ class StepSpendView(Body):
 
 
 class SpendView(Part):
-    """Where a job's money is and how long it lasts. escrowed = unearned + earned + refunded."""
+    """Where a job's money is and how long it lasts; see `JobMoney` for the escrow's side."""
 
     rows: ClassVar[str] = "steps"
     most: ClassVar[int] = SPEND_PAGE
@@ -236,17 +224,15 @@ class SpendView(Part):
     job: JobIdField
     state: JobState
     clock: UnixMillisField
-    budget: Money
-    escrowed: Money
-    unearned: Money
+    budget: Money  # that was posted
+    funded: Money  # in the escrow now, less what the poster took back; claims do not lower it
+    committed: Money
+    free: Money
     earned: Money  # by all, frozen and forfeited pay included
     vested: Money
     frozen: Money
     forfeited: Money
-    debited: Money  # in epochs on chain
-    claimed: Money  # of that, by the accounts that are shown
-    refunded: Money
-    epoch_cap: Money  # most that an epoch takes
+    claimed: Money
     audits: AuditSpendView | None  # None: nobody checks
     step: int
     num_steps: int

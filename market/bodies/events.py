@@ -25,7 +25,7 @@ from contracts.terms.moments import UnixMillisField, UnixSecondsField
 from market.bodies.base import Body, Failure, Money, Part, Price
 from market.bodies.jobs import Excluded, JobState, StepReport
 from market.bodies.offers import LeaseState
-from market.bodies.settlement import EpochState, SlashState
+from market.bodies.slashes import SlashState
 
 E = TypeVar("E")
 
@@ -67,10 +67,10 @@ class UnmatchedEvent(Body):
     not_matched: tuple[Excluded, ...]
 
 
-class DepositedEvent(Body):
-    """Tokens went into the job's escrow."""
+class FundedEvent(Body):
+    """The poster's tokens went into the job's budget."""
 
-    kind: Literal["deposited"] = "deposited"
+    kind: Literal["funded"] = "funded"
     at: UnixMillisField
     amount: Money
     transaction: DigestField
@@ -202,32 +202,49 @@ class UnpublishedEvent(Body):
     reason: Failure
 
 
-class SettledEvent(Body):
-    """An epoch that debits the job is proposed, final or rejected on chain."""
+class LimitEvent(Body):
+    """An account's limit is another: most that it can be paid in the job, in total."""
 
-    kind: Literal["settled"] = "settled"
+    kind: Literal["limit"] = "limit"
     at: UnixMillisField
-    epoch: int
-    state: EpochState
-    amount: Money
-    step: StepField  # of the seal that it pays by
-    transaction: DigestField | None  # of the proposal
+    account: AddressField
+    limit: Money
+    transaction: DigestField
+
+
+class BondEvent(Body):
+    """An account put its stake behind its work in the job."""
+
+    kind: Literal["bond"] = "bond"
+    at: UnixMillisField
+    account: AddressField
+    stake: Money
+    transaction: DigestField
+
+
+class QuitEvent(Body):
+    """An account's work in the job has ended, by itself, the coordinator, or a slash."""
+
+    kind: Literal["quit"] = "quit"
+    at: UnixMillisField
+    account: AddressField
+    transaction: DigestField
 
 
 class ClaimedEvent(Body):
-    """An account claimed what the job paid it."""
+    """Vested pay went into an account's balance in the escrow."""
 
     kind: Literal["claimed"] = "claimed"
     at: UnixMillisField
     account: AddressField
-    amount: Money  # of this job
+    amount: Money  # of this claim
     transaction: DigestField
 
 
-class RefundedEvent(Body):
-    """The poster got back what was not earned."""
+class ReclaimedEvent(Body):
+    """The poster got back what was not committed."""
 
-    kind: Literal["refunded"] = "refunded"
+    kind: Literal["reclaimed"] = "reclaimed"
     at: UnixMillisField
     amount: Money
     transaction: DigestField
@@ -245,7 +262,7 @@ class SlashEvent(Body):
 
 
 class EndEvent(Body):
-    """The job was refunded and all of its events were sent; `at` is that of the last one."""
+    """The job is over and all of its events were sent; `at` is that of the last one."""
 
     kind: Literal["end"] = "end"
     at: UnixMillisField
@@ -255,7 +272,7 @@ JobEvent: TypeAlias = (
     PostedEvent
     | StateEvent
     | UnmatchedEvent
-    | DepositedEvent
+    | FundedEvent
     | LeaseEvent
     | PeerEvent
     | SealedEvent
@@ -266,9 +283,11 @@ JobEvent: TypeAlias = (
     | CoinEvent
     | CheckpointEvent
     | UnpublishedEvent
-    | SettledEvent
+    | LimitEvent
+    | BondEvent
+    | QuitEvent
     | ClaimedEvent
-    | RefundedEvent
+    | ReclaimedEvent
     | SlashEvent
     | EndEvent
 )
@@ -295,19 +314,6 @@ class RoundEvent(Body):
     offers: Annotated[int, Ge(0)]  # that stood
 
 
-class EpochEvent(Body):
-    """A settlement period was planned, proposed, final or rejected."""
-
-    kind: Literal["epoch"] = "epoch"
-    at: UnixMillisField
-    epoch: int
-    state: EpochState
-    root: DigestField
-    sum: Money
-    window_ends: UnixSecondsField | None
-    transaction: DigestField | None
-
-
 class OfferEvent(Body):
     """A machine was offered, or taken back."""
 
@@ -320,7 +326,7 @@ class OfferEvent(Body):
     withdrawn: bool
 
 
-MarketEvent: TypeAlias = JobChangedEvent | RoundEvent | EpochEvent | OfferEvent
+MarketEvent: TypeAlias = JobChangedEvent | RoundEvent | OfferEvent
 
 
 class NumberedJobEvent(NamedTuple):

@@ -36,16 +36,14 @@ from market.bodies.base import (
 )
 from market.bodies.offers import LeaseView
 
-JobState = Literal[
-    "draft", "funded", "matched", "running", "finished", "closed", "refunded", "failed"
-]
+JobState = Literal["draft", "funded", "matched", "running", "finished", "closed", "failed"]
 JobWanted = Literal["running", "paused", "cancelled"]
 """What its poster wants of a job."""
 JobOutcome = Literal[
     "unfunded", "waiting", "starting", "training", "paused", "cancelling", "settling",
-    "finished", "stopped", "refunded", "failed",
+    "finished", "stopped", "failed",
 ]  # fmt: skip
-"""What became of a job, for people; `state` says where its escrow is."""
+"""What became of a job, for people. `settling`: trained, and its last pay vests."""
 WishNumber = Annotated[int, Ge(0), Le(2**53)]
 
 
@@ -138,13 +136,11 @@ class QuoteView(Body):
     advice: AdviceView | None
     verification_budget: Money  # for audits, beside the cost of the work
     budget_needed: Money  # for both, at the ceiling
-    epochs: int  # settlement periods until the deadline
-    epoch_cap_needed: Money
     offers: int  # that stand
     owners: int  # that fit
     slots: int  # owners that the job wants
     spares: int | None  # that would come beside them
-    reservable: Money | None  # stake that twice as many owners as slots, or all that fit, can give
+    reservable: Money | None  # stake that twice as many owners as slots, or all that fit, can bond
     stages: tuple[StageQuoteView, ...]
 
 
@@ -167,7 +163,7 @@ class JobSummary(Body):
         "step",
         "steps",
         "budget",
-        "paid",
+        "claimed",
     )
 
     job: JobIdField
@@ -176,7 +172,7 @@ class JobSummary(Body):
     outcome: JobOutcome
     poster: AddressField
     budget: Money
-    paid: Money
+    claimed: Money
     step: int
     steps: int
 
@@ -206,13 +202,12 @@ class JobView(Body):
     progress: ProgressView
     reports: tuple["StepReport", ...]
     num_messages: int
-    escrowed: Money
-    earned: Money
+    funded: Money  # brought less what the poster took back, by confirmed events
+    committed: Money  # sum of all limits
+    free: Money  # the poster can take it back now
+    earned: Money  # by the newest seal
     vested: Money
-    debited: Money  # settled into epochs, from the chain
-    paid: Money  # claimed
-    refunded: Money
-    reconciled: bool  # the ledger agrees with the chain's logs
+    claimed: Money
     not_matched: tuple[Excluded, ...]
     advice: AdviceView | None  # what would match it, while it is not
     transactions: dict[str, DigestField]
@@ -297,10 +292,9 @@ class CheckpointsView(Body):
 
 JobAction = Literal["pause", "resume", "cancel"]
 OperationState = Literal["pending", "done", "failed"]
-OperationWait = Literal["host", "coordinator", "close", "refund_delay"]
+OperationWait = Literal["host", "coordinator"]
 """What a pending operation waits for: a host that lets go of the job, or claims it; the job's
-coordinator (a pause: the end of the step in work; a cancel: the last seal); the close on chain; the
-end of the response window and of the refund delay."""
+coordinator (a pause: the end of the step in work; a cancel: the last seal)."""
 OperationError = Literal["superseded", "ended"]
 """Another wish came first; or the job ended first."""
 
@@ -320,7 +314,6 @@ class OperationResult(Body):
 
     job_state: JobState
     wanted: JobWanted
-    refunded: Money
 
 
 class OperationView(Body):
@@ -332,15 +325,14 @@ class OperationView(Body):
     asked_at: UnixMillisField
     state: OperationState
     waits_for: OperationWait | None  # while it is pending
-    until: UnixMillisField | None  # when that ends at the earliest, where it is known
     result: OperationResult | None  # once it is done
     error: OperationError | None  # once it has failed
 
 
-# -------------------------------------------------------------- orders that a browser wallet signs
+# ---------------------------------------------------------------- jobs that a browser wallet signs
 
 
-class OrderLike(Body):
+class CloneJob(Body):
     """The same model, data and rules as the job `like`; the rest as said here."""
 
     like: JobIdField
@@ -352,17 +344,17 @@ class OrderLike(Body):
     deadline: UnixSecondsField
 
 
-class OrderTyped(Body):
-    """The JobSpec of an order, and the two requests (`eth_signTypedData_v4`) that bind a wallet."""
+class TypedJob(Body):
+    """A JobSpec, and the two requests (`eth_signTypedData_v4`) that bind its poster's wallet."""
 
     job: JobIdField
     spec: SignedField  # `JobSpec.encoded()`, which nobody signed yet
-    order: dict[str, Any]
+    header: dict[str, Any]
     permit: dict[str, Any]
     permit_deadline: UnixSecondsField
 
 
-class PostOrder(Body):
+class PostTypedJob(Body):
     """A JobSpec, its poster's signature, and the permit that pays for it."""
 
     spec: SignedField

@@ -8,7 +8,6 @@ from contracts.terms.ids import AddressField, DigestField, JobIdField
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
 from market.bodies.base import Body, Money, Price, Wide
 from market.bodies.jobs import Excluded
-from market.bodies.settlement import EpochState
 
 # -------------------------------------- for people: depth by device class, demand, clearing rounds
 
@@ -123,10 +122,16 @@ class ContractsView(Body):
     token: AddressField
     parameters: AddressField
     escrow: AddressField
-    stakes: AddressField
     seals: AddressField
-    settlement: AddressField
-    vault: AddressField
+
+
+class EscrowTimesView(Body):
+    """Times of JobEscrow in seconds; see `contracts.governance.escrow.EscrowTimes`."""
+
+    margin: int
+    announce: int
+    execute: int
+    tail: int
 
 
 class TokenView(Body):
@@ -150,9 +155,9 @@ class NetworkView(Body):
     contracts: ContractsView
     deployed_block: int
     token: TokenView
+    times: EscrowTimesView
     parameters: dict[str, Wide]
     anchorer: AddressField
-    epoch_seconds: int
     confirmations: int
     block: int = 0  # head of the chain, as the market last saw it
     clock: UnixMillisField
@@ -172,37 +177,20 @@ class FaucetView(Body):
     transactions: tuple[DigestField, ...]
 
 
-class StakeView(Body):
-    """An account in StakeRegistry."""
-
-    active: Money
-    reserved: Money
-    unbonding: Money
-
-
-class LedgerEntryView(Body):
-    """One line of the ledger: `amount` left `debit` for `credit`."""
-
-    event: str
-    debit: str
-    credit: str
-    amount: Money
-    job: JobIdField | None
-
-
 class AccountView(Body):
-    """What an account has, at the head of the chain and in the ledger."""
+    """What an account has at the head of the chain, and in its jobs by confirmed events."""
 
     account: AddressField
-    gas: Wide
-    token: Money
+    gas: Wide  # wei
+    token: Money  # in its own wallet
     permit_nonce: Wide
-    stake: StakeView
-    earned: Money
+    free: Money  # in the escrow: may be taken out, or bonded
+    withdraw_nonce: Wide
+    bonded: Money  # stakes in all jobs
+    earned: Money  # in all jobs, by their newest seals
     vested: Money
-    claimable: Money
+    due: Money  # vested, within the limits and not claimed
     claimed: Money
-    entries: tuple[LedgerEntryView, ...]
 
 
 class CoordinatorView(Body):
@@ -230,7 +218,7 @@ class ChainStatusView(Body):
 class ChainActionView(Body):
     """A kind of chain action that waits to be done by the market."""
 
-    what: str  # fund, reserve, anchor, propose, finalize, announce, faucet
+    what: str  # fund, relay, claim, anchor, announce, faucet
     waiting: int
     since: UnixMillisField  # of the oldest
     age_millis: int
@@ -255,15 +243,6 @@ class UnanchoredView(Body):
     stored_at: UnixMillisField
     age_millis: int
     seals: int  # that wait, this one included
-
-
-class EpochStatusView(Body):
-    """The newest epoch."""
-
-    epoch: int
-    state: EpochState
-    planned_at: UnixMillisField
-    window_ends: UnixSecondsField | None
 
 
 class HostStatusView(Body):
@@ -308,6 +287,5 @@ class StatusView(Body):
     actions: tuple[ChainActionView, ...]  # the oldest first
     batch: BatchStatusView | None
     unanchored: UnanchoredView | None
-    epoch: EpochStatusView | None
     hosts: tuple[HostStatusView, ...]
     beats: tuple[BeatView, ...]

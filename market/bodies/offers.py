@@ -27,6 +27,7 @@ from market.bodies.base import (
 )
 
 LeaseState = Literal["reserved", "accepted", "active", "silent", "ended", "lapsed"]
+"""`accepted`: its bond is not confirmed yet; `active`: it is, or none was asked for."""
 
 
 class OfferStored(Body):
@@ -135,7 +136,7 @@ class LeaseView(Body):
     account: AddressField
     stage: int
     price: Price  # what is paid, at least the ask
-    stake: Money  # to be reserved in LeaseAccept
+    stake: Money  # that the account has to bond in the job, all of its leases there together
     accept_ends: UnixMillisField
     spec: SignedField  # the signed JobSpec
     accept: SignedField | None  # the signed LeaseAccept
@@ -158,18 +159,20 @@ class LeasesView(Body):
 
 
 class AcceptLease(Body):
-    """A provider binds itself: the signed LeaseAccept."""
+    """A provider binds itself: the signed LeaseAccept, and the signed Bond behind it."""
 
-    signed: SignedField
+    accept: SignedField
+    bond: SignedField | None  # None: no stake is asked for, or the account's bond is high enough
 
 
 # --------------------------------------------------- outside auditors, and what checking has shown
 
-BondState = Literal["asked", "accepted", "reserved", "released", "refused"]
+BondState = Literal["asked", "accepted", "bonded", "released", "refused"]
+"""`accepted`: its Bond was handed in; `bonded`: that is confirmed; `released`: the job is over."""
 
 
 class RegisterAuditor(Body):
-    """A staked account offers to audit; `signature` by its wallet over `auditor_digest`."""
+    """An account offers to audit; `signature` by its wallet over `auditor_digest`."""
 
     account: AddressField
     session_key: SessionKeyField
@@ -179,13 +182,13 @@ class RegisterAuditor(Body):
 
 
 class AuditorRegistered(Body):
-    """Heard from now on under `subject` of `auditor_subject`; drawn with this weight."""
+    """Heard from now on under `subject` of `auditor_subject`."""
 
-    stake: Money
+    free: Money  # in the escrow, to bond in jobs
 
 
 class BondAsked(Body):
-    """A job lists an auditor that reserves `stake`, by a LeaseAccept of its key and no offer."""
+    """A job lists an auditor once its Bond of `stake` is confirmed."""
 
     job: JobIdField
     price: Price
@@ -199,8 +202,14 @@ class AuditorJobs(Body):
     asked: tuple[BondAsked, ...] = ()
 
 
+class PostBond(Body):
+    """An outside auditor backs its reports in a job: the signed Bond."""
+
+    bond: SignedField
+
+
 class BondView(Body):
-    """What an outside auditor was asked to reserve, and what became of it."""
+    """What an outside auditor was asked to bond, and what became of it."""
 
     job: JobIdField
     account: AddressField
@@ -270,7 +279,7 @@ class PeerChecksView(Body):
     missed: int  # reports that came too late, or never
     received: ReceivedView
     odds: tuple[OddsView, ...]  # by volume, ascending; the last is of all its peer-steps
-    stake: Money  # reserved for the job; of an outside auditor all that was active
+    stake: Money  # its part of the account's bond in the job
     stake_hours: int | None  # 1e-3 hours of its income here so far; None: it has none yet
     convicted_at: int | None  # step of the seal
     reputation: ReputationView

@@ -35,6 +35,7 @@ from contracts.terms.errors import (
     WrongBytes,
     WrongConfiguration,
 )
+from market.bodies.anchors import BatchView, CoinsView
 from market.bodies.base import Body, SignedBody, Stored
 from market.bodies.earnings import EarningsView, PeersView, SpendView
 from market.bodies.events import JobEvent, MarketEvent, ReportsView
@@ -43,6 +44,7 @@ from market.bodies.jobs import (
     CheckpointStored,
     CheckpointsView,
     ClaimJobs,
+    CloneJob,
     HostedJobs,
     HostHeartbeat,
     HostRegistered,
@@ -50,15 +52,14 @@ from market.bodies.jobs import (
     JobsView,
     JobView,
     OperationView,
-    OrderLike,
-    OrderTyped,
     PostCheckpoint,
     PostJob,
-    PostOrder,
     PostReports,
+    PostTypedJob,
     QuoteRequest,
     QuoteView,
     RegisterHost,
+    TypedJob,
 )
 from market.bodies.market import (
     AccountView,
@@ -71,6 +72,7 @@ from market.bodies.market import (
     NetworkView,
     StatusView,
 )
+from market.bodies.money import JobMoney, OrderView, PayView, PostOrder
 from market.bodies.offers import (
     AcceptLease,
     AuditorJobs,
@@ -84,20 +86,15 @@ from market.bodies.offers import (
     LeaseView,
     OfferStored,
     OffersView,
+    PostBond,
     ProviderView,
     RegisterAuditor,
     Withdrawal,
 )
-from market.bodies.settlement import (
-    BatchView,
-    CoinsView,
-    ContestSlash,
+from market.bodies.slashes import (
+    AnswerSlash,
     ConvictionsView,
-    EpochsView,
-    EpochView,
-    JudgeContest,
     PostEvidence,
-    ProofView,
     SlashesView,
     SlashView,
 )
@@ -178,7 +175,7 @@ POST_OFFER_HEARTBEAT = Route(
 GET_LEASE = Route("GET", "/leases/{lease}", LeaseView, refuses=(NotFound,))
 POST_ACCEPT = Route(
     "POST", "/leases/{lease}/accept", LeaseView, AcceptLease,
-    refuses=(*_SIGNED, NotFound, Conflict, Expired),
+    refuses=(*_SIGNED, NotFound, Conflict, Expired, Forbidden, InsufficientStake),
 )  # fmt: skip
 POST_LEASE_HEARTBEAT = Route(
     "POST", "/leases/{lease}/heartbeat", LeaseHeard, Heartbeat,
@@ -195,8 +192,8 @@ POST_AUDITOR_HEARTBEAT = Route(
     refuses=(NotFound, BadSignature, Expired),
 )  # fmt: skip
 POST_AUDITOR_BOND = Route(
-    "POST", "/auditors/{account}/bonds", BondView, AcceptLease,
-    refuses=(*_SIGNED, NotFound, Conflict),
+    "POST", "/auditors/{account}/bonds", BondView, PostBond,
+    refuses=(*_SIGNED, NotFound, Conflict, Forbidden, Expired),
 )  # fmt: skip
 
 POST_JOB = Route("POST", "/jobs", JobPosted, PostJob, refuses=_POSTING, status=202)
@@ -217,7 +214,6 @@ POST_MESSAGES = Route(
     ),
 )  # fmt: skip
 GET_MESSAGES = Route("GET", "/jobs/{job}/messages", bytes, refuses=(NotFound,))
-GET_SNAPSHOTS = Route("GET", "/jobs/{job}/snapshots", bytes, refuses=(NotFound,))
 GET_COINS = Route("GET", "/jobs/{job}/coins", CoinsView, refuses=(NotFound,))
 GET_LANE = Route("GET", "/jobs/{job}/lane", bytes, refuses=(NotFound, Conflict))
 GET_AUDITORS = Route("GET", "/jobs/{job}/auditors", AuditorsView, refuses=(NotFound,))
@@ -242,10 +238,17 @@ POST_RESUME = Route("POST", "/jobs/{job}/resume", OperationView, AskJob, refuses
 POST_CANCEL = Route("POST", "/jobs/{job}/cancel", OperationView, AskJob, refuses=_WISH, status=202)
 GET_OPERATION = Route("GET", "/operations/{operation}", OperationView, refuses=(NotFound,))
 POST_TYPED_DATA = Route(
-    "POST", "/orders/typed-data", OrderTyped, OrderLike,
+    "POST", "/jobs/typed-data", TypedJob, CloneJob,
     refuses=(NotFound, NoMatch, Unaffordable, Conflict, *_CHAIN),
 )  # fmt: skip
-POST_ORDER = Route("POST", "/orders", JobPosted, PostOrder, refuses=_POSTING, status=202)
+POST_TYPED_JOB = Route("POST", "/jobs/typed", JobPosted, PostTypedJob, refuses=_POSTING, status=202)
+
+POST_ORDER = Route(
+    "POST", "/jobs/{job}/orders", OrderView, PostOrder,
+    refuses=(*_SIGNED, Expired, Forbidden, NotFound, Conflict), status=202,
+)  # fmt: skip
+GET_MONEY = Route("GET", "/jobs/{job}/money", JobMoney, refuses=(NotFound, *_CHAIN))
+GET_PAY = Route("GET", "/jobs/{job}/pay", PayView, refuses=(NotFound,))
 
 PUT_BLOB = Route(
     "PUT", "/blobs/{blob}", _NOTHING, bytes,
@@ -268,18 +271,11 @@ POST_EVIDENCE = Route(
     "POST", "/jobs/{job}/evidence", SlashView, PostEvidence,
     refuses=(NotFound, BadSignature, Forbidden, Conflict, Malformed),
 )  # fmt: skip
-POST_CONTEST = Route(
-    "POST", "/slashes/{evidence}/contest", SlashView, ContestSlash,
-    refuses=(NotFound, BadSignature, Conflict, Malformed, *_CHAIN),
-)  # fmt: skip
-POST_JUDGEMENT = Route(
-    "POST", "/slashes/{evidence}/judgement", SlashView, JudgeContest,
-    refuses=(NotFound, Conflict, Forbidden),
+POST_ANSWER = Route(
+    "POST", "/slashes/{evidence}/answer", SlashView, AnswerSlash,
+    refuses=(NotFound, BadSignature, Conflict),
 )  # fmt: skip
 
-GET_EPOCHS = Route("GET", "/epochs", EpochsView)
-GET_EPOCH = Route("GET", "/epochs/{number}", EpochView, refuses=(NotFound,))
-GET_PROOF = Route("GET", "/epochs/{number}/proofs/{account}", ProofView, refuses=(NotFound,))
 GET_BATCH = Route("GET", "/batches/{root}", BatchView, refuses=(NotFound,))
 
 TABLE = {name: route for name, route in globals().items() if isinstance(route, Route)}

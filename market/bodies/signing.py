@@ -4,7 +4,7 @@ A request that its caller signs has `Authorization: Tallystick NAME AT BODY SIGN
 account (20 bytes) or a session key (32), AT the caller's moment in ms since the Unix epoch, BODY
 the BLAKE3 digest of the body, SIGNATURE by that wallet (`Wallet.sign_digest`) or session key over
 `request_digest`; bytes are hex. It holds for this method, path, query, Idempotency-Key and body, on
-this chain and Settlement contract, for `CLOCK_SKEW_MILLIS`. Nothing is stored for it, so it
+this chain and JobEscrow, for `CLOCK_SKEW_MILLIS`. Nothing is stored for it, so it
 outlives restarts of both sides. Within its time it may be repeated by who overhears it: routes that
 take it do the same request once.
 
@@ -66,7 +66,7 @@ def request_digest(
         body: BLAKE3 of the body, also of an empty one.
         at: The caller's moment.
     """
-    said: list[Value] = [domain.chain_id, domain.settlement, method, target, key, body, at]
+    said: list[Value] = [domain.chain_id, domain.escrow, method, target, key, body, at]
     return digest("request", encode(said))
 
 
@@ -125,9 +125,9 @@ def evidence_digest(job: JobId, subject: Digest, bundle: Digest) -> Digest:
     return digest("evidence", job + subject + bundle)
 
 
-def contest_digest(evidence: Digest, bundle: Digest) -> Digest:
-    """What a convicted account's wallet signs (`Wallet.sign_digest`) to contest a slash."""
-    return digest("contest", evidence + bundle)
+def answer_digest(evidence: Digest, answer: Digest) -> Digest:
+    """What a convicted account's wallet signs (`Wallet.sign_digest`) to answer a slash."""
+    return digest("answer", evidence + answer)
 
 
 def wish_digest(job: JobId, action: "JobAction", at: UnixMillis) -> Digest:
@@ -158,26 +158,23 @@ class HostCredential:
     """Whose credential it is."""
 
     host: str
-    owner: Address | None = None
 
     def shown(self, operator_token: str) -> str:
         """The credential as the bearer token that its host shows."""
         name = base64.urlsafe_b64encode(self.host.encode()).decode().rstrip("=")
-        owner = "" if self.owner is None else self.owner.hex()
-        said: list[Value] = [operator_token, self.host, owner]
-        return f"{PREFIX}{name}.{owner}.{digest('host credential', encode(said)).hex()}"
+        said = digest("host credential", encode([operator_token, self.host]))
+        return f"{PREFIX}{name}.{said.hex()}"
 
 
 def host_credential(shown: str, operator_token: str) -> HostCredential | None:
     """Whose credential a bearer token is; None if it is none of this market."""
-    name, _, rest = shown.removeprefix(PREFIX).partition(".")
+    name, _, _ = shown.removeprefix(PREFIX).partition(".")
     try:
         host = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
-        owner = bytes.fromhex(rest.partition(".")[0])
     except (binascii.Error, ValueError):
         return None
-    if not operator_token or len(owner) not in (0, 20):
+    if not operator_token:
         return None
-    found = HostCredential(host, Address(owner) if owner else None)
+    found = HostCredential(host)
     known = found.shown(operator_token).encode()
     return found if hmac.compare_digest(known, shown.encode(errors="replace")) else None

@@ -2,11 +2,8 @@
 
 How paths fold, leaf by leaf and in bytes (`contracts/terms/merkle.py`; `|` joins, keccak-256):
 a message of a seal is keccak(7 | digest), its nodes keccak(6 | left | right); a seal of a batch is
-keccak(5 | job | step as 8 bytes | seal), with the same nodes; a pay leaf is keccak(2 | account |
-earned | vested), its node keccak(3 | left hash, earned, vested | right hash, earned, vested); a
-job's leaf keccak(4 | job | sum), an account's keccak(0 | account | jobs_root | sum), their nodes
-keccak(1 | left hash, sum | right hash, sum). Sums take 12 bytes, big-endian. Siblings come from the
-bottom up.
+keccak(5 | job | step as 8 bytes | seal), with the same nodes; a pay leaf is keccak(8 | account |
+earned | vested), amounts in 10 bytes, with the same nodes. Siblings come from the bottom up.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -17,13 +14,12 @@ from contracts.terms.moments import UnixMillisField
 from market.bodies.base import Body, Chance, Money, Part, Price, Wide
 from market.bodies.earnings import (
     AnchorView,
+    ClaimPartView,
     DrawnView,
     LineStateName,
     OutcomeName,
-    PaidPartView,
     PartsView,
 )
-from market.bodies.settlement import ProofStep
 
 STEPS_PAGE = 200
 STEP_LINES_PAGE = 500
@@ -151,15 +147,6 @@ class PlainStep(Body):
     left: bool  # the sibling is on the left
 
 
-class PayStep(Body):
-    """A sibling on a path of the pay tree."""
-
-    hash: DigestField
-    earned: Money
-    vested: Money
-    left: bool
-
-
 class CommitView(Body):
     """What the GradCommit binds its peer to."""
 
@@ -267,22 +254,10 @@ class PaySlipView(Body):
     account: AddressField
     earned: Money
     vested: Money
+    leaf: DigestField
     index: int
-    siblings: tuple[PayStep, ...]
+    siblings: tuple[PlainStep, ...]
     anchored: AnchoredView | None
-
-
-class EpochSlipView(Body):
-    """The job's leaf in the account's tree, and the account's leaf in the epoch's root."""
-
-    part: PaidPartView
-    root_sum: Money
-    account: AddressField
-    jobs_root: DigestField
-    cumulative: Money  # of the account
-    account_siblings: tuple[ProofStep, ...]
-    job_cumulative: Money
-    job_siblings: tuple[ProofStep, ...]
 
 
 class WorkTraceView(Body):
@@ -304,4 +279,4 @@ class WorkTraceView(Body):
     anchored: AnchoredView | None
     audits: AuditsView | None  # None: nobody is drawn
     pay: PaySlipView | None  # None: not vested, or lost
-    epochs: tuple[EpochSlipView, ...]
+    claims: tuple[ClaimPartView, ...]  # that paid it

@@ -1,1 +1,1 @@
-"""Offers, jobs, auction, pricing and ledger as values and decisions. Pure."""
+"""Offers, jobs, clearing, lines of pay and slashes as values and decisions. Pure."""

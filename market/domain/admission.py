@@ -37,7 +37,6 @@ class Surroundings:
     """What admission needs to know beside the spec."""
 
     now: UnixSeconds
-    epoch_seconds: int
     missing_blobs: tuple[str, ...]
     """Blobs that the spec names and the market does not hold: manifest, tokenizer, weights."""
     coordinator_known: bool
@@ -84,14 +83,13 @@ def check_terms(spec: JobSpec, around: Surroundings) -> None:
     _check_memory(spec, config)
     check_sizes(spec, config, around.free_bytes)
     _check_budget(spec)
-    _check_epoch_cap(spec, around)
     if spec.rules.audit is not None:
         _check_calibration(spec.rules.audit, around)
         _check_stake(spec, spec.rules.audit)
 
 
 def could_be_posted(spec: JobSpec, terms: Terms) -> bool:
-    """Whether the job with these terms would be admitted, with a budget and a cap that cover it."""
+    """Whether the job with these terms would be admitted, with a budget that covers it."""
     chunks = Chunking(terms.cut.stages, spec.batch.chunks, spec.model.tied_head)
     if terms.deadline < terms.start // 1000 + SHORTEST_JOB_SECONDS:
         return False
@@ -116,19 +114,6 @@ def least_budget_at(spec: JobSpec, price: PricePerPflop) -> BaseUnits:
     return BaseUnits(work + audits)
 
 
-def least_epoch_cap(spec: JobSpec, terms: Terms, epoch_seconds: int) -> BaseUnits:
-    """The cap that lets the whole job through in time, and the last seal (W + 1 steps) at once."""
-    cost = job_cost(spec, terms.price_ceiling)
-    epochs = num_epochs(terms.deadline, UnixSeconds(terms.start // 1000), epoch_seconds)
-    at_once = min(spec.batch.steps, spec.rules.vesting_window + 1)
-    return BaseUnits(max(-(-cost // epochs), -(-cost * at_once // spec.batch.steps)))
-
-
-def num_epochs(deadline: UnixSeconds, now: UnixSeconds, epoch_seconds: int) -> int:
-    """Settlement periods until the deadline, at least one."""
-    return max(1, (deadline - now) // epoch_seconds)
-
-
 def named_blobs(spec: JobSpec) -> dict[str, Digest]:
     """The blobs that a job cannot start without, by what they are."""
     optional = {"tokenizer": spec.data.tokenizer, "weights": spec.model.weights}
@@ -150,6 +135,12 @@ def needed_memory(spec: JobSpec, config: ModelConfig) -> int:
 
 
 def _check_deadline(spec: JobSpec, around: Surroundings) -> None:
+    if spec.open_by <= around.now:
+        raise Expired(
+            "the time in which the escrow opens the job is over",
+            open_by=spec.open_by,
+            now=around.now,
+        )
     earliest = around.now + SHORTEST_JOB_SECONDS
     if spec.deadline < earliest:
         raise Expired(
@@ -253,7 +244,7 @@ def _check_calibration(audit: AuditSpec, around: Surroundings) -> None:
 
 
 def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:
-    """What a lease reserves covers one unit of the dearest stage (docs/protocol.md 7: q <= 1)."""
+    """What a lease asks for covers one unit of the dearest stage (docs/protocol.md 7: q <= 1)."""
     owners = spec.batch.peers_per_stage
     least = _least_stake(spec, audit, spec.unit_flops, owners=owners, price=spec.price_ceiling)
     if least is None:
@@ -270,20 +261,6 @@ def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:
             "min_stake, or lower price_ceiling or rows_per_unit",
             min_stake=str(spec.min_stake),
             min_stake_would_fit=str(least),
-        )
-
-
-def _check_epoch_cap(spec: JobSpec, around: Surroundings) -> None:
-    terms = signed_terms(spec, UnixMillis(around.now * 1000))
-    needed = least_epoch_cap(spec, terms, around.epoch_seconds)
-    if spec.epoch_cap < needed:
-        epochs = num_epochs(spec.deadline, around.now, around.epoch_seconds)
-        at_once = min(spec.batch.steps, spec.rules.vesting_window + 1)
-        raise Unaffordable(
-            f"an epoch debits at most {spec.epoch_cap}; with {epochs} epochs until the deadline "
-            f"and {at_once} steps vesting at once the job needs {needed}",
-            epoch_cap=str(spec.epoch_cap),
-            epoch_cap_would_fit=str(needed),
         )
 
 

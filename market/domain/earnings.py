@@ -1,30 +1,56 @@
 """Where is each line of an account's pay, why does it wait, how fast does a job spend? Pure.
 
-What a job has paid an account, epoch by epoch, is told line by line: lines are paid in the order in
-which they vested, those that wait come last (`verification.earnings`). So a line may be in two
-epochs at once, and its parts sum to its amount.
+A claim pays an account what has vested in total, up to its limit. That total is told line by line:
+lines are paid in the order in which they vested (`verification.earnings`), so the first base units
+are claimed, those that follow up to the limit may be claimed, and the rest is above it. A line's
+parts sum to its amount.
 
 How fast a job spends, when it will end, and whether its budget lasts until then is taken from its
 newest seals, so it follows what the job does now. Whole numbers: paces are rounded down, what is
 left to wait and to spend up.
 
 Invariant: every line with an amount that is not claimed or uncounted has a reason. Units: base
-units; moments in ms since the Unix epoch unless named seconds.
+units; moments in ms since the Unix epoch.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
 
 from contracts.governance.checking import Cause
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import Digest, EpochNumber, StepNumber
-from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.moments import UnixMillis
 from market.bodies.earnings import LineStateName, OutlookView, WaitsForCode, WaitsForView
 from market.domain.jobs import JobState
 from verification.earnings import Standings, Wait
 
 NOTHING = BaseUnits(0)
+
+
+@dataclass(frozen=True)
+class OwnPay:
+    """What an account has in a job, in total: by its newest seal, and in the escrow."""
+
+    earned: BaseUnits = NOTHING
+    vested: BaseUnits = NOTHING
+    limit: BaseUnits = NOTHING
+    claimed: BaseUnits = NOTHING
+    has_ended: bool = False  # no grant raises its limit any more
+
+    @property
+    def due(self) -> BaseUnits:
+        """What a claim pays now."""
+        return due_of(self.vested, self.limit, self.claimed)
+
+    @property
+    def over_limit(self) -> BaseUnits:
+        """What has vested above the limit."""
+        return BaseUnits(max(0, self.vested - max(self.limit, self.claimed)))
+
+
+def due_of(vested: BaseUnits, limit: BaseUnits, claimed: BaseUnits) -> BaseUnits:
+    """What a claim pays an account."""
+    return BaseUnits(max(0, min(vested, limit) - claimed))
 
 
 @dataclass(frozen=True)
@@ -35,8 +61,7 @@ class Parts:
     frozen: BaseUnits = NOTHING
     forfeited: BaseUnits = NOTHING
     vested: BaseUnits = NOTHING
-    debited: BaseUnits = NOTHING
-    final: BaseUnits = NOTHING
+    over_limit: BaseUnits = NOTHING
     claimed: BaseUnits = NOTHING
 
     @property
@@ -45,25 +70,34 @@ class Parts:
         return BaseUnits(sum(getattr(self, each.name) for each in fields(self)))
 
 
-@dataclass(frozen=True)
-class PaidEpoch:
-    """An epoch that debited a job, as it stands for one account; `until` never falls."""
+def parts_of_all(pay: OwnPay, frozen: BaseUnits, forfeited: BaseUnits) -> Parts:
+    """Where all that an account earned in a job is."""
+    return Parts(
+        waiting=BaseUnits(max(0, pay.earned - pay.vested - frozen - forfeited)),
+        frozen=frozen,
+        forfeited=forfeited,
+        vested=pay.due,
+        over_limit=pay.over_limit,
+        claimed=pay.claimed,
+    )
 
-    epoch: EpochNumber
-    root: Digest
-    state: Literal["planned", "proposed", "final"]
-    transaction: Digest | None
-    window_ends: UnixSeconds | None
-    until: BaseUnits  # what the job has paid the account up to this epoch
-    is_claimed: bool = False
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of an account in a job."""
+
+    until: BaseUnits  # paid with it and those before
+    block: int
+    transaction: Digest
 
 
 @dataclass(frozen=True)
 class PartPaid:
-    """What of a line an epoch pays."""
+    """What of a line a claim paid."""
 
-    epoch: PaidEpoch
     amount: BaseUnits
+    block: int
+    transaction: Digest
 
 
 @dataclass(frozen=True)
@@ -72,39 +106,44 @@ class Around:
 
     job_state: JobState
     ended: bool  # its last seal is here
-    now: UnixMillis
     window: int  # W
-    close_ends: UnixSeconds | None  # of the response window; None: nobody closes the job
-    next_epoch: UnixMillis  # not before
+    has_ended: bool  # the account, or the job is closed: no grant raises its limit
 
 
-def paid_parts(standing: Standings, epochs: Sequence[PaidEpoch]) -> tuple[PartPaid, ...]:
-    """What of a line each epoch pays; `epochs` ascend, and each pays what those before left."""
-    if standing.held not in ("waiting", "vested"):
+def paid_parts(standing: Standings, claims: Sequence[Claim]) -> tuple[PartPaid, ...]:
+    """What of a line each claim paid, in order."""
+    if standing.held != "vested":
         return ()
-    found, before, end = [], NOTHING, standing.start + standing.amount
-    for epoch in epochs:
-        amount = min(end, epoch.until) - max(standing.start, before)
+    found, before, end = [], 0, standing.start + standing.amount
+    for claim in claims:
+        amount = min(end, claim.until) - max(standing.start, before)
         if amount > 0:
-            found.append(PartPaid(epoch, BaseUnits(amount)))
-        before = max(before, epoch.until)
+            found.append(PartPaid(BaseUnits(amount), claim.block, claim.transaction))
+        before = max(before, claim.until)
     return tuple(found)
 
 
-def parts_of(standing: Standings, paid: Sequence[PartPaid]) -> Parts:
-    """Where the amount of a line is. A planned epoch has paid nothing yet."""
-    sums = {"debited": 0, "final": 0, "claimed": 0}
-    for each in paid:
-        if each.epoch.state != "planned":
-            sums[_paid_state(each.epoch)] += each.amount
-    left = BaseUnits(standing.amount - sum(sums.values()))
-    held = {} if standing.held == "uncounted" else {standing.held: left}
-    return Parts(**held, **{name: BaseUnits(amount) for name, amount in sums.items()})
+def parts_of(standing: Standings, pay: OwnPay) -> Parts:
+    """Where the amount of a line is."""
+    if standing.held == "uncounted":
+        return Parts()
+    if standing.held != "vested":
+        return Parts(**{standing.held: standing.amount})
+
+    def below(total: int) -> int:
+        return min(max(0, total - standing.start), standing.amount)
+
+    claimed, payable = below(pay.claimed), below(max(pay.limit, pay.claimed))
+    return Parts(
+        vested=BaseUnits(payable - claimed),
+        over_limit=BaseUnits(standing.amount - payable),
+        claimed=BaseUnits(claimed),
+    )
 
 
 def state_of(standing: Standings, parts: Parts) -> LineStateName:
     """The state of that part of a line which has farthest to go."""
-    for name in ("forfeited", "frozen", "waiting", "vested", "debited", "final", "claimed"):
+    for name in ("forfeited", "frozen", "waiting", "over_limit", "vested", "claimed"):
         if getattr(parts, name):
             return name
     return standing.held
@@ -113,25 +152,19 @@ def state_of(standing: Standings, parts: Parts) -> LineStateName:
 def reason_of(
     state: LineStateName,
     wait: Wait | None,
-    paid: Sequence[PartPaid],
     around: Around,
     *,
     worth: BaseUnits,
     lost_by: Cause | None,
-    is_anchored: bool,
-    above_cap: bool,
 ) -> WaitsForView | None:
-    """Why a line waits, or was lost; None where neither is so.
+    """Why a line waits and what ends that, or why it was lost; None where neither is so.
 
     Args:
         state: Of the line.
         wait: What it waits for before it vests.
-        paid: The epochs that pay it.
-        around: The job, the clock, and the next epoch.
+        around: The job and the account.
         worth: Its amount.
         lost_by: Why it was taken, if it was.
-        is_anchored: Whether the seal that vested it is in a batch on chain.
-        above_cap: Whether that seal vests more than the next epoch may debit.
     """
     if lost_by is not None:
         return _waits(lost_by, _LOST_BY[lost_by])
@@ -141,11 +174,14 @@ def reason_of(
         case "waiting" | "frozen":
             return _before_vesting(state, wait, around)
         case "vested":
-            return _before_debit(paid, around, is_anchored=is_anchored, above_cap=above_cap)
-        case "debited":
-            return _before_final(paid, around)
-        case "final":
-            return _waits("claim", "not claimed yet: its account may claim it at any time")
+            text = "may be claimed: by the market, the account's agent, or anybody with the seal"
+            return _waits("claim", text)
+        case "over_limit" if around.has_ended:
+            text = "above the account's limit, which no grant raises after its end: it is not paid"
+            return _waits("ended", text)
+        case "over_limit":
+            text = "above the account's limit: waits for the coordinator to raise that by a grant"
+            return _waits("grant", text)
     return None
 
 
@@ -156,12 +192,14 @@ _LOST_BY: Mapping[Cause, str] = {
     "time, as when a machine sleeps or is cut off; that takes the pay of its newest step",
 }
 
-_BEFORE_RUNNING_ENDED = (JobState.MATCHED, JobState.RUNNING, JobState.FUNDED)
+_GOES_ON = (JobState.MATCHED, JobState.RUNNING, JobState.FUNDED)
 
 
 def _before_vesting(state: LineStateName, wait: Wait | None, around: Around) -> WaitsForView | None:
-    if not around.ended and around.job_state not in _BEFORE_RUNNING_ENDED:
-        return _by_close(state, around)
+    if not around.ended and around.job_state not in _GOES_ON:
+        what = "its peer was accused, and " if state == "frozen" else ""
+        text = f"{what}the job ended without a last seal: it vests if its coordinator seals again"
+        return _waits("seal", text)
     if wait is None:
         return None
     window = f"W = {around.window}"
@@ -184,54 +222,8 @@ def _before_vesting(state: LineStateName, wait: Wait | None, around: Around) -> 
     return _waits("verdict", text)
 
 
-def _by_close(state: LineStateName, around: Around) -> WaitsForView:
-    """The job ended without a last seal."""
-    at = None if around.close_ends is None else UnixMillis(around.close_ends * 1000)
-    if state == "frozen":
-        text = "the job ended while its peer was accused: it is not due, and goes back"
-        return _waits("close", text, at=at)
-    if at is None:
-        return _waits("close", "the job ended without a last seal: it is due once it is closed")
-    if around.now < at:
-        return _waits("close", "the job is being closed: what it earned is due then", at=at)
-    text = "the job is closed: epochs pay what the close found due"
-    return _waits("close", text, at=around.next_epoch)
-
-
-def _before_debit(
-    paid: Sequence[PartPaid], around: Around, *, is_anchored: bool, above_cap: bool
-) -> WaitsForView:
-    planned = [each.epoch for each in paid if each.epoch.state == "planned"]
-    if planned:
-        text = f"epoch {planned[0].epoch} is planned, and is being sent to the chain"
-        return _waits("proposal", text, at=around.now)
-    if not is_anchored:
-        return _waits("anchor", "the seal that vested it is not confirmed on chain yet")
-    if above_cap:
-        text = "the job's cap of an epoch is used up: a later epoch debits it"
-        return _waits("cap", text, at=around.next_epoch)
-    return _waits("epoch", "in no epoch yet: the next one debits it", at=around.next_epoch)
-
-
-def _before_final(paid: Sequence[PartPaid], around: Around) -> WaitsForView:
-    pending = [each.epoch for each in paid if each.epoch.state == "proposed"]
-    epoch = pending[-1]
-    if epoch.window_ends is None or epoch.window_ends * 1000 <= around.now:
-        return _waits("finalization", f"epoch {epoch.epoch} is over, and is being booked")
-    text = f"the challenge window of epoch {epoch.epoch} is open"
-    return _waits("challenge", text, at=UnixMillis(epoch.window_ends * 1000))
-
-
-def _paid_state(epoch: PaidEpoch) -> str:
-    if epoch.is_claimed:
-        return "claimed"
-    return "final" if epoch.state == "final" else "debited"
-
-
-def _waits(
-    code: WaitsForCode, sentence: str, step: StepNumber | None = None, at: UnixMillis | None = None
-) -> WaitsForView:
-    return WaitsForView(code=code, sentence=sentence, step=step, at=at)
+def _waits(code: WaitsForCode, sentence: str, step: StepNumber | None = None) -> WaitsForView:
+    return WaitsForView(code=code, sentence=sentence, step=step)
 
 
 # --------------------------------------------------------------------------- how fast a job spends
@@ -290,14 +282,11 @@ def outlook_of(
     *,
     steps: int,
     budget: BaseUnits,
-    epoch_cap: BaseUnits,
-    epoch_millis: int,
 ) -> OutlookView:
     """What comes of a job of so many steps after its newest seal."""
     left = max(0, steps - newest.step)
     ends_at = UnixMillis(newest.at + _up(left * pace.millis, pace.steps))
     spent = BaseUnits(newest.earned + _up(left * pace.spent, pace.steps))
-    an_epoch = BaseUnits(pace.spent * epoch_millis // pace.millis)
     is_short = spent > budget
     covered = max(0, budget - newest.earned) * pace.steps // pace.spent if is_short else 0
     spent_up = UnixMillis(newest.at + _up(covered * pace.millis, pace.steps))
@@ -308,8 +297,6 @@ def outlook_of(
         lasts=not is_short,
         spent_up_at_step=newest.step + covered + 1 if is_short else None,
         spent_up_at=spent_up if is_short else None,
-        an_epoch=an_epoch,
-        is_above_cap=an_epoch > epoch_cap,
     )
 
 

@@ -1,19 +1,17 @@
 """What happens to a job next, what became of it, and of what its poster asked of it? Pure.
 
 A job's life is a function from (state, event) to (state, effects): draft -> funded -> matched ->
-running -> finished -> closed -> refunded; failed from the first four, closed from any before it,
-since others than us close jobs too. Beside its state a job has what its poster wants of it:
-running, paused, or cancelled for good. A cancelled job that is in escrow goes the usual way to its
-end, only shorter: its coordinator, which opens it if nobody did, gives the `last` seal as soon as
-it can, so money moves by a seal that everybody checks, and by nothing else. Invariants: money is in
-escrow in every state but draft, refunded and a draft's failed; a state is never left backwards, but
-matched -> funded when a lease lapsed before anybody worked, and failed -> funded when the permit of
-a draft that was cancelled is mined after all; an event that does not fit the state changes nothing,
-so every event may be told twice; what is cancelled stays so.
+running -> finished -> closed; failed from the first four, closed from any but draft. Beside its
+state a job has what its poster wants of it: running, paused, or cancelled for good. A job that is
+cancelled before its coordinator opened it has failed; one that runs goes the usual way to its end,
+only shorter: its coordinator gives the `last` seal as soon as it can. Invariants: a state is never
+left backwards, but matched -> funded when a lease ended before anybody worked; an event that does
+not fit the state changes nothing, so every event may be told twice; what is cancelled stays so.
 
-The state says where a job is in its life on the chain: a job that trained all its steps ends as
-`refunded`. People ask another question, whether the model is there and what was paid; pages and
-command line show an outcome, which follows from the state, the poster's wish and the sealed steps.
+The state says where a job is in its life. Its money goes ways of its own: seals pay whatever the
+state is, and what is free is the poster's to take back (`market.service.money`). People ask another
+question, whether the model is there; pages and command line show an outcome, which follows from the
+state, the poster's wish and the sealed steps.
 
 Nothing is remembered of an operation but what was asked, and whether a later wish came before the
 job was as this one wanted it. Whoever asks how it is gets it from the job's own rows.
@@ -24,7 +22,6 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from contracts.terms.errors import Conflict
-from contracts.terms.moments import UnixMillis, UnixSeconds
 
 # ---------------------------------------------------------------------------------------- its life
 
@@ -37,9 +34,8 @@ class JobState(StrEnum):
     MATCHED = "matched"  # every stage has its leases
     RUNNING = "running"  # its coordinator opened it
     FINISHED = "finished"  # the last seal is here
-    CLOSED = "closed"  # closing on chain; the refund waits for its delay
-    REFUNDED = "refunded"  # what was not earned went back
-    FAILED = "failed"  # it will not train; what is in escrow is on its way back
+    CLOSED = "closed"  # its poster ended all work in the escrow
+    FAILED = "failed"  # it will not train
 
 
 class Wanted(StrEnum):
@@ -47,7 +43,7 @@ class Wanted(StrEnum):
 
     RUNNING = "running"
     PAUSED = "paused"  # no step is begun; members stay
-    CANCELLED = "cancelled"  # what was done is paid, the rest goes back
+    CANCELLED = "cancelled"  # what was done is paid, nothing more is
 
 
 class Action(StrEnum):
@@ -60,9 +56,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Funded:
-    """JobEscrow holds the budget; `cancelled`: of a job that its poster wants no more of."""
-
-    cancelled: bool = False
+    """The escrow holds the budget."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Leased:
 
 @dataclass(frozen=True)
 class LeaseLapsed:
-    """A lease ended before anybody worked."""
+    """A lease ended before anybody worked, and the job is short without it."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +97,8 @@ class FundingRefused:
 
 
 @dataclass(frozen=True)
-class CloseRequested:
-    """JobEscrow is closing the job for good: nothing can keep it open any more."""
-
-
-@dataclass(frozen=True)
-class RefundPaid:
-    """JobEscrow paid the rest back."""
+class Closed:
+    """Its poster closed it in the escrow."""
 
 
 Event: TypeAlias = (
@@ -121,8 +110,7 @@ Event: TypeAlias = (
     | DeadlinePassed
     | Cancelled
     | FundingRefused
-    | CloseRequested
-    | RefundPaid
+    | Closed
 )
 
 
@@ -142,18 +130,13 @@ class EndLeases:
 
 
 @dataclass(frozen=True)
-class CloseEscrow:
-    """Ask JobEscrow to close it."""
-
-
-@dataclass(frozen=True)
 class NoteFailure:
     """Tell the poster why."""
 
     reason: str
 
 
-Effect: TypeAlias = FindLeases | AskForHost | EndLeases | CloseEscrow | NoteFailure
+Effect: TypeAlias = FindLeases | AskForHost | EndLeases | NoteFailure
 
 _NEVER_TRAINED = "the deadline passed before the job was done"
 _DROPPED = "cancelled by its poster"
@@ -170,12 +153,8 @@ def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]
             return JobState.FAILED, (NoteFailure(_NEVER_TRAINED),)
         case JobState.DRAFT, Cancelled():
             return JobState.FAILED, (NoteFailure(_DROPPED),)
-        case JobState.FUNDED, Cancelled():
-            return JobState.FUNDED, (EndLeases(), AskForHost())
-        case JobState.MATCHED, Cancelled():
-            return JobState.MATCHED, (AskForHost(),)
-        case JobState.FUNDED, Opened():  # a cancelled one, see `takes_messages`
-            return JobState.RUNNING, ()
+        case ((JobState.FUNDED | JobState.MATCHED), Cancelled()):
+            return JobState.FAILED, (NoteFailure(_DROPPED), EndLeases())
         case JobState.FUNDED, Leased():
             return JobState.MATCHED, (AskForHost(),)
         case JobState.MATCHED, LeaseLapsed():
@@ -183,44 +162,47 @@ def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]
         case JobState.MATCHED, Opened():
             return JobState.RUNNING, ()
         case JobState.RUNNING, LastSealed():
-            return JobState.FINISHED, (EndLeases(), CloseEscrow())
+            return JobState.FINISHED, (EndLeases(),)
         case ((JobState.FUNDED | JobState.MATCHED | JobState.RUNNING), DeadlinePassed()):
-            return JobState.FAILED, (NoteFailure(_NEVER_TRAINED), EndLeases(), CloseEscrow())
-        case JobState.FAILED, Funded(cancelled=True):
-            return JobState.FUNDED, (AskForHost(),)
-        case JobState.FAILED, Funded():  # the permit was mined after we gave up
-            return JobState.FAILED, (CloseEscrow(),)
-        case JobState.CLOSED, RefundPaid():
-            return JobState.REFUNDED, ()
-        case ((JobState.CLOSED | JobState.REFUNDED), _):
+            return JobState.FAILED, (NoteFailure(_NEVER_TRAINED), EndLeases())
+        case ((JobState.DRAFT | JobState.CLOSED), _):
             return state, ()
-        case _, CloseRequested():  # a poster may close what has no seal yet in any state
+        case _, Closed():
             return JobState.CLOSED, (EndLeases(),)
     return state, ()
 
 
-TAKES_MESSAGES = frozenset(
-    {JobState.MATCHED, JobState.RUNNING, JobState.FINISHED, JobState.FAILED, JobState.CLOSED}
-)
-"""States in which the stream of kept items may grow: work that was sealed while the market was
-away still counts; repeats are answered in every state."""
+def takes_messages(state: JobState, *, is_open: bool) -> bool:
+    """Whether the stream of kept items may grow; repeats are answered in every state.
+
+    Work that was sealed while the market was away still counts, and seals pay after a close too.
+
+    Args:
+        state: Where the job is.
+        is_open: Whether its coordinator has opened it.
+    """
+    if is_open:
+        return state not in (JobState.DRAFT, JobState.FUNDED)
+    return state == JobState.MATCHED
 
 
-def takes_messages(state: JobState, wanted: Wanted) -> bool:
-    """Whether the stream may grow; a job that was cancelled unmatched is opened to be ended."""
-    return state in TAKES_MESSAGES or (state, wanted) == (JobState.FUNDED, Wanted.CANCELLED)
+def is_hosted(state: JobState, wanted: Wanted, *, may_vest: bool = False) -> bool:
+    """Whether a host may run a job's coordinator. A paused one that is not open is not opened.
 
-
-def is_hosted(state: JobState, wanted: Wanted) -> bool:
-    """Whether a host may run a job's coordinator. A paused one that is not open is not opened."""
-    if state == JobState.FUNDED:
-        return wanted == Wanted.CANCELLED
+    Args:
+        state: Where the job is.
+        wanted: What its poster wants of it.
+        may_vest: Whether its coordinator has opened it, and its last seal is not here: what was
+            earned until a close vests by seals to come.
+    """
     if state == JobState.MATCHED:
-        return wanted != Wanted.PAUSED
+        return wanted == Wanted.RUNNING
+    if state == JobState.CLOSED:
+        return may_vest
     return state in (JobState.RUNNING, JobState.FINISHED)
 
 
-HAS_ENDED = frozenset({JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED, JobState.FAILED})
+HAS_ENDED = frozenset({JobState.FINISHED, JobState.CLOSED, JobState.FAILED})
 """States in which nobody works for a job any more."""
 
 _LEADS_TO = {
@@ -243,12 +225,6 @@ def wanted_after(state: JobState, wanted: Wanted, action: Action) -> Wanted:
     return _LEADS_TO[action]
 
 
-SETTLES = frozenset(
-    {JobState.RUNNING, JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED, JobState.FAILED}
-)
-"""States in which a seal may still be settled."""
-
-
 # ------------------------------------------------ what became of it, in the words that people read
 
 
@@ -264,7 +240,6 @@ class Outcome(StrEnum):
     SETTLING = "settling"
     FINISHED = "finished"
     STOPPED = "stopped"
-    REFUNDED = "refunded"
     FAILED = "failed"
 
 
@@ -275,19 +250,13 @@ _SENTENCES = {
     Outcome.TRAINING: "is being trained",
     Outcome.PAUSED: "was paused by its poster",
     Outcome.CANCELLING: "was cancelled; what was done is being settled",
-    Outcome.SETTLING: "is trained; the last audits and payments are being settled",
-    Outcome.FINISHED: "is trained; what was not spent is on its way back",
+    Outcome.SETTLING: "is trained; the last audits are being settled",
+    Outcome.FINISHED: "is trained",
     Outcome.STOPPED: "ended before its last step; what was done is paid",
-    Outcome.REFUNDED: "was never trained; the budget went back",
-    Outcome.FAILED: "failed; what was not earned goes back",
+    Outcome.FAILED: "failed: nothing was trained, or not to the end",
 }
-_REFUNDED = {
-    Outcome.FINISHED: "is trained and paid; what was not spent went back to the poster",
-    Outcome.STOPPED: "ended before its last step; what was done is paid, the rest went back",
-}
-"""What is said once the escrow is empty."""
 
-_ENDED = (JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED)
+_ENDED = (JobState.FINISHED, JobState.CLOSED)
 _BEFORE_WORK = {
     JobState.DRAFT: Outcome.UNFUNDED,
     JobState.FUNDED: Outcome.WAITING,
@@ -309,7 +278,7 @@ def outcome(state: JobState, wanted: Wanted, *, step: int, steps: int) -> Outcom
     if state in _ENDED:
         if step >= steps:
             return Outcome.FINISHED
-        return Outcome.STOPPED if step else Outcome.REFUNDED
+        return Outcome.STOPPED if step else Outcome.FAILED
     if step >= steps:
         return Outcome.SETTLING
     if wanted == Wanted.CANCELLED:
@@ -319,10 +288,8 @@ def outcome(state: JobState, wanted: Wanted, *, step: int, steps: int) -> Outcom
     return _BEFORE_WORK.get(state, Outcome.TRAINING)
 
 
-def sentence(found: Outcome, state: JobState) -> str:
-    """What an outcome says of `the job`, in the state that it follows from."""
-    if state == JobState.REFUNDED and found in _REFUNDED:
-        return _REFUNDED[found]
+def sentence(found: Outcome) -> str:
+    """What an outcome says of `the job`."""
     return _SENTENCES[found]
 
 
@@ -342,8 +309,6 @@ class Standing:
     wish: int  # number of the newest wish
     heeded: int  # of the newest one that the job is as wanted by
     is_hosted: bool  # a host runs its coordinator
-    had_money: bool  # something was in escrow for it
-    refundable_at: UnixSeconds | None  # once it is closing
 
 
 @dataclass(frozen=True)
@@ -351,8 +316,7 @@ class OperationOutcome:
     """How far an operation is."""
 
     state: Literal["pending", "done", "failed"]
-    waits_for: Literal["host", "coordinator", "close", "refund_delay"] | None = None
-    until: UnixMillis | None = None
+    waits_for: Literal["host", "coordinator"] | None = None
     error: Literal["superseded", "ended"] | None = None
 
 
@@ -389,15 +353,7 @@ def operation_outcome(
 
 
 def _of_cancel(job: Standing) -> OperationOutcome:
-    """A cancel is done when nothing is in escrow that nobody earned."""
-    match job.state:
-        case JobState.REFUNDED:
-            return DONE
-        case JobState.FAILED if not job.had_money:
-            return DONE
-        case JobState.FAILED | JobState.FINISHED:
-            return OperationOutcome("pending", waits_for="close")
-        case JobState.CLOSED:
-            ends = None if job.refundable_at is None else UnixMillis(job.refundable_at * 1000)
-            return OperationOutcome("pending", waits_for="refund_delay", until=ends)
+    """A cancel is done when nobody works for the job any more."""
+    if job.state in HAS_ENDED:
+        return DONE
     return OperationOutcome("pending", waits_for="coordinator" if job.is_hosted else "host")

@@ -406,18 +406,29 @@ class Book:
             if each != place:
                 self._lessened.add(each)
 
-    def fitting(self, need: Need, without: Collection[Address] = ()) -> int:
-        """The set of offers that nothing excludes, but those of some accounts.
+    def fitting(
+        self,
+        need: Need,
+        without: Collection[Address] = (),
+        bonded: Collection[Address] = (),
+    ) -> int:
+        """The set of offers that nothing excludes.
 
-        `need.now` is the book's moment.
+        Args:
+            need: What is wanted; its `now` is the book's moment.
+            without: Accounts whose offers do not count.
+            bonded: Accounts that have the stake behind it already.
         """
         affordable = (1 << bisect_left(self._prices, need.price_ceiling + 1)) - 1
         found = self._ready & affordable & self._memory.at_least(need.memory_bytes)
-        found &= self._stake.at_least(need.min_stake) & self._ends.at_least(need.deadline)
+        found &= self._ends.at_least(need.deadline)
         if need.devices is not None:
             found &= self._of(need.devices)
         short = [n for n in self._lessened if self._offers[n].free_stake < need.min_stake]
-        found &= ~_set_of(short)
+        able = self._stake.at_least(need.min_stake) & ~_set_of(short)
+        for account in bonded:
+            able |= _set_of(self._accounts.get(account, ()))
+        found &= able
         for account in without:
             found &= ~_set_of(self._accounts.get(account, ()))
         return found

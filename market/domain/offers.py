@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
-from contracts.terms.errors import Expired, InsufficientStake
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.errors import Expired
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
@@ -65,22 +65,14 @@ def is_heard(heard_at: UnixMillis | None, now: UnixMillis) -> bool:
     return heard_at is not None and now - heard_at <= HEARTBEAT_MILLIS
 
 
-def check_offer(offer: Offer, *, now: UnixMillis, free_stake: BaseUnits, wanted: BaseUnits) -> None:
+def check_offer(offer: Offer, *, now: UnixMillis) -> None:
     """Refuse an offer that could never be matched.
 
     Raises:
         Expired: it is over already, or before it begins.
-        InsufficientStake: its account has less than `wanted` base units of free stake.
     """
     if offer.expires_at * 1000 <= now or offer.expires_at <= offer.available_from:
         raise Expired("the offer's window is over", expires_at=offer.expires_at, now=now // 1000)
-    if free_stake < wanted:
-        raise InsufficientStake(
-            f"{format_tokens(free_stake)} tokens of free stake, an offer needs "
-            f"{format_tokens(wanted)}; stake on chain first",
-            wanted=str(wanted),
-            free=str(free_stake),
-        )
 
 
 def check_moment(at: UnixMillis, *, now: UnixMillis, previous: UnixMillis | None) -> None:

@@ -43,9 +43,6 @@ from market.domain.admission import (
     check_terms,
     could_be_posted,
     least_budget_at,
-    least_epoch_cap,
-    num_epochs,
-    signed_terms,
 )
 from market.domain.matching import (
     Ask,
@@ -327,7 +324,7 @@ class Advice:
 
     changes: tuple[Change, ...]
     size: Fraction  # see `least_relaxation`
-    budget: BaseUnits  # the least that covers work and audits; so does an epoch_cap of as much
+    budget: BaseUnits  # the least that covers work and audits
 
 
 @dataclass(frozen=True)
@@ -413,7 +410,6 @@ def quote(
     owners = len({ask.seller for ask in asks})
     stages = _stages(spec, cleared, offers)
     price = None if cleared is None else cleared.price
-    terms = signed_terms(spec, now)
     return QuoteView(
         fits=not reasons and not around.missing,
         flops=job_flops(spec),
@@ -428,8 +424,6 @@ def quote(
         advice=unmatched.shown_advice(),
         verification_budget=BaseUnits(0 if (it := spec.rules.audit) is None else it.budget),
         budget_needed=least_budget_at(spec, spec.price_ceiling),
-        epochs=num_epochs(spec.deadline, around.now, around.epoch_seconds),
-        epoch_cap_needed=least_epoch_cap(spec, terms, around.epoch_seconds),
         offers=len(offers),
         owners=owners,
         slots=bundle.slots,
@@ -443,7 +437,7 @@ def reservable_stake(judged: Sequence[Judged], slots: int) -> BaseUnits | None:
     """The most that a job of so many slots may ask as stake of twice as many owners.
 
     Owners count whose offer fits, but perhaps for its stake. If there are fewer than twice the
-    slots, it is what all of them can reserve; None if there are not even enough.
+    slots, it is what all of them can bond; None if there are not even enough.
     """
     free: dict[Address, BaseUnits] = {}
     for offer, failed in judged:

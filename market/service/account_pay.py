@@ -1,187 +1,89 @@
-"""What epochs have paid an account, and which claim paid it out. The caller is in a transaction.
+"""What accounts have in jobs: pay by the newest seal, limit and claims by the escrow's events.
 
-A claim takes all that the newest final root grants, so an epoch is claimed once the account was
-paid its sum over all jobs; the claim that did it is the first one by which that was reached.
+The caller is in a transaction.
 """
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, Literal, cast
 
+from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import Address, Digest, EpochNumber, JobId
-from market.domain import ledger
-from market.domain.earnings import PaidEpoch
-from market.service.booking import balances_of
+from contracts.terms.ids import Address, JobId
+from market.domain.earnings import Claim, OwnPay
+from market.service.coding import decode_arguments, decode_pay, wide
+from market.service.money import CONTRACT
 from market.service.ports import UnitOfWork
 from market.service.rows import (
+    BudgetRow,
     ChainEventRow,
-    DebitRow,
-    EpochLeafRow,
-    EpochRow,
+    JobRow,
     LeaseRow,
-    LedgerEntryRow,
+    LimitRow,
     ListedAuditorRow,
+    SealRow,
 )
 
-STANDING = ("planned", "proposed", "final")
-_OF_CHAIN = "chain:"
-
-
-@dataclass(frozen=True)
-class Claims:
-    """All that was paid out to an account, claim by claim."""
-
-    events: tuple[str, ...] = ()  # as the ledger names them
-    sums: tuple[BaseUnits, ...] = ()  # paid with each claim and those before
-
-    @property
-    def paid(self) -> BaseUnits:
-        """In total."""
-        return self.sums[-1] if self.sums else BaseUnits(0)
-
-    def reached(self, amount: BaseUnits) -> str | None:
-        """The claim by which `amount` was paid; None: it was not yet."""
-        place = bisect_left(self.sums, amount)
-        return self.events[place] if place < len(self.sums) else None
+NOTHING = BaseUnits(0)
 
 
 async def jobs_of(account: Address, work: UnitOfWork) -> list[JobId]:
-    """Jobs that an account works in, or may audit from outside."""
+    """Jobs that an account works in, may audit from outside, or has a limit or stake in."""
     leases = await work[LeaseRow].where(account=account)
     listed = await work[ListedAuditorRow].where(account=account)
-    return sorted({lease.job for lease in leases} | {entry.job for entry in listed})
+    limits = await work[LimitRow].where(account=account)
+    names = [row.job for row in leases] + [row.job for row in listed]
+    return sorted({*names, *(row.job for row in limits)})
 
 
-async def claims_of(account: Address, work: UnitOfWork) -> Claims:
-    """What an account has claimed; what the chain forgot does not count."""
-    rows = await work[LedgerEntryRow].where(target=ledger.paid(account), order="sequence")
-    booked = [row for row in rows if row.event.startswith(_OF_CHAIN)]
-    sums = accumulate(row.amount for row in booked)
-    return Claims(tuple(row.event for row in booked), tuple(map(BaseUnits, sums)))
+async def newest_seal(job: JobRow, work: UnitOfWork) -> SealRow | None:
+    """The newest seal of a job; None before the first."""
+    return await work[SealRow].get(job.job, job.step) if job.step else None
 
 
-async def claim_transaction(event: str, work: UnitOfWork) -> Digest | None:
-    """The transaction of a claim that the ledger names."""
-    _, block_hash, log_index = event.split(":")
+async def own_pay(
+    account: Address, jobs: Sequence[JobRow], work: UnitOfWork
+) -> dict[JobId, OwnPay]:
+    """What an account has in each of `jobs`."""
+    names = tuple(row.job for row in jobs)
+    limits = await work[LimitRow].where(account=account, job=names) if names else []
+    budgets = await work[BudgetRow].where(job=names) if names else []
+    limit_of = {row.job: row for row in limits}
+    closed = {row.job for row in budgets if row.closed_at}
+    found = {}
+    for row in jobs:
+        seal, limit = await newest_seal(row, work), limit_of.get(row.job)
+        leaf = None if seal is None else _leaf_of(account, decode_pay(seal.pay))
+        found[row.job] = OwnPay(
+            earned=NOTHING if leaf is None else leaf.earned,
+            vested=NOTHING if leaf is None else leaf.vested,
+            limit=NOTHING if limit is None else limit.limit,
+            claimed=NOTHING if limit is None else limit.claimed,
+            has_ended=row.job in closed or (limit is not None and limit.end > 0),
+        )
+    return found
+
+
+async def claims_of(job: JobId, account: Address, work: UnitOfWork) -> tuple[Claim, ...]:
+    """What each claim paid an account in a job, in the order of the chain."""
     rows = await work[ChainEventRow].where(
-        block_hash=Digest(bytes.fromhex(block_hash)), log_index=int(log_index)
+        contract=CONTRACT, job=job, event="Claimed", order="block"
     )
-    return rows[0].transaction if rows else None
+    found, before = [], 0
+    for row in sorted(rows, key=lambda each: (each.block, each.log_index)):
+        arguments = decode_arguments(row.args)
+        if arguments["account"] == account:
+            until = before + wide(arguments["amount"])
+            found.append(Claim(BaseUnits(until), row.block, row.transaction))
+            before = until
+    return tuple(found)
 
 
-async def paid_epochs(job: JobId, account: Address, work: UnitOfWork) -> list[PaidEpoch]:
-    """The epochs that debited a job, ascending, with what it had paid the account by then."""
-    rows = await _epochs_of(job, STANDING, work)
-    numbers = tuple(row.epoch for row in rows)
-    if not numbers:
-        return []
-    leaves = await work[EpochLeafRow].where(epoch=numbers, account=account, job=job)
-    until = {leaf.epoch: leaf.cumulative for leaf in leaves}
-    final = [row for row in rows if row.state == "final"]
-    newest = (await _claimed_until(final, [account], work))[account]
-    return [
-        _paid_epoch(row, until[row.epoch], newest is not None and row.epoch <= newest)
-        for row in rows
-        if row.epoch in until
-    ]
+async def claimed_in(jobs: Collection[JobId], work: UnitOfWork) -> dict[JobId, BaseUnits]:
+    """What all accounts together have claimed in each of `jobs`."""
+    sums = dict.fromkeys(jobs, 0)
+    for row in await work[LimitRow].where(job=tuple(sums)) if sums else []:
+        sums[row.job] += row.claimed
+    return {job: BaseUnits(amount) for job, amount in sums.items()}
 
 
-async def paid_by_job(
-    job: JobId, accounts: Sequence[Address] | None, work: UnitOfWork
-) -> dict[Address, tuple[BaseUnits, BaseUnits]]:
-    """What epochs on chain took from a job for each account, or all, and what of it is claimed."""
-    rows = await _epochs_of(job, STANDING[1:], work)
-    if not rows:
-        return {}
-    newest = await _leaves(job, rows[-1].epoch, accounts, work)
-    until = await _claimed_until([row for row in rows if row.state == "final"], newest, work)
-    claimed: dict[Address, BaseUnits] = {}
-    for epoch in sorted({epoch for epoch in until.values() if epoch is not None}):
-        of = [account for account in newest if until[account] == epoch]
-        claimed |= await _leaves(job, epoch, of, work)
-    return {
-        account: (amount, claimed.get(account, BaseUnits(0))) for account, amount in newest.items()
-    }
-
-
-async def claimed_of(job: JobId, work: UnitOfWork) -> BaseUnits:
-    """What of a job's debits was claimed, by everybody."""
-    paid = await paid_by_job(job, None, work)
-    return BaseUnits(sum(claimed for _, claimed in paid.values()))
-
-
-async def _leaves(
-    job: JobId, epoch: EpochNumber, accounts: Sequence[Address] | None, work: UnitOfWork
-) -> dict[Address, BaseUnits]:
-    """What a job had paid each of these accounts, or all, up to an epoch."""
-    of: dict[str, Any] = {} if accounts is None else {"account": tuple(accounts)}
-    leaves = await work[EpochLeafRow].where(epoch=epoch, job=job, **of)
-    return {leaf.account: leaf.cumulative for leaf in leaves}
-
-
-async def _epochs_of(job: JobId, states: Sequence[str], work: UnitOfWork) -> list[EpochRow]:
-    """The epochs that debited a job, ascending."""
-    debits = await work[DebitRow].where(job=job)
-    numbers = tuple(debit.epoch for debit in debits)
-    if not numbers:
-        return []
-    return await work[EpochRow].where(epoch=numbers, state=tuple(states), order="epoch")
-
-
-async def debited_of(job: JobId, work: UnitOfWork) -> BaseUnits:
-    """What epochs that stand on chain have taken from a job."""
-    debits = await work[DebitRow].where(job=job)
-    standing = {row.epoch for row in await _epochs_of(job, STANDING[1:], work)}
-    return BaseUnits(sum(debit.amount for debit in debits if debit.epoch in standing))
-
-
-async def epoch_sums(
-    account: Address, epochs: Sequence[EpochNumber], work: UnitOfWork
-) -> dict[EpochNumber, BaseUnits]:
-    """What each epoch's root grants an account over all jobs."""
-    sums = await _sums([account], epochs, work)
-    return {epoch: amount for (_, epoch), amount in sums.items()}
-
-
-async def _sums(
-    accounts: Collection[Address], epochs: Collection[EpochNumber], work: UnitOfWork
-) -> dict[tuple[Address, EpochNumber], BaseUnits]:
-    sums: Counter[tuple[Address, EpochNumber]] = Counter()
-    for leaf in await work[EpochLeafRow].where(account=tuple(accounts), epoch=tuple(epochs)):
-        sums[leaf.account, leaf.epoch] += leaf.cumulative
-    return {each: BaseUnits(amount) for each, amount in sums.items()}
-
-
-async def _claimed_until(
-    final: Sequence[EpochRow], accounts: Collection[Address], work: UnitOfWork
-) -> dict[Address, EpochNumber | None]:
-    """The last of `final` epochs, which ascend, that each account has claimed.
-
-    Sums never fall, so all accounts are searched for together, by halves.
-    """
-    names = [ledger.paid(account) for account in accounts]
-    paid = await balances_of(names, work)
-    low = dict.fromkeys(accounts, 0)  # of `final`, that many are claimed
-    high = dict.fromkeys(accounts, len(final))
-    while open_ones := [account for account in accounts if low[account] < high[account]]:
-        middle = {account: (low[account] + high[account]) // 2 for account in open_ones}
-        epochs = {final[place].epoch for place in middle.values()}
-        sums = await _sums(open_ones, epochs, work)
-        for account, place in middle.items():
-            granted = sums.get((account, final[place].epoch), 0)
-            if granted <= paid.get(ledger.paid(account), 0):
-                low[account] = place + 1
-            else:
-                high[account] = place
-    return {account: final[place - 1].epoch if place else None for account, place in low.items()}
-
-
-def _paid_epoch(row: EpochRow, until: BaseUnits, is_claimed: bool) -> PaidEpoch:
-    state = cast(Literal["planned", "proposed", "final"], row.state)
-    return PaidEpoch(
-        row.epoch, row.root, state, row.transaction, row.window_ends, until, is_claimed
-    )
+def _leaf_of(account: Address, leaves: Sequence[PayLeaf]) -> PayLeaf | None:
+    return next((leaf for leaf in leaves if leaf.account == account), None)

@@ -48,6 +48,15 @@ async def anchor_seals(
     return [batch.root for batch in waiting]
 
 
+async def is_anchor_due(work: UnitOfWork) -> bool:
+    """Whether a seal is in no batch, or a batch has no coin yet."""
+    async with work:
+        newest = await work[BatchRow].where(order="-number", limit=1)
+        if newest and newest[0].coin is None:
+            return True
+        return bool(await work[SealRow].where(batch=None, limit=1))
+
+
 async def _gather(now: UnixMillis, work: UnitOfWork) -> BatchRow | None:
     """A new batch of all seals that are in none."""
     seals = await work[SealRow].where(batch=None, limit=MAX_SEALS, lock=True)

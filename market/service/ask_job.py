@@ -25,7 +25,6 @@ from market.domain.jobs import (
 from market.domain.offers import check_moment
 from market.service.life import happen
 from market.service.ports import UnitOfWork
-from market.service.reconcile import reconcile_job
 from market.service.rows import HostedJobRow, JobRow, OperationRow
 
 
@@ -105,24 +104,20 @@ async def _operation(
     asked: OperationRow, row: JobRow, now: UnixMillis, work: UnitOfWork
 ) -> OperationView:
     hosted = await work[HostedJobRow].get(row.job)
-    money = (await reconcile_job(row.job, work)).totals
     standing = Standing(
         state=JobState(row.state),
         wish=row.wish,
         heeded=row.heeded,
         is_hosted=hosted is not None and hosted.until > now,
-        had_money=money.escrowed > 0,
-        refundable_at=row.refundable_at,
     )
     found = operation_outcome(
         Action(asked.action), asked.wish, standing, superseded=asked.superseded
     )
-    result = OperationResult.of(row, job_state=row.state, refunded=money.refunded)
+    result = OperationResult.of(row, job_state=row.state)
     return OperationView.of(
         asked,
         state=found.state,
         waits_for=found.waits_for,
-        until=found.until,
         result=result if found.state == "done" else None,
         error=found.error,
     )

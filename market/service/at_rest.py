@@ -1,19 +1,18 @@
-"""Whether a job or an epoch is under way: else what serves them alone is looked at less often."""
+"""Whether anything is under way: else what serves jobs alone is looked at less often."""
 
-from market.domain.jobs import JobState
+from market.domain.jobs import HAS_ENDED, JobState
 from market.service.ports import UnitOfWork
-from market.service.rows import JobRow
-from market.service.settle_epoch import is_epoch_under_way
+from market.service.rows import JobRow, SealRow, SlashRow
+from market.service.slash import UNENDED
 
-_OVER = (JobState.REFUNDED, JobState.FAILED)
-_OPEN = tuple(sorted(state.value for state in JobState if state not in _OVER))
+_OPEN = tuple(sorted(state.value for state in JobState if state not in HAS_ENDED))
 
 
 async def is_at_rest(work: UnitOfWork) -> bool:
-    """Whether no job is open, none has escrow to settle, and no epoch is under way."""
+    """Whether nobody works for a job, no seal waits to be anchored and nobody is slashed."""
     async with work:
         return not (
             await work[JobRow].where(state=_OPEN, limit=1)
-            or await work[JobRow].where(settled=False, limit=1)
-            or await is_epoch_under_way(work)
+            or await work[SealRow].where(batch=None, limit=1)
+            or await work[SlashRow].where(state=UNENDED, limit=1)
         )

@@ -1,30 +1,34 @@
-"""What outside auditors hold reserved for a job before its list names them.
+"""What outside auditors put at stake in a job before its list names them.
 
-    asked -> accepted -> reserved -> released
+    asked -> accepted -> bonded
       +---------+---> refused
 
-Stake that is only active can be unbonded, or locked up in a sham job of one's own, before a slash.
-So who could be drawn in a checked job is asked once, as soon as all slots of the job have a lease;
-it signs a LeaseAccept without an offer, and `reserve_stakes` puts it on chain as it does those of
-leases. Who does not answer is waited for `PATIENCE_MILLIS`. Units: base units, milliseconds.
+Free money can be taken out before a slash. So who could be drawn in a checked job is asked once, as
+soon as all slots of the job have a lease; it signs a Bond, which is sent as those of leases are
+(`orders`). Who does not answer is waited for `PATIENCE_MILLIS`, and a bond that was sent as long as
+that of a lease. Units: base units, milliseconds.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 from contracts.terms.errors import Conflict, NotFound
-from contracts.terms.ids import NO_OFFER, Address, JobId
-from contracts.terms.messages import AuditSpec, JobSpec, LeaseAccept
+from contracts.terms.escrow_messages import Bond
+from contracts.terms.ids import Address, JobId
+from contracts.terms.messages import AuditSpec, JobSpec
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import decode_signed, expect, verify_wallet
+from contracts.terms.signatures import decode_signed, expect
 from market.bodies.offers import BondView
 from market.domain.jobs import JobState
-from market.service.accept_lease import check_terms
+from market.service.accept_lease import check_bond
+from market.service.activate import bond_of
+from market.service.leases import BOND_MILLIS
+from market.service.orders import store_order
 from market.service.ports import Chain, UnitOfWork
-from market.service.rows import AuditBondRow, AuditorRow, JobRow
+from market.service.rows import AuditBondRow, AuditorRow, JobRow, OrderRow
 
 PATIENCE_MILLIS = 10_000
-"""From the question on; a job's list is fixed without who has not reserved by then."""
+"""From the question on; a job's list is fixed without who has sent no bond by then."""
 BEFORE_LIST = (JobState.FUNDED.value, JobState.MATCHED.value)
 """States of a job in which its list may still be waiting for somebody."""
 _UNANSWERED = ("asked", "accepted")
@@ -38,7 +42,7 @@ async def ask_bonds(
     now: UnixMillis,
     work: UnitOfWork,
 ) -> None:
-    """Ask auditors to reserve for a job, whose row the caller holds, what a lease of it does."""
+    """Ask auditors to bond in a job, whose row the caller holds, what a lease of it does."""
     for each in auditors:
         await work[AuditBondRow].add(
             AuditBondRow(
@@ -64,45 +68,38 @@ async def asked_of(auditor: AuditorRow, work: UnitOfWork) -> list[AuditBondRow]:
     return [bond for bond in asked if bond.job in waiting]
 
 
-async def accept_bond(account: Address, encoded: bytes, work: UnitOfWork, chain: Chain) -> BondView:
-    """Store what an auditor signed. Safe to repeat; its stake is reserved on chain next.
+async def accept_bond(
+    account: Address, encoded: bytes, now: UnixMillis, work: UnitOfWork, chain: Chain
+) -> BondView:
+    """Keep the Bond that an auditor signed; it is sent next. Safe to repeat.
 
     Raises:
-        NotFound: nobody asked this account to reserve anything for this job.
-        BadSignature: not by the account.
-        Conflict: other terms than were asked, another LeaseAccept is stored, or it is too late.
+        NotFound: nobody asked this account to bond anything in this job.
+        BadSignature: not by the account. Expired: its time is over.
+        Conflict: it is too low, or it is too late.
     """
-    signed = expect(decode_signed(encoded), LeaseAccept)
-    accept = signed.message
-    verify_wallet(signed, accept.account, chain.domain)
+    bond, times = expect(decode_signed(encoded), Bond).message, await chain.times()
     async with work:
-        row = await work[AuditBondRow].lock(accept.job, account)
+        await work[JobRow].lock(bond.job)
+        row = await work[AuditBondRow].lock(bond.job, account)
         if row is None:
-            raise NotFound("this job asks for no stake of this account", job=accept.job.hex())
-        if row.accept == encoded:
+            raise NotFound("this job asks for no stake of this account", job=bond.job.hex())
+        signed = check_bond(encoded, row, chain.domain)
+        if await work[OrderRow].get(bond.digest()) is not None:
             return BondView.of(row)
-        wanted = {
-            "account": account,
-            "session_key": row.session_key,
-            "offer": NO_OFFER,
-            "price": row.price,
-            "stake": row.stake,
-            "device_class": row.device_class,
-        }
-        check_terms(accept, wanted)
         if row.state != "asked":
-            raise Conflict(f"a reservation that is {row.state} cannot be accepted", state=row.state)
-        row = replace(row, state="accepted", accept=encoded)
+            raise Conflict(f"a bond that is {row.state} cannot be accepted", state=row.state)
+        await store_order(signed, times, now, work)
+        row = replace(row, state="accepted")
         await work[AuditBondRow].put(row)
-        await work.emit("reserve", row.job)
     return BondView.of(row)
 
 
-async def note_reserved(bond: AuditBondRow, work: UnitOfWork) -> None:
-    """Note that the chain holds a bond; one that came too late is held all the same."""
-    held = await work[AuditBondRow].lock(bond.job, bond.account)
-    if held is not None and held.state != "released":
-        await work[AuditBondRow].put(replace(held, state="reserved"))
+async def note_bonded(job: JobId, account: Address, work: UnitOfWork) -> None:
+    """Note that the chain holds a bond, if it is high enough; the caller holds the job's row."""
+    held = await work[AuditBondRow].lock(job, account)
+    if held is not None and held.stake <= await bond_of(job, account, work):
+        await work[AuditBondRow].put(replace(held, state="bonded"))
 
 
 async def note_refused(bond: AuditBondRow, work: UnitOfWork) -> None:
@@ -112,6 +109,15 @@ async def note_refused(bond: AuditBondRow, work: UnitOfWork) -> None:
         await work[AuditBondRow].put(replace(held, state="refused"))
 
 
-def is_awaited(bond: AuditBondRow, now: UnixMillis) -> bool:
-    """Whether a list waits for an answer, or for the chain."""
-    return bond.state in _UNANSWERED and now - bond.asked_at < PATIENCE_MILLIS
+async def is_awaited(bond: AuditBondRow, now: UnixMillis, work: UnitOfWork) -> bool:
+    """Whether a list waits for an answer, or for the chain: for what was sent as long as leases do.
+
+    Else providers who have bonded before they won would begin before anybody outside could.
+    """
+    waited = now - bond.asked_at
+    if bond.state not in _UNANSWERED or waited >= BOND_MILLIS:
+        return False
+    if waited < PATIENCE_MILLIS:
+        return True
+    orders = await work[OrderRow].where(job=bond.job, account=bond.account, kind="bond")
+    return any(each.transaction is not None for each in orders)

@@ -1,15 +1,17 @@
-"""Staked accounts that can be asked to audit from outside, and the list that a job fixes of them.
+"""Accounts that can be asked to audit from outside, and the list that a job fixes of them.
 
 An account registers one session key by its wallet's signature and is heard like an offer. Those
-heard are asked to reserve stake for a checked job (`audit_bonds`). When the job has all of its
-leases and nobody is waited for, the list of those who reserved is fixed at one confirmed block; the
-job is handed to a host with it, and its JobOpening has to name it. It never changes afterwards: who
-comes later is not drawn in this job, who leaves misses reports. Source: docs/protocol.md 2, message
-0; what its list of all stake is here is said in `contracts.terms.auditors`.
+heard are asked to bond in a checked job (`audit_bonds`). When the job has all of its leases and
+nobody is waited for, the list of those whose bond a confirmed block holds is fixed; the job is
+handed to a host with it, and its JobOpening has to name it. It never changes afterwards: who comes
+later is not drawn in this job, who leaves misses reports. Source: docs/protocol.md 2, message 0;
+what its list of all stake is here is said in `contracts.terms.auditors`.
 """
 
 from collections.abc import Mapping, Sequence
 
+from contracts.governance.escrow import Channel
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.errors import BadSignature, Conflict, InsufficientStake, NotFound, Refused
 from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Address, JobId
@@ -18,18 +20,19 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
 from market.bodies.offers import AuditorJobs, BondAsked, RegisterAuditor
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest
-from market.domain.jobs import JobState, Wanted
+from market.domain.jobs import JobState
 from market.domain.matching import bundle_of
 from market.domain.offers import check_moment
 from market.service.audit_bonds import BEFORE_LIST, ask_bonds, asked_of, is_awaited, note_refused
 from market.service.coding import spec_of
 from market.service.leases import live_leases
 from market.service.life import FOR_HOSTS
-from market.service.ports import Chain, StakeNow, UnitOfWork
+from market.service.ports import Chain, UnitOfWork
 from market.service.rows import (
     AuditBondRow,
     AuditorListRow,
     AuditorRow,
+    FreeMoneyRow,
     HeartbeatRow,
     JobRow,
     ListedAuditorRow,
@@ -53,13 +56,14 @@ def is_checked(spec: JobSpec) -> bool:
 
 async def register_auditor(
     said: RegisterAuditor, now: UnixMillis, work: UnitOfWork, chain: Chain
-) -> StakeNow:
-    """Note an account's audit key; returns its stake. Safe to repeat; a later key replaces one.
+) -> BaseUnits:
+    """Note an account's audit key; returns its free balance. Safe to repeat; a later key replaces
+    one.
 
     Raises:
         BadSignature: not by the account's wallet.
         Expired: a clock that is off, or older than what was said before.
-        InsufficientStake: the account has no active stake.
+        InsufficientStake: the account has no free balance in the escrow.
         Conflict: the key is another account's.
         Refused: no report from its device could count.
     """
@@ -72,13 +76,15 @@ async def register_auditor(
             "its replays decide nothing",
             device_class=said.device_class,
         )
-    _, stake = await chain.stake_of(said.account)
-    if not stake.active:
-        raise InsufficientStake("an auditor has stake", wanted=1, free=stake.free)
+    free = (await chain.account(said.account)).free
+    if not free:
+        raise InsufficientStake(
+            "an auditor has tokens in the escrow to bond: deposit first", wanted="1", free="0"
+        )
     async with work:
         known = await work[AuditorRow].lock(said.account)
         if known is not None and known.signature == said.signature:
-            return stake
+            return free
         check_moment(said.at, now=now, previous=known.signed_at if known else None)
         await need_free_key(said.session_key, said.account, work)
         row = AuditorRow(said.account, said.session_key, said.device_class, said.at, said.signature)
@@ -86,7 +92,7 @@ async def register_auditor(
         heard = await work[HeartbeatRow].lock(auditor_subject(said.account))
         last = heard.at if heard else UnixMillis(0)
         await work[HeartbeatRow].put(HeartbeatRow(auditor_subject(said.account), last, now))
-    return stake
+    return free
 
 
 async def hear_auditor(
@@ -116,7 +122,7 @@ async def hear_auditor(
 
 
 async def fix_auditors(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[JobId]:
-    """Ask for the stakes behind checked jobs' lists, and fix those that wait for nobody.
+    """Ask for the bonds behind checked jobs' lists, and fix those that wait for nobody.
 
     Safe to repeat. Returns the jobs whose lists it fixed.
 
@@ -129,15 +135,17 @@ async def fix_auditors(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[
         heard = await _heard(now, work) if due else {}
     if not due:
         return []
-    block, stakes = await chain.stakes(sorted(heard))
     fixed = []
     for row in due:
+        async with work:
+            bonds = await work[AuditBondRow].where(job=row.job, state="bonded")
+        block, bonded = await chain.channels([(bond.job, bond.account) for bond in bonds])
         async with work:
             held = await work[JobRow].lock(row.job)
             if held is None or not await _is_due(held, work):
                 continue  # somebody was faster
-            if await _may_be_fixed(held, heard, stakes, now, work):
-                await _fix(held, block.number, heard, stakes, work)
+            if await _may_be_fixed(held, heard, now, work):
+                await _fix(held, block.number, heard, bonded, work)
                 fixed.append(row.job)
     return fixed
 
@@ -199,49 +207,34 @@ async def _is_due(row: JobRow, work: UnitOfWork) -> bool:
     spec = spec_of(row).message
     if not is_checked(spec) or await work[AuditorListRow].get(row.job):
         return False
-    if row.state != JobState.FUNDED.value or row.wanted == Wanted.CANCELLED:
+    if row.state != JobState.FUNDED.value:
         return row.state in BEFORE_LIST
-    # Asked while the leases are being reserved too, the auditors hold up nobody.
+    # Asked while the leases are being bonded too, the auditors hold up nobody.
     num_live = len(await live_leases(row.job, work))
     is_taken = not bundle_of(spec).without(num_live).slots
     return is_taken and not await work[AuditBondRow].where(job=row.job, limit=1)
 
 
 async def _may_be_fixed(
-    row: JobRow,
-    heard: Mapping[Address, AuditorRow],
-    stakes: Mapping[Address, StakeNow],
-    now: UnixMillis,
-    work: UnitOfWork,
+    row: JobRow, heard: Mapping[Address, AuditorRow], now: UnixMillis, work: UnitOfWork
 ) -> bool:
-    """Ask who was not asked; whether the job is matched and waits for no answer.
-
-    One that its poster cancelled has nothing to audit: it is opened only to be ended.
-    """
-    if row.wanted == Wanted.CANCELLED:
-        return True
+    """Ask who was not asked; whether the job is matched and waits for no answer."""
     if not await work[AuditBondRow].where(job=row.job, limit=1):
-        await _ask(row, heard, stakes, now, work)
+        await _ask(row, heard, now, work)
     bonds = await work[AuditBondRow].where(job=row.job)
-    is_waiting = any(is_awaited(bond, now) for bond in bonds if bond.account in heard)
+    is_waiting = any([await is_awaited(bond, now, work) for bond in bonds if bond.account in heard])
     return row.state == JobState.MATCHED.value and not is_waiting
 
 
 async def _ask(
-    row: JobRow,
-    heard: Mapping[Address, AuditorRow],
-    stakes: Mapping[Address, StakeNow],
-    now: UnixMillis,
-    work: UnitOfWork,
+    row: JobRow, heard: Mapping[Address, AuditorRow], now: UnixMillis, work: UnitOfWork
 ) -> None:
-    """Ask who is outside and can reserve enough; if there are too many, those with most stake."""
+    """Ask who is outside and can bond enough; if there are too many, those with most."""
     spec, inside = spec_of(row).message, await _inside(row, work)
-    able = [
-        each
-        for each in heard
-        if each not in inside and stakes[each].active and stakes[each].free >= spec.min_stake
-    ]
-    most = sorted(able, key=lambda each: (-stakes[each].active, each))[:MAX_PEERS]
+    rows = await work[FreeMoneyRow].where(account=tuple(heard)) if heard else []
+    free = {each.account: each.amount for each in rows}
+    able = [each for each in free if each not in inside and 0 < free[each] >= spec.min_stake]
+    most = sorted(able, key=lambda each: (-free[each], each))[:MAX_PEERS]
     assert spec.rules.audit is not None  # `_is_due`
     await ask_bonds(row.job, spec, spec.rules.audit, [heard[each] for each in most], now, work)
 
@@ -255,27 +248,31 @@ async def _fix(
     row: JobRow,
     block: int,
     heard: Mapping[Address, AuditorRow],
-    stakes: Mapping[Address, StakeNow],
+    channels: Mapping[tuple[JobId, Address], Channel],
     work: UnitOfWork,
 ) -> None:
-    """Store the list of those who reserved, and let go of all others."""
+    """Store the list of those who have bonded, and let go of all others."""
     bonds = await work[AuditBondRow].where(job=row.job, order="account")
     for bond in bonds:
         await note_refused(bond, work)
     inside = await _inside(row, work)
+    bonded = {
+        account: channel.stake
+        for (_, account), channel in channels.items()
+        if channel.stake and not channel.end
+    }
     listed = AuditorList(
         auditors=tuple(
             OutsideAuditor(
                 account=bond.account,
-                stake=stakes[bond.account].active,
+                stake=BaseUnits(bonded[bond.account]),
                 session_key=bond.session_key,
                 device_class=bond.device_class,
             )
             for bond in bonds
-            if bond.state == "reserved"
+            if bonded.get(bond.account, -1) >= bond.stake
             and _holds_key(bond, heard)
             and bond.account not in inside
-            and stakes[bond.account].active
         )
     )
     await work[AuditorListRow].add(AuditorListRow(row.job, block, listed.digest()))

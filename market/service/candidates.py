@@ -3,13 +3,19 @@
 from collections import Counter
 
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import Address
+from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from market.domain.offers import Candidate
-from market.service.leases import LIVE
 from market.service.ports import UnitOfWork
 from market.service.reputation import reputations_of
-from market.service.rows import AuditBondRow, HeartbeatRow, LeaseRow, OfferRow, StakeRow
+from market.service.rows import (
+    AuditBondRow,
+    FreeMoneyRow,
+    HeartbeatRow,
+    LeaseRow,
+    LimitRow,
+    OfferRow,
+)
 
 
 async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
@@ -19,13 +25,12 @@ async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
     names = tuple(offer.offer for offer in standing)
     beats = await work[HeartbeatRow].where(subject=names) if names else []
     accounts = tuple({offer.account for offer in standing})
-    stakes = await work[StakeRow].where(account=accounts) if accounts else []
+    balances = await work[FreeMoneyRow].where(account=accounts) if accounts else []
     reputations = await reputations_of(accounts, work)
     heard = {beat.subject: beat.heard_at for beat in beats}
     promised = await _promised(work)
     free = {
-        stake.account: BaseUnits(max(0, stake.active - stake.reserved - promised[stake.account]))
-        for stake in stakes
+        each.account: BaseUnits(max(0, each.amount - promised[each.account])) for each in balances
     }
     return [
         Candidate(
@@ -47,13 +52,20 @@ async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
 
 
 async def _promised(work: UnitOfWork) -> Counter[Address]:
-    """Base units that each account has to reserve for what it was leased for, and has not yet.
+    """Base units that each account has to bond for what it was leased for, and has not yet.
 
-    Leased twice for one stake, it would be refused by the chain and be said to have missed a lease.
+    Leased twice for one balance, it could not bond in time and be said to have missed a lease.
     """
-    found = Counter[Address]()
-    for lease in await work[LeaseRow].where(state=LIVE, stake_state="none"):
-        found[lease.account] += lease.stake
+    wanted = dict[tuple[JobId, Address], int]()
+    for lease in await work[LeaseRow].where(state=("reserved", "accepted")):
+        place = (lease.job, lease.account)
+        wanted[place] = max(wanted.get(place, 0), lease.stake)
     for bond in await work[AuditBondRow].where(state="accepted"):
-        found[bond.account] += bond.stake
+        wanted[bond.job, bond.account] = bond.stake
+    jobs = tuple({job for job, _ in wanted})
+    limits = await work[LimitRow].where(job=jobs) if jobs else []
+    bonded = {(each.job, each.account): each.stake for each in limits}
+    found = Counter[Address]()
+    for place, stake in wanted.items():
+        found[place[1]] += max(0, stake - bonded.get(place, 0))
     return found

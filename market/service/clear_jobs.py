@@ -7,10 +7,10 @@ and every job is tried against the book first: only one that would buy, or has t
 cannot, costs a transaction. Safe to run twice at once: a job's row and the winning offers' rows are
 held while they change, and what a job lacks is read again under its lock. The job's row is waited
 for, as the messages of a busy job hold it most of the time; offers that another round holds are
-left to it. A job that somebody is closing on chain takes no stake, so it buys nothing; nor does one
-that its poster paused or cancelled, but who was silent in a paused job may come back.
+left to it. A job that its poster paused buys nothing, but who was silent in it may come back.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,17 @@ from contracts.terms.moments import UnixMillis
 from market.bodies.events import RoundEvent, UnmatchedEvent
 from market.bodies.market import WinnerView
 from market.domain.jobs import JobState, Wanted
-from market.domain.matching import Book, Bundle, Clearing, Seat, bundle_of, buy, deal, judge
+from market.domain.matching import (
+    NOTHING,
+    Book,
+    Bundle,
+    Clearing,
+    Seat,
+    bundle_of,
+    buy,
+    deal,
+    judge,
+)
 from market.domain.quote import WhyNot, need_of, why_no_bundle
 from market.service.candidates import candidates
 from market.service.coding import encode_why_not, encode_winners, spec_of
@@ -30,12 +40,12 @@ from market.service.feeds import tell_job, tell_market
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.pace import Pace
 from market.service.ports import Place, UnitOfWork
-from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow, RoundRow
+from market.service.rows import AuditBondRow, JobRow, LeaseRow, LimitRow, OfferRow, RoundRow
 from verification.distances.thresholds import shipped_calibration
 
 MAX_JOBS_A_ROUND = 1000
 _UNDER_WAY = (JobState.MATCHED.value, JobState.RUNNING.value)
-_BONDED = ("accepted", "reserved")
+_AUDITS = ("accepted", "bonded")
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,8 @@ class _Buyer:
     row: JobRow
     spec: JobSpec
     leases: tuple[LeaseRow, ...]
-    bonded: frozenset[Address]  # have reserved stake to audit it
+    limits: tuple[LimitRow, ...]
+    auditors: frozenset[Address]  # have signed to audit it
 
     @property
     def live(self) -> list[LeaseRow]:
@@ -61,10 +72,15 @@ class _Buyer:
 
     @property
     def taken(self) -> frozenset[Address]:
-        """Accounts with a live lease, or with stake that is reserved for this job: it stays so,
-        and the chain takes no second one for it."""
-        held = (each for each in self.leases if each.state in LIVE or _is_reserved(each))
-        return self.bonded.union(lease.account for lease in held)
+        """Accounts with a live lease, or whose work in this job has ended until a release."""
+        ended = (each.account for each in self.limits if each.end)
+        return self.auditors.union(ended, (lease.account for lease in self.live))
+
+    @property
+    def bonded(self) -> frozenset[Address]:
+        """Accounts that have at stake in it what it asks for."""
+        least = self.spec.min_stake
+        return frozenset(each.account for each in self.limits if each.stake >= least)
 
     def wants(self) -> bool:
         """Whether it lacks anything."""
@@ -96,7 +112,7 @@ async def clear_jobs(now: UnixMillis, work: UnitOfWork, pace: Pace | None = None
     pace = pace or Pace()
     async with work:
         funded = await _funded(pace, work)
-        waiting = funded + await work[JobRow].where(state=_UNDER_WAY, due=None, order="posted_at")
+        waiting = funded + await work[JobRow].where(state=_UNDER_WAY, order="posted_at")
         buyers = [each for each in await _buyers(waiting, work) if each.wants()]
         last = next((each for each in reversed(buyers) if each.is_funded), None)
         if last is None:
@@ -127,7 +143,6 @@ async def _funded(pace: Pace, work: UnitOfWork) -> list[JobRow]:
     """The page of funded jobs that is this round's: the oldest, when there are no more."""
     rows = await work[JobRow].where(
         state=JobState.FUNDED.value,
-        due=None,
         order="posted_at",
         after=pace.behind,
         limit=MAX_JOBS_A_ROUND,
@@ -147,14 +162,27 @@ def _end_of(page: Sequence[JobRow]) -> Place | None:
 
 async def _buyers(rows: Sequence[JobRow], work: UnitOfWork) -> list[_Buyer]:
     jobs = tuple(row.job for row in rows)
-    leases: dict[JobId, list[LeaseRow]] = {job: [] for job in jobs}
-    bonded: dict[JobId, set[Address]] = {job: set() for job in jobs}
-    for lease in await work[LeaseRow].where(job=jobs) if jobs else ():
+    if not jobs:
+        return []
+    leases, limits = (
+        defaultdict[JobId, list[LeaseRow]](list),
+        defaultdict[JobId, list[LimitRow]](list),
+    )
+    auditors = defaultdict[JobId, set[Address]](set)
+    for lease in await work[LeaseRow].where(job=jobs):
         leases[lease.job].append(lease)
-    for bond in await work[AuditBondRow].where(job=jobs, state=_BONDED) if jobs else ():
-        bonded[bond.job].add(bond.account)
+    for limit in await work[LimitRow].where(job=jobs):
+        limits[limit.job].append(limit)
+    for bond in await work[AuditBondRow].where(job=jobs, state=_AUDITS):
+        auditors[bond.job].add(bond.account)
     return [
-        _Buyer(row, spec_of(row).message, tuple(leases[row.job]), frozenset(bonded[row.job]))
+        _Buyer(
+            row,
+            spec_of(row).message,
+            tuple(leases[row.job]),
+            tuple(limits[row.job]),
+            frozenset(auditors[row.job]),
+        )
         for row in rows
     ]
 
@@ -174,7 +202,7 @@ def _has_business(buyer: _Buyer, book: Book, pace: Pace) -> bool:
 def _try(buyer: _Buyer, book: Book) -> _Tried:
     missing = buyer.missing
     need = need_of(buyer.spec, book.now, shipped_calibration())
-    fitting = book.fitting(need, buyer.taken)
+    fitting = book.fitting(need, buyer.taken, buyer.bonded)
     # One more than can be bought: the lowest losing ask is the price.
     asks = book.cheapest(fitting, missing.slots + missing.spares + 1)
     try:
@@ -192,7 +220,7 @@ def _try(buyer: _Buyer, book: Book) -> _Tried:
 
 async def _clear_one(seen: JobRow, book: Book, pace: Pace, work: UnitOfWork) -> list[LeaseRow]:
     held = await work[JobRow].lock(seen.job)
-    if held is None or held.state != seen.state or held.due is not None:
+    if held is None or held.state != seen.state:
         return []
     (buyer,) = await _buyers([held], work)
     if not buyer.wants():
@@ -207,10 +235,6 @@ async def _clear_one(seen: JobRow, book: Book, pace: Pace, work: UnitOfWork) -> 
 def _others(leases: Sequence[LeaseRow], back: Sequence[LeaseRow]) -> list[LeaseRow]:
     names = {lease.lease for lease in back}
     return [lease for lease in leases if lease.lease not in names]
-
-
-def _is_reserved(lease: LeaseRow) -> bool:
-    return lease.stake_state == "reserved"
 
 
 def _returning(buyer: _Buyer, book: Book) -> list[LeaseRow]:
@@ -272,7 +296,8 @@ async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[
         await work[RoundRow].add(told)
     leases = []
     for offer, stage in zip(winners, stages, strict=True):
-        book.take(offer.offer, stake=spec.min_stake)
+        promised = NOTHING if offer.account in buyer.bonded else spec.min_stake
+        book.take(offer.offer, stake=promised)
         leases.append(
             await reserve(
                 offer, row.job, spec, stage=stage, price=cleared.price, now=now, work=work

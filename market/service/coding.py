@@ -10,11 +10,11 @@ from contracts.terms.digest import digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, Digest
-from contracts.terms.messages import JobSpec, LeaseAccept, Message, Seal, equivocation_name
+from contracts.terms.messages import JobSpec, Message, Seal, equivocation_name
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.market import WinnerView
 from market.domain.quote import WhyNot
-from market.service.rows import AuditBondRow, JobRow, LeaseRow, SealRow
+from market.service.rows import JobRow, SealRow
 
 _WHY_NOT = TypeAdapter(WhyNot)
 _WINNERS = TypeAdapter(tuple[WinnerView, ...])
@@ -101,13 +101,6 @@ def name_digest(name: tuple[object, ...]) -> Digest:
 def spec_of(row: JobRow) -> Signed[JobSpec]:
     """The signed spec of a job."""
     return expect(decode_signed(row.signed), JobSpec)
-
-
-def accept_of(row: LeaseRow | AuditBondRow) -> Signed[LeaseAccept]:
-    """The signed LeaseAccept of a row that has one."""
-    if row.accept is None:
-        raise InvariantBroken(f"0x{row.account.hex()} has signed no LeaseAccept of {row.job.hex()}")
-    return expect(decode_signed(row.accept), LeaseAccept)
 
 
 def seal_of(row: SealRow) -> Signed[Seal]:

@@ -4,40 +4,30 @@ A ruling `slashable` says that two owners and an auditor from outside agree. It 
 seal that holds it; an auditor who agreed, and has all that it takes to run the work again, names
 its bundle. A bundle is read and bound to the case before it counts (`evidence`). Every such auditor
 may show one; they are tried in the order in which they came, one after the other, until one holds,
-so a bad bundle costs time and bars no good one. The stake at risk is what was reserved for the job,
-by the lease or, of an auditor from outside, before it was listed: as much as a lease has to. The
-challenger is the auditor whose bundle is executed. Restitution is at most the value of the
-convicted work, rounded down. Source: docs/protocol.md 5 and 7.
+so a bad bundle costs time and bars no good one. The stake at risk is what the account has bonded in
+the job: what its lease asked for or, of an auditor from outside, what the job asks of a lease.
+Source: docs/protocol.md 5 and 7.
 """
 
 from dataclasses import replace
-from typing import cast
 
 from contracts.governance.record import JobRecord
-from contracts.terms.amounts import BaseUnits, Flops, pay_for
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import peer_id
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Conflict, Forbidden, InvariantBroken, NotFound
-from contracts.terms.history import decode_kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId, SessionKey
-from contracts.terms.messages import AuditReport, AveragedChunk, GradCommit, Message
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
 from market.bodies.signing import evidence_digest
 from market.domain.slashing import Conviction
 from market.service.coding import items
 from market.service.evidence import Bundles, need_evidence, need_kept, need_unused
 from market.service.ports import Chain, UnitOfWork
-from market.service.rows import ConvictionRow, EvidenceRow, MessageRow, SlashRow
+from market.service.rows import ConvictionRow, EvidenceRow, SlashRow
 from market.service.session import check_session
 from market.service.slash import convict
 from verification.docket import Docket
 from verification.draws.cases import CONFIRMING, Ruling
-
-AUDITED = tuple(
-    str(cls.model_fields["kind"].default) for cls in (GradCommit, AveragedChunk, AuditReport)
-)
-"""Kinds of what can be convicted."""
 
 
 async def note_convictions(record: JobRecord, work: UnitOfWork) -> list[Digest]:
@@ -47,7 +37,7 @@ async def note_convictions(record: JobRecord, work: UnitOfWork) -> list[Digest]:
     found = [each for each in record.checking.rulings if each.what == "slashable"]
     for ruling in found:
         if await work[ConvictionRow].get(record.job, ruling.subject) is None:
-            await work[ConvictionRow].add(await _row(ruling, record, work))
+            await work[ConvictionRow].add(_row(ruling, record))
     return [ruling.subject for ruling in found]
 
 
@@ -99,21 +89,6 @@ async def show_next(ended: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
             await _try_next(row, ended.convicted_at, now, work)
 
 
-async def accusers_of(slash: SlashRow, work: UnitOfWork) -> frozenset[Address]:
-    """The accounts of all who agreed to what a slash is for. The caller is in a transaction."""
-    found: set[Address] = set()
-    for shown in await work[EvidenceRow].where(bundle=slash.evidence):
-        row = await work[ConvictionRow].get(shown.job, shown.subject)
-        found |= set() if row is None else set(accounts_of(row).values())
-    return frozenset(found)
-
-
-def accounts_of(row: ConvictionRow) -> dict[PeerId, Address]:
-    """The account of each auditor that may name the bundle."""
-    pairs = zip(items(row.auditors), items(row.accounts), strict=True)
-    return {cast(PeerId, peer): cast(Address, account) for peer, account in pairs}
-
-
 async def _audited_by(
     auditor: PeerId, job: JobId, subject: Digest, work: UnitOfWork
 ) -> ConvictionRow:
@@ -153,19 +128,15 @@ async def _try_next(
     for each in shown:
         if await work[SlashRow].get(each.bundle) is None:
             following = each.bundle
-            await convict(_conviction(row, each), since, now, work)
+            conviction = Conviction(each.bundle, row.job, row.account, row.wanted)
+            await convict(conviction, since, now, work)
             break
     row = replace(row, evidence=following)
     await work[ConvictionRow].put(row)
     return row
 
 
-def _conviction(row: ConvictionRow, shown: EvidenceRow) -> Conviction:
-    challenger = accounts_of(row)[shown.auditor]
-    return Conviction(shown.bundle, row.job, row.account, row.wanted, row.owed, challenger)
-
-
-async def _row(ruling: Ruling, record: JobRecord, work: UnitOfWork) -> ConvictionRow:
+def _row(ruling: Ruling, record: JobRecord) -> ConvictionRow:
     auditors = [peer for peer in ruling.by if peer != ruling.peer]
     if not auditors:
         raise InvariantBroken(f"{ruling.subject.hex()} is slashable by nobody's word")
@@ -175,9 +146,7 @@ async def _row(ruling: Ruling, record: JobRecord, work: UnitOfWork) -> Convictio
         step=int(ruling.step),
         account=_account(ruling.peer, record),
         wanted=_at_risk(ruling.peer, record),
-        owed=await _value(ruling, record, work),
         auditors=encode(list(auditors)),
-        accounts=encode([_account(peer, record) for peer in auditors]),
         reports=encode([_report_of(peer, ruling, record) for peer in auditors]),
     )
 
@@ -201,29 +170,3 @@ def _at_risk(peer: PeerId, record: JobRecord) -> BaseUnits:
     if peer in record.leases:
         return record.leases[peer].stake
     return record.spec.min_stake  # as `audit_bonds` asks
-
-
-async def _value(ruling: Ruling, record: JobRecord, work: UnitOfWork) -> BaseUnits:
-    """What the job paid or owes the convict for it; nothing for a sum, which is not paid.
-
-    Work and its audits are the same number of flops; each is paid at its lease's price.
-    """
-    message = await _message(ruling.subject, record.job, work)
-    if isinstance(message, AuditReport):
-        message = await _message(message.subject, record.job, work)
-    if not isinstance(message, GradCommit):
-        return BaseUnits(0)
-    return pay_for(_flops(message, record), record.pay_leases()[ruling.peer].price)
-
-
-def _flops(commit: GradCommit, record: JobRecord) -> Flops:
-    return Flops(commit.num_units * record.spec.unit_flops[commit.stage])
-
-
-async def _message(name: Digest, job: JobId, work: UnitOfWork) -> Message | None:
-    """The message of a job with this digest; looked for only when somebody was convicted."""
-    for row in await work[MessageRow].where(job=job, kind=AUDITED):
-        item = decode_kept(row.data)
-        if isinstance(item, Signed) and item.message.digest() == name:
-            return item.message
-    return None

@@ -16,7 +16,7 @@ from contracts.terms.messages import Verdict
 from contracts.terms.typed_data import Domain
 from market.service.coding import items
 from market.service.ports import UnitOfWork
-from market.service.rows import ConvictionRow, EvidenceRow, MessageRow, SlashRow
+from market.service.rows import ConvictionRow, EvidenceRow, MessageRow
 
 MAX_NAMED = 4096
 """Signed messages of one bundle that are looked for in a job's history."""
@@ -63,16 +63,6 @@ def need_evidence(
     _need(says.auditor == auditor, "its report is by another auditor")
     place = items(conviction.auditors).index(auditor)
     _need(says.report == items(conviction.reports)[place], "no seal holds its report")
-
-
-def need_contest(says: BundleSays, slash: SlashRow, evidence: BundleSays, domain: Domain) -> None:
-    """Refuse a contest by a bundle that is not about the work that the evidence is about.
-
-    Raises:
-        Malformed: it is of another chain, job or peer-step.
-    """
-    _need((says.domain, says.job) == (domain, slash.job), "it is of another job or chain")
-    _need(says.work == evidence.work, "it is about other work than the evidence")
 
 
 async def need_kept(says: BundleSays, work: UnitOfWork) -> None:

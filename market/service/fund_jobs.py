@@ -1,25 +1,20 @@
 """Drafts go into escrow: the market relays what the poster signed, and pays the gas.
 
-A job is funded when the chain's events say so (`sync_chain`), not when the transaction was sent.
-Events of a job that its poster opened before he posted it came when it had no row, so a draft that
-the chain knows already is judged here: none stays that will never be funded, or it would hold up
-those behind it.
+A job is funded when the chain's event says so (`sync_chain`), not when the transaction was sent.
+The event of a job that its poster opened before he posted it came when it had no row, so a draft
+that the chain knows already is funded here: none stays that will never be funded, or it would hold
+up those behind it.
 """
 
-from dataclasses import replace
-
-from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market.domain import ledger
-from market.domain.jobs import Funded, FundingRefused, JobState, Wanted
-from market.service.booking import balances_of
+from market.domain.jobs import Closed, Funded, FundingRefused, JobState
 from market.service.coding import spec_of
 from market.service.coordinators import note_paid
 from market.service.life import happen
-from market.service.ports import Chain, JobNow, UnitOfWork
-from market.service.rows import JobRow, PermitRow
+from market.service.ports import Chain, UnitOfWork
+from market.service.rows import BudgetRow, JobRow, PermitRow
 
 MAX_JOBS_A_ROUND = 50
 
@@ -34,7 +29,7 @@ async def fund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Job
     funded = []
     for row in drafts:
         permit = permits[row.job]
-        if permit is None:
+        if permit is None or await _is_known(row.job, now, work):
             continue
         try:
             await chain.open_job(spec_of(row), permit.deadline, permit.signature)
@@ -44,38 +39,30 @@ async def fund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Job
     return funded
 
 
-async def note_deposits(row: JobRow, now: UnixMillis, work: UnitOfWork) -> JobRow:
-    """A job is funded when its confirmed deposits reach its budget; in the caller's transaction."""
-    if row.settled:  # it had failed, and nothing was in escrow
-        row = replace(row, settled=False)
-        await work[JobRow].put(row)
-    account = ledger.escrow(row.job)
-    held = (await balances_of([account], work)).get(account, 0)
-    if held < row.budget:
-        return row
+async def note_opened(row: JobRow, now: UnixMillis, work: UnitOfWork) -> JobRow:
+    """The escrow holds a job's budget; in the caller's transaction, which holds its row."""
     await note_paid(row.coordinator, row.job, work)
-    return await happen(row, Funded(cancelled=row.wanted == Wanted.CANCELLED), now, work)
+    return await happen(row, Funded(), now, work)
+
+
+async def _is_known(job: JobId, now: UnixMillis, work: UnitOfWork) -> bool:
+    """Whether events that came before the job was posted say that it was opened."""
+    async with work:
+        row, budget = await work[JobRow].lock(job), await work[BudgetRow].get(job)
+        if row is None or budget is None:
+            return False
+        row = await note_opened(row, now, work)
+        if budget.closed_at:
+            await happen(row, Closed(), now, work)
+        return True
 
 
 async def _judge(job: JobId, refusal: str, now: UnixMillis, work: UnitOfWork, chain: Chain) -> None:
-    """What a draft becomes whose permit the chain refused."""
-    found = await chain.job(job)
+    """What a draft becomes whose permit the chain refused; not if its event is on its way."""
+    if (await chain.budget(job)).funded:
+        return
     async with work:
         row = await work[JobRow].lock(job)
-        if row is None:
-            return
-        if found.state == "open" and found.deposited >= row.budget:
-            await note_deposits(row, now, work)
-            return
-        await happen(row, FundingRefused(_why(row, found, refusal)), now, work)
-
-
-def _why(row: JobRow, found: JobNow, refusal: str) -> str:
-    match found.state:
-        case "none":
-            return f"the escrow refused the budget: {refusal}"
-        case "open":
-            held, budget = format_tokens(found.deposited), format_tokens(row.budget)
-            return f"its poster opened it with {held} of {budget} tokens"
-        case state:
-            return f"its poster opened it, and it is {state}"
+        if row is not None and await work[BudgetRow].get(job) is None:
+            refused = FundingRefused(f"the escrow refused the budget: {refusal}")
+            await happen(row, refused, now, work)

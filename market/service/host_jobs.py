@@ -65,7 +65,9 @@ async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> HostedJobs
     async with work:
         await _known_host(host, now, work)
         mine = tuple(row.address for row in await work[CoordinatorRow].where(host=host))
-        jobs = await work[JobRow].where(coordinator=mine, state=_MAY_BE_HOSTED) if mine else []
+        states, closed = _MAY_BE_HOSTED, JobState.CLOSED.value
+        jobs = await work[JobRow].where(coordinator=mine, state=states)
+        jobs += await work[JobRow].where(coordinator=mine, state=closed, is_sealed=False)
         ready = [row.job for row in jobs if _is_hosted(row) and await _can_open(row, work)]
         claims = [await _claim(job, host, now, work) for job in ready]
         return await _shown([held for held in claims if held is not None], work)
@@ -171,7 +173,8 @@ def _is_news(row: JobRow, failure: str | None) -> bool:
 
 
 def _is_hosted(row: JobRow) -> bool:
-    return is_hosted(JobState(row.state), Wanted(row.wanted))
+    may_vest = row.opening is not None and not row.is_sealed
+    return is_hosted(JobState(row.state), Wanted(row.wanted), may_vest=may_vest)
 
 
 def _renewed(held: HostedJobRow, endpoint: JobEndpoint | None, now: UnixMillis) -> HostedJobRow:

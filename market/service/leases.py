@@ -3,8 +3,8 @@
 Invariant: an offer has at most one live lease, in its own row (held while it changes) and by the
 unique column `live_offer`. A silent lease is of a provider that vanished from a running job: its
 offer is free, and it can go on under the same key and price when it is heard again. Whatever
-becomes of a lease, its stake stays reserved until the job is refunded. The caller is inside a
-transaction.
+becomes of a lease, what its account has at stake in the job stays there until the account's end.
+The caller is inside a transaction.
 """
 
 from dataclasses import replace
@@ -24,6 +24,7 @@ from market.service.reputation import note_duty
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
 
 ACCEPT_MILLIS = 30_000  # from the reservation to the LeaseAccept
+BOND_MILLIS = 120_000  # from then on, to the bond that is confirmed
 BLOCK_MILLIS = 30_000  # an offer that let a lease lapse is not matched for as long
 LEASES = "lease:"
 LIVE = ("reserved", "accepted", "active")

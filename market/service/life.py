@@ -10,8 +10,8 @@ from contracts.terms.moments import UnixMillis
 from market.bodies.events import JobChangedEvent, StateEvent
 from market.bodies.jobs import JobState as JobStateName
 from market.domain.jobs import (
+    HAS_ENDED,
     AskForHost,
-    CloseEscrow,
     EndLeases,
     Event,
     FindLeases,
@@ -19,13 +19,14 @@ from market.domain.jobs import (
     NoteFailure,
     advance,
 )
+from market.service.due import note_due
 from market.service.feeds import tell_job, tell_market
 from market.service.leases import end_leases
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
 
 FOR_HOSTS = "host"
-TOPICS = {FindLeases: "clear", AskForHost: FOR_HOSTS, CloseEscrow: "close"}
+TOPICS = {FindLeases: "clear", AskForHost: FOR_HOSTS}
 """What an effect wakes; the beat finds the same work in rows."""
 
 
@@ -39,12 +40,14 @@ async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -
                 after = replace(after, failure=reason)
             case EndLeases():
                 await end_leases(row.job, now, work)
-            case FindLeases() | AskForHost() | CloseEscrow():
+            case FindLeases() | AskForHost():
                 await work.emit(TOPICS[type(effect)], row.job)
     if after != row:
         await work[JobRow].put(after)
         await work.emit("job", row.job)
         tell_of_state(after, now, work)
+        if JobState(after.state) in HAS_ENDED:
+            await note_due(row.job, "claim", now, work)
     return after
 
 

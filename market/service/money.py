@@ -23,7 +23,7 @@ from market.service.coding import decode_arguments, wide
 from market.service.ports import UnitOfWork
 from market.service.rows import BudgetRow, ChainEventRow, FreeMoneyRow, LimitRow
 
-CONTRACT = "pay_escrow"
+CONTRACT = "escrow"
 """Under which the events of the escrow are stored."""
 
 
@@ -45,7 +45,7 @@ async def apply_money(
             _take_budget(row, state)
     for job, account in sorted(channels):
         if (limit := await work[LimitRow].lock(job, account)) is not None:
-            state.channels[job, account] = _channel(limit)
+            state.channels[job, account] = channel_of(limit)
     accounts |= {terms.poster for terms in state.terms.values()}
     for account in sorted(accounts):
         if (free := await work[FreeMoneyRow].lock(account)) is not None:
@@ -86,7 +86,7 @@ async def known_state(announce_seconds: int, work: UnitOfWork) -> EscrowState:
     for row in await work[BudgetRow].where():
         _take_budget(row, state)
     for limit in await work[LimitRow].where():
-        state.channels[limit.job, limit.account] = _channel(limit)
+        state.channels[limit.job, limit.account] = channel_of(limit)
     state.balances = {row.account: row.amount for row in await work[FreeMoneyRow].where()}
     return state
 
@@ -135,12 +135,18 @@ def _touched(
 
 def _take_budget(row: BudgetRow, state: EscrowState) -> None:
     state.terms[row.job] = FundingTerms(row.poster, row.burst, row.rate)
-    state.budgets[row.job] = Budget(
-        row.funded, row.committed, row.closed_at, row.allowance, row.since
-    )
+    state.budgets[row.job] = budget_of(row)
 
 
-def _channel(row: LimitRow) -> Channel:
+def budget_of(row: BudgetRow | None) -> Budget:
+    """A job's budget, as the contract has it; empty for one that was never opened."""
+    if row is None:
+        return Budget()
+    return Budget(row.funded, row.committed, row.closed_at, row.allowance, row.since)
+
+
+def channel_of(row: LimitRow) -> Channel:
+    """An account in a job, as the contract has it."""
     return Channel(
         row.limit, row.claimed, row.earned, row.stake, row.end, row.slash_amount, row.slash_from
     )

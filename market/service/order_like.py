@@ -17,7 +17,7 @@ from contracts.terms.typed_data import (
     WalletDomain,
     wallet_request,
 )
-from market.bodies.jobs import OrderLike, OrderTyped
+from market.bodies.jobs import CloneJob, TypedJob
 from market.service.coding import spec_of
 from market.service.coordinators import allocate_coordinator
 from market.service.find_job import find_job
@@ -38,11 +38,18 @@ class Wish:
 
 
 def order_like(
-    spec: JobSpec, wish: Wish | OrderLike, *, poster: Address, coordinator: Address, nonce: int
+    spec: JobSpec,
+    wish: Wish | CloneJob,
+    *,
+    poster: Address,
+    coordinator: Address,
+    salt: int,
+    open_by: UnixSeconds | None = None,
 ) -> JobSpec:
     """`spec` as somebody else orders it. Whether it is admitted is for `check_job` to say.
 
-    A warm-up that is longer than the job ends with it, as in a job file of that many steps.
+    A warm-up that is longer than the job ends with it, as in a job file of that many steps. What
+    the coordinator may commit is as much of the budget as in `spec`.
 
     Raises:
         Malformed: a value that no JobSpec may have.
@@ -51,10 +58,12 @@ def order_like(
     changes = {
         "poster": poster,
         "coordinator": coordinator,
-        "nonce": nonce,
+        "salt": salt,
         "name": wish.name,
         "budget": wish.budget,
-        "epoch_cap": wish.budget,
+        "burst": spec.burst * wish.budget // max(1, spec.budget),
+        "rate": max(1, spec.rate * wish.budget // max(1, spec.budget)),
+        "open_by": wish.deadline if open_by is None else open_by,
         "price_ceiling": wish.price_ceiling,
         "deadline": wish.deadline,
         "batch": spec.batch.value() | {"steps": wish.steps},
@@ -63,7 +72,7 @@ def order_like(
     return JobSpec.from_value(spec.value() | changes)
 
 
-async def check_budget(wanted: OrderLike, chain: Chain) -> None:
+async def check_budget(wanted: CloneJob, chain: Chain) -> None:
     """Refuse an order that its poster has not the tokens for.
 
     Raises:
@@ -77,9 +86,11 @@ async def check_budget(wanted: OrderLike, chain: Chain) -> None:
 
 
 async def write_order(
-    wanted: OrderLike, *, now: UnixMillis, nonce: int, work: UnitOfWork
+    wanted: CloneJob, *, now: UnixMillis, salt: int, margin: int, work: UnitOfWork
 ) -> JobSpec:
     """The JobSpec of an order; a coordinator is allocated to it.
+
+    It can be opened for 23/24 of `margin`, which is the escrow's, as clocks differ.
 
     Raises:
         NotFound: no such job to be like.
@@ -89,24 +100,31 @@ async def write_order(
     async with work:
         like = spec_of(await find_job(wanted.like, work)).message
         coordinator = await allocate_coordinator(wanted.poster, now, work)
-    return order_like(like, wanted, poster=wanted.poster, coordinator=coordinator, nonce=nonce)
+    return order_like(
+        like,
+        wanted,
+        poster=wanted.poster,
+        coordinator=coordinator,
+        salt=salt,
+        open_by=UnixSeconds(now // 1000 + margin * 23 // 24),
+    )
 
 
 async def typed_order(
     spec: JobSpec, network: Network, chain: Chain, *, now: UnixMillis
-) -> OrderTyped:
+) -> TypedJob:
     """What the wallet of an order's poster is asked to sign: the order, and the permit for it."""
     chain_id, permit_deadline = chain.domain.chain_id, UnixSeconds(now // 1000 + PERMIT_SECONDS)
     nonce = (await chain.account(spec.poster)).permit_nonce
-    ours = WalletDomain(DOMAIN_NAME, DOMAIN_VERSION, chain_id, chain.domain.settlement)
+    ours = WalletDomain(DOMAIN_NAME, DOMAIN_VERSION, chain_id, chain.domain.escrow)
     tokens = WalletDomain(
         network.token_name, network.token_version, chain_id, network.contracts["token"]
     )
     permit = (spec.poster, network.contracts["escrow"], spec.budget, nonce, permit_deadline)
-    return OrderTyped(
+    return TypedJob(
         job=spec.job(),
         spec=spec.encoded(),
-        order=wallet_request(spec.typed, spec.typed_values(), ours),
+        header=wallet_request(spec.typed, spec.typed_values(), ours),
         permit=wallet_request(PERMIT, permit, tokens),
         permit_deadline=permit_deadline,
     )

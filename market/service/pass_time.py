@@ -1,20 +1,20 @@
-"""What happens because time passes: leases lapse or fall silent, deadlines pass, a close counts.
+"""What happens because time passes: leases lapse or fall silent, deadlines pass.
 
 Rows of jobs are waited for, never skipped: the messages of a busy job hold its row nearly always.
 """
 
 from contracts.terms.digest import peer_id
 from contracts.terms.history import decode_kept
-from contracts.terms.ids import PeerId
+from contracts.terms.ids import Address, PeerId
 from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.domain.jobs import CloseRequested, DeadlinePassed, JobState, LeaseLapsed
+from market.domain.jobs import DeadlinePassed, JobState, LeaseLapsed
 from market.domain.matching import bundle_of
 from market.domain.offers import HEARTBEAT_MILLIS, is_heard
 from market.domain.reputation import Outcome
 from market.service.coding import spec_of
-from market.service.leases import BLOCK_MILLIS, SILENT, end, live_leases
+from market.service.leases import BLOCK_MILLIS, BOND_MILLIS, LIVE, SILENT, end, live_leases
 from market.service.life import happen
 from market.service.ports import UnitOfWork
 from market.service.reputation import note_duty
@@ -23,11 +23,13 @@ from market.service.rows import HeartbeatRow, JobRow, LeaseRow, MessageRow
 NOTICE = Notice.model_fields["kind"].default
 
 _ALIVE = (JobState.DRAFT, JobState.FUNDED, JobState.MATCHED, JobState.RUNNING)
-_MAY_CLOSE = (*_ALIVE, JobState.FINISHED, JobState.FAILED)
+SETTLES_MILLIS = 1_800_000
+"""For how long the coordinator of a running job may go on after its deadline: no work begins any
+more, and what was done vests."""
 
 
 async def lapse_leases(now: UnixMillis, work: UnitOfWork) -> int:
-    """End leases that were not accepted in time; returns how many."""
+    """End leases that were not accepted, or not bonded, in time; returns how many."""
     async with work:
         late = [
             row
@@ -37,28 +39,31 @@ async def lapse_leases(now: UnixMillis, work: UnitOfWork) -> int:
         for row in sorted(late, key=lambda row: row.account):  # whose reputations are held
             await end(row, "lapsed", now, work, blocked_until=now + BLOCK_MILLIS)
             await note_duty(row.account, Outcome.MISSED, work)
-    return len(late)
+        accepted = await work[LeaseRow].where(state="accepted")
+    unbonded = [row for row in accepted if row.accept_ends + BOND_MILLIS <= now]
+    for row in unbonded:
+        async with work:
+            job = await work[JobRow].lock(row.job)  # before its leases, as all who hold both
+            held = await work[LeaseRow].lock(row.lease)
+            if job is None or held is None or held.state != "accepted":
+                continue
+            await end(held, "lapsed", now, work, blocked_until=now + BLOCK_MILLIS)
+            await note_duty(held.account, Outcome.MISSED, work)
+            await _tell_of_lapse(job, now, work)
+    return len(late) + len(unbonded)
 
 
-async def lapse_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
-    """End a lease whose provider has not the stake for it; its job looks for another."""
-    job = await work[JobRow].lock(row.job)
-    await end(row, "lapsed", now, work, blocked_until=now + BLOCK_MILLIS)
-    await note_duty(row.account, Outcome.MISSED, work)
-    await _tell_of_lapse(job, now, work)
+async def end_account(job: JobRow, account: Address, now: UnixMillis, work: UnitOfWork) -> None:
+    """End the leases of an account whose work in the job has ended in the escrow."""
+    rows = await work[LeaseRow].where(job=job.job, account=account, state=(*LIVE, SILENT))
+    for row in rows:
+        await end(row, "ended", now, work)
+    if rows:
+        await _tell_of_lapse(job, now, work)
 
 
-async def drop_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
-    """End a lease whose job takes no stake, being closed by somebody: no fault of its provider."""
-    job = await work[JobRow].lock(row.job)
-    await end(row, "lapsed", now, work)
-    await _tell_of_lapse(job, now, work)
-
-
-async def _tell_of_lapse(job: JobRow | None, now: UnixMillis, work: UnitOfWork) -> None:
+async def _tell_of_lapse(job: JobRow, now: UnixMillis, work: UnitOfWork) -> None:
     """Only a job that is short without it is told: the lapse of a spare stops nothing."""
-    if job is None:
-        return
     num_live = len(await live_leases(job.job, work))
     if bundle_of(spec_of(job).message).without(num_live).slots:
         await happen(job, LeaseLapsed(), now, work)
@@ -124,23 +129,21 @@ async def _members(job: JobRow, work: UnitOfWork) -> frozenset[PeerId]:
 
 
 async def pass_deadlines(now: UnixMillis, work: UnitOfWork) -> int:
-    """Fail jobs whose deadline is over, and note closes whose response window is; returns both."""
+    """Fail jobs whose deadline is over; returns how many."""
     async with work:
-        rows = await work[JobRow].where(state=tuple(state.value for state in _MAY_CLOSE))
+        rows = await work[JobRow].where(state=tuple(state.value for state in _ALIVE))
     changed = 0
     for late in rows:
-        if _passed(late, now) is None:
+        if not _is_late(late, now):
             continue
         async with work:
             row = await work[JobRow].lock(late.job)
-            event = _passed(row, now) if row is not None and row.state == late.state else None
-            if row is not None and event is not None:
-                changed += (await happen(row, event, now, work)) != row
+            if row is not None and _is_late(row, now):
+                failed = await happen(row, DeadlinePassed(), now, work)
+                changed += failed != row
     return changed
 
 
-def _passed(row: JobRow, now: UnixMillis) -> CloseRequested | DeadlinePassed | None:
-    """What the clock says of a job that is not over; one that is closing ends by its close."""
-    if row.ends_at is not None:
-        return CloseRequested() if row.ends_at * 1000 <= now else None
-    return DeadlinePassed() if row.deadline * 1000 <= now and row.state in _ALIVE else None
+def _is_late(row: JobRow, now: UnixMillis) -> bool:
+    patience = SETTLES_MILLIS if row.state == JobState.RUNNING else 0
+    return row.state in _ALIVE and row.deadline * 1000 + patience <= now

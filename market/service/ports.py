@@ -5,25 +5,25 @@ an argument.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
-from contracts.chain.proofs import Header
-from contracts.governance.pay import PayLeaf
-from contracts.governance.settlement import AccountPay
+from contracts.governance.claims import Subtree
+from contracts.governance.escrow import Budget, Channel, EscrowState, EscrowTimes
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import Value
-from contracts.terms.ids import Address, Digest, EpochNumber, JobId
-from contracts.terms.merkle import Proof, SumNode
-from contracts.terms.messages import JobSpec, LeaseAccept, Seal
+from contracts.terms.escrow_messages import Bond, Close, End, Grant, Quit
+from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.messages import JobHeader, JobSpec, Seal
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.domain.limits import Allowance, Rate
-from market.domain.slashing import Slash
-from market.service.rows import Row
-from verification.audit.collecting import FindSettlement
-from verification.audit.snapshots import Snapshot
+from market.service.rows import NO_TIME, Row
+
+Order: TypeAlias = Grant | Bond | Quit | End | Close
+"""What parties of a job sign for the escrow, and anyone may send."""
 
 R = TypeVar("R", bound=Row)
 
@@ -205,99 +205,39 @@ class ChainEvent:
     block_hash: Digest
     transaction: Digest
     log_index: int
-
-
-@dataclass(frozen=True)
-class StakeNow:
-    """An account in StakeRegistry; `active` includes what is reserved."""
-
-    active: BaseUnits
-    reserved: BaseUnits
-    unbonding: BaseUnits
-
-    @property
-    def free(self) -> BaseUnits:
-        """What a new lease may reserve."""
-        return BaseUnits(self.active - self.reserved)
+    at: UnixSeconds = NO_TIME  # of its block, for events of the escrow
 
 
 @dataclass(frozen=True)
 class AccountNow:
     """An account at the head of the chain."""
 
-    gas: int
+    gas: int  # wei
     token: BaseUnits
     permit_nonce: int
-    claimed: BaseUnits
-    stake: StakeNow
+    free: BaseUnits  # its balance in the escrow
+    withdraw_nonce: int  # of the next withdrawal that it signs
     block: int
 
 
 @dataclass(frozen=True)
-class CaseNow:
-    """A slash case that has not ended: when it can be executed, by chain time."""
+class Claim:
+    """A part of a job's pay tree that is shown to the escrow."""
 
-    executable_at: UnixSeconds
-    executable_until: UnixSeconds
-
-
-@dataclass(frozen=True)
-class JobNow:
-    """A job in JobEscrow."""
-
-    deposited: BaseUnits  # net of refunds
-    debited: BaseUnits
-    state: str  # none, open, closing, closed
-    seals: int  # step of the seal that the close shows + 1; 0: none is shown
-    earned: BaseUnits  # by it
-    due: BaseUnits
-    ends_at: UnixSeconds
-    refundable_at: UnixSeconds
-    kept_open: int  # latest step + 1 of a seal that undid a close; 0: none was undone
-
-
-@dataclass(frozen=True)
-class EpochNow:
-    """The newest epoch in Settlement; states as in `market.service.rows.EpochRow`, or none."""
-
-    number: EpochNumber
-    root: Digest
-    booked: bool  # final or rejected in storage
-    ends_at: UnixSeconds
-    next_at: UnixSeconds
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What Settlement counts over all epochs."""
-
-    funded: BaseUnits
-    paid: BaseUnits
-
-
-@dataclass(frozen=True)
-class PayOrder:
-    """A job's statement in a proposal; without a seal, what its close found due."""
-
-    spec: JobSpec
-    seal: Signed[Seal] | None
-
-
-@dataclass(frozen=True)
-class CloseProof:
-    """The seal that closes a job, and the leaves of its pay tree."""
-
+    header: JobHeader
     seal: Signed[Seal]
-    pay: tuple[PayLeaf, ...]
+    part: Subtree
+    total: BaseUnits  # what its accounts have been paid and shown in all, once the chain ran it
 
 
 @dataclass(frozen=True)
-class Audited:
-    """A job, and whose storage concerns it."""
+class Slash:
+    """What is burned of an account's stake in a job."""
 
     job: JobId
-    anchorer: Address
-    accounts: tuple[Address, ...]  # whom it may pay
+    account: Address
+    amount: BaseUnits
+    evidence: Digest
 
 
 @dataclass(frozen=True)
@@ -315,6 +255,8 @@ class Network:
     token_decimals: int
     token_separator: Digest
     parameters: Mapping[str, int]
+    times: EscrowTimes
+    confirmations: int  # blocks, its own included, until what happened in one counts here
 
 
 class Chain(Protocol):
@@ -336,6 +278,9 @@ class Chain(Protocol):
     async def network(self) -> Network:
         """What newcomers are told."""
 
+    async def times(self) -> EscrowTimes:
+        """The times of the escrow, which never change."""
+
     async def head(self) -> ChainBlock:
         """The newest block."""
 
@@ -346,51 +291,32 @@ class Chain(Protocol):
         """The block of this number, if the chain has one."""
 
     async def events(self, first: int, last: int) -> list[ChainEvent]:
-        """Events of our contracts in blocks `first` to `last`, in chain order."""
+        """Events of our contracts in blocks `first` to `last`, in chain order.
+
+        Raises:
+            ChainForgot: the chain went back while they were read.
+        """
 
     async def account(self, account: Address) -> AccountNow:
         """An account at the head."""
 
-    async def stake_of(self, account: Address) -> tuple[int, StakeNow]:
-        """An account's stake at the head, and the head's number."""
+    async def budget(self, job: JobId) -> Budget:
+        """A job's budget at the head; empty for one that was never opened."""
 
-    async def stakes(
-        self, accounts: Sequence[Address]
-    ) -> tuple[ChainBlock, Mapping[Address, StakeNow]]:
-        """Stakes of accounts, all at one confirmed block.
+    async def channels(
+        self, places: Sequence[tuple[JobId, Address]]
+    ) -> tuple[ChainBlock, Mapping[tuple[JobId, Address], Channel]]:
+        """Limits and stakes of accounts in jobs, all at one confirmed block.
 
         Raises:
             ChainForgot: the node does not know that block's state any more.
         """
 
-    async def slashable(self, job: JobId, account: Address) -> BaseUnits:
-        """What a slash for `job` could take from `account`, at the head."""
-
-    async def slash_case(self, case: int) -> CaseNow | None:
-        """A slash case at the head; None if there is none or it has ended."""
-
-    async def job(self, job: JobId) -> JobNow:
-        """A job at the head."""
-
-    async def newest_epoch(self) -> EpochNow:
-        """The newest epoch at the head; number 0 before the first."""
-
-    async def totals(self) -> Totals:
-        """Settlement's totals at the head."""
-
-    async def snapshot(
-        self, audited: Audited, find: FindSettlement, *, block: int, before: Header | None
-    ) -> Snapshot:
-        """What a block proves about a job, and, unless it is None, about the block `before`.
-
-        Args:
-            audited: The job.
-            find: Asked for the settlement whose root is final in the block.
-            block: Its number.
-            before: Of the job's snapshot before.
+    async def escrow_state(self, known: EscrowState, block: ChainBlock) -> EscrowState:
+        """What the escrow stores in a block of all that `known` has rows of.
 
         Raises:
-            ChainForgot: the block is not there, or the node cannot prove it any more.
+            ChainForgot: the node does not know that block's state any more.
         """
 
     async def open_job(
@@ -398,65 +324,35 @@ class Chain(Protocol):
     ) -> Digest:
         """Put a job's budget into escrow."""
 
-    async def reserve(self, accept: Signed[LeaseAccept]) -> Digest:
-        """Reserve the stake that a LeaseAccept promises."""
+    async def bond_many(self, job: JobId, bonds: Sequence[Signed[Bond]]) -> Digest:
+        """Put stakes behind the work of many; those that the escrow does not allow are skipped."""
 
-    async def release(self, job: JobId, account: Address) -> Digest:
-        """Free the stake of a job that is over."""
+    async def relay(self, header: JobHeader, order: Signed[Order]) -> Digest:
+        """Send what a party of a job has signed."""
+
+    async def claim(self, claim: Claim) -> Digest:
+        """Show a part of a pay tree: its accounts are paid what it vests, up to their limits."""
+
+    async def release(self, job: JobId, ended: Mapping[Address, UnixSeconds]) -> Digest:
+        """Free limits and stakes of accounts that ended then, `tail` ago."""
+
+    async def reclaim(self, header: JobHeader, amount: BaseUnits, funded: BaseUnits) -> Digest:
+        """Give a poster `amount` of what is free in its job, which has `funded` before."""
+
+    async def announce(self, slash: Slash, times_announced: int) -> Digest:
+        """Announce a slash, as the slasher.
+
+        Its evidence names the intention, and how often the chain has announced it before.
+        """
+
+    async def burn(self, slash: Slash, times_announced: int) -> Digest:
+        """Burn what was announced, in its time, as the slasher."""
 
     async def anchor(self, root: Digest) -> Digest:
         """Anchor a batch; records the coin of the one before."""
 
     async def record(self, root: Digest) -> Digest:
         """Record the coin of the newest batch, which is `root`."""
-
-    async def propose(
-        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
-    ) -> Digest:
-        """Post an epoch."""
-
-    async def check_proposal(
-        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
-    ) -> None:
-        """Ask whether an epoch would be posted; nothing is sent.
-
-        Raises:
-            ContractRefused: it would not.
-        """
-
-    async def finalize(self, epoch: EpochNumber) -> Digest:
-        """Book an epoch whose window is over."""
-
-    async def pay_out(self, paid: AccountPay, proof: Proof[SumNode]) -> Digest:
-        """Claim for an account what the final root grants it beyond what it got."""
-
-    async def close(self, spec: JobSpec, proof: CloseProof | None, *, kept_open: int) -> Digest:
-        """Start to close a job by a seal, or past its deadline without one.
-
-        Args:
-            spec: The job.
-            proof: The seal; None if none is known.
-            kept_open: See `JobNow`. It grows with every close that is undone, so it tells the
-                closes of a job apart: what is shown in one may have to be shown in the next again.
-        """
-
-    async def answer_close(self, spec: JobSpec, proof: CloseProof, *, kept_open: int) -> Digest:
-        """Answer the close of a job with a better or later seal; `kept_open` as in `close`."""
-
-    async def refund(self, job: JobId) -> Digest:
-        """Pay the poster what was not earned."""
-
-    async def announce_slash(self, slash: Slash, times_announced: int) -> Digest:
-        """Announce a slash, as the slasher.
-
-        Its evidence names the intention, and how often the chain has announced it before.
-        """
-
-    async def execute_slash(self, case: int) -> Digest:
-        """Take what was announced."""
-
-    async def drop_slash(self, case: int) -> Digest:
-        """End a case without a slash."""
 
     async def give(
         self, account: Address, number: int, gas: int, tokens: BaseUnits
@@ -475,3 +371,17 @@ class Chain(Protocol):
 
         On an embedded chain that idles, one empty block is mined for that.
         """
+
+
+class Locks(Protocol):
+    """Who of many processes does something now."""
+
+    def hold(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Wait until nobody else holds `name`, and hold it.
+
+        Raises:
+            ServiceUnreachable: the database does not answer, or somebody held it for too long.
+        """
+
+    def try_hold(self, name: str) -> AbstractAsyncContextManager[bool]:
+        """Whether nobody else holds `name`; then it is held."""

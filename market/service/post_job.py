@@ -1,9 +1,10 @@
 """A poster orders work, or asks what it would cost."""
 
-from contracts.terms.errors import Expired
+from contracts.terms.errors import Conflict, Expired
 from contracts.terms.history import encode_kept, kept_digest
 from contracts.terms.ids import Digest
-from contracts.terms.messages import JobSpec, decode_message
+from contracts.terms.kinds import decode_message
+from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from market.bodies.events import PostedEvent
@@ -25,7 +26,6 @@ async def post_job(
     permit: Permit,
     *,
     now: UnixMillis,
-    epoch_seconds: int,
     work: UnitOfWork,
     chain: Chain,
     blobs: BlobStore,
@@ -35,15 +35,21 @@ async def post_job(
     Raises:
         BadSignature: not signed by its poster.
         Expired: the permit is over before the job could be funded.
+        Conflict: the escrow would not take the poster's signature yet.
         Refused: see `market.domain.admission.check_job`.
     """
     signed = expect(decode_signed(encoded), JobSpec)
-    spec = signed.message
+    spec, margin = signed.message, (await chain.times()).margin
     verify_wallet(signed, spec.poster, chain.domain)
     async with work:
         if known := await work[JobRow].get(spec.job()):
             return known
-        check_job(spec, await _surroundings(spec, now, epoch_seconds, work, blobs))
+        check_job(spec, await _surroundings(spec, now, work, blobs))
+        if spec.open_by > now // 1000 + margin:
+            raise Conflict(
+                f"open_by lies more than {margin} s ahead, so the escrow would refuse it",
+                would_fit=now // 1000 + margin,
+            )
         if permit.deadline * 1000 <= now:
             raise Expired("the permit is over", deadline=permit.deadline, now=now // 1000)
         row = _row(signed, encoded, now)
@@ -73,7 +79,7 @@ def _posted(row: JobRow, spec: JobSpec) -> PostedEvent:
 
 
 async def quote_job(
-    encoded: bytes, *, now: UnixMillis, epoch_seconds: int, work: UnitOfWork, blobs: BlobStore
+    encoded: bytes, *, now: UnixMillis, work: UnitOfWork, blobs: BlobStore
 ) -> QuoteView:
     """What the unsigned spec in `encoded` would cost and whether it would be matched now.
 
@@ -82,19 +88,18 @@ async def quote_job(
     """
     spec = expect(Signed(decode_message(encoded), b""), JobSpec).message
     async with work:
-        around = await _surroundings(spec, now, epoch_seconds, work, blobs)
+        around = await _surroundings(spec, now, work, blobs)
         return quote(spec, await candidates(now, work), around, now)
 
 
 async def _surroundings(
-    spec: JobSpec, now: UnixMillis, epoch_seconds: int, work: UnitOfWork, blobs: BlobStore
+    spec: JobSpec, now: UnixMillis, work: UnitOfWork, blobs: BlobStore
 ) -> Surroundings:
     missing = [
         what for what, name in named_blobs(spec).items() if not await _is_here(what, name, blobs)
     ]
     return Surroundings(
         now=UnixSeconds(now // 1000),
-        epoch_seconds=epoch_seconds,
         missing_blobs=tuple(missing),
         coordinator_known=await work[CoordinatorRow].get(spec.coordinator) is not None,
         calibration=shipped_calibration(),
@@ -117,7 +122,6 @@ def _row(signed: Signed[JobSpec], encoded: bytes, now: UnixMillis) -> JobRow:
         coordinator=spec.coordinator,
         name=spec.name,
         budget=spec.budget,
-        epoch_cap=spec.epoch_cap,
         deadline=spec.deadline,
         steps=spec.batch.steps,
         state=JobState.DRAFT.value,

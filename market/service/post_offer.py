@@ -1,14 +1,12 @@
 """A provider offers a machine, or takes the offer back.
 
-Stakes are rows that follow the chain (`sync_chain`); the chain itself is asked only where the row
-is missing or says too little, as its account may have staked a moment ago.
+An offer needs no stake: what a job asks for, its account bonds when the job takes the offer.
 """
 
 from dataclasses import replace
 
-from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import Address, Digest
+from contracts.terms.ids import Digest
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
@@ -16,11 +14,9 @@ from market.bodies.events import OfferEvent
 from market.bodies.signing import withdrawal_digest
 from market.domain.offers import check_offer
 from market.service.feeds import tell_market
-from market.service.ports import Chain, StakeNow, UnitOfWork
-from market.service.rows import OfferRow, StakeRow
+from market.service.ports import Chain, UnitOfWork
+from market.service.rows import OfferRow
 from market.service.session import check_session
-
-LEAST_STAKE = BaseUnits(1)  # that an offer needs; a job may want more
 
 
 async def post_offer(encoded: bytes, now: UnixMillis, work: UnitOfWork, chain: Chain) -> OfferRow:
@@ -29,31 +25,23 @@ async def post_offer(encoded: bytes, now: UnixMillis, work: UnitOfWork, chain: C
     Raises:
         BadSignature: not signed by the account that it names.
         Expired: its window is over.
-        InsufficientStake: the account has no free stake on chain.
     """
     signed = expect(decode_signed(encoded), Offer)
     offer = signed.message
     verify_wallet(signed, offer.account, chain.domain)
     async with work:
-        row = await work[StakeRow].get(offer.account)
-        if row is not None and row.active - row.reserved >= LEAST_STAKE:
-            return await _store(offer, encoded, row, now, work)
-    at, stake = await chain.stake_of(offer.account)  # it may have staked a moment ago
-    async with work:
-        row = stake_row(offer.account, at, stake)
-        stored = await _store(offer, encoded, row, now, work)
-        await work[StakeRow].put(row)
-    return stored
+        if known := await work[OfferRow].get(offer.digest()):
+            return known
+        check_offer(offer, now=now)
+        row = _row(offer, encoded, now)
+        await work[OfferRow].add(row)
+        await work.emit("clear", row.offer)
+        _tell_of_offer(row, now, work)
+    return row
 
 
-async def _store(
-    offer: Offer, encoded: bytes, stake: StakeRow, now: UnixMillis, work: UnitOfWork
-) -> OfferRow:
-    if known := await work[OfferRow].get(offer.digest()):
-        return known
-    free = BaseUnits(stake.active - stake.reserved)
-    check_offer(offer, now=now, free_stake=free, wanted=LEAST_STAKE)
-    row = OfferRow(
+def _row(offer: Offer, encoded: bytes, now: UnixMillis) -> OfferRow:
+    return OfferRow(
         offer=offer.digest(),
         signed=encoded,
         account=offer.account,
@@ -66,10 +54,6 @@ async def _store(
         expires_at=offer.expires_at,
         posted_at=now,
     )
-    await work[OfferRow].add(row)
-    await work.emit("clear", row.offer)
-    _tell_of_offer(row, now, work)
-    return row
 
 
 def _tell_of_offer(row: OfferRow, now: UnixMillis, work: UnitOfWork) -> None:
@@ -82,17 +66,6 @@ def _tell_of_offer(row: OfferRow, now: UnixMillis, work: UnitOfWork) -> None:
         withdrawn=row.withdrawn,
     )
     tell_market(event, work)
-
-
-def stake_row(account: Address, block: int, stake: StakeNow) -> StakeRow:
-    """What the chain says of an account's stake at a block, as a row."""
-    return StakeRow(
-        account=account,
-        active=stake.active,
-        reserved=stake.reserved,
-        unbonding=stake.unbonding,
-        block=block,
-    )
 
 
 async def withdraw_offer(

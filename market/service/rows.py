@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.ids import Address, Digest, EpochNumber, JobId, PeerId, SessionKey
+from contracts.terms.ids import Address, Digest, JobId, PeerId, SessionKey
 from contracts.terms.moments import UnixMillis, UnixSeconds
 
 NOTHING = BaseUnits(0)
@@ -66,20 +66,6 @@ class HeartbeatRow(Row):
 
 
 @dataclass(frozen=True)
-class StakeRow(Row):
-    """An account's stake as of a block."""
-
-    TABLE = "stakes"
-    KEY = ("account",)
-
-    account: Address
-    active: BaseUnits
-    reserved: BaseUnits
-    unbonding: BaseUnits
-    block: int
-
-
-@dataclass(frozen=True)
 class LeaseRow(Row):
     """An offer bound to a job."""
 
@@ -95,14 +81,13 @@ class LeaseRow(Row):
     account: Address
     stage: int
     price: PricePerPflop
-    stake: BaseUnits
+    stake: BaseUnits  # that its account bonds in the job; of all its leases there the largest
     state: str  # reserved, accepted, active, silent, ended, lapsed
     reserved_at: UnixMillis
     accept_ends: UnixMillis
     accept: bytes | None = None
     accept_digest: Digest | None = None
     session_key: SessionKey | None = None
-    stake_state: str = "none"  # none, reserved, released
 
 
 @dataclass(frozen=True)
@@ -169,7 +154,6 @@ class JobRow(Row):
     coordinator: Address
     name: str
     budget: BaseUnits
-    epoch_cap: BaseUnits
     deadline: UnixSeconds
     steps: int
     state: str
@@ -180,12 +164,8 @@ class JobRow(Row):
     num_messages: int = 0
     step: int = 0  # the last sealed one
     last_seal: Digest | None = None
-    due: BaseUnits | None = None  # what the close on chain found; None: not closing
-    ends_at: UnixSeconds | None = None  # of its response window
-    refundable_at: UnixSeconds | None = None
-    settled: bool = False  # it is over, and all that is due was debited; failed: never paid for
+    is_sealed: bool = False  # `last_seal` is the job's last
     not_matched: bytes = b"{}"  # `coding.encode_why_not`
-    refund_shown: bool = False  # a snapshot shows the job after its refund
     wanted: str = "running"  # by its poster: paused, cancelled
     wish: int = 0  # number of what is wanted: grows with every change
     heeded: int = 0  # number of the newest wish that its coordinator is known to follow
@@ -265,7 +245,7 @@ class HostedJobRow(Row):
 
 @dataclass(frozen=True)
 class AuditorRow(Row):
-    """A staked account's audit key, as its wallet signed last."""
+    """An account's audit key, as its wallet signed last."""
 
     TABLE = "auditors"
     KEY = ("account",)
@@ -280,7 +260,7 @@ class AuditorRow(Row):
 
 @dataclass(frozen=True)
 class AuditBondRow(Row):
-    """What an outside auditor is asked to reserve for a job before the job's list names it."""
+    """What an outside auditor is asked to bond in a job before the job's list names it."""
 
     TABLE = "audit_bonds"
     KEY = ("job", "account")
@@ -293,8 +273,7 @@ class AuditBondRow(Row):
     price: PricePerPflop
     stake: BaseUnits
     asked_at: UnixMillis
-    state: str = "asked"  # accepted, reserved, released; refused by the chain, or too late
-    accept: bytes | None = None
+    state: str = "asked"  # accepted: it signed a bond; bonded; refused: too late, or never
 
 
 @dataclass(frozen=True)
@@ -305,7 +284,7 @@ class AuditorListRow(Row):
     KEY = ("job",)
 
     job: JobId
-    block: int  # as of which stakes are; the opening block
+    block: int  # as of which bonds are; the opening block
     digest: Digest
 
 
@@ -337,9 +316,7 @@ class ConvictionRow(Row):
     step: int  # of the seal that said so
     account: Address
     wanted: BaseUnits
-    owed: BaseUnits
     auditors: bytes  # canonical msgpack of peer ids: who may name the bundle
-    accounts: bytes  # the same of their accounts, in the same order
     reports: bytes  # the same of their reports that seals hold, in the same order
     evidence: Digest | None = None  # the bundle that it is slashed by now, if any was shown
 
@@ -361,28 +338,21 @@ class EvidenceRow(Row):
 
 @dataclass(frozen=True)
 class SlashRow(Row):
-    """A conviction and the case that it becomes on chain."""
+    """A conviction and what becomes of the stake behind it; see `market.service.slash`."""
 
     TABLE = "slashes"
     KEY = ("evidence",)
-    UNIQUE = (("case",),)
-    INDEX = (("state",), ("job",), ("account",))
+    INDEX = (("state",), ("job", "account"), ("account",))
 
     evidence: Digest  # blob: the bundle that anyone can run again
     job: JobId
     account: Address
     wanted: BaseUnits  # of the stake
-    owed: BaseUnits  # what the job paid or owed for the convicted work: restitution at most
-    challenger: Address
     convicted_at: UnixMillis
-    state: str = "convicted"  # announcing, announced, contested, executed, dropped, nothing
-    amount: BaseUnits = NOTHING  # announced
-    restitution: BaseUnits = NOTHING  # of `amount`; once executed, what the chain took
-    bounty: BaseUnits = NOTHING
-    burned: BaseUnits = NOTHING  # once executed
-    case: int | None = None  # on chain, the newest one
-    superseded: int | None = None  # the case before it; equal to it while a newer one is on its way
-    contest: Digest | None = None  # blob: the bundle that speaks against it
+    state: str = "convicted"  # announcing, announced, burned, dropped, lapsed, nothing
+    amount: BaseUnits = NOTHING  # announced; once burned, what the chain took
+    burns_from: UnixSeconds | None = None  # of the announcement
+    answer: Digest | None = None  # blob that its account shows beside it
     announced_by: Digest | None = None  # transaction
     ended_by: Digest | None = None  # transaction
 
@@ -392,7 +362,7 @@ class SlashRow(Row):
 
 @dataclass(frozen=True)
 class MessageRow(Row):
-    """A kept item: the only source of ledger, settlement, live events and audit file."""
+    """A kept item: the only source of pay, live events and audit file."""
 
     TABLE = "messages"
     KEY = ("job", "sequence")
@@ -500,7 +470,7 @@ class BlobUseRow(Row):
     num_bytes: int
 
 
-# --------------------------------------------------------------------------- anchors and settlement
+# ----------------------------------------------------------------------------------------- anchors
 
 
 @dataclass(frozen=True)
@@ -533,70 +503,7 @@ class BatchEntryRow(Row):
     seal: Digest
 
 
-@dataclass(frozen=True)
-class EpochRow(Row):
-    """A settlement period: planned here, proposed and final on chain."""
-
-    TABLE = "epochs"
-    KEY = ("epoch",)
-
-    epoch: EpochNumber
-    state: str  # planned, proposed, final, rejected
-    root: Digest
-    sum: BaseUnits
-    planned_at: UnixMillis
-    transaction: Digest | None = None
-    window_ends: UnixSeconds | None = None
-
-
-@dataclass(frozen=True)
-class DebitRow(Row):
-    """What an epoch takes from a job."""
-
-    TABLE = "epoch_debits"
-    KEY = ("epoch", "job")
-    INDEX = (("shown",), ("job",))
-
-    epoch: EpochNumber
-    job: JobId
-    amount: BaseUnits
-    step: int
-    seal: Digest
-    signed: bool  # False: by what the close found due
-    shown: bool = False  # a snapshot shows the job after this epoch became final
-
-
-@dataclass(frozen=True)
-class EpochLeafRow(Row):
-    """What a job paid an account in total up to an epoch: all leaves of all trees of its root."""
-
-    TABLE = "epoch_leaves"
-    KEY = ("epoch", "account", "job")
-
-    epoch: EpochNumber
-    account: Address
-    job: JobId
-    cumulative: BaseUnits
-
-
-@dataclass(frozen=True)
-class SnapshotRow(Row):
-    """What a block proves about a job, for auditors; see `verification.audit.snapshots`."""
-
-    TABLE = "snapshots"
-    KEY = ("job", "number")
-    INDEX = (("block",),)
-
-    job: JobId
-    number: int  # 1, 2, ...
-    block: int
-    block_hash: Digest
-    reason: str  # epoch:N, refund
-    root: Digest  # that is final in the block; its leaves are rows of its epoch
-    data: bytes  # all but those leaves
-
-
-# -------------------------------------------------------------------------------- chain and ledger
+# --------------------------------------------------------------------------------- chain and money
 
 
 @dataclass(frozen=True)
@@ -615,7 +522,7 @@ class ChainEventRow(Row):
     event: str
     job: JobId | None
     args: bytes  # canonical msgpack
-    at: UnixSeconds = NO_TIME  # of its block, for events of money
+    at: UnixSeconds = NO_TIME  # of its block, for events of the escrow
 
 
 @dataclass(frozen=True)
@@ -649,7 +556,7 @@ class BudgetRow(Row):
 
 @dataclass(frozen=True)
 class LimitRow(Row):
-    """An account's limit and stake in a job; see `contracts.governance.escrow.Member`."""
+    """An account's limit and stake in a job; see `contracts.governance.escrow.Channel`."""
 
     TABLE = "limits"
     KEY = ("job", "account")
@@ -667,6 +574,38 @@ class LimitRow(Row):
 
 
 @dataclass(frozen=True)
+class OrderRow(Row):
+    """A signed message for the escrow that was handed in, and what became of it."""
+
+    TABLE = "escrow_orders"
+    KEY = ("digest",)
+    INDEX = (("job", "transaction"), ("account",))
+
+    digest: Digest
+    job: JobId
+    account: Address | None  # of a bond or a quit
+    kind: str
+    signed: bytes
+    by: UnixSeconds  # until when it counts
+    asked_at: UnixMillis
+    transaction: Digest | None = None
+    refusal: str | None = None  # why it is not sent; neither: it waits
+
+
+@dataclass(frozen=True)
+class DueRow(Row):
+    """A task about a job's money that may have something to do; see `market.service.due`."""
+
+    TABLE = "due_money"
+    KEY = ("job", "task")
+    INDEX = (("at",),)
+
+    job: JobId
+    task: str  # grant, claim, release
+    at: UnixMillis  # not before
+
+
+@dataclass(frozen=True)
 class CursorRow(Row):
     """A block up to which events are read; older ones stay, to go back to after a reorg."""
 
@@ -675,35 +614,6 @@ class CursorRow(Row):
 
     block: int
     hash: Digest
-
-
-@dataclass(frozen=True)
-class LedgerEntryRow(Row):
-    """A line of the ledger; (event, line) is booked once."""
-
-    TABLE = "ledger_entries"
-    KEY = ("sequence",)
-    UNIQUE = (("event", "line"),)
-    INDEX = (("job",), ("source",), ("target",))
-
-    sequence: int
-    event: str
-    line: int
-    source: str
-    target: str
-    amount: BaseUnits
-    job: JobId | None
-
-
-@dataclass(frozen=True)
-class BalanceRow(Row):
-    """Sum of an account's entries, kept beside them."""
-
-    TABLE = "ledger_balances"
-    KEY = ("account",)
-
-    account: str
-    amount: BaseUnits  # negative for `outside`
 
 
 @dataclass(frozen=True)
@@ -812,7 +722,6 @@ class IdempotencyRow(Row):
 ROWS: tuple[type[Row], ...] = (
     OfferRow,
     HeartbeatRow,
-    StakeRow,
     LeaseRow,
     RoundRow,
     ReputationRow,
@@ -839,17 +748,13 @@ ROWS: tuple[type[Row], ...] = (
     BlobUseRow,
     BatchRow,
     BatchEntryRow,
-    EpochRow,
-    DebitRow,
-    EpochLeafRow,
-    SnapshotRow,
     ChainEventRow,
     FreeMoneyRow,
     BudgetRow,
     LimitRow,
+    OrderRow,
+    DueRow,
     CursorRow,
-    LedgerEntryRow,
-    BalanceRow,
     TransactionRow,
     FaucetRow,
     OutboxRow,
@@ -861,7 +766,6 @@ ROWS: tuple[type[Row], ...] = (
 """Every table."""
 
 AUTOMATIC = {
-    LedgerEntryRow: "sequence",
     OutboxRow: "sequence",
     RoundRow: "number",
     BlobUploadRow: "number",

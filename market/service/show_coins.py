@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contracts.governance.lane import AnchoredBatch, recorded
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
-from market.bodies.settlement import AnchoredStepView, CoinsView
+from market.bodies.anchors import AnchoredStepView, BatchEntryView, BatchView, CoinsView
 from market.service.coding import decode_arguments
 from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
@@ -40,6 +40,20 @@ async def coins_of_job(job: JobId, work: UnitOfWork, *, after: int, limit: int) 
         if by_root[entry.root].block is not None
     )
     return CoinsView(steps=tuple(steps))
+
+
+async def batch_of_root(root: Digest, work: UnitOfWork) -> BatchView:
+    """A batch with its leaves.
+
+    Raises:
+        NotFound: no such batch.
+    """
+    async with work:
+        row = await work[BatchRow].get(root)
+        if row is None:
+            raise NotFound("no such batch", root=root.hex())
+        entries = await work[BatchEntryRow].where(root=root)
+    return BatchView.of(row, entries=tuple(map(BatchEntryView.of, entries)))
 
 
 async def lane_of_job(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import encode
 from contracts.terms.ids import Digest, JobId
 from market.bodies.events import ReportsView
@@ -18,13 +17,12 @@ from market.bodies.jobs import (
 from market.bodies.offers import AuditorsView, AuditorView
 from market.domain.jobs import JobState, Wanted, outcome
 from market.domain.quote import WhyNot
-from market.service.account_pay import claimed_of
+from market.service.account_pay import claimed_in
 from market.service.auditors import list_of_job
 from market.service.coding import decode_why_not, spec_of
 from market.service.find_job import find_job
 from market.service.listing import Asked, Listing
 from market.service.ports import UnitOfWork
-from market.service.reconcile import Booked, reconcile_job
 from market.service.rows import (
     ChainEventRow,
     CheckpointRow,
@@ -33,18 +31,13 @@ from market.service.rows import (
     LeaseRow,
     MessageRow,
     ReportRow,
-    SnapshotRow,
 )
+from market.service.show_money import money_totals
 from market.service.show_offers import lease_views
 from market.service.store_checkpoints import failures, unpublished_view
-from market.service.store_snapshots import shown_snapshots
 
 JOBS = Listing(JobRow, "-posted_at")
-_NAMED = {
-    "JobOpened": "opened",
-    "CloseRequested": "closed",
-    "Refunded": "refunded",
-}
+_NAMED = {"Opened": "opened", "Closed": "closed"}
 """Events of a job whose transactions a job view names."""
 _MATCHED = (JobState.MATCHED, JobState.RUNNING, JobState.FINISHED)
 """States in which nobody asks any more why a job was not matched once."""
@@ -69,31 +62,27 @@ async def list_jobs(asked: Asked, work: UnitOfWork) -> JobsView:
 
 async def job_summaries(rows: Iterable[JobRow], work: UnitOfWork) -> tuple[JobSummary, ...]:
     """Jobs in a list. The caller is inside a transaction."""
+    found = list(rows)
+    claimed = await claimed_in([row.job for row in found], work)
     return tuple(
-        [
-            JobSummary.of(row, outcome=job_outcome(row), paid=await claimed_of(row.job, work))
-            for row in rows
-        ]
+        JobSummary.of(row, outcome=job_outcome(row), claimed=claimed[row.job]) for row in found
     )
 
 
-async def show_job(job: JobId, work: UnitOfWork, booked: Booked) -> JobView:
+async def show_job(job: JobId, work: UnitOfWork) -> JobView:
     """A job with all that its members and its poster ask for.
 
     Raises:
         NotFound: no such job.
     """
     async with work:
-        return await job_view(await find_job(job, work), work, booked)
+        return await job_view(await find_job(job, work), work)
 
 
-async def job_view(row: JobRow, work: UnitOfWork, booked: Booked) -> JobView:
+async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
     """A job with everything. The caller is inside a transaction."""
     hosted = await work[HostedJobRow].get(row.job)
     reports = await work[ReportRow].where(job=row.job, order="step")
-    money = await reconcile_job(row.job, work, booked)
-    totals = money.totals
-    vested = BaseUnits(totals.vested + totals.debited)
     why = WhyNot() if row.state in _MATCHED else decode_why_not(row.not_matched)
     return JobView.of(
         row,
@@ -103,13 +92,7 @@ async def job_view(row: JobRow, work: UnitOfWork, booked: Booked) -> JobView:
         leases=await lease_views(await work[LeaseRow].where(job=row.job), work),
         progress=progress_view(row, reports),
         reports=tuple(map(StepReport.of, reports)),
-        escrowed=totals.escrowed,
-        earned=BaseUnits(totals.earned + vested),
-        vested=vested,
-        debited=totals.debited,
-        paid=await claimed_of(row.job, work),
-        refunded=totals.refunded,
-        reconciled=not money.differences,
+        **await money_totals(row, work),
         not_matched=why.exclusions,
         advice=why.shown_advice(),
         transactions=await _transactions(row.job, work),
@@ -176,15 +159,3 @@ async def encoded_messages(job: JobId, work: UnitOfWork, *, after: int, limit: i
         await find_job(job, work)
         rows = await work[MessageRow].where(job=job, order="sequence", after=after, limit=limit)
     return encode([[row.sequence, row.data] for row in rows])
-
-
-async def encoded_snapshots(job: JobId, work: UnitOfWork, *, after: int, limit: int) -> bytes:
-    """What the chain proved of a job beyond the first `after` snapshots, in canonical msgpack.
-
-    Raises:
-        NotFound: no such job.
-    """
-    async with work:
-        await find_job(job, work)
-        rows = await work[SnapshotRow].where(job=job, order="number", after=after, limit=limit)
-        return encode(await shown_snapshots(rows, work))

@@ -144,7 +144,7 @@ async def _cleared(work: UnitOfWork) -> dict[str, ClearedView]:
 
 async def _demand(work: UnitOfWork) -> tuple[DemandView, ...]:
     rows = await work[JobRow].where(
-        state=JobState.FUNDED.value, due=None, order="posted_at", limit=MAX_DEMAND
+        state=JobState.FUNDED.value, order="posted_at", limit=MAX_DEMAND
     )
     held = await _held([row.job for row in rows], work)
     wanted = (_wanted(row, held[row.job]) for row in rows)

@@ -1,17 +1,14 @@
 """Convictions and slashes as everybody sees them, by job, by account, or by evidence."""
 
-import contextlib
-
-from contracts.terms.errors import NotFound, Unavailable
+from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixSeconds
-from market.bodies.settlement import ConvictionsView, ConvictionView, SlashesView, SlashView
+from market.bodies.slashes import ConvictionsView, ConvictionView, SlashesView, SlashView
 from market.service.coding import items
 from market.service.find_job import find_job
 from market.service.listing import FIRST, Asked, Listing
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import ConvictionRow, SlashRow
-from market.service.slash_events import WITH_CASE
 
 CONVICTIONS = Listing(ConvictionRow, "step")
 SLASHES = Listing(SlashRow, "convicted_at")
@@ -75,15 +72,8 @@ async def slash_of(evidence: Digest, work: UnitOfWork, chain: Chain) -> SlashVie
 
 
 async def slash_view(row: SlashRow, chain: Chain) -> SlashView:
-    """A slash and its case on chain."""
-    return SlashView.of(row, window_ends=await _window_ends(row, chain))
-
-
-async def _window_ends(row: SlashRow, chain: Chain) -> UnixSeconds | None:
-    """From the chain's own case: an announcement's event does not say it."""
-    if row.case is None or row.state not in WITH_CASE:
-        return None
-    with contextlib.suppress(Unavailable):  # the rest is worth showing without it
-        if found := await chain.slash_case(row.case):
-            return found.executable_at
-    return None
+    """A slash, with the time in which the escrow can burn what is announced."""
+    until = None
+    if row.burns_from is not None:
+        until = UnixSeconds(row.burns_from + (await chain.times()).execute)
+    return SlashView.of(row, burns_until=until)

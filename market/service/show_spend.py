@@ -1,15 +1,14 @@
 """What a job has spent and on whom, how fast, and how long its budget lasts.
 
-Sums are of the newest seal, of the ledger and of the epochs that stand on chain. The caller is in a
-transaction. Units: base units, milliseconds.
+Sums are of the newest seal, and of the escrow's confirmed events. The caller is in a transaction.
+Units: base units, milliseconds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits
 from contracts.terms.ids import Address, JobId
-from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.moments import UnixMillis
 from market.bodies.earnings import (
     AccountSpendView,
@@ -19,17 +18,15 @@ from market.bodies.earnings import (
     SpendView,
     StepSpendView,
 )
-from market.domain import ledger
-from market.domain.earnings import RECENT, Sealed, outlook_of, pace_of
+from market.domain.earnings import OwnPay, outlook_of, pace_of, parts_of_all
 from market.domain.jobs import JobState
-from market.service.account_pay import debited_of, paid_by_job
-from market.service.booking import balances_of
+from market.service.account_pay import newest_seal
 from market.service.coding import decode_pay, spec_of
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
-from market.service.rows import JobRow, SealRow
-from market.service.show_earnings import Period
+from market.service.rows import JobRow, LimitRow, SealRow
+from market.service.show_money import money_totals, recent_seals
 from verification.docket import Docket
 
 MAX_ACCOUNTS = 200
@@ -44,7 +41,6 @@ async def spend_of(
     after: int,
     limit: int,
     now: UnixMillis,
-    period: Period,
 ) -> SpendView:
     """What a job has spent; its steps beyond `after`.
 
@@ -54,52 +50,51 @@ async def spend_of(
     row = await find_job(job, work)
     found = await followed.load(job, row.num_messages, work)
     earnings, audits = found.earnings, _audits(row, found)
-    held_of = {
-        each: (earnings.frozen(each), earnings.forfeited(each)) for each in earnings.accounts()
-    }
-    seal = await work[SealRow].get(job, row.step) if row.step else None
-    leaves = () if seal is None else decode_pay(seal.pay)
-    held = {leaf.account: leaf for leaf in leaves if leaf.account in (FROZEN, FORFEITED)}
-    names = ledger.escrow(job), ledger.refunded(job)
-    balances = await balances_of(names, work)
-    unearned, refunded = (BaseUnits(balances.get(name, 0)) for name in names)
-    earned, vested = (NOTHING, NOTHING) if seal is None else (seal.earned, seal.vested)
-    recent = await _recent(row, work)
-    pace, cap = pace_of(recent), BaseUnits(min(row.epoch_cap, period.max_cap))
+    held = {each: (earnings.frozen(each), earnings.forfeited(each)) for each in earnings.accounts()}
+    totals = await money_totals(row, work)
+    seal = await newest_seal(row, work)
+    said = {} if seal is None else {leaf.account: leaf for leaf in decode_pay(seal.pay)}
+    limits = {each.account: each for each in await work[LimitRow].where(job=job)}
+    recent = await recent_seals(row, work)
+    pace = pace_of(recent)
     outlook: OutlookView | None = None
     if pace is not None and row.state == JobState.RUNNING.value:
-        outlook = outlook_of(
-            pace, recent[-1], steps=row.steps, budget=BaseUnits(unearned + earned),
-            epoch_cap=cap, epoch_millis=period.millis,
-        )  # fmt: skip
-    said = {leaf.account: leaf for leaf in leaves}
-    names_of = sorted(held_of, key=lambda each: (-_earned(said.get(each)), each))
-    accounts = await _accounts(job, names_of[:MAX_ACCOUNTS], said, held_of, work)
+        outlook = outlook_of(pace, recent[-1], steps=row.steps, budget=totals["funded"])
+    names = sorted(said, key=lambda each: (-said[each].earned, each))
     return SpendView.of(
         row,
         clock=now,
-        escrowed=unearned + earned + refunded,
-        unearned=unearned,
-        earned=earned,
-        vested=vested,
-        frozen=held[FROZEN].earned if FROZEN in held else NOTHING,
-        forfeited=held[FORFEITED].vested if FORFEITED in held else NOTHING,
-        debited=await debited_of(job, work),
-        claimed=sum(each.claimed for each in accounts),
-        refunded=refunded,
-        epoch_cap=cap,
+        **totals,
+        frozen=sum(frozen for frozen, _ in held.values()),
+        forfeited=sum(forfeited for _, forfeited in held.values()),
         audits=audits,
         num_steps=row.steps,
         pace=None if pace is None else PaceView.of(pace),
         outlook=outlook,
-        num_accounts=len(names_of),
-        accounts=accounts,
+        num_accounts=len(names),
+        accounts=_accounts(names[:MAX_ACCOUNTS], said, limits, held),
         steps=await _steps(job, work, after=after, limit=limit),
     )
 
 
-def _earned(leaf: PayLeaf | None) -> BaseUnits:
-    return NOTHING if leaf is None else leaf.earned
+def _accounts(
+    accounts: list[Address],
+    said: Mapping[Address, PayLeaf],
+    limits: Mapping[Address, LimitRow],
+    held: Mapping[Address, tuple[BaseUnits, BaseUnits]],
+) -> tuple[AccountSpendView, ...]:
+    found = []
+    for account in accounts:
+        leaf, limit = said[account], limits.get(account)
+        pay = OwnPay(
+            earned=leaf.earned,
+            vested=leaf.vested,
+            limit=NOTHING if limit is None else limit.limit,
+            claimed=NOTHING if limit is None else limit.claimed,
+        )
+        parts = parts_of_all(pay, *held.get(account, (NOTHING, NOTHING)))
+        found.append(AccountSpendView.of(parts, account=account, earned=leaf.earned))
+    return tuple(found)
 
 
 def _audits(row: JobRow, found: Followed) -> AuditSpendView | None:
@@ -119,11 +114,6 @@ def _up(wide: int) -> BaseUnits:
     return BaseUnits(-(-wide // FLOPS_PER_PFLOP))
 
 
-async def _recent(row: JobRow, work: UnitOfWork) -> list[Sealed]:
-    seals = await work[SealRow].where(job=row.job, order="-step", limit=RECENT + 1)
-    return [Sealed(seal.step, seal.earned, seal.stored_at) for seal in reversed(seals)]
-
-
 async def _steps(
     job: JobId, work: UnitOfWork, *, after: int, limit: int
 ) -> tuple[StepSpendView, ...]:
@@ -136,39 +126,3 @@ async def _steps(
         found.append(StepSpendView.of(seal, seal=seal.digest, **more))
         earned, vested = seal.earned, seal.vested
     return tuple(found)
-
-
-async def _accounts(
-    job: JobId,
-    accounts: Sequence[Address],
-    said: Mapping[Address, PayLeaf],
-    held: Mapping[Address, tuple[BaseUnits, BaseUnits]],
-    work: UnitOfWork,
-) -> tuple[AccountSpendView, ...]:
-    paid = await paid_by_job(job, accounts, work)
-    return tuple(
-        _account_spend(each, said.get(each), held[each], paid.get(each, (NOTHING, NOTHING)))
-        for each in accounts
-    )
-
-
-def _account_spend(
-    account: Address,
-    leaf: PayLeaf | None,
-    held: tuple[BaseUnits, BaseUnits],
-    paid: tuple[BaseUnits, BaseUnits],
-) -> AccountSpendView:
-    earned, vested = (NOTHING, NOTHING) if leaf is None else (leaf.earned, leaf.vested)
-    (frozen, forfeited), (debited, claimed) = held, paid
-    # A job that was closed without a last seal pays what had not vested, too.
-    settled = max(vested, debited)
-    return AccountSpendView(
-        account=account,
-        earned=BaseUnits(earned + frozen + forfeited),
-        waiting=BaseUnits(earned - settled),
-        frozen=frozen,
-        forfeited=forfeited,
-        vested=BaseUnits(settled - debited),
-        debited=BaseUnits(debited - claimed),
-        claimed=claimed,
-    )

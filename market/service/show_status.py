@@ -7,13 +7,12 @@ Units: milliseconds.
 import platform
 
 from contracts.terms.errors import Unavailable
-from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.moments import UnixMillis
 from market.bodies.market import (
     BatchStatusView,
     BeatView,
     ChainActionView,
     ChainStatusView,
-    EpochStatusView,
     FeedStatusView,
     HostStatusView,
     StatusView,
@@ -27,12 +26,11 @@ from market.service.rows import (
     BatchRow,
     BeatRow,
     CursorRow,
-    EpochRow,
     FaucetRow,
     HostedJobRow,
     HostRow,
     JobRow,
-    LeaseRow,
+    OrderRow,
     OutboxRow,
     SealRow,
     SlashRow,
@@ -56,7 +54,6 @@ async def status_of(
     """How the market is; without the chain's blocks while no node answers."""
     async with work:
         cursors = await work[CursorRow].where(order="-block", limit=1)
-        epochs = await work[EpochRow].where(order="-epoch", limit=1)
         jobs = {state.value: await work[JobRow].count(state=state.value) for state in JobState}
         outbox = await work[OutboxRow].count()
         actions = await _waiting(now, work)
@@ -75,7 +72,6 @@ async def status_of(
         actions=actions,
         batch=batch,
         unanchored=unanchored,
-        epoch=EpochStatusView.of(epochs[0]) if epochs else None,
         hosts=hosts,
         beats=tuple(
             BeatView.of(row, lag_millis=max(0, _age(now, row.at) - _NOTED_MILLIS)) for row in beats
@@ -118,18 +114,16 @@ async def _chain(
 async def _waiting(now: UnixMillis, work: UnitOfWork) -> tuple[ChainActionView, ...]:
     limit = MAX_LOOKED_AT
     drafts = await work[JobRow].where(state=JobState.DRAFT.value, order="posted_at", limit=limit)
-    leases = await work[LeaseRow].where(state="accepted", order="reserved_at", limit=limit)
+    orders = await work[OrderRow].where(
+        transaction=None, refusal=None, order="asked_at", limit=limit
+    )
     batches = await work[BatchRow].where(block=None, order="number", limit=limit)
-    planned = await work[EpochRow].where(state="planned", limit=limit)
-    proposed = await work[EpochRow].where(state="proposed", limit=limit)
     slashes = await work[SlashRow].where(state="convicted", order="convicted_at", limit=limit)
     grants = await work[FaucetRow].where(state="asked", order="asked_at", limit=limit)
     moments = {
         "fund": [row.posted_at for row in drafts],
-        "reserve": [row.reserved_at for row in leases],
+        "relay": [row.asked_at for row in orders],
         "anchor": [row.created_at for row in batches],
-        "propose": [row.planned_at for row in planned],
-        "finalize": [ends for row in proposed if (ends := _millis(row.window_ends)) <= now],
         "announce": [row.convicted_at for row in slashes],
         "faucet": [row.asked_at for row in grants],
     }
@@ -141,10 +135,6 @@ async def _waiting(now: UnixMillis, work: UnitOfWork) -> tuple[ChainActionView, 
         if each
     )
     return tuple(sorted(found, key=lambda each: each.since))
-
-
-def _millis(moment: UnixSeconds | None) -> UnixMillis:
-    return UnixMillis((moment or 0) * 1000)
 
 
 async def _batch(now: UnixMillis, work: UnitOfWork) -> BatchStatusView | None:

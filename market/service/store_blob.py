@@ -36,7 +36,15 @@ from market.domain.limits import (
 )
 from market.domain.sizes import parameters_of
 from market.service.ports import BlobStore, UnitOfWork
-from market.service.rows import BlobOwnerRow, BlobUploadRow, BlobUseRow, JobRow, LeaseRow, StakeRow
+from market.service.rows import (
+    BlobOwnerRow,
+    BlobUploadRow,
+    BlobUseRow,
+    FreeMoneyRow,
+    JobRow,
+    LeaseRow,
+    LimitRow,
+)
 
 GRACE_SECONDS = 60
 """For how long an upload may be silent, in all, beside the time that its bytes take."""
@@ -229,7 +237,8 @@ async def _charge(account: Address, num_bytes: int, work: UnitOfWork) -> None:
 
 async def _standing(account: Address, bounds: BlobBounds, work: UnitOfWork) -> Standing:
     """What an account has at stake here; leases that wind down, and ended ones, count too."""
-    stake = await work[StakeRow].get(account)
+    free = await work[FreeMoneyRow].get(account)
+    stakes = [each.stake for each in await work[LimitRow].where(account=account)]
     paid = [
         job
         for job in await work[JobRow].where(poster=account, state=_PAID_FOR)
@@ -238,7 +247,7 @@ async def _standing(account: Address, bounds: BlobBounds, work: UnitOfWork) -> S
     names = {lease.job for lease in await work[LeaseRow].where(account=account, state=_WORKED)}
     worked = await work[JobRow].where(job=tuple(sorted(names))) if names else []
     jobs = {job.job: job for job in (*paid, *worked)}
-    has_stake = stake is not None and stake.active >= bounds.known_from
+    has_stake = sum(stakes) + (free.amount if free else 0) >= bounds.known_from
     return Standing(
         is_known=has_stake or bool(jobs),
         parameters=sum(_parameters(job.signed) for job in jobs.values()),

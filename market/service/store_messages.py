@@ -1,4 +1,4 @@
-"""Kept items of a job arrive: each checked, stored once and in order; seals move the ledger.
+"""Kept items of a job arrive: each checked, stored once and in order.
 
 Only the coordinator that the spec names adds to a job's stream: what its feed does not know would
 stand between it and every later seal. What may come next is decided by
@@ -19,13 +19,12 @@ from contracts.terms.messages import UNDER_A_SEAL, JobOpening, LeaseAccept, Seal
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
 from market.bodies.base import Stored
-from market.domain.jobs import JobState, LastSealed, Opened, Wanted, takes_messages
-from market.domain.ledger import escrow, sealed
+from market.domain.jobs import HAS_ENDED, JobState, LastSealed, Opened, takes_messages
 from market.service.auditors import check_opening
-from market.service.booking import balances_of, book_event, hold_ledger
-from market.service.closes import is_closed, shown_by_close
-from market.service.coding import decode_pay, encode_pay, stored_name
+from market.service.claims import PAUSE_MILLIS
+from market.service.coding import encode_pay, stored_name
 from market.service.convictions import note_convictions
+from market.service.due import note_due
 from market.service.feeds import tell_job
 from market.service.histories import Histories
 from market.service.leases import SILENT
@@ -54,7 +53,6 @@ async def store_messages(
         BadSignature, Malformed, UnknownVersion, Conflict: an item may not stand where it stands.
         Equivocation, InvalidSeal: its signer broke the protocol; nothing of the post is stored.
         Unavailable: the job has to be matched again.
-        ChainForgot: a seal earns more than escrow holds for the job.
     """
     items = [(decode_kept(data), data) for data in encoded]
     async with work:
@@ -66,11 +64,11 @@ async def store_messages(
                 "only its coordinator adds to a job's messages", coordinator=row.coordinator.hex()
             )
         new = await _unknown(row, items, work)
-        if new and row.state == JobState.FUNDED and row.wanted != Wanted.CANCELLED:
+        if new and row.state == JobState.FUNDED:
             raise errors.Unavailable(
                 "a lease lapsed: the job takes messages when it is matched again"
             )
-        if new and not takes_messages(JobState(row.state), Wanted(row.wanted)):
+        if new and not takes_messages(JobState(row.state), is_open=row.opening is not None):
             raise errors.Conflict(f"a job that is {row.state} takes no messages", state=row.state)
         history = await histories.load(job, row.num_messages, work)
         post = _Post(row, history, await _stored_under_names_of(row, new, work))
@@ -86,7 +84,7 @@ async def store_messages(
 
 @dataclass
 class _Post:
-    """A job as a post changes it. Messages are written before a seal, which is booked by rows."""
+    """A job as a post changes it; its messages are written before the row of a seal."""
 
     row: JobRow
     history: JobHistory
@@ -163,21 +161,6 @@ def _check_name(post: _Post, item: Kept) -> None:
     )
 
 
-async def _check_escrow(job: JobId, more: int, work: UnitOfWork) -> None:
-    """No valid seal earns more than the budget, so less in escrow means that a chain went back.
-
-    The seal is taken when the deposit is there again.
-    """
-    await hold_ledger(work)
-    held = (await balances_of([escrow(job)], work)).get(escrow(job), 0)
-    if more > held:
-        raise errors.ChainForgot(
-            "the seal earns more than is in escrow: the chain has not mined the deposit again",
-            wanted=str(more),
-            held=str(held),
-        )
-
-
 def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
     if encode_kept(item) != data:
         raise errors.WrongBytes("an item that is not in canonical form")
@@ -231,10 +214,6 @@ async def _sealed(
     if newest is None:
         raise errors.InvariantBroken("a seal was followed and is not the newest")
     message = seal.message
-    if is_closed(row, now) and message.step > (await shown_by_close(row, work))[0]:
-        raise errors.Conflict("the job was closed by an earlier seal, and pays by that one")
-    last = await work[SealRow].get(row.job, row.step) if row.step else None
-    before = decode_pay(last.pay) if last else ()
     stored = SealRow(
         job=row.job,
         step=message.step,
@@ -247,12 +226,13 @@ async def _sealed(
         stored_at=now,
     )
     await work[SealRow].add(stored)
-    await _check_escrow(row.job, message.earned - (last.earned if last else 0), work)
-    event = f"seal:{row.job.hex()}:{message.step}"
-    await book_event(event, sealed(row.job, before, newest.pay), work)
-    row = replace(row, step=int(message.step), last_seal=message.digest())
+    row = replace(row, step=int(message.step), last_seal=message.digest(), is_sealed=message.last)
     await work[JobRow].put(row)
     if history.record is not None:
         await note_convictions(history.record, work)
         await note_outcomes(history.record, work)
-    return await happen(row, LastSealed(), now, work) if message.last else row
+    if message.last:
+        row = await happen(row, LastSealed(), now, work)
+    if JobState(row.state) in HAS_ENDED:
+        await note_due(row.job, "claim", now if message.last else now + PAUSE_MILLIS, work)
+    return row

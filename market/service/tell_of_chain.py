@@ -1,43 +1,66 @@
-"""What people see of the chain's events: deposits, anchors, coins, epochs, claims, refunds.
+"""What people see of the chain's events: a job's money, anchors, coins.
 
-The caller is in the transaction that applies the event, after the rows that it changes but for the
-ledger's entries of a claim, and calls each once for an event. Amounts are of the one job.
+The caller is in the transaction that applies the event, after the rows that it changes, and calls
+each once for an event. Amounts are of the one job.
 """
 
-from collections.abc import Mapping
-from typing import cast
-
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import Address, EpochNumber, JobId, StepNumber
+from contracts.terms.ids import Address, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import (
     AnchoredEvent,
+    BondEvent,
     ClaimedEvent,
     CoinEvent,
-    DepositedEvent,
-    RefundedEvent,
-    SettledEvent,
+    FundedEvent,
+    JobEvent,
+    LimitEvent,
+    QuitEvent,
+    ReclaimedEvent,
 )
-from market.bodies.settlement import EpochState
-from market.domain import ledger
-from market.service.booking import balances_of
 from market.service.coding import wide
 from market.service.feeds import tell_job
 from market.service.ports import ChainEvent, UnitOfWork
-from market.service.rows import BatchEntryRow, BatchRow, DebitRow, EpochLeafRow, EpochRow
-from market.service.settle_epoch import tell_of_epoch
+from market.service.rows import BatchEntryRow, BatchRow
 
 
-def tell_of_deposit(job: JobId, event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
-    """Somebody put tokens into the job's escrow."""
-    told = DepositedEvent(at=now, amount=_amount(event), transaction=event.transaction)
-    tell_job(job, told, work)
+def tell_of_money(job: JobId, event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
+    """An event of the escrow, of whatever kind; some say nothing to people."""
+    told = _of_money(event, now)
+    if told is not None:
+        tell_job(job, told, work)
 
 
-def tell_of_refund(job: JobId, event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
-    """The poster got the rest back."""
-    told = RefundedEvent(at=now, amount=_amount(event), transaction=event.transaction)
-    tell_job(job, told, work)
+def _of_money(event: ChainEvent, now: UnixMillis) -> JobEvent | None:
+    args, transaction = event.args, event.transaction
+
+    def amount(name: str = "amount") -> BaseUnits:
+        return BaseUnits(wide(args[name]))
+
+    def account() -> Address:
+        value = args["account"]
+        assert isinstance(value, bytes)
+        return Address(value)
+
+    match event.event:
+        case "Opened":
+            return FundedEvent(at=now, amount=amount("budget"), transaction=transaction)
+        case "ToppedUp":
+            return FundedEvent(at=now, amount=amount(), transaction=transaction)
+        case "Reclaimed":
+            return ReclaimedEvent(at=now, amount=amount(), transaction=transaction)
+        case "LimitSet":
+            limit = amount("limit")
+            return LimitEvent(at=now, account=account(), limit=limit, transaction=transaction)
+        case "Bonded":
+            stake = amount("stake")
+            return BondEvent(at=now, account=account(), stake=stake, transaction=transaction)
+        case "Ended":
+            return QuitEvent(at=now, account=account(), transaction=transaction)
+        case "Claimed":
+            paid = amount()
+            return ClaimedEvent(at=now, account=account(), amount=paid, transaction=transaction)
+    return None
 
 
 async def tell_of_batch(batch: BatchRow, now: UnixMillis, work: UnitOfWork) -> None:
@@ -58,55 +81,3 @@ def _of_batch(
     return AnchoredEvent(
         at=now, steps=steps, root=batch.root, block=batch.block, transaction=batch.transaction
     )
-
-
-async def tell_of_settlement(row: EpochRow, now: UnixMillis, work: UnitOfWork) -> None:
-    """An epoch is proposed, final or rejected: the market is told, and every job that it debits."""
-    tell_of_epoch(row, now, work)
-    for debit in await work[DebitRow].where(epoch=row.epoch):
-        event = SettledEvent(
-            at=now,
-            epoch=row.epoch,
-            state=cast(EpochState, row.state),
-            amount=debit.amount,
-            step=StepNumber(debit.step),
-            transaction=row.transaction,
-        )
-        tell_job(debit.job, event, work)
-
-
-async def tell_of_claim(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
-    """An account claimed; to be called before the claim is booked."""
-    account = Address(cast(bytes, event.args["account"]))
-    name = ledger.paid(account)
-    before = (await balances_of([name], work)).get(name, 0)
-    for job, amount in (await _parts(account, before, before + _amount(event), work)).items():
-        told = ClaimedEvent(
-            at=now, account=account, amount=BaseUnits(amount), transaction=event.transaction
-        )
-        tell_job(job, told, work)
-
-
-async def _parts(
-    account: Address, before: int, after: int, work: UnitOfWork
-) -> Mapping[JobId, int]:
-    """What each job adds to an account's pay between two totals that were claimed.
-
-    A claim takes all that a final root grants, so a total is that of the newest epoch that it
-    reaches.
-    """
-    by_epoch: dict[EpochNumber, dict[JobId, int]] = {}
-    for leaf in await work[EpochLeafRow].where(account=account):
-        by_epoch.setdefault(leaf.epoch, {})[leaf.job] = leaf.cumulative
-    then, now = _reached(by_epoch, before), _reached(by_epoch, after)
-    added = {job: now[job] - then.get(job, 0) for job in sorted(now)}
-    return {job: amount for job, amount in added.items() if amount > 0}
-
-
-def _reached(by_epoch: Mapping[EpochNumber, Mapping[JobId, int]], paid: int) -> Mapping[JobId, int]:
-    epochs = [epoch for epoch in sorted(by_epoch) if sum(by_epoch[epoch].values()) <= paid]
-    return by_epoch[epochs[-1]] if epochs else {}
-
-
-def _amount(event: ChainEvent) -> BaseUnits:
-    return BaseUnits(wide(event.args["amount"]))

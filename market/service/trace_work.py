@@ -1,33 +1,30 @@
-"""One peer-step from its GradCommit to the money: seal, anchor, coin, draw, audits, pay, epochs.
+"""One peer-step from its GradCommit to the money: seal, anchor, coin, draw, audits, pay, claims.
 
-Each part is proved by the functions that coordinator, members, settlement and the offline audit
-use; nothing is derived in another way, so a reader who folds the paths finds the same roots. The
-caller is in a transaction.
+Each part is proved by the functions that coordinator, members, claims and the offline audit use;
+nothing is derived in another way, so a reader who folds the paths finds the same roots. The caller
+is in a transaction.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from contracts.governance.pay import prove_pay
+from contracts.governance.claims import PayTree
 from contracts.terms import merkle
 from contracts.terms.amounts import Flops
 from contracts.terms.errors import InvariantBroken, NotFound
 from contracts.terms.history import decode_kept, kept_digest, messages_root, prove_message
-from contracts.terms.ids import ZERO_DIGEST, Digest, EpochNumber, JobId, PeerId, StepNumber
-from contracts.terms.merkle import Proof, SumNode, batch_leaf, plain_leaf, plain_node
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
+from contracts.terms.merkle import Proof, batch_leaf, earned_leaf, plain_leaf, plain_node
 from contracts.terms.messages import UNDER_A_SEAL, AuditReport, GradCommit, Message
 from contracts.terms.signatures import Signed
-from market.bodies.earnings import PartsView
-from market.bodies.settlement import ProofStep
+from market.bodies.earnings import ClaimPartView, PartsView
 from market.bodies.tracing import (
     AnchoredView,
     AuditsView,
     CommitView,
     DistanceView,
     DrawView,
-    EpochSlipView,
     PaySlipView,
-    PayStep,
     PlainStep,
     ReportView,
     RoundView,
@@ -35,16 +32,15 @@ from market.bodies.tracing import (
     SealedView,
     WorkTraceView,
 )
-from market.domain.earnings import PartPaid, paid_parts, parts_of, state_of
-from market.service.account_pay import claim_transaction, claims_of, epoch_sums, paid_epochs
+from market.domain.earnings import paid_parts, parts_of, state_of
+from market.service.account_pay import claims_of, own_pay
 from market.service.coding import decode_pay, name_digest, seal_of
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, MessageRow, SealRow
 from market.service.seals_on_chain import seals_on_chain
-from market.service.settle_epoch import load_settlement
-from market.service.show_earnings import drawn_of, paid_view
+from market.service.show_earnings import drawn_of
 from market.service.show_steps import coin_view
 from verification.docket import Docket
 from verification.draws.cases import Case, Heard, repeat_of
@@ -85,8 +81,8 @@ async def trace_work(
     line = standing.line
     audits = _Audits.of(found, line)  # before anything else is waited for
     commit = await _commit(job, line, work)
-    paid = paid_parts(standing, await paid_epochs(job, line.account, work))
-    parts = parts_of(standing, paid)
+    parts = parts_of(standing, (await own_pay(line.account, [row], work))[job])
+    claims = await claims_of(job, line.account, work)
     return WorkTraceView.of(
         line,
         job=job,
@@ -104,13 +100,7 @@ async def trace_work(
         anchored=await _anchored(job, line.sealed, work),
         audits=None if audits is None else await audits.load(job, commit, line, work),
         pay=await _pay_slip(job, line, work),
-        epochs=tuple(
-            [
-                await _epoch_slip(job, each, line, work)
-                for each in paid
-                if each.epoch.state != "planned"
-            ]
-        ),
+        claims=tuple(map(ClaimPartView.of, paid_parts(standing, claims))),
     )
 
 
@@ -148,10 +138,6 @@ async def _anchored(job: JobId, step: StepNumber, work: UnitOfWork) -> AnchoredV
 
 def _plain(proof: Proof[Digest]) -> tuple[PlainStep, ...]:
     return tuple(PlainStep(hash=sibling, left=left) for sibling, left in proof.siblings)
-
-
-def _sums(proof: Proof[SumNode]) -> tuple[ProofStep, ...]:
-    return tuple(ProofStep.of(node, left=left) for node, left in proof.siblings)
 
 
 # ---------------------------------------------------------------------------------- under a seal
@@ -321,36 +307,17 @@ async def _pay_slip(job: JobId, line: Line, work: UnitOfWork) -> PaySlipView | N
     leaves = decode_pay(row.pay)
     if all(leaf.account != line.account for leaf in leaves):
         return None  # not worth a base unit so far
-    leaf, proof = prove_pay(leaves, line.account)
+    leaf, path = PayTree(leaves).prove(line.account)
     return PaySlipView.of(
         leaf,
         step=line.resolved,
         seal=row.digest,
         pay_root=seal_of(row).message.pay_root,
+        leaf=earned_leaf(leaf.account, leaf.earned, leaf.vested),
         index=leaves.index(leaf),
-        siblings=tuple(PayStep.of(node, left=left) for node, left in proof.siblings),
+        siblings=tuple(
+            PlainStep(hash=sibling, left=bool(path.sides >> place & 1))
+            for place, sibling in enumerate(path.siblings)
+        ),
         anchored=await _anchored(job, line.resolved, work),
     )
-
-
-async def _epoch_slip(job: JobId, part: PartPaid, line: Line, work: UnitOfWork) -> EpochSlipView:
-    epoch = part.epoch.epoch
-    settlement = await load_settlement(work, epoch)
-    account, account_proof = settlement.claim_proof(line.account)
-    cumulative, job_proof = settlement.job_proof(line.account, job)
-    claimed_by = await _claimed_by(line, epoch, work) if part.epoch.is_claimed else None
-    return EpochSlipView.of(
-        account,
-        part=paid_view(part, claimed_by),
-        root_sum=settlement.root.sum,
-        jobs_root=account.jobs_root.hash,
-        account_siblings=_sums(account_proof),
-        job_cumulative=cumulative,
-        job_siblings=_sums(job_proof),
-    )
-
-
-async def _claimed_by(line: Line, epoch: EpochNumber, work: UnitOfWork) -> Digest | None:
-    granted = (await epoch_sums(line.account, [epoch], work))[epoch]
-    event = (await claims_of(line.account, work)).reached(granted)
-    return None if event is None else await claim_transaction(event, work)

@@ -11,25 +11,26 @@ from contracts.terms.moments import UnixMillis
 from market.bodies.events import (
     AnchoredEvent,
     AuditedEvent,
+    BondEvent,
     CheckpointEvent,
     ClaimedEvent,
     CoinEvent,
-    DepositedEvent,
     EndEvent,
-    EpochEvent,
+    FundedEvent,
     JobChangedEvent,
     LeaseEvent,
+    LimitEvent,
     NumberedJobEvent,
     NumberedMarketEvent,
     OfferEvent,
     PeerEvent,
     PostedEvent,
-    RefundedEvent,
+    QuitEvent,
+    ReclaimedEvent,
     ReportedEvent,
     RoundEvent,
     RuledEvent,
     SealedEvent,
-    SettledEvent,
     SlashEvent,
     StateEvent,
     UnmatchedEvent,
@@ -91,8 +92,7 @@ _STATES = {
     "matched": "all machines are leased",
     "running": "training begins",
     "finished": "the last step is sealed",
-    "closed": "the escrow is closing",
-    "refunded": "all is paid; what was not spent went back to the poster",
+    "closed": "the poster closed the job: what was earned is paid, the rest goes back",
     "failed": "the job failed",
 }
 """What a state of a job says to people."""
@@ -108,7 +108,7 @@ def _unmatched(event: UnmatchedEvent, job: str) -> Said:
     return Said(f"no bundle: offers excluded by {found or 'nothing'}", "#why-title", "missing")
 
 
-def _deposited(event: DepositedEvent, job: str) -> Said:
+def _funded(event: FundedEvent, job: str) -> Said:
     return Said(f"{tokens(event.amount)} tokens into escrow", "#money-title", "funded")
 
 
@@ -191,9 +191,18 @@ def _unpublished(event: UnpublishedEvent, job: str) -> Said:
     return Said(text, "#checkpoints-title", "failed")
 
 
-def _settled(event: SettledEvent, job: str) -> Said:
-    text = f"epoch {event.epoch} takes {tokens(event.amount)} tokens: {event.state}"
-    return Said(text, f"/epochs/{event.epoch}", event.state)
+def _limit(event: LimitEvent, job: str) -> Said:
+    text = f"{_hex(event.account)} can be paid {tokens(event.limit)} tokens in total"
+    return Said(text, "#limits-title")
+
+
+def _bond(event: BondEvent, job: str) -> Said:
+    text = f"{_hex(event.account)} has {tokens(event.stake)} tokens at stake"
+    return Said(text, "#limits-title", "bonded")
+
+
+def _quit(event: QuitEvent, job: str) -> Said:
+    return Said(f"the work of {_hex(event.account)} in this job ended", "#limits-title", "ended")
 
 
 def _claimed(event: ClaimedEvent, job: str) -> Said:
@@ -201,8 +210,8 @@ def _claimed(event: ClaimedEvent, job: str) -> Said:
     return Said(text, _provider(event.account), "claimed")
 
 
-def _refunded(event: RefundedEvent, job: str) -> Said:
-    return Said(f"{tokens(event.amount)} tokens back to the poster", "#money-title", "refunded")
+def _reclaimed(event: ReclaimedEvent, job: str) -> Said:
+    return Said(f"{tokens(event.amount)} tokens back to the poster", "#money-title")
 
 
 def _slash(event: SlashEvent, job: str) -> Said:
@@ -218,7 +227,7 @@ _JOB: Mapping[str, Words] = {
     "posted": ("order", _posted),
     "state": ("state", _state),
     "unmatched": ("not matched", _unmatched),
-    "deposited": ("deposit", _deposited),
+    "funded": ("funding", _funded),
     "lease": ("lease", _lease),
     "peer": ("peer", _peer),
     "sealed": ("seal", _sealed),
@@ -229,9 +238,11 @@ _JOB: Mapping[str, Words] = {
     "coin": ("coin", _coin),
     "checkpoint": ("checkpoint", _checkpoint),
     "unpublished": ("checkpoint", _unpublished),
-    "settled": ("epoch", _settled),
+    "limit": ("limit", _limit),
+    "bond": ("bond", _bond),
+    "quit": ("end of work", _quit),
     "claimed": ("claim", _claimed),
-    "refunded": ("refund", _refunded),
+    "reclaimed": ("reclaim", _reclaimed),
     "slash": ("slash", _slash),
     "end": ("end", _end),
 }
@@ -256,11 +267,6 @@ def _round(event: RoundEvent, _: str) -> Said:
     return Said(f"bought {event.bought} at {tokens(event.price)} per PFLOP {of}", job, "matched")
 
 
-def _epoch(event: EpochEvent, _: str) -> Said:
-    text = f"epoch {event.epoch} pays {tokens(event.sum)} tokens: {event.state}"
-    return Said(text, f"/epochs/{event.epoch}", event.state)
-
-
 def _offer(event: OfferEvent, _: str) -> Said:
     what = f"{event.device_class} at {tokens(event.price)} per PFLOP"
     by = f" by {_hex(event.account)}"
@@ -271,7 +277,6 @@ def _offer(event: OfferEvent, _: str) -> Said:
 _MARKET: Mapping[str, Words] = {
     "job": ("job", _job),
     "round": ("clearing round", _round),
-    "epoch": ("epoch", _epoch),
     "offer": ("offer", _offer),
 }
 MARKET_EVENTS = tuple(_MARKET)

@@ -132,15 +132,15 @@ _GOOD, _BUSY, _CALM, _LATE, _BAD = (
     Mark("\N{MULTIPLICATION X}", "bad"),
 )
 _MARKS = {
-    _GOOD: "final finished refunded matched match settled claimed vested serving open yes ok "
-    "executed sealed signed anchored known trained",
-    _BUSY: "running active leased accepted announced announcing contested dropping proposed funded "
-    "waiting debited drawn accused contradicted starting training settling cancelling",
-    _CALM: "draft reserved planned ended closed withdrawn expired lapsed dropped nothing off none "
+    _GOOD: "final finished closed matched match settled claimed vested serving open yes ok "
+    "burned bonded sealed signed anchored known trained",
+    _BUSY: "running active leased accepted announced announcing funded "
+    "waiting drawn accused contradicted starting training settling cancelling",
+    _CALM: "draft reserved ended withdrawn expired lapsed dropped nothing off none "
     "expected left unconfirmed uncounted paused unfunded stopped",
     _BAD: "failed silent rejected convicted no missing mismatched mismatch slashable frozen "
     "forfeited suspended cancelled down",
-    _LATE: "late missed unrepeated",
+    _LATE: "late missed unrepeated over_limit",
 }
 _MARK_OF = {state: mark for mark, states in _MARKS.items() for state in states.split()}
 

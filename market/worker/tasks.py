@@ -1,54 +1,56 @@
-"""Two tasks that beat re-drives: each runs the use cases of its queue whose time has come.
+"""Tasks that beat re-drives: the round of each queue, and one for each job whose money is due.
 
 What is due stands in rows, so a task that is lost with Redis or with its worker is simply found
-again at the next beat; a task that waited longer than two beats expires. One task a queue, so that
-a slow use case delays the others and never starves them: a task of its own for each would expire
-behind the same slow one every time. What the clock decides comes before clearing, and a clearing
-round is bounded (`pace`). Whoever writes to the chain holds an advisory lock in Postgres,
-for a round at a time, so one account is one nonce sequence however many workers there are. One
-asyncio.Runner, one engine and one connection to the chain per worker process.
+again; a task that waited for too long expires. One task a queue runs the use cases whose time has
+come, so that a slow one delays the others and never starves them. What the clock decides comes
+before clearing, and a clearing round is bounded (`pace`).
+
+Money is a task a job: `grant` relays what parties have signed, `claim` pays, `release` gives back,
+`anchor` puts seals on chain. The round of queue `default` starts those that are due, on queue
+`chain`, which any number of workers and machines may share: each task is idempotent and holds the
+lock of its job, who sends from an account holds the lock of that account, and a worker that is
+killed loses both with its connection. One asyncio.Runner, one engine and one connection to the
+chain per worker process.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import uvloop
 from celery import Celery
 from celery.beat import PersistentScheduler
 from celery.signals import worker_process_shutdown, worker_shutdown
-from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
 
-from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Refused, ServiceUnreachable, Unavailable
+from contracts.terms.ids import JobId
+from contracts.terms.moments import UnixMillis
 from market.bootstrap import Assembled, Market, assemble
-from market.service.anchor_seals import anchor_seals
+from market.service.anchor_seals import anchor_seals, is_anchor_due
 from market.service.at_rest import is_at_rest
 from market.service.auditors import fix_auditors
-from market.service.burn_forfeits import burn_forfeits
+from market.service.claims import claim_job
 from market.service.clear_jobs import clear_jobs
-from market.service.close_jobs import close_jobs, refund_jobs
 from market.service.drain_outbox import drain_outbox
+from market.service.due import AGAIN_MILLIS, Task, begin_due, note_done, start_due
 from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
 from market.service.note_beat import NOTED_EVERY, note_beat
+from market.service.orders import relay_orders
 from market.service.pace import Pace
 from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
+from market.service.ports import Chain, UnitOfWork
 from market.service.reconcile import reconcile
-from market.service.refused_debits import RefusedDebits
-from market.service.reserve_stakes import release_stakes, reserve_stakes
-from market.service.settle_epoch import Rhythm, may_settle, settle_epoch
-from market.service.slash import announce_slashes, execute_slashes
-from market.service.store_snapshots import store_snapshots
+from market.service.releases import release_job
+from market.service.slash import announce_slashes, burn_slashes
 from market.service.sync_chain import sync_chain
 from market.settings import Settings
 
-CHAIN_LOCK = 0x7A11_0001
 CLEARING_SECONDS, EXPLAINING_SECONDS = 2.0, 0.25  # of a round
 BEAT = timedelta(seconds=1)
 AT_REST = timedelta(seconds=10)
@@ -57,7 +59,19 @@ QUEUES = {"default": False, "chain": True}
 """Task and queue of the same name, and whether its use cases write to the chain."""
 log = logging.getLogger("market.tasks")
 
+R = TypeVar("R")
 UseCase = Callable[["Runtime"], Awaitable[object]]
+OfJob = Callable[[JobId, UnixMillis, UnitOfWork, Chain], Awaitable[UnixMillis | None]]
+"""Does what is due for a job; says when to look again."""
+
+MONEY: Mapping[Task, OfJob] = {
+    "grant": relay_orders,
+    "claim": claim_job,
+    "release": release_job,
+}
+"""Tasks with the id of a job."""
+ANCHOR = "anchor"
+"""The task with the address of an anchorer."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +87,16 @@ class Periodic:
 class Runtime:
     """A worker process' loop and connections, made when the first task comes."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.refused_debits = RefusedDebits()
+    def __init__(
+        self, settings: Settings, start: Callable[[str, str], object] = lambda task, subject: None
+    ) -> None:
+        """Run use cases.
+
+        Args:
+            settings: Of this process.
+            start: Sends a task with its subject to queue `chain`.
+        """
+        self.settings, self.start = settings, start
         self.pace = Pace(CLEARING_SECONDS, EXPLAINING_SECONDS)
         self._due_at: dict[str, float] = {}  # monotonic
         self._ran_at: dict[str, float] = {}  # monotonic; those of jobs alone
@@ -97,12 +118,21 @@ class Runtime:
     def run_due(self, tasks: Mapping[str, Periodic]) -> None:
         """Run each whose time has come, one after the other; one that breaks ends no other."""
         due = {name: task for name, task in tasks.items() if self._is_due(name, task)}
-        if not due:
-            return
+        if due and (broken := self._run(self._round(due))):
+            raise ExceptionGroup("use cases that broke", broken)  # told by Celery
+
+    def run_money(self, task: Task, job: JobId) -> None:
+        """Do what is due for a job, unless somebody does it now."""
+        self._run(self._money(task, job))
+
+    def run_anchor(self, anchorer: str) -> None:
+        """Put seals on chain, unless somebody does it now."""
+        self._run(self._anchor(anchorer))
+
+    def _run(self, work: Coroutine[Any, Any, R]) -> R:
         if self._runner is None:
             self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        if broken := self._runner.run(self._round(due)):
-            raise ExceptionGroup("use cases that broke", broken)  # told by Celery
+        return self._runner.run(work)
 
     def _is_due(self, name: str, task: Periodic) -> bool:
         if time.monotonic() < self._due_at.get(name, 0.0):
@@ -116,7 +146,8 @@ class Runtime:
         """What broke. What the environment or the chain refuses is found again by beat."""
         broken = list[Exception]()
         try:
-            async with self.turn(writes=any(task.chain for task in due.values())) as is_ours:
+            writes = any(task.chain for task in due.values())
+            async with self.turn("round" if writes else None) as is_ours:
                 for name, task in (await self._wanted(due)).items() if is_ours else ():
                     try:
                         await task.run(self)
@@ -142,20 +173,41 @@ class Runtime:
         """Whether no job is open."""
         return await is_at_rest(self.market.new_reading())
 
+    async def _money(self, task: Task, job: JobId) -> None:
+        """What the environment or the chain refuses is found again."""
+        try:
+            async with self.turn(f"{task}:{job.hex()}") as is_ours:
+                if is_ours:
+                    market = self.market
+                    now = market.clock()
+                    begun = await begin_due(job, task, now, market.new_work())
+                    again_at = await MONEY[task](job, now, market.new_work(), market.chain)
+                    await note_done(begun, again_at, market.new_work())
+        except (Unavailable, Refused) as error:
+            log.warning("%s of job %s: %s: %s", task, job.hex(), error.code, error.message)
+
+    async def _anchor(self, anchorer: str) -> None:
+        patience = round(3000 * self.settings.anchor_seconds)
+        try:
+            async with self.turn(f"{ANCHOR}:{anchorer}") as is_ours:
+                market = self.market
+                if is_ours and market.chain.anchorer.hex() == anchorer:
+                    await anchor_seals(
+                        market.clock(), market.new_work(), market.chain, patience_millis=patience
+                    )
+        except (Unavailable, Refused) as error:
+            log.warning("anchor: %s: %s", error.code, error.message)
+
     @asynccontextmanager
-    async def turn(self, *, writes: bool) -> AsyncIterator[bool]:
-        """Connected; and whether nobody else writes to the chain until the end of the round."""
+    async def turn(self, name: str | None) -> AsyncIterator[bool]:
+        """Connected; and whether nobody else holds the lock `name` until the end."""
         if self._assembled is None:
             self._assembled = await assemble(self.settings, writes=True)
-        if not writes:
+        if name is None:
             yield True
             return
-        try:
-            async with self._assembled.engine.begin() as connection:
-                query = text("SELECT pg_try_advisory_xact_lock(:name)")
-                yield bool(await connection.scalar(query, {"name": CHAIN_LOCK}))
-        except SQLAlchemyError as error:
-            raise ServiceUnreachable(f"database: {error!s:.200}") from error
+        async with self._assembled.locks.try_hold(name) as is_ours:
+            yield is_ours
 
     def close(self) -> None:
         """Close connections and loop."""
@@ -192,25 +244,21 @@ async def _fund(runtime: Runtime) -> object:
     return await fund_jobs(market.clock(), market.new_work(), market.chain)
 
 
-async def _reserve(runtime: Runtime) -> object:
-    market = runtime.market
-    return await reserve_stakes(market.clock(), market.new_work(), market.chain)
-
-
-async def _release(runtime: Runtime) -> object:
-    return await release_stakes(runtime.market.new_work(), runtime.market.chain)
-
-
 async def _faucet(runtime: Runtime) -> object:
     return await give_faucet(runtime.market.new_work(), runtime.market.chain)
 
 
-async def _anchor(runtime: Runtime) -> object:
-    market = runtime.market
-    patience = round(3000 * runtime.settings.anchor_seconds)
-    return await anchor_seals(
-        market.clock(), market.new_work(), market.chain, patience_millis=patience
-    )
+async def _start_anchor(runtime: Runtime) -> object:
+    if await is_anchor_due(runtime.market.new_reading()):
+        runtime.start(ANCHOR, runtime.market.chain.anchorer.hex())
+    return None
+
+
+async def _start_money(runtime: Runtime) -> object:
+    def start(task: str, job: JobId) -> None:
+        runtime.start(task, job.hex())
+
+    return await start_due(runtime.market.clock(), runtime.market.new_work(), start)
 
 
 async def _sync(runtime: Runtime) -> object:
@@ -223,35 +271,6 @@ async def _sync(runtime: Runtime) -> object:
     )
 
 
-async def _settle(runtime: Runtime) -> object:
-    market = runtime.market
-    if not await may_settle(market.new_reading()):
-        return None  # the chain is not asked
-    parameters = (await market.chain.network()).parameters
-    rhythm = Rhythm(parameters["epoch_length"] * 1000, BaseUnits(parameters["max_epoch_cap"]))
-    return await settle_epoch(
-        market.clock(), market.new_work(), market.chain, rhythm, runtime.refused_debits
-    )
-
-
-async def _close(runtime: Runtime) -> object:
-    market = runtime.market
-    return await close_jobs(market.clock(), market.new_work(), market.chain)
-
-
-async def _refund(runtime: Runtime) -> object:
-    market = runtime.market
-    return await refund_jobs(market.clock(), market.new_work(), market.chain)
-
-
-async def _burn(runtime: Runtime) -> object:
-    return await burn_forfeits(runtime.market.new_work(), runtime.market.chain)
-
-
-async def _snapshots(runtime: Runtime) -> object:
-    return await store_snapshots(runtime.market.new_work(), runtime.market.chain)
-
-
 async def _auditors(runtime: Runtime) -> object:
     market = runtime.market
     return await fix_auditors(market.clock(), market.new_work(), market.chain)
@@ -262,13 +281,13 @@ async def _announce(runtime: Runtime) -> object:
     return await announce_slashes(market.clock(), market.new_work(), market.chain)
 
 
-async def _execute(runtime: Runtime) -> object:
+async def _burn(runtime: Runtime) -> object:
     market = runtime.market
-    return await execute_slashes(market.new_work(), market.chain)
+    return await burn_slashes(market.clock(), market.new_work(), market.chain)
 
 
 async def _reconcile(runtime: Runtime) -> object:
-    return await reconcile(runtime.market.new_work())
+    return await reconcile(runtime.market.new_reading(), runtime.market.chain)
 
 
 async def _beat(runtime: Runtime) -> object:
@@ -289,21 +308,17 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "deadlines": Periodic(_deadlines, 2 * seconds, chain=False, of_jobs=True),
         "clear": Periodic(_clear, seconds, chain=False, of_jobs=True),
         "auditors": Periodic(_auditors, seconds, chain=False, of_jobs=True),
-        "reconcile": Periodic(_reconcile, 15 * seconds, chain=False),
+        "money": Periodic(_start_money, seconds, chain=False),
+        "anchor": Periodic(
+            _start_anchor, timedelta(seconds=settings.anchor_seconds), chain=False, of_jobs=True
+        ),
+        "reconcile": Periodic(_reconcile, 60 * seconds, chain=False),
         "beat": Periodic(_beat, NOTED_EVERY, chain=False),
         "faucet": Periodic(_faucet, seconds),
         "fund": Periodic(_fund, seconds, of_jobs=True),
-        "reserve": Periodic(_reserve, seconds, of_jobs=True),
         "chain_sync": Periodic(_sync, seconds),
-        "anchor": Periodic(_anchor, timedelta(seconds=settings.anchor_seconds), of_jobs=True),
-        "settle": Periodic(_settle, 2 * seconds, of_jobs=True),
-        "close_jobs": Periodic(_close, 2 * seconds, of_jobs=True),
-        "refund_jobs": Periodic(_refund, 2 * seconds, of_jobs=True),
         "announce_slashes": Periodic(_announce, 2 * seconds, of_jobs=True),
-        "execute_slashes": Periodic(_execute, 2 * seconds, of_jobs=True),
-        "burn": Periodic(_burn, 2 * seconds, of_jobs=True),
-        "snapshots": Periodic(_snapshots, 2 * seconds, of_jobs=True),
-        "release": Periodic(_release, 10 * seconds),
+        "burn_slashes": Periodic(_burn, 2 * seconds, of_jobs=True),
         "chain_beat": Periodic(_chain_beat, NOTED_EVERY),
     }
 
@@ -317,7 +332,7 @@ class Sleeper(PersistentScheduler):
 
 
 def make_app(settings: Settings) -> Celery:
-    """The Celery application: queues `default` and `chain`, a task for each, driven by beat."""
+    """The Celery application: queues `default` and `chain`, and what runs in them."""
     app = Celery("tallystick", broker=settings.redis_url.get_secret_value())
     tasks = periodic(settings)
     app.conf.update(
@@ -325,7 +340,8 @@ def make_app(settings: Settings) -> Celery:
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
         task_default_queue="default",
-        task_routes={name: {"queue": name} for name in QUEUES},
+        task_routes={name: {"queue": name} for name in QUEUES}
+        | {name: {"queue": "chain"} for name in (*MONEY, ANCHOR)},
         worker_prefetch_multiplier=1,
         worker_cancel_long_running_tasks_on_connection_loss=True,
         worker_hijack_root_logger=False,
@@ -346,10 +362,17 @@ def make_app(settings: Settings) -> Celery:
         beat_max_loop_interval=1,
         beat_scheduler=f"{__name__}:{Sleeper.__name__}",
     )
-    runtime = Runtime(settings)
+
+    def start(task: str, subject: str) -> None:
+        app.send_task(task, args=[subject], expires=AGAIN_MILLIS / 1000)
+
+    runtime = Runtime(settings, start)
     for name, writes in QUEUES.items():
         own = {key: task for key, task in tasks.items() if task.chain == writes}
         _register(app, runtime, name, own)
+    for money in MONEY:
+        _register_money(app, runtime, money)
+    app.task(name=ANCHOR, shared=False)(runtime.run_anchor)
 
     def close(**_: object) -> None:
         runtime.close()
@@ -360,6 +383,12 @@ def make_app(settings: Settings) -> Celery:
 
 
 def _register(app: Celery, runtime: Runtime, name: str, own: Mapping[str, Periodic]) -> None:
-    @app.task(name=name)
+    @app.task(name=name, shared=False)
     def run() -> None:
         runtime.run_due(own)
+
+
+def _register_money(app: Celery, runtime: Runtime, task: Task) -> None:
+    @app.task(name=task, shared=False)
+    def run(job: str) -> None:
+        runtime.run_money(task, JobId(bytes.fromhex(job)))

@@ -1,43 +1,83 @@
 """How a verdict reads: a table for people, the same as data for programs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from contracts.terms.amounts import format_tokens
-from verification.audit.audit_file import Verdict
+from verification.audit.audit_file import AccountVerdict, EscrowVerdict, Verdict
 from verification.draws.odds import short, spelled
 
 
 def lines(verdict: Verdict) -> Iterator[str]:
     """The verdict for people; the last line says it all."""
-    escrow = verdict.escrow
+    wiring, times = verdict.wiring, verdict.wiring.times
     yield f"job                 {verdict.job.hex()}"
     yield f"chain               {verdict.chain_id}, block {verdict.block_number}"
+    yield f"  of                {_moment(verdict.block_time)}"
     yield f"block hash          0x{verdict.block_hash.hex()}"
-    for name, address in verdict.wiring.addresses.items():
+    roles = {"token": wiring.token, "slasher": wiring.slasher, "canceller": wiring.canceller}
+    for name, address in {**wiring.addresses, **roles}.items():
         yield f"  {name:<18}0x{address.hex()}"
-    yield f"  {'token':<18}0x{verdict.wiring.token.hex()}"
+    for name, seconds in asdict(times).items():
+        yield f"  {name:<18}{seconds} s"
     for name, number in verdict.checked.items():
         yield f"{name:<26}{number:>10}"
     yield f"steps sealed        {verdict.steps}{' (ended)' if verdict.ended else ''}"
     if later := verdict.checked["seals in no batch"]:
-        yield f"  later ones        {later} in no batch: no figure here counts them"
-    for account, pay in verdict.accounts.items():
+        yield f"  later ones        {later} in no batch: no figure but payments counts them"
+    for account, each in verdict.accounts.items():
         yield f"account             0x{account.hex()}"
-        yield f"  earned            {format_tokens(pay.earned):>20}"
-        yield f"  vested            {format_tokens(pay.vested):>20}"
-        yield f"  paid              {format_tokens(pay.paid):>20}"
-        yield f"  claimed, all jobs {format_tokens(pay.claimed):>20}"
+        yield from _amounts(_money(each))
+        if each.channel is not None and each.channel.end:
+            yield f"  ended             {_moment(each.channel.end)}"
     yield from _odds(verdict)
-    if verdict.forfeited:
-        yield f"forfeited           {format_tokens(verdict.forfeited):>20}"
-    yield f"escrow in           {format_tokens(escrow.deposited):>20}"
-    yield f"  paid              {format_tokens(escrow.paid):>20}"
-    yield f"  refunded          {format_tokens(escrow.refunded):>20}"
-    yield f"  remaining         {format_tokens(escrow.remaining):>20}"
+    if verdict.escrow is None:
+        yield "storage             unproved: the node could not prove any"
+    else:
+        yield f"{'funded':<20}{format_tokens(verdict.escrow.funded):>20}"
+        yield from _amounts(_parts(verdict.escrow))
+        if verdict.escrow.closed_at:
+            yield f"  closed            {_moment(verdict.escrow.closed_at)}"
+    yield from (f"disagreement        {line}" for line in verdict.disagreements)
     again = ": nobody did it again" if verdict.work == "unchecked" else ""
     yield f"work                {verdict.work}{again}"
     yield summary(verdict)
+
+
+def _moment(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _amounts(named: Mapping[str, int]) -> Iterator[str]:
+    for name, amount in named.items():
+        yield f"  {name:<18}{format_tokens(amount):>20}"
+
+
+def _money(each: AccountVerdict) -> dict[str, int]:
+    """What an account earned, and what the chain granted it, paid it and holds of it."""
+    found: dict[str, int] = {
+        "earned": each.earned,
+        "vested": each.vested,
+        "forfeited": each.forfeited,
+    }
+    if (channel := each.channel) is not None:
+        above = max(0, each.vested - channel.limit)
+        found |= {"limit": channel.limit} | ({"vested above it": above} if above else {})
+        found |= {"paid": channel.claimed, "stake": channel.stake}
+        found |= {"announced slash": channel.slash_amount} if channel.slash_amount else {}
+    return found
+
+
+def _parts(escrow: EscrowVerdict) -> dict[str, int]:
+    """Where a budget is."""
+    return {
+        "limits": escrow.limits,
+        "of that paid": escrow.claimed,
+        "limits of others": escrow.others,
+        "free": escrow.free,
+    }
 
 
 def _odds(verdict: Verdict) -> Iterator[str]:
@@ -54,18 +94,23 @@ def _odds(verdict: Verdict) -> Iterator[str]:
 def summary(verdict: Verdict) -> str:
     """One line."""
     held = "anchored" if verdict.anchored else "self-consistent but unanchored"
+    if num := len(verdict.disagreements):
+        held = f"chain and seals disagree {'once' if num == 1 else f'{num} times'}"
     escrow, later = verdict.escrow, verdict.checked["seals in no batch"]
-    tail = f" ({later} later ones in no batch, not counted)" if later else ""
-    return (
-        f"{held}: {verdict.steps} steps{tail}, escrow in {format_tokens(escrow.deposited)}"
-        f" = paid {format_tokens(escrow.paid)} + refunded {format_tokens(escrow.refunded)}"
-        f" + remaining {format_tokens(escrow.remaining)}, work {verdict.work}"
-    )
+    tail = f" ({later} later ones in no batch)" if later else ""
+    money = "storage unproved"
+    if escrow is not None:
+        money = (
+            f"funded {format_tokens(escrow.funded)} = limits {format_tokens(escrow.limits)}"
+            f" + others {format_tokens(escrow.others)} + free {format_tokens(escrow.free)},"
+            f" paid {format_tokens(escrow.claimed)}"
+        )
+    return f"{held}: {verdict.steps} steps{tail}, {money}, work {verdict.work}"
 
 
 def data(verdict: Verdict) -> dict[str, Any]:
     """The verdict for programs: bytes as hexadecimal, money as strings."""
-    escrow = verdict.escrow
+    escrow, wiring = verdict.escrow, verdict.wiring
     return {
         "verdict": "anchored" if verdict.anchored else "unanchored",
         "work": verdict.work,
@@ -76,30 +121,45 @@ def data(verdict: Verdict) -> dict[str, Any]:
             "hash": verdict.block_hash.hex(),
             "time": verdict.block_time,
         },
-        "contracts": {name: each.hex() for name, each in verdict.wiring.addresses.items()},
-        "token": verdict.wiring.token.hex(),
+        "contracts": {name: each.hex() for name, each in wiring.addresses.items()},
+        "token": wiring.token.hex(),
+        "slasher": wiring.slasher.hex(),
+        "canceller": wiring.canceller.hex(),
+        "times": asdict(wiring.times),
         "steps": verdict.steps,
         "ended": verdict.ended,
         "num_units": verdict.num_units,
         "checked": dict(verdict.checked),
-        "forfeited": str(verdict.forfeited),
+        "disagreements": list(verdict.disagreements),
         "odds": {
             peer.hex(): [spelled(each) for each in stated]
             for peer, stated in sorted(verdict.odds.items())
         },
         "accounts": {
             account.hex(): {
-                "earned": str(pay.earned),
-                "vested": str(pay.vested),
-                "paid": str(pay.paid),
-                "claimed": str(pay.claimed),
+                "earned": str(each.earned),
+                "vested": str(each.vested),
+                "forfeited": str(each.forfeited),
+                "held": each.channel
+                and {
+                    "limit": str(each.channel.limit),
+                    "claimed": str(each.channel.claimed),
+                    "shown": str(each.channel.earned),
+                    "stake": str(each.channel.stake),
+                    "end": each.channel.end,
+                    "slash_amount": str(each.channel.slash_amount),
+                    "slash_from": each.channel.slash_from,
+                },
             }
-            for account, pay in verdict.accounts.items()
+            for account, each in verdict.accounts.items()
         },
-        "escrow": {
-            "deposited": str(escrow.deposited),
-            "paid": str(escrow.paid),
-            "refunded": str(escrow.refunded),
-            "remaining": str(escrow.remaining),
+        "escrow": escrow
+        and {
+            "funded": str(escrow.funded),
+            "limits": str(escrow.limits),
+            "others": str(escrow.others),
+            "claimed": str(escrow.claimed),
+            "free": str(escrow.free),
+            "closed_at": escrow.closed_at,
         },
     }

@@ -1,8 +1,9 @@
 """`tallystick audit`: export a job's audit file; verify one offline; run an audit again.
 
 `verify` opens no socket and needs the base dependencies only. Its exit codes: 0 everything fits and
-leads to the reader's own block hash and contract, 10 everything fits but the reader named none, 11
-something does not fit, 12 the file cannot be read (damage, or another version): it says nothing.
+leads to the reader's own block hash and contracts, 10 everything fits but the reader named none, 11
+something does not fit, or chain and seals disagree on money, 12 the file cannot be read (damage, or
+another version): it says nothing.
 `rerun` opens none either and needs torch: 0 this machine confirms what the auditor says, 10 it does
 not, 11 no valid bundle, 12 as above.
 
@@ -47,9 +48,9 @@ from tallystick.cli.options import (
 from tallystick.cli.output import answer, notice, short, shows, table
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import http_url
-from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, read_file, verify
+from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, Pins, read_file, verify
+from verification.audit.chain_proof import SHIPPED_AS
 from verification.audit.collecting import read_header
-from verification.audit.snapshots import SHIPPED_AS
 from verification.equivocation import (
     MAX_PROOF_BYTES,
     Equivocated,
@@ -76,7 +77,7 @@ class AuditableJob(Body):
     state: JobState
     step: int
     steps: int
-    paid: Money
+    claimed: Money
     complete: bool
 
 
@@ -102,24 +103,49 @@ class Exported(Body):
     job: JobIdField
     block_number: int
     block_hash: DigestField
+    proved: bool  # its storage; else the node could not
+    disagreements: tuple[str, ...]
+
+
+class HeldForAccount(Body):
+    """What the escrow holds for an account in a job; see `contracts.governance.escrow.Channel`."""
+
+    limit: Money
+    claimed: Money
+    shown: Money  # as earned, to the contract
+    stake: Money
+    end: int  # Unix seconds; 0: it has not ended by itself
+    slash_amount: Money
+    slash_from: int
 
 
 class AccountPaid(Body):
-    """What a job did for an account, and what it claimed from all jobs."""
+    """What an account earned in a job, and what the chain holds for it."""
 
     earned: Money
     vested: Money
-    paid: Money
-    claimed: Money
+    forfeited: Money
+    held: HeldForAccount | None  # None: no storage is proved
 
 
-class EscrowMoved(Body):
-    """A job's money."""
+class EscrowedBudget(Body):
+    """A job's budget: funded = limits + others + free."""
 
-    deposited: Money
-    paid: Money
-    refunded: Money
-    remaining: Money
+    funded: Money
+    limits: Money
+    others: Money  # granted to accounts that the history does not know
+    claimed: Money  # of the limits
+    free: Money
+    closed_at: int  # Unix seconds; 0: it is not closed
+
+
+class EscrowTimesSaid(Body):
+    """Times that the escrow's code holds, in seconds."""
+
+    margin: int
+    announce: int
+    execute: int
+    tail: int
 
 
 class Verified(Body):
@@ -132,14 +158,17 @@ class Verified(Body):
     block: PinnedBlock
     contracts: dict[str, AddressField]
     token: AddressField
+    slasher: AddressField
+    canceller: AddressField
+    times: EscrowTimesSaid
     steps: int
     ended: bool
     num_units: int
     checked: dict[str, int]
-    forfeited: Money
+    disagreements: tuple[str, ...]
     odds: dict[str, tuple[OddsView, ...]]  # by peer
     accounts: dict[str, AccountPaid]  # by account
-    escrow: EscrowMoved
+    escrow: EscrowedBudget | None  # None: no storage is proved
 
 
 class RerunDistance(Body):
@@ -229,7 +258,7 @@ async def _anchor(file: Path, url: str) -> Anchor:
             raise errors.Refused(
                 f"{server_of(url)} is of chain {chain_id}, {file} of {held.domain.chain_id}"
             )
-        header = await read_header(node, held.snapshots[-1].header.number)
+        header = await read_header(node, held.block.header.number)
     return Anchor(node=url, chain_id=chain_id, block_number=header.number, block_hash=header.hash)
 
 
@@ -313,12 +342,13 @@ app = typer.Typer(
 )
 
 EXIT_UNANCHORED = 10
+EXIT_DISAGREES = 11
 EXIT_NOT_CONFIRMED = 10
-COMPLETE = ("finished", "closed", "refunded")
+COMPLETE = ("finished", "closed")
 
 
 def _jobs_table(found: AuditableJobs) -> Table:
-    columns = ("job", "name", "state", "#steps sealed", "#paid", "audit")
+    columns = ("job", "name", "state", "#steps sealed", "#claimed", "audit")
     return table(
         "",
         columns,
@@ -328,7 +358,7 @@ def _jobs_table(found: AuditableJobs) -> Table:
                 each.name,
                 each.state,
                 f"{each.step}/{each.steps}",
-                format_tokens(each.paid),
+                format_tokens(each.claimed),
                 "whole" if each.complete else "so far",
             )
             for each in found.jobs
@@ -356,7 +386,7 @@ def _auditable(each: JobSummary) -> AuditableJob:
         state=each.state,
         step=each.step,
         steps=each.steps,
-        paid=each.paid,
+        claimed=each.claimed,
         complete=each.state in COMPLETE,
     )
 
@@ -368,34 +398,42 @@ def verify_command(
     anchor: Annotated[
         str | None, typer.Option(help="Block hash that you got from a node you trust.")
     ] = None,
-    settlement: Annotated[
-        str | None, typer.Option(help="Address of Settlement, from a source you trust.")
+    escrow: Annotated[
+        str | None, typer.Option(help="Address of JobEscrow, from a source you trust.")
+    ] = None,
+    seals: Annotated[
+        str | None, typer.Option(help="Address of SealAnchor, from a source you trust.")
     ] = None,
 ) -> None:
     """Check everything that was signed, anchored and paid in a job, offline.
 
     Exit codes: 0 anchored, 10 self-consistent but unanchored, 11 mismatch, 12 no readable file.
 
-    Example: tallystick audit verify job.tally --anchor 0x... --settlement 0x...
+    Example: tallystick audit verify job.tally --anchor 0x... --escrow 0x... --seals 0x...
     """
-    if (anchor is None) != (settlement is None):
-        raise errors.Malformed("--anchor and --settlement belong together: give both, or neither")
-    own_block = None if anchor is None else parse_digest(anchor, "block hash (--anchor)")
-    own_contract = (
-        None if settlement is None else parse_address(settlement, "contract (--settlement)")
-    )
+    block = None if anchor is None else parse_digest(anchor, "block hash (--anchor)")
+    own_escrow = None if escrow is None else parse_address(escrow, "contract (--escrow)")
+    own_seals = None if seals is None else parse_address(seals, "contract (--seals)")
+    pins = None
+    if block is not None and own_escrow is not None and own_seals is not None:
+        pins = Pins(block, own_escrow, own_seals)
+    elif (block, own_escrow, own_seals) != (None, None, None):
+        raise errors.Malformed("--anchor, --escrow and --seals belong together: give all, or none")
     ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
-    data = read_whole(file, MAX_FILE_BYTES)
-    verdict = verify(data, ships, anchor=own_block, settlement=own_contract)
+    verdict = verify(read_whole(file, MAX_FILE_BYTES), ships, pins=pins)
     answer(body_of(Verified, report.data(verdict)), report.lines(verdict))
+    if verdict.disagreements:
+        raise typer.Exit(EXIT_DISAGREES)
     if not verdict.anchored:
         raise typer.Exit(EXIT_UNANCHORED)
 
 
 def _exported_lines(exported: Exported) -> list[str]:
+    proved = "" if exported.proved else ", whose node proves no storage"
     return [
+        *(f"disagreement: {each}" for each in exported.disagreements),
         f"wrote {exported.file} ({exported.num_bytes} bytes), pinned to block "
-        f"{exported.block_number} 0x{exported.block_hash.hex()}"
+        f"{exported.block_number} 0x{exported.block_hash.hex()}{proved}",
     ]
 
 
@@ -408,8 +446,11 @@ def export_command(
     rpc: Annotated[
         str | None, typer.Option(help="URL of a node; else the one that the market names.")
     ] = None,
+    block: Annotated[
+        int | None, typer.Option(help="Block to pin it to; else the newest.", min=0, max=2**63)
+    ] = None,
 ) -> Exported:
-    """Write a job's audit file, pinned to the newest block that is proved.
+    """Write a job's audit file, pinned to a block whose state a node proves.
 
     The last line names the pinned block; a reader takes its hash from a node of his own.
 
@@ -422,12 +463,12 @@ def export_command(
     async def run(client: MarketClient, wanted: JobId) -> AuditFile:
         named = (await client.call(GET_NETWORK)).rpc_url if rpc is None else rpc
         async with JsonRpc(http_url(named, "a node")) as node:
-            return await export(client, node, wanted)
+            return await export(client, node, wanted, block=block)
 
     try:
         file = ask_of_job(market, job, run)
-        header, data = file.snapshots[-1].header, file.encoded()
-        verdict = verify(data, SHIPS, anchor=header.hash, settlement=file.domain.settlement)
+        header, data = file.block.header, file.encoded()
+        verdict = verify(data, SHIPS, pins=Pins(header.hash, file.domain.escrow, file.seals))
     except errors.AuditMismatch as error:
         message = f"the market's records do not fit: {error.message}"
         raise errors.AuditMismatch(message, **error.data) from error
@@ -438,6 +479,8 @@ def export_command(
         job=verdict.job,
         block_number=header.number,
         block_hash=header.hash,
+        proved=verdict.escrow is not None,
+        disagreements=verdict.disagreements,
     )
 
 

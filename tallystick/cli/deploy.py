@@ -20,17 +20,26 @@ class Deployed(Body):
     file: str
     chain_id: int
     block: int
-    settlement: AddressField
+    escrow: AddressField
     contracts: ContractsView
 
 
-@shows(Deployed, lines=lambda deployed: [f"0x{deployed.settlement.hex()}"])
+@shows(Deployed, lines=lambda deployed: [f"0x{deployed.escrow.hex()}"])
 def app(
     rpc: Annotated[str, typer.Option("--rpc", help="JSON-RPC endpoint of the chain.")],
     keys: Annotated[Path, typer.Option("--keys", help="Folder of the role keystores.")],
     to: Annotated[Path, typer.Option("--to", help="Deployment file to write.", metavar="FILE")],
     parameters: Annotated[
-        str, typer.Option("--parameters", help='Changes as JSON, e.g. {"epoch_length": 3600}.')
+        str,
+        typer.Option("--parameters", help='Changes as JSON, e.g. {"notice_period": 86400}.'),
+    ] = "{}",
+    times: Annotated[
+        str,
+        typer.Option(
+            "--times",
+            help="Margin, announce, execute and tail of the escrow in seconds, as JSON, e.g. "
+            '{"tail": 1209600}; no shorter than 1, 2, 1 and 7 days but on a development chain.',
+        ),
     ] = "{}",
 ) -> Deployed:
     """Put the contracts on another chain; `up` uses them by TALLYSTICK_CONTRACTS=FILE.
@@ -48,23 +57,24 @@ def app(
         rpc_url=http_url(rpc, "a node"),
         keys=keys,
         contracts=to,
-        chain_parameters=_changes(parameters),
+        chain_parameters=_changes("--parameters", parameters),
+        escrow_times=_changes("--times", times),
     )
     made = asyncio.run(run(settings))
     return Deployed(
         file=str(to),
         chain_id=made.chain_id,
         block=made.block,
-        settlement=made.settlement,
+        escrow=made.escrow,
         contracts=ContractsView(**{name: getattr(made, name) for name in NAMES}),
     )
 
 
-def _changes(text: str) -> dict[str, int]:
+def _changes(option: str, text: str) -> dict[str, int]:
     try:
         changes = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"--parameters is not JSON: {error}") from error
+        raise Malformed(f"{option} is not JSON: {error}") from error
     if not isinstance(changes, dict) or not all(type(each) is int for each in changes.values()):
-        raise Malformed('--parameters is an object of whole numbers, e.g. {"epoch_length": 3600}')
+        raise Malformed(f'{option} is an object of whole numbers, e.g. {{"tail": 1209600}}')
     return changes

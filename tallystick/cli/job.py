@@ -14,7 +14,8 @@ from market.bodies.base import Body
 from market.bodies.jobs import JobsView, JobView, StepReport
 from market.bodies.offers import ChecksView
 from market.bodies.routes import GET_CHECKS, GET_CONVICTIONS, GET_JOB, GET_JOBS, GET_SLASH
-from market.bodies.settlement import ConvictionsView
+from market.bodies.slashes import ConvictionsView
+from tallystick.cli.job_money import close_command, money_command, reclaim_command
 from tallystick.cli.job_order import plan_command, sample_command, schema_command, submit_command
 from tallystick.cli.job_trail import peers_command, spend_command, steps_command, trace_command
 from tallystick.cli.job_views import checks_lines, conviction_lines, job_table
@@ -87,6 +88,7 @@ def logs_command(
     return Logged(job=view.job, reports=view.reports[-(last or 0) :])
 
 
+app.command("money")(money_command)
 app.command("spend")(spend_command)
 app.command("peers")(peers_command)
 app.command("steps")(steps_command)
@@ -118,7 +120,7 @@ def checks_command(
 @app.command("slashes")
 @shows(ConvictionsView, lines=conviction_lines)
 def slashes_command(job: Job, market: Market = None) -> ConvictionsView:
-    """Show who was convicted in a job: the evidence, the slash of the stake, and its split.
+    """Show who was convicted in a job: the evidence, and what becomes of the stake.
 
     Example: tallystick job slashes JOB
     """
@@ -145,8 +147,8 @@ def evidence_command(
     evidence: Annotated[str, typer.Argument(help="As `job slashes` shows it (64 digits).")],
     to: Annotated[Path, typer.Option("--to", help="File to write.", metavar="FILE")],
     market: Market = None,
-    contest: Annotated[
-        bool, typer.Option("--contest", help="The bundle that speaks against the slash instead.")
+    answer: Annotated[
+        bool, typer.Option("--answer", help="What the convicted account shows against it instead.")
     ] = False,
 ) -> EvidenceSaved:
     """Get the bundle that shows why somebody was convicted, to run it again.
@@ -156,9 +158,9 @@ def evidence_command(
 
     async def run(client: MarketClient) -> EvidenceSaved:
         slash = await client.call(GET_SLASH, evidence=parse_digest(evidence, "evidence"))
-        wanted = slash.contest if contest else slash.evidence
+        wanted = slash.answer if answer else slash.evidence
         if wanted is None:
-            raise NotFound("nobody has contested this slash")
+            raise NotFound("the account has shown nothing against this slash")
         await client.save_blob(wanted, to)
         return EvidenceSaved(file=str(to), bundle=wanted)
 
@@ -225,3 +227,5 @@ app.command("pause")(pause_command)
 app.command("resume")(resume_command)
 app.command("cancel")(cancel_command)
 app.command("topup")(topup_command)
+app.command("close")(close_command)
+app.command("reclaim")(reclaim_command)

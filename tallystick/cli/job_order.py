@@ -17,6 +17,7 @@ from contracts.terms.ids import AddressField, JobIdField
 from contracts.terms.moments import UnixSeconds
 from market.bodies.base import Body, Money
 from market.bodies.routes import GET_ACCOUNT, GET_NETWORK
+from tallystick.cli.job_money import close_and_reclaim
 from tallystick.cli.job_plan import plan_lines
 from tallystick.cli.job_watch import DAY, follow
 from tallystick.cli.options import (
@@ -222,12 +223,13 @@ def submit_command(
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Post a job: its id is printed at once, its budget goes into escrow.
+    """Post a job: its id is printed at once, its budget goes into the escrow.
 
     The same file, wallet and market are one order: while its job is under way, also after Ctrl-C or
     a crash, the command finds it and pays nothing. When it is over, --again orders it once more.
     Warnings that cost money are asked about first; without a terminal that is exit code 9, or
-    --yes. With --wait the exit code says how it ended; the answer is the same.
+    --yes. With --wait the exit code says how it ended, and a job that is over is closed and what is
+    free of its budget taken back.
 
     Example: tallystick job submit examples/tiny.yaml --wait --yes
     """
@@ -251,8 +253,12 @@ def submit_command(
         )
         _tell_of_repetition(posted, wait=wait)
         answer(Submitted(job=posted.job, dry_run=None))
-        if wait:
+        if not wait:
+            return
+        try:
             await follow(client, posted.job, timedelta(seconds=timeout))
+        finally:  # also of a job that failed
+            await close_and_reclaim(client, poster, posted.job, keystore)
 
     ask(market, run)
 

@@ -40,7 +40,7 @@ def _verdict(plan: Plan) -> str:
 
 
 def _rows(plan: Plan) -> dict[str, str]:
-    cost, price, time = plan.cost, plan.price, plan.time
+    cost, price, time, limits = plan.cost, plan.price, plan.time, plan.limits
     rows = {
         "work": f"{plan.flops / PFLOP:.4g} PFLOP, {plan.tokens} tokens of text",
         "model": f"{plan.parameters} parameters",
@@ -50,10 +50,13 @@ def _rows(plan: Plan) -> dict[str, str]:
         "work costs": f"{_tokens(cost.work_at_asks)}; at most {_tokens(cost.work_at_ceiling)}",
         "verification budget": _tokens(cost.verification_budget),
         "both, at most": _tokens(cost.total_at_ceiling),
-        "budget": f"{_tokens(cost.budget)}; comes back: {_tokens(cost.comes_back)} or more",
+        "budget": f"{_tokens(cost.budget)}, advised {_tokens(cost.advised_budget)}; comes back: "
+        f"{_tokens(cost.comes_back)} or more",
         "price of a PFLOP": f"{_tokens(price.at_asks)}; at most {_tokens(price.ceiling)}",
         "time": f"{_computing(time.seconds)}; {time.seconds_until_deadline} s until the deadline",
-        "paid in": f"{time.epochs} epochs at most, {_tokens(time.epoch_cap)} each at most",
+        "may be committed": f"{_tokens(limits.burst)} at once, {_tokens(limits.rate)} more an hour",
+        "planned": f"{_tokens(limits.first)} of first limits, {_tokens(limits.pay_an_hour)} of pay "
+        "an hour",
         "stake of a peer": _stake(plan),
         "sellers": f"{plan.offers.owners} fit of {plan.offers.offers} offers, "
         f"{plan.offers.slots} are wanted, {plan.offers.spares_wanted} spares",
@@ -79,7 +82,7 @@ def _computing(seconds: int | None) -> str:
 
 def _stake(plan: Plan) -> str:
     hours = plan.stake.hours_of_income
-    text = _tokens(plan.stake.each)
+    text = f"{_tokens(plan.stake.each)}; {_tokens(plan.stake.lag_pay)} cover all that a liar costs"
     return text if hours is None else f"{text}, {hours / 1000:.3f} hours of its income here"
 
 

@@ -1,6 +1,6 @@
 """Where a job's work and money are: `job spend`, `peers`, `steps` and `trace`.
 
-The way from work to money reads alike everywhere: seal, anchor, draw, verdict, epoch, transaction.
+The way from work to money reads alike everywhere: seal, anchor, draw, verdict, claim.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.ids import MAX_STEPS, PeerId, StepNumber
 from market.bodies.earnings import (
     AnchorView,
+    ClaimPartView,
     DrawnView,
     OutlookView,
-    PaidPartView,
     PeersView,
     SpendView,
     WaitsForView,
@@ -51,26 +51,21 @@ def drawn(draw: DrawnView | None) -> str:
     return f"drawn, {odds}: {draw.outcome or 'open'}" + (f" by {by}" if by else "")
 
 
-def paid(part: PaidPartView) -> str:
-    """What an epoch pays of a line."""
-    found = f"epoch {part.epoch} {part.state}, root {short(part.root)}"
-    if part.transaction is not None:
-        found += f", tx {short(part.transaction)}"
-    if part.claimed_by is not None:
-        found += f"; claimed by tx {short(part.claimed_by)}"
-    return found
+def claimed(part: ClaimPartView) -> str:
+    """What a claim paid of a line."""
+    paid = format_tokens(part.amount)
+    return f"{paid} tokens in block {part.block}, tx {short(part.transaction)}"
 
 
 def waits(reason: WaitsForView | None) -> Iterator[str]:
-    """Why money waits, and until when at the earliest; or why it is lost."""
+    """Why money waits and what ends that, or why it is lost."""
     if reason is None:
         return
     if reason.sentence.startswith("lost: "):
         yield reason.sentence
         return
-    until = [f"seal of step {reason.step}"] if reason.step is not None else []
-    until += [f"{moment(reason.at)} UTC"] if reason.at is not None else []
-    yield f"waits: {reason.sentence}" + (f" (until {', '.join(until)})" if until else "")
+    until = "" if reason.step is None else f" (until the seal of step {reason.step})"
+    yield f"waits: {reason.sentence}{until}"
 
 
 # ------------------------------------------------------------------------------------------- verbs
@@ -86,11 +81,14 @@ def _spend_lines(view: SpendView) -> Iterator[RenderableType]:
     yield facts(f"job {short(view.job)}, {view.state}", dict(_spend_rows(view)))
     yield table(
         "by account",
-        ("account", "#earned", "#waiting", "#vested", "#in epochs", "#claimed"),
+        ("account", "#earned", "#waiting", "#vested", "#over limit", "#claimed"),
         (
             (
                 f"0x{short(each.account)}",
-                *map(_tokens, (each.earned, each.waiting, each.vested, each.debited, each.claimed)),
+                *map(
+                    format_tokens,
+                    (each.earned, each.waiting, each.vested, each.over_limit, each.claimed),
+                ),
             )
             for each in view.accounts
         ),
@@ -98,12 +96,11 @@ def _spend_lines(view: SpendView) -> Iterator[RenderableType]:
 
 
 def _spend_rows(view: SpendView) -> Iterator[tuple[str, str]]:
-    yield "budget", f"{_tokens(view.budget)}; {_tokens(view.escrowed)} went into escrow"
-    yield "earned", f"{_tokens(view.earned)}; {_tokens(view.unearned)} are left"
-    yield "vested", f"{_tokens(view.vested)}; in epochs {_tokens(view.debited)}"
-    yield "claimed", f"{_tokens(view.claimed)}; an epoch takes {_tokens(view.epoch_cap)} at most"
+    yield "budget", f"{_tokens(view.budget)}; {_tokens(view.funded)} in escrow, less what came back"
+    yield "committed", f"{_tokens(view.committed)} to limits; {_tokens(view.free)} are free"
+    yield "earned", _tokens(view.earned)
+    yield "vested, claimed", f"{_tokens(view.vested)}, {_tokens(view.claimed)}"
     yield "frozen, forfeited", f"{_tokens(view.frozen)}, {_tokens(view.forfeited)}"
-    yield "refunded", _tokens(view.refunded)
     if (audits := view.audits) is not None:
         spent = f"{_tokens(audits.spent)} of {_tokens(audits.budget)}"
         yield "audits", f"{spent}, {_tokens(audits.reserved)} may follow"
@@ -119,7 +116,7 @@ def _outlook(outlook: OutlookView) -> str:
     found = f"ends {moment(outlook.ends_at)} UTC with {_tokens(outlook.spent_then)} spent"
     if not outlook.lasts:
         found += f"; the budget ends at step {outlook.spent_up_at_step}"
-    return f"{found}; above what epochs take" if outlook.is_above_cap else found
+    return found
 
 
 def _tokens(amount: BaseUnits) -> str:
@@ -194,8 +191,8 @@ def _trace_rows(view: WorkTraceView) -> Iterator[tuple[str, str]]:
     yield from _audit_rows(view.audits)
     if (slip := view.pay) is not None:
         yield f"vested in {slip.step}", slip.seal.hex()
-    for number, each in enumerate(view.epochs, start=1):
-        yield f"payment {number}", paid(each.part)
+    for number, each in enumerate(view.claims, start=1):
+        yield f"claim {number}", claimed(each)
 
 
 def _audit_rows(audits: AuditsView | None) -> Iterator[tuple[str, str]]:
@@ -213,7 +210,7 @@ def _audit_rows(audits: AuditsView | None) -> Iterator[tuple[str, str]]:
         yield f"ruling {number}", f"{ruling.what} in step {ruling.step}: {short(ruling.peer)}"
 
 
-@shows(WorkTraceView, lines=_trace_lines, rows="epochs")
+@shows(WorkTraceView, lines=_trace_lines, rows="claims")
 def trace_command(
     job: Job,
     step: Annotated[int, typer.Argument(help="Step of the work.", min=1, max=MAX_STEPS)],

@@ -13,11 +13,11 @@ from contracts.terms.moments import UnixSeconds
 from market.bodies.advice import in_words, would_fit
 from market.bodies.jobs import JobView, ProgressView
 from market.bodies.offers import ChecksView, PeerChecksView, ReceivedView, ReputationView
-from market.bodies.settlement import ConvictionsView, ConvictionView
+from market.bodies.slashes import ConvictionsView, ConvictionView
 from market.domain.jobs import trained
 from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts
-from tallystick.sdk.convictions import ENDED, split_of, state_of
+from tallystick.sdk.convictions import state_of
 from tallystick.sdk.plan import devices_of
 from verification.draws.odds import read_exact, short
 
@@ -30,11 +30,12 @@ def job_table(view: JobView) -> Table:
         "state": view.state,
         "wanted": view.wanted,
         "step": _steps(view.progress),
-        "escrowed": format_tokens(view.escrowed),
+        "budget": format_tokens(view.funded),
+        "committed": format_tokens(view.committed),
         "earned": format_tokens(view.earned),
         "vested": format_tokens(view.vested),
-        "paid": format_tokens(view.paid),
-        "refunded": format_tokens(view.refunded),
+        "claimed": format_tokens(view.claimed),
+        "free": format_tokens(view.free),
         "checking": _checking(view.spec),
         "devices": devices_line(devices_of(view.spec.get("rules", {}).get("audit") is not None)),
     }
@@ -55,7 +56,7 @@ def job_table(view: JobView) -> Table:
 
 
 def _steps(progress: ProgressView) -> str:
-    """Trained steps; seals beyond the last one only settle audits and payments."""
+    """Trained steps; seals beyond the last one only end audits and let pay vest."""
     settling = progress.step - progress.steps
     done = f"{trained(progress.step, progress.steps)} of {progress.steps}"
     return f"{done}, and {settling} that settled audits" if settling > 0 else done
@@ -120,15 +121,15 @@ def conviction_table(conviction: ConvictionView) -> Table:
         rows["who may show it"] = [peer.hex() for peer in conviction.auditors]
     else:
         rows["evidence"] = slash.evidence.hex()
-        if slash.amount and (slash.state == "executed" or slash.state not in ENDED):
-            rows["stake"] = split_of(slash)
+        if slash.amount:
+            rows["amount"] = format_tokens(slash.amount)
         for what, digest in (
-            ("contest", slash.contest),
+            ("answer", slash.answer),
             ("announced in", slash.announced_by),
             ("ended in", slash.ended_by),
         ):
             if digest is not None:
-                rows[what] = digest.hex() if what == "contest" else f"0x{digest.hex()}"
+                rows[what] = digest.hex() if what == "answer" else f"0x{digest.hex()}"
     return facts(f"convicted by the seal of step {conviction.step}", rows)
 
 

@@ -43,7 +43,7 @@ def progress_line(view: JobView) -> str:
         loss=progress.loss_millionths,
         tokens_per_second=progress.tokens_per_second,
         peers=sum(lease.state in WORKING for lease in view.leases),
-        money=_of(view.earned, view.escrowed),
+        money=_of(view.earned, BaseUnits(int(view.spec["budget"]))),
     )
 
 
@@ -109,6 +109,7 @@ def _rows(live: JobLive) -> Iterator[tuple[str, str]]:
     if live.tokens_per_second is not None:
         yield "speed", f"{live.tokens_per_second} tokens/s"
     yield "spent", f"{_of(live.earned, _cap(live))}, {_tokens(live.claimed)} claimed"
+    yield "committed", f"{_tokens(live.committed)}, of {_tokens(live.funded)} in escrow"
     yield "peers", _peers(live)
     for each in live.not_matched:
         yield (
@@ -175,7 +176,7 @@ def _outcome(live: JobLive) -> str:
 
 
 def _cap(live: JobLive) -> BaseUnits:
-    return live.escrowed if live.posted is None else live.posted.budget
+    return live.funded if live.posted is None else live.posted.budget
 
 
 def _of(earned: BaseUnits, cap: BaseUnits) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens, read_tokens
+from contracts.terms.amounts import UINT80_MAX, BaseUnits, format_tokens, read_tokens
 from contracts.terms.errors import Conflict, Forbidden, Malformed
 from contracts.terms.ids import Address, DigestField, JobId, JobIdField
 from contracts.terms.messages import JobSpec
@@ -37,7 +37,7 @@ from tallystick.cli.options import (
     typed,
 )
 from tallystick.cli.options import ask_of_job as ask
-from tallystick.cli.output import moment, notice, shows
+from tallystick.cli.output import notice, shows
 from tallystick.cli.wallet import account_in, open_wallet
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
@@ -46,15 +46,13 @@ from tallystick.sdk.watch import DONE_STATES, ask_job, until_over
 _WAITS_FOR: dict[OperationWait, str] = {
     "host": "a host",
     "coordinator": "the job's coordinator",
-    "close": "the close of the job on chain",
-    "refund_delay": "the end of the refund delay",
 }
 _ERRORS: dict[OperationError, str] = {
     "superseded": "something else was asked of the job first",
     "ended": "the job ended first",
 }
 
-Wait = Annotated[bool, typer.Option("--wait", help="Until it is done; a cancel: until the refund.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Until it is done.")]
 
 
 # ------------------------------------------------------------------------ pause, resume, cancel
@@ -81,12 +79,10 @@ def _asked_lines(asked: Asked) -> Iterator[str]:
 
 def _said_of(view: OperationView) -> str:
     if view.waits_for is not None:
-        until = "" if view.until is None else f", until {moment(view.until)} UTC at the earliest"
-        return f"{view.action}: waits for {_WAITS_FOR[view.waits_for]}{until}"
+        return f"{view.action}: waits for {_WAITS_FOR[view.waits_for]}"
     if (result := view.result) is None:
         return f"{view.action}: {view.state}"
-    back = f", {format_tokens(result.refunded)} tokens came back" if result.refunded else ""
-    return f"{view.action}: done; the job is {result.job_state}{back}"
+    return f"{view.action}: done; the job is {result.job_state}"
 
 
 def _wish(action: JobAction, doc: str) -> Callable[..., None]:
@@ -122,7 +118,9 @@ resume_command = _wish(
 )
 cancel_command = _wish(
     "cancel",
-    """End a job for good after the step in work: what was done is paid, the rest comes back.
+    """End a job for good after the step in work: what was done is paid.
+
+    `tallystick job close` and `job reclaim` then bring the rest back.
 
     Example: tallystick job cancel JOB --wait --timeout 600
     """,
@@ -191,16 +189,16 @@ class ToppedUp(Body):
 
     job: JobIdField
     amount: Money
-    escrowed: Money  # all deposits less refunds, on chain
-    budget: Money  # as signed: the most that the job can earn
+    funded: Money  # brought less what was taken back, on chain
+    free: Money  # of it: not committed to anybody
     transaction: DigestField | None  # None: a dry run
 
 
 def _topped_lines(found: ToppedUp) -> Iterator[str]:
     would = "would be " if found.transaction is None else ""
     yield (
-        f"{format_tokens(found.amount)} tokens {would}paid; {format_tokens(found.escrowed)} of "
-        f"{format_tokens(found.budget)} {would}in escrow"
+        f"{format_tokens(found.amount)} tokens {would}paid; {format_tokens(found.funded)} "
+        f"{would}in escrow, {format_tokens(found.free)} of them free"
     )
     if found.transaction is not None:
         yield f"transaction 0x{found.transaction.hex()}"
@@ -212,15 +210,11 @@ def topup_command(
     amount: Annotated[str, typer.Argument(help="Tokens to add, as 12.5.")],
     market: Market = None,
     wallet: PosterWallet = None,
-    beyond_budget: Annotated[
-        bool, typer.Option("--beyond-budget", help="Pay also what the job can never earn.")
-    ] = False,
     dry_run: DryRun = False,
 ) -> ToppedUp:
-    """Add to a job's escrow by a transaction of one's own; interrupted, the same call resumes.
+    """Add to a job's budget by a transaction of one's own; interrupted, the same call resumes.
 
-    A job earns at most the budget that its poster signed: a top-up fills escrow up to that, and
-    what is above comes back with the refund. More work is another job.
+    It needs gas. Whoever pays, what is not granted to anybody is the poster's.
 
     Example: tallystick job topup JOB 12.5 --dry-run
     """
@@ -232,7 +226,7 @@ def topup_command(
         with needs_chain():
             from tallystick.sdk.on_chain import rehearse_top_up, top_up
         if dry_run:
-            found = await rehearse_top_up(client, wanted, added, beyond_budget=beyond_budget)
+            found = await rehearse_top_up(client, wanted, added)
         else:
             found = await top_up(
                 client,
@@ -240,14 +234,13 @@ def topup_command(
                 wanted,
                 added,
                 folder=HomeSettings().home / "poster",
-                beyond_budget=beyond_budget,
                 say=notice,
             )
         return ToppedUp(
             job=wanted,
             amount=added,
-            escrowed=found.deposited,
-            budget=found.budget,
+            funded=found.funded,
+            free=found.free,
             transaction=found.transaction,
         )
 
@@ -256,6 +249,6 @@ def topup_command(
 
 def _amount(text: str) -> BaseUnits:
     found = typed("AMOUNT", text, read_tokens)
-    if not 0 < found <= UINT96_MAX:
+    if not 0 < found <= UINT80_MAX:
         raise Malformed(f"{text!r:.80}: an amount above 0 is wanted")
     return found

@@ -40,7 +40,6 @@ NOUNS = (
     Noun("job", "Plan and post a training job, follow it, see what came of it."),
     Noun("offers", "See what machines are offered."),
     Noun("market", "See depth, demand and prices of a market."),
-    Noun("epoch", "See settlements: what was paid for what, and when."),
     Noun("audit", "Export a job's audit file; verify one offline; run an audit again."),
     Noun("wallet", "Make, import and look at a keystore."),
     Noun("get", "Get anything of a market: jobs, offers, one of them, what came of it."),

@@ -14,7 +14,7 @@ from tallystick.cli.output import facts, shows, table
 
 app = typer.Typer(no_args_is_help=True, help="See the protocol's numbers of a market.")
 
-_UNITS = {"_ppm": "1e-6", "_bps": "1e-4", "_steps": "steps", "_cap": "base units"}
+_UNITS = {"_ppm": "1e-6", "_steps": "steps"}
 
 
 @app.callback()
@@ -31,11 +31,12 @@ class Parameter(Body):
 
 
 class Parameters(Body):
-    """What contract `Parameters` holds, and where it is."""
+    """What contract `Parameters` holds, the times of the escrow, and where contracts are."""
 
     chain_id: int
     embedded: bool
-    settlement: AddressField
+    escrow: AddressField
+    seals: AddressField
     contract: AddressField
     parameters: tuple[Parameter, ...]
 
@@ -43,7 +44,8 @@ class Parameters(Body):
 def _lines(found: Parameters) -> Iterator[RenderableType]:
     rows = {
         "chain": f"{found.chain_id}{', embedded' if found.embedded else ''}",
-        "Settlement": f"0x{found.settlement.hex()}",
+        "JobEscrow": f"0x{found.escrow.hex()}",
+        "SealAnchor": f"0x{found.seals.hex()}",
         "Parameters": f"0x{found.contract.hex()}",
     }
     yield facts("", rows)
@@ -55,7 +57,7 @@ def _lines(found: Parameters) -> Iterator[RenderableType]:
 @app.command("show")
 @shows(Parameters, lines=_lines, rows="parameters")
 def show_command(market: Market = None) -> Parameters:
-    """Show the numbers that contracts keep to: windows, delays, rates of audits.
+    """Show the times that the escrow keeps to, and the numbers that jobs are checked against.
 
     Example: tallystick params show
     """
@@ -67,11 +69,12 @@ def _parameters(network: NetworkView) -> Parameters:
     return Parameters(
         chain_id=network.chain_id,
         embedded=network.embedded,
-        settlement=network.contracts.settlement,
+        escrow=network.contracts.escrow,
+        seals=network.contracts.seals,
         contract=network.contracts.parameters,
         parameters=tuple(
             Parameter(name=name, value=value, unit=unit_of(name))
-            for name, value in network.parameters.items()
+            for name, value in {**network.times.model_dump(), **network.parameters}.items()
         ),
     )
 

@@ -21,9 +21,9 @@ from contracts.terms.amounts import (
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField, Digest
 from market.bodies.base import Body
-from market.bodies.routes import GET_NETWORK, GET_SLASH, POST_CONTEST
-from market.bodies.settlement import ContestSlash, SlashView
-from market.bodies.signing import contest_digest
+from market.bodies.routes import GET_NETWORK, GET_SLASH, POST_ANSWER
+from market.bodies.signing import answer_digest
+from market.bodies.slashes import AnswerSlash, SlashView
 from tallystick.cli.options import (
     Market,
     ProviderHome,
@@ -34,7 +34,13 @@ from tallystick.cli.options import (
 )
 from tallystick.cli.options import ask as ask_market
 from tallystick.cli.output import notice, shows
-from tallystick.cli.provider_money import claim_command, withdraw_command
+from tallystick.cli.provider_money import (
+    quit_command,
+    settle_all_command,
+    settle_command,
+    withdraw_command,
+    withdraw_offer_command,
+)
 from tallystick.cli.provider_status import drain_command, earnings_command, status_command
 from tallystick.cli.wallet import account_in, open_or_create, open_wallet
 from tallystick.provider.background import AgentLog, Say, log_of, until_stopped
@@ -45,6 +51,7 @@ from tallystick.resources import CORE, Resources
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.convictions import state_of_slash
 from tallystick.sdk.folders import HomeSettings
+from tallystick.sdk.http import http_url
 from tallystick.sdk.job_file import span
 
 app = typer.Typer(no_args_is_help=True, help="Offer this machine's compute and work for pay.")
@@ -76,7 +83,12 @@ def start(
     ask: Annotated[
         str | None, typer.Option("--ask", help="Tokens per PFLOP, at least; none: no offer.")
     ] = None,
-    stake: Annotated[str, typer.Option("--stake", help="Tokens to hold staked.")] = "10",
+    stake: Annotated[
+        str, typer.Option("--stake", help="Tokens to hold in the escrow, to be bonded in jobs.")
+    ] = "10",
+    claim_at: Annotated[
+        str, typer.Option("--claim-at", help="Tokens worth a claim while a job goes on.")
+    ] = "10",
     market: Market = None,
     home: Annotated[Path | None, typer.Option("--home", help="Wallet, journals, logs.")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a peer.", min=1, max=1024)] = 1,
@@ -123,16 +135,23 @@ def start(
     detach: Annotated[
         bool, typer.Option("--detach", help="Go on without this terminal; `drain` ends it.")
     ] = False,
+    rpc: Annotated[
+        str | None,
+        typer.Option(
+            "--rpc", help="Node that it reads and writes the chain by. Default: the market's."
+        ),
+    ] = None,
     behaviour: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> Stopped:
-    """Stake, offer, and work for whatever job is matched, until Ctrl-C.
+    """Deposit, offer, and work for whatever job is matched, until Ctrl-C.
 
     Example: tallystick provider start --market http://127.0.0.1:8420 --ask 1000
 
     Ctrl-C lets its peers leave their jobs in order, as `provider drain` does; a second one ends
     them at once. A terminal that is closed does the same; with --detach the agent goes on without
     one, and the answer comes when it has begun, else when it has stopped. What it says is in
-    logs/agent.log of its home as well. It claims by itself what it was paid.
+    logs/agent.log of its home as well. It works only while the chain says that it can be paid,
+    claims by itself, and quits jobs that are over.
     Started again with the same --home it goes on where it stopped. An offer is renewed when half of
     its window is over, and after a change of these options, but never while it is leased.
     """
@@ -140,6 +159,7 @@ def start(
         raise Malformed("say what is offered: --ask PRICE for this machine, --audit, or both")
     price = None if ask is None else PricePerPflop(_tokens("--ask", ask, 1, UINT64_MAX))
     amount = _tokens("--stake", stake, 0, UINT96_MAX)
+    worth_a_claim = _tokens("--claim-at", claim_at, 1, UINT96_MAX)
     folder = provider_home(home)
     if detach:
         pid = go_on(folder, [each for each in sys.argv[1:] if each != "--detach"])
@@ -150,6 +170,7 @@ def start(
         folder,
         price,
         BaseUnits(amount),
+        BaseUnits(worth_a_claim),
         threads,
         memory,
         cores,
@@ -160,6 +181,7 @@ def start(
         HomeSettings().forkserver,
         listen,
         audit,
+        None if rpc is None else http_url(rpc, "a node"),
         behaviour,
         log,
     )
@@ -174,38 +196,32 @@ def start(
 
 @app.command()
 @shows(SlashView, lines=lambda slash: [state_of_slash(slash)])
-def contest(
+def answer(
     evidence: Annotated[str, typer.Argument(help="Of the slash, as this provider was told it.")],
-    bundle: Annotated[
-        Path | None,
-        typer.Argument(help="Bundle that speaks for you; none: the evidence itself shows nothing."),
-    ] = None,
+    bundle: Annotated[Path, typer.Argument(help="File that speaks for you.")],
     market: Market = None,
     home: ProviderHome = None,
 ) -> SlashView:
-    """Contest a slash of this provider's stake, while it is announced.
+    """Answer a slash of this provider's stake: a file is shown beside it, signed by its wallet.
 
-    Example: tallystick provider contest EVIDENCE
+    Get the evidence first (tallystick job evidence) and run it again (tallystick audit rerun). An
+    answer stops nothing: a slash that is announced can be dropped by the canceller, who reads it.
 
-    Get the evidence first (tallystick job evidence) and run it again (tallystick audit rerun). A
-    contested slash is not executed until a judge, the operator or a host that is no party, has run
-    both bundles again; until then the stake stays in its case. A bundle of your own has to be about
-    the same work.
+    Example: tallystick provider answer EVIDENCE own.bundle
     """
     name, keystore = parse_digest(evidence, "evidence"), keystore_in(provider_home(home))
-    return ask_market(market, lambda client: _contest(client, name, bundle, keystore))
+    return ask_market(market, lambda client: _answer(client, name, bundle, keystore))
 
 
-async def _contest(
-    client: MarketClient, evidence: Digest, bundle: Path | None, keystore: Path
+async def _answer(
+    client: MarketClient, evidence: Digest, bundle: Path, keystore: Path
 ) -> SlashView:
     await client.call(GET_SLASH, evidence=evidence)  # before anything large is sent
     wallet = open_wallet(keystore)
-    name = evidence if bundle is None else await client.put_file(bundle, by=wallet)
-    signature = wallet.sign_digest(contest_digest(evidence, name))
-    return await client.call(
-        POST_CONTEST, ContestSlash(bundle=name, signature=signature), evidence=evidence
-    )
+    name = await client.put_file(bundle, by=wallet)
+    signature = wallet.sign_digest(answer_digest(evidence, name))
+    body = AnswerSlash(answer=name, signature=signature)
+    return await client.call(POST_ANSWER, body, evidence=evidence)
 
 
 async def _start(
@@ -213,6 +229,7 @@ async def _start(
     home: Path,
     price: PricePerPflop | None,
     stake: BaseUnits,
+    claim_at: BaseUnits,
     threads: int,
     memory: int | None,
     cores: float | None,
@@ -223,6 +240,7 @@ async def _start(
     forkserver: Path | None,
     listen: str | None,
     audit: bool,
+    rpc: str | None,
     behaviour: str,
     say: Say,
 ) -> None:
@@ -231,6 +249,7 @@ async def _start(
 
         plans(behaviour)  # a wrong one is told here, not by each of its peers
     # Imported here: they need the extra `provider`, and take seconds that --help must not.
+    from contracts.chain.connection import ChainConnection
     from tallystick.provider.agent import Agent, Ask
     from tallystick.provider.measured import TASKS, cores_to_share, measured, memory_to_share
     from tallystick.up.forkserver import starter
@@ -242,6 +261,9 @@ async def _start(
         async with MarketClient(market) as client:
             # a wrong URL is told at once; later it is waited for
             network = await client.call(GET_NETWORK)
+            if rpc is not None:
+                async with ChainConnection(rpc) as chain:
+                    await chain.need_chain(network.chain_id, network.genesis)
             resources = Resources()
             resources.need_tasks(TASKS)
             found = await measured(folder.home / "probe.json", device, resources, say)
@@ -257,6 +279,7 @@ async def _start(
             ask = Ask(
                 price=PricePerPflop(1) if price is None else price,
                 stake=stake,
+                claim_at=claim_at,
                 device_class=found.device_class,
                 memory_bytes=found.memory_bytes,
                 flops_per_second=found.flops_per_second,
@@ -283,6 +306,7 @@ async def _start(
                 offers=price is not None,
                 audits=audit,
                 machine=None if price is None else machine,
+                rpc=rpc,
             ).run()
     finally:
         folder.close()
@@ -319,6 +343,9 @@ def _tokens(option: str, text: str, least: int, most: int) -> int:
 
 app.command("status")(status_command)
 app.command("earnings")(earnings_command)
-app.command("claim")(claim_command)
+app.command("settle")(settle_command)
+app.command("settle-all")(settle_all_command)
+app.command("quit")(quit_command)
 app.command("withdraw")(withdraw_command)
+app.command("withdraw-offer")(withdraw_offer_command)
 app.command("drain")(drain_command)

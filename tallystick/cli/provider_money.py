@@ -1,282 +1,421 @@
-"""`tallystick provider claim` and `withdraw`: what a provider gets, and how it takes all back.
+"""`tallystick provider settle`, `settle-all`, `quit`, `withdraw`: how a provider gets its money.
 
-An agent that runs holds its folder: it alone sends transactions of its account. So `claim` waits
-for a running agent, which claims by itself, and stake moves only when none runs.
+They need the provider's folder and a node, and no market: the folder keeps where the contracts are,
+and of each job its header and the newest seal with all pay. An agent that runs holds its folder,
+sends all transactions of its account, and does by itself what `settle` and `quit` do.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 import typer
+from rich.console import RenderableType
 
 from contracts.terms import errors
 from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens, read_tokens
-from contracts.terms.ids import Address, AddressField, Digest, DigestField
-from market.bodies.base import Body, Money
-from market.bodies.market import AccountView
+from contracts.terms.ids import AddressField, Digest, DigestField, JobIdField
+from contracts.terms.typed_names import digits_of, parse_address
+from market.bodies.base import Body, Money, SignedField
+from market.bodies.money import PostOrder
 from market.bodies.offers import Withdrawal
-from market.bodies.routes import DELETE_OFFER, GET_ACCOUNT, GET_NETWORK, GET_PROVIDER
+from market.bodies.routes import DELETE_OFFER, GET_PROVIDER, POST_ORDER
 from market.bodies.signing import withdrawal_digest
 from tallystick.cli.options import (
     DryRun,
+    Job,
     Market,
     ProviderHome,
-    Timeout,
     ask,
+    market_url,
     needs_chain,
     provider_home,
     typed,
 )
-from tallystick.cli.output import moment_here, notice, shows
+from tallystick.cli.output import moment_here, notice, short, shows, table
 from tallystick.cli.wallet import account_in, open_wallet
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
+    OwnJob,
     ProviderFolder,
     agent_pid,
+    jobs_in,
     keystore_in,
     note_withdrawn,
     stored_offer,
 )
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.http import http_url
 
 if TYPE_CHECKING:
+    from contracts.chain.connection import Call
     from tallystick.sdk.on_chain import OnChain
 
-_POLL_SECONDS = 0.5
-_TRIES = 3  # of a claim: each time a newer epoch may have become final in between
+R = TypeVar("R")
+Rpc = Annotated[
+    str | None, typer.Option("--rpc", help="Node of the chain. Default: the market's, as kept.")
+]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Argument(help="Job ids, or their first digits; none: all of the folder.", metavar="JOB"),
+]
+
+# --------------------------------------------------------------------------------------- settle
 
 
-# --------------------------------------------------------------------------------------- claim
+class CallView(Body):
+    """A call that anybody may send: `cast send TO DATA`."""
+
+    to: AddressField
+    data: SignedField
 
 
-class Claimed(Body):
-    """What was claimed, or by a dry run would be; `by` says who did: this command, or the agent."""
+class SettledJob(Body):
+    """What an account has in a job; `earned` and `vested` by the newest seal of the folder."""
 
-    account: AddressField
-    by: Literal["us", "agent", "nobody"]
-    amount: Money
-    epoch: int | None
-    transaction: DigestField | None
-    claimed: Money  # in all, from all epochs
-    pending: Money  # earned, and in no final epoch yet
-
-
-def _claimed_lines(found: Claimed) -> Iterator[str]:
-    amount = format_tokens(found.amount)
-    match found.by:
-        case "us":
-            yield f"claimed {amount} tokens of epoch {found.epoch}"
-        case "agent":
-            yield f"the agent has claimed {amount} tokens"
-        case "nobody" if found.amount:
-            yield f"would claim {amount} tokens"
-        case "nobody":
-            yield "nothing to claim now"
-    yield (
-        f"claimed in all {format_tokens(found.claimed)} tokens, "
-        f"{format_tokens(found.pending)} more wait for a final epoch"
+    columns: ClassVar[tuple[str, ...]] = (
+        "job",
+        "step",
+        "earned",
+        "vested",
+        "limit",
+        "claimed",
+        "stake",
     )
 
-
-@shows(Claimed, lines=_claimed_lines)
-def claim_command(
-    market: Market = None,
-    home: ProviderHome = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Until something of what is earned can be claimed.")
-    ] = False,
-    timeout: Timeout = 600,
-    dry_run: DryRun = False,
-) -> Claimed:
-    """Claim what final epochs owe this provider. A running agent does so by itself.
-
-    Example: tallystick provider claim --wait --timeout 60
-    """
-    folder = provider_home(home)
-    account, ends = account_in(keystore_in(folder)), time.monotonic() + timeout
-
-    async def run(client: MarketClient) -> Claimed:
-        before = now = await client.call(GET_ACCOUNT, account=account)
-        if wait and not now.claimable and _pending(now):
-            notice("nothing to claim yet")
-            # An agent that runs may have claimed it before we look.
-            now = await _until(
-                client, account, lambda it: it.claimable > 0 or it.claimed > before.claimed, ends
-            )
-        if dry_run or (not now.claimable and now.claimed == before.claimed):
-            return _claimed(now, by="nobody", amount=now.claimable)
-        if now.claimable and agent_pid(folder) is None:
-            return await _claimed_by_us(client, folder)
-        notice("the agent runs, and claims by itself")
-        after = await _until(client, account, lambda it: not it.claimable, ends)
-        return _claimed(after, by="agent", amount=BaseUnits(after.claimed - before.claimed))
-
-    return ask(market, run)
+    job: JobIdField
+    step: int  # of the seal; 0: the folder has none
+    earned: Money
+    vested: Money
+    limit: Money
+    claimed: Money  # before
+    paid: Money  # to this account by these calls
+    stake: Money  # before
+    released: Money  # of the stake, into this account's balance by these calls
+    end: int | None  # Unix seconds
+    calls: tuple[CallView, ...]
+    transactions: tuple[DigestField, ...]  # none of them in a dry run
 
 
-async def _until(
-    client: MarketClient,
-    account: Address,
-    holds: Callable[[AccountView], bool],
-    ends: float,
-) -> AccountView:
-    while not holds(now := await client.call(GET_ACCOUNT, account=account)):
-        if time.monotonic() > ends:
-            raise errors.DeadlineExceeded(
-                f"{format_tokens(now.claimable)} tokens are claimable, "
-                f"{format_tokens(_pending(now))} wait for a final epoch; "
-                "`tallystick epoch list` shows until when",
-                claimable=str(now.claimable),
-                pending=str(_pending(now)),
-            )
-        await asyncio.sleep(_POLL_SECONDS)
-    return now
+class Settled(Body):
+    """What was claimed, or by a dry run would be, and what is free in the escrow then."""
 
-
-def _pending(account: AccountView) -> BaseUnits:
-    return BaseUnits(max(0, account.earned - account.claimed - account.claimable))
-
-
-def _claimed(
-    account: AccountView,
-    *,
-    by: Literal["us", "agent", "nobody"],
-    amount: BaseUnits,
-    epoch: int | None = None,
-    transaction: Digest | None = None,
-) -> Claimed:
-    return Claimed(
-        account=account.account,
-        by=by,
-        amount=amount,
-        epoch=epoch,
-        transaction=transaction,
-        claimed=account.claimed,
-        pending=_pending(account),
-    )
-
-
-async def _claimed_by_us(client: MarketClient, home: Path) -> Claimed:
-    with needs_chain():
-        from tallystick.provider.money import Dues, claim
-    async with _own(client, home) as own:
-        account, contracts = own.sender.account, own.contracts
-        dues = Dues(client, account)
-        for tries in range(1, _TRIES + 1):
-            claimed = await contracts.settlement.claimed(account, await contracts.chain.head())
-            due = await dues.look(claimed)
-            if due is None:
-                break
-            try:
-                receipt = await claim(due, contracts, own.sender)
-            except errors.ContractRefused:
-                if tries == _TRIES:
-                    raise
-                continue
-            return _claimed(
-                await client.call(GET_ACCOUNT, account=account),
-                by="us",
-                amount=due.amount,
-                epoch=due.proof.epoch,
-                transaction=receipt.transaction,
-            )
-    return _claimed(
-        await client.call(GET_ACCOUNT, account=account), by="nobody", amount=BaseUnits(0)
-    )
-
-
-# ------------------------------------------------------------------------------------ withdraw
-
-
-class Withdrawn(Body):
-    """What was taken back, or by a dry run would be."""
+    rows: ClassVar[str] = "jobs"
 
     account: AddressField
     dry_run: bool
-    offer: DigestField | None  # that stands no more
-    asked: Money  # of stake; comes after the unbonding delay
-    taken: Money  # of stake asked for earlier: now in the wallet
-    unbonding: Money  # on its way, all in all
-    withdrawable_at: int | None  # Unix seconds
-    transactions: tuple[DigestField, ...]
+    rpc: str
+    jobs: tuple[SettledJob, ...]
+    free: Money  # of the account, in the escrow
+
+
+def _settled_lines(found: Settled) -> Iterator[RenderableType]:
+    yield table(
+        "",
+        ("job", "#seal of step", "#earned", "#vested", "#limit", "#claimed before", "#now"),
+        (
+            (
+                short(each.job),
+                each.step,
+                *map(
+                    format_tokens,
+                    (each.earned, each.vested, each.limit, each.claimed, each.paid),
+                ),
+            )
+            for each in found.jobs
+        ),
+    )
+    for job in found.jobs:
+        for call in job.calls if found.dry_run else ():
+            yield f"cast send 0x{call.to.hex()} 0x{call.data.hex()} --rpc-url {found.rpc}"
+        for transaction in job.transactions:
+            yield f"job {short(job.job)}: transaction 0x{transaction.hex()}"
+    yield f"{format_tokens(found.free)} tokens are free in the escrow (`provider withdraw`)"
+
+
+@shows(Settled, lines=_settled_lines)
+def settle_command(
+    jobs: Jobs = None, home: ProviderHome = None, rpc: Rpc = None, dry_run: DryRun = False
+) -> Settled:
+    """Claim what the newest seals in the folder vest for this provider; no market is asked.
+
+    Stake comes free, too, TAIL after the account's end. A running agent does all that by itself. A
+    dry run prints each call, which anybody may send.
+
+    Example: tallystick provider settle JOB --rpc http://127.0.0.1:8545
+    """
+    return _settle(home, rpc, jobs, everybody=False, dry_run=dry_run)
+
+
+@shows(Settled, lines=_settled_lines)
+def settle_all_command(
+    jobs: Jobs = None, home: ProviderHome = None, rpc: Rpc = None, dry_run: DryRun = False
+) -> Settled:
+    """Claim for everybody in the jobs of the folder, the offline too; no market is asked.
+
+    Each is paid into its own balance; this provider pays the gas.
+
+    Example: tallystick provider settle-all JOB --dry-run
+    """
+    return _settle(home, rpc, jobs, everybody=True, dry_run=dry_run)
+
+
+def _settle(
+    home: Path | None, rpc: str | None, names: list[str] | None, *, everybody: bool, dry_run: bool
+) -> Settled:
+    folder = provider_home(home)
+
+    async def run(own: "OnChain") -> Settled:
+        from tallystick.provider.money import free_of
+
+        jobs = [_named(folder, name) for name in names or ()] or jobs_in(folder)
+        found = [await _settle_one(own, job, everybody=everybody, dry_run=dry_run) for job in jobs]
+        return Settled(
+            account=own.wallet.account,
+            dry_run=dry_run,
+            rpc=own.network.rpc_url,
+            jobs=tuple(found),
+            free=await free_of(own, await own.contracts.chain.head()),
+        )
+
+    return _on_chain(folder, rpc, run)
+
+
+async def _settle_one(own: "OnChain", job: OwnJob, *, everybody: bool, dry_run: bool) -> SettledJob:
+    from tallystick.provider.money import claim_all_calls, claim_call, positions
+
+    chain, escrow = own.contracts.chain, own.contracts.escrow
+    head = await chain.head()
+    at = (await positions(own, [job], head))[job.job]
+    calls = list[tuple[str, "Call"]]()
+    if everybody and at.pay is not None:
+        calls += await claim_all_calls(own, job.spec, at)
+    elif at.due or at.unshown:
+        calls.append(claim_call(own, job.spec, at))
+    paid = at.due if calls else BaseUnits(0)
+    tail = (await escrow.times(head)).tail
+    is_over = at.channel.stake and at.end and await chain.next_time() >= at.end + tail
+    if is_over:  # after the claim: what nobody has shown by then is lost by a release
+        call = escrow.release(job.job, [at.account])
+        calls.append((f"release:{job.job.hex()}:{at.end}", call))
+    sent = []
+    for key, call in () if dry_run else calls:
+        sent.append((await own.sender.send(key, call)).transaction)
+    return SettledJob(
+        job=job.job,
+        step=0 if at.pay is None else at.pay.seal.message.step,
+        earned=at.leaf.earned,
+        vested=at.leaf.vested,
+        limit=BaseUnits(at.channel.limit),
+        claimed=BaseUnits(at.channel.claimed),
+        paid=paid,
+        stake=BaseUnits(at.channel.stake),
+        released=BaseUnits(at.channel.stake if is_over else 0),
+        end=at.end or None,
+        calls=tuple(CallView(to=call.to, data=call.data) for _, call in calls),
+        transactions=tuple(sent),
+    )
+
+
+# ------------------------------------------------------------------------------------------ quit
+
+
+class HasQuit(Body):
+    """A Quit that was signed; a dry run signs none."""
+
+    job: JobIdField
+    account: AddressField
+    keep: Money  # of the limit: earned, and claimable for good
+    given_back: Money  # of the limit, to the poster's budget
+    stake: Money
+    free_after: int  # Unix seconds: then stake is free
+    transaction: DigestField | None  # None: the market relays it, or a dry run
+
+
+def _quit_lines(found: HasQuit) -> Iterator[str]:
+    yield (
+        f"job {short(found.job)}: keeps {format_tokens(found.keep)} tokens of the limit, "
+        f"{format_tokens(found.given_back)} go back to its budget"
+    )
+    if found.stake:
+        yield (
+            f"{format_tokens(found.stake)} tokens of stake are free about "
+            f"{moment_here(1000 * found.free_after)}"
+        )
+    if found.transaction is not None:
+        yield f"transaction 0x{found.transaction.hex()}"
+
+
+@shows(HasQuit, lines=_quit_lines)
+def quit_command(
+    job: Job,
+    market: Market = None,
+    home: ProviderHome = None,
+    rpc: Rpc = None,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="By a transaction of one's own; no market is asked.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> HasQuit:
+    """Leave a job for good: what was earned stays, the unspent limit goes back, stake comes free.
+
+    The market relays the signed order; where it does not answer, a transaction of one's own does.
+
+    Example: tallystick provider quit JOB
+    """
+    folder, url = provider_home(home), http_url(market_url(market), "a market")
+
+    async def run(own: "OnChain") -> HasQuit:
+        from tallystick.provider.money import positions, quit_of, send_quit, sign_quit
+
+        known, chain = _named(folder, job), own.contracts.chain
+        at = (await positions(own, [known], await chain.head()))[known.job]
+        if not at.can_quit:
+            raise errors.Conflict(
+                "this account has ended there already" if at.end else "nothing of ours is there"
+            )
+        times = await own.contracts.escrow.times(await chain.head())
+        now, domain = await chain.next_time(), own.contracts.deployment.domain
+        if dry_run:
+            signed, transaction = quit_of(own.wallet, known.job, at, now, domain), None
+        else:
+            signed = await sign_quit(own, known, at, times)
+            if direct or not await _relayed(url, signed.encoded(), known):
+                transaction = await send_quit(own, signed)
+            else:
+                transaction = None
+        kept = min(at.channel.limit, max(signed.message.keep, at.channel.claimed))
+        return HasQuit(
+            job=known.job,
+            account=own.wallet.account,
+            keep=BaseUnits(kept),
+            given_back=BaseUnits(at.channel.limit - kept),
+            stake=BaseUnits(at.channel.stake),
+            free_after=now + times.tail,
+            transaction=transaction,
+        )
+
+    return _on_chain(folder, rpc, run)
+
+
+async def _relayed(url: str, signed: bytes, job: OwnJob) -> bool:
+    """Whether the market took an order."""
+    async with MarketClient(url) as client:
+        try:
+            await client.call(POST_ORDER, PostOrder(signed=signed), job=job.job)
+        except (errors.NotFound, errors.Unavailable) as error:
+            notice(f"no market relays it ({error}): it is sent directly")
+            return False
+    return True
+
+
+# -------------------------------------------------------------------------------------- withdraw
+
+
+class Withdrawn(Body):
+    """What left the escrow, or by a dry run would."""
+
+    account: AddressField
+    to: AddressField
+    amount: Money
+    free: Money  # that stays in the escrow
+    transaction: DigestField | None  # None: a dry run
 
 
 def _withdrawn_lines(found: Withdrawn) -> Iterator[str]:
-    would = "would be " if found.dry_run else ""
-    if found.offer is not None:
-        yield f"offer {found.offer.hex()[:12]} {would}withdrawn; a lease of it goes on"
-    if found.taken:
-        yield f"{format_tokens(found.taken)} tokens {would}taken to 0x{found.account.hex()}"
-    if found.asked:
-        yield f"{format_tokens(found.asked)} tokens of stake {would}asked back"
-    if found.unbonding and found.withdrawable_at:
-        yield (
-            f"{format_tokens(found.unbonding)} tokens are unbonding until "
-            f"{moment_here(1000 * found.withdrawable_at)}; then "
-            "`tallystick provider withdraw --unbonded`"
-        )
-    if found.offer is None and not (found.taken or found.asked or found.unbonding):
-        yield "nothing to withdraw: no offer stands, and no stake was asked for (see --stake)"
+    would = "would go" if found.transaction is None else "went"
+    yield (
+        f"{format_tokens(found.amount)} tokens {would} to 0x{found.to.hex()}; "
+        f"{format_tokens(found.free)} are free in the escrow"
+    )
+    if found.transaction is not None:
+        yield f"transaction 0x{found.transaction.hex()}"
 
 
 @shows(Withdrawn, lines=_withdrawn_lines)
 def withdraw_command(
-    stake: Annotated[
-        str | None,
-        typer.Option("--stake", help="Tokens of stake to ask back, or `all` that is free."),
+    amount: Annotated[str, typer.Argument(help="Tokens, as 12.5, or `all` that are free.")],
+    to: Annotated[
+        str | None, typer.Option("--to", help="Whom to send them to. Default: this account.")
     ] = None,
-    unbonded: Annotated[
-        bool, typer.Option("--unbonded", help="Take stake that was asked back earlier.")
-    ] = False,
-    market: Market = None,
     home: ProviderHome = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Until all that is unbonding is taken.")
-    ] = False,
-    timeout: Timeout = 3600,
+    rpc: Rpc = None,
     dry_run: DryRun = False,
 ) -> Withdrawn:
-    """Take the standing offer back, and stake if asked for.
+    """Take free tokens out of the escrow: pay that was claimed, and stake that no job holds.
 
-    A lease of the offer goes on. An agent that runs stays, and offers nothing more; the next
-    `provider start` makes a new offer. Stake moves only while no agent runs, comes after the
-    chain's unbonding delay, and no earlier than its jobs are over.
-
-    Example: tallystick provider withdraw --stake all --wait
+    Example: tallystick provider withdraw all
     """
     folder = provider_home(home)
-    amount = _amount(stake)
-    moves = stake is not None or unbonded or wait
-    if moves and not dry_run and (pid := agent_pid(folder)) is not None:
-        raise errors.Conflict(
-            f"the agent (pid {pid}) uses this account: `tallystick provider drain --wait` first",
-            pid=pid,
-        )
-    ends = time.monotonic() + timeout
+    wanted = None if amount == "all" else typed("AMOUNT", amount, read_tokens)
+    if wanted is not None and not 0 < wanted <= UINT96_MAX:
+        raise errors.Malformed(f"{amount:.80}: a number of tokens above 0, or `all`")
+    receiver = None if to is None else parse_address(to)
 
-    async def run(client: MarketClient) -> Withdrawn:
+    async def run(own: "OnChain") -> Withdrawn:
+        from tallystick.provider.money import free_of, send_anew
+
+        free = await free_of(own, await own.contracts.chain.head())
+        taken = free if wanted is None else wanted
+        if taken > free or not taken:
+            raise errors.Unaffordable(
+                f"{format_tokens(free)} tokens are free in the escrow", wanted=taken, held=free
+            )
+        transaction: Digest | None = None
+        target = receiver or own.wallet.account
+        if not dry_run:
+            call = own.contracts.escrow.withdraw(target, taken)
+            transaction = await send_anew(own, f"withdraw:{target.hex()}:{taken}", call)
+        return Withdrawn(
+            account=own.wallet.account,
+            to=target,
+            amount=taken,
+            free=BaseUnits(free - taken),
+            transaction=transaction,
+        )
+
+    return _on_chain(folder, rpc, run)
+
+
+# --------------------------------------------------------------------------------- the offer
+
+
+class OfferWithdrawn(Body):
+    """The offer that stands no more, or by a dry run would not; None: none stood."""
+
+    account: AddressField
+    dry_run: bool
+    offer: DigestField | None
+
+
+def _offer_lines(found: OfferWithdrawn) -> Iterator[str]:
+    if found.offer is None:
+        yield "no offer stands"
+    else:
+        would = "would be " if found.dry_run else ""
+        yield f"offer {found.offer.hex()[:12]} {would}withdrawn; a lease of it goes on"
+
+
+@shows(OfferWithdrawn, lines=_offer_lines)
+def withdraw_offer_command(
+    market: Market = None, home: ProviderHome = None, dry_run: DryRun = False
+) -> OfferWithdrawn:
+    """Take the standing offer back; a lease of it goes on.
+
+    An agent that runs stays, and offers nothing more; the next `provider start` makes a new offer.
+
+    Example: tallystick provider withdraw-offer
+    """
+    folder = provider_home(home)
+    account = account_in(keystore_in(folder))
+
+    async def run(client: MarketClient) -> OfferWithdrawn:
         offer = await _take_offer_back(client, folder, dry_run=dry_run)
-        if dry_run or not moves:
-            return await _as_it_is(client, folder, offer, amount, dry_run=dry_run)
-        return await _move_stake(client, folder, offer, amount, wait_until=ends if wait else None)
+        return OfferWithdrawn(account=account, dry_run=dry_run, offer=offer)
 
     return ask(market, run)
-
-
-def _amount(stake: str | None) -> BaseUnits | None:
-    """Stake to ask back; None is all that is free."""
-    if stake is None:
-        return BaseUnits(0)
-    if stake == "all":
-        return None
-    amount = typed("--stake", stake, read_tokens)
-    if not 0 < amount <= UINT96_MAX:
-        raise errors.Malformed(f"--stake {stake:.80}: a number of tokens above 0, or `all`")
-    return amount
 
 
 async def _take_offer_back(client: MarketClient, home: Path, *, dry_run: bool) -> Digest | None:
@@ -296,85 +435,48 @@ async def _take_offer_back(client: MarketClient, home: Path, *, dry_run: bool) -
     return name
 
 
-async def _as_it_is(
-    client: MarketClient,
-    home: Path,
-    offer: Digest | None,
-    amount: BaseUnits | None,
-    *,
-    dry_run: bool,
-) -> Withdrawn:
-    """The answer where no stake moves: as the market sees it."""
-    account = account_in(keystore_in(home))
-    stake = (await client.call(GET_ACCOUNT, account=account)).stake
-    free = BaseUnits(stake.active - stake.reserved)
-    asked = free if amount is None else amount
-    if asked > free:
-        raise errors.InsufficientStake(
-            f"{format_tokens(free)} tokens are not reserved for jobs", wanted=asked, free=free
-        )
-    return Withdrawn(
-        account=account,
-        dry_run=dry_run,
-        offer=offer,
-        asked=asked,
-        taken=BaseUnits(0),
-        unbonding=stake.unbonding,
-        withdrawable_at=None,
-        transactions=(),
-    )
-
-
-async def _move_stake(
-    client: MarketClient,
-    home: Path,
-    offer: Digest | None,
-    amount: BaseUnits | None,
-    *,
-    wait_until: float | None,
-) -> Withdrawn:
-    with needs_chain():
-        from tallystick.provider.money import move
-    async with _own(client, home) as own:
-        moved = await move(own, amount)
-        asked, taken, transactions = moved.asked, moved.taken, moved.transactions
-        while wait_until is not None and moved.stake.unbonding:
-            if time.monotonic() > wait_until:
-                raise errors.DeadlineExceeded(
-                    f"{format_tokens(moved.stake.unbonding)} tokens are unbonding until "
-                    f"{moment_here(1000 * moved.stake.withdrawable_at)}",
-                    withdrawable_at=moved.stake.withdrawable_at,
-                )
-            await asyncio.sleep(_POLL_SECONDS)
-            moved = await move(own, BaseUnits(0))
-            taken = BaseUnits(taken + moved.taken)
-            transactions += moved.transactions
-        account, stake = own.sender.account, moved.stake
-    return Withdrawn(
-        account=account,
-        dry_run=False,
-        offer=offer,
-        asked=asked,
-        taken=taken,
-        unbonding=stake.unbonding,
-        withdrawable_at=stake.withdrawable_at if stake.unbonding else None,
-        transactions=transactions,
-    )
-
-
 # --------------------------------------------------------------------------------------- chain
 
 
+def _on_chain(home: Path, rpc: str | None, run: Callable[["OnChain"], Awaitable[R]]) -> R:
+    async def asked() -> R:
+        async with _own(home, rpc) as own:
+            return await run(own)
+
+    return asyncio.run(asked())
+
+
 @asynccontextmanager
-async def _own(client: MarketClient, home: Path) -> "AsyncIterator[OnChain]":
+async def _own(home: Path, rpc: str | None) -> "AsyncIterator[OnChain]":
     """The account's only sender: the folder is held meanwhile."""
     with needs_chain():
-        from tallystick.sdk.on_chain import on_chain
+        from tallystick.sdk.on_chain import kept_network, on_chain
+    network = kept_network(home, rpc)
+    if (pid := agent_pid(home)) is not None:
+        raise errors.Conflict(
+            f"the agent (pid {pid}) uses this account, and claims and leaves by itself: "
+            "`tallystick provider drain --wait` first",
+            pid=pid,
+        )
     folder = ProviderFolder(home)
     try:
         wallet = open_wallet(keystore_in(home))
-        network = await client.call(GET_NETWORK)
         async with on_chain(network, wallet, folder.home, notice, KEPT_OF_CHAIN) as own:
             yield own
     finally:
         folder.close()
+
+
+def _named(home: Path, text: str) -> OwnJob:
+    """The job of the folder whose id, or whose first digits, a person typed.
+
+    Raises:
+        NotFound: none begins so. Conflict: several do.
+    """
+    digits = digits_of(text).lower()
+    found = [each for each in jobs_in(home) if each.job.hex().startswith(digits)]
+    if not found:
+        raise errors.NotFound(f"no job of {home} begins with {digits:.64}")
+    if len(found) > 1:
+        raise errors.Conflict(f"{len(found)} jobs begin with {digits}: give more digits")
+    return found[0]

@@ -19,7 +19,6 @@ from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
 from contracts.terms.typed_names import parse_address
 from market.bodies.base import Body, Money, Price, Wide
 from market.bodies.earnings import EarningsView, EarningView, PartsView
-from market.bodies.market import StakeView
 from market.bodies.offers import LeaseState, OfferView, ReputationView
 from market.bodies.routes import GET_ACCOUNT, GET_EARNINGS, GET_LEASE, GET_PROVIDER
 from tallystick.cli import job_trail
@@ -63,11 +62,10 @@ def _parts(parts: PartsView) -> Iterator[tuple[str, str]]:
     for name, amount, what in (
         ("waiting", parts.waiting, "sealed, and not vested"),
         ("frozen", parts.frozen, "held by an open case"),
-        ("forfeited", parts.forfeited, "lost"),
-        ("vested", parts.vested, "in no epoch yet"),
-        ("debited", parts.debited, "in an epoch whose window is open"),
-        ("final", parts.final, "may be claimed"),
-        ("claimed", parts.claimed, "in the wallet"),
+        ("forfeited", parts.forfeited, "lost: it never vests"),
+        ("vested", parts.vested, "may be claimed"),
+        ("over the limit", parts.over_limit, "vested, and paid once the limit is raised"),
+        ("claimed", parts.claimed, "in the account's balance in the escrow"),
     ):
         yield name, f"{'ask for one --job' if amount is None else format_tokens(amount)}: {what}"
 
@@ -88,7 +86,7 @@ def _trail(line: EarningView) -> Iterator[str]:
     yield job_trail.drawn(line.draw)
     if line.vested is not None:
         yield f"decided by the seal of step {line.vested}"
-    yield from map(job_trail.paid, line.paid)
+    yield from map(job_trail.claimed, line.claims)
     yield from job_trail.waits(line.waits_for)
 
 
@@ -109,9 +107,9 @@ def earnings_command(
         int, typer.Option("--limit", help="So many lines at most.", min=1, max=1_000_000)
     ] = 1000,
 ) -> EarningsView:
-    """Show what was earned, line by line: peer-step, seal, root, draw, verdict, epoch, transaction.
+    """Show what was earned, line by line: peer-step, seal, root, draw, verdict, transaction.
 
-    A line that is not paid yet says what it waits for and until when. `job trace JOB STEP PEER`
+    A line that is not paid yet says what it waits for and what ends that. `job trace JOB STEP PEER`
     shows one with every Merkle path.
 
     Example: tallystick provider earnings --job JOB -o csv
@@ -164,12 +162,13 @@ class ProviderStatus(Body):
     pid: int | None
     is_matched: bool
     reputation: ReputationView
-    token: Money
+    token: Money  # in the wallet
     gas: Wide  # wei
-    stake: StakeView
+    free: Money  # in the escrow
+    bonded: Money  # in jobs
     earned: Money
     vested: Money
-    claimable: Money
+    due: Money  # may be claimed
     claimed: Money
     offers: tuple[OfferView, ...]
     leases: tuple[OwnLease, ...]
@@ -180,13 +179,12 @@ def _status_lines(status: ProviderStatus) -> Iterator[RenderableType]:
     rows = {
         "account": f"0x{status.account.hex()}",
         "agent": "not here" if status.pid is None else f"runs, pid {status.pid}",
-        "stake": f"{format_tokens(status.stake.active)}, of it reserved "
-        f"{format_tokens(status.stake.reserved)}; unbonding "
-        f"{format_tokens(status.stake.unbonding)}",
+        "in the escrow": f"{format_tokens(status.free)} free, "
+        f"{format_tokens(status.bonded)} bonded",
         "holds": f"{format_tokens(status.token)} tokens",
         "earned": format_tokens(status.earned),
         "vested": format_tokens(status.vested),
-        "claimable": format_tokens(status.claimable),
+        "claimable": format_tokens(status.due),
         "claimed": format_tokens(status.claimed),
         "reputation": reputation_words(status.reputation),
         "is matched": "yes" if status.is_matched else "no: worse than a stranger",
@@ -252,10 +250,11 @@ async def _status(client: MarketClient, account: Address, home: Path | None) -> 
         reputation=known.reputation,
         token=money.token,
         gas=money.gas,
-        stake=money.stake,
+        free=money.free,
+        bonded=money.bonded,
         earned=money.earned,
         vested=money.vested,
-        claimable=money.claimable,
+        due=money.due,
         claimed=money.claimed,
         offers=known.offers,
         leases=() if home is None else await _leases(client, home),

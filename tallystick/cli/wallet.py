@@ -194,8 +194,10 @@ def _lines(shown: Shown) -> Iterator[RenderableType]:
         rows["written"] = "no: a dry run"
     if (money := shown.money) is not None:
         rows["holds"] = f"{format_tokens(money.token)} tokens, {money.gas} wei"
-        rows["stake"] = format_tokens(money.stake.active)
-        rows["claimable"] = format_tokens(money.claimable)
+        rows["in the escrow"] = (
+            f"{format_tokens(money.free)} free, {format_tokens(money.bonded)} bonded"
+        )
+        rows["claimable"] = format_tokens(money.due)
     yield facts("", rows)
 
 

@@ -1,28 +1,37 @@
 """One job's coordinator: `python -m tallystick.coordinator JOBDIR`. Ends with its job.
 
-Joins the library of `training.coordinator` with the wallet, the gRPC transport and the market's
-API. Everything that it needs after a restart is in its journal. If the market refuses a post, it
-says why in `refused` and ends: its host tells the market, and starts it again when the poster has
-asked something new of the job. What is sealed at the market stays payable.
+Joins the library of `training.coordinator` with the wallet, the gRPC transport, the market's API
+and a node of the chain. Everything that it needs after a restart is in its folder, so that a market
+that is away does not stop it. If the market refuses a post, it says why in `refused` and ends: its
+host tells the market, and starts it again when the poster has asked something new of the job. What
+is sealed stays payable.
 """
 
+import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.chain.connection import ChainConnection
+from contracts.chain.contracts import bind
+from contracts.chain.sender import Sender
+from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.store import load_or_create_session, load_wallet
 from contracts.keys.wallet import Session, Wallet
-from contracts.terms.errors import Misbehaved, Refused
+from contracts.terms.errors import DeadlineExceeded, Misbehaved, NotFound, Refused, Unavailable
 from contracts.terms.ids import JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
-from contracts.terms.typed_data import Domain
 from market.bodies.jobs import PostReports
 from market.bodies.jobs import StepReport as StepReportBody
-from market.bodies.routes import GET_JOB, GET_NETWORK, POST_REPORTS
+from market.bodies.market import NetworkView
+from market.bodies.money import PostOrder
+from market.bodies.routes import GET_JOB, GET_NETWORK, POST_ORDER, POST_REPORTS
 from market.bodies.signing import reports_digest
+from tallystick.coordinator.limits import ChainLimits, Order
+from tallystick.files import replace_file
 from tallystick.host.folder import (
     WishFile,
     announce,
@@ -36,6 +45,8 @@ from tallystick.host.folder import (
     trainer_key,
 )
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.on_chain import deployment_of, kept_network, transactions_in
+from tallystick.sdk.orders import NETWORK_FILE
 from tallystick.sdk.process import MarketCoins, run_process, teller, telling_traffic
 from training.coordinator.ports import StepReport
 from training.coordinator.run import CoordinatedJob, Opening, Signer, World, run_coordinator
@@ -44,6 +55,9 @@ from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from verification.docket import begin_job
+
+HAND_IN_SECONDS = 5.0
+"""Longest that an order waits for the market's answer: limits are not looked up meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +101,29 @@ class MarketRoster:
     job: JobId
 
     async def accepted(self) -> Sequence[Signed[LeaseAccept]]:
-        """LeaseAccepts whose stake is reserved."""
+        """LeaseAccepts whose bond the market has seen."""
         leases = (await self.client.call(GET_JOB, job=self.job)).leases
         return [
             expect(decode_signed(lease.accept), LeaseAccept)
             for lease in leases
             if lease.state == "active" and lease.accept is not None
         ]
+
+
+@dataclass(frozen=True)
+class MarketRelay:
+    """Hands orders for the escrow to the market; satisfies `limits.HandIn`."""
+
+    client: MarketClient
+    job: JobId
+
+    async def __call__(self, order: Order) -> None:
+        """Hand one in; safe to repeat."""
+        try:
+            async with asyncio.timeout(HAND_IN_SECONDS):
+                await self.client.call(POST_ORDER, PostOrder(signed=order.encoded()), job=self.job)
+        except TimeoutError as error:
+            raise DeadlineExceeded("the market took no order in time") from error
 
 
 @contextmanager
@@ -125,18 +155,28 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
     )
     wallet = load_wallet(Path(told.wallet))
     async with MarketClient(told.market) as client:
-        network = await retrying(lambda: client.call(GET_NETWORK))
+        network = await network_of(client, folder)
         opening = Opening(
             anchorer=network.anchorer,
             opening_block=network.block if told.opening_block is None else told.opening_block,
             trainers=trainers,
             auditors=load_auditors(folder),
         )
-        domain = Domain(network.chain_id, network.contracts.settlement)
-        signer = Signer(wallet, session, domain)
+        deployment = deployment_of(network)
+        signer = Signer(wallet, session, deployment.domain)
         job = JobId(bytes.fromhex(told.job))
         transport = GrpcTransport(session.private_key, METHODS)
         tell = telling_about(telling_traffic(tell, transport.traffic), job=job)
+        chain = ChainConnection(network.rpc_url)
+        store = SqliteTransactions(transactions_in(folder, network))
+        limits = ChainLimits(
+            bind(chain, deployment),
+            spec.message,
+            wallet,
+            Sender(chain, wallet, store, network.chain_id),
+            MarketRelay(client, job),
+            tell,
+        )
         try:
             await run_coordinator(
                 folder,
@@ -148,12 +188,28 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
                     feed=MarketFeed(client, job, wallet, session, folder),
                     roster=MarketRoster(client, job),
                     wishes=WishFile(folder),
+                    limits=limits,
                     coins=MarketCoins(client, job),
                 ),
                 tell,
             )
         finally:
             await transport.close()
+            await chain.close()
+            store.close()
+
+
+async def network_of(client: MarketClient, folder: Path) -> NetworkView:
+    """Contracts and node of the market, as it says now, or said when it was last asked here."""
+    try:
+        network = await client.call(GET_NETWORK)
+    except Unavailable:
+        try:
+            return kept_network(folder)
+        except NotFound:
+            network = await retrying(lambda: client.call(GET_NETWORK))
+    replace_file(folder / NETWORK_FILE, network.model_dump_json().encode())
+    return network
 
 
 def main(arguments: list[str]) -> int:

@@ -1,1 +1,1 @@
-"""One command: services, provider, job, settlement, claim, refund, audit, report."""
+"""One command: services, providers, job, claims, slash, close, audit, report."""

@@ -8,7 +8,7 @@ from contracts.terms.amounts import format_tokens, in_tokens
 from contracts.terms.ids import Address, PeerId, StepNumber
 from contracts.terms.messages import MILLION
 from market.bodies.offers import PeerChecksView
-from market.bodies.settlement import SlashView
+from market.bodies.slashes import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
 from tallystick.demo.verdicts import Hearing, PeerStep, Story, Verdicts
 from tallystick.gym.plan import Plan, parse
@@ -72,7 +72,7 @@ class Checked:
         chance = self.verdicts.odds_of(self._would_be).strangers
         if chance.numerator * most[1] >= chance.denominator * most[0]:
             yield f"P(undetected) of {self.volume} false peer-steps is {short(chance)}"
-        if not any(each.state == "executed" for each in self.slashes):
+        if not any(each.state == "burned" for each in self.slashes):
             yield "no stake was slashed"
 
     @property
@@ -87,7 +87,7 @@ class Checked:
         """Who was found to cheat, at what, and the stake that it lost for it."""
         taken, did = Counter[Address](), dict[PeerId, str]()
         for slash in self.slashes:
-            taken[slash.account] += slash.amount if slash.state == "executed" else 0
+            taken[slash.account] += slash.amount if slash.state == "burned" else 0
         for story in self.verdicts.stories:
             for ruling in story.rulings:
                 if ruling.what in ("convicted", "contradicted"):
@@ -187,9 +187,4 @@ def _slash(slash: SlashView) -> Iterator[str]:
     yield (
         f"slash               {slash.state}: {format_tokens(slash.amount)} tokens of "
         f"0x{slash.account.hex()}{transaction}"
-    )
-    yield (
-        f"                    restitution {format_tokens(slash.restitution)} to the job, bounty "
-        f"{format_tokens(slash.bounty)} to 0x{slash.challenger.hex()}, burned "
-        f"{format_tokens(slash.burned)}"
     )

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from contracts.terms.amounts import FLOPS_PER_PFLOP, format_tokens, in_tokens, read_tokens
 from contracts.terms.ids import Address, Digest, PeerId
-from contracts.terms.merkle import FORFEITED
-from contracts.terms.moments import UnixMillis
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from tallystick.demo.cast import LATE, MACHINES, OUTBID, Machine, Notes
 from tallystick.demo.checked import Checked
 from tallystick.demo.crowd import ProcessRow
@@ -24,24 +24,31 @@ from tallystick.demo.shares import (
 
 MAX_DIFFERENCE = 1e-4  # relative, of the loss of each step to the plain run; the codec is off
 MIN_IMPROVEMENT = 0.15  # of validation perplexity over the byte unigram
-MIN_EPOCHS = 2
+MAX_PAY_SECONDS = 5.0
+"""An aim, from the last seal to the last claim."""
 MAX_READY_SECONDS = 20.0
 """An aim: the report says whether it was reached; a slow machine fails no demo."""
 
 
 @dataclass(frozen=True)
-class Settled:
+class Money:
     """Money of the job, from the chain at one block; base units."""
 
-    escrowed: int
-    restituted: int  # out of stakes that were slashed
-    claimed: Mapping[Address, int]  # by all that had a lease
-    refunded: int
-    remaining: int
-    epochs: int
+    funded: int  # by the poster
+    reclaimed: int  # back with it
+    free: int  # the poster can take it back
+    unspent: int  # limits above what was earned: free at `free_at`
+    claimed: Mapping[Address, int]
+    unclaimed: int  # earned, and neither vested nor ever anybody else's
+    burned: int  # of stakes
+    bonded: int  # of stakes, at the end
+    free_at: UnixSeconds
+    disagreements: Sequence[str]  # between storage and events of the escrow, or the token
+    seal_to_claim: float  # seconds from the last seal to the last claim
     block: int
     block_hash: Digest
-    settlement: Address
+    escrow: Address
+    seals: Address
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,8 @@ class Report:
     flops: int  # of a step
     price: int
     ceiling: int
-    earned: int
-    settled: Settled
+    vested: int
+    money: Money
     swarm: Swarm
     checked: Checked
     verdict: str
@@ -132,9 +139,9 @@ class Report:
 
     def problems(self) -> list[str]:
         """What does not hold."""
-        money, bound = self.settled, (1 - MIN_IMPROVEMENT) * self.unigram_perplexity
+        money, bound = self.money, (1 - MIN_IMPROVEMENT) * self.unigram_perplexity
         paid = sum(money.claimed.values())
-        earned = {account: self.swarm.work.pay.get(account, 0) for account in money.claimed}
+        vested = {leaf.account: leaf.vested for leaf in self.swarm.work.pay.values() if leaf.vested}
         checks = {
             f"perplexity {self.validation_perplexity:.2f} is not below {bound:.2f}": (
                 self.validation_perplexity <= bound
@@ -142,12 +149,15 @@ class Report:
             f"loss differs from the plain run by {self.difference:.1e}": (
                 self.difference <= MAX_DIFFERENCE
             ),
-            "escrow in is not paid + refunded + remaining": (
-                money.escrowed + money.restituted == paid + money.refunded + money.remaining
+            "the budget is not paid + not vested + unspent + free + back": (
+                money.funded
+                == paid + money.unclaimed + money.unspent + money.free + money.reclaimed
             ),
-            f"only {money.epochs} epochs settled": money.epochs >= MIN_EPOCHS,
-            "paid is not what was earned": paid == self.earned,
-            "somebody was paid something else than the seals say": money.claimed == earned,
+            f"the escrow disagrees with its events: {', '.join(money.disagreements)}": (
+                not money.disagreements
+            ),
+            "paid is not what has vested": paid == self.vested,
+            "somebody was paid something else than the seals say": money.claimed == vested,
             f"{self.swarm.work.lost} units were lost": self.swarm.work.lost == 0,
             "nobody was killed, or nothing was sealed after it": self.swarm.loss is not None,
             "the late provider did no paid work": self.swarm.late_seconds is not None,
@@ -158,7 +168,7 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """The report: five lines of what happened, then every figure."""
-        money, gain = self.settled, 1 - self.validation_perplexity / self.unigram_perplexity
+        money, gain = self.money, 1 - self.validation_perplexity / self.unigram_perplexity
         paid = sum(money.claimed.values())
         units = sum(row.units for row in self.swarm.shares)
         yield "== report"
@@ -185,11 +195,20 @@ class Report:
         yield from self._providers()
         yield from self._events()
         yield (
-            f"escrow              {money.escrowed} + {money.restituted} restituted = {paid} paid + "
-            f"{money.refunded} "
-            f"refunded + {money.remaining} remaining (base units, chain, block {money.block})"
+            f"budget              {money.funded} = {paid} paid + {money.unclaimed} earned and not "
+            f"vested + {money.unspent} unspent + {money.free} free + {money.reclaimed} back "
+            f"(base units, chain, block {money.block})"
         )
-        yield f"epochs              {money.epochs} settled"
+        yield (
+            f"pay                 {money.seal_to_claim:.1f} s from the last seal to the last claim "
+            f"(aim {MAX_PAY_SECONDS:.0f})"
+        )
+        yield (
+            f"free later          {format_tokens(money.unspent)} tokens of limits and "
+            f"{format_tokens(money.bonded)} of stakes, at "
+            f"{datetime.fromtimestamp(money.free_at, UTC):%H:%M:%S} UTC; "
+            f"{format_tokens(money.burned)} of stake burned"
+        )
         yield from self.checked.lines()
         yield f"audit               {self.verdict}"
         yield "processes           name, pid, parent, port"
@@ -202,18 +221,18 @@ class Report:
 
     def _in_short(self) -> Iterator[str]:
         """Who trained, what it cost, who cheated, what was audited, where the money is."""
-        work, money = self.swarm.work, self.settled
+        work, money = self.swarm.work, self.money
         workers = {row.account for row in self.swarm.shares if row.units}
         yield (
             f"{len(workers)} providers trained a model of {work.num_stages} stages for "
             f"{work.num_steps} steps: its loss went from {self.losses[0]:.2f} to "
             f"{self.losses[-1]:.2f}, {work.lost} units were lost."
         )
+        paid, forfeited = sum(money.claimed.values()), sum(work.forfeited.values())
         yield (
-            f"It cost the poster {in_tokens(money.escrowed - money.refunded)} of the "
-            f"{in_tokens(money.escrowed)} tokens that it had put into escrow."
+            f"It cost the poster {in_tokens(paid + money.unclaimed)} of the "
+            f"{in_tokens(money.funded)} tokens that it had put into escrow."
         )
-        forfeited = money.claimed.get(FORFEITED, 0)
         cheats = "; ".join(self.checked.cheats())
         yield (
             f"{cheats}; {in_tokens(forfeited)} tokens of their pay were forfeited."
@@ -225,24 +244,27 @@ class Report:
             f"others ({self.checked.extra:.0%} more computing); a fresh process then checked the "
             f"whole job from one file, and found it {self.verdict.partition(':')[0]}."
         )
-        paid = sum(money.claimed.values()) - forfeited
+        back = money.reclaimed + money.free
         yield (
-            f"Of {in_tokens(money.escrowed)} tokens put in and {in_tokens(money.restituted)} out "
-            f"of slashed stake, {in_tokens(paid)} are in the wallets of those who worked, "
-            f"{in_tokens(forfeited)} forfeited, {in_tokens(money.refunded)} back with the poster, "
-            f"{in_tokens(money.remaining)} still in escrow."
+            f"Of {in_tokens(money.funded)} tokens put in, {in_tokens(paid)} are paid to those who "
+            f"worked, {in_tokens(money.unclaimed)} were earned and did not vest, {in_tokens(back)} "
+            f"are back with the poster, {in_tokens(money.unspent)} come back later."
         )
 
     def _providers(self) -> Iterator[str]:
-        columns = "name          slowed  stage  units   share  by speed  paid (tokens)"
+        columns = (
+            "name          slowed  stage  units   share  by speed  earned    paid      forfeited"
+        )
         yield f"providers           {columns}"
         for row in self.swarm.shares:
             machine = self.swarm.machines[row.account]
             of_stage = max(1, row.of_stage)
-            paid = format_tokens(self.settled.claimed.get(row.account, 0))
+            paid = format_tokens(self.money.claimed.get(row.account, 0))
+            lost = format_tokens(self.swarm.work.forfeited.get(row.account, 0))
             yield (
                 f"                    {machine.name:12} {machine.slowdown:6g}x {row.stage:6} "
-                f"{row.units:6} {row.units / of_stage:7.1%} {row.by_speed / of_stage:9.1%}  {paid}"
+                f"{row.units:6} {row.units / of_stage:7.1%} {row.by_speed / of_stage:9.1%}  "
+                f"{format_tokens(row.pay)}  {paid}  {lost}"
             )
         yield (
             "                    share: of its stage's units; by speed: the same, had speed alone "

@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
+from contracts.governance.pay import PayLeaf
 from contracts.governance.steps import read_step
-from contracts.governance.vesting import pay_after
+from contracts.governance.vesting import forfeited_by, pay_after
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed
 from contracts.terms.history import Kept
@@ -47,7 +48,8 @@ class JobWork:
     steps: tuple[Mapping[PeerId, int], ...]
     """Units by peer, of every seal from step 1 on; a checked job adds some without work, in pauses
     and to end its draws."""
-    pay: Mapping[Address, BaseUnits]
+    pay: Mapping[Address, PayLeaf]
+    forfeited: Mapping[Address, BaseUnits]  # of what each has earned
 
     @property
     def num_steps(self) -> int:
@@ -100,13 +102,15 @@ def read_work(items: Iterable[Kept], domain: Domain, begin: Begin = begin_job) -
     record = history.record
     if record is None:
         raise Malformed("the job was never opened")
+    leases = record.pay_leases()
     return JobWork(
         units_per_step=record.spec.batch.units_per_step,
         num_stages=record.spec.batch.stages,
         workers={p: Worker(record.leases[p].account, stage) for p, stage in stages.items()},
         steps_of_job=record.spec.batch.steps,
         steps=tuple(steps),
-        pay={leaf.account: leaf.earned for leaf in pay_after(record.pay, record.pay_leases())},
+        pay={leaf.account: leaf for leaf in pay_after(record.pay, leases)},
+        forfeited={who: BaseUnits(lost) for who, lost in forfeited_by(record.pay, leases).items()},
     )
 
 
@@ -139,7 +143,7 @@ def shares(work: JobWork, slowdowns: Mapping[Address, float]) -> tuple[Share, ..
             done,
             of_stage[stage],
             ideal[stage, account],
-            work.pay.get(account, BaseUnits(0)),
+            work.pay[account].earned if account in work.pay else BaseUnits(0),
         )
         for (stage, account), done in units.items()
     ]

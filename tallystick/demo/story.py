@@ -3,10 +3,10 @@
 Nine providers of unequal speed train a model in three stages; an eleventh is outbid, one is killed
 part-way, a tenth comes late. What they do is drawn and done again by others: one of the nine is
 lazy and one accuses falsely, until both are convicted; three staked providers outside the job have
-the last word, and stake is slashed. All who worked are paid over several epochs and claim; the
-poster gets the rest back; a fresh process audits it all. Beside it, once all nine are at work, the
-plain reference runs on the same job. Every figure of the report is read from the API, the chain, or
-another process's output.
+the last word, and stake is burned. All who worked are paid while they work, and within seconds of
+the last seal; the poster closes the job and takes back what is free; a fresh process audits it all.
+Beside it, once all nine are at work, the plain reference runs on the same job. Every figure of the
+report is read from the API, the chain, or another process's output.
 
 A home holds one demo: interrupted, the same command with the same --home goes on with its job.
 """
@@ -27,29 +27,33 @@ from typing import Any
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deployment import load_deployment
+from contracts.governance.escrow import EscrowState, differences, held
 from contracts.keys.store import load_or_create_wallet
 from contracts.keys.wallet import Wallet
+from contracts.terms.amounts import in_tokens
 from contracts.terms.auditors import decode_auditors
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId
-from contracts.terms.messages import JobSpec
+from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
+from market.bodies.money import PayLeafView
 from market.bodies.routes import (
     GET_AUDITORS,
     GET_CHECKS,
-    GET_EPOCHS,
     GET_JOB,
     GET_JOBS,
+    GET_MONEY,
     GET_NETWORK,
     GET_OFFERS,
+    GET_PAY,
     GET_SLASHES,
 )
-from market.bodies.settlement import SlashView
+from market.bodies.slashes import SlashView
 from tallystick.demo.cast import (
     ACCUSER,
     AUDITORS,
@@ -69,10 +73,12 @@ from tallystick.demo.cast import (
 from tallystick.demo.checked import Checked
 from tallystick.demo.crowd import ROOT, Crowd, ProcessRow
 from tallystick.demo.outbid import withdraw
-from tallystick.demo.report import Report, Settled, Swarm
+from tallystick.demo.report import Money, Report, Swarm
 from tallystick.demo.shares import JobWork, LogLine, read_work
 from tallystick.demo.verdicts import read_verdicts
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.convictions import ENDED
+from tallystick.sdk.escrow import close, reclaim, told_job, until_closed, until_quit
 from tallystick.sdk.job_spec import prepare
 from tallystick.sdk.submit import Submitted, submit
 from tallystick.up.child import Child
@@ -89,7 +95,6 @@ _MATCH_PATIENCE = timedelta(minutes=2)
 _JOB_PATIENCE = timedelta(minutes=20)
 _MONEY_PATIENCE = timedelta(minutes=4)
 _SLASH_PATIENCE = timedelta(minutes=2)
-_SLASH_ENDS = ("executed", "dropped", "nothing")
 
 Say = Callable[[str], None]
 
@@ -125,17 +130,24 @@ class Story:
                 job = submitted.job
             async with self.phase("training"):
                 processes = await self._watch(client, submitted)
-            async with self.phase("last epoch, claims, refund"):
-                settled = await self._settle(client, job, services)
-            async with self.phase("slash"):
-                slashes = await self._slashes(client, job)
+            async with ChainConnection(services.addresses.rpc) as chain:
+                contracts = bind(chain, load_deployment(Path(services.addresses.contracts)))
+                async with self.phase("last claims"):
+                    paid_at = await self._pay(client, job, contracts)
+                async with self.phase("slash"):
+                    slashes = await self._slashes(client, job)
+                async with self.phase("close, and what is free back"):
+                    await self._close(client, job)
+                lines = self._log_lines(services, job)
+                sealed = max(each["at"] for each in lines if each["event"] == "seal_stored")
+                money = await self._money(client, contracts, job, (paid_at - sealed) / 1000)
             async with self.phase("audit in a fresh process"):
-                verdict = await self._audit(services, job, settled)
+                verdict = await self._audit(services, job, money)
             reference = await self._plain_losses()
             view, fallen = await client.call(GET_JOB, job=job), self.notes.fallen()
             swarm = Swarm(
                 work=await self._work(client, job),
-                lines=self._log_lines(services, job),
+                lines=lines,
                 notes=self.notes,
                 machines={self._account(machine): machine for machine in (*MACHINES, LATE)},
                 victim=None if fallen is None else _peer_of(view, self._account(fallen)),
@@ -158,8 +170,8 @@ class Story:
             flops=sum(submitted.spec.unit_flops) * submitted.spec.batch.units_per_step,
             price=view.leases[0].price,
             ceiling=submitted.spec.price_ceiling,
-            earned=view.earned,
-            settled=settled,
+            vested=view.vested,
+            money=money,
             swarm=swarm,
             verdict=verdict,
             processes=processes,
@@ -311,29 +323,39 @@ class Story:
             self.crowd.start_provider(LATE)
             self.say(f"   {LATE.name} starts")
 
-    async def _settle(self, client: MarketClient, job: JobId, services: Services) -> Settled:
-        if (fallen := self.notes.fallen()) is not None:
-            self.crowd.start_provider(fallen)  # its owner fetches what it has earned
-        view = await self._reach(client, job, _is_refunded, _MONEY_PATIENCE)
-        accounts = {lease.account for lease in view.leases if lease.accept}
-        accounts |= (await self._work(client, job)).pay.keys()  # auditors, and what is forfeited
-        async with ChainConnection(services.addresses.rpc) as chain:
-            contracts = bind(chain, load_deployment(Path(services.addresses.contracts)))
-            ends = time.monotonic() + _MONEY_PATIENCE.total_seconds()
-            while time.monotonic() < ends:
-                settled = await self._money(client, contracts, job, accounts)
-                if sum(settled.claimed.values()) == view.earned:
-                    return settled
-                self.crowd.check_alive()
-                await asyncio.sleep(_POLL_SECONDS)
-        raise DeadlineExceeded(f"claimed {settled.claimed} of {view.earned} base units in time")
+    async def _pay(self, client: MarketClient, job: JobId, contracts: Contracts) -> UnixMillis:
+        """Wait until all that the last seal vests is claimed; when that was seen."""
+        await self._reach(client, job, _is_over, _MONEY_PATIENCE)
+        ends, due = time.monotonic() + _MONEY_PATIENCE.total_seconds(), -1
+        while time.monotonic() < ends:
+            if (pay := await _last_pay(client, job)) is not None:
+                head = await contracts.chain.head()
+                places = [(job, leaf.account) for leaf in pay]
+                channels = await contracts.escrow.channels(places, head)
+                due = sum(leaf.vested - channels[job, leaf.account].claimed for leaf in pay)
+                if due == 0:
+                    return _now()
+            self.crowd.check_alive()
+            await asyncio.sleep(_POLL_SECONDS)
+        raise DeadlineExceeded(f"{due} base units of what has vested were not claimed in time")
+
+    async def _close(self, client: MarketClient, job: JobId) -> None:
+        """The poster closes the job, and takes back what is free by then."""
+        known, poster = await told_job(client, job), self._poster()
+        await until_quit(client, job)
+        if (await client.call(GET_MONEY, job=job)).closed_at is None:
+            await close(client, poster, known)
+        if (await until_closed(client, job)).free:
+            folder = self.home / "poster"
+            found = await reclaim(client, poster, known, None, folder=folder, say=self.say)
+            self.say(f"   {in_tokens(found.amount)} tokens are back with the poster")
 
     async def _slashes(self, client: MarketClient, job: JobId) -> tuple[SlashView, ...]:
         """What became of each case, once all have ended or patience has."""
         ends = time.monotonic() + _SLASH_PATIENCE.total_seconds()
         while time.monotonic() < ends:
             slashes = (await client.whole(GET_SLASHES, job=job)).slashes
-            if slashes and all(each.state in _SLASH_ENDS for each in slashes):
+            if slashes and all(each.state in ENDED for each in slashes):
                 break
             self.crowd.check_alive()
             await asyncio.sleep(_POLL_SECONDS)
@@ -365,34 +387,50 @@ class Story:
         )
 
     async def _money(
-        self, client: MarketClient, contracts: Contracts, job: JobId, accounts: set[Address]
-    ) -> Settled:
-        head = await contracts.chain.head()
-        funds = await contracts.escrow.funds(job, head)
-        logs = await contracts.escrow.events(contracts.deployment.block, head.number)
-        mine = [log for log in logs if log.args.get("job") == job]
+        self, client: MarketClient, contracts: Contracts, job: JobId, seal_to_claim: float
+    ) -> Money:
+        """What the escrow holds, and what its events say that it should."""
+        head, escrow = await contracts.chain.head(), contracts.escrow
+        times = await escrow.times(head)
+        logs = await escrow.events(contracts.deployment.block, head.number)
+        state = EscrowState(times.announce)
         moved = Counter[str]()
-        for log in mine:
-            moved[log.event] += log.args.get("amount", 0)
-        epochs = [
-            epoch for epoch in (await client.call(GET_EPOCHS)).epochs if epoch.state == "final"
-        ]
-        claimed = {
-            account: await contracts.settlement.claimed(account, head) for account in accounts
+        for log in logs:
+            state.apply(log.event, log.args, log.at)
+            if log.args.get("job") == job:
+                moved[log.event] += log.args.get("amount", 0)
+        wrong = differences(state, await escrow.state(state, head))
+        if (owned := await contracts.token.balance(escrow.address, head)) != held(state):
+            wrong.append(f"it owns {owned} base units, by its events {held(state)}")
+        pay = {leaf.account: leaf for leaf in (await client.call(GET_PAY, job=job)).leaves}
+        budget = state.budgets[job]
+        channels = {who: each for (of, who), each in state.channels.items() if of == job}
+        # What a seal says was earned is nobody else's, once it is shown.
+        earned = {
+            who: min(
+                each.limit, max(each.claimed, each.earned, pay[who].earned if who in pay else 0)
+            )
+            for who, each in channels.items()
         }
-        return Settled(
-            escrowed=moved["JobOpened"],
-            restituted=moved["ToppedUp"],
-            claimed=claimed,
-            refunded=moved["Refunded"],
-            remaining=funds.deposited - funds.debited,
-            epochs=len(epochs),
+        return Money(
+            funded=budget.funded + moved["Reclaimed"],
+            reclaimed=moved["Reclaimed"],
+            free=budget.free,
+            unspent=budget.committed - sum(earned.values()),
+            claimed={who: each.claimed for who, each in channels.items() if each.claimed},
+            unclaimed=sum(earned.values()) - sum(each.claimed for each in channels.values()),
+            burned=moved["Burned"],
+            bonded=sum(each.stake for each in channels.values()),
+            free_at=UnixSeconds(budget.closed_at + times.tail),
+            disagreements=wrong,
+            seal_to_claim=seal_to_claim,
             block=head.number,
             block_hash=head.hash,
-            settlement=contracts.deployment.settlement,
+            escrow=escrow.address,
+            seals=contracts.seals.address,
         )
 
-    async def _audit(self, services: Services, job: JobId, settled: Settled) -> str:
+    async def _audit(self, services: Services, job: JobId, money: Money) -> str:
         file = self.home / "audit.tally"
         market = services.addresses.api
         export = ("audit", "export", job.hex(), "--market", market, "--to", str(file))
@@ -404,8 +442,8 @@ class Story:
             if await chain.request("eth_getBlockByHash", [anchor, False]) is None:
                 raise Refused(f"our own node does not know the exported block {anchor}")
         verify = ("audit", "verify", str(file), "--anchor", anchor)
-        settlement = ("--settlement", f"0x{settled.settlement.hex()}")
-        verified = await self.crowd.run("audit-verify", "tallystick", *verify, *settlement)
+        where = ("--escrow", f"0x{money.escrow.hex()}", "--seals", f"0x{money.seals.hex()}")
+        verified = await self.crowd.run("audit-verify", "tallystick", *verify, *where)
         self.say(f"   {verified.last_words().strip()}")
         if verified.exit_status != 0:
             raise Refused(f"audit verify ended with {verified.exit_status}")
@@ -480,7 +518,15 @@ class Story:
 
 async def _domain(client: MarketClient) -> Domain:
     network = await client.call(GET_NETWORK)
-    return Domain(network.chain_id, network.contracts.settlement)
+    return Domain(network.chain_id, network.contracts.escrow)
+
+
+async def _last_pay(client: MarketClient, job: JobId) -> tuple[PayLeafView, ...] | None:
+    """What the last seal pays; None: it is not there yet."""
+    pay = await retrying(lambda: client.call(GET_PAY, job=job), patience=timedelta(minutes=1))
+    if pay.seal is None or not expect(decode_signed(pay.seal), Seal).message.last:
+        return None
+    return pay.leaves
 
 
 def _has_leases(view: JobView) -> bool:
@@ -488,11 +534,11 @@ def _has_leases(view: JobView) -> bool:
 
 
 def _has_started(view: JobView) -> bool:
-    return view.state in ("running", "finished", "closed", "refunded")
+    return view.state in ("running", "finished", "closed")
 
 
-def _is_refunded(view: JobView) -> bool:
-    return view.state == "refunded"
+def _is_over(view: JobView) -> bool:
+    return view.state in ("finished", "closed")
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@
 `auditors.msgpack` (of a checked job: who may be drawn from outside), `coordinator.key` and
 `trainer-0.key`, `trainer-1.key`, ... (session keys), `address` (where the coordinator listens), and
 the journals; `wish.json` (what the poster wants of the job now) and `heeded` (the number of the
-newest wish that it is as wanted by); `refused` (why the market took no more of its messages). The
-coordinator's wallet lies with the other keys of the host. The trainers' keys are in the signed
-JobOpening, so their number never changes.
+newest wish that it is as wanted by); `refused` (why the market took no more of its messages);
+`network.json` (contracts and node, as the market said last) and `transactions-*.db` (what the
+coordinator sent itself). The coordinator's wallet lies with the other keys of the host. The
+trainers' keys are in the signed JobOpening, so their number never changes.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The provider's agent: stakes, offers, binds itself to jobs, keeps their peers running, claims.
+"""The provider's agent: deposits, offers, binds itself to jobs, keeps their peers running, claims.
 
 Everything it signs is on its disk before it leaves, and everything it does is safe to repeat, so
 it may be killed at any moment: started again it finds the same wallet, offer and leases. A market
@@ -7,40 +7,44 @@ longer lets it keep is told of and left; what its owner has to mend ends it with
 is stopped its peers leave their jobs in order, for as long as `drain` allows. A lease whose peer
 has left is not spoken for any more, so that the market buys its slot again. Where the disk lacks
 room it says so and stands back in the same way: its peers leave, its offer is withdrawn until there
-is room. Folders of leases that are over are cleared. It reads the coins of checked jobs from the
-chain for its peers, may offer itself as an outside auditor, and tells its owner of convictions.
+is room. Folders of leases that are over are cleared. A peer runs only while the chain, read by
+ourselves, says that its work can be paid (`limits`); else it waits, or leaves, and a line says why.
+The agent reads the coins of checked jobs from the chain for its peers, may offer itself as an
+outside auditor, and tells its owner of convictions.
 """
 
 import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import Deployment
-from contracts.chain.sender import Sender
+from contracts.governance.escrow import EscrowTimes
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
+from contracts.terms.escrow_messages import Bond
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.base import SignedBody
-from market.bodies.market import NetworkView
+from market.bodies.money import PostOrder
 from market.bodies.offers import AcceptLease, LeaseHeard, LeaseView, Withdrawal
 from market.bodies.routes import (
     DELETE_OFFER,
+    GET_JOB,
     GET_NETWORK,
     POST_ACCEPT,
     POST_LEASE_HEARTBEAT,
     POST_OFFER,
     POST_OFFER_HEARTBEAT,
+    POST_ORDER,
 )
 from market.bodies.signing import withdrawal_digest
 from tallystick.chains import chain_name
@@ -57,17 +61,25 @@ from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
 from tallystick.provider.disk import Free, LeaseFolders, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
+    OwnJob,
     PeerFile,
     ProviderFolder,
     check_promise,
+    jobs_in,
     last_upload,
     load_accept,
+    load_pay,
+    load_signed,
+    note_working,
+    quits_until,
     save_accept,
     save_peer_file,
+    save_signed,
 )
+from tallystick.provider.limits import Guard, check_tail, round_seconds
 from tallystick.provider.machine import LEAST_MEMORY, Machine, told
-from tallystick.provider.money import Dues, claim, prepare, refused_claim
-from tallystick.provider.outside_audits import OutsideAudits, cancelled
+from tallystick.provider.money import HAS_QUIT, Money, bond_for, prepare
+from tallystick.provider.outside_audits import OutsideAudits, cancelled, ended
 from tallystick.provider.slashes import Losses, Slashes
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import OnChain, deployment_of, on_chain
@@ -84,14 +96,19 @@ LEASED_SECONDS = 7.0  # while it has work: a market waits for 15 s, so one may b
 OFFER_BEATS = 6  # while it has work, the offer is asked after once in so many: nobody leases it
 COIN_SECONDS = 2.0
 CLAIM_SECONDS, SLASH_SECONDS = 5.0, 5.0  # between two looks, at least
-ACCUSED_SECONDS = 1.0  # the same, while a slash of our own is under way: it can be contested
+ACCUSED_SECONDS = 1.0  # the same, while a slash of our own is under way
+LIMIT_SECONDS = 1.0  # between two looks whether peers may work
+PATIENCE_SECONDS = 20.0  # with a grant that is on its way, before its owner is told
 WATCH_SECONDS = 1.0  # between two looks at the clocks
 ROOM_SECONDS, CLEAR_SECONDS = 2.0, 60.0
-STAKE_SECONDS = 15.0  # between two looks whether there is stake for an offer again
 LONGEST_LOOK = 60.0
+LOOKS_A_TAIL = 7  # at the chain while nothing is to be done
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
 UPLOAD_SECONDS = 600.0  # that it has for each part of the weights that it still uploads
-ACTIVE = ("accepted", "active")
+CLAIM_AT = BaseUnits(10_000_000)
+"""What is worth a transaction while a job goes on."""
+HEARD = ("accepted", "active")
+"""States of a lease for which heartbeats count."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +124,7 @@ class Ask:
     threads: int
     window: timedelta
     device: str = "cpu"
+    claim_at: BaseUnits = CLAIM_AT
 
 
 @dataclass
@@ -130,6 +148,7 @@ class Agent:
     free: Free = free_bytes
     clocks: Callable[[], Clocks] = read_clocks
     machine: Machine | None = None  # what it shares with other agents; None: nothing
+    rpc: str | None = None  # node of its owner; None: the one that the market names
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
     _jobs: dict[Digest, JobId] = field(default_factory=dict)  # of leases that had a peer
@@ -138,6 +157,14 @@ class Agent:
     _tasks: asyncio.TaskGroup | None = None
     _coins: CoinWatches | None = None
     _chain: str = ""  # of the market, as it was when we began
+    _own: OnChain | None = None
+    _times: EscrowTimes | None = None
+    _guard: Guard | None = None
+    _active: dict[Digest, LeaseView] = field(default_factory=dict)  # for which a peer may run
+    _started: dict[Digest, LeaseView] = field(default_factory=dict)  # whose peer runs
+    _leaving: set[Digest] = field(default_factory=set)  # leases whose peer is being stopped
+    _waits_since: dict[Digest, float] = field(default_factory=dict)  # of peers not started yet
+    _held: frozenset[JobId] | None = None  # jobs of our leases; None: the market has not said
 
     def __post_init__(self) -> None:
         """Nothing is looked at yet."""
@@ -166,6 +193,8 @@ class Agent:
         self.faults.over("market")
         check_clock(network.clock, UnixSeconds(int(time.time())))
         deployment, self._chain = deployment_of(network), chain_name(network)
+        if self.rpc is not None:
+            network = network.model_copy(update={"rpc_url": self.rpc})
         try:
             async with contextlib.AsyncExitStack() as stack:
                 enter, home = stack.enter_async_context, self.folder.home
@@ -173,13 +202,17 @@ class Agent:
                     lambda: enter(on_chain(network, self.wallet, home, self.say, KEPT_OF_CHAIN)),
                     on_error=self._waiting,
                 )
-                contracts, sender = own.contracts, own.sender
-                await retrying(lambda: self._prepare(network, own), on_error=self._waiting)
+                contracts = own.contracts
+                await retrying(lambda: self._prepare(own), on_error=self._waiting)
+                times = await retrying(lambda: times_of(own), on_error=self._waiting)
+                self._own, self._times = own, times
+                self._guard = Guard(
+                    self.wallet.account, contracts.escrow, contracts.chain, self.monotonic
+                )
                 settling = SETTLING_SECONDS if network.embedded else 0.0
                 counts = Counts(network.confirmations, settling)
                 self._coins = CoinWatches(self.client, contracts, counts, time.time)
-                epoch = look_every(network.parameters["epoch_length"], least=CLAIM_SECONDS)
-                window = network.parameters["announcement_window"]
+                money = Money(self.client, own, times, self.ask.claim_at, self.say, self.monotonic)
                 with first_error():
                     async with asyncio.TaskGroup() as tasks:
                         self._tasks = tasks
@@ -187,13 +220,12 @@ class Agent:
                             tasks.create_task(self._heartbeats(deployment))
                             tasks.create_task(self._watch_clocks())
                         if self.audits:
-                            audits = self.outside.run(
-                                deployment, contracts, self._coins, self._adopt
-                            )
+                            audits = self.outside.run(own, times, self._coins, self._adopt)
                             tasks.create_task(audits)
                         tasks.create_task(self._read_coins(self._coins))
-                        tasks.create_task(self._claims(contracts, sender, epoch))
-                        tasks.create_task(self._watch_slashes(window))
+                        tasks.create_task(self._watch_limits())
+                        tasks.create_task(self._settle(money, times.tail))
+                        tasks.create_task(self._watch_slashes(times.announce))
                         tasks.create_task(self._clear_folders())
         finally:
             await self._stop_peers()
@@ -202,9 +234,9 @@ class Agent:
 
     # ---------------------------------------------------------------------------------- offer
 
-    async def _prepare(self, network: NetworkView, own: OnChain) -> None:
-        stake, account = self.ask.stake, self.wallet.account
-        await prepare(self.client, account, stake, network, own, self.say)
+    async def _prepare(self, own: OnChain) -> None:
+        jobs = jobs_in(self.folder.home, unsettled=True)
+        await prepare(self.client, self.ask.stake, jobs, own, self.say)
 
     async def _standing_offer(self, deployment: Deployment) -> Signed[Offer]:
         """The stored offer while it stands or is leased, else a new one in its place; posted."""
@@ -327,7 +359,7 @@ class Agent:
                 self.faults.over("market")
             except errors.NotFound:  # a market that was set up anew
                 await self._need_same_chain()
-                offer, leases = await self._renewed(deployment), ()
+                offer, leases = await self._standing_offer(deployment), ()
             except (errors.Expired, errors.Unavailable) as error:  # Expired: our clock is off
                 self._waiting(error)
                 leases = ()
@@ -355,7 +387,7 @@ class Agent:
     def _tell_interruption(self, leases: tuple[LeaseView, ...]) -> None:
         """Say what happened and what it did, in one sentence, when the market has answered."""
         if self._interruption:
-            live = [each.lease for each in leases if each.state in ACTIVE]
+            live = [each.lease for each in leases if each.state in HEARD]
             self.say(f"{self._interruption}: {aftermath(self._peers, live)}")
             self._interruption = ""
 
@@ -365,20 +397,8 @@ class Agent:
             self._paused = offer.message.digest()
             await self._withdraw(offer)
         if self._has_to_be_renewed(offer):
-            return await self._renewed(deployment)
+            return await self._standing_offer(deployment)
         return offer
-
-    async def _renewed(self, deployment: Deployment) -> Signed[Offer]:
-        """A new offer; without stake for one the agent goes on, as there may be pay to claim."""
-        while True:
-            try:
-                offer = await self._standing_offer(deployment)
-            except errors.InsufficientStake as error:
-                self.faults.tell("stake", f"the machine is not offered: {error}")
-                await asyncio.sleep(STAKE_SECONDS)
-            else:
-                self.faults.over("stake")
-                return offer
 
     async def _need_same_chain(self) -> None:
         network = await retrying(lambda: self.client.call(GET_NETWORK), on_error=self._waiting)
@@ -432,6 +452,11 @@ class Agent:
         return (await client.call(POST_OFFER_HEARTBEAT, beat, offer=name, wait=wait_seconds)).leases
 
     async def _follow(self, leases: tuple[LeaseView, ...], deployment: Deployment) -> None:
+        self._held = frozenset(lease.job for lease in leases if lease.lease not in self._done)
+        active = [
+            each for each in leases if each.state == "active" and each.lease not in self._done
+        ]
+        self._active = {each.lease: each for each in active}
         for lease in leases:
             try:
                 await self._follow_lease(lease, deployment)
@@ -449,16 +474,19 @@ class Agent:
                 await self._stop_peer(name)
 
     async def _follow_lease(self, lease: LeaseView, deployment: Deployment) -> None:
-        """Accept a new lease; of an active one, send the heartbeat and keep the peer running."""
+        """Accept a new lease; speak for an accepted one; keep the peer of an active one running."""
         if lease.lease in self._done:
             return
         if lease.lease not in self._peers:
             check_promise(self.folder.lease(lease.lease), self.ask.device_class)
         if lease.state == "reserved":
             await self._accept_lease(lease, deployment)
-        if lease.state in ACTIVE:
+        if lease.state == "accepted":
+            await self._bond_again(lease)
+        if lease.state in HEARD:
             await self._send_heartbeat(lease.lease)
-            self._ensure_peer_running(lease)
+        if lease.state == "active":
+            await self._keep_within_limits(lease)
 
     async def _send_heartbeat(self, lease: Digest) -> LeaseHeard:
         session = load_or_create_session(self.folder.lease(lease) / "session.key")
@@ -475,11 +503,34 @@ class Agent:
         session = load_or_create_session(folder / "session.key")
         accept = load_accept(folder)
         if accept is None:
+            await self._check_tail(lease.job, spec)
             accept = self.wallet.sign(self._lease_accept(lease, session), deployment.domain)
             save_accept(folder, accept)
-        body = AcceptLease(signed=accept.encoded())
+        save_signed(folder, expect(decode_signed(lease.spec), JobSpec))
+        bond = None
+        if self._own is not None and self._times is not None:
+            bond = await bond_for(self._own, self._times, folder, lease.job, lease.stake)
+        body = AcceptLease(accept=accept.encoded(), bond=None if bond is None else bond.encoded())
         await self.client.call(POST_ACCEPT, body, lease=lease.lease)
         self.say(f"accepted job {lease.job.hex()[:12]} at {format_tokens(lease.price)} per PFLOP")
+
+    async def _bond_again(self, lease: LeaseView) -> None:
+        """Sign another Bond, where the one that the market has was not sent while it counted."""
+        own, folder = self._own, self.folder.lease(lease.lease)
+        kept = load_signed(folder, Bond)
+        if own is None or self._times is None or kept is None:
+            return
+        if kept.message.by >= await own.contracts.chain.next_time():
+            return
+        bond = await bond_for(own, self._times, folder, lease.job, lease.stake)
+        if bond is not None:
+            await self.client.call(POST_ORDER, PostOrder(signed=bond.encoded()), job=lease.job)
+            self.say(f"signed its bond in job {lease.job.hex()[:12]} again: nobody sent it in time")
+
+    async def _check_tail(self, job: JobId, spec: JobSpec) -> None:
+        if self._times is not None:
+            view = await self.client.call(GET_JOB, job=job)
+            check_tail(spec, self._times, round_seconds(view.reports))
 
     def _lease_accept(self, lease: LeaseView, session: Session) -> LeaseAccept:
         if lease.price < self.ask.price:
@@ -496,8 +547,83 @@ class Agent:
 
     # ---------------------------------------------------------------------------------- peers
 
+    async def _watch_limits(self) -> None:
+        while True:
+            await self._look_at_limits()
+            await asyncio.sleep(LIMIT_SECONDS)
+
+    async def _look_at_limits(self) -> None:
+        """Of each peer that runs, whatever the market says of its lease by now, and that may."""
+        for lease in list((self._active | self._started).values()):
+            await self._keep_within_limits(lease)
+
+    async def _keep_within_limits(self, lease: LeaseView) -> None:
+        """Keep the peer of an active lease running, but only while its work can be paid."""
+        name, fault = lease.lease, f"limits {lease.job.hex()}"
+        lease = self._started.get(name, lease)  # as it was when its peer began
+        if name in self._done:
+            return
+        try:
+            why = await self._why_idle(lease)
+        except errors.Refused as error:  # its file of pay is damaged: its peer writes it anew
+            self.faults.tell(f"pay {name.hex()}", str(error))
+            return
+        if why is None:
+            self._waits_since.pop(name, None)
+            self.faults.over(fault)
+            self._ensure_peer_running(lease)
+            return
+        about = f"job {lease.job.hex()[:12]}"
+        if name in self._peers:
+            self.faults.tell(fault, f"our peer leaves {about} for now: {why}")
+            self._let_leave(name)
+        elif self._is_overdue(name):
+            self.faults.tell(fault, f"no peer works in {about}: {why}")
+
+    async def _why_idle(self, lease: LeaseView) -> str | None:
+        if self._guard is None:
+            return None
+        if await self._has_quit(lease.job):
+            return HAS_QUIT
+        leases = (self._active | self._started).values()
+        here = [each for each in leases if each.job == lease.job] or [lease]
+        return await self._guard.why_idle(
+            spec_of(lease),
+            load_pay(self.folder.lease(lease.lease)),
+            stake=max(each.stake for each in here),
+            prices=[each.price for each in here],
+        )
+
+    async def _has_quit(self, job: JobId) -> bool:
+        """Whether a Quit of ours may still be sent, by whoever holds it."""
+        until = quits_until(self.folder.home, job)
+        if not until or self._own is None:
+            return False
+        try:
+            return until >= await self._own.contracts.chain.next_time()
+        except (errors.Refused, errors.Unavailable):
+            return True
+
+    def _is_overdue(self, lease: Digest) -> bool:
+        """Whether a peer that has not started yet waits longer than a grant usually takes."""
+        since = self._waits_since.setdefault(lease, self.monotonic())
+        return self.monotonic() - since >= PATIENCE_SECONDS
+
+    def _let_leave(self, lease: Digest) -> None:
+        """Stop a peer in order, in the background; it may start again when that is done."""
+        if lease not in self._leaving:
+            self._leaving.add(lease)
+            task = self._peers[lease]
+            task.add_done_callback(lambda _: self._forget_peer(lease))
+            task.cancel()
+
+    def _forget_peer(self, lease: Digest) -> None:
+        self._leaving.discard(lease)
+        self._started.pop(lease, None)
+        self._peers.pop(lease, None)
+
     def _ensure_peer_running(self, lease: LeaseView) -> None:
-        if lease.lease in self._peers or lease.lease in self._done:
+        if lease.lease in self._peers or lease.lease in self._done | self._leaving:
             return
         folder, spec = self.folder.lease(lease.lease), spec_of(lease)
         if self.machine is not None:
@@ -511,11 +637,12 @@ class Agent:
             lease_disk(spec),
         )
         save_peer_file(folder, peer)
+        note_working(folder)
         self._jobs[lease.lease] = lease.job
         if self._coins is not None:
             self._coins.follow(folder, lease.job)
         kept = asyncio.create_task(self._keep_peer(lease.lease, folder))
-        self._peers[lease.lease] = kept
+        self._peers[lease.lease], self._started[lease.lease] = kept, lease
         self._adopt(kept)
 
     def _adopt(self, kept: "asyncio.Task[None]") -> None:
@@ -534,7 +661,7 @@ class Agent:
             grace=self.drain.total_seconds(),
         )
         self._done.add(lease)
-        self._peers.pop(lease, None)
+        self._forget_peer(lease)
         if self._coins is not None:
             self._coins.forget(folder)
         self.say(f"peer of lease {lease.hex()[:12]} is done")
@@ -545,10 +672,11 @@ class Agent:
         return since is not None and since < UPLOAD_SECONDS
 
     async def _stop_peer(self, lease: Digest) -> None:
+        self._started.pop(lease, None)
         task = self._peers.pop(lease, None)
         if task is None:
             return  # it ended by itself while others were being stopped
-        await cancelled(task)
+        await (ended(task) if lease in self._leaving else cancelled(task))
 
     async def _stop_peers(self) -> None:
         if self._peers:
@@ -613,41 +741,46 @@ class Agent:
         is_auditing = auditor is not None and not auditor.done()
         return is_auditing or any(folder.name == lease.hex() for lease in self._peers)
 
-    # ---------------------------------------------------------------------------------- claims
+    # ----------------------------------------------------------------------------------- money
 
-    async def _claims(self, contracts: Contracts, sender: Sender, seconds: float) -> None:
-        dues = Dues(self.client, self.wallet.account)
+    async def _settle(self, money: Money, tail: int) -> None:
+        """Claim, show and quit, as far as that is due; soon again while something may be."""
         while True:
+            seconds, is_soon = look_every(tail // LOOKS_A_TAIL, least=CLAIM_SECONDS), True
             try:
-                await self._claim(dues, contracts, sender)
+                jobs = jobs_in(self.folder.home, unsettled=True)
+                is_soon = await money.look(jobs, self._live_of(jobs))
                 self.faults.over("claims")
-            except (
-                errors.Unavailable,
-                errors.WrongConfiguration,
-            ) as error:  # a node that is away, or another's
-                self.faults.tell("claims", f"waiting: {error}")
-            except errors.ContractRefused as error:
-                self.faults.tell("claims", refused_claim(error))
-            await asyncio.sleep(seconds)
+            except (errors.Refused, errors.Unavailable) as error:
+                self.faults.tell("claims", f"waiting to claim: {error}")
+            await asyncio.sleep(CLAIM_SECONDS if is_soon else seconds)
 
-    async def _claim(self, dues: Dues, contracts: Contracts, sender: Sender) -> None:
-        head = await contracts.chain.head()
-        due = await dues.look(await contracts.settlement.claimed(self.wallet.account, head))
-        if due is not None:
-            await claim(due, contracts, sender)
-            self.say(f"claimed {format_tokens(due.amount)} tokens of epoch {due.proof.epoch}")
+    def _live_of(self, jobs: Sequence[OwnJob]) -> set[JobId]:
+        """Jobs in which a machine of ours works or may: all, until the market has answered."""
+        if self.offers and self._held is None:
+            return {each.job for each in jobs}
+        at_work = {self._jobs[lease] for lease in self._peers if lease in self._jobs}
+        return at_work | self.outside.jobs | (self._held or frozenset())
 
     def _waiting(self, error: errors.Expired | errors.Unavailable) -> None:
         self.faults.tell("market", f"waiting: {error}")
 
 
 def spec_of(lease: LeaseView) -> JobSpec:
-    """What a lease says that its job is; the peer checks the job itself.
+    """The job of a lease.
 
     Raises:
-        Refused: it is no job.
+        Refused: it is no job, or another one than the lease names.
     """
-    return expect(decode_signed(lease.spec), JobSpec).message
+    spec = expect(decode_signed(lease.spec), JobSpec).message
+    if spec.job() != lease.job:
+        raise errors.BadSignature(f"lease {lease.lease.hex()}: its spec is of another job")
+    return spec
+
+
+async def times_of(own: OnChain) -> EscrowTimes:
+    """The escrow's times, by our own node."""
+    return await own.contracts.escrow.times(await own.contracts.chain.head())
 
 
 def look_every(period: int, *, least: float) -> float:

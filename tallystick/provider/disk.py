@@ -9,8 +9,9 @@ While a peer runs its folder is its own. Once its lease is over nobody fetches i
 weights or states any more (`BULK`): they go at once. Two things stay longer:
 - the newest checkpoint until the market has the weights of all stages, or `KEEP_MODEL` has passed:
   it may be the only copy of what was paid for;
-- journal, keys, coins and evidence until the job is refunded: until then a slash may be
-  announced, contested and shown. Then the folder goes, unless a bundle of it is still needed.
+- journal, keys, coins, evidence and the newest seal until neither stake nor pay of ours is in the
+  job (`money`): until then a slash may be announced, and pay claimed. Then the folder goes, unless
+  a bundle of it is still needed.
 Shards of all jobs lie beside them (`blobs`) and go once nobody works: no lease asks for their room.
 Safe to repeat; a kill in the middle leaves what the next look removes.
 """
@@ -30,6 +31,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies.offers import LeaseView
 from market.bodies.routes import GET_CHECKPOINTS, GET_JOB, GET_LEASE
+from tallystick.provider.folder import is_settled
 from tallystick.provider.slashes import ALL_SEALED, bundles_in
 from tallystick.sdk.client import MarketClient
 
@@ -120,11 +122,11 @@ KEEP_MODEL = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Ended:
-    """What the market says about a lease's job, as far as its folder depends on it."""
+    """What is known about a lease's job, as far as its folder depends on it."""
 
     is_over: bool  # the lease; of an audit from outside the job
     has_weights: bool  # of all stages
-    is_refunded: bool
+    is_settled: bool  # see `note_settled`
 
 
 class LeaseFolders:
@@ -144,35 +146,34 @@ class LeaseFolders:
         if not any(is_busy(folder) for folder in (*leases.values(), *audits.values())):
             _remove((self._home / SHARDS).glob("*"))
         for name, folder in leases.items():
-            ended = await self._lease(Digest(name))
+            ended = await self._lease(Digest(name), folder)
             if not is_busy(folder):  # asked after the market: nobody has begun meanwhile
                 remove(folder, ended)
         for name, folder in audits.items():
-            ended = await self._audit(JobId(name))
+            ended = await self._audit(JobId(name), folder)
             if not is_busy(folder):
                 remove(folder, ended)
 
-    async def _lease(self, name: Digest) -> Ended:
+    async def _lease(self, name: Digest, folder: Path) -> Ended:
         try:
             lease = await self._client.call(GET_LEASE, lease=name)
-            state = (await self._client.call(GET_JOB, job=lease.job)).state
         except NotFound:  # a market that was set up anew, or another: nobody fetches anything here
-            return Ended(is_over=True, has_weights=False, is_refunded=False)
+            return Ended(True, has_weights=False, is_settled=is_settled(folder))
         is_over = lease.state in LEASE_OVER
         has_weights = is_over and await self._has_weights(lease)
-        return Ended(is_over, has_weights, state == "refunded")
+        return Ended(is_over, has_weights, is_settled(folder))
 
     async def _has_weights(self, lease: LeaseView) -> bool:
         stages = expect(decode_signed(lease.spec), JobSpec).message.batch.stages
         claims = (await self._client.call(GET_CHECKPOINTS, job=lease.job)).checkpoints
         return len({each.stage for each in claims if each.num_bytes is not None}) == stages
 
-    async def _audit(self, job: JobId) -> Ended:
+    async def _audit(self, job: JobId, folder: Path) -> Ended:
         try:
-            state = (await self._client.call(GET_JOB, job=job)).state
+            is_over = (await self._client.call(GET_JOB, job=job)).state in ALL_SEALED
         except NotFound:
-            return Ended(is_over=True, has_weights=True, is_refunded=False)
-        return Ended(state in ALL_SEALED, has_weights=True, is_refunded=state == "refunded")
+            is_over = True
+        return Ended(is_over, has_weights=True, is_settled=is_settled(folder))
 
 
 def _named(parent: Path) -> dict[bytes, Path]:
@@ -216,7 +217,7 @@ def _gone(folder: Path, ended: Ended, now: float) -> Iterator[Path]:
     may_be_asked = newest is not None and (
         not ended.has_weights and now - newest.stat().st_mtime < KEEP_MODEL.total_seconds()
     )
-    if ended.is_refunded and not may_be_asked and not bundles_in(folder):
+    if ended.is_settled and not may_be_asked and not bundles_in(folder):
         yield folder
         return
     yield from (each for name in BULK if (each := folder / name).exists())

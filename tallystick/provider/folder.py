@@ -3,11 +3,13 @@
 `wallet.json` (the owner), `agent.key` (signs heartbeats), `offer.msgpack` (the offer that stands),
 `withdrawn` (the offer that its owner took back while it stood), `audit.key` (signs reports as an
 outside auditor), `agent.lock` (the agent's pid), `transactions-CHAIN.db` (what was sent),
-`leases/<id>/` (one folder a lease, with the session key and the signed LeaseAccept that were stored
-before they left, the job's `coins`, and `upload` while weights go up), `audits/<job>/` (a job that
-may draw us from outside, with the LeaseAccept that reserves our stake for it, its `coins` and our
-reports). All mode 0600. On another chain what is kept of the last one goes to `chains/<name>/`
-(`tallystick.chains`).
+`network.json` (where the contracts are), `leases/<id>/` (one folder a lease, with session key,
+signed LeaseAccept and Bond that were stored before they left, the job's `coins`, and `upload` while
+weights go up), `audits/<job>/` (a job that may draw us from outside, with the Bond behind our
+reports, its `coins` and the reports). Both kinds of folder hold what the job's money needs and no
+market: the signed JobSpec, the newest seal with all pay (`pay.bin`), the Quit that we signed, and
+`settled` once nothing of ours is there any more. All mode 0600. On another chain what is kept of
+the last one goes to `chains/<name>/` (`tallystick.chains`).
 """
 
 import contextlib
@@ -16,25 +18,33 @@ import json
 import os
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from contracts.disk import lock_file
+from contracts.governance.claims import SealedPay, decode_sealed_pay
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
 from contracts.terms.errors import Conflict, Malformed, Refused, Unavailable
-from contracts.terms.ids import Digest, JobId
-from contracts.terms.messages import LeaseAccept, Message, Offer
+from contracts.terms.escrow_messages import Bond, Quit
+from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.messages import JobSpec, LeaseAccept, Message, Offer
 from contracts.terms.signatures import Signed, decode_signed, expect
 from tallystick.files import replace_file
 from tallystick.provider.machine import check_class
+from training.worker.store import PAY_FILE
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 KEPT_OF_CHAIN = ("offer.msgpack", "withdrawn", "leases", "audits")
 """What of a home holds on one chain alone, beside what was sent; on another it is put aside."""
 _UPLOAD = "upload"
+_SETTLED = "settled"
+_NAMES: dict[type[Message], str] = {JobSpec: "job", Bond: "bond", Quit: "quit"}
+"""Of files with a signed message, in the folder of a lease or of a job to audit."""
 
 DRAIN_SIGNAL = signal.SIGUSR1
 """Tells an agent to let its peers leave and to end; SIGTERM does, too, and twice ends them."""
@@ -59,6 +69,7 @@ class AuditFile:
     market: str
     job: str
     threads: int
+    device_class: str  # that the bond was signed for
 
 
 class ProviderFolder:
@@ -213,13 +224,108 @@ def check_promise(folder: Path, own: str) -> None:
 
 
 def load_accept(folder: Path) -> Signed[Message] | None:
-    """The LeaseAccept that was stored in the folder of a lease, or of a job to audit."""
+    """The LeaseAccept that was stored in the folder of a lease."""
     return _load(folder / "accept.msgpack")
 
 
 def save_accept(folder: Path, accept: Signed[Message]) -> None:
     """Store a LeaseAccept before it leaves."""
     write_durably(folder / "accept.msgpack", accept.encoded())
+
+
+def save_signed(folder: Path, signed: Signed[M]) -> None:
+    """Store a JobSpec, or a Bond or Quit before it leaves."""
+    write_durably(folder / f"{_NAMES[type(signed.message)]}.msgpack", signed.encoded())
+
+
+def load_signed(folder: Path, kind: type[M]) -> Signed[M] | None:
+    """The message of this kind that was stored last."""
+    signed = _load(folder / f"{_NAMES[kind]}.msgpack")
+    return None if signed is None else expect(signed, kind)
+
+
+def quits_until(home: Path, job: JobId) -> int:
+    """Until when a Quit of ours counts in a job, in Unix seconds; 0: we have signed none."""
+    found = 0
+    for path in sorted(home.glob(f"*/*/{_NAMES[Quit]}.msgpack")):
+        signed = load_signed(path.parent, Quit)
+        if signed is not None and signed.message.job == job:
+            found = max(found, signed.message.by)
+    return found
+
+
+def save_pay(folder: Path, pay: SealedPay) -> None:
+    """Store what the market shows of a job that no process of ours follows."""
+    write_durably(folder / PAY_FILE, pay.encoded())
+
+
+def load_pay(folder: Path) -> SealedPay | None:
+    """The newest seal of a job and all of its pay, as the process that works there wrote it.
+
+    Raises:
+        Malformed: the file is damaged.
+    """
+    try:
+        return decode_sealed_pay((folder / PAY_FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except Refused as error:
+        raise Malformed(f"{folder / PAY_FILE} is damaged: {error}") from error
+
+
+def note_settled(folder: Path) -> None:
+    """Note that neither stake nor pay of ours is in the job of a folder any more."""
+    write_durably(folder / _SETTLED, b"")
+
+
+def note_working(folder: Path) -> None:
+    """Note that there will be pay of ours in the job of a folder, which may have been settled."""
+    (folder / _SETTLED).unlink(missing_ok=True)
+
+
+def is_settled(folder: Path) -> bool:
+    """See `note_settled`."""
+    return (folder / _SETTLED).exists()
+
+
+@dataclass(frozen=True)
+class OwnJob:
+    """A job that this provider had to do with, and its folders: of leases, or of audits."""
+
+    job: JobId
+    spec: JobSpec
+    folders: tuple[Path, ...]
+
+    def pay(self, account: Address) -> SealedPay | None:
+        """The best pay for an account in any of its folders, the newest of the best.
+
+        Any seal pays, and not all in these folders were checked. None: there is none, or it is
+        damaged.
+        """
+        found = list[SealedPay]()
+        for folder in self.folders:
+            with contextlib.suppress(Malformed):  # the next seal, or the market's, takes its place
+                if (pay := load_pay(folder)) is not None:
+                    found.append(pay)
+
+        def worth(pay: SealedPay) -> tuple[int, int, int]:
+            ours = [(leaf.vested, leaf.earned) for leaf in pay.pay if leaf.account == account]
+            return *(ours[0] if ours else (0, 0)), pay.seal.message.step
+
+        return max(found, key=worth, default=None)
+
+
+def jobs_in(home: Path, *, unsettled: bool = False) -> list[OwnJob]:
+    """The jobs whose spec a provider keeps; `unsettled`: in which there may be money of ours."""
+    specs, folders = dict[JobId, JobSpec](), defaultdict[JobId, list[Path]](list)
+    for folder in sorted((*(home / "leases").glob("*"), *(home / "audits").glob("*"))):
+        if unsettled and is_settled(folder):
+            continue
+        if (signed := load_signed(folder, JobSpec)) is not None:
+            job = signed.message.job()
+            specs[job] = signed.message
+            folders[job].append(folder)
+    return [OwnJob(job, spec, tuple(folders[job])) for job, spec in specs.items()]
 
 
 def save_peer_file(folder: Path, peer: PeerFile) -> None:

@@ -23,8 +23,8 @@ from contracts.terms.typed_data import Domain
 from market.bodies.routes import GET_NETWORK
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
-from tallystick.provider.folder import check_promise, load_audit_file
-from tallystick.provider.machine import MAX_NICE, NICE, stand_back
+from tallystick.provider.folder import load_audit_file
+from tallystick.provider.machine import MAX_NICE, NICE, check_class, stand_back
 from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.process import FAILED, Located, run_process, settings_told, teller
@@ -52,7 +52,7 @@ class OutsideSettings(ProcessSettings):
 async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell) -> None:
     """Audit the job of `folder` until it is over, and show what was found wrong."""
     told = load_audit_file(folder)
-    check_promise(folder, device_class(torch.device(settings.device)))
+    check_class(told.device_class, device_class(torch.device(settings.device)))
     job, home = JobId(bytes.fromhex(told.job)), folder.parent.parent
     session = load_or_create_session(home / "audit.key")
     set_threads(told.threads)
@@ -68,7 +68,7 @@ async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell
                     folder,
                     FollowedJob(
                         job,
-                        Domain(network.chain_id, network.contracts.settlement),
+                        Domain(network.chain_id, network.contracts.escrow),
                         begin_job,
                         History(client, job).after,
                         CoinFile(folder),

@@ -1,4 +1,4 @@
-"""Auditing from outside: offers to, promises stake, and keeps an auditor running for each job.
+"""Auditing from outside: offers to, bonds stake, and keeps an auditor running for each job.
 
 What is signed is on disk before it leaves. The agent's heartbeats for its account ask the market
 which jobs want stake of it, and which have listed it: exactly these are followed.
@@ -7,32 +7,44 @@ which jobs want stake of it, and which have listed it: exactly these are followe
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contracts.chain.contracts import Contracts
-from contracts.chain.deployment import Deployment
+from contracts.governance.escrow import EscrowTimes
 from contracts.keys.wallet import Session, Wallet
-from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.errors import Expired, NotFound, Refused, Unavailable, WrongConfiguration
-from contracts.terms.ids import NO_OFFER, JobId
-from contracts.terms.messages import LeaseAccept
+from contracts.terms.amounts import format_tokens
+from contracts.terms.errors import (
+    Expired,
+    Malformed,
+    NotFound,
+    Refused,
+    Unavailable,
+    WrongConfiguration,
+)
+from contracts.terms.ids import JobId
+from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.bodies.offers import AcceptLease, BondAsked, RegisterAuditor
-from market.bodies.routes import POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
+from contracts.terms.signatures import decode_signed, expect
+from market.bodies.offers import BondAsked, PostBond, RegisterAuditor
+from market.bodies.routes import GET_JOB, POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject
 from tallystick.provider.background import Faults, Say, heartbeat
 from tallystick.provider.coins import CoinWatches
 from tallystick.provider.folder import (
     AuditFile,
     ProviderFolder,
-    check_promise,
-    load_accept,
-    save_accept,
+    jobs_in,
+    load_audit_file,
+    note_working,
     save_audit_file,
+    save_signed,
 )
+from tallystick.provider.limits import leaf_of
+from tallystick.provider.machine import check_class
+from tallystick.provider.money import bond_for
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.on_chain import OnChain
 from tallystick.up.child import Start
 from tallystick.up.kept import keep
 
@@ -54,19 +66,20 @@ class OutsideAudits:
     faults: Faults
     start: Start
     auditors: dict[Path, "asyncio.Task[None]"] = field(default_factory=dict)
+    jobs: frozenset[JobId] = frozenset()  # that may draw us
 
     async def run(
         self,
-        deployment: Deployment,
-        contracts: Contracts,
+        own: OnChain,
+        times: EscrowTimes,
         coins: CoinWatches,
         adopt: Callable[["asyncio.Task[None]"], None],
     ) -> None:
         """Offer to audit from outside, and follow the jobs that may draw us; until cancelled.
 
         Args:
-            deployment: What is signed is for its chain.
-            contracts: Read for the stake that is free.
+            own: Signs bonds, and is read for the stake that is free.
+            times: Of the escrow.
             coins: Told which jobs to follow.
             adopt: Told of each auditor; what breaks it is to end the agent.
         """
@@ -81,10 +94,10 @@ class OutsideAudits:
                 told = await self.client.call(
                     POST_AUDITOR_HEARTBEAT, beat, account=self.wallet.account
                 )
-                if told.asked:
-                    free = await self._free_stake(contracts)
-                    await self._reserve(told.asked, free, session, deployment)
-                await self._listed(told.jobs, coins, adopt)
+                for asked in told.asked:
+                    await self._back(asked, own, times)
+                self.jobs = frozenset(told.jobs)
+                await self._listed(await self._paid(told.jobs, own), coins, adopt)
                 self.faults.over("audits")
             except NotFound:  # a market that was set up anew
                 is_known = False
@@ -103,57 +116,71 @@ class OutsideAudits:
             signature=self.wallet.sign_digest(said),
         )
         registered = await self.client.call(POST_AUDITOR, body)
-        self.say(f"auditing from outside with {format_tokens(registered.stake)} tokens at stake")
+        self.say(f"auditing from outside; {format_tokens(registered.free)} tokens are free to bond")
 
-    async def _free_stake(self, contracts: Contracts) -> BaseUnits:
-        head = await contracts.chain.head()
-        return (await contracts.stakes.stake(self.wallet.account, head)).free
+    async def _back(self, asked: BondAsked, own: OnChain, times: EscrowTimes) -> None:
+        """Bond stake in a job that would list us, if as much is free."""
+        fault = f"bond {asked.job.hex()}"
+        try:
+            await self._bond(asked, own, times)
+            self.faults.over(fault)
+        except Refused as error:  # too little is free, or its list was fixed a moment ago
+            self.faults.tell(fault, f"stake for job {asked.job.hex()[:12]}: {error}")
 
-    async def _reserve(
-        self,
-        asked: tuple[BondAsked, ...],
-        free: BaseUnits,
-        session: Session,
-        deployment: Deployment,
-    ) -> None:
-        """Promise stake to jobs that would list us, as far as what is free of it goes."""
-        for bond in asked:
-            if bond.stake > free:
-                self.faults.tell(
-                    f"bond {bond.job.hex()}",
-                    f"job {bond.job.hex()[:12]} asks for more stake than is free",
-                )
-                continue
-            free = BaseUnits(free - bond.stake)
-            try:
-                await self._promise(bond, session, deployment)
-            except Refused as error:  # its list was fixed a moment ago
-                self.faults.tell(
-                    f"bond {bond.job.hex()}", f"stake for job {bond.job.hex()[:12]}: {error}"
-                )
-
-    async def _promise(self, bond: BondAsked, session: Session, deployment: Deployment) -> None:
-        folder = self.folder.audit(bond.job)
-        check_promise(folder, self.device_class)
-        accept = load_accept(folder)
-        if accept is None:
-            accept = self.wallet.sign(self._bond_accept(bond, session), deployment.domain)
-            save_accept(folder, accept)
-        body = AcceptLease(signed=accept.encoded())
+    async def _bond(self, asked: BondAsked, own: OnChain, times: EscrowTimes) -> None:
+        folder, job = self.folder.audit(asked.job), asked.job
+        self._check_device(folder)
+        view = await self.client.call(GET_JOB, job=job)
+        spec = expect(decode_signed(view.signed), JobSpec)
+        if spec.message.job() != job:
+            raise Malformed(f"the market answered with another job than {job.hex()}")
+        bond = await bond_for(own, times, folder, job, asked.stake)
+        if bond is None:
+            return  # it is on chain, and the market will see it
+        save_signed(folder, spec)
+        save_audit_file(folder, self._audit_file(job))
+        body = PostBond(bond=bond.encoded())
         await self.client.call(POST_AUDITOR_BOND, body, account=self.wallet.account)
-        amount = format_tokens(bond.stake)
-        self.say(f"reserves {amount} tokens to audit job {bond.job.hex()[:12]}")
+        self.say(f"bonds {format_tokens(asked.stake)} tokens to audit job {job.hex()[:12]}")
 
-    def _bond_accept(self, bond: BondAsked, session: Session) -> LeaseAccept:
-        return LeaseAccept(
-            job=bond.job,
-            account=self.wallet.account,
-            session_key=session.key,
-            offer=NO_OFFER,
-            price=bond.price,
-            stake=bond.stake,
-            device_class=self.device_class,
-        )
+    def _audit_file(self, job: JobId) -> AuditFile:
+        return AuditFile(self.client.url, job.hex(), self.threads, self.device_class)
+
+    def _check_device(self, folder: Path) -> None:
+        """Refuse a job that we backed as another device class than our own.
+
+        Raises:
+            WrongConfiguration: it was backed by another machine with this home, or before torch was
+                upgraded.
+        """
+        with contextlib.suppress(Malformed):  # we have not backed it yet
+            check_class(load_audit_file(folder).device_class, self.device_class)
+
+    async def _paid(self, jobs: Sequence[JobId], own: OnChain) -> tuple[JobId, ...]:
+        """Of the jobs that a market names, those in which the chain says that audits can be paid.
+
+        Raises:
+            Unavailable: the chain does not answer.
+        """
+        account = self.wallet.account
+        known = {job: each for each in jobs_in(self.folder.home) if (job := each.job) in jobs}
+        if not known:
+            return ()
+        head = await own.contracts.chain.head()
+        channels = await own.contracts.escrow.channels([(job, account) for job in known], head)
+        found = list[JobId]()
+        for job, each in sorted(known.items()):
+            channel, earned = channels[job, account], leaf_of(each.pay(account), account).earned
+            if channel.stake and not channel.end and earned < channel.limit:
+                found.append(job)
+                self.faults.over(f"unpaid {job.hex()}")
+            else:
+                self.faults.tell(
+                    f"unpaid {job.hex()}",
+                    f"job {job.hex()[:12]} may draw us, and could not pay: it waits for our bond, "
+                    "for a limit, or our account has ended there",
+                )
+        return tuple(found)
 
     async def _listed(
         self,
@@ -161,12 +188,12 @@ class OutsideAudits:
         coins: CoinWatches,
         adopt: Callable[["asyncio.Task[None]"], None],
     ) -> None:
-        """Follow exactly the jobs that may draw us."""
+        """Follow exactly the jobs that may draw us, and can pay us."""
         folders = {self.folder.audit(job): job for job in jobs}
         known = {each for each in coins.folders if each.parent.name == "audits"}
         for folder in sorted(set(folders) - known):
             try:
-                check_promise(folder, self.device_class)
+                self._check_device(folder)
             except WrongConfiguration as error:
                 self.faults.tell(f"audit {folder.name}", f"job {folder.name[:12]}: {error}")
                 continue
@@ -178,7 +205,8 @@ class OutsideAudits:
 
     def _start_auditor(self, folder: Path, job: JobId) -> "asyncio.Task[None]":
         self.say(f"may be drawn in job {folder.name[:12]}")
-        save_audit_file(folder, AuditFile(self.client.url, job.hex(), self.threads))
+        save_audit_file(folder, self._audit_file(job))
+        note_working(folder)
         kept = asyncio.create_task(
             keep(
                 (*self.argv, str(folder)),
@@ -202,5 +230,10 @@ async def cancelled(task: "asyncio.Task[None]") -> None:
     What broke it is raised where it was adopted.
     """
     task.cancel()
+    await ended(task)
+
+
+async def ended(task: "asyncio.Task[None]") -> None:
+    """Wait for the end of a task that was cancelled; cancelled meanwhile, it is hurried."""
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.gather(task, return_exceptions=True)

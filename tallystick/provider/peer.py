@@ -62,7 +62,7 @@ from verification.auditing.auditor import report_on
 from verification.auditing.loop import Auditing, MemberAuditor
 from verification.docket import begin_job
 
-_OVER = ("finished", "closed", "refunded", "failed")
+_OVER = ("finished", "closed", "failed")
 _POLL = timedelta(seconds=1)  # all peers of a job ask for its whole view, until it is opened
 
 
@@ -92,7 +92,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
     set_threads(peer.threads)
     async with MarketClient(peer.market) as client:
         network = await retrying(lambda: client.call(GET_NETWORK))
-        domain = Domain(network.chain_id, network.contracts.settlement)
+        domain = Domain(network.chain_id, network.contracts.escrow)
         view = await _opened(client, job, leave)
         if view is None:
             return  # nobody knows it yet: gone before the job began

@@ -3,17 +3,17 @@
 An audit leaves its bundle as `evidence/<subject>.bundle` in the folder of the lease, or of the job
 that it audits from outside. When the market lists the subject as convicted, with our session key
 among those who may show why, the file goes up as a blob and is named under that key. One bundle is
-enough as long as nobody doubts it: when it is contested, or was dropped, others show theirs.
+enough as long as nobody doubts it: when its slash was dropped, others show theirs.
 Bundles are shown by the process that audits (`Evidence`); those of one that has ended are shown by
 the agent (`Slashes`), and removed when nobody needs them any more.
 
-An owner whose work was convicted can contest a slash while it is announced, so it is told of every
-change, with the commands. What an account lost of its pay, and why, the agent says once and
-`status` shows: a line that is lost stays lost, so a sum by reason only ever grows; what is told is
-the growth.
+An owner whose work was convicted is told of every change: how much is announced, by which evidence,
+and until when the canceller can drop it; its own answer is shown beside that. What an account lost
+of its pay, and why, the agent says once and `status` shows: a line that is lost stays lost, so a
+sum by reason only ever grows; what is told is the growth.
 
 Invariants: nothing is shown that no seal made slashable; what is named is there; a bundle stays on
-disk until a slash took what there was or the job is refunded, so that a restart shows it again.
+disk until a slash took what there was or we have settled, so that a restart shows it again.
 Source: docs/protocol.md 5.
 """
 
@@ -38,10 +38,10 @@ from market.bodies.routes import (
     GET_JOB,
     POST_EVIDENCE,
 )
-from market.bodies.settlement import PostEvidence
 from market.bodies.signing import evidence_digest
+from market.bodies.slashes import PostEvidence
 from tallystick.provider.background import Say
-from tallystick.provider.folder import load_peer_file
+from tallystick.provider.folder import is_settled, load_peer_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.convictions import ENDED, told_to_owner
 from training.tasks import first_error
@@ -51,12 +51,12 @@ from training.telling import Tell
 
 LOOK_EVERY = 2.0  # seconds
 PATIENCE = 60.0  # seconds, with a market that does not answer when the job is over
-ALL_SEALED = ("finished", "closed", "refunded", "failed")
+ALL_SEALED = ("finished", "closed", "failed")
 """States of a job in which the market has all of its seals."""
 
-DOUBTED = ("contested", "dropping", "dropped")
+DOUBTED = ("dropped",)
 """States of a slash whose evidence may not hold."""
-OVER = ("executed", "nothing")
+OVER = ("burned", "nothing")
 """States of a slash after which no other bundle is wanted."""
 
 Pause = Callable[[float], Awaitable[None]]
@@ -201,7 +201,7 @@ class Slashes:
         self._client, self._home, self._account, self._say = client, home, account, say
         self._told: dict[tuple[JobId, Digest], str] | None = None  # None: nobody has looked yet
         self._evidence: dict[Path, Evidence] = {}
-        self.is_accused = False  # a slash of this account may still be announced or contested
+        self.is_accused = False  # a slash of this account may still be announced or burned
 
     async def look(self, busy: Collection[Path] = ()) -> None:
         """Look once; safe to repeat.
@@ -237,11 +237,10 @@ class Slashes:
         )
 
     async def _look_after(self, audit: Audit, *, is_busy: bool) -> None:
-        is_refunded = (await self._client.call(GET_JOB, job=audit.job)).state == "refunded"
         convictions = (await self._client.whole(GET_CONVICTIONS, job=audit.job)).convictions
         over = {each.subject for each in convictions if each.slash and each.slash.state in OVER}
         for subject, path in bundles_in(audit.folder).items():
-            if is_refunded or subject in over:
+            if subject in over or is_settled(audit.folder):
                 path.unlink(missing_ok=True)
         if not is_busy:
             await self._shown_by_us(audit).look()

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 
@@ -46,7 +46,6 @@ from market.bodies.routes import (
     GET_MARKET_EVENTS,
     GET_MESSAGES,
     GET_NETWORK,
-    GET_SNAPSHOTS,
     POST_MESSAGES,
     Route,
 )
@@ -61,9 +60,6 @@ from tallystick.sdk.http import (
     written,
 )
 from verification.draws.lanes import LanePage, decode_page
-
-if TYPE_CHECKING:
-    from verification.audit.snapshots import Snapshot
 
 V = TypeVar("V")
 P = TypeVar("P", bound=Part)
@@ -198,17 +194,10 @@ class MarketClient:
                 yield sequence, decode_kept(data)
                 after = sequence
 
-    async def snapshots(self, job: JobId) -> "list[Snapshot]":
-        """All that the market stored of what the chain proved about a job, in order."""
-        found: list[Snapshot] = []
-        while page := await self._snapshots_page(job, len(found)):
-            found += page
-        return found
-
     async def job_events(
         self, job: JobId, *, after: int = 0, patience: timedelta | None = None
     ) -> AsyncGenerator[NumberedJobEvent, None]:
-        """What happens to a job, each event once and in order, until it is refunded.
+        """What happens to a job, each event once and in order, until nothing more is to come.
 
         Interruptions are nobody's concern, unless the market is away for longer than `patience`.
         """
@@ -245,17 +234,6 @@ class MarketClient:
         except errors.AuditMismatch as error:
             raise errors.Malformed(
                 f"lane: the market answered with none: {error.message}"
-            ) from error
-
-    async def _snapshots_page(self, job: JobId, after: int) -> "tuple[Snapshot, ...]":
-        from verification.audit.snapshots import decode_snapshots  # slow, and few ask for any
-
-        page = await self.call(GET_SNAPSHOTS, job=job, after=after)
-        try:
-            return decode_snapshots(page)
-        except errors.AuditMismatch as error:
-            raise errors.Malformed(
-                f"snapshots: the market answered with none: {error.message}"
             ) from error
 
     async def _messages_page(self, job: JobId, after: int) -> list[tuple[int, bytes]]:

@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 
 from contracts.terms.amounts import format_tokens
-from market.bodies.settlement import ConvictionView, SlashView
+from contracts.terms.moments import UnixSeconds
+from market.bodies.slashes import ConvictionView, SlashView
 
-ENDED = ("executed", "dropped", "nothing")
+ENDED = ("burned", "dropped", "lapsed", "nothing")
 """States of a slash that do not change any more."""
 
 
@@ -20,31 +21,18 @@ def state_of_slash(slash: SlashView) -> str:
     """The same once there is evidence."""
     match slash.state:
         case "convicted":
-            return "convicted: announced when others against the same stake had time to come"
+            return "convicted: is not announced yet"
         case "announcing":
             return "convicted: is being announced"
         case "announced":
-            return f"announced: can be contested until {_moment(slash)}"
-        case "contested":
-            return "contested: nothing is taken until the market's operator has judged it"
-        case "dropping":
-            return "contested: the operator agrees, and ends it"
-        case "executed":
-            return "executed"
+            return f"announced: burned from {_moment(slash.burns_from)} on, if it is not dropped"
+        case "burned":
+            return "burned"
         case "dropped":
             return "dropped: nothing was taken"
-    return "over: nothing was left of the stake"
-
-
-def split_of(slash: SlashView) -> str:
-    """Where what is announced, or was taken, goes."""
-    given = slash.restitution + slash.bounty
-    total = given + slash.burned if slash.state == "executed" else slash.amount
-    return (
-        f"{format_tokens(total)} = {format_tokens(slash.restitution)} to the job + "
-        f"{format_tokens(slash.bounty)} to 0x{slash.challenger.hex()} + "
-        f"{format_tokens(total - given)} burned"
-    )
+        case "lapsed":
+            return "lapsed: it was not burned in time, and nothing was taken"
+    return "over: the account had no stake there"
 
 
 def told_to_owner(conviction: ConvictionView) -> str:
@@ -53,8 +41,9 @@ def told_to_owner(conviction: ConvictionView) -> str:
     slash = conviction.slash
     if slash is None:
         return f"{line}; {format_tokens(conviction.wanted)} tokens of stake are at risk"
-    if slash.state == "executed" and slash.ended_by is not None:
-        return f"{line}: {split_of(slash)}, transaction 0x{slash.ended_by.hex()}"
+    if slash.state == "burned" and slash.ended_by is not None:
+        amount = format_tokens(slash.amount)
+        return f"{line}: {amount} tokens of stake, transaction 0x{slash.ended_by.hex()}"
     return f"{line}; {_what_to_do(slash)}" if slash.state == "announced" else line
 
 
@@ -62,12 +51,10 @@ def _what_to_do(slash: SlashView) -> str:
     evidence = slash.evidence.hex()
     return (
         f"{format_tokens(slash.amount)} tokens will be taken; get the evidence with `tallystick "
-        f"job evidence {evidence} --to FILE`, run it again with `tallystick audit rerun FILE`, and "
-        f"if it does not show it: `tallystick provider contest {evidence}`"
+        f"job evidence {evidence} --to FILE` and run it again with `tallystick audit rerun FILE`; "
+        "if it does not show it, tell whoever holds the canceller's key before then"
     )
 
 
-def _moment(slash: SlashView) -> str:
-    if slash.window_ends is None:
-        return "its window ends"
-    return f"{datetime.fromtimestamp(slash.window_ends, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _moment(at: UnixSeconds | None) -> str:
+    return "now" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -76,7 +76,7 @@ class MarketClock:
     @classmethod
     def of(cls, network: NetworkView) -> Self:
         """The clock of the market that has just answered."""
-        domain = Domain(network.chain_id, network.contracts.settlement)
+        domain = Domain(network.chain_id, network.contracts.escrow)
         return cls(domain, network.clock - time.monotonic_ns() // 10**6)
 
     def now(self) -> UnixMillis:

@@ -278,7 +278,8 @@ class JobFile(Fields):
     budget: Annotated[
         Tokens,
         Field(
-            description="The most that the job may cost, its audits included; the rest comes back",
+            description="The most that the job may cost, its audits included; the rest comes back. "
+            "About a quarter more than it is expected to cost, for providers that come and go",
             examples=[10],
         ),
     ]
@@ -419,17 +420,33 @@ class JobFile(Fields):
     min_stake: Annotated[
         Tokens | None,
         Field(
-            description="What each provider reserves and loses if it cheats; without it 0, or of "
-            "a checked job what brings its draws to audit_rate, as far as twice the wanted "
-            "providers can reserve it",
+            description="What each provider puts at stake and loses if it cheats; without it 0, or "
+            "of a checked job what brings its draws to audit_rate, as far as twice the wanted "
+            "providers can put it up",
             examples=[5],
         ),
     ] = None
-    epoch_cap: Annotated[
+    burst: Annotated[
         Tokens | None,
         Field(
-            description="The most that one settlement period may debit; without it the budget",
-            examples=[10],
+            description="What the coordinator may set aside for workers at once; without it 1.25 "
+            "times the first limits of all, at most the budget",
+            examples=[5],
+        ),
+    ] = None
+    rate: Annotated[
+        Tokens | None,
+        Field(
+            description="And what more an hour; without it 1.25 times the planned pay of an hour",
+            examples=[2],
+        ),
+    ] = None
+    confirmations: Annotated[
+        Whole | None,
+        Le(1000),
+        Field(
+            description="Blocks, its own included, until a stake or a limit on the chain counts; "
+            "without it as many as the market waits for"
         ),
     ] = None
     vesting_window: Annotated[

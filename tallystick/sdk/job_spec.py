@@ -26,6 +26,7 @@ from contracts.terms.messages import MILLION, AuditSpec, BatchSpec, DataSpec, Jo
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
 from market.bodies.base import MAX_BLOB_BYTES
+from tallystick.sdk.funding import funding_of
 from tallystick.sdk.job_file import JobFile
 from training.config import (
     BYTE_VOCABULARY,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 USUAL_STAKE = BaseUnits(10 * 10**6)
 """What a provider holds where no market says more: the stake of `provider start`."""
+OPEN_SECONDS = 3600
+"""In which a signed job is opened at the latest, if the contract takes signatures for so long."""
 
 
 def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
@@ -98,14 +101,26 @@ def build_spec(
     *,
     poster: Address,
     coordinator: Address,
-    nonce: int,
+    salt: int,
     data: DataNames,
     now: UnixSeconds,
+    confirmations: int = 1,
     reservable: BaseUnits = USUAL_STAKE,
 ) -> JobSpec:
     """What the poster signs.
 
-    `reservable` bounds the stake that a checked job asks for if its file says none.
+    Where the file says no burst and no rate, they are the whole budget (see `with_funding`).
+
+    Args:
+        job: As its poster wrote it.
+        config: What it trains.
+        poster: Who pays.
+        coordinator: Who will run it.
+        salt: Makes equal orders different jobs.
+        data: What the market is given.
+        now: Deadline and last moment of the opening follow from it.
+        confirmations: Of the chain, where the file says none.
+        reservable: Bounds the stake that a checked job asks for if its file says none.
 
     Raises:
         Malformed: a value does not fit its message field.
@@ -120,13 +135,16 @@ def build_spec(
         return JobSpec(
             poster=poster,
             coordinator=coordinator,
-            nonce=nonce,
+            salt=salt,
             name=job.name,
             budget=BaseUnits(job.budget),
-            epoch_cap=BaseUnits(job.budget if job.epoch_cap is None else job.epoch_cap),
+            burst=BaseUnits(job.budget if job.burst is None else job.burst),
+            rate=BaseUnits(max(1, job.budget) if job.rate is None else job.rate),
+            open_by=UnixSeconds(now + OPEN_SECONDS),
             price_ceiling=PricePerPflop(job.price_ceiling),
             deadline=UnixSeconds(now + int(job.deadline.total_seconds())),
             min_stake=_min_stake(job, config, flops, audit, reservable),
+            confirmations=confirmations if job.confirmations is None else job.confirmations,
             memory_bytes=_memory(job, config, stages),
             unit_flops=flops,
             model=model_spec(config.model, weights=data.weights),
@@ -158,6 +176,23 @@ def build_spec(
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
         raise Malformed(f"job: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
+
+
+def with_funding(spec: JobSpec, job: JobFile, seconds: int) -> JobSpec:
+    """The spec with the burst and the rate that its work needs, where the file says none.
+
+    Args:
+        spec: As `build_spec` made it.
+        job: Its file.
+        seconds: Of computing.
+    """
+    funding = funding_of(spec, seconds)
+    return spec.model_copy(
+        update={
+            "burst": funding.burst if job.burst is None else spec.burst,
+            "rate": funding.rate if job.rate is None else spec.rate,
+        }
+    )
 
 
 AUDIT_MARGIN = Fraction(5, 4)  # m of docs/protocol.md 7
@@ -200,7 +235,7 @@ def _min_stake(
     audit: AuditSpec | None,
     reservable: BaseUnits,
 ) -> BaseUnits:
-    """As the file says, else what brings the draws to their floor, as far as it can be reserved."""
+    """As the file says, else what brings the draws to their floor, as far as it can be put up."""
     if job.min_stake is not None:
         return BaseUnits(job.min_stake)
     if audit is None:

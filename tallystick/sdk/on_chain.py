@@ -1,18 +1,14 @@
-"""An account's hands on the chain of one market, and adding to a job's escrow with them.
+"""An account's hands on the chain of one market, and adding to a job's budget with them.
 
 The contracts are those that the market names; there is one sequence of nonces. What was sent lies
 in a database for each chain: nonces are of chain and account, whatever contracts a market of that
-chain has.
+chain has. What the market said of its chain is kept too, so that money can be moved when the market
+is gone.
 
-A top-up is one's own transaction. Interrupted anywhere, a second call resumes: what is about to be
-paid has a name on disk before anything is sent, and every transaction is stored before it leaves,
-so a repeated call finds what was sent and pays nothing twice. The name goes when the chain has run
-it; the next top-up is another one.
-
-What it changes, and what it cannot: a job earns at most the budget that its poster signed, however
-much is in escrow, because coordinator, members and audit derive every seal from that number. A
-top-up fills escrow up to the budget (of a job that somebody opened with less); whatever is above
-comes back with the refund. More work is another job.
+A deposit or a top-up is one's own transaction, with the permit for it inside: one call that pays or
+does not. A top-up that was interrupted anywhere resumes: what is about to be paid has a name on
+disk before anything is sent, and a transaction is stored before it leaves, so a repeated call finds
+what was sent and pays nothing twice. The name goes when the chain has run it.
 """
 
 import contextlib
@@ -24,25 +20,31 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from contracts.chain.connection import ChainConnection
+from contracts.chain.connection import Block, Call, ChainConnection
 from contracts.chain.contracts import Contracts, bind
-from contracts.chain.deployment import Deployment
+from contracts.chain.deployment import DEVELOPMENT_CHAINS, Deployment
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
-from contracts.chain.wrappers.escrow import Funds, JobPhase
+from contracts.governance.escrow import Budget
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, Unaffordable
-from contracts.terms.ids import Digest, JobId
-from contracts.terms.messages import JobSpec
-from contracts.terms.signatures import decode_signed, expect
+from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.moments import UnixSeconds
+from contracts.terms.typed_data import PERMIT
 from market.bodies.market import FaucetRequest, NetworkView
 from market.bodies.routes import GET_JOB, GET_NETWORK, POST_FAUCET
 from tallystick.chains import chain_name, hold_for
 from tallystick.files import replace_file
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.http import http_url
+from tallystick.sdk.orders import NETWORK_FILE
+from tallystick.sdk.submit import token_domain
 
 # ------------------------------------------------------------------------------------- the account
+
+MIN_GAS_WEI = 10**17
+_PERMIT_SECONDS = 30 * 86_400  # it travels inside the one call that uses it
 
 
 def deployment_of(network: NetworkView) -> Deployment:
@@ -51,8 +53,32 @@ def deployment_of(network: NetworkView) -> Deployment:
     return Deployment(chain_id=network.chain_id, block=network.deployed_block, **addresses)
 
 
+def kept_network(folder: Path, rpc: str | None = None) -> NetworkView:
+    """What the market of a folder said of its chain when it was last used; no market is asked.
+
+    Args:
+        folder: Of a provider or a poster.
+        rpc: Address of the node to use instead of the market's.
+
+    Raises:
+        NotFound: the folder was never used with a market.
+        Malformed: the file is damaged, or `rpc` is no URL.
+    """
+    path, rpc = folder / NETWORK_FILE, None if rpc is None else http_url(rpc, "a node")
+    try:
+        network = NetworkView.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise NotFound(f"no {path}: this folder was never used with a market") from error
+    except ValidationError as error:
+        raise Malformed(f"{path} is damaged, or of another version") from error
+    return network if rpc is None else network.model_copy(update={"rpc_url": rpc})
+
+
 def transactions_in(folder: Path, network: NetworkView) -> Path:
-    """Where a folder keeps what was sent to this chain."""
+    """Where a folder keeps what was sent to this chain; its store refuses a node of another."""
+    there = sorted(folder.glob(f"transactions-{network.chain_id}-*.db"))
+    if there and network.chain_id not in DEVELOPMENT_CHAINS:
+        return there[0]  # whatever first block a market names
     return folder / f"transactions-{network.chain_id}-{network.genesis.hex()[:16]}.db"
 
 
@@ -60,9 +86,42 @@ def transactions_in(folder: Path, network: NetworkView) -> Path:
 class OnChain:
     """What an owner can read and send."""
 
+    network: NetworkView
     contracts: Contracts
     sender: Sender
     store: SqliteTransactions
+    wallet: Wallet
+
+    async def permitted(self, amount: BaseUnits, call: Call, at: Block) -> Call:
+        """`call` behind a permit that lets the escrow take `amount` of our tokens for it.
+
+        Raises:
+            WrongChain: the market names a token that is none of this chain.
+        """
+        account, escrow = self.wallet.account, self.contracts.escrow
+        deadline = UnixSeconds(at.timestamp + _PERMIT_SECONDS)
+        nonce = await self.contracts.token.permit_nonce(account, at)
+        values = (account, escrow.address, amount, nonce, deadline)
+        separator = token_domain(self.network).separator
+        signature = self.wallet.sign_permit(PERMIT, values, separator)
+        return escrow.together([escrow.permit(account, amount, deadline, signature), call])
+
+    async def fund(self, client: MarketClient, tokens: BaseUnits, key: str) -> BaseUnits:
+        """Ask the faucet for gas and tokens, where there is one and they are missing.
+
+        Returns:
+            The tokens that the wallet holds.
+        """
+        account, chain = self.wallet.account, self.contracts.chain
+        held = await self._held(account)
+        if self.network.embedded and (held < tokens or await chain.balance(account) < MIN_GAS_WEI):
+            with contextlib.suppress(Refused):  # what is held may be enough
+                await client.call(POST_FAUCET, FaucetRequest(account=account), key=key)
+            held = await self._held(account)
+        return held
+
+    async def _held(self, account: Address) -> BaseUnits:
+        return await self.contracts.token.balance(account, await self.contracts.chain.head())
 
 
 @asynccontextmanager
@@ -76,9 +135,9 @@ async def on_chain(
     """Connect, with what `folder` keeps of the market's chain in its place.
 
     Args:
-        network: As the market says; its node must be of that chain.
+        network: As the market says, or as `kept_network` does; its node must be of that chain.
         wallet: Of the account. One process at a time: it has one sequence of nonces.
-        folder: Holds what was sent.
+        folder: Holds what was sent, and what the market said of its chain.
         say: Told in one line what was put aside, and what came back.
         kept: Patterns of what else it keeps of a chain.
 
@@ -89,27 +148,26 @@ async def on_chain(
     """
     async with ChainConnection(network.rpc_url) as chain:
         await chain.need_chain(network.chain_id, network.genesis)
-        with hold_for(folder, chain_name(network), kept, say):
+        with hold_for(folder, chain_name(network), (NETWORK_FILE, *kept), say):
+            replace_file(folder / NETWORK_FILE, network.model_dump_json().encode())
             store = SqliteTransactions(transactions_in(folder, network))
             try:
                 sender = Sender(chain, wallet, store, network.chain_id)
-                yield OnChain(bind(chain, deployment_of(network)), sender, store)
+                yield OnChain(network, bind(chain, deployment_of(network)), sender, store, wallet)
             finally:
                 store.close()
 
 
 # -------------------------------------------------------------------------------------- topping up
 
-MIN_GAS_WEI = 10**17
-
 
 @dataclass(frozen=True)
 class ToppedUp:
-    """What the chain holds for a job after a top-up."""
+    """What the escrow holds for a job after a top-up."""
 
     transaction: Digest | None  # None: a rehearsal, and nothing was sent
-    deposited: BaseUnits  # all deposits less refunds
-    budget: BaseUnits  # as signed: the most that the job can earn
+    funded: BaseUnits  # brought less what was reclaimed
+    free: BaseUnits  # of that not committed: the poster can take it back
 
 
 class Pending(BaseModel):
@@ -128,33 +186,30 @@ async def top_up(
     amount: BaseUnits,
     *,
     folder: Path,
-    beyond_budget: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> ToppedUp:
-    """Add `amount` to the escrow of `job`; the market notes it when it is confirmed.
+    """Add `amount` to the budget of `job`; what is not granted of it is the poster's.
 
     Args:
-        client: The market; names the chain and the job's spec, whose id binds the budget.
-        wallet: Pays the tokens and the gas, and need not be the poster, to whom refunds go.
+        client: The market; names the chain.
+        wallet: Pays the tokens and the gas, and need not be the poster.
         job: Which.
         amount: Base units.
         folder: Of what this wallet has sent and of what an interrupted call resumes from.
             One process at a time: an account has one sequence of nonces.
-        beyond_budget: Pay also what the job can never earn.
         say: Told when what the folder keeps of another chain is put aside.
 
     Raises:
-        NotFound: the job, or nothing of it is in escrow yet.
-        Conflict: the job is closing, it could not earn all of it, or another top-up was
-            interrupted; data: `would_fit`.
+        NotFound: the job, or it is not in the escrow yet.
+        Conflict: the job is closed, or another top-up was interrupted; data: `would_fit`.
         Unaffordable: the wallet holds less.
         ContractRefused: the chain would not take it.
         Unavailable: it may or may not have happened; call again.
     """
-    spec, network = await _spec_of(client, job), await client.call(GET_NETWORK)
+    await client.call(GET_JOB, job=job)
+    network = await client.call(GET_NETWORK)
     path = folder / f"topup-{job.hex()}.json"
     async with on_chain(network, wallet, folder, say, ("topup-*.json",)) as own:
-        payer = _Payer(client, network, own.contracts, own.sender, own.store)
         pending = _load(path)
         if pending is not None and pending.amount != amount:
             raise Conflict(
@@ -163,110 +218,61 @@ async def top_up(
                 would_fit=str(pending.amount),
             )
         if pending is None:
-            _check(await payer.funds(job), spec, amount, beyond_budget=beyond_budget)
+            _check(await _budget(own.contracts, job))
             pending = Pending(name=secrets.token_hex(8), amount=amount)
-            _save(path, pending)
-        transaction = await payer.pay(job, pending, path)
-        funds = await payer.funds(job)
-    return ToppedUp(transaction, funds.deposited, spec.budget)
+            replace_file(path, pending.model_dump_json().encode())
+        transaction = await _pay(client, own, job, pending, path)
+        budget = await _budget(own.contracts, job)
+    return ToppedUp(transaction, BaseUnits(budget.funded), BaseUnits(budget.free))
 
 
-async def rehearse_top_up(
-    client: MarketClient, job: JobId, amount: BaseUnits, *, beyond_budget: bool = False
-) -> ToppedUp:
-    """What the chain would hold after `top_up`, which refuses as this does; nothing is sent."""
-    spec, network = await _spec_of(client, job), await client.call(GET_NETWORK)
+async def rehearse_top_up(client: MarketClient, job: JobId, amount: BaseUnits) -> ToppedUp:
+    """What the escrow would hold after `top_up`, which refuses as this does; nothing is sent."""
+    await client.call(GET_JOB, job=job)
+    network = await client.call(GET_NETWORK)
     async with ChainConnection(network.rpc_url) as chain:
-        escrow = bind(chain, deployment_of(network)).escrow
-        funds = await escrow.funds(job, await chain.head())
-    _check(funds, spec, amount, beyond_budget=beyond_budget)
-    return ToppedUp(None, BaseUnits(funds.deposited + amount), spec.budget)
+        budget = await _budget(bind(chain, deployment_of(network)), job)
+    _check(budget)
+    return ToppedUp(None, BaseUnits(budget.funded + amount), BaseUnits(budget.free + amount))
 
 
-@dataclass(frozen=True)
-class _Payer:
-    """One account that pays."""
+async def _budget(contracts: Contracts, job: JobId) -> Budget:
+    return (await contracts.escrow.budgets([job], await contracts.chain.head()))[job]
 
-    client: MarketClient
-    network: NetworkView
-    contracts: Contracts
-    sender: Sender
-    store: SqliteTransactions
 
-    async def funds(self, job: JobId) -> Funds:
-        return await self.contracts.escrow.funds(job, await self.contracts.chain.head())
-
-    async def pay(self, job: JobId, pending: Pending, path: Path) -> Digest:
-        """Send what has not been sent; the transaction that paid."""
-        amount, key = BaseUnits(pending.amount), f"topup:{pending.name}"
-        await self.sender.resend()
-        try:
-            if await self.store.find(self.sender.account, key) is None:
-                await self._fund(amount, pending)
-                await self._approve(amount)
-            receipt = await self.sender.send(key, self.contracts.escrow.top_up(job, amount))
-        except Refused:
-            if await self.store.find(self.sender.account, key) is None:  # else it may still be run
-                path.unlink(missing_ok=True)
-            raise
-        path.unlink(missing_ok=True)
-        return receipt.transaction
-
-    async def _fund(self, amount: BaseUnits, pending: Pending) -> None:
-        """Gas and tokens from the faucet, where there is one and they are missing."""
-        held, gas = await self._held()
-        if (held < amount or gas < MIN_GAS_WEI) and self.network.embedded:
-            with contextlib.suppress(Refused):  # what is held may be enough
-                key = f"topup-{pending.name}"
-                await self.client.call(
-                    POST_FAUCET, FaucetRequest(account=self.sender.account), key=key
+async def _pay(
+    client: MarketClient, own: OnChain, job: JobId, pending: Pending, path: Path
+) -> Digest:
+    """Send what has not been sent; the transaction that paid."""
+    amount, key = BaseUnits(pending.amount), f"topup:{pending.name}"
+    await own.sender.resend()
+    try:
+        call = None
+        if await own.store.find(own.sender.account, key) is None:
+            held = await own.fund(client, amount, f"topup-{pending.name}")
+            if held < amount:
+                raise Unaffordable(
+                    f"0x{own.sender.account.hex()} holds {format_tokens(held)} tokens; send it "
+                    "more",
+                    held=held,
+                    wanted=amount,
                 )
-            held, _ = await self._held()
-        if held < amount:
-            raise Unaffordable(
-                f"0x{self.sender.account.hex()} holds {format_tokens(held)} tokens; send it more",
-                held=held,
-                wanted=amount,
-            )
-
-    async def _held(self) -> tuple[BaseUnits, int]:
-        head = await self.contracts.chain.head()
-        tokens = await self.contracts.token.balance(self.sender.account, head)
-        return tokens, await self.contracts.chain.balance(self.sender.account)
-
-    async def _approve(self, amount: BaseUnits) -> None:
-        """Let the escrow take `amount`, if it may not yet."""
-        token, chain, escrow = self.contracts.token, self.contracts.chain, self.contracts.escrow
-        may_take = await token.allowance(self.sender.account, escrow.address, await chain.head())
-        if may_take < amount:
-            # The key names its nonce: an approval that was used up is another intention.
-            number = await chain.nonce(self.sender.account)
-            key = f"approve:escrow:{number}"
-            await self.sender.send(key, token.approve(escrow.address, amount))
+            head = await own.contracts.chain.head()
+            call = await own.permitted(amount, own.contracts.escrow.top_up(job, amount), head)
+        receipt = await own.sender.send(key, call)
+    except Refused:
+        if await own.store.find(own.sender.account, key) is None:  # else it may still be run
+            path.unlink(missing_ok=True)
+        raise
+    path.unlink(missing_ok=True)
+    return receipt.transaction
 
 
-async def _spec_of(client: MarketClient, job: JobId) -> JobSpec:
-    """The job's spec, whatever the market says: its id is computed from it."""
-    spec = expect(decode_signed((await client.call(GET_JOB, job=job)).signed), JobSpec).message
-    if spec.job() != job:
-        raise Malformed("the market shows the spec of another job", job=job.hex())
-    return spec
-
-
-def _check(funds: Funds, spec: JobSpec, amount: BaseUnits, *, beyond_budget: bool) -> None:
-    if funds.phase == JobPhase.NONE:
+def _check(budget: Budget) -> None:
+    if not budget.funded and not budget.committed:
         raise NotFound("nothing of this job is in escrow yet; its budget goes there first")
-    if funds.phase != JobPhase.OPEN:
-        raise Conflict("the job is closing: a top-up would only be refunded", would_fit="0")
-    fits = max(0, spec.budget - funds.deposited)
-    if amount > fits and not beyond_budget:
-        raise Conflict(
-            f"the job can earn {format_tokens(spec.budget)} tokens, as its poster signed, and "
-            f"{format_tokens(funds.deposited)} are in escrow: {format_tokens(BaseUnits(fits))} "
-            "more can be of use, the rest would come back with the refund; more work is another "
-            "job",
-            would_fit=str(fits),
-        )
+    if budget.closed_at:
+        raise Conflict("the job is closed: nothing more can be granted", would_fit="0")
 
 
 def _load(path: Path) -> Pending | None:
@@ -276,9 +282,5 @@ def _load(path: Path) -> Pending | None:
         return None
     except ValidationError as error:
         raise Malformed(
-            f"{path} is damaged: look at the job's escrow, then delete it to top up afresh"
+            f"{path} is damaged: look at the job's budget, then delete it to top up afresh"
         ) from error
-
-
-def _save(path: Path, pending: Pending) -> None:
-    replace_file(path, pending.model_dump_json().encode())

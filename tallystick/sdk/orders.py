@@ -3,7 +3,7 @@
 An order has a number for each time that it was placed on purpose. It is signed once, and what was
 signed stays, also after the market has it, so a repeated call finds the very job.
 Invariant: no JobSpec leaves that is not stored here, and a stored one is replaced only when the
-market is known to have had it, has refused it, or when its deadline is over.
+market is known to have had it, has refused it, or when it can no longer be opened.
 A market that refuses may lie: the order that takes its place has a permit of the same nonce, so the
 chain runs one of the two.
 """
@@ -29,6 +29,8 @@ from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import Prepared
 
+NETWORK_FILE = "network.json"
+"""What the market said of its chain, so that money can be moved when the market is gone."""
 KEPT = ("*.json", "*.lock", "permit")
 """What a folder of orders keeps of a chain."""
 
@@ -136,6 +138,14 @@ def open_order(folder: Path, fingerprint: str) -> Iterator[OrderFile]:
         yield OrderFile(path, _load(path))
 
 
+def orders_in(folder: Path) -> list[JobSpec]:
+    """All jobs that a folder holds orders of, as they were signed."""
+    signed = (
+        _load(path).spec() for path in sorted(folder.glob("*.json")) if path.name != NETWORK_FILE
+    )
+    return [each.message for each in signed if each is not None]
+
+
 def fingerprint_of(job: JobFile, poster: Address, network: NetworkView, prepared: Prepared) -> str:
     """What names an order: all that its poster asked for, and nothing that a moment decides.
 
@@ -150,7 +160,7 @@ def fingerprint_of(job: JobFile, poster: Address, network: NetworkView, prepared
         repr(prepared.config.model).encode(),
         poster,
         str(network.chain_id).encode(),
-        network.contracts.settlement,
+        network.contracts.escrow,
         prepared.corpus.manifest.digest(),
         prepared.tokenizer,
         prepared.weights,

@@ -103,7 +103,7 @@ def _is_here(path: Path, name: Digest) -> bool:
 
 # --------------------------------------------------------------------------------- a trained model
 
-ENDED = ("finished", "closed", "refunded")
+ENDED = ("finished", "closed")
 PATIENCE, POLL = 30.0, 0.5  # seconds; members take turns to upload, see `provider/blobs.py`
 
 Say = Callable[[str], None]

@@ -19,8 +19,9 @@ from market.bodies.jobs import AdviceView, Excluded, QuoteRequest, QuoteView, St
 from market.bodies.routes import GET_NETWORK, POST_QUOTE
 from tallystick.sdk.checking import CheckingPlan, checking_plan
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.funding import LAST_ROUNDS, ROOM, funding_of, taken
 from tallystick.sdk.job_file import JobFile
-from tallystick.sdk.job_spec import USUAL_STAKE, Prepared, build_spec, prepare
+from tallystick.sdk.job_spec import USUAL_STAKE, Prepared, build_spec, prepare, with_funding
 from training.config import TrainConfig, whole_model
 from training.disk import lease_disk
 from training.memory import num_parameters
@@ -38,6 +39,8 @@ class CostPlan(Body):
     verification_budget: Money
     total_at_ceiling: Money
     budget: Money
+    least_budget: Money  # with room for the limits of the last steps
+    advised_budget: Money  # with room for providers that come and go
     comes_back: Money
 
 
@@ -55,15 +58,23 @@ class TimePlan(Body):
     seconds: int | None
     seconds_until_deadline: int
     fits_deadline: bool | None
-    epochs: int
-    epoch_cap: Money
-    epoch_cap_needed: Money
+
+
+class LimitsPlan(Body):
+    """How much of the budget the coordinator may set aside for workers, and what it will."""
+
+    burst: Money  # at once
+    rate: Money  # and more, an hour
+    first: Money  # first limits of all members, spares and auditors
+    pay_an_hour: Money
+    confirmations: int
 
 
 class StakePlan(Body):
-    """What each provider reserves, and how long it works for as much."""
+    """What each provider puts at stake, and how long it works for as much."""
 
     each: Money
+    lag_pay: Money  # what it would have to be to cover a liar's pay that waits
     hours_of_income: int | None  # thousandths
 
 
@@ -93,6 +104,7 @@ class Plan(Body):
     time: TimePlan
     stages: tuple[StageQuoteView, ...]
     checking: CheckingPlan | None
+    limits: LimitsPlan
     stake: StakePlan
     offers: OffersPlan
     reasons: tuple[str, ...]
@@ -119,16 +131,33 @@ async def plan(client: MarketClient, job: JobFile) -> Plan:
         NotFound, Refused: what the file names is missing, or its numbers do not fit each other.
         Unavailable: the market does not answer.
     """
-    prepared = prepare(job)
-    now = UnixSeconds((await client.call(GET_NETWORK)).clock // 1000)
-    spec, quote = await draft(client, job, prepared, poster=NOBODY, now=now)
+    prepared, network = prepare(job), await client.call(GET_NETWORK)
+    now = UnixSeconds(network.clock // 1000)
+    spec, quote = await draft(
+        client, job, prepared, poster=NOBODY, now=now, confirmations=network.confirmations
+    )
     return plan_of_draft(spec, prepared, quote, now)
 
 
 async def draft(
-    client: MarketClient, job: JobFile, prepared: Prepared, *, poster: Address, now: UnixSeconds
+    client: MarketClient,
+    job: JobFile,
+    prepared: Prepared,
+    *,
+    poster: Address,
+    now: UnixSeconds,
+    confirmations: int,
 ) -> tuple[JobSpec, QuoteView]:
-    """What `poster` would sign, but for coordinator and nonce, and what the market says of it."""
+    """What `poster` would sign but for coordinator, salt and last moment, and the market's quote.
+
+    Args:
+        client: The market.
+        job: The file.
+        prepared: What it names.
+        poster: Who would sign.
+        now: The market's clock.
+        confirmations: That the market waits for.
+    """
 
     def spec_for(reservable: BaseUnits) -> JobSpec:
         return build_spec(
@@ -136,20 +165,19 @@ async def draft(
             prepared.config,
             poster=poster,
             coordinator=NOBODY,
-            nonce=0,
+            salt=0,
             data=prepared.names,
             now=now,
+            confirmations=confirmations,
             reservable=reservable,
         )
 
     spec = spec_for(USUAL_STAKE)
     quote = await client.call(POST_QUOTE, QuoteRequest(spec=spec.encoded()))
-    if quote.reservable is None:
-        return spec, quote
-    fitted = spec_for(quote.reservable)
-    return fitted, quote if fitted == spec else await client.call(
-        POST_QUOTE, QuoteRequest(spec=fitted.encoded())
-    )
+    if quote.reservable is not None and (fitted := spec_for(quote.reservable)) != spec:
+        spec = fitted
+        quote = await client.call(POST_QUOTE, QuoteRequest(spec=spec.encoded()))
+    return with_funding(spec, job, taken(quote.seconds, spec.deadline - now)), quote
 
 
 def plan_of_draft(spec: JobSpec, prepared: Prepared, quote: QuoteView, now: UnixSeconds) -> Plan:
@@ -161,9 +189,9 @@ def plan_of(
     spec: JobSpec, config: TrainConfig, quote: QuoteView, now: UnixSeconds, *, upload_bytes: int
 ) -> Plan:
     """The plan that follows from a spec and the market's quote of it."""
-    cost, time, stake = _cost(spec, quote), _time(spec, quote, now), _stake(spec, quote)
     price = spec.price_ceiling if quote.price_at_asks is None else quote.price_at_asks
     checking = checking_plan(spec, price, seconds=quote.seconds)
+    funding = funding_of(spec, taken(quote.seconds, spec.deadline - now))
     found = Plan(
         name=spec.name,
         fits=not quote.reasons,
@@ -173,16 +201,23 @@ def plan_of(
         upload_bytes=upload_bytes,
         disk_bytes=lease_disk(spec),
         devices=devices_of(spec.rules.audit is not None),
-        cost=cost,
+        cost=_cost(spec, quote, checking, funding.last_room),
         price=PricePlan(
             ceiling=spec.price_ceiling,
             at_asks=quote.price_at_asks,
             lowest_losing_ask=quote.lowest_losing_ask,
         ),
-        time=time,
+        time=_time(spec, quote, now),
         stages=quote.stages,
         checking=checking,
-        stake=stake,
+        limits=LimitsPlan(
+            burst=spec.burst,
+            rate=spec.rate,
+            first=funding.first_limits,
+            pay_an_hour=funding.an_hour,
+            confirmations=spec.confirmations,
+        ),
+        stake=_stake(spec, quote, funding.lag_pay),
         offers=OffersPlan(
             offers=quote.offers,
             owners=quote.owners,
@@ -207,14 +242,20 @@ def plan_of(
 # ------------------------------------------------------------------------------------- the numbers
 
 
-def _cost(spec: JobSpec, quote: QuoteView) -> CostPlan:
+def _cost(
+    spec: JobSpec, quote: QuoteView, checking: CheckingPlan | None, last_room: BaseUnits
+) -> CostPlan:
     total = BaseUnits(quote.cost_at_ceiling + quote.verification_budget)
+    work = quote.cost_at_ceiling if quote.cost_at_asks is None else quote.cost_at_asks
+    expected = work + (0 if checking is None else checking.expected_cost)
     return CostPlan(
         work_at_ceiling=quote.cost_at_ceiling,
         work_at_asks=quote.cost_at_asks,
         verification_budget=quote.verification_budget,
         total_at_ceiling=total,
         budget=spec.budget,
+        least_budget=BaseUnits(total + last_room),
+        advised_budget=BaseUnits(max(total + last_room, ceil(ROOM * expected))),
         comes_back=BaseUnits(max(0, spec.budget - total)),
     )
 
@@ -225,18 +266,15 @@ def _time(spec: JobSpec, quote: QuoteView, now: UnixSeconds) -> TimePlan:
         seconds=quote.seconds,
         seconds_until_deadline=left,
         fits_deadline=None if quote.seconds is None else quote.seconds <= left,
-        epochs=quote.epochs,
-        epoch_cap=spec.epoch_cap,
-        epoch_cap_needed=quote.epoch_cap_needed,
     )
 
 
-def _stake(spec: JobSpec, quote: QuoteView) -> StakePlan:
+def _stake(spec: JobSpec, quote: QuoteView, lag_pay: BaseUnits) -> StakePlan:
     hours = None
     if quote.seconds and quote.cost_at_asks:
         income = Fraction(quote.cost_at_asks * 3600, quote.slots * quote.seconds)
         hours = ceil(1000 * spec.min_stake / income)
-    return StakePlan(each=spec.min_stake, hours_of_income=hours)
+    return StakePlan(each=spec.min_stake, lag_pay=lag_pay, hours_of_income=hours)
 
 
 # ----------------------------------------------------------------------------------------- in words
@@ -274,16 +312,48 @@ def _why_work(spec: JobSpec, config: TrainConfig) -> Iterator[tuple[str, str]]:
         "open step" + ("" if spec.rules.audit is None else " and of those whose draws are open"),
     )
     yield "cost.work_at_ceiling", f"flops / 1e15 x price_ceiling {ceiling} tokens, rounded down"
-    yield "cost.budget", "as the job file says; it goes into escrow when the job is posted"
+    yield "cost.budget", "as the job file says; it goes into the escrow when the job is posted"
     yield "cost.total_at_ceiling", "work_at_ceiling + verification_budget"
-    yield "cost.comes_back", "budget - total_at_ceiling: at least this is refunded at the end"
+    yield (
+        "cost.advised_budget",
+        "1.25 x (work and audits as expected), and no less than least_budget: who leaves keeps "
+        "for a while what was set aside for it",
+    )
+    yield (
+        "cost.least_budget",
+        f"total_at_ceiling + {LAST_ROUNDS} rounds of pay of all members and spares: nobody begins "
+        "a step that its limit may not cover",
+    )
+    yield "cost.comes_back", "budget - total_at_ceiling: at least this is free at the end"
     yield "cost.verification_budget", _why_verification(spec)
     yield "price.ceiling", "as the job file says"
     yield "time.seconds_until_deadline", "deadline - the market's clock now"
-    yield "time.epoch_cap", "as the job file says, else the budget"
+    yield from _why_limits(spec)
     yield "stake.each", _why_stake(spec)
+    yield (
+        "stake.lag_pay",
+        "pay of a round x rounds that pay may wait (vesting_window, deadline of audits, 5): what "
+        "a liar can cost; a min_stake of as much covers it",
+    )
     yield "offers.slots", f"{batch.stages} stages x {batch.peers_per_stage} peers, all owners apart"
     yield "offers.spares_wanted", "as the job file says"
+
+
+def _why_limits(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    yield "limits.burst", "as the job file says, else 1.25 x limits.first, at most the budget"
+    yield "limits.rate", "as the job file says, else 1.25 x limits.pay_an_hour"
+    yield (
+        "limits.first",
+        "members and spares x pay of a round at the ceiling x rounds of an hour (8 at least, no "
+        f"more than the job has and {LAST_ROUNDS}); of auditors four reports, at most "
+        "verification_budget",
+    )
+    yield (
+        "limits.pay_an_hour",
+        "total_at_ceiling / hours of computing; where nothing matches now, a tenth of the time "
+        "until the deadline, an hour at most",
+    )
+    yield "limits.confirmations", "as the job file says, else as many as the market waits for"
 
 
 def _why_verification(spec: JobSpec) -> str:
@@ -301,7 +371,7 @@ def _why_stake(spec: JobSpec) -> str:
     return (
         "min_stake of the job file; without it what brings a newcomer's draws to the floor, worth "
         "of its part of a step x (margin / (detection power x floor) - 1), but no more than twice "
-        "the wanted owners that fit, or all of them, can reserve (10 tokens where too few fit), "
+        "the wanted owners that fit, or all of them, can put up (10 tokens where too few fit), "
         "and no less than covers that part: worth x (margin / detection power - 1)"
     )
 
@@ -314,12 +384,6 @@ def _why_market(spec: JobSpec, quote: QuoteView) -> Iterator[tuple[str, str]]:
     )
     yield "price.lowest_losing_ask", "the cheapest ask that fits and is not bought"
     yield "time.seconds", "of the slowest stage: computing alone, at the FLOP/s that offers claim"
-    yield "time.epochs", "whole settlement periods until the deadline, at least one"
-    yield (
-        "time.epoch_cap_needed",
-        "the larger of work_at_ceiling / epochs and what "
-        f"{min(spec.batch.steps, spec.rules.vesting_window + 1)} steps cost that vest at once",
-    )
     yield (
         "stake.hours_of_income",
         f"stake / (work_at_asks / {quote.slots} peers / hours that the job takes), in thousandths",
@@ -387,6 +451,11 @@ def _costly(found: Plan) -> Iterator[str]:
             f"{found.offers.spares} of {found.offers.spares_wanted} spares would come: a stage "
             "that loses its peers waits for others, and the deadline does not"
         )
+    if found.cost.total_at_ceiling <= found.cost.budget < found.cost.least_budget:
+        yield (
+            f"a budget below {in_tokens(found.cost.least_budget)} tokens may leave no room for the "
+            "limits of the last steps: they would wait until you top it up"
+        )
     yield from _costly_time(found.time)
     if found.checking and found.checking.expected_cost > found.cost.verification_budget:
         yield (
@@ -412,7 +481,17 @@ def _costly_time(time: TimePlan) -> Iterator[str]:
 
 def _warnings(found: Plan) -> Iterator[str]:
     """What else a poster would want to know."""
-    checking = found.checking
+    checking, cost, stake = found.checking, found.cost, found.stake
+    if cost.least_budget <= cost.budget < cost.advised_budget:
+        yield (
+            f"a budget of {in_tokens(cost.advised_budget)} tokens leaves room for providers that "
+            "come and go: who leaves keeps for a while what was set aside for it"
+        )
+    if found.limits.rate < found.limits.pay_an_hour:
+        yield (
+            f"rate is {in_tokens(found.limits.rate)} tokens an hour, the work would earn "
+            f"{in_tokens(found.limits.pay_an_hour)}: it would wait for limits"
+        )
     if checking is None:
         yield "checking is off: nobody does any of the work again, so a lazy provider is paid"
         return
@@ -420,6 +499,11 @@ def _warnings(found: Plan) -> Iterator[str]:
         yield (
             "the stake covers a newcomer's first steps only if all of them are drawn: raise "
             "min_stake for fewer audits"
+        )
+    if stake.each < stake.lag_pay:
+        yield (
+            f"min_stake covers less than a liar may cost before it is found: "
+            f"{in_tokens(stake.lag_pay)} tokens would"
         )
     if any(stage.peers is not None and stage.peers < 3 for stage in found.stages):
         yield "a stage has fewer than three owners: its work is audited mostly from outside"

@@ -238,7 +238,7 @@ def _spec(job: JobFile) -> JobSpec:
         job.train_config(),
         poster=nobody,
         coordinator=nobody,
-        nonce=0,
+        salt=0,
         data=DataNames(Digest(bytes(32))),
         now=UnixSeconds(0),
     )

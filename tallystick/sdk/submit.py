@@ -33,10 +33,19 @@ from market.bodies.routes import (
     POST_JOB,
 )
 from tallystick.chains import chain_name, hold_for
+from tallystick.files import replace_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
-from tallystick.sdk.job_spec import Prepared, prepare
-from tallystick.sdk.orders import KEPT, Order, OrderFile, Permitted, fingerprint_of, open_order
+from tallystick.sdk.job_spec import OPEN_SECONDS, Prepared, prepare
+from tallystick.sdk.orders import (
+    KEPT,
+    NETWORK_FILE,
+    Order,
+    OrderFile,
+    Permitted,
+    fingerprint_of,
+    open_order,
+)
 from tallystick.sdk.parts import put_parts
 from tallystick.sdk.plan import Plan, draft, plan_of_draft
 from tallystick.sdk.watch import DONE_STATES
@@ -131,6 +140,7 @@ async def submit(
     check_clock(network.clock, now)
     name = fingerprint_of(job, wallet.account, network, prepared)
     with hold_for(orders, chain_name(network), KEPT, say), open_order(orders, name) as file:
+        replace_file(orders / NETWORK_FILE, network.model_dump_json().encode())
         if found := await _ordered(client, file, corpus, again=consent.again):
             return found
         placing = _Placing(client, wallet, network, prepared, file, consent, say)
@@ -138,7 +148,7 @@ async def submit(
         if (
             stored is None
             or file.order.is_posted
-            or stored.message.deadline * 1000 <= network.clock
+            or stored.message.open_by * 1000 <= network.clock  # nobody can open it any more
         ):
             await offered()
             spec = await placing.place(job, now)
@@ -193,7 +203,14 @@ class _Placing:
     async def place(self, job: JobFile, now: UnixSeconds) -> JobSpec:
         """Ask, sign, store and send a new order."""
         poster, prepared, before = self.wallet.account, self.prepared, self.file.order
-        drafted, quote = await draft(self.client, job, prepared, poster=poster, now=now)
+        drafted, quote = await draft(
+            self.client,
+            job,
+            prepared,
+            poster=poster,
+            now=now,
+            confirmations=self.network.confirmations,
+        )
         if not self.consent.unmatched:
             _need_match(quote, drafted, now)
         self.consent.agree(plan_of_draft(drafted, prepared, quote, now))
@@ -208,9 +225,15 @@ class _Placing:
             await self.client.call(POST_COORDINATOR, by=self.wallet, key=key)
         ).coordinator
         await self._bring()
-        nonce = secrets.randbits(52)
-        spec = drafted.model_copy(update={"coordinator": coordinator, "nonce": nonce})
-        domain = Domain(self.network.chain_id, self.network.contracts.settlement)
+        signed_at = (await self.client.call(GET_NETWORK)).clock // 1000  # to bring it takes a while
+        spec = drafted.model_copy(
+            update={
+                "coordinator": coordinator,
+                "salt": secrets.randbits(52),
+                "open_by": signed_at + open_seconds(self.network.times.margin),
+            }
+        )
+        domain = Domain(self.network.chain_id, self.network.contracts.escrow)
         signed = self.wallet.sign(spec, domain)
         self.file.save(order.model_copy(update={"signed": signed.encoded()}))
         await self._send(signed, now, refused=before)
@@ -329,6 +352,11 @@ def token_domain(network: NetworkView) -> WalletDomain:
             chain_id=network.chain_id,
         )
     return domain
+
+
+def open_seconds(margin: int) -> int:
+    """How long after its signature a job may be opened; a contract takes none beyond its margin."""
+    return min(OPEN_SECONDS, margin * 23 // 24)  # clocks differ
 
 
 def check_clock(market_millis: int, now: UnixSeconds) -> None:

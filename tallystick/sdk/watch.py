@@ -24,17 +24,17 @@ from market.bodies.events import (
     CheckpointEvent,
     ClaimedEvent,
     CoinEvent,
-    DepositedEvent,
     EndEvent,
+    FundedEvent,
     JobEvent,
     LeaseEvent,
+    LimitEvent,
     PeerEvent,
     PostedEvent,
-    RefundedEvent,
+    ReclaimedEvent,
     ReportedEvent,
     RuledEvent,
     SealedEvent,
-    SettledEvent,
     SlashEvent,
     StateEvent,
     UnmatchedEvent,
@@ -48,7 +48,7 @@ from tallystick.sdk.client import MarketClient, retrying
 
 PACE_STEPS = 20
 """Steps whose pace tells when the job will be done."""
-DONE_STATES = ("finished", "closed", "refunded", "failed")
+DONE_STATES = ("finished", "closed", "failed")
 """States in which nothing is trained any more."""
 NOTHING = BaseUnits(0)
 
@@ -122,12 +122,11 @@ class JobLive:
     coin_step: int = 0
     checkpoints: Mapping[StageIndex, CheckpointLive] = field(default_factory=dict)
     unpublished: Mapping[StageIndex, str] = field(default_factory=dict)  # why, of the newest
-    escrowed: BaseUnits = NOTHING
+    funded: BaseUnits = NOTHING  # brought less what the poster took back
+    limits: Mapping[Address, BaseUnits] = field(default_factory=dict)
     earned: BaseUnits = NOTHING  # what the job owes, vested or not
     vested: BaseUnits = NOTHING
-    settled: BaseUnits = NOTHING  # by final epochs
     claimed: BaseUnits = NOTHING
-    refunded: BaseUnits = NOTHING
     is_ended: bool = False  # nothing more is to come
 
     @property
@@ -140,6 +139,11 @@ class JobLive:
         """Whether nothing is trained any more, and all that was is in here."""
         # `finished` is told before the seal that it follows from.
         return self.is_done and (self.state != "finished" or self.is_last_sealed)
+
+    @property
+    def committed(self) -> BaseUnits:
+        """The sum of all limits: what is set aside for workers."""
+        return BaseUnits(sum(self.limits.values()))
 
     @property
     def num_members(self) -> int:
@@ -213,14 +217,14 @@ def fold(live: JobLive, number: int, event: JobEvent) -> JobLive:
 
 def _with_money(live: JobLive, event: JobEvent) -> JobLive:
     match event:
-        case DepositedEvent():
-            return replace(live, escrowed=BaseUnits(live.escrowed + event.amount))
-        case SettledEvent(state="final"):
-            return replace(live, settled=BaseUnits(live.settled + event.amount))
+        case FundedEvent():
+            return replace(live, funded=BaseUnits(live.funded + event.amount))
+        case LimitEvent():
+            return replace(live, limits={**live.limits, event.account: event.limit})
         case ClaimedEvent():
             return replace(live, claimed=BaseUnits(live.claimed + event.amount))
-        case RefundedEvent():
-            return replace(live, refunded=BaseUnits(live.refunded + event.amount))
+        case ReclaimedEvent():
+            return replace(live, funded=BaseUnits(live.funded - event.amount))
     return live
 
 
@@ -370,7 +374,7 @@ async def until_over(
     Args:
         client: The market.
         operation: As `ask_job` answered.
-        within: How long; a cancel lasts until the refund.
+        within: How long; a cancel lasts until the last seal.
         on_change: Told whenever it waits for something else, and at last.
 
     Raises:

@@ -1,4 +1,7 @@
-"""One trainer of a job: `python -m tallystick.trainer JOBDIR NUMBER`. It has no state."""
+"""One trainer of a job: `python -m tallystick.trainer JOBDIR NUMBER`. It has no state.
+
+It finds the coordinator of its folder in the folder, and asks no market for anything.
+"""
 
 import sys
 from pathlib import Path
@@ -6,9 +9,8 @@ from pathlib import Path
 from contracts.keys.store import load_or_create_session
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import JobId
-from tallystick.host.folder import count_trainers, load_job, trainer_key
-from tallystick.sdk.client import MarketClient
-from tallystick.sdk.process import Located, run_process, teller, telling_traffic
+from tallystick.host.folder import announced, count_trainers, load_job, trainer_key
+from tallystick.sdk.process import run_process, teller, telling_traffic
 from training.telling import Tell, telling_about
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS
@@ -27,19 +29,16 @@ async def train(folder: Path, number: int, tell: Tell) -> None:
     session = load_or_create_session(trainer_key(folder, number))
     coordinator = load_or_create_session(folder / "coordinator.key").key
     job = JobId(bytes.fromhex(told.job))
-    async with MarketClient(told.market) as client:
-        transport = GrpcTransport(session.private_key, METHODS)
-        tell = telling_about(telling_traffic(tell, transport.traffic), job=job)
-        try:
-            await run_trainer(
-                job,
-                coordinator,
-                transport=transport,
-                locate=Located(client, job),
-                tell=tell,
-            )
-        finally:
-            await transport.close()
+    transport = GrpcTransport(session.private_key, METHODS)
+    tell = telling_about(telling_traffic(tell, transport.traffic), job=job)
+
+    async def locate() -> str | None:
+        return announced(folder)
+
+    try:
+        await run_trainer(job, coordinator, transport=transport, locate=locate, tell=tell)
+    finally:
+        await transport.close()
 
 
 def main(arguments: list[str]) -> int:

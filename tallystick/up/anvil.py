@@ -131,8 +131,8 @@ class Anvil:
             ServiceUnreachable: the chain was killed in between and has forgotten them.
         """
         await self.wait_saved()
-        settlement = read_json(self.deployment).get("settlement")
-        code = await json_rpc.call(self.url, "eth_getCode", settlement, "latest")
+        escrow = read_json(self.deployment).get("escrow")
+        code = await json_rpc.call(self.url, "eth_getCode", escrow, "latest")
         if code == "0x":
             self.deployment.unlink(missing_ok=True)
             raise ServiceUnreachable(

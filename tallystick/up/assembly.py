@@ -94,6 +94,7 @@ def assemble(
         anvil,
         _fund(anvil, folder.keys),
         settings.chain_parameters,
+        settings.escrow_times,
         settings.trainers,
         settings.forkserver,
     )

@@ -34,10 +34,9 @@ ROLES = (
     "deployer",
     "admin",
     "anchorer",
-    "proposer",
     "relayer",
-    "disputes",
     "slasher",
+    "canceller",
     "faucet",
 )
 """Accounts of the market on the embedded chain; `keys/<role>.json` each."""
@@ -77,6 +76,7 @@ class Parts:
     fund: Action
     """Gives gas to the role accounts on the embedded chain."""
     chain_parameters: Mapping[str, int] = field(default_factory=dict)
+    escrow_times: Mapping[str, int] = field(default_factory=dict)
     trainers: int = 0
     """Of a hosted job; 0: as many as its stages want."""
     forkserver: Path | None = None
@@ -202,6 +202,7 @@ def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
                 environment={
                     **market,
                     "TALLYSTICK_CHAIN_PARAMETERS": json.dumps(dict(parts.chain_parameters)),
+                    "TALLYSTICK_ESCROW_TIMES": json.dumps(dict(parts.escrow_times)),
                 },
                 depends_on=("gateway", "gas"),
                 needed=lambda: not anvil.deployment.exists(),

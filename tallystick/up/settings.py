@@ -28,6 +28,8 @@ class UpSettings(ProcessSettings):
     """The anvil program to run, instead of npm's."""
     chain_parameters: Annotated[dict[str, int], Field(default_factory=dict)]
     """Changes to the numbers that the embedded chain starts with, as JSON."""
+    escrow_times: Annotated[dict[str, int], Field(default_factory=dict)]
+    """Changes to the times of its escrow (margin, announce, execute, tail), in seconds, as JSON."""
     listen_address: str = ""
     """IPv4 address of this machine under which others reach it; empty: nobody does."""
     trainers: Annotated[int, Field(ge=0, le=16)] = 0

@@ -76,7 +76,7 @@ BAD_LINES = (
     ("contracts/chain/proofs.py", "import web3", "Proofs and layout know nothing of web3"),
     ("training/coordinator/run.py", "import torch", "Coordinator and trainer handle bytes"),
     ("tallystick/sdk/__init__.py", "import market.service", "know of market only its bodies"),
-    ("market/bodies/base.py", "import market.domain.ledger", "HTTP bodies are made of terms"),
+    ("market/bodies/base.py", "import market.domain.jobs", "HTTP bodies are made of terms"),
     ("training/swarm/step.py", "import asyncio", "PURE modules"),
     ("tallystick/provider/peer.py", "import tallystick.gym.registry", "Production imports no fake"),
     (

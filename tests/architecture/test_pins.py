@@ -8,7 +8,7 @@ import pytest
 
 from tests.architecture.checkout import PINS, ROOT, project
 
-PARTS = ("contracts/solidity", "tests/browser")
+PARTS = ("contracts/solidity", "tests/browser", "tests/second_evm")
 
 
 def normal(name: str) -> str:

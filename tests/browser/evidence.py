@@ -19,6 +19,10 @@ SOME = DRAWN.model_copy(update={"floor": 6 * MILLION // 10})
 """So often that of a few peer-steps some are drawn and some are not."""
 
 
+SALT = 7
+"""Of a job in whose story a lie is drawn, work that matched is paid, and some is not drawn."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """A market, its checked job, and the trace of each peer-step in it."""
@@ -48,7 +52,7 @@ def _say(trace: WorkTraceView) -> dict[str, Any]:
 async def early_evidence() -> Evidence:
     """Work that waits: for coins, for reports, for its seals."""
     world = new_world()
-    story = await begin_story(world, audit=SOME)
+    story = await begin_story(world, audit=SOME, salt=SALT)
     await story.work(4)
     return await _shown(world, story)
 
@@ -56,10 +60,10 @@ async def early_evidence() -> Evidence:
 async def late_evidence() -> Evidence:
     """All is settled: paid and claimed, or forfeited by a lie and by missed reports."""
     world = new_world()
-    story = await begin_story(world, audit=SOME)
+    story = await begin_story(world, audit=SOME, salt=SALT)
     await story.work(4)
     await story.clear_up()
-    for _ in range(8):
+    for _ in range(4):
         await story.pass_time()
     async with sdk(world) as client:
         for name in PEOPLE:
@@ -68,7 +72,7 @@ async def late_evidence() -> Evidence:
 
 
 async def _shown(world: World, story: Story) -> Evidence:
-    unchecked = await world.start_job("dan", nonce=7)
+    unchecked = await world.start_job("dan", salt=8, open_by=world.by)
     unchecked.seal_step()
     await world.send(unchecked)
     async with sdk(world) as client:

@@ -18,7 +18,7 @@ from typing import Any
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies.routes import GET_CHECKS, GET_EPOCH, GET_EPOCHS
+from market.bodies.routes import GET_CHECKS, GET_MONEY
 from tallystick.sdk.watch import ask_job, until_over
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack
@@ -50,27 +50,23 @@ class RealJob:
         """A provider's account, in hex."""
         return load_or_create_wallet(self.running.folder / name / "wallet.json").account.hex()
 
-    async def payment(self) -> tuple[int, str] | None:
-        """The newest final epoch that pays somebody honest, and whom; nothing if none does yet."""
+    async def paid(self) -> str | None:
+        """An honest account that has something claimed; None while nobody has."""
         known = {self.account(name) for name in PROVIDERS if name != LIAR}
-        for epoch in (await self.running.client.call(GET_EPOCHS)).epochs:
-            if epoch.state != "final":
-                continue
-            for leaf in (await self.running.client.call(GET_EPOCH, number=epoch.epoch)).leaves:
-                if leaf.account.hex() in known:
-                    return epoch.epoch, leaf.account.hex()
-        return None
+        money = await self.running.client.call(GET_MONEY, job=self.job)
+        found = (each.account.hex() for each in money.accounts if each.claimed)
+        return next((account for account in found if account in known), None)
 
     async def has_all_to_show(self, *, within: float) -> None:
-        """Wait until the liar is convicted and a final epoch pays somebody; the job still runs."""
+        """Wait until the liar is convicted and somebody is paid; the job still runs."""
         async with asyncio.timeout(patience(within)):
-            while not (await self._is_anybody_convicted() and await self.payment()):
+            while not (await self._is_anybody_convicted() and await self.paid()):
                 view = await self.running.job(self.job)
                 assert view.state != "failed", view.failure
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def cancel(self, *, within: float) -> None:
-        """End it, and wait until its money is where it belongs and its last epoch is final."""
+        """End it, and wait until what it earned is claimed."""
         client, now = self.running.client, UnixMillis(time.time_ns() // 10**6)
         operation = await ask_job(client, self.running.poster, self.job, "cancel", at=now)
         done = await until_over(

@@ -75,7 +75,7 @@ async def take_all(to: Path) -> None:
             with browser_in(Path(folder) / "profile") as browser:
                 await asyncio.to_thread(take_running, browser, shown, await _worker(shown), to)
                 await shown.running.until(
-                    shown.job, lambda view: view.state == "refunded", within=900
+                    shown.job, lambda view: view.state == "finished", within=900
                 )
                 await asyncio.to_thread(take_over, browser, shown, to)
 

@@ -11,7 +11,7 @@ from contracts.terms.signatures import Signed
 from market.bodies.jobs import PostCheckpoint, PostReports, StepReport
 from market.bodies.routes import POST_EVIDENCE
 from market.bodies.signing import checkpoint_digest, reports_digest
-from market.service.rows import EpochRow
+from market.service.claims import claim_job
 from market.service.store_checkpoints import store_checkpoint
 from market.service.store_reports import store_reports
 from tests.integration.market.client import sdk
@@ -31,12 +31,11 @@ class Showcase:
 
     world: World
     checked: JobId  # audits matched
-    running: JobMaker  # reports, epochs, a checkpoint
-    convicted: JobId  # a slash was executed
+    running: JobMaker  # reports, claims, a checkpoint
+    convicted: JobId  # a slash was announced
     waiting: JobId  # nobody offers what it wants
-    paid: Address  # has a leaf in the epoch
+    paid: Address  # has earned in the running job
     convict: Address
-    epoch: int  # the newest that is final
 
 
 def report(step: int) -> StepReport:
@@ -63,8 +62,8 @@ async def showcase() -> Showcase:
     drawn = await _checked(world)
     convicted = await _convicted(world)
     running = await _running(world)
-    for nonce, name in enumerate(("dan", "hal"), 5):
-        await _paying(world, name, nonce)
+    for salt, name in enumerate(("dan", "hal"), 5):
+        await _paying(world, name, salt)
     for name in ("eve", "fay", "ida", "jon", "kit"):  # more than stand in one line of a cell
         await world.offer(name, PRICE)
     await world.offer("gil", 2 * PRICE)
@@ -82,14 +81,7 @@ async def showcase() -> Showcase:
         waiting,
         paid=make_wallet("cem").account,
         convict=make_wallet("bob").account,
-        epoch=await _final(world),
     )
-
-
-async def _final(world: World) -> int:
-    async with world.new_work() as work:
-        (newest,) = await work[EpochRow].where(state="final", order="-epoch", limit=1)
-    return newest.epoch
 
 
 async def _begun(world: World, provider: str, **changed: Any) -> JobMaker:
@@ -114,7 +106,7 @@ async def _checked(world: World) -> JobId:
 
 
 async def _convicted(world: World) -> JobId:
-    maker = await _begun(world, "bob", nonce=2, name=HOSTILE)
+    maker = await _begun(world, "bob", salt=2, name=HOSTILE)
     maker.seal_step()
     await world.send(maker)
     commit = next(
@@ -135,20 +127,28 @@ async def _convicted(world: World) -> JobId:
 
 
 async def _running(world: World) -> JobMaker:
-    maker = await _begun(world, "cem", nonce=3, name="a running job")
-    for _ in range(6):
+    maker = await _begun(world, "cem", salt=3, name="a running job")
+    job, account = maker.spec.job(), maker.members[0].wallet.account
+    await world.grant(job, cem=maker.spec.budget * 3 // 4)
+    for _ in range(4):
         maker.seal_step()
     await world.send(maker)
+    await claim_job(job, world.now, world.new_work(), world.ports, [account])
+    await world.sync()
+    start = len(maker.items)
+    for _ in range(2):
+        maker.seal_step()
+    await world.send(maker, start)
     said = signed_reports(maker, *range(1, 7))
     await store_reports(maker.spec.job(), said.reports, said.signature, world.new_work())
     await _checkpoint(world, maker)
     return maker
 
 
-async def _paying(world: World, provider: str, nonce: int) -> None:
-    """A job that pays one more account, so that proofs have siblings."""
-    maker = await _begun(world, provider, nonce=nonce, name=f"a job of {provider}'s")
-    for _ in range(nonce):
+async def _paying(world: World, provider: str, salt: int) -> None:
+    """A job that pays one more account."""
+    maker = await _begun(world, provider, salt=salt, name=f"a job of {provider}'s")
+    for _ in range(salt):
         maker.seal_step()
     await world.send(maker)
 
@@ -176,6 +176,6 @@ async def _checkpoint(world: World, maker: JobMaker) -> None:
 
 
 async def _waiting(world: World) -> JobId:
-    spec = market_spec(nonce=4, name="a job that pays little", price_ceiling=PricePerPflop(10**9))
+    spec = market_spec(salt=4, name="a job that pays little", price_ceiling=PricePerPflop(10**9))
     await world.post(spec)
     return spec.job()

@@ -13,14 +13,32 @@ from starlette.routing import Route
 
 from market.api.app import make_app
 from market.web.assets import STATIC
+from tests.architecture.checkout import ROOT
 from tests.browser.driving import Browser
 from tests.browser.evidence import Evidence, early_evidence, late_evidence
-from tests.browser.test_proofs import one_more, other
 from tests.integration.bad_input.servers import market_in_a_thread
 
 MODULE = "import('/static/evidence.js')"
+MERKLE = "import('/static/merkle.js')"
 DONE = "['good', 'bad'].includes(document.getElementById('verdict').dataset.verdict)"
 Trace = dict[str, Any]
+
+
+LEAVES = {
+    "payTrees": "m.payLeaf(tree.accounts[i], BigInt(tree.earned[i]), BigInt(tree.vested[i]))",
+    "batches": "m.batchLeaf(tree.jobs[i], Number(tree.steps[i]), tree.seals[i])",
+}
+"""A leaf of each tree of the vectors."""
+
+
+def one_more(part: dict[str, Any], field: str) -> None:
+    """Alter an amount."""
+    part[field] = str(int(part[field]) + 1)
+
+
+def other(part: dict[str, Any], field: str) -> None:
+    """Put another name in the place of one."""
+    part[field] = "22" * (len(part[field]) // 2)
 
 
 @pytest.fixture(scope="session")
@@ -63,14 +81,14 @@ def test_work_page__paid_work__every_part_is_verified_in_the_page(
     trace = evidence.one(state="claimed", outcome="matched")
     said = verdict(browser, url + evidence.path(trace))
 
-    epoch = trace.epochs[0].part.epoch
     wanted = ["messages", "seal", "batch", "draw", "pay", "pay-seal", "pay-batch"]
-    wanted += [f"jobs-{epoch}", f"epoch-{epoch}"]
-    assert said.startswith("\u2713 Verified here: all 9 parts")
+    assert trace.pay is not None and said.startswith("\u2713 Verified here: all 7 parts")
     assert checks(browser) == dict.fromkeys(wanted, "good")
     shown = "e => [...document.querySelectorAll(`[data-node^='${e}/']`)].at(-1).textContent"
     assert browser.evaluate(f"({shown})('messages')") == trace.sealed.messages_root.hex()
-    assert browser.evaluate(f"({shown})('epoch-{epoch}')") == trace.epochs[0].part.root.hex()
+    assert browser.evaluate(f"({shown})('pay')") == trace.pay.pay_root.hex()
+    titles = "[...document.querySelectorAll('#claim [title]')].map(e => e.title)"
+    assert trace.claims[0].transaction.hex() in browser.evaluate(titles)
     assert browser.logs() == []
 
 
@@ -127,18 +145,11 @@ ALTERED: dict[str, tuple[str, Callable[[Trace], object]]] = {
     "rate": ("draw", lambda t: t["audits"]["draw"].update(rate="0/1")),
     "peer": ("draw", lambda t: other(t, "peer")),
     "pay": ("pay", lambda t: one_more(t["pay"], "vested")),
-    "pay of a sibling": ("pay", lambda t: one_more(t["pay"]["siblings"][0], "earned")),
+    "sibling of the pay": ("pay", lambda t: other(t["pay"]["siblings"][0], "hash")),
+    "leaf of the pay": ("pay", lambda t: other(t["pay"], "leaf")),
     "account": ("pay", lambda t: other(t, "account")),
     "seal that vested": ("pay-seal", lambda t: other(t["pay"], "seal")),
     "batch of pay": ("pay-batch", lambda t: other(t["pay"]["anchored"]["anchor"], "batch")),
-    "pay of the job": ("jobs-2", lambda t: one_more(t["epochs"][0], "job_cumulative")),
-    "pay of the account": ("epoch-2", lambda t: one_more(t["epochs"][0], "cumulative")),
-    "sum of the epoch": ("epoch-2", lambda t: one_more(t["epochs"][0], "root_sum")),
-    "sibling of an account": (
-        "epoch-2",
-        lambda t: one_more(t["epochs"][0]["account_siblings"][0], "sum"),
-    ),
-    "root of the epoch": ("epoch-2", lambda t: other(t["epochs"][0]["part"], "root")),
 }
 
 
@@ -196,21 +207,36 @@ def test_evidence__altered_seal__has_another_hash(
     assert found == {field: ["what the seal says has another hash"] for field in ALTERED_SEAL}
 
 
+def test_merkle_module__shared_vectors__makes_the_same_roots(
+    browser: Browser, late: tuple[str, Evidence]
+) -> None:
+    """Python and Solidity pass the same file."""
+    vectors = json.loads((ROOT / "contracts" / "vectors.json").read_text())
+    browser.open(f"{late[0]}/status")
+
+    for name, leaf in LEAVES.items():
+        made = browser.evaluate(
+            f"{MERKLE}.then(m => {json.dumps(vectors[name])}.map(tree => "
+            f"'0x' + m.toHex(m.root((tree.accounts ?? tree.jobs).map((_, i) => {leaf})))))"
+        )
+        assert made == [tree["root"] for tree in vectors[name]] != [], name
+
+
 def test_work_page__script_that_was_altered_on_the_way__is_not_run(
     browser: Browser, late: tuple[str, Evidence]
 ) -> None:
-    name = "vendor/noble-hashes/blake3.js"  # a page's first script: `test_proofs.py`
-    altered = (STATIC / name).read_bytes() + b"\n// and more"
+    for name in ("trace.js", "vendor/noble-hashes/blake3.js"):
+        altered = (STATIC / name).read_bytes() + b"\n// and more"
 
-    async def answer(request: Request) -> Response:
-        return Response(altered, media_type="text/javascript")
+        async def answer(request: Request, altered: bytes = altered) -> Response:
+            return Response(altered, media_type="text/javascript")
 
-    def refused() -> None:
-        browser.wait_log("integrity")
+        def refused() -> None:
+            browser.wait_log("integrity")
 
-    said = _served(browser, late[1], f"/static/{name}", answer, refused)
+        said = _served(browser, late[1], f"/static/{name}", answer, refused)
 
-    assert said.startswith("Not verified")
+        assert said.startswith("Not verified")
 
 
 def test_work_page__market_that_answers_with_another_trace__is_not_verified(

@@ -38,20 +38,22 @@ def test_keyboard__first_tab__skips_to_the_content(browser: Browser, site: Site)
     assert browser.evaluate("document.activeElement.id") == "content"
 
 
-def test_keyboard__from_the_market_to_a_proof__is_a_path(browser: Browser, site: Site) -> None:
+def test_keyboard__from_the_market_to_the_evidence__is_a_path(browser: Browser, site: Site) -> None:
     browser.open(site.url)
-    tab_to(browser, "Epochs")
-    browser.press("Enter")
-    browser.arrive("location.pathname === '/epochs'")
-    tab_to(browser, str(site.shown.epoch))
-    browser.press("Enter")
-    browser.arrive("location.pathname.startsWith('/epochs/')")
-    tab_to(browser, "account")
-    browser.type(site.shown.paid.hex())
+    for words, arrived in (
+        ("a running job", "location.pathname.startsWith('/jobs/')"),
+        ("audit it", "location.pathname.startsWith('/audit/')"),
+        ("1", "location.pathname.endsWith('/steps/1')"),
+    ):
+        tab_to(browser, words)
+        browser.press("Enter")
+        browser.arrive(arrived)
+    tab_until(browser, f"({FOCUS}).startsWith('work of ')")
     browser.press("Enter")
     browser.wait("document.getElementById('verdict')?.dataset.verdict === 'good'")
 
-    assert browser.url().endswith(f"/epochs/{site.shown.epoch}/proofs/{site.shown.paid.hex()}")
+    job, worker = site.shown.running.spec.job(), site.shown.running.members[0].session.peer
+    assert browser.url().endswith(f"/audit/{job.hex()}/steps/1/work/{worker.hex()}")
 
 
 @pytest.mark.nightly

@@ -128,11 +128,11 @@ def test_job_page__events__is_refreshed_by_them_alone(browser: Browser, shown: S
 
 
 async def be_over(shown: Showcase) -> None:
-    """Everything of the job is paid and refunded."""
+    """The job is closed."""
     async with shown.world.new_work() as work:
         row = await work[JobRow].get(shown.running.spec.job())
         assert row is not None
-        await work[JobRow].put(replace(row, state="refunded"))
+        await work[JobRow].put(replace(row, state="closed"))
 
 
 @pytest.mark.nightly

@@ -18,9 +18,6 @@ PAGES = {
     "spend": "/jobs/{running}/spend",
     "provider": "/providers/{paid}",
     "convict": "/providers/{convict}",
-    "epochs": "/epochs",
-    "epoch": "/epochs/{epoch}",
-    "proof": "/epochs/{epoch}/proofs/{paid}",
     "audit": "/audit/{running}",
     "audit of a convict": "/audit/{convicted}",
     "audit of a step": "/audit/{running}/steps/1",
@@ -35,8 +32,8 @@ ELSEWHERE = (
     # Pieces of pages: `test_live.py`.
     "/fragment/market", "/jobs/1/fragment/progress", "/jobs/1/fragment/checking",
     "/jobs/1/fragment/now", "/jobs/1/fragment/events",
-    # Forms that lead to a page: `test_keyboard.py`.
-    "/epochs/1/proof", "/find",
+    # A form that leads to a page: `test_keyboard.py`.
+    "/find",
     # `test_evidence.py`.
     "/audit/1/steps/1/work/1",
 )  # fmt: skip
@@ -70,7 +67,7 @@ def address(site: Site, name: str) -> str:
         "convict": shown.convict,
     }
     hexes = {each: value.hex() for each, value in names.items()}
-    return site.url + PAGES[name].format(epoch=shown.epoch, **hexes)
+    return site.url + PAGES[name].format(**hexes)
 
 
 def test_pages__routes_of_the_application__are_all_opened_here() -> None:

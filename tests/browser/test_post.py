@@ -63,7 +63,7 @@ def test_post__by_keyboard_and_pressed_again__is_one_job_and_another_only_on_pur
 
     message = permit["message"]
     assert isinstance(message, dict) and message["value"] == str(20 * 10**6)
-    assert (order["primaryType"], permit["primaryType"]) == ("JobSpec", "Permit")
+    assert (order["primaryType"], permit["primaryType"]) == ("JobHeader", "Permit")
     assert (job["spec"]["name"], job["state"]) == ("mine", "draft")
     assert job["spec"]["poster"] == TWICE.account.hex() and strange == []
     assert "Posted before" in said and name in said and asked == 0

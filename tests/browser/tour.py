@@ -30,18 +30,16 @@ class About:
     job: str
     paid: str
     liar: str
-    epoch: int
     worker: str  # a peer that worked in the first step
 
 
 def paths(about: About) -> tuple[str, ...]:
     """Every page; `tests.browser.routes` tells of one that is missing."""
-    job, epoch, audit = f"/jobs/{about.job}", f"/epochs/{about.epoch}", f"/audit/{about.job}"
+    job, audit = f"/jobs/{about.job}", f"/audit/{about.job}"
     return (
         "/", job, f"/find?q={about.job}", f"{job}/spend",
         f"/providers/{about.paid}", f"/providers/{about.liar}",
         audit, f"{audit}/steps/1", f"{audit}/steps/1/work/{about.worker}",
-        "/epochs", epoch, f"{epoch}/proof?account={about.paid}", f"{epoch}/proofs/{about.paid}",
         "/status", "/post", f"/post?like={about.job}", f"/post/quote?like={about.job}&{WISH}",
     )  # fmt: skip
 
@@ -97,10 +95,10 @@ class Tour:
         return before, int(self._browser.evaluate(STEP))
 
     def prove(self, about: About) -> str:
-        """The root to which the page itself has computed the path from the account's leaf."""
-        self.open(f"/epochs/{about.epoch}/proofs/{about.paid}")
+        """The root of the batch to which the page itself has computed the path from a seal."""
+        self.open(f"/audit/{about.job}/steps/1/work/{about.worker}")
         self._browser.wait("document.getElementById('verdict').dataset.verdict === 'good'")
-        return self._browser.texts("[data-computed]")[-1]
+        return self._browser.texts("[data-node^='batch/']")[-1]
 
     def _loaded(self) -> list[str]:
         return [urlsplit(each).path for each in self._browser.evaluate(LOADED)]

@@ -2,69 +2,58 @@
 
 `python -m tests.contracts.make_vectors` computes every value with `contracts.terms` and
 `contracts.governance`; `contracts/solidity/test/Vectors.t.sol` and `test_vectors.py` check them
-with implementations of their own. The inputs are fixed, so the file never changes by itself.
+with implementations of their own. The messages of `history` are one job's life, in order: forge
+hands them to the contract. The inputs are fixed, so the file never changes by itself.
 Bytes are 0x-prefixed hex, integers are decimal strings: both sides' JSON readers take these.
 """
 
 import json
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eth_abi.abi import encode as abi_encode
+
 from contracts.governance import lane
+from contracts.governance.claims import Path as TreePath
+from contracts.governance.claims import PayTree
 from contracts.governance.parameters import PARAMETERS
+from contracts.governance.pay import PayLeaf
 from contracts.keys.wallet import Wallet
 from contracts.terms import merkle, typed_data
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
-from contracts.terms.merkle import EMPTY_PAY, EMPTY_SUM, PayNode, Proof, SumNode
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
 from contracts.terms.typed_data import Domain, TypedStruct
-from tests.support.settlement_window import (
-    DebitsRejected,
-    EpochState,
-    Event,
-    Proposed,
-    RejectionAnnounced,
-    Terms,
-    Ticked,
-    Window,
-    advance,
-)
 
 VECTORS = Path(__file__).parents[2] / "contracts" / "vectors.json"
-DOMAIN = Domain(31337, Address(bytes.fromhex("00000000000000000000000000000000005e771e")))
-SIGNER = Wallet(keccak(b"vectors: signer"))
+DOMAIN = Domain(31337, Address(bytes.fromhex("000000000000000000000000000000000000e5c7")))
+POSTER, COORDINATOR, ACCOUNT = (
+    Wallet(keccak(b"vectors: " + name)) for name in (b"poster", b"coordinator", b"account")
+)
 
-_UINT96 = 2**96 - 1
-_UINT64 = 2**64 - 1
-
-EventKind = Callable[[EpochNumber, int], Event]
-KINDS: dict[str, EventKind] = {
-    "propose": Proposed,
-    "announce": RejectionAnnounced,
-    "reject": DebitsRejected,
-    "tick": lambda _, at: Ticked(at),
-}
+NOW = 1_800_000_000  # forge's clock while the messages arrive
+BY = NOW + 60
+_UINT80 = 2**80 - 1
 
 
 def build() -> dict[str, Any]:
     """All vectors, ready for JSON."""
+    tree = PayTree(_leaves(3))
     return {
         "domain": {
             "chainId": str(DOMAIN.chain_id),
-            "settlement": _hex(DOMAIN.settlement),
+            "escrow": _hex(DOMAIN.escrow),
             "separator": _hex(DOMAIN.separator),
         },
-        "messages": [_message(struct, values) for struct, values in _messages()],
-        "jobs": [_job(number) for number in range(3)],
-        "settlementTrees": [_settlement_tree(size) for size in (0, 1, 2, 3, 5, 8, 13)],
-        "jobsTrees": [_jobs_tree(size) for size in (1, 2, 3, 6)],
-        "payTrees": [_pay_tree(size) for size in (0, 1, 2, 3, 7, 8)],
+        "now": str(NOW),
+        "headers": [_header(number) for number in range(3)],
+        "history": [_message(*each) for each in _history(tree)],
+        "messages": [_message(*each) for each in _between_parties()],
+        "payTrees": [_pay_tree(PayTree(_leaves(size))) for size in (1, 2, 3, 7, 8)],
+        "subtrees": [_subtrees(PayTree(_leaves(size))) for size in (1, 8, 257, 700)],
         "batches": [_batch(size) for size in (1, 2, 3, 5, 9)],
         "lanes": [_lane(seed) for seed in range(3)],
-        "windows": [_window(seed) for seed in range(40)],
         "parameters": {
             "names": [each.name for each in PARAMETERS],
             "lowest": [str(each.lowest) for each in PARAMETERS],
@@ -85,131 +74,102 @@ def _account(label: str) -> Address:
     return Address(_word(label)[:20])
 
 
-def _abi(values: Sequence[bytes | int]) -> bytes:
-    """ABI encoding of static values: a word each."""
-    return b"".join(
-        each.rjust(32, b"\0") if isinstance(each, bytes) else each.to_bytes(32, "big")
-        for each in values
+def _abi(struct: TypedStruct, values: Sequence[object]) -> str:
+    return _hex(abi_encode([kind for kind, _ in struct.fields], values))
+
+
+_HEADER = (POSTER.account, COORDINATOR.account, _word("spec"), 10**9, 10**8, 10**6, BY, 7)
+
+
+def _header(number: int) -> dict[str, str]:
+    largest = (_UINT80, _UINT80, _UINT80, 2**40 - 1, 2**256 - 1)
+    parties = (_account(f"poster {number}"), _account(f"coordinator {number}"), _word("spec"))
+    values = (_HEADER, (*parties, 0, 0, 1, 1, 0), (*parties, *largest))[number]
+    struct = typed_data.JOB_HEADER
+    return {"encoded": _abi(struct, values), "id": _hex(struct.hash(values))}
+
+
+def _history(tree: PayTree) -> list[tuple[TypedStruct, tuple[object, ...], Wallet]]:
+    job, account = typed_data.JOB_HEADER.hash(_HEADER), ACCOUNT.account
+    limits = tuple(
+        int.from_bytes(each, "big") << 96 | limit
+        for each, limit in ((account, 10**6), (_account("other"), 2 * 10**6))
     )
-
-
-def _messages() -> list[tuple[TypedStruct, tuple[bytes | int, ...]]]:
-    poster, coordinator = _account("poster"), SIGNER.account
-    words = [_word(f"word {number}") for number in range(6)]
     return [
-        (typed_data.JOB_SPEC, (poster, coordinator, words[0], 10**9, 10**8, 1_800_000_000, 7)),
-        (
-            typed_data.JOB_SPEC,
-            (poster, coordinator, words[1], _UINT96, _UINT96, _UINT64, 2**256 - 1),
-        ),
-        (typed_data.JOB_OPENING, (words[0], words[1], _account("anchorer"), 123, words[2])),
-        (typed_data.OFFER, (poster, words[1], 1_000_000_000, 1_800_000_000, words[3])),
-        (typed_data.LEASE_ACCEPT, (words[0], SIGNER.account, words[1], 10**9, 5 * 10**6, words[3])),
-        (typed_data.SEAL, (words[0], 1, words[1], words[2], 0, ZERO_DIGEST, 0, 0, False)),
-        (
-            typed_data.SEAL,
-            (words[0], _UINT64, words[1], words[2], _UINT64, words[4], _UINT96, _UINT96, True),
-        ),
+        (typed_data.JOB_HEADER, _HEADER, POSTER),
+        (typed_data.BOND, (job, account, 5 * 10**6, BY), ACCOUNT),
+        (typed_data.GRANT, (job, limits, BY), COORDINATOR),
+        (typed_data.SEAL, (job, tree.root, _word("details")), COORDINATOR),
+        (typed_data.QUIT, (job, account, 999_999, BY), ACCOUNT),
+        (typed_data.END, (job, (_account("other"), _account("third")), BY), COORDINATOR),
+        (typed_data.CLOSE, (job, BY), POSTER),
+        (typed_data.WITHDRAW, (account, 3 * 10**6, 10**5, 0, BY), ACCOUNT),
     ]
 
 
-def _message(struct: TypedStruct, values: tuple[bytes | int, ...]) -> dict[str, Any]:
+def _between_parties() -> list[tuple[TypedStruct, tuple[object, ...], Wallet]]:
+    """What wallets sign and no contract reads."""
+    words = [_word(f"word {number}") for number in range(4)]
+    account = ACCOUNT.account
+    lease = (words[0], account, words[1], 10**9, 5 * 10**6, words[3])
+    return [
+        (
+            typed_data.JOB_OPENING,
+            (words[0], words[1], _account("anchorer"), 123, words[2]),
+            COORDINATOR,
+        ),
+        (typed_data.OFFER, (account, words[1], 1_000_000_000, BY, words[3]), ACCOUNT),
+        (typed_data.LEASE_ACCEPT, lease, ACCOUNT),
+    ]
+
+
+def _message(struct: TypedStruct, values: tuple[object, ...], signer: Wallet) -> dict[str, str]:
     digest = DOMAIN.signing_digest(struct.hash(values))
     return {
         "name": struct.name,
         "typeString": struct.type_string,
         "typeHash": _hex(struct.type_hash),
-        "encoded": _hex(_abi(values)),
+        "encoded": _abi(struct, values),
         "structHash": _hex(struct.hash(values)),
         "digest": _hex(digest),
-        "signature": _hex(SIGNER.sign_digest(digest)),
-        "signer": _hex(SIGNER.account),
+        "signature": _hex(signer.sign_digest(digest)),
+        "signer": _hex(signer.account),
     }
 
 
-def _job(number: int) -> dict[str, str]:
-    poster, coordinator = _account(f"poster {number}"), _account(f"coordinator {number}")
-    spec_hash, epoch_cap = _word(f"spec {number}"), 10**number
-    deadline, nonce = 1_800_000_000 + number, 2 ** (85 * number)
-    job = typed_data.job_id(
-        poster=poster,
-        coordinator=coordinator,
-        spec_hash=spec_hash,
-        epoch_cap=epoch_cap,
-        deadline=deadline,
-        nonce=nonce,
+def _leaves(size: int) -> tuple[PayLeaf, ...]:
+    """Leaves of `size` accounts, that of `ACCOUNT` among them."""
+    others = (_account(f"account {number}") for number in range(1, size))
+    return tuple(
+        PayLeaf(account, BaseUnits(1_000_001 + 10 ** (number % 24)), BaseUnits(600_000 + number))
+        for number, account in enumerate(sorted((ACCOUNT.account, *others)))
     )
-    header = (poster, coordinator, spec_hash, epoch_cap, deadline, nonce)
-    return {"encoded": _hex(_abi(header)), "id": _hex(job)}
 
 
-def _paths(proofs: Sequence[Proof[Any]], encode: Callable[[Any], bytes]) -> dict[str, list[str]]:
+def _paths(paths: Sequence[TreePath]) -> dict[str, list[str]]:
     return {
-        "sides": [
-            str(sum(is_left << level for level, (_, is_left) in enumerate(proof.siblings)))
-            for proof in proofs
-        ],
-        "paths": [
-            _hex(b"".join(encode(sibling) for sibling, _ in proof.siblings)) for proof in proofs
-        ],
+        "sides": [str(path.sides) for path in paths],
+        "paths": [_hex(b"".join(path.siblings)) for path in paths],
     }
 
 
-def _sum_sibling(node: SumNode) -> bytes:
-    return node.hash + node.sum.to_bytes(12, "big")
-
-
-def _pay_sibling(node: PayNode) -> bytes:
-    return node.hash + node.earned.to_bytes(12, "big") + node.vested.to_bytes(12, "big")
-
-
-def _sum_tree(leaves: Sequence[SumNode]) -> dict[str, Any]:
-    top = merkle.root(leaves, merkle.sum_node, EMPTY_SUM)
-    proofs = [merkle.prove(leaves, index, merkle.sum_node) for index in range(len(leaves))]
-    return {"root": _hex(top.hash), "sum": str(top.sum), **_paths(proofs, _sum_sibling)}
-
-
-def _settlement_tree(size: int) -> dict[str, Any]:
-    accounts = sorted(_account(f"account {number}") for number in range(size))
-    roots = [_word(f"jobs of {number}") for number in range(size)]
-    sums = [BaseUnits(10**number + number) for number in range(size)]
-    leaves = [merkle.settlement_leaf(*each) for each in zip(accounts, roots, sums, strict=True)]
+def _pay_tree(tree: PayTree) -> dict[str, Any]:
     return {
-        "accounts": [_hex(each) for each in accounts],
-        "jobsRoots": [_hex(each) for each in roots],
-        "cumulatives": [str(each) for each in sums],
-        **_sum_tree(leaves),
+        "accounts": [_hex(leaf.account) for leaf in tree.leaves],
+        "earned": [str(leaf.earned) for leaf in tree.leaves],
+        "vested": [str(leaf.vested) for leaf in tree.leaves],
+        "root": _hex(tree.root),
+        **_paths([tree.prove(leaf.account)[1] for leaf in tree.leaves]),
     }
 
 
-def _jobs_tree(size: int) -> dict[str, Any]:
-    jobs = sorted(JobId(_word(f"job {number}")) for number in range(size))
-    sums = [BaseUnits(3 * 10**number) for number in range(size)]
-    leaves = [merkle.job_leaf(job, amount) for job, amount in zip(jobs, sums, strict=True)]
+def _subtrees(tree: PayTree) -> dict[str, Any]:
+    """Up to 256 leaves each, packed."""
+    found = tree.subtrees()
     return {
-        "jobs": [_hex(each) for each in jobs],
-        "cumulatives": [str(each) for each in sums],
-        **_sum_tree(leaves),
-    }
-
-
-def _pay_tree(size: int) -> dict[str, Any]:
-    accounts = sorted(_account(f"account {number}") for number in range(size))
-    if size > 2:
-        accounts = [merkle.FROZEN, merkle.FORFEITED, *accounts[2:]]
-    earned = [BaseUnits(10**number + 1) for number in range(size)]
-    vested = [BaseUnits(amount // 2) for amount in earned]
-    leaves = [merkle.pay_leaf(*each) for each in zip(accounts, earned, vested, strict=True)]
-    top = merkle.root(leaves, merkle.pay_node, EMPTY_PAY)
-    proofs = [merkle.prove(leaves, index, merkle.pay_node) for index in range(size)]
-    return {
-        "accounts": [_hex(each) for each in accounts],
-        "earned": [str(each) for each in earned],
-        "vested": [str(each) for each in vested],
-        "root": _hex(top.hash),
-        "earnedSum": str(top.earned),
-        "vestedSum": str(top.vested),
-        **_paths(proofs, _pay_sibling),
+        "root": _hex(tree.root),
+        "leaves": [_hex(each.packed()) for each in found],
+        **_paths([each.path for each in found]),
     }
 
 
@@ -223,7 +183,15 @@ def _batch(size: int) -> dict[str, Any]:
         "steps": [str(step) for _, step, _ in entries],
         "seals": [_hex(seal) for _, _, seal in entries],
         "root": _hex(merkle.batch_root(entries)),
-        **_paths(proofs, lambda node: bytes(node)),
+        **_paths(
+            [
+                TreePath(
+                    sum(is_left << level for level, (_, is_left) in enumerate(proof.siblings)),
+                    tuple(sibling for sibling, _ in proof.siblings),
+                )
+                for proof in proofs
+            ]
+        ),
     }
 
 
@@ -246,57 +214,6 @@ def _lane(seed: int) -> dict[str, Any]:
         rows["coins"].append(_hex(coin))
         rows["recorded"].append(_hex(state))
     return rows
-
-
-TERMS = (
-    Terms(challenge_window=5, announcement_window=5, execution_window=20, min_epoch_length=2),
-    Terms(challenge_window=7, announcement_window=3, execution_window=10, min_epoch_length=9),
-)
-
-LIKELY = {
-    EpochState.NONE: ("propose",),
-    EpochState.POSTED: ("announce", "announce", "announce", "propose"),
-    EpochState.DISPUTED: ("reject", "reject", "reject"),
-    EpochState.FINAL: ("propose", "propose"),
-    EpochState.REJECTED: ("propose", "propose"),
-}
-"""Events that fit a state are drawn more often, so that histories get somewhere."""
-
-
-def _window(seed: int) -> dict[str, Any]:
-    """One random history that keeps near the edges of its windows."""
-    draw = random.Random(seed)
-    terms = TERMS[seed % len(TERMS)]
-    window, at = Window(), 100
-    rows: dict[str, list[Any]] = {
-        key: [] for key in ("events", "epochs", "at", "accepted", "numbers", "states")
-    }
-    for _ in range(14):
-        number = window.epoch or 0
-        edges = [
-            end for end in (window.ends_at, window.executable_until, window.next_at) if end > at
-        ]
-        steps = [at + 1, *(end + offset for end in edges for offset in (-1, 0, 1))]
-        at = max(at, draw.choice(steps))
-        kind = draw.choice((*LIKELY[window.state], "propose", "announce", "reject", "tick"))
-        if kind == "propose":
-            number += draw.choice((1, 1, 1, 1, 2, 0))
-        event = KINDS[kind](EpochNumber(number), at)
-        time_passed, _ = advance(window, Ticked(at), terms)
-        window, _ = advance(window, event, terms)
-        rows["events"].append(kind)
-        rows["epochs"].append(str(number))
-        rows["at"].append(str(at))
-        rows["accepted"].append(window != time_passed)
-        rows["numbers"].append(str(window.epoch or 0))
-        rows["states"].append(window.state.value)
-    return {
-        "challengeWindow": str(terms.challenge_window),
-        "announcementWindow": str(terms.announcement_window),
-        "executionWindow": str(terms.execution_window),
-        "minEpochLength": str(terms.min_epoch_length),
-        **rows,
-    }
 
 
 def render() -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from contracts.chain.artifacts import CONTRACTS
 from tests.contracts.toolchain import ABI, SOLIDITY, build
 
-NAMES = sorted(path.stem for path in ABI.glob("*.json"))
+NAMES = sorted(CONTRACTS)
 MAX_CODE_BYTES = 24_576  # EIP-170
 MAX_LINES = 600
 
@@ -28,6 +29,7 @@ def test_artifacts__recompiled__are_the_same_files(tmp_path: Path) -> None:
     build(tmp_path)
 
     compiled = {path.name: path.read_bytes() for path in tmp_path.glob("*.json")}
+    assert sorted(compiled) == [f"{name}.json" for name in NAMES]
     assert compiled == {path.name: path.read_bytes() for path in ABI.glob("*.json")}
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SOLIDITY = ROOT / "contracts" / "solidity"
 ABI = ROOT / "contracts" / "abi"
 FORGE = SOLIDITY / "node_modules" / ".bin" / "forge"
-ANALYSIS = SOLIDITY / ".analysis"
+ANALYSIS = ROOT / ".analysis"
 PINS = SOLIDITY / "tools" / "analysis.txt"
 
 LIMIT_SECONDS = 600

@@ -17,6 +17,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.jobs import JobAction, JobView, OperationView
 from tallystick.demo.story import exported_anchor
+from tallystick.sdk.escrow import close, reclaim, told_job, until_closed, until_quit
 from tallystick.sdk.watch import ask_job, until_over
 from tests.e2e.test_checked import told
 from tests.support.stack import Stack, kill_and_see, stack
@@ -53,8 +54,25 @@ async def verify(running: Stack, job: JobId) -> None:
     said = told(running, "audit", "export", job.hex(), *market, "--to", file)
     anchor = exported_anchor(said)
     assert await running.contracts.chain.request("eth_getBlockByHash", [anchor, False])
-    settlement = f"0x{running.contracts.deployment.settlement.hex()}"
-    told(running, "audit", "verify", file, "--anchor", anchor, "--settlement", settlement)
+    where = running.contracts.deployment
+    pins = ("--escrow", f"0x{where.escrow.hex()}", "--seals", f"0x{where.seals.hex()}")
+    told(running, "audit", "verify", file, "--anchor", anchor, *pins)
+
+
+async def gets_the_rest_back(running: Stack, job: JobId) -> None:
+    """The poster closes the job, and has in its wallet what nobody earned and agents gave back."""
+    known, token = await told_job(running.client, job), running.contracts.token
+    await until_quit(running.client, job)
+    await close(running.client, running.poster, known)
+    money = await until_closed(running.client, job)
+    before = await token.balance(running.poster.account, await running.contracts.chain.head())
+    found = await reclaim(
+        running.client, running.poster, known, None, folder=running.folder / "poster", say=print
+    )
+    after = await token.balance(running.poster.account, await running.contracts.chain.head())
+    assert money.closed_at is not None and money.releasable_at is not None
+    assert after - before == found.amount == money.free == money.funded - money.committed
+    assert (found.committed, found.free) == (money.committed, 0)
 
 
 @pytest.mark.nightly  # a pause, a resumption and a cancellation at the API are in every run
@@ -81,13 +99,13 @@ async def test_job__paused_resumed_cancelled__pays_what_was_done_and_the_audit_a
         work = await running.work(job)
 
         assert [each.state for each in (paused, resumed, cancelled)] == ["done"] * 3
-        assert cancelled.result is not None and cancelled.result.job_state == "refunded"
+        assert cancelled.result is not None and cancelled.result.job_state == "finished"
         assert step + 2 <= view.progress.step < LONG["steps"]
-        assert 0 < view.earned == view.debited == view.paid
-        assert view.refunded == view.escrowed - view.earned == cancelled.result.refunded
+        assert 0 < view.earned == view.vested == view.claimed
         owners = [load_or_create_wallet(running.folder / name / "wallet.json") for name in NAMES]
-        assert {account for account, pay in work.pay.items() if pay} <= {  # as the router dealt
+        assert {account for account, pay in work.pay.items() if pay.earned} <= {  # as was dealt
             each.account for each in owners
         }
-        assert sum(work.pay.values()) == view.earned
+        assert sum(pay.vested for pay in work.pay.values()) == view.claimed
+        await gets_the_rest_back(running, job)
         await verify(running, job)

@@ -15,7 +15,6 @@ import pytest
 
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.ids import Address, JobId
-from contracts.terms.merkle import FORFEITED
 from tests.support.stack import Stack, stack
 
 JOB: dict[str, Any] = {
@@ -64,7 +63,7 @@ async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
         job = (await running.submit(**JOB)).job
         await running.until(job, lambda shown: shown.earned > 0, within=120)
         logs = {name: running.peer_log(name, job) for name in ("ann", "bob", "cem")}
-        view = await running.settled(job, within=240)  # what is forfeited was claimed, too
+        view = await running.settled(job, within=240)
         work = await running.work(job)
 
         lazy, *fair = (account_of(running, name) for name in ("ann", "bob", "cem"))
@@ -75,7 +74,7 @@ async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
         ]
         assert all("mismatch" in each for each in found)  # whom a coin lets audit what is luck
         assert set.union(*found) == {"match", "mismatch"}
-        assert work.pay[FORFEITED] > 0
-        assert all(work.pay[account] > work.pay.get(lazy, 0) for account in fair)
-        assert view.escrowed == view.earned + view.refunded
-        assert "escrow in" in verified(running, job)
+        assert work.forfeited[lazy] > 0
+        assert all(work.pay[account].vested > work.pay[lazy].vested for account in fair)
+        assert view.claimed == sum(pay.vested for pay in work.pay.values()) < view.earned
+        assert verified(running, job)

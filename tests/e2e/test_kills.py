@@ -6,6 +6,7 @@ opens the window, the victim is killed, the window is seen to be still open, and
 on. Weights, losses and payments of both jobs must be equal, byte for byte.
 """
 
+import asyncio
 import signal
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
 from tallystick.up.processes import Identity, send
+from tests.support.patience import patience
 from tests.support.stack import Stack, kill_and_see, stack
 
 SERVICES = (
@@ -51,7 +53,7 @@ async def _roots(running: Stack, job: JobId) -> list[bytes]:
 
 async def _money(running: Stack, job: JobId) -> tuple[int, int, int]:
     view = await running.settled(job, within=90)
-    return view.earned, view.paid, view.refunded
+    return view.earned, view.vested, view.claimed
 
 
 async def _victim(running: Stack, name: str, job: JobId) -> Identity:
@@ -97,9 +99,8 @@ async def test_kill__each_process_in_a_window_of_a_step__nothing_differs(
         running.start_provider("ann")
         calm = await running.submit(steps=steps)
         view = await running.settled(calm.job, within=120)
-        assert view.earned > 0
-        assert view.escrowed == view.paid + view.refunded
-        assert view.reconciled
+        assert view.claimed == view.vested == view.earned > 0
+        assert view.funded == view.committed + view.free
 
         disturbed = await running.submit(steps=steps)
         folder = running.job_folder(disturbed.job)
@@ -118,53 +119,36 @@ async def test_kill__each_process_in_a_window_of_a_step__nothing_differs(
 
 
 PHASES = ("stored", "broadcast")
-STEPS_PER_EPOCH = 8  # more than the vesting window, so that each pause leaves something to settle
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("phase", PHASES)
-async def test_kill__while_a_proposal_is_stored_or_broadcast__one_nonce_one_event(
+async def test_kill__while_a_claim_is_stored_or_broadcast__everybody_is_paid_once(
     phase: str, tmp_path: Path
 ) -> None:
     async with stack(tmp_path) as running:
-        points = [f"stop:propose_{phase}:{n}" for n, _ in enumerate(SERVICES, 1)]
-        (running.home / "run" / "failpoints-market").write_text(",".join(points))
-        log = running.home / "logs" / "worker-chain.log"
+        run, log = running.home / "run", running.home / "logs" / "worker-chain.log"
         running.start_provider("ann")
-        job = (await running.submit(steps=STEPS_PER_EPOCH * (len(SERVICES) + 4), budget=100)).job
-        folder = running.job_folder(job)
-        folder.mkdir(parents=True)
-        # Two more than windows: a host that is killed takes a pausing coordinator with it.
-        pauses = (STEPS_PER_EPOCH * epoch for epoch in range(1, len(SERVICES) + 3))
-        (folder / "failpoints-coordinator").write_text(
-            ",".join(f"stop:seal_stored:{step}" for step in pauses)
-        )
-
-        for epoch, name in enumerate(SERVICES, 1):
-            await running.wait_line(log, f"propose_{phase}", step=epoch, within=60)
-            proposer = running.services.identity("worker-chain")
-            victim = running.services.identity(name)
+        jobs = list[JobId]()
+        for number, name in enumerate(SERVICES, 1):
+            (run / "failpoints-market").write_text(f"stop:claim_{phase}:0")
+            jobs.append((await running.submit(steps=FIRST_STEP)).job)
+            async with asyncio.timeout(patience(120)):
+                while len(running.lines(log, "failpoint")) < number:
+                    await asyncio.sleep(0.05)
+            worker, victim = (running.services.identity(each) for each in ("worker-chain", name))
             await kill_and_see(victim)
-            after = {"stored": ("broadcast", "mined"), "broadcast": ("mined",)}[phase]
-            passed = [
-                line["step"] for end in after for line in running.lines(log, f"propose_{end}")
-            ]
-            assert epoch not in passed, f"{name}: the window of epoch {epoch} was over"
-            send(proposer, signal.SIGCONT)
+            (run / "failpoints-market").unlink()
+            for mark in run.glob("failpoints-market-*.done"):
+                mark.unlink()
+            if name != "worker-chain":
+                send(worker, signal.SIGCONT)
             await running.services.wait_restarted(name, victim)
-            # Only now there is work for another epoch.
-            coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
-            send(coordinator, signal.SIGCONT)
+        views = [await running.settled(job, within=120) for job in jobs]
 
-        (folder / "failpoints-coordinator").unlink()  # no more pauses
-        coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
-        send(coordinator, signal.SIGCONT)
-        view = await running.settled(job, within=120)
-
-        head = await running.contracts.chain.head()
-        logs = await running.contracts.settlement.events(0, head.number)
-        posted = [entry.args["epoch"] for entry in logs if entry.event == "EpochPosted"]
-        assert posted == sorted(set(posted)) and len(posted) >= len(SERVICES)
-        assert view.paid == view.earned
-        assert view.escrowed == view.paid + view.refunded
+        escrow, head = running.contracts.escrow, await running.contracts.chain.head()
+        claims = [log for log in await escrow.events(0, head.number) if log.event == "Claimed"]
+        for job, view in zip(jobs, views, strict=True):
+            paid = [log.args["amount"] for log in claims if log.args["job"] == job]
+            assert paid == [view.earned] and view.claimed == view.vested == view.earned > 0

@@ -2,21 +2,21 @@
 
 A stage of two owners cannot convict one of them by itself. Everything is drawn, and every report
 repeated; two providers without a lease, who only audit, read the job from the market. What is found
-is shown, and slashed, by itself; anyone can run it again.
+is shown, and stake burned, by itself; anyone can run it again.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from contracts.terms.ids import Address, Digest
-from contracts.terms.merkle import FORFEITED
+from contracts.governance.escrow import BURN
+from contracts.terms.ids import Address, Digest, JobId
 from market.bodies.routes import GET_CONVICTIONS
-from market.bodies.settlement import ConvictionView
+from market.bodies.slashes import ConvictionView
+from tallystick.sdk.convictions import ENDED
 from tests.e2e.test_checked import account_of, told, verified
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack
@@ -27,8 +27,7 @@ JOB: dict[str, Any] = {
 }  # fmt: skip
 OUTSIDE = ("out", "oda")
 WINDOW = 5  # seconds; an agent looks twice in it once its owner is convicted
-BURN = Address(bytes.fromhex("000000000000000000000000000000000000dead"))
-STAKE = 10_000_000
+BONDED = 3_000_000
 SHOWN = "evidence_shown"
 
 
@@ -45,7 +44,7 @@ async def said(running: Stack, name: str, words: str, *, within: float = 60.0) -
 async def test_outside__a_stage_of_two_owners__strangers_convict_and_the_stake_is_slashed(
     tmp_path: Path,
 ) -> None:
-    async with stack(tmp_path, forked=True, announcement_window=WINDOW) as running:
+    async with stack(tmp_path, forked=True, announce=WINDOW) as running:
         for name in OUTSIDE:
             running.start_provider(name, ask=None)
         for name in OUTSIDE:
@@ -58,24 +57,24 @@ async def test_outside__a_stage_of_two_owners__strangers_convict_and_the_stake_i
             }
             running.start_provider(name)
         job = (await running.submit(**JOB)).job
-        view = await running.until(job, lambda each: each.state == "refunded", within=450)
+        view = await running.settled(job, within=450)
         work = await running.work(job)
 
         lazy, fair, *outside = (account_of(running, name) for name in ("ann", "bob", *OUTSIDE))
-        assert running.lines(running.peer_log("ann", job), "too_late")  # it was turned away
+        await running.wait_line(running.peer_log("ann", job), "too_late")  # it is turned away
         logs = [running.audit_log(name, job) for name in OUTSIDE]
         audits = [line for log in logs for line in running.lines(log, "audited")]
         found = {(line["round"], line["verdict"]) for line in audits if line["kind"] == "work"}
         assert {(1, "mismatch"), (3, "mismatch")} <= found  # a third owner, and a confirmation
         assert {line["verdict"] for line in audits if line["kind"] == "report"} == {"match"}
-        assert work.pay[FORFEITED] > 0 and all(work.pay[account] > 0 for account in outside)
-        assert work.pay[fair] > work.pay.get(lazy, 0)
-        assert view.escrowed == view.earned + view.refunded
-        assert "escrow in" in verified(running, job)
+        assert work.forfeited[lazy] > 0 and all(work.pay[each].vested > 0 for each in outside)
+        assert work.pay[fair].vested > work.pay[lazy].vested
+        assert view.claimed == sum(pay.vested for pay in work.pay.values()) < view.earned
+        assert verified(running, job)
 
-        convictions = (await running.client.whole(GET_CONVICTIONS, job=job)).convictions
-        await check_stake(running, lazy, convictions)
-        await said(running, "ann", "tallystick provider contest")
+        convictions = await ended_slashes(running, job)
+        await check_stake(running, job, lazy, convictions)
+        await said(running, "ann", "tallystick audit rerun")
         shown = [line for log in process_logs(running) for line in running.lines(log, SHOWN)]
         assert {line["subject"] for line in shown} == {each.subject.hex() for each in convictions}
         assert len({(line["pid"], line["subject"]) for line in shown}) == len(shown)  # one each
@@ -90,30 +89,30 @@ def process_logs(running: Stack) -> list[Path]:
     return sorted(running.folder.glob("*/logs/*.log"))
 
 
+async def ended_slashes(running: Stack, job: JobId) -> Sequence[ConvictionView]:
+    """The job's convictions once nothing more becomes of their slashes."""
+    async with asyncio.timeout(patience(60)):
+        while True:
+            found = (await running.client.whole(GET_CONVICTIONS, job=job)).convictions
+            if all(each.slash is not None and each.slash.state in ENDED for each in found):
+                return found
+            await asyncio.sleep(0.1)
+
+
 async def check_stake(
-    running: Stack, convict: Address, convictions: Sequence[ConvictionView]
+    running: Stack, job: JobId, convict: Address, convictions: Sequence[ConvictionView]
 ) -> None:
-    """Every base unit that left a stake is where the API, the events and the token say."""
-    contracts, head = running.contracts, await running.contracts.chain.head()
-    events = await contracts.stakes.events(0, head.number)
-    ended = {log.transaction: log.args for log in events if log.event == "SlashEnded"}
+    """What was burned is where the API, the events and the escrow say; nobody has it."""
+    escrow, head = running.contracts.escrow, await running.contracts.chain.head()
+    events = await escrow.events(0, head.number)
+    burned = [log.args for log in events if log.event == "Burned"]
     slashes = [each.slash for each in convictions if each.slash is not None]
-    assert slashes and len(slashes) == len(convictions) == len(ended)
-    given = Counter[Address]()
-    for slash in slashes:
-        parts = {"restitution": slash.restitution, "bounty": slash.bounty, "burned": slash.burned}
-        assert (slash.account, slash.state) == (convict, "executed") and slash.ended_by is not None
-        assert {name: ended[slash.ended_by][name] for name in parts} == parts
-        assert sum(parts.values()) == slash.amount > 0 and 2 * slash.burned >= slash.amount
-        given += Counter({slash.challenger: slash.bounty, BURN: slash.burned})
-        given += Counter({running.contracts.escrow.address: slash.restitution})
-    stake = await contracts.stakes.stake(convict, head)
-    assert stake.active == STAKE - sum(slash.amount for slash in slashes)
-    sent = Counter[Address]()
-    for log in await contracts.token.events(0, head.number):
-        if log.event == "Transfer" and log.args["from"] == contracts.stakes.address:
-            sent[log.args["to"]] += log.args["value"]
-    assert sent == given
+    taken = [each for each in slashes if each.state == "burned"]
+    assert {(each.job, each.account) for each in slashes} == {(job, convict)}
+    assert [each.amount for each in taken] == [each["amount"] for each in burned]
+    stake = (await escrow.channels([(job, convict)], head))[job, convict].stake
+    assert sum(each.amount for each in taken) == BONDED - stake > 0
+    assert (await escrow.balances([BURN], head))[BURN][0] == BONDED - stake
 
 
 def rerun(running: Stack, evidence: Digest) -> None:

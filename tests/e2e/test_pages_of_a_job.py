@@ -1,7 +1,7 @@
 """Every page in a real browser, during and after a real checked job in which a peer lies.
 
 No page has an error, a failed request or a serious fault; the job's page grows without a reload; a
-proof computed in the page ends at the root on the chain; a job is posted by keyboard, with a wallet
+path computed in the page ends at a root on the chain; a job is posted by keyboard, with a wallet
 in the browser.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts.terms.ids import JobId, StepNumber
-from market.bodies.routes import GET_STEP
+from contracts.terms.ids import Digest, JobId, StepNumber
+from market.bodies.routes import GET_BATCH, GET_STEP
 from tests.browser.driving import browser_in
 from tests.browser.real_job import LIAR, RealJob, real_job
 from tests.browser.routes import unopened
@@ -25,12 +25,11 @@ ORDER = {"name": "by keyboard", "budget": str(BUDGET), "hours": "1"}
 
 async def about(shown: RealJob) -> About:
     """Who and what the pages are about now."""
-    found = await shown.payment()
-    assert found is not None
-    epoch, paid = found
+    paid = await shown.paid()
+    assert paid is not None
     lines = (await shown.running.client.call(GET_STEP, job=shown.job, step=StepNumber(1))).lines
     worker = next(line.peer for line in lines if line.kind == "work")
-    return About(shown.job.hex(), paid, shown.account(LIAR), epoch, worker.hex())
+    return About(shown.job.hex(), paid, shown.account(LIAR), worker.hex())
 
 
 @pytest.mark.nightly
@@ -54,18 +53,17 @@ async def test_pages__checked_job_with_a_liar__hold_during_it_and_after_it(tmp_p
             after = await about(shown)
             await asyncio.to_thread(tour.open_all, after)
             root = await asyncio.to_thread(tour.prove, after)
-            chain = shown.running.contracts
-            on_chain = await chain.settlement.final_root(await chain.chain.head())
+            batch = await shown.running.client.call(GET_BATCH, root=Digest(bytes.fromhex(root)))
 
             poster, like = shown.running.poster, shown.job.hex()
             await asyncio.to_thread(ask_for_quote, browser, shown.url, like, poster, **ORDER)
             *_, posted = await asyncio.to_thread(sign_and_post, browser, poster)
             view = await shown.running.until(
-                JobId(bytes.fromhex(posted)), lambda view: view.escrowed > 0, within=60
+                JobId(bytes.fromhex(posted)), lambda view: view.funded > 0, within=60
             )
             assert browser.logs() == []
 
     assert 2 <= before < later
     assert unopened(tour.addresses) == []
-    assert root == on_chain.hex()
-    assert (view.spec["name"], view.escrowed) == ("by keyboard", BUDGET * 10**6)
+    assert batch.block is not None and batch.coin is not None
+    assert (view.spec["name"], view.funded) == ("by keyboard", BUDGET * 10**6)

@@ -1,7 +1,7 @@
 """A slash happens once, whoever is killed on its way (docs/architecture.md 6).
 
 Over real processes: the chain worker is stopped by a failpoint right after the announcement, and
-later the execution, is stored or broadcast; it or the chain is killed there and starts again. What
+later the burning, is stored or broadcast; it or the chain is killed there and starts again. What
 a checked job's seals would rule is put into the market's rows: the job itself is a plain one.
 """
 
@@ -12,42 +12,38 @@ from pathlib import Path
 
 import pytest
 
+from contracts.governance.escrow import BURN
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Address, JobId
 from market.adapters.postgres import PostgresWork, make_engine
 from market.bodies.routes import GET_SLASH
-from market.bodies.settlement import SlashView
+from market.bodies.slashes import SlashView
 from market.bootstrap import wall_clock
 from market.service.rows import SlashRow
 from tallystick.up.processes import send
 from tests.e2e.test_checked import account_of
-from tests.support.history import make_wallet
 from tests.support.patience import patience
 from tests.support.stack import Stack, kill_and_see, stack
 
 BUNDLE = blob_digest(b"all that a replay took")
-FINDER = make_wallet("finder").account
-BURN = Address(bytes.fromhex("000000000000000000000000000000000000dead"))
-WANTED, OWED = BaseUnits(3_000_000), BaseUnits(700_000)
-POINTS = (("announce_slash", 0), ("execute_slash", 1))
-"""Intentions of a slash, and the number in the name of each; see `market.bootstrap`."""
+STAKE, WANTED = 3_000_000, BaseUnits(2_000_000)
+POINTS = ("announce", "burn")
+"""Intentions of a slash (`market.adapters.chain`)."""
 
 
 async def convict(running: Stack, job: JobId, account: Address) -> None:
     """Note what follows from a bundle that an auditor has shown."""
     engine = make_engine(running.services.addresses.database)
     async with PostgresWork(engine) as work:
-        await work[SlashRow].add(
-            SlashRow(BUNDLE, job, account, WANTED, OWED, FINDER, convicted_at=wall_clock())
-        )
+        await work[SlashRow].add(SlashRow(BUNDLE, job, account, WANTED, convicted_at=wall_clock()))
     await engine.dispose()
 
 
 async def kill_at_each_point(running: Stack, phase: str, victims: Sequence[str]) -> None:
     """At each point in turn the worker stands still; a victim is killed, and it goes on."""
     log = running.home / "logs" / "worker-chain.log"
-    for (what, _), name in zip(POINTS, victims, strict=True):
+    for what, name in zip(POINTS, victims, strict=True):
         await running.wait_line(log, "failpoint", at_event=f"{what}_{phase}", within=120)
         worker = running.services.identity("worker-chain")
         victim = running.services.identity(name)
@@ -74,12 +70,12 @@ async def ended(running: Stack) -> SlashView:
     [("stored", ("worker-chain",) * 2), ("broadcast", ("anvil", "postgres"))],
     ids=["stored, worker", "broadcast, others"],
 )
-async def test_kill__mid_slash__is_announced_once_and_executed_once(
+async def test_kill__mid_slash__is_announced_once_and_burned_once(
     phase: str, victims: tuple[str, ...], tmp_path: Path
 ) -> None:
-    async with stack(tmp_path, announcement_window=3) as running:
+    async with stack(tmp_path, announce=3, execute=60, tail=130) as running:
         (running.home / "run" / "failpoints-market").write_text(
-            ",".join(f"stop:{what}_{phase}:{number}" for what, number in POINTS)
+            ",".join(f"stop:{what}_{phase}:0" for what in POINTS)
         )
         running.start_provider("ann")
         job = (await running.submit(steps=6, min_stake=3)).job
@@ -91,14 +87,10 @@ async def test_kill__mid_slash__is_announced_once_and_executed_once(
         slash = await ended(running)
         view = await running.settled(job, within=90)
 
-        contracts, head = running.contracts, await running.contracts.chain.head()
-        events = [log.event for log in await contracts.stakes.events(0, head.number)]
-        stake = await contracts.stakes.stake(ann, head)
-        assert slash.state == "executed" and slash.ended_by is not None
-        assert (slash.restitution, slash.bounty, slash.burned) == (700_000, 600_000, 1_700_000)
-        assert events.count("SlashAnnounced") == events.count("SlashEnded") == 1
-        assert (stake.active, stake.unbonding) == (10_000_000 - WANTED, 0)
-        assert await contracts.token.balance(FINDER, head) == slash.bounty
-        assert await contracts.token.balance(BURN, head) == slash.burned
-        assert view.escrowed == view.earned + view.refunded == 10_000_000 + slash.restitution
-        assert view.reconciled
+        escrow, head = running.contracts.escrow, await running.contracts.chain.head()
+        events = [log.event for log in await escrow.events(0, head.number)]
+        left = (await escrow.channels([(job, ann)], head))[job, ann].stake
+        assert (slash.state, slash.amount) == ("burned", WANTED) and slash.ended_by is not None
+        assert events.count("SlashAnnounced") == events.count("Burned") == 1
+        assert (await escrow.balances([BURN], head))[BURN][0] == WANTED == STAKE - left
+        assert view.claimed == view.vested

@@ -255,5 +255,5 @@ async def test_swarm__a_process_killed_in_each_row__the_same_curve_and_all_is_pa
         losses = [report.loss_millionths / 1e6 for report in view.reports]
         assert losses == pytest.approx(await plain_curve(submitted, tmp_path / "plain"), rel=1e-4)
         assert (await running.work(submitted.job)).lost == 0
-        assert view.paid == view.earned > 0
-        assert view.escrowed == view.paid + view.refunded
+        assert view.claimed == view.vested == view.earned > 0
+        assert view.funded == view.committed + view.free

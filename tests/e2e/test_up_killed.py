@@ -128,7 +128,7 @@ def test_up__killed_in_the_middle_of_a_job__nothing_survives_and_the_next_resume
 
     _until(lambda: not leftovers(up_id), 5)
     person.up()
-    _until(lambda: asyncio.run(_state(url, job.hex())) in ("finished", "closed", "refunded"), 90)
+    _until(lambda: asyncio.run(_state(url, job.hex())) in ("finished", "closed"), 90)
     provider.send_signal(signal.SIGTERM)
     provider.wait(20)
     person.tallystick("down", "--home", str(person.home))

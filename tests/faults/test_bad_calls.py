@@ -89,7 +89,12 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     with Journal(tmp_path / "c") as ours, Journal(tmp_path / "w") as theirs:
         book = Book(ours, papers.spec, papers.opening, signer, tell_nobody)
         answers = CoordinatorAnswers(
-            book, dict, measuring, clock=lambda: UnixMillis(1000), welcome=lambda _peer: None
+            book,
+            dict,
+            measuring,
+            clock=lambda: UnixMillis(1000),
+            welcome=lambda _peer: None,
+            why_idle=lambda _account: None,
         )
         opening = swarm.papers.signed_opening()
         own = papers.members["ann"].session

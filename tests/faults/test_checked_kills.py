@@ -18,12 +18,11 @@ from _pytest.mark.structures import ParameterSet
 
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.pay import PayLeaf
-from contracts.terms.amounts import BaseUnits, pay_for
+from contracts.governance.vesting import forfeited_by
+from contracts.terms.amounts import pay_for
 from contracts.terms.errors import Conflict
 from contracts.terms.ids import Digest, PeerId
-from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.messages import MILLION, AuditReport, AveragedChunk, Notice
-from market.domain import ledger
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import audit_spec
@@ -169,25 +168,26 @@ def unrepeated(swarm: MemorySwarm) -> set[Digest]:
 
 
 def assert_pay_adds_up(swarm: MemorySwarm, *, exact: bool) -> None:
-    """Earned = work + audits of each; all vested or forfeited; the escrow holds the rest."""
+    """Earned = work + audits of each; all vested or forfeited; neither ever falls."""
     record, pays = swarm.history().record, pay_of_seals(swarm)
     assert record is not None
     earned, work = record.pay.earned, flops_of(swarm)
     assert earned == work if exact else all(work[peer] >= each for peer, each in earned.items())
-    assert all(leaf.earned == leaf.vested for leaf in pays[-1])
-    assert FROZEN not in {leaf.account for leaf in pays[-1]}
+    lost = forfeited_by(record.pay, record.pay_leases())
+    assert all(leaf.earned == leaf.vested + lost[leaf.account] for leaf in pays[-1])
     paid = {leaf.account: leaf.vested for leaf in pays[-1]}
     losers = {peer for peer, _, _ in record.pay.forfeits}
-    assert (paid.get(FORFEITED, 0) > 0) == bool(losers)
+    assert bool(lost.total()) == bool(losers)
     for peer, lease in record.leases.items():
         if peer not in losers:
             assert paid[lease.account] == pay_for(earned[peer], lease.price)
-    seal, budget = swarm.seals()[-1], BaseUnits(10**18)
-    assert seal.earned == seal.vested == sum(paid.values())
-    balances = ledger.book({}, ledger.deposit(record.job, budget))
-    for before, after in zip([(), *pays], pays, strict=False):
-        balances = ledger.book(balances, ledger.sealed(record.job, before, after))  # or it fell
-    assert balances[ledger.escrow(record.job)] == budget - seal.earned
+    seal = swarm.seals()[-1]
+    assert (seal.earned, seal.vested) == (sum(paid.values()) + lost.total(), sum(paid.values()))
+    for before, after in pairwise(pays):
+        later = {leaf.account: leaf for leaf in after}
+        for leaf in before:
+            now = later[leaf.account]
+            assert now.earned >= leaf.earned and now.vested >= leaf.vested
 
 
 def flops_of(swarm: MemorySwarm) -> Counter[PeerId]:

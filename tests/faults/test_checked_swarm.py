@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from contracts.governance.pay import PayLeaf
+from contracts.governance.vesting import forfeited_by
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.coins import Coin
 from contracts.terms.errors import Conflict
-from contracts.terms.ids import ZERO_ADDRESS, SessionKey, StepNumber
-from contracts.terms.merkle import FORFEITED
+from contracts.terms.ids import SessionKey, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Notice, StepCoin
 from tallystick.gym.around import Around, Computing
 from tallystick.gym.registry import behaviour_of
@@ -34,8 +33,6 @@ from training.transport.port import Handler
 from training.worker import averages
 from training.worker.book import WorkerBook
 from training.worker.ports import Compute, Honest
-
-NOTHING = PayLeaf(ZERO_ADDRESS, BaseUnits(0), BaseUnits(0))
 
 
 def checked_swarm(tmp_path: Path, *workers: str, **changed: Any) -> MemorySwarm:
@@ -61,7 +58,8 @@ async def test_checked_swarm__honest__everything_is_audited_and_paid(
     assert set(verdicts) == {"match"}
     assert len(verdicts) >= len(swarm.messages(GradCommit)) > 0
     seal = history.newest.seal.message
-    assert seal.earned == seal.vested > 0
+    lost = forfeited_by(history.record.pay, history.record.pay_leases())
+    assert seal.earned == seal.vested + lost.total() and seal.vested > 0
     assert_no_report_is_named_again(swarm)
 
 
@@ -176,8 +174,9 @@ async def test_checked_swarm__one_lies__is_convicted_alone_and_loses_what_waits(
     assert isinstance(swarm.refused["ann"], Conflict)  # it came again, and was turned away
     pay = {leaf.account: leaf for leaf in history.newest.pay}
     accounts = {name: member.wallet.account for name, member in swarm.papers.members.items()}
-    assert pay[FORFEITED].vested == pay[FORFEITED].earned > 0
-    assert pay[accounts["bob"]].vested > pay.get(accounts["ann"], NOTHING).vested
+    ann = pay[accounts["ann"]]
+    assert pay[accounts["bob"]].vested > ann.vested and ann.vested < ann.earned
+    assert all(each.earned == each.vested for each in pay.values() if each != ann)
 
 
 class Padded(Honest):
@@ -296,7 +295,7 @@ async def test_checked_swarm__accused_where_nobody_else_is_left__nothing_is_prov
 
     newest = swarm.history().newest
     assert newest is not None and not docket_of(swarm).convicts
-    assert FORFEITED not in {leaf.account for leaf in newest.pay}
+    assert all(leaf.earned == leaf.vested for leaf in newest.pay)
 
 
 async def test_checked_swarm__audit_budget_is_spent__ends_early_and_pays_what_was_done(
@@ -313,4 +312,5 @@ async def test_checked_swarm__audit_budget_is_spent__ends_early_and_pays_what_wa
     worked = [seal.step for seal in swarm.seals() if seal.gradient_norm]
     assert 1 in worked and len(worked) < 4
     seal = history.newest.seal.message
-    assert seal.earned == seal.vested > 0
+    lost = forfeited_by(history.record.pay, history.record.pay_leases())
+    assert seal.earned == seal.vested + lost.total() and seal.vested > 0

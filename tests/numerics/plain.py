@@ -20,7 +20,8 @@ from torch.nn import functional
 
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import StepNumber, UnitId
-from contracts.terms.messages import JobSpec, decode_message
+from contracts.terms.kinds import decode_message
+from contracts.terms.messages import JobSpec
 from tests.support.fakes.blobs import FolderBlobs
 from training.config import ModelConfig, OptimizerConfig, TrainConfig, train_config, whole_model
 from training.data.loading import UnitRows

@@ -59,7 +59,7 @@ def job(folder: Path, **changed: Any) -> JobFile:
 
 def signed(made: JobFile, prepared: Prepared) -> JobSpec:
     return build_spec(
-        made, prepared.config, poster=Address(bytes(20)), coordinator=Address(bytes(20)), nonce=1,
+        made, prepared.config, poster=Address(bytes(20)), coordinator=Address(bytes(20)), salt=1,
         data=prepared.names, now=UnixSeconds(1000),
     )  # fmt: skip
 

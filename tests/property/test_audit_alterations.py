@@ -12,21 +12,19 @@ import pytest
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
 from tests.support.altering import Path, altered, field_path, leaves
-from tests.support.audited import Settled, settled
-from tests.support.checked_history import honest
+from tests.support.audited import Audited, checked_job, paid_job
 from tests.support.checked_swarm import begin_checked
 from tests.support.examples import examples
 from tests.support.fake_chain import SHIPS
-from tests.support.history import DOMAIN
 from verification.audit.audit_file import MAX_FILE_BYTES, Verdict, verify
 
 SEED = 20_250_701
 
 
-FILES: dict[str, Callable[[], Settled]] = {
-    "one stage": lambda: settled(stages=1),
-    "two stages": lambda: settled(stages=2),
-    "checked": honest,
+FILES: dict[str, Callable[[], Audited]] = {
+    "one stage": lambda: paid_job(stages=1),
+    "two stages": lambda: paid_job(stages=2),
+    "checked": checked_job,
 }
 
 
@@ -35,9 +33,8 @@ def decoded(name: str) -> Any:
     return decode(FILES[name]().data, max_bytes=MAX_FILE_BYTES)
 
 
-def check(data: bytes, made: Settled) -> Verdict:
-    settlement = DOMAIN.settlement
-    return verify(data, SHIPS, anchor=made.anchor, settlement=settlement, begin=begin_checked)
+def check(data: bytes, made: Audited) -> Verdict:
+    return verify(data, SHIPS, pins=made.pins, begin=begin_checked)
 
 
 def one_of_every_field_path(name: str) -> dict[str, Path]:
@@ -66,10 +63,10 @@ def assert_refused(path: Path, name: str, chance: random.Random) -> None:
 
 def test_verify__untouched_file__is_anchored() -> None:
     for stages in (1, 2):
-        verdict = check(settled(stages=stages).data, settled(stages=stages))
+        verdict = check(paid_job(stages=stages).data, paid_job(stages=stages))
 
         assert verdict.anchored
-        assert verdict.checked["snapshots"] == 2
+        assert verdict.disagreements == ()
         assert verdict.work == "unchecked"
 
 
@@ -88,7 +85,7 @@ def test_decoded__checked_file__has_all_that_checking_says() -> None:
 
     assert {
         "items/*/data/auditor_list.v1/auditors/*/stake",
-        "items/*/message/job_spec.v3/rules/audit/thresholds",
+        "items/*/message/job_spec.v4/rules/audit/thresholds",
         "items/*/message/step_coin.v1/coin",
         "items/*/message/audit_report.v2/distances/*/*",
         "items/*/message/audit_report.v2/projections/*",

@@ -177,7 +177,7 @@ def test_cheating__any_schedule_that_the_router_allows__loses_the_margin(
     assert odds.expected_gain(game, plan) <= -(margin - 1) * first
 
 
-# ------------------------------------------------------------------- the same pay as the ledger
+# ------------------------------------------------------------------- the same pay as the seals
 
 PEER, ACCOUNT = PeerId(b"p" * 32), Address(b"a" * 20)
 LEASES = {PEER: Lease(ACCOUNT, odds.ONE_A_FLOP)}
@@ -216,7 +216,7 @@ def vested_in_ledger(game: Any, values: Sequence[int], found: int | None) -> int
 def test_schedules__any_outcome__pays_what_the_ledger_pays(
     values: list[int], at: int, window: int, settling: int
 ) -> None:
-    """Pay that `schedules` counts for each outcome is what the ledger's fold lets vest."""
+    """Pay that `schedules` counts for each outcome is what the fold of pay lets vest."""
     step = min(at, len(values))
     # Everything is drawn and found, so that the gain is that of a single outcome.
     certain = terms_with(Fraction(5, 4), window=window, floor=Fraction(1))

@@ -1,7 +1,7 @@
 """Audit files of a checked job: which forgeries are seen, whoever signs again.
 
 `FORGED` are stories that the rules do not allow: told from the beginning by everybody together,
-anchored and settled as they are told, and refused all the same. `TOLD_AGAIN` are stories that could
+anchored and paid as they are told, and refused all the same. `TOLD_AGAIN` are stories that could
 have been so, e.g. auditors that lie: each has its own valid file; told afterwards they are not what
 was anchored, and where somebody does not sign again they fail at his signature.
 """
@@ -13,47 +13,49 @@ from functools import cache
 import pytest
 
 from contracts.governance.checking import Begin, Standing, StepFacts, Terms
-from contracts.governance.pay import PayLeaf, pay_root
+from contracts.governance.claims import PayTree
+from contracts.governance.pay import PayLeaf
 from contracts.governance.seals import Derived
-from contracts.governance.settlement import ClosedStatement, due_shares
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import AuditMismatch
 from contracts.terms.history import Kept, messages_root
 from contracts.terms.ids import ZERO_DIGEST, Address, PeerId, StepNumber
-from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.messages import AuditReport, JobSpec, Message, Notice, Seal, StepCoin, Verdict
 from contracts.terms.signatures import Signed
-from tests.support.audited import AuditedMarket, Settled
+from tests.support.audited import Audited, AuditedMarket, audited, checked_job, pins_of
 from tests.support.checked_history import (
     ANN,
     BOB,
     CEM,
+    HONEST,
     WORK_STEPS,
     CheckedMaker,
     Said,
     Twist,
-    honest,
     make_auditors,
     told,
 )
 from tests.support.checked_swarm import begin_checked
 from tests.support.fake_chain import SHIPS
-from tests.support.forging import moved
-from tests.support.history import DOMAIN, JobMaker, make_digest, make_members, make_session
+from tests.support.history import JobMaker, make_digest, make_members, make_session
 from verification.audit import audit_file
 from verification.audit.audit_file import AuditFile
-from verification.audit.snapshots import paid_by
 from verification.docket import Docket
 from verification.draws.cases import Case
 
 
 def check(file: AuditFile) -> audit_file.Verdict:
-    """Verify a file whose newest block the reader knows."""
-    anchor, settlement = file.snapshots[-1].header.hash, DOMAIN.settlement
-    return audit_file.verify(
-        file.encoded(), SHIPS, anchor=anchor, settlement=settlement, begin=begin_checked
-    )
+    """Verify a file whose block the reader knows."""
+    return audit_file.verify(file.encoded(), SHIPS, pins=pins_of(file), begin=begin_checked)
+
+
+def anchored(twist: Twist = HONEST) -> Audited:
+    """The file of a job that was told so from the beginning, anchored and paid so."""
+    market = AuditedMarket()
+    job = told(twist, market)
+    market.claim_all(job)
+    return audited(market, job)
 
 
 def refused(file: AuditFile) -> AuditMismatch:
@@ -67,102 +69,54 @@ def refused(file: AuditFile) -> AuditMismatch:
 
 
 def test_verify__checked_job__derives_draws_verdicts_and_what_was_forfeited() -> None:
-    verdict = check(honest().file)
+    verdict = check(checked_job().file)
 
     assert verdict.anchored and verdict.work == "audited where it was drawn"
     assert verdict.checked["drawn"] > 9 and verdict.checked["settled by an audit"] > 5
     assert verdict.checked["reports missed"] >= 1 and verdict.checked["convicted"] >= 1
-    paid = sum(each.paid for each in verdict.accounts.values())
-    assert verdict.escrow.paid == paid + verdict.forfeited > verdict.forfeited > 0
-    outside = outside_accounts(honest().job) & verdict.accounts.keys()
-    assert outside and all(verdict.accounts[each].paid for each in outside)
-    assert set(verdict.odds) == {member.session.peer for member in honest().job.members}
+    bob = verdict.accounts[checked_job().job.members[BOB].wallet.account]
+    assert bob.forfeited == bob.earned - bob.vested > 0
+    assert all(each.earned == each.vested + each.forfeited for each in verdict.accounts.values())
+    outside = outside_accounts(checked_job().job) & verdict.accounts.keys()
+    assert outside and all(_claimed(verdict, each) for each in outside)
+    assert verdict.disagreements == ()
+    assert set(verdict.odds) == {member.session.peer for member in checked_job().job.members}
+
+
+def _claimed(verdict: audit_file.Verdict, account: Address) -> int:
+    channel = verdict.accounts[account].channel
+    assert channel is not None
+    return channel.claimed
 
 
 def test_verify__checked_job_and_the_shipped_table__is_another_table() -> None:
     with pytest.raises(AuditMismatch, match="another calibration table"):
-        audit_file.verify(honest().data, SHIPS)
+        audit_file.verify(checked_job().data, SHIPS)
 
 
-def test_verify__falls_silent_while_pay_is_frozen__what_is_frozen_stays_in_escrow() -> None:
-    market = AuditedMarket()
-    job = CheckedMaker(name="checked", market=market)
-    for works in (True, True, True, False):
-        job.next_seal(works=works)
-    seal = job.seals[-1]
-    market.close(job)
-    name, digest, earned = seal.seal.job, seal.seal.digest(), seal.seal.earned
-    cap, due = job.spec.epoch_cap, BaseUnits(sum(due_shares(seal.pay, last=False).values()))
-    market.settle([ClosedStatement(name, digest, seal.seal.step, seal.pay, cap, due, False)])
-    market.snapshot(job)
+def test_verify__outside_auditor_was_paid_more_than_vests__is_a_disagreement() -> None:
+    made = anchored()
+    account = min(outside_accounts(made.job))
+    vested = next(leaf.vested for leaf in made.job.seals[-1].pay if leaf.account == account)
+    made.market.write_account(made.job, account, claimed=vested + 1, earned=vested + 1)
 
-    escrow = check(market.file(job)).escrow
+    found = check(made.market.file(made.job)).disagreements
 
-    frozen = next(leaf.earned for leaf in seal.pay if leaf.account == FROZEN)
-    assert escrow.remaining == frozen > 0
-    assert escrow.paid == earned - frozen
+    assert len(found) == 2 and all(each.startswith(f"0x{account.hex()}: was ") for each in found)
 
 
-# ------------------------------------------------------------------------ claims from outside
-
-
-def paid_outside(made: Settled) -> tuple[Address, int]:
-    """Somebody outside, and what the job has paid him."""
-    paid = paid_by(made.market.settlements[-1], made.job.spec.job())
-    account = min(outside_accounts(made.job) & paid.keys())
-    return account, paid[account]
-
-
-def test_verify__outside_auditor_claims__is_proved_like_a_members_claim() -> None:
-    made = told()
-    account, paid = paid_outside(made)
-    before = check(made.file).accounts[account]
-    made.market.claim(account)
-    made.market.snapshot(made.job)
-
-    found = check(made.market.file(made.job)).accounts[account]
-
-    assert (before.claimed, before.paid) == (0, paid)
-    assert (found.claimed, found.paid) == (paid, paid)
-
-
-def test_verify__outside_auditor_claims_more_than_it_was_paid__is_refused() -> None:
-    made = told()
-    account, paid = paid_outside(made)
-    place = SHIPS["settlement"].place("claimed", account)
-    made.market.write("settlement", place, value=paid + 1)
-    made.market.snapshot(made.job)
-
-    found = refused(made.market.file(made.job))
-
-    assert found.data["path"] == "snapshots/1/settlement" and "claimed too much" in found.message
-
-
-def test_verify__claims_of_an_outside_auditor_not_shown__is_refused() -> None:
-    newest = honest().file.snapshots[-1]
-    shown = newest.contracts["settlement"]
-    account, _ = paid_outside(honest())
+def test_verify__what_an_outside_auditor_was_paid_is_not_shown__is_refused() -> None:
+    contracts = checked_job().file.block.contracts
+    assert contracts is not None
+    shown, account = contracts["escrow"], min(outside_accounts(checked_job().job))
     left = {name: each for name, each in shown.storage.items() if account.hex() not in name}
-    contracts = {**newest.contracts, "settlement": replace(shown, storage=left)}
-    snapshots = (*honest().file.snapshots[:-1], replace(newest, contracts=contracts))
+    proof = {**contracts, "escrow": replace(shown, storage=left)}
+    block = replace(checked_job().file.block, contracts=proof)
 
-    found = refused(replace(honest().file, snapshots=snapshots))
+    found = refused(replace(checked_job().file, block=block))
 
-    assert len(left) == len(shown.storage) - 1
-    assert str(found.data["path"]).endswith("contracts/settlement/storage")
-
-
-def test_verify__proposer_pays_a_friend_what_was_earned_outside__is_refused() -> None:
-    made = told()
-    account, paid = paid_outside(made)
-    friend, settled = made.job.members[CEM].wallet.account, made.market.settlements.pop()
-    made.market.book(moved(settled, made.job.spec.job(), account, friend, paid - 1))
-    made.market.snapshots.clear()
-    made.market.snapshot(made.job)
-
-    found = refused(made.market.file(made.job))
-
-    assert "not what the job's seal says" in found.message
+    assert len(left) == len(shown.storage) - 2
+    assert found.data["path"] == "block/contracts/escrow/storage"
 
 
 # --------------------------------------------------------------------- a list that nobody serves
@@ -186,7 +140,7 @@ def drawn_whole(maker: CheckedMaker, messages: Said) -> Said:
 
 
 def test_verify__list_that_nobody_served_and_all_was_drawn__fits_and_is_no_anchored_file() -> None:
-    file = told(Twist(said=drawn_whole)).file
+    file = anchored(Twist(said=drawn_whole)).file
 
     found = check(without_list(file, 1))
 
@@ -196,7 +150,7 @@ def test_verify__list_that_nobody_served_and_all_was_drawn__fits_and_is_no_ancho
 
 def test_verify__list_not_shown_and_drawn_as_if_it_were__is_refused() -> None:
     for number in range(WORK_STEPS):
-        found = refused(without_list(honest().file, number))
+        found = refused(without_list(checked_job().file, number))
 
         assert "the chain has another coin" in found.message
 
@@ -216,21 +170,21 @@ def figures(file: AuditFile) -> audit_file.Verdict:
     return replace(found, checked=counts)
 
 
-def told_until(step: int) -> CheckedMaker:
-    """The honest story up to a seal, and what the chain proves then."""
-    job = CheckedMaker(name="checked", members=make_members("abc"), opening_block=1)
+def told_until(step: int) -> tuple[AuditedMarket, CheckedMaker]:
+    """The honest story up to a seal."""
+    market = AuditedMarket()
+    job = CheckedMaker(name="checked", members=make_members("abc"), opening_block=1, market=market)
     for _ in range(step):
         job.next_seal(works=job.record.step < WORK_STEPS)
-    job.market.snapshot(job)
-    return job
+    return market, job
 
 
 @pytest.mark.parametrize("step", [2, 4])
 def test_verify__any_part_of_the_story_not_anchored_yet__is_checked_and_changes_no_figure(
     step: int,
 ) -> None:
-    job = told_until(step)
-    file = job.market.file(job)
+    market, job = told_until(step)
+    file = market.file(job)
     for later in range(1, 6):
         job.next_seal(works=job.record.step < WORK_STEPS)
 
@@ -238,14 +192,12 @@ def test_verify__any_part_of_the_story_not_anchored_yet__is_checked_and_changes_
 
         assert figures(longer) == figures(file)
         assert check(longer).checked["seals in no batch"] == later
-    job.market.snapshots.clear()
-    job.market.snapshot(job)
-    assert figures(job.market.file(job)) != figures(file)  # now that it is anchored
+    assert figures(market.file(job)) != figures(file)  # now that it is anchored
 
 
 def test_verify__empty_seals_appended_by_the_coordinator__change_no_figure() -> None:
-    job = told_until(4)
-    file = job.market.file(job)
+    market, job = told_until(4)
+    file = market.file(job)
     for _ in range(2):
         job.seal([job.signed(each) for each in job.coins()])
 
@@ -256,8 +208,8 @@ def test_verify__empty_seals_appended_by_the_coordinator__change_no_figure() -> 
 
 
 def test_verify__seal_in_no_batch_says_a_coin_that_is_not_the_lanes__is_refused() -> None:
-    job = told_until(4)
-    file = job.market.file(job)
+    market, job = told_until(4)
+    file = market.file(job)
     job.seal([job.signed(each.model_copy(update={"block": 1})) for each in job.coins()])
 
     found = refused(replace(file, items=tuple(job.items)))
@@ -452,9 +404,9 @@ def nobody_loses(standing: Standing) -> Standing:
 
 def moved_to(
     taker: Callable[[CheckedMaker], Address],
-    givers: Callable[[JobMaker], Set[Address]] = lambda _: {FORFEITED},
+    givers: Callable[[JobMaker], Set[Address]],
 ) -> Callable[[CheckedMaker, list[Kept], Derived], tuple[list[Kept], Derived]]:
-    """What is forfeited, or the pay of others, is somebody's pay."""
+    """The pay of some is somebody else's."""
 
     def seal(
         maker: CheckedMaker, items: list[Kept], derived: Derived
@@ -465,7 +417,26 @@ def moved_to(
             sums = had.earned + lost.earned, had.vested + lost.vested
             amounts[account] = PayLeaf(account, BaseUnits(sums[0]), BaseUnits(sums[1]))
         pay = tuple(amounts[each] for each in sorted(amounts))
-        values = {"pay_root": pay_root(pay).hash, "previous": maker.record.previous}
+        values = {"pay_root": PayTree(pay).root, "previous": maker.record.previous}
+        return items, replace(derived, seal=derived.seal.model_copy(update=values), pay=pay)
+
+    return seal
+
+
+def vests_all_of(
+    number: int,
+) -> Callable[[CheckedMaker, list[Kept], Derived], tuple[list[Kept], Derived]]:
+    """What a member forfeits, or is frozen of it, vests all the same."""
+
+    def seal(
+        maker: CheckedMaker, items: list[Kept], derived: Derived
+    ) -> tuple[list[Kept], Derived]:
+        account = maker.members[number].wallet.account
+        pay = tuple(
+            replace(leaf, vested=leaf.earned) if leaf.account == account else leaf
+            for leaf in derived.pay
+        )
+        values = {"pay_root": PayTree(pay).root, "previous": maker.record.previous}
         return items, replace(derived, seal=derived.seal.model_copy(update=values), pay=pay)
 
     return seal
@@ -558,9 +529,9 @@ FORGED: dict[str, tuple[str, Twist]] = {
         Twist(bent(terms=without_members), not_suspended),
     ),
     "nobody forfeits": ("the seal says something else", Twist(bent(standing=nobody_loses))),
-    "what is forfeited goes to a friend": (
+    "what is forfeited vests": (
         "pay_root: the seal says something else",
-        Twist(seal=moved_to(account_of(CEM))),
+        Twist(seal=vests_all_of(BOB)),
     ),
     "what is earned outside goes to a friend": (
         "pay_root: the seal says something else",
@@ -578,7 +549,7 @@ FORGED: dict[str, tuple[str, Twist]] = {
 def test_verify__forged_and_signed_by_everybody_and_anchored__is_refused(name: str) -> None:
     reason, twist = FORGED[name]
 
-    found = refused(told(twist).file)
+    found = refused(anchored(twist).file)
 
     assert str(found.data["path"]).startswith("items/")
     assert reason in found.message
@@ -625,8 +596,8 @@ TOLD_AGAIN: dict[str, Twist] = {
 
 
 @cache
-def told_again(name: str) -> Settled:
-    return told(TOLD_AGAIN[name])
+def told_again(name: str) -> Audited:
+    return anchored(TOLD_AGAIN[name])
 
 
 @pytest.mark.parametrize("name", TOLD_AGAIN)
@@ -634,7 +605,7 @@ def test_verify__another_story_signed_by_everybody__is_not_what_was_anchored(nam
     other = told_again(name)
     assert check(other.file).anchored  # it might have been so
 
-    found = refused(replace(honest().file, items=other.file.items))
+    found = refused(replace(checked_job().file, items=other.file.items))
 
     assert str(found.data["path"]).startswith("lane/")
 
@@ -666,7 +637,7 @@ def unsigned(file: AuditFile, peer: PeerId | None) -> AuditFile:
 
 def _new_in(file: AuditFile) -> list[Signed[Message]]:
     """What was never said in the honest story."""
-    items = honest().file.items
+    items = checked_job().file.items
     return [each for each in file.items if isinstance(each, Signed) and each not in items]
 
 
@@ -682,15 +653,15 @@ def test_verify__another_list_of_auditors__is_not_what_the_opening_names(
 ) -> None:
     items = [
         make_auditors(names) if isinstance(item, AuditorList) else item
-        for item in honest().file.items
+        for item in checked_job().file.items
     ]
 
-    assert refused(replace(honest().file, items=tuple(items))).data["path"] == "items/2"
+    assert refused(replace(checked_job().file, items=tuple(items))).data["path"] == "items/2"
 
 
 def test_verify__a_message_of_the_audit_left_out__is_refused() -> None:
     kinds = (AuditReport, StepCoin, Notice)
-    items = honest().file.items
+    items = checked_job().file.items
     audits = [
         index
         for index, item in enumerate(items)
@@ -702,11 +673,13 @@ def test_verify__a_message_of_the_audit_left_out__is_refused() -> None:
     for index in audits:
         left = items[:index] + items[index + 1 :]
 
-        assert str(refused(replace(honest().file, items=left)).data["path"]).startswith("items/")
+        assert str(refused(replace(checked_job().file, items=left)).data["path"]).startswith(
+            "items/"
+        )
 
 
 def test_verify__last_seals_left_out__is_refused() -> None:
-    items = honest().file.items
+    items = checked_job().file.items
     seals = [
         index
         for index, item in enumerate(items)
@@ -714,6 +687,6 @@ def test_verify__last_seals_left_out__is_refused() -> None:
     ]
 
     for index in seals[:-1]:
-        found = refused(replace(honest().file, items=items[: index + 1]))
+        found = refused(replace(checked_job().file, items=items[: index + 1]))
 
         assert str(found.data["path"]).startswith("lane/")

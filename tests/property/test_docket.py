@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import cycle
+from operator import ge
 from types import ModuleType
 from typing import Any
 
@@ -180,19 +181,19 @@ def nothing_vests_early(life: Life) -> None:
 
 
 def nothing_falls() -> Callable[[Life], None]:
-    """The total earned, and what each account has vested, are never less than before."""
-    known: dict[bytes, int] = {}
-    total = [0]
+    """What each account has earned, vested and forfeited is never less than before."""
+    known: dict[bytes, tuple[int, int, int]] = {}
 
     def look(life: Life) -> None:
         leaves = vesting.pay_after(life.pay, life.job.leases)
-        assert sum(leaf.earned for leaf in leaves) >= total[0]
-        total[0] = sum(leaf.earned for leaf in leaves)
+        lost = vesting.forfeited_by(life.pay, life.job.leases)
+        assert known.keys() <= {leaf.account for leaf in leaves}
         for leaf in leaves:
-            assert leaf.earned >= leaf.vested >= known.get(leaf.account, 0)
-            known[leaf.account] = leaf.vested
-        if life.pay.ended:
-            assert all(leaf.earned == leaf.vested for leaf in leaves)
+            now = (leaf.earned, leaf.vested, lost[leaf.account])
+            assert all(map(ge, now, known.get(leaf.account, (0, 0, 0))))
+            assert leaf.earned >= leaf.vested + lost[leaf.account]
+            assert leaf.earned == leaf.vested + lost[leaf.account] or not life.pay.ended
+            known[leaf.account] = now
 
     return look
 

@@ -1,7 +1,7 @@
 """q covers the money at risk in every reachable state, to the base unit, and is drawn that often.
 
 A state is reached as in a job: the router gives a peer some work, never more than it may; pay is
-taken of all FLOPs that it ever did, rounded down, as the ledger does; what a conviction forfeits is
+taken of all FLOPs that it ever did, rounded down, as seals do; what a conviction forfeits is
 what of that has not vested.
 """
 

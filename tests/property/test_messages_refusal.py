@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.terms import history, messages, signatures
+from contracts.terms import history, kinds, signatures
 from contracts.terms.errors import Malformed, Refused, TooLarge, UnknownVersion
 from contracts.terms.history import encode_kept
 from tests.support.altering import altered, leaves
@@ -67,7 +67,7 @@ def test_decode_message__anything__is_one_spelling_or_a_typed_refusal() -> None:
 
 def _accept_or_refuse(data: bytes) -> None:
     try:
-        message = messages.decode_message(data)
+        message = kinds.decode_message(data)
     except Refused as refusal:
         assert isinstance(refusal, Malformed | TooLarge | UnknownVersion)
         return
@@ -100,7 +100,7 @@ def _damaged(original: bytes, how: str, chance: random.Random) -> bytes:
 def test_decode_message__every_kind__is_itself() -> None:
     for data in encoded_messages():
         try:
-            message = messages.decode_message(data)
+            message = kinds.decode_message(data)
         except Refused as refusal:
             raise AssertionError(str(refusal)) from refusal
         assert message.kind == msgpack.unpackb(data)["kind"]
@@ -125,7 +125,7 @@ def test_decode_kept__damaged_item__is_one_spelling_or_a_typed_refusal(
 
 
 @pytest.mark.parametrize(
-    "decode", [messages.decode_message, signatures.decode_signed, history.decode_kept]
+    "decode", [kinds.decode_message, signatures.decode_signed, history.decode_kept]
 )
 def test_decode__over_the_bound__is_too_large(decode: Any) -> None:
     with pytest.raises(TooLarge):

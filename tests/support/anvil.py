@@ -3,19 +3,23 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deploy import DeploySettings, run
-from contracts.chain.deployment import Deployment
+from contracts.chain.deployment import NAMES, Deployment
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.store import load_or_create_wallet
+from contracts.keys.wallet import Wallet
 from contracts.terms.errors import ChainUnreachable
 from contracts.terms.ids import Address
+from contracts.terms.moments import UnixMillis
+from market.adapters.chain import TOKEN_VERSION
+from market.bodies.market import ContractsView, EscrowTimesView, NetworkView, TokenView
 from tallystick.up import anvil as shipped
 from tallystick.up import child as children
 from tallystick.up.child import Child
@@ -24,16 +28,9 @@ from tallystick.up.node import find_anvil
 from tallystick.up.ports import choose
 from tests.support.patience import patience
 
-ROLES = ("deployer", "anchorer", "proposer", "disputes", "slasher", "faucet", "relayer")
-FAST_CLOCKS = {
-    "challenge_window": 2,
-    "min_epoch_length": 1,
-    "epoch_length": 2,
-    "response_window": 2,
-    "refund_delay": 6,
-    "notice_period": 2,
-}
-SHORT_WINDOWS = FAST_CLOCKS | {"announcement_window": 2, "execution_window": 10}
+ROLES = ("deployer", "anchorer", "slasher", "canceller", "faucet", "relayer")
+FAST_TIMES = {"margin": 60, "announce": 2, "execute": 10, "tail": 80}
+"""Of the escrow, in seconds."""
 WEI = 10**20
 
 
@@ -91,42 +88,90 @@ class Anvil:
 
 
 @dataclass
-class DeployedChain:
-    """A chain with our contracts, and a sender for each role."""
+class Deployed:
+    """Our contracts on a chain, and a sender for each role."""
 
-    anvil: Anvil
     chain: ChainConnection
     contracts: Contracts
     deployment: Deployment
     senders: dict[str, Sender]
 
 
+@dataclass
+class DeployedChain(Deployed):
+    """The same on an anvil of the test."""
+
+    anvil: Anvil
+
+
+def role_wallets(folder: Path) -> dict[str, Wallet]:
+    """Wallets of all roles; their keystores are made on first use."""
+    return {role: load_or_create_wallet(folder / "keys" / f"{role}.json") for role in ROLES}
+
+
+@contextlib.asynccontextmanager
+async def deployed_at(
+    url: str, folder: Path, wallets: Mapping[str, Wallet], times: Mapping[str, int]
+) -> AsyncIterator[Deployed]:
+    """Deploy with the keys in `folder`, whose accounts have gas, and these times of the escrow."""
+    async with ChainConnection(url, timeout_seconds=patience(10)) as chain:
+        deployment = await run(
+            DeploySettings(
+                rpc_url=url,
+                keys=folder / "keys",
+                contracts=folder / "deployment.json",
+                escrow_times=dict(times),
+            )
+        )
+        store = SqliteTransactions(folder / "transactions.db")
+        senders = {
+            role: Sender(chain, wallet, store, deployment.chain_id)
+            for role, wallet in wallets.items()
+        }
+        yield Deployed(chain, bind(chain, deployment), deployment, senders)
+        store.close()
+
+
 @contextlib.asynccontextmanager
 async def deployed_chain(folder: Path) -> AsyncIterator[DeployedChain]:
-    """Start anvil in `folder` and deploy with fast clocks."""
+    """Start anvil in `folder` and deploy with short times."""
     import random
 
     anvil = Anvil(folder, choose((), random.SystemRandom()))
     await anvil.start()
     try:
+        wallets = role_wallets(folder)
         async with ChainConnection(anvil.url) as chain:
-            keys = folder / "keys"
-            wallets = {role: load_or_create_wallet(keys / f"{role}.json") for role in ROLES}
             await anvil.fund(chain, *(wallet.account for wallet in wallets.values()))
-            deployment = await run(
-                DeploySettings(
-                    rpc_url=anvil.url,
-                    keys=keys,
-                    contracts=folder / "deployment.json",
-                    chain_parameters=SHORT_WINDOWS,
-                )
-            )
-            store = SqliteTransactions(folder / "transactions.db")
-            senders = {
-                role: Sender(chain, wallet, store, deployment.chain_id)
-                for role, wallet in wallets.items()
-            }
-            yield DeployedChain(anvil, chain, bind(chain, deployment), deployment, senders)
-            store.close()
+        async with deployed_at(anvil.url, folder, wallets, FAST_TIMES) as made:
+            yield DeployedChain(anvil=anvil, **vars(made))
     finally:
         await anvil.stop()
+
+
+async def network_of(deployed: DeployedChain) -> NetworkView:
+    """What a market would say of its chain; it has no faucet."""
+    where, chain, token = deployed.deployment, deployed.chain, deployed.contracts.token
+    head = await chain.head()
+    name, symbol, decimals = await token.label(head)
+    return NetworkView(
+        version="test",
+        chain_id=where.chain_id,
+        genesis=await chain.genesis(),
+        rpc_url=deployed.anvil.url,
+        embedded=False,
+        contracts=ContractsView(**{each: getattr(where, each) for each in NAMES}),
+        deployed_block=where.block,
+        token=TokenView(
+            name=name,
+            version=TOKEN_VERSION,
+            symbol=symbol,
+            decimals=decimals,
+            domain_separator=await token.domain_separator(head),
+        ),
+        times=EscrowTimesView(**FAST_TIMES),
+        parameters=await deployed.contracts.parameters.values(head),
+        anchorer=deployed.senders["anchorer"].account,
+        confirmations=1,
+        clock=UnixMillis(head.timestamp * 1000),
+    )

@@ -1,83 +1,50 @@
-"""A made-up market with two jobs, three members and two settled epochs, and the audit file of it.
+"""A made-up chain with jobs, batches, limits and claims, and audit files of its jobs.
 
-`settled()` is the plain case; the methods of `AuditedMarket` are the steps, for tests that want
-another one. All contracts exist as shipped code with storage on a `FakeChain`.
+`paid_job()` is the plain case; the methods of `AuditedMarket` are the steps, for tests that want
+another one. The contracts exist as shipped code with storage on a `FakeChain`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from contracts.chain.proofs import HISTORY_CONTRACT
+from contracts.chain.layout import Place
+from contracts.governance.escrow import EscrowTimes
 from contracts.governance.lane import AnchoredBatch, anchored, recorded
-from contracts.governance.settlement import (
-    NOTHING_SETTLED,
-    EpochSettlement,
-    SealStatement,
-    Statement,
-    due_shares,
-    settle,
-)
 from contracts.terms import merkle
 from contracts.terms.digest import keccak
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest
 from contracts.terms.merkle import batch_leaf, plain_node
+from tests.support.checked_history import told
 from tests.support.fake_chain import SHIPS, FakeChain, contract_code
 from tests.support.history import DOMAIN, START, JobMaker, make_members, make_wallet
-from verification.audit.audit_file import AuditFile
-from verification.audit.snapshots import (
-    SHIPPED_AS,
-    BlockProof,
-    ContractProof,
-    Snapshot,
-    claimants,
-    history_slot,
-    wanted_places,
-)
+from verification.audit.audit_file import AuditFile, Pins
+from verification.audit.chain_proof import ChainProof, ContractProof, claimants, wanted_places
 from verification.draws.lanes import Entry, ShownBatch, show_batch
 
-TOKEN = Address(keccak(b"token")[:20])
+SEALS = Address(keccak(b"seals")[:20])
+TIMES = EscrowTimes(margin=60, announce=10, execute=20, tail=300)
 
+LIMIT, STAKE = 20_000_000, 2_000_000
+"""What each account is granted, and bonds, in base units."""
 
 EARLY_BLOCK = 2
-"""Block of the batch that `settle_two_epochs` anchors before its job opens."""
-
-
-def newest_statements(jobs: Iterable[JobMaker]) -> list[SealStatement]:
-    """The newest seal of every job that has one."""
-    return [
-        SealStatement(
-            each.spec.job(),
-            each.seals[-1].seal.digest(),
-            StepNumber(each.seals[-1].seal.step),
-            each.seals[-1].pay,
-            each.spec.epoch_cap,
-        )
-        for each in jobs
-        if each.seals
-    ]
+"""Block of the batch that `pay` anchors before its job opens."""
 
 
 @dataclass
 class AuditedMarket:
-    """A chain with our contracts, jobs with budgets, a lane of batches, epochs and snapshots."""
+    """A chain with our contracts, jobs with budgets, and a lane of batches."""
 
-    name: str = "market"
+    seals: Address = SEALS
     jobs: list[JobMaker] = field(default_factory=list)
     lane: list[tuple[AnchoredBatch, tuple[Entry, ...]]] = field(default_factory=list)
-    settlements: list[EpochSettlement] = field(default_factory=lambda: [NOTHING_SETTLED])
     num_anchored: dict[int, int] = field(default_factory=dict)
-    claimed: dict[Address, int] = field(default_factory=dict)
-    snapshots: list[Snapshot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.domain = DOMAIN
-        self.chain = FakeChain()
-        self.addresses = {
-            name: Address(keccak(f"{self.name} {name}".encode())[:20]) for name in SHIPPED_AS
-        }
-        self.addresses |= {"settlement": self.domain.settlement, "token": TOKEN}
-        self.code = contract_code(self.domain, self.addresses)
+        self.domain, self.chain = DOMAIN, FakeChain()
+        self.addresses = {"escrow": self.domain.escrow, "seals": self.seals}
+        self.code = contract_code(self.domain, TIMES)
         for name, code in self.code.items():
             self.chain.deploy(self.addresses[name], code)
         self.anchorer = make_wallet("anchorer").account
@@ -85,11 +52,23 @@ class AuditedMarket:
         self.chain.mine(START + 1)
 
     def open(self, maker: JobMaker) -> JobMaker:
-        """Put a job's budget into escrow."""
+        """Put a job's budget into escrow; grant to all of its accounts, which bond."""
         self.jobs.append(maker)
-        place = SHIPS["escrow"].place("_jobs", maker.spec.job())
-        self.write("escrow", place, deposited=maker.spec.budget)
+        accounts = claimants(maker.items)
+        committed = LIMIT * len(accounts)
+        self.write_job(maker, funded=maker.spec.budget, committed=committed, opened=1)
+        for account in accounts:
+            self.write_account(maker, account, limit=LIMIT, stake=STAKE)
         return maker
+
+    def write_job(self, maker: JobMaker, **values: int) -> None:
+        """Set fields of what the escrow stores of a job."""
+        self.write("escrow", SHIPS["escrow"].place("jobs", maker.spec.job()), **values)
+
+    def write_account(self, maker: JobMaker, account: Address, **values: int) -> None:
+        """Set fields of what the escrow stores of an account in a job."""
+        for label in ("granted", "bonds"):
+            self.write("escrow", SHIPS["escrow"].place(label, maker.spec.job(), account), **values)
 
     def anchor(self) -> Digest:
         """Anchor all seals that no batch holds, and record the coin in the next block."""
@@ -115,75 +94,17 @@ class AuditedMarket:
         self.chain.mine(START + block + 1)
         return root
 
-    def settle(self, statements: Iterable[Statement] | None = None) -> EpochSettlement:
-        """Settle the next epoch by the newest seals, and make it final."""
-        previous = self.settlements[-1]
-        named = self.statements() if statements is None else list(statements)
-        settled = settle(EpochNumber(previous.epoch + 1), previous, named)
-        self.book(settled)
-        return settled
+    def claim_all(self, maker: JobMaker) -> None:
+        """Pay all accounts what the newest seal vests, up to their limits."""
+        for leaf in maker.seals[-1].pay:
+            claimed, earned = min(leaf.vested, LIMIT), min(leaf.earned, LIMIT)
+            self.write_account(maker, leaf.account, claimed=claimed, earned=earned)
 
-    def statements(self) -> list[SealStatement]:
-        """The newest seal of every job."""
-        return newest_statements(self.jobs)
+    def write(self, contract: str, place: Place, **values: int) -> None:
+        """Set fields of a stored value of `contract`; those that it has not are passed over."""
+        self.chain.write(self.addresses[contract], place, **values)
 
-    def book(self, settled: EpochSettlement) -> None:
-        """Store what the contracts would store for a final epoch."""
-        self.settlements.append(settled)
-        settlement, root = SHIPS["settlement"], settled.root
-        number = int.from_bytes(root.hash, "big")
-        is_second = settled.epoch % 2
-        self.write(
-            "settlement", settlement.place("_roots"), **{"second" if is_second else "first": number}
-        )
-        self.write(
-            "settlement", settlement.place("_totals"), funded=root.sum, secondIsFinal=is_second
-        )
-        newest = settlement.place("_newest")
-        self.write("settlement", newest, rootSum=root.sum, number=settled.epoch, state=3)
-        for debit in settled.debits:
-            place = SHIPS["escrow"].place("_jobs", debit.job)
-            self.write(
-                "escrow",
-                place,
-                debited=debit.total,
-                lastDebit=debit.amount,
-                lastEpoch=settled.epoch,
-            )
-
-    def claim(self, account: Address) -> None:
-        """Pay an account all that the final root grants."""
-        paid, _ = self.settlements[-1].claim_proof(account)
-        self.claimed[account] = paid.cumulative
-        place = SHIPS["settlement"].place("claimed", account)
-        self.write("settlement", place, value=paid.cumulative)
-        totals = SHIPS["settlement"].place("_totals")
-        self.write("settlement", totals, paid=sum(self.claimed.values()))
-
-    def close(self, maker: JobMaker, *, shown: int = -1, refunded: bool = True) -> None:
-        """Close a job by a seal, the newest unless named, and refund what was not earned."""
-        seal, job = maker.seals[shown].seal, maker.spec.job()
-        escrow = SHIPS["escrow"]
-        due = sum(due_shares(maker.seals[shown].pay, last=seal.last).values())
-        self.write("escrow", escrow.place("_jobs", job), closing=1)
-        self.write(
-            "escrow",
-            escrow.place("_closing", job),
-            seals=seal.step + 1,
-            earned=seal.earned,
-            due=due,
-            poster=int.from_bytes(maker.spec.poster, "big"),
-            endsAt=START + 50,
-            refundableAt=START + 60,
-        )
-        if refunded:
-            self.write("escrow", escrow.place("_jobs", job), deposited=seal.earned)
-
-    def write(self, contract: str, place: object, **values: int) -> None:
-        """Set fields of a stored value of `contract`."""
-        self.chain.write(self.addresses[contract], place, **values)  # type: ignore[arg-type]
-
-    def snapshot(self, maker: JobMaker, *, timestamp: int = START + 100) -> Snapshot:
+    def proof(self, maker: JobMaker, *, timestamp: int = START + 100) -> ChainProof:
         """Mine a block and prove in it what concerns `maker`'s job."""
         header = self.chain.mine(timestamp)
         places = wanted_places(SHIPS, maker.spec.job(), maker.anchorer, claimants(maker.items))
@@ -197,19 +118,17 @@ class AuditedMarket:
                 for each, place in wanted.items()
             }
             contracts[name] = ContractProof(account, storage)
-        before = self._before() if self.snapshots else None
-        snapshot = Snapshot(header, before, contracts, self.settlements[-1])
-        self.snapshots.append(snapshot)
-        return snapshot
+        return ChainProof(header, contracts)
 
-    def file(self, maker: JobMaker) -> AuditFile:
-        """The audit file of `maker`'s job."""
+    def file(self, maker: JobMaker, proof: ChainProof | None = None) -> AuditFile:
+        """The audit file of `maker`'s job, pinned to a new block unless a proof is given."""
         return AuditFile(
             self.domain,
+            self.seals,
             tuple(maker.items),
             tuple(self._shown(batch, entries, maker) for batch, entries in self.lane),
             self.code,
-            tuple(self.snapshots),
+            proof or self.proof(maker),
         )
 
     def _lane_hash(self) -> Digest:
@@ -225,25 +144,31 @@ class AuditedMarket:
         is_old = batch.block <= maker.opening.opening_block
         return ShownBatch(batch, () if is_old else show_batch(entries))
 
-    def _before(self) -> BlockProof:
-        slot = history_slot(self.snapshots[-1].header.number)
-        account, proofs = self.chain.prove(HISTORY_CONTRACT, [slot])
-        return BlockProof(account, proofs[0])
+
+def pins_of(file: AuditFile) -> Pins:
+    """What a reader brings who knows the file's block and contracts."""
+    return Pins(file.block.header.hash, file.domain.escrow, file.seals)
 
 
 @dataclass(frozen=True)
-class Settled:
-    """A file whose job has ended and is settled, with what a reader brings."""
+class Audited:
+    """A file of a job, with what a reader brings."""
 
     market: AuditedMarket
     job: JobMaker
     file: AuditFile
-    anchor: Digest
+    pins: Pins
     data: bytes
 
 
-def settle_two_epochs(job: JobMaker, other: JobMaker, *, steps: int = 3) -> Settled:
-    """Two epochs of `steps` steps each, a batch in between that lacks `job`, claims, a refund."""
+def audited(market: AuditedMarket, job: JobMaker) -> Audited:
+    """The file of a job as it is now."""
+    file = market.file(job)
+    return Audited(market, job, file, pins_of(file), file.encoded())
+
+
+def pay(job: JobMaker, other: JobMaker, *, steps: int = 3) -> Audited:
+    """Twice `steps` steps of two jobs in several batches, one of which lacks `job`; all is paid."""
     market = AuditedMarket()
     early = tuple(sorted([(JobMaker(name="early").spec.job(), 1, keccak(b"early"))]))
     market.anchor_entries(early)
@@ -255,26 +180,40 @@ def settle_two_epochs(job: JobMaker, other: JobMaker, *, steps: int = 3) -> Sett
     market.anchor()
     job.seal_step()
     market.anchor()
-    market.settle()
-    market.snapshot(job)
     market.anchor_entries(early)
     for number in range(steps):
         for each in (job, other):
             each.seal_step(last=number == steps - 1)
     market.anchor()
-    market.settle()
-    market.claim(job.members[0].wallet.account)
-    market.close(job)
-    market.snapshot(job)
-    file = market.file(job)
-    return Settled(market, job, file, market.snapshots[-1].header.hash, file.encoded())
+    market.claim_all(job)
+    market.write_job(job, closedAt=START + 50)
+    return audited(market, job)
 
 
 @cache
-def settled(*, stages: int = 1, steps: int = 3) -> Settled:
-    """The plain case, made once."""
+def paid_job(*, stages: int = 1, steps: int = 3) -> Audited:
+    """The plain case, made once: a job that has ended and is paid."""
     names: Mapping[int, str] = {1: "abc", 2: "abcd"}
     members = make_members(names[stages], stages=stages)
     job = JobMaker(name="audited", members=members, opening_block=EARLY_BLOCK)
     other = JobMaker(name="other", members=make_members("bcd", seed="other"))
-    return settle_two_epochs(job, other, steps=steps)
+    return pay(job, other, steps=steps)
+
+
+def running_job(*, name: str = "running", steps: int = 1) -> tuple[AuditedMarket, JobMaker]:
+    """A job of so many steps in one batch, of which nothing is claimed."""
+    market, job = AuditedMarket(), JobMaker(name=name, opening_block=1)
+    market.open(job)
+    for _ in range(steps):
+        job.seal_step()
+    market.anchor()
+    return market, job
+
+
+@cache
+def checked_job() -> Audited:
+    """The story of `checked_history` with its batches on a chain, made once."""
+    market = AuditedMarket()
+    job = told(market=market)
+    market.claim_all(job)
+    return audited(market, job)

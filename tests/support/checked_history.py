@@ -9,16 +9,18 @@ and missing data, whatever the coins. A forger tells another story with the same
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from contracts.governance.checking import Begin
 from contracts.governance.job import SealedStep
+from contracts.governance.lane import AnchoredBatch
 from contracts.governance.seals import Derived, derive_seal
 from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.history import Kept
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.merkle import batch_leaf, plain_node, root
 from contracts.terms.messages import (
     AuditReport,
     AuditSpec,
@@ -31,12 +33,20 @@ from contracts.terms.messages import (
     Verdict,
 )
 from contracts.terms.signatures import Signed
-from tests.support.audited import AuditedMarket, Settled
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import CLASS, audit_spec, distances_of
-from tests.support.history import JobMaker, Member, make_members, make_session, make_wallet, under
+from tests.support.history import (
+    JobMaker,
+    Member,
+    make_digest,
+    make_members,
+    make_session,
+    make_wallet,
+    under,
+)
 from verification.docket import Docket
 from verification.draws.cases import Case
+from verification.draws.lanes import Entry
 from verification.verdicts import PROJECTIONS
 
 PRICE = PricePerPflop(900_000)
@@ -78,11 +88,44 @@ class Twist:
 HONEST = Twist()
 
 
+class Anchoring(Protocol):
+    """Who puts seals on a chain: here nobody, in `audited` a whole market."""
+
+    @property
+    def lane(self) -> Sequence[tuple[AnchoredBatch, tuple[Entry, ...]]]:
+        """All batches with their coins, oldest first."""
+
+    def open(self, maker: JobMaker) -> object:
+        """A job begins."""
+
+    def anchor(self) -> object:
+        """Anchor all seals that no batch holds, and draw the coin."""
+
+
+@dataclass
+class MadeUpLane:
+    """Anchors of one job, whose coins are made up."""
+
+    lane: list[tuple[AnchoredBatch, tuple[Entry, ...]]] = field(default_factory=list)
+
+    def open(self, maker: JobMaker) -> None:
+        """See `Anchoring.open`."""
+        self._maker = maker
+
+    def anchor(self) -> None:
+        """See `Anchoring.anchor`."""
+        seal = self._maker.seals[-1].seal
+        entry, block = (seal.job, int(seal.step), seal.digest()), 2 + 2 * len(self.lane)
+        name = root([batch_leaf(*entry)], plain_node, ZERO_DIGEST)
+        batch = AnchoredBatch(name, block, make_digest("coin", seal.digest()))
+        self.lane.append((batch, (entry,)))
+
+
 @dataclass
 class CheckedMaker(JobMaker):
     """Grows by `next_seal`; `market` anchors each seal, so that the next can hold its coin."""
 
-    market: AuditedMarket = field(default_factory=AuditedMarket)
+    market: Anchoring = field(default_factory=MadeUpLane)
     twist: Twist = HONEST
     audit: AuditSpec = field(default_factory=lambda: audit_spec(deadline=2, price=PRICE))
 
@@ -108,15 +151,13 @@ class CheckedMaker(JobMaker):
         return self.members[number].session.peer
 
     def run(self) -> None:
-        """The whole job: work, empty steps until nothing is open, the last seal; settled."""
+        """The whole job: work, empty steps until nothing is open, the last seal."""
         for _ in range(WORK_STEPS):
             self.next_seal()
         while not (self.docket.is_clear or self.twist.ends_early):
             self.next_seal(works=False)
             assert self.record.step < 40, "the draws of this story never end"
         self.next_seal(works=False, last=True)
-        self.market.settle()
-        self.market.snapshot(self)
 
     def next_seal(self, *, works: bool = True, last: bool = False) -> None:
         """One more step, sealed and anchored."""
@@ -264,22 +305,20 @@ def by_auditor(said: Iterable[Message]) -> dict[PeerId, tuple[Digest, ...]]:
     return found
 
 
-def told(twist: Twist = HONEST) -> Settled:
-    """The file of a job that was told so from the beginning, anchored and settled so."""
-    market = AuditedMarket()
+def told(twist: Twist = HONEST, market: Anchoring | None = None) -> CheckedMaker:
+    """A job that was told so from the beginning, anchored by `market`."""
     job = CheckedMaker(
         name="checked",
         members=make_members("abc"),
         opening_block=1,
-        market=market,
+        market=market or MadeUpLane(),
         twist=twist,
     )
     job.run()
-    file = market.file(job)
-    return Settled(market, job, file, market.snapshots[-1].header.hash, file.encoded())
+    return job
 
 
 @cache
-def honest() -> Settled:
+def honest() -> CheckedMaker:
     """The story as it is, made once."""
     return told()

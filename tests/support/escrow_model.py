@@ -1,4 +1,4 @@
-"""The escrow of jobs once more, in plain Python: what `PayEscrow` has to do, call by call.
+"""The escrow of jobs once more, in plain Python: what `JobEscrow` has to do, call by call.
 
 Written from the specification, not from the contract. `test_escrow` checks its invariants over
 random histories, `test_escrow_twin` that the contract does the same on a real chain. There are no
@@ -49,6 +49,8 @@ class Job:
     closed_at: int = 0
     allowance: int = BURST
     since: int | None = None
+    burst: int = BURST
+    poster: str = "poster"
     members: dict[str, Member] = field(default_factory=lambda: {who: Member() for who in ACCOUNTS})
 
     def ended(self, who: str) -> int:
@@ -86,10 +88,10 @@ class Escrow:
         """What is not committed goes to the poster."""
         job = self.jobs[at]
         over = job.closed_at and self.now >= job.closed_at + TAIL
-        need(bool(who == "poster" or over))
+        need(bool(who == job.poster or over))
         amount = min(amount, job.funded - job.committed)
         job.funded -= amount
-        self.balances["poster"] += amount
+        self.balances[job.poster] += amount
 
     def grant(self, at: int, limits: Sequence[tuple[str, int]]) -> None:
         """The coordinator raises limits, as far as bucket and budget let it."""
@@ -97,7 +99,7 @@ class Escrow:
         need(not job.closed_at)
         allowance = job.allowance
         if job.since is not None:
-            allowance = min(BURST, allowance + job.rate * (self.now - job.since) // 3600)
+            allowance = min(job.burst, allowance + job.rate * (self.now - job.since) // 3600)
         grown = 0
         for who, limit in limits:
             member = job.members[who]

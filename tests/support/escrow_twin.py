@@ -1,4 +1,4 @@
-"""`PayEscrow` on a real chain, called as its model is: same parties, same calls, same second."""
+"""`JobEscrow` on a real chain, called as its model is: same parties, same calls, same second."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from contracts.chain.connection import Call, ChainConnection, Log
 from contracts.chain.deploy import creation_code
-from contracts.chain.wrappers.pay_escrow import PayEscrow
+from contracts.chain.wrappers.escrow import JobEscrow
 from contracts.chain.wrappers.token import Token
 from contracts.governance.claims import Path as PayPath
 from contracts.governance.claims import Subtree
@@ -27,9 +27,9 @@ from contracts.keys.wallet import Wallet
 from contracts.terms import merkle
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
-from contracts.terms.escrow_messages import Bond, Close, End, Grant, JobHeader, Limit, Quit
+from contracts.terms.escrow_messages import Bond, Close, End, Grant, Limit, Quit
 from contracts.terms.ids import Address, Digest
-from contracts.terms.messages import WalletMessage
+from contracts.terms.messages import JobHeader, WalletMessage
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import WalletDomain
@@ -65,7 +65,7 @@ class Twin:
         self._token = Token(self._chain, await self._deploy("TestToken", (minter, 2**90, 2**90)))
         times = (model.MARGIN, model.ANNOUNCE, model.EXECUTE, model.TAIL)
         roles = (self._token.address, minter, CANCELLER.account)
-        self._contract = PayEscrow(self._chain, await self._deploy("PayEscrow", (*roles, times)))
+        self._contract = JobEscrow(self._chain, await self._deploy("JobEscrow", (*roles, times)))
         self._domain = WalletDomain(
             "Tallystick", "2", await self._chain.chain_id(), self._contract.address
         )

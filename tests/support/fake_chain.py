@@ -1,21 +1,22 @@
-"""A chain of dictionaries whose blocks prove their state like a real one: tries, headers, history.
+"""A chain of dictionaries whose blocks prove their state like a real one: tries and headers.
 
 It runs no code. A test writes what contracts would have stored, by the names of the shipped storage
-layout, and takes snapshots whose proofs verify. The oracle for tries is py-trie.
+layout, and takes proofs that verify. The oracle for tries is py-trie.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import rlp
 from trie.hexary import HexaryTrie
 
 from contracts.chain.layout import Place, Shipped, shipped
-from contracts.chain.proofs import EMPTY_NODE, HEADER_FIELDS, HISTORY_CONTRACT, Header
+from contracts.chain.proofs import EMPTY_NODE, HEADER_FIELDS, Header
+from contracts.governance.escrow import EscrowTimes
 from contracts.terms.digest import keccak
 from contracts.terms.ids import Address, Digest
-from contracts.terms.typed_data import Domain
-from verification.audit.snapshots import SHIPPED_AS, Nodes, history_slot
+from contracts.terms.typed_data import DOMAIN_NAME, DOMAIN_VERSION, Domain
+from verification.audit.chain_proof import SHIPPED_AS, Nodes
 
 SHIPS: dict[str, Shipped] = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 
@@ -40,9 +41,6 @@ class FakeChain:
     storage: dict[Address, dict[int, int]] = field(default_factory=dict)
     headers: list[Header] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.deploy(HISTORY_CONTRACT, b"history")
-
     def deploy(self, account: Address, code: bytes) -> None:
         """Put a contract there."""
         self.code[account] = code
@@ -66,8 +64,6 @@ class FakeChain:
         """Seal the present state into the next block."""
         number = len(self.headers)
         parent = self.headers[-1].hash if self.headers else Digest(bytes(32))
-        if self.headers:
-            self.storage[HISTORY_CONTRACT][history_slot(number - 1)] = int.from_bytes(parent, "big")
         values: dict[str, bytes] = {name: keccak(name.encode()) for name in HEADER_FIELDS}
         values |= {
             "parentHash": parent,
@@ -117,19 +113,26 @@ def _big_endian(value: int) -> bytes:
     return value.to_bytes((value.bit_length() + 7) // 8, "big")
 
 
-def contract_code(domain: Domain, addresses: Mapping[str, Address]) -> dict[str, bytes]:
-    """Code of one deployment: the shipped code with the immutables that join it."""
-    words = {name: address.rjust(32, b"\0") for name, address in addresses.items()}
-    words |= {
+def contract_code(domain: Domain, times: EscrowTimes) -> dict[str, bytes]:
+    """Code of one deployment: the shipped code with the immutables of its escrow."""
+    texts = {"name": DOMAIN_NAME.encode(), "version": DOMAIN_VERSION.encode()}
+    words = {
         "_cachedChainId": domain.chain_id.to_bytes(32, "big"),
-        "_verifyingContract": domain.settlement.rjust(32, b"\0"),
-        "_cachedSeparator": domain.separator,
+        "_cachedThis": domain.escrow.rjust(32, b"\0"),
+        "_cachedDomainSeparator": domain.separator,
+        "_hashedName": keccak(texts["name"]),
+        "_hashedVersion": keccak(texts["version"]),
     }
-    code = {}
-    for name, ship in SHIPS.items():
-        values = {each: words.get(each, _role(each)) for each in ship.immutables}
-        code[name] = with_immutables(ship, values)
-    return code
+    for name, text in texts.items():
+        words[f"_{name}"] = text.ljust(31, b"\0") + bytes([len(text)])
+    for name, seconds in asdict(times).items():
+        words[name.upper()] = seconds.to_bytes(32, "big")
+    for role in ("token", "slasher", "canceller"):
+        words[role] = keccak(role.encode())[:20].rjust(32, b"\0")
+    return {
+        name: with_immutables(ship, {each: words[each] for each in ship.immutables})
+        for name, ship in SHIPS.items()
+    }
 
 
 def with_immutables(contract: Shipped, values: Mapping[str, bytes]) -> bytes:
@@ -139,10 +142,6 @@ def with_immutables(contract: Shipped, values: Mapping[str, bytes]) -> bytes:
         for start in starts:
             code[start : start + 32] = values[name]
     return bytes(code)
-
-
-def _role(name: str) -> bytes:
-    return keccak(name.encode())[:20].rjust(32, b"\0")
 
 
 def rpc_block(header: Header) -> dict[str, object]:

@@ -1,37 +1,16 @@
-"""What a forger would do to a history or a settlement, with the keys that he has."""
+"""What a forger would do to a history, with the keys that he has."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import derive_seal
-from contracts.governance.settlement import AccountPay, EpochSettlement
-from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import TallystickError
 from contracts.terms.history import Kept, Leaves
-from contracts.terms.ids import Address, StepNumber
+from contracts.terms.ids import StepNumber
 from contracts.terms.messages import UNDER_A_SEAL, Seal
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from tests.support.history import JobMaker, Member, under
-
-
-def moved(
-    settled: EpochSettlement, job: bytes, giver: Address, taker: Address, amount: int
-) -> EpochSettlement:
-    """The settlement with `amount` of a job's pay moved from one account to another."""
-    shift = {giver: -amount, taker: amount}
-
-    def changed(each: AccountPay) -> AccountPay:
-        jobs = tuple(
-            (of, BaseUnits(paid + (shift.get(each.account, 0) if of == job else 0)))
-            for of, paid in each.jobs
-        )
-        return replace(each, jobs=jobs)
-
-    return EpochSettlement(
-        settled.epoch, tuple(changed(each) for each in settled.accounts), settled.debits
-    )
 
 
 def without_step(maker: JobMaker, step: int) -> list[Kept]:

@@ -45,8 +45,8 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 
-SETTLEMENT = Address(bytes.fromhex("5e" * 20))
-DOMAIN = Domain(31337, SETTLEMENT)
+ESCROW = Address(bytes.fromhex("5e" * 20))
+DOMAIN = Domain(31337, ESCROW)
 START = 1_750_000_000
 
 MODEL = ModelSpec(
@@ -139,13 +139,16 @@ def make_spec(
     values: dict[str, Any] = {
         "poster": (poster or make_wallet("poster")).account,
         "coordinator": (coordinator or make_wallet("coordinator")).account,
-        "nonce": 1,
+        "salt": 1,
         "name": "made up",
         "budget": BaseUnits(100_000_000),
-        "epoch_cap": BaseUnits(50_000_000),
+        "burst": BaseUnits(50_000_000),
+        "rate": BaseUnits(50_000_000),
+        "open_by": UnixSeconds(3_900_000_000),
         "price_ceiling": PricePerPflop(1_000_000),
         "deadline": UnixSeconds(4_000_000_000),
         "min_stake": BaseUnits(1_000_000),
+        "confirmations": 1,
         "memory_bytes": 10**9,
         "unit_flops": (Flops(123_456_789_012_345),) * batch["stages"],
         "model": model,

@@ -1,9 +1,9 @@
-"""The story of `checked_history` in a market: real leases, batches, coins, epochs and claims.
+"""The story of `checked_history` in a market: real leases, batches, coins, limits and claims.
 
 Three providers work, two auditors stand outside, everything is drawn. `Story.work` and `Story.idle`
 seal one more step and let the market tick; coins are those of the market's own lane. So a history
 has matches, a missed report, missing data, a lie that is convicted and confirmed, and its pay
-waits, is frozen, forfeited, vests, and goes through epochs.
+waits, is frozen, forfeited, vests, and is claimed.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import Digest, JobId, PeerId, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, LeaseAccept, Message, StepCoin, Verdict
-from market.bodies.settlement import AnchoredStepView
+from market.bodies.anchors import AnchoredStepView
 from market.service.auditors import list_of_job
 from market.service.rows import LeaseRow
 from market.service.show_coins import coins_of_job
@@ -22,7 +22,7 @@ from tests.integration.market.test_auditors import AUDIT
 from tests.support.checked_history import CheckedMaker, by_auditor
 from tests.support.dockets import distances_of
 from tests.support.history import JobMaker, Member, make_session, make_wallet
-from tests.support.market_world import EPOCH_SECONDS, World, market_spec, spec_changes
+from tests.support.market_world import World, market_spec, spec_changes
 from verification.docket import begin_job
 from verification.draws.cases import Case
 from verification.verdicts import PROJECTIONS
@@ -118,7 +118,7 @@ class Story:
             await self.idle()
         await self.idle(last=True)
 
-    async def pass_time(self, seconds: int = EPOCH_SECONDS // 2) -> None:
+    async def pass_time(self, seconds: int = 10) -> None:
         """Let the market go on."""
         self.world.wait(seconds)
         await self.world.tick()
@@ -158,6 +158,8 @@ async def begin_story(world: World, **changed: Any) -> Story:
     await world.tick()
     async with world.new_work() as work:
         block, listed = await list_of_job(spec.job(), work)
+    shares = dict.fromkeys((*WORKERS, *OUTSIDE), spec.budget // 5)
+    await world.grant(spec.job(), **shares)
     held: dict[bytes, LeaseAccept] = {
         member.session.key: world.accept_of(
             leases[member.wallet.account], member.wallet, member.session

@@ -11,9 +11,9 @@ from typing import Any
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.digest import blob_digest
+from contracts.terms.escrow_messages import Bond, Close, Grant, Limit, Quit
 from contracts.terms.history import encode_kept
 from contracts.terms.ids import (
-    NO_OFFER,
     ZERO_DIGEST,
     Address,
     Digest,
@@ -39,30 +39,27 @@ from market.service.accept_lease import accept_lease
 from market.service.anchor_seals import anchor_seals
 from market.service.audit_bonds import accept_bond
 from market.service.auditors import fix_auditors, hear_auditor, register_auditor
-from market.service.burn_forfeits import burn_forfeits
 from market.service.clear_jobs import clear_jobs
-from market.service.close_jobs import close_jobs, refund_jobs
 from market.service.drain_outbox import drain_outbox
+from market.service.due import begin_due, note_done, start_due
 from market.service.evidence import BundleSays
 from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
 from market.service.hear import hear_offer
 from market.service.histories import Histories
 from market.service.host_jobs import register_host
+from market.service.orders import take_order
 from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
-from market.service.ports import Chain, UnitOfWork, Wakeup
+from market.service.ports import Chain, Order, UnitOfWork, Wakeup
 from market.service.post_job import post_job
 from market.service.post_offer import post_offer
 from market.service.reconcile import reconcile
-from market.service.refused_debits import RefusedDebits
-from market.service.reserve_stakes import release_stakes, reserve_stakes
-from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow
-from market.service.settle_epoch import Rhythm, may_settle, settle_epoch
-from market.service.slash import announce_slashes, execute_slashes
+from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow, OrderRow
+from market.service.slash import announce_slashes, burn_slashes
 from market.service.store_blob import Uploads
 from market.service.store_messages import store_messages
-from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
+from market.worker.tasks import MONEY
 from tests.support.fakes.market_memory import (
     MemoryBlobs,
     MemoryBundles,
@@ -83,9 +80,10 @@ from training.config import train_config
 
 MANIFEST = b"a manifest"
 ANCHORER = make_wallet("anchorer").account
-EPOCH_SECONDS = 20
 SUBJECT = Digest(b"s" * 32)
 STAKE = 10_000_000
+SIGNED_SECONDS = 50
+"""For which what people sign counts; the escrow of tests allows 60."""
 PERMIT = Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
 CEILING = PricePerPflop(10**12)
 DEVICE = "cpu/x86_64/AVX2/torch-2.13.0"
@@ -99,6 +97,7 @@ def market_spec(**changed: Any) -> JobSpec:
         "price_ceiling": CEILING,
         "data": DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=ZERO_DIGEST),
         "min_stake": BaseUnits(1_000_000),
+        "open_by": UnixSeconds(START + SIGNED_SECONDS),
     }
     spec = make_spec(**(changes | changed))
     changes |= derived(spec)
@@ -106,7 +105,7 @@ def market_spec(**changed: Any) -> JobSpec:
     cost = job_cost(spec, spec.price_ceiling)
     audit = spec.rules.audit
     budget = BaseUnits(cost + (1000 if audit is None else audit.budget))
-    changes |= {"budget": budget, "epoch_cap": budget}
+    changes |= {"budget": budget, "burst": budget, "rate": max(BaseUnits(1), budget)}
     return make_spec(**(changes | changed))
 
 
@@ -132,7 +131,6 @@ class World:
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     offers: dict[str, Digest] = field(default_factory=dict)
     auditors: dict[str, Session] = field(default_factory=dict)
-    refused_debits: RefusedDebits = field(default_factory=RefusedDebits)
     wakeup: Wakeup = field(default_factory=MemoryWakeup)
     beats: int = 0
     domain: Domain = DOMAIN
@@ -206,10 +204,10 @@ class World:
         return make_wallet(name).sign(Offer(**(values | changed)), self.domain)
 
     async def stake(self, name: str) -> None:
-        """A provider stakes, with its own gas."""
+        """A provider puts tokens into the escrow, with its own gas."""
         account = make_wallet(name).account
         self.chain.give_tokens(account, STAKE)
-        self.chain.stake(account, STAKE)
+        self.chain.deposit(account, STAKE)
 
     async def give_tokens(self, spec: JobSpec, permit_by: str) -> Permit:
         """The poster gets its budget; a permit for it (which a memory chain does not read)."""
@@ -217,10 +215,10 @@ class World:
         return PERMIT
 
     async def offer(self, name: str, price: int, **changed: Any) -> Digest:
-        """A staked provider offers a machine and is heard."""
-        account = make_wallet(name).account
-        if not (await self.ports.account(account)).stake.active:
+        """A provider with tokens in the escrow offers a machine and is heard."""
+        if not (await self.ports.account(make_wallet(name).account)).free:
             await self.stake(name)
+            await self.sync()
         signed = self.sign_offer(name, price, **changed)
         row = await post_offer(signed.encoded(), self.now, self.new_work(), self.ports)
         self.offers[name] = row.offer
@@ -228,10 +226,11 @@ class World:
         return row.offer
 
     async def audit(self, name: str, *, key: str = "") -> SessionKey:
-        """A staked account offers to audit from outside; its audit key."""
+        """An account with tokens in the escrow offers to audit from outside; its audit key."""
         wallet, self.beats = make_wallet(name), self.beats + 1
-        if not (await self.ports.account(wallet.account)).stake.active:
+        if not (await self.ports.account(wallet.account)).free:
             await self.stake(name)
+            await self.sync()
         session, now = make_session(f"audit {key or name}"), self.now
         signature = wallet.sign_digest(auditor_digest(wallet.account, session.key, DEVICE, now))
         said = RegisterAuditor(
@@ -246,7 +245,7 @@ class World:
         return session.key
 
     async def bond(self, name: str) -> tuple[AuditBondRow, ...]:
-        """An auditor's heartbeat; it has its stake reserved for every job that asks for it."""
+        """An auditor's heartbeat; it bonds in every job that asks for it."""
         wallet, session = make_wallet(name), self.auditors[name]
         self.beats += 1
         now = self.now
@@ -257,8 +256,10 @@ class World:
         async with self.new_work() as work:
             asked = await work[AuditBondRow].where(account=wallet.account, job=jobs) if jobs else []
         for each in asked:
-            signed = wallet.sign(bond_accept(each), self.domain)
-            await accept_bond(wallet.account, signed.encoded(), self.new_work(), self.ports)
+            signed = self.sign_bond(name, each)
+            await accept_bond(
+                wallet.account, signed.encoded(), self.now, self.new_work(), self.ports
+            )
         return tuple(asked)
 
     async def beat(self, name: str) -> tuple[LeaseView, ...]:
@@ -285,7 +286,6 @@ class World:
             signed.encoded(),
             permit,
             now=self.now,
-            epoch_seconds=EPOCH_SECONDS,
             work=self.new_work(),
             chain=self.ports,
             blobs=self.blobs,
@@ -305,13 +305,51 @@ class World:
             device_class=DEVICE,
         )
 
+    @property
+    def by(self) -> UnixSeconds:
+        """Until when what is signed now counts."""
+        return UnixSeconds(self.now // 1000 + SIGNED_SECONDS)
+
+    def sign_bond(
+        self, name: str, asked: LeaseRow | LeaseView | AuditBondRow, stake: int | None = None
+    ) -> Signed[Bond]:
+        """The Bond that fits what an account is asked for."""
+        wallet, wanted = make_wallet(name), asked.stake if stake is None else BaseUnits(stake)
+        bond = Bond(job=asked.job, account=wallet.account, stake=wanted, by=self.by)
+        return wallet.sign(bond, self.domain)
+
+    async def order(self, name: str, order: Order) -> OrderRow:
+        """Somebody hands in what it signs for the escrow."""
+        signed = make_wallet(name).sign(order, self.domain)
+        return await take_order(order.job, signed.encoded(), self.now, self.new_work(), self.ports)
+
+    async def grant(self, job: JobId, **limits: int) -> None:
+        """The coordinator raises limits of accounts, and the chain knows it."""
+        wanted = tuple(
+            Limit(account=make_wallet(name).account, limit=BaseUnits(limit))
+            for name, limit in limits.items()
+        )
+        await self.order("coordinator", Grant(job=job, limits=wanted, by=self.by))
+        await self.do_money()
+        await self.sync()
+
+    async def quit(self, name: str, job: JobId, keep: int) -> None:
+        """An account stops working for a job."""
+        account = make_wallet(name).account
+        await self.order(name, Quit(job=job, account=account, keep=BaseUnits(keep), by=self.by))
+
+    async def close(self, job: JobId) -> None:
+        """The poster ends everybody's work."""
+        await self.order("poster", Close(job=job, by=self.by))
+
     async def accept(self, name: str, lease: LeaseRow | LeaseView) -> Member:
-        """A provider accepts a lease; the peer that will work."""
+        """A provider accepts a lease, and bonds; the peer that will work."""
         wallet, session = make_wallet(name), make_session(f"peer {name} {lease.lease.hex()}")
         signed = wallet.sign(self.accept_of(lease, wallet, session), self.domain)
         await accept_lease(
             lease.lease,
             signed.encoded(),
+            self.sign_bond(name, lease).encoded() if lease.stake else None,
             self.now,
             self.new_work(),
             self.ports,
@@ -344,6 +382,15 @@ class World:
         """One clearing round."""
         return await clear_jobs(self.now, self.new_work())
 
+    async def do_money(self) -> None:
+        """Run the tasks of jobs that are due, one after the other."""
+        due = list[tuple[Any, JobId]]()
+        await start_due(self.now, self.new_work(), lambda task, job: due.append((task, job)))
+        for task, job in due:
+            begun = await begin_due(job, task, self.now, self.new_work())
+            again_at = await MONEY[task](job, self.now, self.new_work(), self.ports)
+            await note_done(begun, again_at, self.new_work())
+
     async def tick(self) -> None:
         """Everything that beat drives, once."""
         now, work, chain = self.now, self.new_work, self.ports
@@ -354,33 +401,26 @@ class World:
         await lapse_leases(now, work())
         await release_silent(now, work())
         await pass_deadlines(now, work())
-        await reserve_stakes(now, work(), chain)
+        await self.do_money()
         await self.sync()
         await fix_auditors(now, work(), chain)
         await anchor_seals(now, work(), chain, patience_millis=0)
         await self.sync()
-        rhythm = Rhythm(EPOCH_SECONDS * 1000, BaseUnits(10**18))
-        if await may_settle(work()):
-            await settle_epoch(now, work(), chain, rhythm, self.refused_debits)
-        await close_jobs(now, work(), chain)
-        await refund_jobs(now, work(), chain)
         await announce_slashes(now, work(), chain)
-        await execute_slashes(work(), chain)
-        await release_stakes(work(), chain)
+        await burn_slashes(now, work(), chain)
+        await self.do_money()
         await self.sync()
-        await burn_forfeits(work(), chain)
-        await store_snapshots(work(), chain)
         await drain_outbox(work(), MemoryWakeup().wake)
-        await reconcile(work())
+        await reconcile(self.new_reading(), chain)
 
     async def start_job(self, name: str = "ann", price: int = 10**11, **changed: Any) -> JobMaker:
         """A job that is matched with one provider, and its coordinator's records.
 
-        All who audit have their stakes reserved for it.
+        All who audit have bonded in it.
         """
         await self.register(names=("coordinator", "another coordinator"))
         await self.offer(name, price)
-        spec = market_spec(**changed)
+        spec = market_spec(**({"open_by": self.by} | changed))
         await self.post(spec)
         await self.tick()
         (lease,) = await self.beat(name)
@@ -414,19 +454,6 @@ class World:
             row = await work[OfferRow].get(self.offers[name])
         assert row is not None
         return row
-
-
-def bond_accept(asked: AuditBondRow) -> LeaseAccept:
-    """What an auditor signs."""
-    return LeaseAccept(
-        job=asked.job,
-        account=asked.account,
-        session_key=asked.session_key,
-        offer=NO_OFFER,
-        price=asked.price,
-        stake=asked.stake,
-        device_class=DEVICE,
-    )
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from tallystick.cli.main import app
 from tests.support.patience import patience
+from verification.audit.audit_file import Pins
 
 FORBIDDEN = ("torch", "web3", "fastapi", "sqlalchemy", "celery", "redis", "grpc", "numpy")
 
@@ -51,24 +52,21 @@ def run_offline(*arguments: str, folder: Path) -> subprocess.CompletedProcess[st
     )
 
 
-def verify_options(*, anchor: bytes = b"", settlement: bytes = b"") -> list[str]:
+def verify_options(pins: Pins | None) -> list[str]:
     """What a reader brings, as options."""
-    options = []
-    if anchor:
-        options += ["--anchor", f"0x{anchor.hex()}"]
-    if settlement:
-        options += ["--settlement", f"0x{settlement.hex()}"]
-    return options
+    if pins is None:
+        return []
+    named = {"anchor": pins.block, "escrow": pins.escrow, "seals": pins.seals}
+    return [word for name, each in named.items() for word in (f"--{name}", f"0x{each.hex()}")]
 
 
 def verify_offline(
-    data: bytes, folder: Path, *, anchor: bytes = b"", settlement: bytes = b""
+    data: bytes, folder: Path, *, pins: Pins | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `audit verify` on a file of `data` in a process of its own."""
     file = folder / "job.tally"
     file.write_bytes(data)
-    options = verify_options(anchor=anchor, settlement=settlement)
-    return run_offline("audit", "verify", str(file), *options, folder=folder)
+    return run_offline("audit", "verify", str(file), *verify_options(pins), folder=folder)
 
 
 def run_here(*arguments: str) -> tuple[int, str, str]:
@@ -77,12 +75,9 @@ def run_here(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def verify_here(
-    data: bytes, *more: str, anchor: bytes = b"", settlement: bytes = b""
-) -> tuple[int, str, str]:
+def verify_here(data: bytes, *more: str, pins: Pins | None = None) -> tuple[int, str, str]:
     """Run `audit verify` on a file of `data` in this process."""
-    options: Sequence[str] = [*verify_options(anchor=anchor, settlement=settlement), *more]
     with tempfile.NamedTemporaryFile(suffix=".tally") as file:
         file.write(data)
         file.flush()
-        return run_here("audit", "verify", file.name, *options)
+        return run_here("audit", "verify", file.name, *verify_options(pins), *more)

@@ -18,6 +18,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deployment import load_deployment
@@ -25,11 +27,13 @@ from contracts.keys.store import load_or_create_session, load_or_create_wallet
 from contracts.keys.wallet import Wallet
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import JobId, PeerId
+from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.offers import Withdrawal
-from market.bodies.routes import DELETE_OFFER, GET_JOB, GET_NETWORK
+from market.bodies.routes import DELETE_OFFER, GET_JOB, GET_NETWORK, GET_PAY
 from market.bodies.signing import withdrawal_digest
 from tallystick.demo.shares import JobWork, read_work
 from tallystick.gym.registry import MODULE
@@ -50,7 +54,7 @@ from tallystick.up.processes import (
 )
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
-from tests.support.anvil import FAST_CLOCKS
+from tests.support.anvil import FAST_TIMES
 from tests.support.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +67,7 @@ MICRO_JOB: dict[str, Any] = {
     "deadline": "1h",
     "checking": "off",
     "checkpoint_every": 4,
+    "rate": 100_000,  # it is over in seconds, and often posted before anybody offers
 }
 ASK = "1000000"  # tokens per PFLOP: a micro job is small, its amounts should not be
 _POLL_SECONDS = 0.05
@@ -208,15 +213,23 @@ class Stack:
         return view
 
     async def settled(self, job: JobId, *, within: float) -> JobView:
-        """Wait until the job's money is where it belongs: claimed and refunded."""
-        return await self.until(
-            job, lambda v: v.state == "refunded" and v.paid == v.earned, within=within
-        )
+        """Wait until the last seal is there, and all that it vests is claimed."""
+        await self.until(job, lambda view: view.state in ("finished", "closed"), within=within)
+        async with asyncio.timeout(patience(within)):
+            while not await self._is_sealed(job):
+                await asyncio.sleep(_POLL_SECONDS)
+        return await self.until(job, lambda view: view.claimed == view.vested, within=within)
+
+    async def _is_sealed(self, job: JobId) -> bool:
+        with contextlib.suppress(Unavailable):
+            signed = (await self.client.call(GET_PAY, job=job)).seal
+            return signed is not None and expect(decode_signed(signed), Seal).message.last
+        return False
 
     async def work(self, job: JobId) -> JobWork:
         """Who did what in a job, from its sealed messages."""
         network = await self.client.call(GET_NETWORK)
-        domain = Domain(network.chain_id, network.contracts.settlement)
+        domain = Domain(network.chain_id, network.contracts.escrow)
         return read_work([item async for _, item in self.client.messages(job)], domain)
 
     def job_folder(self, job: JobId) -> Path:
@@ -341,13 +354,21 @@ async def _start_forkserver(running_stack: Stack) -> Child:
 
 
 @contextlib.asynccontextmanager
-async def stack(folder: Path, *, forked: bool = False, **clocks: int) -> AsyncIterator[Stack]:
-    """A market in `folder`, with fast clocks; `forked`: agents and peers come from a forkserver."""
+async def stack(
+    folder: Path, *, forked: bool = False, rpc_url: str = "", **times: int
+) -> AsyncIterator[Stack]:
+    """A market in `folder`, with a fast escrow (`times`); `forked`: agents and peers are forked.
+
+    With `rpc_url` on that chain, where `market/deployment.json` says.
+    """
     run_id = secrets.token_hex(16)
     marks = {RUN_ID: run_id, HOOKS: MODULE}
     before = {name: os.environ.get(name) for name in marks}
     os.environ.update(marks)
-    settings = UpSettings(home=folder / "market", chain_parameters=FAST_CLOCKS | clocks)
+    settings = UpSettings(home=folder / "market", escrow_times=FAST_TIMES | times)
+    if rpc_url:
+        outside = {"rpc_url": SecretStr(rpc_url), "contracts": settings.home / "deployment.json"}
+        settings = settings.model_copy(update=outside)
     try:
         async with Services(settings, api_port=0) as services:
             deployment = load_deployment(Path(services.addresses.contracts))

@@ -40,7 +40,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.checked_swarm import MadeUpCoins, begin_checked, report_by_bytes
 from tests.support.dockets import CLASS
-from tests.support.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
+from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import DOMAIN, Member, make_members, make_session, make_spec, make_wallet
@@ -294,6 +294,7 @@ class MemorySwarm:
         self._opened: asyncio.Event = asyncio.Event()
         self.parties: dict[str, Party] = {}
         self.roster = MemoryRoster(tuple(self.papers.leases.values()))
+        self.escrow = MemoryLimits()
         self.computes: dict[str, Compute] = {}
         self.restarts = 0
         self.refused: dict[str, Refused] = {}
@@ -475,6 +476,7 @@ class MemorySwarm:
                 feed=self.feed,
                 roster=self.roster,
                 wishes=self.wishes,
+                limits=self.escrow,
                 coins=self.coins,
             ),
             self._tell(COORDINATOR),

@@ -27,7 +27,7 @@ from tallystick.provider.agent import LEASED_SECONDS
 from tallystick.provider.disk import Room
 from tallystick.sdk.process import telling_traffic
 from tests.support.checked_swarm import MadeUpCoins
-from tests.support.fakes.coordinator import MemoryRoster, MemoryWishes
+from tests.support.fakes.coordinator import MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Papers
 from training.coordinator.ports import StepReport
@@ -143,6 +143,7 @@ async def _coordinator(
             feed=FileFeed(folder),
             roster=MemoryRoster(tuple(papers.leases.values())),
             wishes=MemoryWishes(),
+            limits=MemoryLimits(),
             coins=None if papers.opening.auditors is None else MadeUpCoins(),
         ),
         tell,

@@ -6,14 +6,14 @@ from functools import cached_property
 from typing_extensions import Buffer
 
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Conflict, Forbidden, Malformed, PeerUnreachable
+from contracts.terms.errors import Conflict, Forbidden, Malformed, PeerUnreachable, Unavailable
 from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import AuditReport, LeaseAccept, Message
 from contracts.terms.signatures import Signed, decode_signed, expect
 from training.coordinator.book import Book
 from training.coordinator.measuring import Measuring
 from training.coordinator.ports import Clock
-from training.coordinator.routing import WorkFor
+from training.coordinator.routing import WhyIdle, WorkFor
 from training.coordinator.views import member_views
 from training.swarm.duties import missing_places
 from training.swarm.events import (
@@ -55,13 +55,14 @@ class Answers:
         *,
         clock: Clock,
         welcome: Callable[[PeerId], None],
+        why_idle: WhyIdle,
     ) -> None:
         """`welcome` is called for every peer that has joined or returned."""
         self._book, self._sessions, self._measuring = book, sessions, measuring
-        self._clock, self._welcome = clock, welcome
+        self._clock, self._welcome, self._why_idle = clock, welcome, why_idle
         self.relay = Relay(sessions, calls.RELAYED, self._authorize_relay)
         self.roster: dict[SessionKey, Signed[LeaseAccept]] = {}
-        self.work_for = WorkFor(book, sessions, clock=clock)
+        self.work_for = WorkFor(book, sessions, clock=clock, why_idle=why_idle)
 
     def dispatcher(self) -> Dispatcher:
         """A handler of all of them."""
@@ -144,7 +145,8 @@ class Answers:
             Forbidden: its lease is not the one that the market has accepted.
             Conflict: the job is over, and it was not part of it; it is suspended; or it says that
                 it has applied a seal that we have not given.
-            Unavailable: it did not show in time how fast it is.
+            Unavailable: it did not show in time how fast it is; or its account has no bond, or no
+                limit, that suffices.
         """
         self._need_job(request.job)
         sent = [decode_signed(bytes(tensor)).message for tensor in tensors]
@@ -176,6 +178,8 @@ class Answers:
             raise Conflict("the job has ended")
         if session is None:
             raise PeerUnreachable("the session has ended", node=caller.hex())
+        if (why := self._why_idle(self._lease_of(caller).account)) is not None:
+            raise Unavailable(f"its account is not given work now: {why}", why=why)
         stage = self._book.stage_before(peer)
         if stage is None:
             stage = stage_for_newcomer(self._book.state, self._measuring.stages())

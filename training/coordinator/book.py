@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from contracts.governance.checking import Begin, unread
-from contracts.governance.job import JobHistory, follow
+from contracts.governance.job import JobHistory, SealedStep, follow
+from contracts.governance.limits import PayHistory, lag_of
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import UnderSeal, derive_seal
+from contracts.governance.vesting import forfeited_by
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Misbehaved, Refused
@@ -104,6 +106,10 @@ class Book:
         self._stages: dict[PeerId, StageIndex] = {}  # of everybody who ever joined
         self._reports: dict[object, Digest] = {}  # AuditReports, sealed or not, by their names
         self.sealed_work = SealedWork()
+        self.pay = PayHistory(lag_of(spec.message))
+        """Of all accounts, by the newest seals."""
+        self.pay.add((), {})
+        self._paid: SealedStep | None = None  # the newest seal that is in it
         if not len(journal):
             listed = [_kept(opening.auditors)] if opening.auditors else []
             opened = _kept(_opening_of(spec.message, opening, signer))
@@ -117,6 +123,7 @@ class Book:
                     item = decode_kept(row.data)
                     self._note_sealed([item])
                     self.history = follow(self.history, item)
+                    self._note_pay()
                     self._note_kept(item, row.sequence)
                 case "event":
                     self._fold(decode_event(row.data))
@@ -143,6 +150,12 @@ class Book:
             oldest = self.record_of_job.checking.oldest_needed
             self.sealed_work.forget_before(self.state.step if oldest is None else oldest)
             self.sealed_work.note(self.history)
+
+    def _note_pay(self) -> None:
+        """Of a seal that has just entered the history, if one has."""
+        if (newest := self.history.newest) is not self._paid and newest is not None:
+            record, self._paid = self.record_of_job, newest
+            self.pay.add(newest.pay, forfeited_by(record.pay, record.pay_leases()))
 
     def _note_kept(self, item: Kept, sequence: int) -> None:
         match item:
@@ -331,6 +344,7 @@ class Book:
         self._note_join_and_start(state, event)
         self._note_sealed(items)
         self.state, self.history = state, history
+        self._note_pay()
         self.changes.mark()
         return True
 

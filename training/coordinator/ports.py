@@ -1,14 +1,16 @@
 """What the coordinator needs of the world: where to post, and who may come."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
+from contracts.governance.escrow import Budget, Channel
+from contracts.governance.limits import Accrual
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import StepNumber
+from contracts.terms.ids import Address, StepNumber
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
@@ -64,7 +66,7 @@ class Roster(Protocol):
     """Who has a lease in this job."""
 
     async def accepted(self) -> Sequence[Signed[LeaseAccept]]:
-        """LeaseAccepts that the market has accepted, with their stake reserved.
+        """LeaseAccepts that the market has accepted, and whose bond it has seen.
 
         Raises:
             Unavailable: try again.
@@ -91,3 +93,44 @@ class Wishes(Protocol):
 
     def heeded(self, number: int) -> None:
         """The job is as the wish `number` wants it; told again after a restart."""
+
+
+@dataclass(frozen=True)
+class Earner:
+    """An account that is paid by the job's seals, and what they say of it."""
+
+    pay: Accrual
+    stake: int  # that its leases ask for
+    works: bool = False  # or may come to; else it only has pay from before
+    is_outside: bool = False  # it audits, and has no lease
+    is_gone: bool = False  # no machine of it was here for long, and nothing of its pay is open
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is, as who grants limits has to know."""
+
+    earners: Mapping[Address, Earner]
+    rounds_left: int  # of work
+    seconds_a_round: float  # of late; infinite before there is any
+    seconds_of_work: float  # since the first round began
+    is_over: bool = False  # the last seal is stored
+
+
+@dataclass(frozen=True)
+class Standings:
+    """What the escrow holds for a job at a block with the confirmations that the job asks for."""
+
+    budget: Budget = field(default_factory=Budget)
+    channels: Mapping[Address, Channel] = field(default_factory=dict)  # of all who were asked for
+
+
+class Limits(Protocol):
+    """Sets money aside for who works, and says for whom it is."""
+
+    async def look(self, progress: Progress) -> Standings:
+        """See that limits are raised and ended that are due, and say how they are on the chain.
+
+        Raises:
+            Unavailable: try again; what was said before holds until then.
+        """

@@ -1,7 +1,8 @@
 """What each trainer is told: its units, who may be given them and how many, and validation.
 
 A trainer hears of what differs from what it says it goes by; several share the units by number.
-Whoever has not been heard of for a while has no share: its session may outlive its wits.
+Whoever has not been heard of for a while has no share: its session may outlive its wits. A peer
+whose account is idle (`limiting`) is given no units: it stays a member, and finishes what it has.
 
 Invariant: `attempts_from` rises from answer to answer, restarts included.
 """
@@ -10,9 +11,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from contracts.governance.checking import Terms
-from contracts.terms.ids import PeerId, SessionKey, StageIndex, StepNumber
+from contracts.governance.limits import Idle
+from contracts.terms.ids import Address, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
 from training.coordinator.book import Book
 from training.coordinator.ports import Clock
@@ -23,6 +26,9 @@ from training.swarm.state import Copy, Finished, Member, Place, SwarmState
 from training.transport import calls
 from training.transport.port import Session
 
+WhyIdle: TypeAlias = Callable[[Address], Idle | None]
+"""See `Limiting.why_idle`."""
+
 LONG_POLL = 20.0  # seconds that a trainer waits for news before it hears how things are
 SILENT_AFTER = 10_000  # ms without a question after which a trainer has no share
 
@@ -31,9 +37,15 @@ class WorkFor:
     """Answers to `job.next_step`."""
 
     def __init__(
-        self, book: Book, sessions: Callable[[], Mapping[SessionKey, Session]], *, clock: Clock
+        self,
+        book: Book,
+        sessions: Callable[[], Mapping[SessionKey, Session]],
+        *,
+        clock: Clock,
+        why_idle: WhyIdle,
     ) -> None:
         self._book, self._sessions, self._clock = book, sessions, clock
+        self._why_idle = why_idle
         self._asking: Counter[SessionKey] = Counter()
         self._heard: dict[SessionKey, UnixMillis] = {}
         self._busy: dict[SessionKey, tuple[int, set[int]]] = {}  # step, units that each has out
@@ -149,15 +161,28 @@ class WorkFor:
         silent = self._clock() - self._heard[trainer]
         return self._asking[trainer] > 0 or silent < SILENT_AFTER
 
-    def _workers(self) -> list[Member]:
+    def _working(self) -> SwarmState:
+        """The state without members whose account is idle; all validate once the work is done."""
         state = self._book.state
+        if state.draining or isinstance(state.phase, Finished):
+            return state
+        owners = {member.owner for member in state.members.values()}
+        idle = {owner for owner in owners if self._why_idle(owner) is not None}
+        if not idle:
+            return state
+        members = {peer: each for peer, each in state.members.items() if each.owner not in idle}
+        return replace(state, members=members)
+
+    def _workers(self, state: SwarmState) -> list[Member]:
         return [member for stage in state.terms.stages for member in workers_of(state, stage)]
 
     def _worker_views(self, trainer: SessionKey) -> tuple[calls.WorkerView, ...]:
         number, num_trainers = self._turn_of(trainer)
-        parts = quotas_for_trainer(_soon(self._book.state), number, num_trainers, self._covered)
+        working = self._working()
+        parts = quotas_for_trainer(_soon(working), number, num_trainers, self._covered)
         return tuple(
-            self._worker_view(member, *parts.get(member.peer, (0, 0))) for member in self._workers()
+            self._worker_view(member, *parts.get(member.peer, (0, 0)))
+            for member in self._workers(working)
         )
 
     def _covered(self, stage: StageIndex, by_speed: Units) -> Units:

@@ -23,9 +23,10 @@ from training.coordinator.drawing import Drawing
 from training.coordinator.feeding import Feeding
 from training.coordinator.finding import Finding
 from training.coordinator.heeding import Heeding
+from training.coordinator.limiting import Limiting
 from training.coordinator.means import Means
 from training.coordinator.measuring import Measuring, Nanoseconds
-from training.coordinator.ports import Clock, Feed, Roster, Wishes
+from training.coordinator.ports import Clock, Feed, Limits, Roster, Wishes
 from training.coordinator.routing import validation_due
 from training.journal import Journal
 from training.swarm.duties import next_deadline
@@ -40,6 +41,7 @@ from training.transport.port import Session, Transport
 ASK_ROSTER_EVERY = 1.0  # seconds, while somebody is missing
 ASK_FULL_ROSTER_EVERY = 10.0  # less than a market waits for somebody silent
 HEED_EVERY = 0.5  # seconds
+LOOK_EVERY = 2.0  # seconds between two looks at limits
 LONGEST_NAP = 3600.0
 
 __all__ = ["Clocks", "CoordinatedJob", "Opening", "Signer", "World", "run_coordinator"]
@@ -66,6 +68,7 @@ class World:
     feed: Feed
     roster: Roster
     wishes: Wishes
+    limits: Limits
     coins: Coins | None = None  # by which a checked job is drawn; None where nobody checks
 
 
@@ -122,6 +125,7 @@ class _Running:
         transport, clock, pause = world.transport, clocks.clock, clocks.pause
         self._book, self._transport, self._roster = book, transport, world.roster
         self._heeding = Heeding(book, world.wishes, clock=clock, tell=tell)
+        self._limiting = Limiting(book, world.limits, clock=clock, tell=tell)
         self._finding = Finding(book, lambda: transport.sessions, clock=clock, tell=tell)
         self._drawing = world.coins and Drawing(
             book, world.coins, self._finding, clock=clock, tell=tell, pause=pause
@@ -134,6 +138,7 @@ class _Running:
             Measuring(book.record_of_job.job, clocks.stopwatch),
             clock=clock,
             welcome=self._welcome,
+            why_idle=self._limiting.why_idle,
         )
         self._asking = Asking(book, transport, elements, means, clock=clock, tell=tell, pause=pause)
         self._feeding = Feeding(book, world.feed, tell=tell, pause=pause)
@@ -169,6 +174,7 @@ class _Running:
                 self._tasks.create_task(self._ask_roster()),
                 self._tasks.create_task(self._heed()),
                 self._tasks.create_task(self._note_losses()),
+                self._tasks.create_task(self._look()),
             ]
             if self._drawing:
                 background.append(self._tasks.create_task(self._drawing.run()))
@@ -176,6 +182,7 @@ class _Running:
             for peer in self._book.state.members:
                 self._welcome(peer)
             await self._over()
+            await self._limiting.look()  # what is earned by the last seal has its limits, if it can
             self._tell("finished", step=self._book.state.step)
             await end((*background, *self._driving))
 
@@ -251,7 +258,9 @@ class _Running:
     async def _ask_roster(self) -> None:
         while True:
             try:
-                self._trust(await self._roster.accepted())
+                accepted = await self._roster.accepted()
+                self._trust(accepted)
+                await self._limiting.trust(each.message for each in accepted)
             except (Unavailable, Refused) as error:
                 self._tell_rarely("roster_waits", code=error.code, reason=error.message)
             await self._pause(ASK_FULL_ROSTER_EVERY if self._is_full() else ASK_ROSTER_EVERY)
@@ -261,6 +270,11 @@ class _Running:
         batch = self._book.record_of_job.spec.batch
         wanted = batch.stages * batch.peers_per_stage + batch.spares
         return len(self._book.state.members) >= wanted
+
+    async def _look(self) -> None:
+        while True:
+            await self._limiting.look()
+            await self._pause(LOOK_EVERY)
 
     async def _heed(self) -> None:
         while True:

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
-from contracts.terms.messages import Message, message_from_value
+from contracts.terms.kinds import message_from_value
+from contracts.terms.messages import Message
 from training.swarm.events import Event
 from training.swarm.state import Copy, SwarmState, Terms
 from training.swarm.step import advance

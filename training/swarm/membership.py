@@ -62,7 +62,8 @@ def state_step_for(state: SwarmState, stage: StageIndex) -> StepNumber:
     if applied and max(applied) < newest - every:
         newest = max(applied) // every * every
     older = max(0, newest - every)
-    members = [each for each in applied if each >= older]
+    # Who is at the initial state past a checkpoint is new: the others have dropped what it lacks.
+    members = [each for each in applied if each >= max(older, min(newest, 1))]
     kept_by_all = bool(members) and all(each >= newest for each in members)
     return StepNumber(newest if kept_by_all else older)
 

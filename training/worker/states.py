@@ -17,6 +17,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from contracts.governance.claims import SealedPay
+from contracts.governance.vesting import forfeited_by
 from contracts.terms import errors
 from contracts.terms.coins import Coins, check_coin
 from contracts.terms.history import Kept
@@ -70,6 +72,7 @@ class States:
             Conflict: the journal was lost or replaced.
             InvariantBroken: the state differs from the one that was there before.
         """
+        await self._keep_pay()
         if self._at.book.stage is None:
             return
         await self._build(self._at.book.stage)
@@ -176,6 +179,7 @@ class States:
                 if isinstance(message, StepCoin):
                     await self._check_coin(message)
             self._at.book.keep_seal(seal)
+            await self._keep_pay()
             self._at.tell("seal_stored", step=step, stage=stage)
         if self._at.applied < self._load_from:
             if self._at.book.sealed < self._load_from:
@@ -183,6 +187,14 @@ class States:
             await self._load(self._load_from)
         await self._catch_up()
         return step, self._at.book.roots.get(step, ZERO_DIGEST)
+
+    async def _keep_pay(self) -> None:
+        """For our account's agent: it claims by it, whatever became of market and coordinator."""
+        record, newest = self._at.book.record, self._at.book.history.newest
+        if newest is not None:
+            lost = forfeited_by(record.pay, record.pay_leases())
+            paid = SealedPay(newest.seal, newest.pay, lost)
+            await self._at.engine.run_io(lambda: self._at.store.put_pay(paid.encoded()))
 
     async def _check_coin(self, said: StepCoin) -> None:
         """Compare what a seal says of the chain with what we read there ourselves.

@@ -4,7 +4,8 @@ Invariants: a file is there whole or not at all, whenever the process is killed;
 ours binds survives a power cut from before it is signed (`bind_...`), what others can give us again
 does not have to (`put_...`); nothing is read without a check of its digest by whoever uses it.
 All of it blocks, so it is for threads; several of them may keep the same file at once.
-Layout: `parts/<step>/<GradCommit>-<chunk>.bin`, `chunks/<step>/<chunk>.bin`, wire bytes.
+Layout: `parts/<step>/<GradCommit>-<chunk>.bin`, `chunks/<step>/<chunk>.bin`, wire bytes; and
+`pay.bin`, what the newest seal pays to whom (`contracts.governance.claims.SealedPay`).
 """
 
 import os
@@ -19,6 +20,7 @@ from contracts.disk import sync
 from contracts.terms.errors import Unavailable
 from contracts.terms.ids import ChunkIndex, Digest, StepNumber
 
+PAY_FILE = "pay.bin"
 _OWN = ".own"
 """An empty file beside the parts of a gradient of ours, by the name of its GradCommit."""
 
@@ -28,6 +30,11 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self._parts, self._chunks = folder / "parts", folder / "chunks"
+        self._pay = folder / PAY_FILE
+
+    def put_pay(self, data: bytes) -> None:
+        """Keep what the newest seal pays, in place of the one before; errors as `put_chunk`."""
+        _write(self._pay, data)
 
     def bind_parts(self, step: StepNumber, commit: Digest, parts: Sequence[Buffer]) -> None:
         """Keep all parts of a gradient of ours, chunk by chunk; errors as `put_chunk`."""

@@ -1,57 +1,57 @@
 """Everything that was said and paid in a job, checked again by someone who trusts nobody. Pure.
 
-The file holds what was signed, the lane of anchored batches, and snapshots of the chain. `verify`
+The file holds what was signed, the lane of anchored batches, and what one block proves. `verify`
 derives the rest: every signature, the chain of seals, links between stages, pay and vesting, the
-batches and their coins, the contracts' code, the final settlement, and what escrow paid, returned
-and still holds. The reader brings two things of his own: a block hash and Settlement's address.
-No derived number is read from the file, and no field is left unread: an altered leaf fails.
+batches and their coins, the contracts' code, and of each account what the escrow granted it, paid
+it and holds of it. The reader brings three things of his own: a block hash and the addresses of
+JobEscrow and SealAnchor. No derived number is read from the file, and no field is left unread: an
+altered leaf fails. Where a fitting file and its chain disagree on money, each case is one line.
 
 What is found is said as of the newest seal that a batch holds. Later ones are checked, and counted
 as what they are: of a job that runs there always are some, but their coordinator alone could add
-any, or show two readers two of them.
+any, or show two readers two of them. They pay all the same, so payments are compared with them too.
 
-What it cannot say: whether the work was done (`checking: off`, nobody redid it); what other jobs'
-seals said, whose part in the final root is only bound by it; deposits by `topUp` once a refund is
-made. A closed job that is paid in several pieces needs a snapshot after each.
+What it cannot say: whether the work was done (`checking: off`, nobody redid it); what accounts got
+that have no lease and are on no list: `others` bounds it; what was deposited and reclaimed.
 
-Paths name where a mismatch showed, e.g. ``items/12`` or ``snapshots/0/settlement/3``.
+Paths name where a mismatch showed, e.g. ``items/12`` or ``block/contracts/escrow/storage/jobs``.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from contracts.governance.checking import Begin
+from contracts.governance.escrow import Channel
 from contracts.governance.job import JobHistory, SealedStep, follow
 from contracts.governance.lane import AnchoredBatch, fold_lane
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
-from contracts.governance.settlement import due_shares, share
+from contracts.governance.vesting import forfeited_by
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.auditors import AuditorList
+from contracts.terms.digest import keccak
 from contracts.terms.encoding import encode
 from contracts.terms.history import Kept, Leaves, decode_kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
-from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.messages import JobOpening, JobSpec, Seal, StepClose, StepCoin
+from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from verification.audit.snapshots import (
+from verification.audit.chain_proof import (
     SHIPPED_AS,
     ChainFacts,
+    ChainProof,
     Ships,
-    Snapshot,
     Wiring,
-    check_before,
+    chain_proof_value,
     check_contracts,
-    check_settlement,
     check_wiring,
     claimants,
-    paid_by,
+    read_chain_proof,
     read_facts,
-    read_snapshot,
-    snapshot_value,
     wanted_places,
 )
+from verification.audit.disagreements import disagreements
 from verification.damage import read_map
 from verification.docket import Docket, begin_job
 from verification.draws.lanes import ShownBatch, batch_value, check_batch, drawn_by, read_batch
@@ -60,11 +60,10 @@ from verification.draws.selection import step_coin
 from verification.reading import Field, at, mismatch, require
 from verification.tallies import Tally
 
-VERSION = "audit_file.v1"
+VERSION = "audit_file.v2"
 MAX_FILE_BYTES = 2**31
 
 NOTHING = BaseUnits(0)
-NOT_FINAL = (1, 2, 4)  # Settlement.EpochState: Posted, Disputed, Rejected
 
 
 @dataclass(frozen=True)
@@ -72,43 +71,59 @@ class AuditFile:
     """What a file holds, read and not yet checked."""
 
     domain: Domain
+    seals: Address  # of SealAnchor
     items: tuple[Kept, ...]
     lane: tuple[ShownBatch, ...]
     code: Mapping[str, bytes]
-    snapshots: tuple[Snapshot, ...]
+    block: ChainProof
 
     def encoded(self) -> bytes:
         """The file's bytes."""
-        chain = {"chain_id": self.domain.chain_id, "settlement": self.domain.settlement}
+        domain = self.domain
         value = {
             "version": VERSION,
-            "chain": chain,
+            "chain": {"chain_id": domain.chain_id, "escrow": domain.escrow, "seals": self.seals},
             "items": [_item_value(item) for item in self.items],
             "lane": [batch_value(shown) for shown in self.lane],
             "code": dict(self.code),
-            "snapshots": [snapshot_value(snapshot) for snapshot in self.snapshots],
+            "block": chain_proof_value(self.block),
         }
         return encode(value)  # type: ignore[arg-type]  # nested dicts of Value, invariant to mypy
 
 
 @dataclass(frozen=True)
+class Pins:
+    """What a reader knows from sources of his own."""
+
+    block: Digest  # hash of the block that the file is about
+    escrow: Address
+    seals: Address
+
+
+@dataclass(frozen=True)
 class AccountVerdict:
-    """What an account earned in the job, and what it got. Base units."""
+    """What an account earned in the job, in base units, and what the chain holds for it there."""
 
     earned: BaseUnits
     vested: BaseUnits
-    paid: BaseUnits  # by this job, in final epochs
-    claimed: BaseUnits  # from all jobs
+    forfeited: BaseUnits
+    channel: Channel | None  # None: no storage is proved
 
 
 @dataclass(frozen=True)
 class EscrowVerdict:
-    """Where the job's budget is at the newest snapshot: deposited = paid + refunded + remaining."""
+    """Where the job's budget is: funded = limits of the accounts + others + free. Base units."""
 
-    deposited: BaseUnits
-    paid: BaseUnits
-    refunded: BaseUnits
-    remaining: BaseUnits
+    funded: BaseUnits  # brought less what was reclaimed
+    limits: BaseUnits
+    others: BaseUnits  # granted to accounts that this history does not know
+    claimed: BaseUnits  # of the limits, by the accounts
+    closed_at: UnixSeconds  # 0: it is not closed
+
+    @property
+    def free(self) -> BaseUnits:
+        """What the poster can take back now."""
+        return BaseUnits(self.funded - self.limits - self.others)
 
 
 @dataclass(frozen=True)
@@ -127,9 +142,9 @@ class Verdict:
     ended: bool
     num_units: int
     accounts: Mapping[Address, AccountVerdict]
-    escrow: EscrowVerdict
+    escrow: EscrowVerdict | None  # None: no storage is proved
     checked: Mapping[str, int]
-    forfeited: BaseUnits = NOTHING
+    disagreements: tuple[str, ...] = ()  # of the chain with the seals, a line each
     odds: Mapping[PeerId, tuple[Odds, ...]] = field(default_factory=dict)
     work: str = "unchecked"
 
@@ -145,6 +160,10 @@ class _History:
     num_signatures: int = 0
     num_units: int = 0
 
+    def pay_in(self, step: StepNumber | None) -> tuple[PayLeaf, ...]:
+        """What the seal of a step pays; of none, nothing."""
+        return () if step is None or step not in self.seals else self.seals[step].pay
+
 
 def read_file(data: bytes) -> AuditFile:
     """The file that `data` spells. Only its form is checked.
@@ -154,87 +173,52 @@ def read_file(data: bytes) -> AuditFile:
         AuditMismatch: it has a field too few or too many; data: `path`.
     """
     value = read_map(data, VERSION, max_bytes=MAX_FILE_BYTES)
-    fields = Field(value).record("version", "chain", "items", "lane", "code", "snapshots")
-    chain = fields["chain"].record("chain_id", "settlement")
+    fields = Field(value).record("version", "chain", "items", "lane", "code", "block")
+    chain = fields["chain"].record("chain_id", "escrow", "seals")
     chain_id = chain["chain_id"].integer()
     require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
-    snapshots = tuple(read_snapshot(each) for each in fields["snapshots"].list())
-    require(bool(snapshots), "snapshots", "there is none")
     return AuditFile(
-        Domain(chain_id, Address(chain["settlement"].bytes(20))),
+        Domain(chain_id, Address(chain["escrow"].bytes(20))),
+        Address(chain["seals"].bytes(20)),
         tuple(_read_item(each) for each in fields["items"].list()),
         tuple(read_batch(each) for each in fields["lane"].list()),
         {name: each.bytes() for name, each in fields["code"].record(*SHIPPED_AS).items()},
-        snapshots,
+        read_chain_proof(fields["block"]),
     )
 
 
 def verify(
-    data: bytes,
-    ships: Ships,
-    *,
-    anchor: Digest | None = None,
-    settlement: Address | None = None,
-    begin: Begin = begin_job,
+    data: bytes, ships: Ships, *, pins: Pins | None = None, begin: Begin = begin_job
 ) -> Verdict:
     """Check a whole file.
 
     Args:
         data: The file.
         ships: Shipped artifacts by the names of `SHIPPED_AS`.
-        anchor: Hash of the newest snapshot's block, from the reader's own source.
-        settlement: Address of Settlement, from the reader's own source. Only with both is the
-            verdict `anchored`; else it says no more than that the file fits itself.
+        pins: From the reader's own sources. Only with them is the verdict `anchored`; else it says
+            no more than that the file fits itself.
         begin: By which the draws of a checked job are folded: with the shipped calibration table.
 
     Raises:
         Unreadable: see `read_file`. AuditMismatch: anything does not fit; data: `path`.
     """
     file = read_file(data)
-    if settlement is not None:
-        require(file.domain.settlement == settlement, "chain/settlement", "another contract")
-    _check_headers(file, anchor)
-    wiring = check_wiring(ships, file.code, file.domain)
-    states = [
-        check_contracts(snapshot, wiring, file.code, f"snapshots/{index}")
-        for index, snapshot in enumerate(file.snapshots)
-    ]
+    if pins is not None:
+        require(file.domain.escrow == pins.escrow, "chain/escrow", "another contract")
+        require(file.seals == pins.seals, "chain/seals", "another contract")
+        own = file.block.header.hash == pins.block
+        require(own, "block/header", "its hash is not the reader's block hash")
+    wiring = check_wiring(ships, file.code, file.domain, file.seals)
     history = _check_items(file, begin)
-    record = history.record
     first_batch, drawn_with = _check_lane(file, history)
-    places = wanted_places(ships, record.job, record.opening.anchorer, claimants(file.items))
-    paid: dict[Address, BaseUnits] = {}
-    for index, snapshot in enumerate(file.snapshots):
-        path = f"snapshots/{index}"
-        facts = read_facts(snapshot, states[index], places, path)
-        check_settlement(snapshot, facts, path)
-        _check_lane_at(file, snapshot, facts, path)
-        paid = _check_pay(history, first_batch, snapshot, facts, paid, path)
-        escrow = _check_escrow(history, snapshot, facts, paid, path)
+    facts = _check_block(file, history, ships, wiring)
     _check_coins(file, history.end, drawn_with)  # now that the lane is the chain's
-    is_shown = all(shown.is_served for shown in file.lane)
-    anchored = anchor is not None and settlement is not None and is_shown
+    record, header = history.record, file.block.header
     coins = {step: batch.coin for step, batch in drawn_with.items() if batch.coin is not None}
-    verdict = _verdict(file, history, wiring, facts, escrow, paid, coins, first_batch)
-    return replace(verdict, anchored=anchored)
-
-
-def _verdict(
-    file: AuditFile,
-    history: _History,
-    wiring: Wiring,
-    facts: ChainFacts,
-    escrow: EscrowVerdict,
-    paid: Mapping[Address, BaseUnits],
-    coins: Mapping[StepNumber, Digest],
-    first_batch: Mapping[StepNumber, AnchoredBatch],
-) -> Verdict:
-    record, newest = history.record, history.seals.get(history.record.step)
     draws = [step_coin(record.job, step, coins[step]) for step in coins.keys() & history.seals]
-    pay = {leaf.account: leaf for leaf in newest.pay} if newest else {}
-    header = file.snapshots[-1].header
+    is_shown = all(shown.is_served for shown in file.lane)
     return Verdict(
-        anchored=False,
+        anchored=pins is not None and facts is not None and is_shown,
         job=record.job,
         spec=record.spec,
         chain_id=file.domain.chain_id,
@@ -245,8 +229,8 @@ def _verdict(
         steps=record.step,
         ended=record.ended,
         num_units=history.num_units,
-        accounts=_accounts(record, pay, paid, facts.claimed),
-        escrow=escrow,
+        accounts=_accounts(history, facts),
+        escrow=None if facts is None else _escrow(facts),
         checked={
             "signatures": history.num_signatures,
             "seals": len(history.seals),
@@ -260,30 +244,63 @@ def _verdict(
             "settled as unrepeated": history.tally.rulings["unrepeated"],
             "reports missed": history.tally.rulings["missed"],
             "convicted": history.tally.rulings["convicted"],
-            "snapshots": len(file.snapshots),
-            "contracts": len(SHIPPED_AS),
-            "accounts in the final root": len(file.snapshots[-1].settlement.accounts),
+            "contracts": 0 if facts is None else len(SHIPPED_AS),
+            "accounts proved": 0 if facts is None else len(facts.channels),
         },
-        forfeited=pay[FORFEITED].vested if FORFEITED in pay else NOTHING,
+        disagreements=()
+        if facts is None
+        else tuple(disagreements(record, history.pay_in(max(history.seals, default=None)), facts)),
         odds=_odds(history),
         work="unchecked" if record.spec.rules.audit is None else "audited where it was drawn",
     )
 
 
-def _accounts(
-    record: JobRecord,
-    pay: Mapping[Address, PayLeaf],
-    paid: Mapping[Address, BaseUnits],
-    claimed: Mapping[Address, int],
-) -> dict[Address, AccountVerdict]:
-    """Everybody with a lease, and who earned something by auditing from outside."""
-    leased = {lease.account for lease in record.leases.values()}
+def _check_block(
+    file: AuditFile, history: _History, ships: Ships, wiring: Wiring
+) -> ChainFacts | None:
+    """What the block proves of the job: our code, the whole lane, a job that was opened."""
+    header, contracts, record = file.block.header, file.block.contracts, history.record
+    late = any(shown.batch.block > header.number for shown in file.lane)
+    require(not late, "lane", "a batch after the block")
+    if contracts is None:
+        return None
+    states = check_contracts(header, contracts, wiring.addresses, "block/contracts")
+    for name, state in states.items():
+        same = state.code_hash == keccak(file.code[name])
+        require(same, f"code/{name}", "not the code on chain")
+    accounts = claimants(file.items)
+    places = wanted_places(ships, record.job, record.opening.anchorer, accounts)
+    facts = read_facts(contracts, states, places, "block/contracts")
+    _check_whole_lane([shown.batch for shown in file.lane], facts.lane)
+    is_open = bool(facts.job["opened"])
+    require(is_open, "block/contracts/escrow/storage/jobs", "the job was never opened on chain")
+    return facts
+
+
+def _accounts(history: _History, facts: ChainFacts | None) -> dict[Address, AccountVerdict]:
+    """Everybody with a lease, and who earned something or was granted it by auditing."""
+    record = history.record
+    pay = {leaf.account: leaf for leaf in history.pay_in(record.step)}
+    forfeited = forfeited_by(record.pay, record.pay_leases())
+    channels: Mapping[Address, Channel] = {} if facts is None else facts.channels
+    granted = {account for account, each in channels.items() if each.limit}
     found = {}
-    for account in sorted({*leased, *pay, *paid} - {FROZEN, FORFEITED}):
+    for account in sorted({lease.account for lease in record.leases.values()} | {*pay} | granted):
         leaf = pay.get(account, PayLeaf(account, NOTHING, NOTHING))
-        own = paid.get(account, NOTHING)
-        found[account] = AccountVerdict(leaf.earned, leaf.vested, own, BaseUnits(claimed[account]))
+        lost = BaseUnits(forfeited.get(account, 0))
+        found[account] = AccountVerdict(leaf.earned, leaf.vested, lost, channels.get(account))
     return found
+
+
+def _escrow(facts: ChainFacts) -> EscrowVerdict:
+    limits = sum(each.limit for each in facts.channels.values())
+    return EscrowVerdict(
+        funded=BaseUnits(facts.job["funded"]),
+        limits=BaseUnits(limits),
+        others=BaseUnits(facts.job["committed"] - limits),
+        claimed=BaseUnits(sum(each.claimed for each in facts.channels.values())),
+        closed_at=UnixSeconds(facts.job["closedAt"]),
+    )
 
 
 def _read_item(field: Field) -> Kept:
@@ -308,18 +325,6 @@ def _item_value(item: Kept) -> dict[str, object]:
     return {"type": "signed", "message": item.message.value(), "signature": item.signature}
 
 
-def _check_headers(file: AuditFile, anchor: Digest | None) -> None:
-    """The newest block is the reader's; each knows the one before."""
-    last = len(file.snapshots) - 1
-    if anchor is not None:
-        own = file.snapshots[last].header.hash == anchor
-        require(own, f"snapshots/{last}/header", "its hash is not the reader's block hash")
-    require(file.snapshots[0].before is None, "snapshots/0/before", "nothing comes before")
-    for index in range(last, 0, -1):
-        earlier, later = file.snapshots[index - 1], file.snapshots[index]
-        check_before(earlier.header, later, f"snapshots/{index - 1}", f"snapshots/{index}")
-
-
 def _check_items(file: AuditFile, begin: Begin) -> _History:
     """Signatures, order, the chain of seals, pay and vesting: see `contracts.governance`."""
     following, seals = JobHistory(file.domain, begin), dict[StepNumber, SealedStep]()
@@ -328,7 +333,8 @@ def _check_items(file: AuditFile, begin: Begin) -> _History:
     for index, item in enumerate(file.items):
         with at(f"items/{index}"):
             following = follow(following, item)
-        if index < end or not seals:
+        is_seal = isinstance(item, Signed) and isinstance(item.message, Seal)
+        if index < end or not (seals or is_seal):
             record = following.record
         if not isinstance(item, Signed):
             continue
@@ -394,7 +400,7 @@ def _check_lane(
 def _check_coins(file: AuditFile, end: int, drawn_with: Mapping[StepNumber, AnchoredBatch]) -> None:
     """The coins that seals hold are those of the first batch that holds, or may hold, the step.
 
-    After the first `end` items, a seal may hold one that was recorded after the newest snapshot.
+    After the first `end` items, a seal may hold one that was recorded after the block.
     """
     for index, item in enumerate(file.items):
         if isinstance(item, Signed) and isinstance(item.message, StepCoin):
@@ -409,116 +415,14 @@ def _check_coins(file: AuditFile, end: int, drawn_with: Mapping[StepNumber, Anch
             require(same, f"items/{index}", f"the chain has another coin for step {said.of}")
 
 
-def _check_lane_at(file: AuditFile, snapshot: Snapshot, facts: ChainFacts, path: str) -> None:
-    """The batches up to this block fold to the anchorer's lane in it."""
-    batches = [each.batch for each in file.lane if each.batch.block <= snapshot.header.number]
-    if snapshot is file.snapshots[-1]:
-        require(len(batches) == len(file.lane), "lane", "a batch after the newest snapshot")
-    lane = facts.lane
+def _check_whole_lane(batches: Sequence[AnchoredBatch], lane: Mapping[str, int]) -> None:
+    """The batches fold to the anchorer's lane, as the block has it."""
     require(lane["count"] == len(batches), "lane", "not all batches of the lane, or too many")
-    pending = lane["pendingBlock"]
-    if pending:
-        require(bool(batches) and batches[-1].block == pending, "lane", "not the newest batch")
-        later = snapshot is not file.snapshots[-1]
-        require(later or batches[-1].coin is None, "lane", "a coin that is not recorded yet")
-        batches[-1] = AnchoredBatch(batches[-1].root, batches[-1].block, None)
+    if pending := lane["pendingBlock"]:
+        newest = batches[-1] if batches else None
+        require(newest is not None and newest.block == pending, "lane", "not the newest batch")
+        waits = newest is not None and newest.coin is None
+        require(waits, "lane", "a coin that is not recorded yet")
     with at("lane"):
         folded = fold_lane(batches)
-    require(folded == lane["hash"].to_bytes(32, "big"), "lane", f"not the lane of {path}")
-
-
-def _check_pay(
-    history: _History,
-    first_batch: Mapping[StepNumber, AnchoredBatch],
-    snapshot: Snapshot,
-    facts: ChainFacts,
-    before: Mapping[Address, BaseUnits],
-    path: str,
-) -> dict[Address, BaseUnits]:
-    """What the job paid in final epochs is what an anchored seal, or its closing, says."""
-    found = paid_by(snapshot.settlement, history.record.job)
-    total = sum(found.values())
-    where = f"{path}/settlement"
-    booked = facts.job
-    allowed = {booked["debited"], booked["debited"] - booked["lastDebit"]}
-    if booked["lastEpoch"] == facts.newest["number"]:
-        is_final = facts.newest["state"] not in NOT_FINAL
-        allowed = {booked["debited"] - (0 if is_final else booked["lastDebit"])}
-    require(total in allowed, where, "the job's part is not what escrow debited for it")
-    payable = _payable(history, first_batch, snapshot, facts, before, total)
-    require(found in payable, where, "an account's part is not what the job's seal says")
-    return found
-
-
-def _payable(
-    history: _History,
-    first_batch: Mapping[StepNumber, AnchoredBatch],
-    snapshot: Snapshot,
-    facts: ChainFacts,
-    before: Mapping[Address, BaseUnits],
-    total: int,
-) -> Iterator[Mapping[Address, BaseUnits]]:
-    """How `total` may be divided: by an anchored seal that vests it, or by the closing.
-
-    A closing may show a seal before one that vests as much, and divide it in another way.
-    """
-    if total == 0:
-        yield {}
-    anchored = {
-        step
-        for step, batch in first_batch.items()
-        if batch.block <= snapshot.header.number and step in history.seals
-    }
-    for sealed in (history.seals[step] for step in sorted(anchored)):
-        if sealed.seal.message.vested == total:
-            yield {leaf.account: leaf.vested for leaf in sealed.pay if leaf.vested}
-    shown = _shown_seal(history, facts)
-    if shown is None or shown.seal.message.step not in anchored:
-        return
-    due = due_shares(shown.pay, last=shown.seal.message.last)
-    owed = {account: max(0, amount - before.get(account, 0)) for account, amount in due.items()}
-    piece = share(max(0, total - sum(before.values())), owed)
-    yield {
-        account: BaseUnits(before.get(account, 0) + piece.get(account, 0))
-        for account in sorted({*before, *piece})
-    }
-
-
-def _shown_seal(history: _History, facts: ChainFacts) -> SealedStep | None:
-    """The seal by which the job is closing or was closed."""
-    if not facts.job["closing"] or not facts.closing["seals"]:
-        return None
-    return history.seals.get(StepNumber(facts.closing["seals"] - 1))
-
-
-def _check_escrow(
-    history: _History,
-    snapshot: Snapshot,
-    facts: ChainFacts,
-    paid: Mapping[Address, BaseUnits],
-    path: str,
-) -> EscrowVerdict:
-    """The budget is what was signed, and every base unit of it is accounted for."""
-    where, spec = f"{path}/contracts/escrow/storage", history.record.spec
-    held, total = facts.job["deposited"], BaseUnits(sum(paid.values()))
-    is_known = held > 0 or facts.job["closing"]
-    require(bool(is_known), where, "the job was never opened on chain")
-    require(total <= held, where, "more was paid than deposited")
-    closing, shown = facts.closing, _shown_seal(history, facts)
-    if facts.job["closing"] and closing["seals"]:
-        if shown is None:
-            mismatch("items", f"the job was closed by a seal of step {closing['seals'] - 1}")
-        seal = shown.seal.message
-        due = sum(due_shares(shown.pay, last=seal.last).values())
-        poster = closing["poster"].to_bytes(20, "big")
-        fits = (closing["earned"], closing["due"], poster) == (seal.earned, due, spec.poster)
-        require(fits, where, "the job was closed by another seal of that step")
-    if held >= spec.budget:
-        return EscrowVerdict(BaseUnits(held), total, BaseUnits(0), BaseUnits(held - total))
-    refundable = facts.job["closing"] and snapshot.header.timestamp >= closing["refundableAt"]
-    require(bool(refundable), where, "less than the budget, and no refund was due")
-    kept = max(closing["earned"], facts.job["debited"])
-    require(held <= kept, where, "the refund left more than what was earned")
-    require(held == kept, where, "the refund took more than what was not earned")
-    refunded = BaseUnits(spec.budget - held)
-    return EscrowVerdict(spec.budget, total, refunded, BaseUnits(held - total))
+    require(folded == lane["hash"].to_bytes(32, "big"), "lane", "not the lane of the block")

@@ -2,34 +2,27 @@
 
 Everything is read at one block by its number, and nothing that a node says is trusted: proofs are
 checked before they are kept. A node proves its newest states only (anvil those since it was
-started), so snapshots are taken in time and stored. Whoever calls brings the connection (`Rpc`);
-`contracts.chain.connection` is one.
+started). Whoever calls brings the connection (`Rpc`); `contracts.json_rpc` is one.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from contracts.chain.layout import Place
-from contracts.chain.proofs import EMPTY_NODE, HISTORY_CONTRACT, AccountState, Header, prove_account
+from contracts.chain.proofs import EMPTY_NODE, Header
 from contracts.governance.lane import AnchoredBatch
-from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
 from contracts.terms.digest import keccak
 from contracts.terms.errors import AuditMismatch, ChainForgot, Malformed, RpcFailed
 from contracts.terms.ids import Address, Digest
-from verification.audit.snapshots import (
+from verification.audit.chain_proof import (
     SHIPPED_AS,
-    BlockProof,
-    ChainFacts,
+    ChainProof,
     ContractProof,
     Nodes,
-    Snapshot,
     WantedPlaces,
-    check_before,
-    history_slot,
+    check_contracts,
     read_facts,
 )
-from verification.reading import at, require
 
 ANCHORED = keccak(b"Anchored(address,uint64,bytes32,bytes32)")
 RECORDED = keccak(b"Recorded(address,uint64,uint64,bytes32)")
@@ -40,8 +33,8 @@ LOG_PAGE = 5_000
 SLOT_PAGE = 500
 """Slots that one question for proofs covers; go-ethereum answers at most 1024."""
 
-FindSettlement = Callable[[Digest], Awaitable[EpochSettlement]]
-"""The settlement with this root, e.g. from the market's API."""
+NO_SUCH_METHOD = (-32601, -32004)
+"""JSON-RPC 2.0, and EIP-1474 for a method that a node knows and does not support."""
 
 
 class Rpc(Protocol):
@@ -51,24 +44,16 @@ class Rpc(Protocol):
         """The result of one call."""
 
 
-async def take_snapshot(
-    rpc: Rpc,
-    find_settlement: FindSettlement,
-    *,
-    block: int,
-    addresses: Mapping[str, Address],
-    places: WantedPlaces,
-    before: Header | None = None,
-) -> Snapshot:
-    """What `block` proves about a job.
+async def take_proof(
+    rpc: Rpc, *, block: int, addresses: Mapping[str, Address], places: WantedPlaces
+) -> ChainProof:
+    """What `block` proves about a job; a header alone where the node has no `eth_getProof`.
 
     Args:
         rpc: The node.
-        find_settlement: Asked for the root that is final in this block.
         block: Its number.
-        addresses: Of the contracts, by the names of `snapshots.SHIPPED_AS`.
-        places: What is proved of each contract: `snapshots.wanted_places`.
-        before: Header of the snapshot before, which this block proves; None for the first.
+        addresses: Of the contracts, by the names of `chain_proof.SHIPPED_AS`.
+        places: What is proved of each contract: `chain_proof.wanted_places`.
 
     Raises:
         ChainForgot: the node does not know the block (any more), or cannot prove its state.
@@ -76,16 +61,27 @@ async def take_snapshot(
         Malformed: the node proves something else than it was asked for.
     """
     header = await read_header(rpc, block)
-    contracts = {
-        name: await _prove(rpc, addresses[name], wanted, block) for name, wanted in places.items()
-    }
-    known = None if before is None else await _prove_block(rpc, before.number, block)
-    draft = Snapshot(header, known, contracts, NOTHING_SETTLED)
     try:
-        facts = _proved(draft, addresses, places, before)
+        contracts = {
+            name: await _prove(rpc, addresses[name], wanted, block)
+            for name, wanted in places.items()
+        }
+    except RpcFailed as error:
+        if error.data.get("rpc_code") in NO_SUCH_METHOD:
+            return ChainProof(header, None)
+        raise ChainForgot(
+            f"the node cannot prove block {block} ({error.message}): name a newer block, or a node "
+            "that keeps old states",
+            number=block,
+        ) from error
+    try:
+        states = check_contracts(header, contracts, addresses, "proofs")
+        read_facts(contracts, states, places, "proofs")
     except AuditMismatch as error:  # e.g. another block's state, after a reorganisation
-        raise ChainForgot(f"the node does not prove block {block}: {error.message}") from error
-    return replace(draft, settlement=await find_settlement(facts.final_root))
+        raise ChainForgot(
+            f"the node does not prove block {block}: {error.message}", number=block
+        ) from error
+    return ChainProof(header, contracts)
 
 
 async def read_header(rpc: Rpc, block: int) -> Header:
@@ -101,7 +97,7 @@ async def read_header(rpc: Rpc, block: int) -> Header:
 
 
 async def read_code(rpc: Rpc, addresses: Mapping[str, Address], block: int) -> dict[str, bytes]:
-    """Code of the contracts in a block, by the names of `snapshots.SHIPPED_AS`."""
+    """Code of the contracts in a block, by the names of `chain_proof.SHIPPED_AS`."""
     return {
         name: _bytes(await rpc.request("eth_getCode", [_text(addresses[name]), hex(block)]))
         for name in SHIPPED_AS
@@ -122,6 +118,8 @@ async def read_lane(
                 block = int(log["blockNumber"], 16)
                 batches.append(AnchoredBatch(Digest(data[:32]), block, None))
             else:
+                if not batches:
+                    raise Malformed("the node names a coin of a batch that it does not name")
                 newest = batches.pop()
                 batches.append(AnchoredBatch(newest.root, newest.block, Digest(data[32:])))
     return batches
@@ -149,31 +147,6 @@ async def _prove(
     return ContractProof(account, storage)
 
 
-def _proved(
-    draft: Snapshot,
-    addresses: Mapping[str, Address],
-    places: Mapping[str, Mapping[str, Place]],
-    before: Header | None,
-) -> ChainFacts:
-    """What the node proves, checked against the header. Raises AuditMismatch."""
-    states: dict[str, AccountState] = {}
-    for name, proof in draft.contracts.items():
-        with at(name):
-            state = prove_account(draft.header.state_root, addresses[name], proof.account)
-        require(state is not None, name, "there is no such contract")
-        assert state is not None
-        states[name] = state
-    if before is not None:
-        check_before(before, draft, "the snapshot before", "this one")
-    return read_facts(draft, states, places, "proofs")
-
-
-async def _prove_block(rpc: Rpc, number: int, block: int) -> BlockProof:
-    slot = history_slot(number)
-    account, proofs = await _get_proof(rpc, HISTORY_CONTRACT, [slot], block)
-    return BlockProof(account, proofs[slot])
-
-
 async def _get_proof(
     rpc: Rpc, address: Address, slots: Sequence[int], block: int
 ) -> tuple[Nodes, dict[int, Nodes]]:
@@ -189,10 +162,7 @@ async def _get_proof_page(
     rpc: Rpc, address: Address, slots: Sequence[int], block: int
 ) -> tuple[Nodes, dict[int, Nodes]]:
     keys = [f"0x{slot:064x}" for slot in slots]
-    try:
-        answer = await rpc.request("eth_getProof", [_text(address), keys, hex(block)])
-    except RpcFailed as error:  # the node has no such state
-        raise ChainForgot(f"the node cannot prove block {block}: {error.message}") from error
+    answer = await rpc.request("eth_getProof", [_text(address), keys, hex(block)])
     found = {int(each["key"], 16): _nodes(each["proof"]) for each in answer["storageProof"]}
     if set(found) != set(slots):
         raise Malformed("the node proves other slots than it was asked for")

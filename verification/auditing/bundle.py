@@ -51,7 +51,7 @@ from verification.draws.selection import ordering_coin
 from verification.reading import Field, at, mismatch, require
 from verification.verdicts import limits_of, verdict_of
 
-VERSION = "bundle.v2"
+VERSION = "bundle.v3"
 MAX_PAPERS_BYTES = 64 * 2**20
 MAX_BUNDLE_BYTES = 2_000_000_000
 """Of its file: below what a zip needs 64-bit fields for."""
@@ -133,7 +133,7 @@ class Papers:
         """Canonical bytes."""
         value = {
             "version": VERSION,
-            "chain": {"chain_id": self.domain.chain_id, "settlement": self.domain.settlement},
+            "chain": {"chain_id": self.domain.chain_id, "escrow": self.domain.escrow},
             "spec": _value(self.spec),
             "opening": _value(self.opening),
             "outside": self.outside.value(),
@@ -182,13 +182,13 @@ def read_papers(data: bytes) -> Papers:
     fields = Field(value).record(
         "version", "chain", "spec", "opening", "outside", "leases", "claim", "report"
     )
-    chain = fields["chain"].record("chain_id", "settlement")
+    chain = fields["chain"].record("chain_id", "escrow")
     chain_id = chain["chain_id"].integer()
     require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
     with at("outside"):
         outside = decode_auditors(encode(fields["outside"].value))
     return Papers(
-        Domain(chain_id, Address(chain["settlement"].bytes(20))),
+        Domain(chain_id, Address(chain["escrow"].bytes(20))),
         _signed(fields["spec"], JobSpec),
         _signed(fields["opening"], JobOpening),
         outside,

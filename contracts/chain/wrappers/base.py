@@ -9,6 +9,7 @@ from web3._utils.events import get_event_data
 
 from contracts.chain.artifacts import artifact
 from contracts.chain.connection import Block, Call, ChainConnection, Log, checksummed
+from contracts.terms.errors import RpcFailed
 from contracts.terms.ids import Address, Digest
 
 
@@ -37,17 +38,23 @@ class Contract:
 
     async def events(self, from_block: int, to_block: int) -> list[Log]:
         """All events of this contract in a range of blocks, both ends included, in order."""
-        raw = await self.chain.request(
-            "eth_getLogs",
-            [
-                {
-                    "address": checksummed(self.address),
-                    "fromBlock": hex(from_block),
-                    "toBlock": hex(to_block),
-                }
-            ],
-        )
+        raw = await self._logs(from_block, to_block)
         return [log for entry in raw if (log := self._decoded(entry)) is not None]
+
+    async def _logs(self, from_block: int, to_block: int) -> list[dict[str, Any]]:
+        """In as many requests as it takes: nodes bound their answers, and anybody makes events."""
+        wanted = {
+            "address": checksummed(self.address),
+            "fromBlock": hex(from_block),
+            "toBlock": hex(to_block),
+        }
+        try:
+            return list(await self.chain.request("eth_getLogs", [wanted]))
+        except RpcFailed:
+            if from_block >= to_block:
+                raise
+        middle = (from_block + to_block) // 2
+        return await self._logs(from_block, middle) + await self._logs(middle + 1, to_block)
 
     def _decoded(self, entry: dict[str, Any]) -> Log | None:
         topics = [HexBytes(topic) for topic in entry["topics"]]

@@ -6,19 +6,6 @@ from contracts.chain.wrappers.base import Contract
 from contracts.terms.errors import InvariantBroken
 
 KEYS = (
-    "challenge_window",
-    "min_epoch_length",
-    "max_epoch_cap",
-    "announcement_window",
-    "response_window",
-    "refund_delay",
-    "silence_limit",
-    "epoch_length",
-    "unbonding_delay",
-    "execution_window",
-    "max_slash_bps",
-    "max_bounty_bps",
-    "min_burn_bps",
     "notice_period",
     "audit_floor_ppm",
     "sum_audit_ppm",

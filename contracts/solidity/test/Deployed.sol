@@ -3,250 +3,295 @@ pragma solidity =0.8.37;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {JobEscrow} from "../src/JobEscrow.sol";
-import {JobClosing} from "../src/JobClosing.sol";
-import {Messages} from "../src/Messages.sol";
 import {Parameters} from "../src/Parameters.sol";
-import {PayoutVault} from "../src/PayoutVault.sol";
 import {SealAnchor} from "../src/SealAnchor.sol";
-import {Settlement} from "../src/Settlement.sol";
-import {StakeRegistry} from "../src/StakeRegistry.sol";
 import {TestToken} from "../src/TestToken.sol";
-import {TokenHolder} from "../src/TokenHolder.sol";
 import {Test} from "./Harness.sol";
-import {Trees} from "./Trees.sol";
 
-/// @dev Exposes library hashes to tests that hold messages in memory.
-contract Hashes {
-    function jobSpec(Messages.JobSpec calldata message) external pure returns (bytes32) {
-        return Messages.hash(message);
-    }
-
-    function seal(Messages.Seal calldata message) external pure returns (bytes32) {
-        return Messages.hash(message);
-    }
-
-    function lease(Messages.LeaseAccept calldata message) external pure returns (bytes32) {
-        return Messages.hash(message);
-    }
-}
-
-/// @dev The whole set of contracts as the deployer makes it, with demo parameters and named parties.
+/// @dev All contracts as deployed, named parties, and what each of them signs.
 abstract contract Deployed is Test {
-    uint256 internal constant POSTER_KEY = 0xA11CE;
-    uint256 internal constant COORDINATOR_KEY = 0xC00D;
-    uint256 internal constant PROVIDER_KEY = 0x9A1D;
-    uint256 internal constant STRANGER_KEY = 0x57A;
-    uint96 internal constant CAP = 50e6;
+    struct Leaf {
+        address account;
+        uint80 earned;
+        uint80 vested;
+    }
+
+    uint256 internal constant POSTER = 0xA11CE;
+    uint256 internal constant COORDINATOR = 0xC00D;
+    uint256 internal constant WORKER = 0x9A1D;
+    uint256 internal constant FRIEND = 0xF1;
+    uint256 internal constant STRANGER = 0x57A;
+    uint40 internal constant MARGIN = 60;
+    uint40 internal constant ANNOUNCE = 10;
+    uint40 internal constant EXECUTE = 20;
+    uint40 internal constant TAIL = 300;
+    /// @dev The system contract of EIP-2935.
     bytes internal constant HISTORY_CODE =
         hex"3373fffffffffffffffffffffffffffffffffffffffe14604657602036036042575f35600143038111604257611fff81430311604257611fff9006545f5260205ff35b5f5ffd5b5f35611fff60014303065500";
     address internal constant HISTORY = 0x0000F90827F1C53a10cb7A02335B175320002935;
+    bytes32 internal constant DETAILS = keccak256("details");
 
-    address internal poster = vm.addr(POSTER_KEY);
-    address internal coordinator = vm.addr(COORDINATOR_KEY);
-    address internal provider = vm.addr(PROVIDER_KEY);
-    address internal stranger = vm.addr(STRANGER_KEY);
-    address internal admin = address(0xAD);
-    address internal proposer = address(0xB0B);
-    address internal disputes = address(0xD15);
+    address internal poster = vm.addr(POSTER);
+    address internal coordinator = vm.addr(COORDINATOR);
+    address internal worker = vm.addr(WORKER);
+    address internal friend = vm.addr(FRIEND);
+    address internal stranger = vm.addr(STRANGER);
     address internal slasher = address(0x51A);
+    address internal canceller = address(0xCA);
     address internal minter = address(0x417);
+    address internal admin = address(0xAD);
 
     IERC20 internal token;
-    Parameters internal parameters;
     JobEscrow internal escrow;
-    StakeRegistry internal stakes;
+    Parameters internal parameters;
     SealAnchor internal seals;
-    PayoutVault internal vault;
-    Settlement internal settlement;
-    Hashes internal hashes;
-    uint256 internal jobNonce;
-    uint64[] internal demo;
+    uint256 internal nonce;
 
     function setUp() public virtual {
         vm.warp(1_800_000_000);
         vm.roll(1000);
-        hashes = new Hashes();
-        demo = demoValues();
-        bytes memory args = abi.encode(minter, type(uint96).max, type(uint256).max);
-        deploy(IERC20(create("TestToken", args)));
-        address[4] memory rich = [poster, provider, coordinator, stranger];
+        vm.etch(HISTORY, HISTORY_CODE);
+        token = IERC20(create("TestToken", abi.encode(minter, type(uint96).max, type(uint256).max)));
+        parameters = Parameters(create("Parameters", abi.encode(admin, demoValues())));
+        seals = SealAnchor(create("SealAnchor", ""));
+        escrow = escrowOf(token);
+        address[5] memory rich = [poster, worker, friend, stranger, coordinator];
         for (uint256 i = 0; i < rich.length; ++i) {
             give(rich[i], 1_000_000e6);
         }
     }
 
-    function deploy(IERC20 token_) internal {
-        token = token_;
-        uint256 nonce = vm.getNonce(address(this));
-        address place = vm.computeCreateAddress(address(this), nonce + 5);
-        parameters = Parameters(create("Parameters", abi.encode(admin, demo)));
-        address vault_ = vm.computeCreateAddress(address(this), nonce + 4);
-        escrow = JobEscrow(create("JobEscrow", abi.encode(token, place, vault_, parameters)));
-        bytes memory args = abi.encode(token, place, escrow, parameters, slasher);
-        stakes = StakeRegistry(create("StakeRegistry", args));
-        seals = SealAnchor(create("SealAnchor", ""));
-        vault = PayoutVault(create("PayoutVault", abi.encode(token, place, escrow)));
-        settlement = newSettlement();
-        vm.etch(HISTORY, HISTORY_CODE);
+    function escrowOf(IERC20 token_) internal returns (JobEscrow) {
+        uint40[4] memory times = [MARGIN, ANNOUNCE, EXECUTE, TAIL];
+        return JobEscrow(create("JobEscrow", abi.encode(token_, slasher, canceller, times)));
     }
 
-    function newSettlement() internal returns (Settlement) {
-        Settlement.Contracts memory contracts =
-            Settlement.Contracts(token, escrow, stakes, seals, vault, parameters);
-        return Settlement(create("Settlement", abi.encode(contracts, proposer, disputes)));
+    function demoValues() internal pure returns (uint64[7] memory) {
+        return [uint64(20), 50_000, 100_000, 200_000, 1_250_000, 4, 5];
     }
 
-    function demoValues() internal pure returns (uint64[] memory values) {
-        uint64[20] memory listed = [
-            uint64(5), 2, 1e15, 5, 10, 40, 60, 20, 60, 20, 10_000, 2_000, 5_000, 20, 50_000, 100_000, 200_000,
-            1_250_000, 4, 5
-        ];
-        values = new uint64[](listed.length);
-        for (uint256 i = 0; i < listed.length; ++i) {
-            values[i] = listed[i];
-        }
-    }
-
-    function give(address account, uint96 amount) internal virtual {
+    function give(address account, uint96 amount) internal {
         vm.prank(minter);
         TestToken(address(token)).faucet(account, amount);
-        vm.startPrank(account);
+        vm.prank(account);
         token.approve(address(escrow), type(uint256).max);
-        token.approve(address(stakes), type(uint256).max);
-        vm.stopPrank();
+    }
+
+    /// @dev Free money of `account` in the escrow.
+    function fund(address account, uint96 amount) internal {
+        vm.prank(stranger);
+        escrow.deposit(account, amount);
     }
 
     function later(uint256 secs) internal {
         vm.warp(vm.getBlockTimestamp() + secs);
     }
 
-    function newHeader() internal returns (Messages.JobHeader memory) {
-        return Messages.JobHeader({
-            poster: poster,
-            coordinator: coordinator,
-            specHash: keccak256("spec"),
-            epochCap: CAP,
-            deadline: uint64(vm.getBlockTimestamp() + 1 days),
-            nonce: uint256(keccak256(abi.encode(++jobNonce))) // calldata at its dearest
-        });
+    function soon() internal view returns (uint40) {
+        return uint40(vm.getBlockTimestamp() + MARGIN);
     }
 
-    function idOf(Messages.JobHeader memory header) internal pure returns (bytes32) {
-        return keccak256(abi.encode(header));
-    }
+    // ---- what is signed ----
 
-    function openJob(uint96 amount) internal returns (Messages.JobHeader memory header, bytes32 job) {
-        header = newHeader();
-        job = idOf(header);
-        vm.prank(poster);
-        escrow.open(header, amount);
-    }
-
-    function sealOf(bytes32 job, uint64 step, uint96 earned, uint96 vested)
-        internal
-        pure
-        returns (Messages.Seal memory)
-    {
-        return Messages.Seal({
-            job: job,
-            step: step,
-            previous: keccak256("previous"),
-            messagesRoot: keccak256("messages"),
-            gradientNorm: 12345,
-            payRoot: keccak256("pay"),
-            earned: earned,
-            vested: vested,
-            last: false
-        });
-    }
-
-    function lastSeal(bytes32 job, uint64 step, uint96 vested) internal pure returns (Messages.Seal memory seal) {
-        seal = sealOf(job, step, vested, vested);
-        seal.last = true;
+    function domainSeparator() internal view returns (bytes32) {
+        bytes32 typehash =
+            keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
+        return keccak256(abi.encode(typehash, keccak256("Tallystick"), keccak256("2"), block.chainid, escrow));
     }
 
     function sign(bytes32 structHash, uint256 key) internal view returns (bytes memory) {
-        (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, digestOf(structHash));
+        bytes32 digest = keccak256(abi.encodePacked(hex"1901", domainSeparator(), structHash));
+        (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, digest);
         return abi.encodePacked(r, s, v);
     }
 
-    function digestOf(bytes32 structHash) internal view returns (bytes32) {
-        return keccak256(abi.encodePacked(hex"1901", settlement.domainSeparator(), structHash));
+    function newHeader(uint80 budget, uint80 burst, uint80 rate) internal returns (JobEscrow.JobHeader memory) {
+        return JobEscrow.JobHeader({
+            poster: poster,
+            coordinator: coordinator,
+            specHash: keccak256("spec"),
+            budget: budget,
+            burst: burst,
+            rate: rate,
+            openBy: soon(),
+            salt: uint256(keccak256(abi.encode(++nonce))) // calldata at its dearest
+        });
     }
 
-    function signSeal(Messages.Seal memory seal) internal view returns (bytes memory) {
-        return sign(hashes.seal(seal), COORDINATOR_KEY);
+    function idOf(JobEscrow.JobHeader memory header) internal pure returns (bytes32) {
+        bytes32 typehash = keccak256(
+            "JobHeader(address poster,address coordinator,bytes32 specHash,uint80 budget,uint80 burst,uint80 rate,uint40 openBy,uint256 salt)"
+        );
+        return keccak256(abi.encode(typehash, header));
     }
 
-    function noLeaf() internal pure returns (JobClosing.FirstPayLeaf memory leaf) {}
-
-    function noPermit() internal pure returns (TokenHolder.Permit memory permit) {}
-
-    /// @dev First permit of a wallet for the escrow.
-    function permitOf(uint256 key, uint256 value) internal view returns (TokenHolder.Permit memory) {
-        uint256 deadline = block.timestamp + 1 hours;
-        bytes32 typehash =
-            keccak256("Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)");
-        bytes32 structHash = keccak256(abi.encode(typehash, vm.addr(key), address(escrow), value, 0, deadline));
-        bytes32 separator = TestToken(address(token)).DOMAIN_SEPARATOR();
-        (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, keccak256(abi.encodePacked(hex"1901", separator, structHash)));
-        return TokenHolder.Permit(value, deadline, v, r, s);
+    function grantHash(bytes32 job, uint256[] memory limits, uint40 by) internal pure returns (bytes32) {
+        bytes32 typehash = keccak256("Grant(bytes32 job,uint256[] limits,uint40 by)");
+        return keccak256(abi.encode(typehash, job, keccak256(abi.encodePacked(limits)), by));
     }
 
-    function statement(Messages.JobHeader memory header, uint64 step, uint96 vested)
-        internal
-        view
-        returns (Settlement.Statement memory)
-    {
-        return stated(header, sealOf(idOf(header), step, vested + 1e6, vested), COORDINATOR_KEY);
+    function bondHash(bytes32 job, address account, uint80 stake, uint40 by) internal pure returns (bytes32) {
+        bytes32 typehash = keccak256("Bond(bytes32 job,address account,uint80 stake,uint40 by)");
+        return keccak256(abi.encode(typehash, job, account, stake, by));
     }
 
-    function stated(Messages.JobHeader memory header, Messages.Seal memory seal, uint256 key)
-        internal
-        view
-        returns (Settlement.Statement memory)
-    {
-        (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, digestOf(hashes.seal(seal)));
-        return Settlement.Statement(header, seal, Messages.Signature(r, s, v));
+    function quitHash(bytes32 job, address account, uint80 keep, uint40 by) internal pure returns (bytes32) {
+        bytes32 typehash = keccak256("Quit(bytes32 job,address account,uint80 keep,uint40 by)");
+        return keccak256(abi.encode(typehash, job, account, keep, by));
     }
 
-    function closedStatement(Messages.JobHeader memory header) internal pure returns (Settlement.Statement memory it) {
-        it.header = header;
+    function endHash(bytes32 job, address[] memory accounts, uint40 by) internal pure returns (bytes32) {
+        bytes32 typehash = keccak256("End(bytes32 job,address[] accounts,uint40 by)");
+        return keccak256(abi.encode(typehash, job, keccak256(abi.encodePacked(accounts)), by));
     }
 
-    function one(Settlement.Statement memory it) internal pure returns (Settlement.Statement[] memory all) {
-        all = new Settlement.Statement[](1);
-        all[0] = it;
+    function closeHash(bytes32 job, uint40 by) internal pure returns (bytes32) {
+        return keccak256(abi.encode(keccak256("Close(bytes32 job,uint40 by)"), job, by));
     }
 
-    function onePayout(address account, uint96 cumulative) internal pure returns (Trees.Payout[] memory payouts) {
-        payouts = new Trees.Payout[](1);
-        payouts[0] = Trees.Payout(account, keccak256("jobs"), cumulative);
+    function sealHash(bytes32 job, bytes32 root) internal pure returns (bytes32) {
+        return keccak256(abi.encode(keccak256("Seal(bytes32 job,bytes32 payRoot,bytes32 details)"), job, root, DETAILS));
     }
 
-    /// @dev Post an epoch that debits `header` up to `vested` and pays all ever funded to `account`.
-    function post(uint48 epoch, Messages.JobHeader memory header, uint96 vested, address account, uint96 total)
-        internal
-        returns (Trees.Payout[] memory payouts)
-    {
-        payouts = onePayout(account, total);
-        (bytes32 root, uint96 sum) = Trees.settlementRoot(payouts);
-        Settlement.Statement[] memory statements = one(statement(header, epoch, vested));
-        vm.prank(proposer);
-        settlement.propose(epoch, root, sum, statements);
-    }
-
-    function claim(Trees.Payout[] memory payouts, uint256 index) internal {
-        (uint256 sides, bytes memory path) = Trees.settlementPath(payouts, index);
-        Trees.Payout memory it = payouts[index];
-        settlement.claim(it.account, it.cumulative, it.jobsRoot, sides, path);
-    }
-
-    function lease(bytes32 job, address account, uint96 stake_, bytes32 session)
+    function withdrawHash(address account, uint96 amount, uint96 fee, uint32 number, uint40 by)
         internal
         pure
-        returns (Messages.LeaseAccept memory)
+        returns (bytes32)
     {
-        return Messages.LeaseAccept(job, account, session, 1000e6, stake_, keccak256("details"));
+        bytes32 typehash = keccak256("Withdraw(address account,uint96 amount,uint96 fee,uint32 nonce,uint40 by)");
+        return keccak256(abi.encode(typehash, account, amount, fee, number, by));
+    }
+
+    // ---- the pay tree, written a second time ----
+
+    function one(address account, uint80 earned, uint80 vested) internal pure returns (Leaf[] memory leaves) {
+        leaves = new Leaf[](1);
+        leaves[0] = Leaf(account, earned, vested);
+    }
+
+    function nodesOf(Leaf[] memory leaves) internal pure returns (bytes32[] memory nodes) {
+        nodes = new bytes32[](leaves.length);
+        for (uint256 i = 0; i < leaves.length; ++i) {
+            nodes[i] = keccak256(abi.encodePacked(hex"08", leaves[i].account, leaves[i].earned, leaves[i].vested));
+        }
+    }
+
+    /// @dev Root above `nodes`, and the path of the subtree of 2^`height` leaves that holds leaf `index`.
+    function pathOf(bytes32[] memory nodes, uint256 index, uint256 height)
+        internal
+        pure
+        returns (bytes32 root, uint256 sides, bytes32[] memory path)
+    {
+        path = new bytes32[](0);
+        for (uint256 level = 0; nodes.length > 1; ++level) {
+            uint256 other = index ^ 1;
+            if (level >= height && other < nodes.length) {
+                if (other < index) sides |= 1 << path.length;
+                path = _with(path, nodes[other]);
+            }
+            bytes32[] memory above = new bytes32[]((nodes.length + 1) / 2);
+            for (uint256 i = 0; i < above.length; ++i) {
+                above[i] = 2 * i + 1 == nodes.length
+                    ? nodes[2 * i]
+                    : keccak256(abi.encodePacked(hex"06", nodes[2 * i], nodes[2 * i + 1]));
+            }
+            (nodes, index) = (above, index / 2);
+        }
+        root = nodes[0];
+    }
+
+    function _with(bytes32[] memory list, bytes32 last) private pure returns (bytes32[] memory longer) {
+        longer = new bytes32[](list.length + 1);
+        for (uint256 i = 0; i < list.length; ++i) {
+            longer[i] = list[i];
+        }
+        longer[list.length] = last;
+    }
+
+    function packed(Leaf[] memory leaves, uint256 from, uint256 to) internal pure returns (bytes memory bytes_) {
+        for (uint256 i = from; i < to; ++i) {
+            bytes_ = abi.encodePacked(bytes_, leaves[i].account, leaves[i].earned, leaves[i].vested);
+        }
+    }
+
+    // ---- what parties do ----
+
+    function openJob(uint80 budget, uint80 burst, uint80 rate)
+        internal
+        returns (JobEscrow.JobHeader memory header, bytes32 job)
+    {
+        header = newHeader(budget, burst, rate);
+        job = idOf(header);
+        vm.prank(poster);
+        escrow.open(header, "");
+    }
+
+    function asking(address account, uint256 limit) internal pure returns (uint256[] memory limits) {
+        limits = new uint256[](1);
+        limits[0] = (uint256(uint160(account)) << 96) | limit;
+    }
+
+    function grant(JobEscrow.JobHeader memory header, uint256[] memory limits) internal {
+        uint40 by = soon();
+        escrow.grant(header, limits, by, sign(grantHash(idOf(header), limits, by), COORDINATOR));
+    }
+
+    function bond(bytes32 job, uint256 key, uint80 stake) internal {
+        uint40 by = soon();
+        escrow.bond(job, vm.addr(key), stake, by, sign(bondHash(job, vm.addr(key), stake, by), key));
+    }
+
+    function quit(bytes32 job, uint256 key, uint80 keep) internal {
+        uint40 by = soon();
+        escrow.quit(job, vm.addr(key), keep, by, sign(quitHash(job, vm.addr(key), keep, by), key));
+    }
+
+    function end(JobEscrow.JobHeader memory header, address account) internal {
+        uint40 by = soon();
+        address[] memory accounts = only(account);
+        escrow.end(header, accounts, by, sign(endHash(idOf(header), accounts, by), COORDINATOR));
+    }
+
+    function close(JobEscrow.JobHeader memory header) internal {
+        vm.prank(poster);
+        escrow.close(header, 0, "");
+    }
+
+    function release(bytes32 job, address account) internal {
+        escrow.release(job, only(account));
+    }
+
+    function claim(JobEscrow.JobHeader memory header, Leaf[] memory leaves, uint256 index, uint256 key) internal {
+        (bytes32 root, uint256 sides, bytes32[] memory path) = pathOf(nodesOf(leaves), index, 0);
+        bytes memory signature = sign(sealHash(idOf(header), root), key);
+        Leaf memory it = leaves[index];
+        escrow.claim(header, DETAILS, signature, it.account, it.earned, it.vested, sides, path);
+    }
+
+    function pay(JobEscrow.JobHeader memory header, address account, uint80 earned, uint80 vested) internal {
+        claim(header, one(account, earned, vested), 0, COORDINATOR);
+    }
+
+    function only(address account) internal pure returns (address[] memory accounts) {
+        accounts = new address[](1);
+        accounts[0] = account;
+    }
+
+    // ---- what is seen ----
+
+    function free(address account) internal view returns (uint96 amount) {
+        (amount,) = escrow.balances(account);
+    }
+
+    function committed(bytes32 job) internal view returns (uint80 amount) {
+        (, amount,,) = escrow.jobs(job);
+    }
+
+    function limitOf(bytes32 job, address account) internal view returns (uint80 amount) {
+        (amount,,,) = escrow.granted(job, account);
+    }
+
+    function stakeOf(bytes32 job, address account) internal view returns (uint80 amount) {
+        (amount,,,) = escrow.bonds(job, account);
     }
 }

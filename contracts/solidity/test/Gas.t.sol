@@ -1,173 +1,217 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity =0.8.37;
 
-import {Messages} from "../src/Messages.sol";
-import {Settlement} from "../src/Settlement.sol";
-import {TestToken} from "../src/TestToken.sol";
-import {TokenHolder} from "../src/TokenHolder.sol";
+import {JobEscrow} from "../src/JobEscrow.sol";
 import {Deployed} from "./Deployed.sol";
-import {Trees} from "./Trees.sol";
 
-/// @dev Gas of whole transactions (isolated: intrinsic gas and cold storage included) against the
-/// limits of the README. Each measurement is an event that the Python table reads.
+/// @dev Gas of whole transactions (isolated: intrinsic gas, calldata and cold storage included) against
+/// the limits of the README. Each measurement is an event that the Python table reads.
 contract GasTest is Deployed {
     // forge decodes this one in its JSON report; the key carries the limit.
     event log_named_uint(string key, uint256 val);
 
-    function test_gas__deployment__whole_set() public {
-        uint256 used = deployGas;
-        _report("deployment, all seven contracts", used, 12_000_000);
+    uint256 internal constant KEYS = 0xABCDEF;
+
+    function test_gas__deployment() public {
+        _report("deploy", deployGas, 6_000_000);
     }
 
-    function test_gas__open__second_and_later() public {
-        openJob(100e6);
-        Messages.JobHeader memory header = newHeader();
-        vm.prank(poster);
-        escrow.open(header, 100e6);
-        _within("open", 70_000);
+    function test_gas__open__by_the_poster() public {
+        openJob(100e6, 100e6, 1);
+        openJob(100e6, 100e6, 1);
+        _within("open by the poster", 1, 73_000);
     }
 
-    function test_gas__open_with_permit__newcomer() public {
-        openJob(1e6);
-        uint256 key = 0xBEEF;
-        vm.prank(minter);
-        TestToken(address(token)).faucet(vm.addr(key), 200e6);
-        Messages.JobSpec memory spec = Messages.JobSpec(
-            vm.addr(key), coordinator, keccak256("details"), 100e6, CAP, uint64(block.timestamp + 1 days), 99
-        );
-        bytes memory signature = sign(hashes.jobSpec(spec), key);
-        TokenHolder.Permit memory permit = permitOf(key, 100e6);
-        escrow.openWithPermit(spec, signature, permit);
-        _within("open with permit, relayed", 125_000);
+    function test_gas__anchor__with_the_coin_before() public {
+        seals.anchor(keccak256("first"));
+        vm.roll(1001);
+        vm.store(HISTORY, bytes32(uint256(1000 % 8191)), keccak256("block"));
+        seals.anchor(keccak256("second"));
+        _within("anchor", 1, 45_000);
     }
 
-    function test_gas__commit__no_job() public {
-        _settledEpochs(1, 2);
-        (bytes32 root,) = (keccak256("root"), 0);
-        Settlement.Statement[] memory none = new Settlement.Statement[](0);
-        (uint96 funded,) = settlement.totals();
-        later(10);
-        vm.prank(proposer);
-        settlement.propose(3, root, funded + 1e6, none);
-        _within("commit, no job", 52_000);
-    }
-
-    function test_gas__commit__jobs_debited_before() public {
-        for (uint256 i = 0; i < 2; ++i) {
-            uint256 count = i == 0 ? 1 : 10;
-            setUp();
-            Messages.JobHeader[] memory headers = _settledEpochs(count, 2);
-            _propose(3, headers, 3e6);
-            _within(count == 1 ? "commit, 1 job debited before" : "commit, 10 jobs debited before", 52_000 + 20_000 * count);
+    function test_gas__bond__alone_and_in_a_batch() public {
+        (, bytes32 job) = openJob(100e6, 100e6, 1);
+        fund(worker, 100e6);
+        bond(job, WORKER, 5e6);
+        _within("bond, first", 1, 63_000);
+        bond(job, WORKER, 6e6);
+        _within("bond, raise", 1, 46_000);
+        JobEscrow.SignedBond[] memory bonds = new JobEscrow.SignedBond[](10);
+        for (uint256 i = 0; i < 10; ++i) {
+            address account = vm.addr(KEYS + i);
+            fund(account, 100e6);
+            bonds[i] = JobEscrow.SignedBond(account, 5e6, soon(), sign(bondHash(job, account, 5e6, soon()), KEYS + i));
         }
+        escrow.bondMany(job, bonds);
+        _within("bond, first, in a list of 10", 10, 41_000);
     }
 
-    function test_gas__commit__new_jobs() public {
-        for (uint256 i = 0; i < 2; ++i) {
-            uint256 count = i == 0 ? 1 : 10;
-            setUp();
-            _settledEpochs(1, 2);
-            Messages.JobHeader[] memory fresh = new Messages.JobHeader[](count);
-            for (uint256 k = 0; k < count; ++k) {
-                (fresh[k],) = openJob(100e6);
-            }
-            _propose(3, fresh, 1e6);
-            _within(count == 1 ? "commit, 1 new job" : "commit, 10 new jobs", 52_000 + 37_000 * count);
-        }
-    }
-
-    function test_gas__claim__10_100_1000_accounts() public {
-        uint256[3] memory counts = [uint256(10), 100, 1000];
-        string[3] memory names =
-            ["claim, 10 accounts", "claim, 100 accounts", "claim, 1000 accounts"];
+    function test_gas__grant__lists() public {
+        uint256[3] memory counts = [uint256(1), 100, 256];
         for (uint256 i = 0; i < 3; ++i) {
-            setUp();
-            _claimed(counts[i]);
-            _within(names[i], 66_000);
+            (JobEscrow.JobHeader memory header,) = openJob(1e10, 1e10, 1);
+            uint256 count = counts[i];
+            string memory suffix = string.concat(" an account in a list of ", vm.toString(count));
+            grant(header, _limits(count, 5_123_457));
+            _within(string.concat("grant, first,", suffix), count, count == 1 ? 100_000 : 26_500);
+            later(3600);
+            grant(header, _limits(count, 9_123_457));
+            _within(string.concat("grant, raise,", suffix), count, count == 1 ? 58_000 : 9_400);
         }
     }
 
-    function test_gas__claim__that_fetches_money_from_escrow() public {
-        (Messages.JobHeader memory header,) = openJob(100e6);
-        Trees.Payout[] memory payouts = post(1, header, 10e6, provider, 10e6);
-        later(10);
-        settlement.finalize();
-        claim(payouts, 0);
-        payouts = post(2, header, 20e6, provider, 20e6);
-        later(10);
-        post(3, header, 30e6, provider, 30e6); // books epoch 2 and moves nothing
-        claim(payouts, 0);
-        _within("claim, 1 account, money still in escrow", 100_000);
+    function test_gas__claim__of_1000_accounts() public {
+        (JobEscrow.JobHeader memory header,) = openJob(1e10, 1e10, 1);
+        _granted(header, 1000);
+        claim(header, _leaves(1000, 1_234_567), 500, COORDINATOR);
+        _within("claim, first, 1000 accounts", 1, 73_000);
+        claim(header, _leaves(1000, 2_345_678), 500, COORDINATOR);
+        _within("claim, later, 1000 accounts", 1, 55_000);
     }
 
-    function test_gas__anchor__steady_state() public {
-        vm.store(HISTORY, bytes32(uint256(1000 % 8191)), keccak256("1000"));
-        vm.store(HISTORY, bytes32(uint256(1010 % 8191)), keccak256("1010"));
-        seals.anchor(keccak256("0"));
-        vm.roll(1010);
-        seals.anchor(keccak256("1"));
-        vm.roll(1020);
-        seals.anchor(keccak256("2"));
-        _within("anchor", 45_000);
+    function test_gas__claim_all__of_256() public {
+        (JobEscrow.JobHeader memory header,) = openJob(1e10, 1e10, 1);
+        _granted(header, 1000);
+        _claimAll(header, _leaves(1000, 1_234_567));
+        _within("claimAll, first, an account of 256", 256, 34_500);
+        _claimAll(header, _leaves(1000, 2_345_678));
+        _within("claimAll, later, an account of 256", 256, 17_500);
+        _claimAll(header, _leaves(1000, 2_345_678));
+        _within("claimAll, nothing due, an account of 256", 256, 6_000);
     }
 
-    function _within(string memory what, uint256 limit) private {
-        _report(what, vm.lastCallGas().gasTotalUsed, limit);
-    }
-
-    function _report(string memory what, uint256 used, uint256 limit) private {
-        emit log_named_uint(string.concat(what, " | ", vm.toString(limit)), used);
-        assertLe(used, limit, what);
-    }
-
-    function _settledEpochs(uint256 numJobs, uint48 numEpochs) private returns (Messages.JobHeader[] memory headers) {
-        headers = new Messages.JobHeader[](numJobs);
-        for (uint256 i = 0; i < numJobs; ++i) {
-            (headers[i],) = openJob(100e6);
-        }
-        for (uint48 epoch = 1; epoch <= numEpochs; ++epoch) {
-            _propose(epoch, headers, uint96(epoch) * 1e6);
-        }
-        later(10);
-    }
-
-    function _propose(uint48 epoch, Messages.JobHeader[] memory headers, uint96 vested) private {
-        later(10);
-        Settlement.Statement[] memory statements = new Settlement.Statement[](headers.length);
-        uint96 added;
-        for (uint256 i = 0; i < headers.length; ++i) {
-            statements[i] = statement(headers[i], epoch, vested);
-            (, uint96 debited) = escrow.fundsOf(idOf(headers[i]));
-            added += vested - debited;
-        }
-        (, uint96 sum,) = _newest();
-        vm.prank(proposer);
-        settlement.propose(epoch, keccak256(abi.encode(epoch)), sum + added, statements);
-    }
-
-    function _newest() private view returns (uint48, uint96, Settlement.EpochState) {
-        (Settlement.Epoch memory newest, Settlement.EpochState state) = settlement.newestEpoch();
-        return (newest.number, newest.rootSum, state);
-    }
-
-    /// @dev Second claim of an account that holds tokens, in the steady state of a busy deployment.
-    function _claimed(uint256 count) private {
-        (Messages.JobHeader memory header,) = openJob(100_000e6);
-        Trees.Payout[] memory payouts = new Trees.Payout[](count);
-        uint256 middle = count / 2;
-        for (uint256 round = 1; round <= 2; ++round) {
-            for (uint256 i = 0; i < count; ++i) {
-                address account = address(uint160(uint256(keccak256("account"))) + uint160(i));
-                payouts[i] = Trees.Payout(account, keccak256(abi.encode(i)), uint96((round * 40e6 - 7) / count + i));
+    function test_gas__claims__of_10_jobs() public {
+        bytes[] memory calls = new bytes[](10);
+        for (uint80 round = 1; round <= 2; ++round) {
+            nonce = 0;
+            for (uint256 i = 0; i < 10; ++i) {
+                if (round == 1) {
+                    (JobEscrow.JobHeader memory opened,) = openJob(1e10, 1e10, 1);
+                    _granted(opened, 1000);
+                }
             }
-            (bytes32 root, uint96 sum) = Trees.settlementRoot(payouts);
-            Settlement.Statement[] memory statements = one(statement(header, uint64(round), sum));
-            vm.prank(proposer);
-            settlement.propose(uint48(round), root, sum, statements);
-            later(10);
-            settlement.finalize();
-            claim(payouts, middle);
-            later(10);
+            nonce = 0;
+            for (uint256 i = 0; i < 10; ++i) {
+                calls[i] = _claimCall(newHeader(1e10, 1e10, 1), _leaves(1000, round * 1_234_567), 500);
+            }
+            escrow.multicall(calls);
         }
+        _within("claim, later, of 10 jobs in one call", 1, 330_000);
+    }
+
+    function test_gas__release__of_100() public {
+        (JobEscrow.JobHeader memory header, bytes32 job) = openJob(1e10, 1e10, 1);
+        address[] memory accounts = new address[](100);
+        _granted(header, 100);
+        for (uint256 i = 0; i < 100; ++i) {
+            accounts[i] = vm.addr(KEYS + i);
+            fund(accounts[i], 10e6);
+            bond(job, KEYS + i, 5e6);
+        }
+        _claimAll(header, _leaves(100, 1_234_567));
+        close(header);
+        later(TAIL);
+        escrow.release(job, accounts);
+        _within("release, an account of 100", 100, 18_500);
+    }
+
+    /// @dev 1,000 accounts, 10 days: a bond each, a grant and a claim a day, close and release.
+    function test_gas__life_of_a_job() public {
+        (JobEscrow.JobHeader memory header, bytes32 job) = openJob(1e11, 1e11, 1);
+        uint256 total = vm.lastCallGas().gasTotalUsed;
+        address[] memory accounts = new address[](250);
+        for (uint256 i = 0; i < 250; ++i) {
+            accounts[i] = vm.addr(KEYS + i);
+            fund(accounts[i], 10e6);
+        }
+        total += _bonds(job);
+        uint256 daily;
+        for (uint80 day = 1; day <= 10; ++day) {
+            uint256 spent;
+            grant(header, _limits(250, uint96(day) * 6_123_457));
+            spent += vm.lastCallGas().gasTotalUsed;
+            _claimAll(header, _leaves(250, day * 5_234_567));
+            spent += vm.lastCallGas().gasTotalUsed;
+            if (day == 1) total += 4 * spent; // a quarter of the accounts stands for all
+            daily += day == 1 ? 0 : 4 * spent;
+            later(1 days);
+        }
+        close(header);
+        total += vm.lastCallGas().gasTotalUsed;
+        later(TAIL);
+        escrow.release(job, accounts);
+        total += 4 * vm.lastCallGas().gasTotalUsed;
+        _report("life, one grant and one claim, a contribution", total / 1e6, 120);
+        _report("life, daily grants and claims, a contribution", (total + daily) / 1e6, 340);
+    }
+
+    function _bonds(bytes32 job) private returns (uint256 spent) {
+        for (uint256 i = 0; i < 250; i += 10) {
+            JobEscrow.SignedBond[] memory bonds = new JobEscrow.SignedBond[](10);
+            for (uint256 k = 0; k < 10; ++k) {
+                uint256 key = KEYS + i + k;
+                bytes memory signature = sign(bondHash(job, vm.addr(key), 5e6, soon()), key);
+                bonds[k] = JobEscrow.SignedBond(vm.addr(key), 5e6, soon(), signature);
+            }
+            escrow.bondMany(job, bonds);
+            spent += 4 * vm.lastCallGas().gasTotalUsed;
+        }
+    }
+
+    function _limits(uint256 count, uint96 amount) private pure returns (uint256[] memory limits) {
+        limits = new uint256[](count);
+        for (uint256 i = 0; i < count; ++i) {
+            limits[i] = (uint256(uint160(vm.addr(KEYS + i))) << 96) | (amount + i);
+        }
+    }
+
+    function _granted(JobEscrow.JobHeader memory header, uint256 count) private {
+        uint256[] memory all = _limits(count, 9_123_457);
+        for (uint256 from = 0; from < count; from += 250) {
+            uint256 size = count - from < 250 ? count - from : 250;
+            uint256[] memory some = new uint256[](size);
+            for (uint256 i = 0; i < size; ++i) {
+                some[i] = all[from + i];
+            }
+            grant(header, some);
+        }
+    }
+
+    /// @dev In the order of the keys, not of the accounts: the chain does not read the order.
+    function _leaves(uint256 count, uint80 vested) private pure returns (Leaf[] memory leaves) {
+        leaves = new Leaf[](count);
+        for (uint80 i = 0; i < count; ++i) {
+            leaves[i] = Leaf(vm.addr(KEYS + i), vested + 123_456 + i, vested + i);
+        }
+    }
+
+    function _claimCall(JobEscrow.JobHeader memory header, Leaf[] memory leaves, uint256 index)
+        private
+        view
+        returns (bytes memory)
+    {
+        (bytes32 root, uint256 sides, bytes32[] memory path) = pathOf(nodesOf(leaves), index, 0);
+        bytes memory signature = sign(sealHash(idOf(header), root), COORDINATOR);
+        Leaf memory it = leaves[index];
+        return abi.encodeCall(
+            escrow.claim, (header, DETAILS, signature, it.account, it.earned, it.vested, sides, path)
+        );
+    }
+
+    function _claimAll(JobEscrow.JobHeader memory header, Leaf[] memory leaves) private {
+        uint256 size = leaves.length < 256 ? leaves.length : 256;
+        (bytes32 root, uint256 sides, bytes32[] memory path) = pathOf(nodesOf(leaves), 0, 8);
+        bytes memory signature = sign(sealHash(idOf(header), root), COORDINATOR);
+        escrow.claimAll(header, DETAILS, signature, packed(leaves, 0, size), sides, path);
+    }
+
+    function _within(string memory what, uint256 count, uint256 limit_) private {
+        _report(what, vm.lastCallGas().gasTotalUsed / count, limit_);
+    }
+
+    function _report(string memory what, uint256 used, uint256 limit_) private {
+        emit log_named_uint(string.concat(what, " | ", vm.toString(limit_)), used);
+        assertLe(used, limit_, what);
     }
 }

@@ -11,42 +11,27 @@ interface Vm {
         uint64 gasRemaining;
     }
 
-    struct Log {
-        bytes32[] topics;
-        bytes data;
-        address emitter;
-    }
-
     function warp(uint256 timestamp) external;
     function roll(uint256 blockNumber) external;
     function chainId(uint256 id) external;
     function getBlockTimestamp() external view returns (uint256);
-    function getBlockNumber() external view returns (uint256);
     function prank(address caller) external;
     function startPrank(address caller) external;
     function stopPrank() external;
     function etch(address target, bytes calldata code) external;
     function store(address target, bytes32 slot, bytes32 value) external;
-    function load(address target, bytes32 slot) external view returns (bytes32);
     function sign(uint256 key, bytes32 digest) external pure returns (uint8 v, bytes32 r, bytes32 s);
     function addr(uint256 key) external pure returns (address);
-    function assume(bool condition) external pure;
     function expectRevert() external;
     function expectRevert(bytes4 selector) external;
     function expectRevert(bytes calldata reason) external;
     function expectPartialRevert(bytes4 selector) external;
     function expectEmit() external;
-    function recordLogs() external;
-    function getRecordedLogs() external returns (Log[] memory);
     function lastCallGas() external view returns (Gas memory);
-    function computeCreateAddress(address deployer, uint256 nonce) external pure returns (address);
-    function getNonce(address account) external view returns (uint64);
     function envOr(string calldata name, string calldata fallback_) external view returns (string memory);
     function readFile(string calldata path) external view returns (string memory);
     function parseJsonUint(string calldata json, string calldata key) external pure returns (uint256);
     function parseJsonUintArray(string calldata json, string calldata key) external pure returns (uint256[] memory);
-    function parseJsonInt(string calldata json, string calldata key) external pure returns (int256);
-    function parseJsonBool(string calldata json, string calldata key) external pure returns (bool);
     function parseJsonAddress(string calldata json, string calldata key) external pure returns (address);
     function parseJsonBytes32(string calldata json, string calldata key) external pure returns (bytes32);
     function parseJsonBytes32Array(string calldata json, string calldata key)
@@ -54,7 +39,6 @@ interface Vm {
         pure
         returns (bytes32[] memory);
     function parseJsonBytes(string calldata json, string calldata key) external pure returns (bytes memory);
-    function parseJsonBoolArray(string calldata json, string calldata key) external pure returns (bool[] memory);
     function parseJsonBytesArray(string calldata json, string calldata key) external pure returns (bytes[] memory);
     function parseJsonAddressArray(string calldata json, string calldata key)
         external
@@ -63,14 +47,7 @@ interface Vm {
     function parseJsonString(string calldata json, string calldata key) external pure returns (string memory);
     function keyExistsJson(string calldata json, string calldata key) external view returns (bool);
     function parseJsonKeys(string calldata json, string calldata key) external pure returns (string[] memory);
-    function parseJsonStringArray(string calldata json, string calldata key)
-        external
-        pure
-        returns (string[] memory);
     function toString(uint256 value) external pure returns (string memory);
-    function mockCall(address target, bytes calldata data, bytes calldata answer) external;
-    function mockCallRevert(address target, bytes calldata data, bytes calldata reason) external;
-    function clearMockedCalls() external;
 }
 
 /// @dev Assertions, and the hooks that forge looks for.

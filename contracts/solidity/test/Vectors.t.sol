@@ -2,124 +2,117 @@
 pragma solidity =0.8.37;
 
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
-import {EpochWindow} from "../src/EpochWindow.sol";
-import {Messages} from "../src/Messages.sol";
+import {JobEscrow} from "../src/JobEscrow.sol";
 import {Parameters} from "../src/Parameters.sol";
-import {Settlement} from "../src/Settlement.sol";
-import {SumTree} from "../src/SumTree.sol";
+import {PayTree} from "../src/PayTree.sol";
 import {Deployed} from "./Deployed.sol";
-import {Folds} from "./SumTree.t.sol";
 
-/// @dev The library's hashes of calldata messages, for all six.
-contract MessageHashes {
-    function jobId(Messages.JobHeader calldata header) external pure returns (bytes32, bytes32) {
-        return (Messages.jobId(header), Messages.jobIdOf(header));
+/// @dev The library, for calldata.
+contract PayTrees {
+    function leaf(address account, uint80 earned, uint80 vested) external pure returns (bytes32) {
+        return PayTree.leaf(account, earned, vested);
     }
 
-    function jobSpec(Messages.JobSpec calldata it) external pure returns (bytes32, bytes32) {
-        return (Messages.JOB_SPEC_TYPEHASH, Messages.hash(it));
+    function subtree(bytes calldata leaves) external pure returns (bytes32) {
+        return PayTree.subtree(leaves);
     }
 
-    function jobOpening(Messages.JobOpening calldata it) external pure returns (bytes32, bytes32) {
-        return (Messages.JOB_OPENING_TYPEHASH, Messages.hash(it));
-    }
-
-    function offer(Messages.Offer calldata it) external pure returns (bytes32, bytes32) {
-        return (Messages.OFFER_TYPEHASH, Messages.hash(it));
-    }
-
-    function leaseAccept(Messages.LeaseAccept calldata it) external pure returns (bytes32, bytes32) {
-        return (Messages.LEASE_ACCEPT_TYPEHASH, Messages.hash(it));
-    }
-
-    function seal(Messages.Seal calldata it) external pure returns (bytes32, bytes32) {
-        return (Messages.SEAL_TYPEHASH, Messages.hash(it));
-    }
-
-    function domainSeparator(address settlement) external view returns (bytes32) {
-        return Messages.domainSeparator(settlement);
+    function fold(bytes32 node, uint256 sides, bytes32[] calldata path) external pure returns (bytes32) {
+        return PayTree.fold(node, sides, path);
     }
 }
 
 /// @dev contracts/vectors.json, written by tests/contracts/make_vectors.py from the Python side.
 contract VectorsTest is Deployed {
     string internal json;
-    Folds internal folds;
-    MessageHashes internal library_;
+    PayTrees internal trees;
 
     function setUp() public override {
         super.setUp();
         json = vm.readFile("../vectors.json");
-        folds = new Folds();
-        library_ = new MessageHashes();
+        trees = new PayTrees();
     }
 
-    function test_vectors__typed_data__same_hashes_digests_and_signers() public {
+    function test_vectors__header__hashes_to_the_id_of_the_job() public view {
+        for (uint256 i = 0; _has(".headers", i); ++i) {
+            string memory place = _at(".headers", i);
+            JobEscrow.JobHeader memory header = abi.decode(_bytes(place, ".encoded"), (JobEscrow.JobHeader));
+            assertEq(escrow.jobId(header), _word(place, ".id"), "id");
+        }
+    }
+
+    /// @dev The life of a job, signed by Python's wallets, at the address that their domain names.
+    function test_vectors__history_of_signed_messages__is_what_the_contract_takes() public {
+        address place = vm.parseJsonAddress(json, ".domain.escrow");
+        vm.etch(place, address(escrow).code);
+        escrow = JobEscrow(place);
+        vm.warp(vm.parseJsonUint(json, ".now"));
         vm.chainId(vm.parseJsonUint(json, ".domain.chainId"));
-        bytes32 separator = library_.domainSeparator(vm.parseJsonAddress(json, ".domain.settlement"));
-        assertEq(separator, vm.parseJsonBytes32(json, ".domain.separator"), "domain separator");
+        assertEq(domainSeparator(), vm.parseJsonBytes32(json, ".domain.separator"), "domain separator");
+        (address payer, address account) = (_signer(0), _signer(1));
+        give(payer, 1000e6);
+        give(account, 8e6);
+        vm.prank(account);
+        escrow.deposit(account, 8e6);
+
+        for (uint256 i = 0; _has(".history", i); ++i) {
+            _checkDigest(_at(".history", i));
+        }
+        JobEscrow.JobHeader memory header = abi.decode(_data(0), (JobEscrow.JobHeader));
+        bytes32 job = escrow.open(header, _signature(0));
+        _bonds(job, account);
+        _grants(header);
+        _claims(header, account);
+        _leaves(header, account);
+    }
+
+    function test_vectors__messages_between_parties__same_hashes() public {
+        vm.chainId(vm.parseJsonUint(json, ".domain.chainId"));
+        escrow = JobEscrow(vm.parseJsonAddress(json, ".domain.escrow"));
         for (uint256 i = 0; _has(".messages", i); ++i) {
             string memory place = _at(".messages", i);
-            string memory name = _string(place, ".name");
-            (bytes32 typehash, bytes32 structHash) = _hash(name, _bytes(place, ".encoded"));
-            assertEq(typehash, _word(place, ".typeHash"), name);
-            assertEq(typehash, keccak256(bytes(_string(place, ".typeString"))), name);
-            assertEq(structHash, _word(place, ".structHash"), name);
-            bytes32 digest = keccak256(abi.encodePacked(hex"1901", separator, structHash));
-            assertEq(digest, _word(place, ".digest"), name);
-            address signer = ECDSA.recover(digest, _bytes(place, ".signature"));
-            assertEq(signer, vm.parseJsonAddress(json, string.concat(place, ".signer")), name);
-        }
-    }
-
-    function test_vectors__job_ids() public view {
-        for (uint256 i = 0; _has(".jobs", i); ++i) {
-            string memory place = _at(".jobs", i);
-            Messages.JobHeader memory header = abi.decode(_bytes(place, ".encoded"), (Messages.JobHeader));
-            (bytes32 id, bytes32 same) = library_.jobId(header);
-            assertEq(id, _word(place, ".id"), "id of calldata");
-            assertEq(same, id, "id of memory");
-        }
-    }
-
-    function test_vectors__settlement_trees() public view {
-        for (uint256 i = 0; _has(".settlementTrees", i); ++i) {
-            string memory place = _at(".settlementTrees", i);
-            uint256[] memory sums = _uints(place, ".cumulatives");
-            address[] memory accounts = _addresses(place, ".accounts");
-            bytes32[] memory roots = _words(place, ".jobsRoots");
-            bytes32[] memory leaves = new bytes32[](sums.length);
-            for (uint256 k = 0; k < sums.length; ++k) {
-                leaves[k] = SumTree.settlementLeaf(accounts[k], roots[k], uint96(sums[k]));
-            }
-            _checkFolds(place, leaves, sums);
-        }
-    }
-
-    function test_vectors__jobs_trees() public view {
-        for (uint256 i = 0; _has(".jobsTrees", i); ++i) {
-            string memory place = _at(".jobsTrees", i);
-            uint256[] memory sums = _uints(place, ".cumulatives");
-            bytes32[] memory jobs = _words(place, ".jobs");
-            bytes32[] memory leaves = new bytes32[](sums.length);
-            for (uint256 k = 0; k < sums.length; ++k) {
-                leaves[k] = SumTree.jobsLeaf(jobs[k], uint96(sums[k]));
-            }
-            _checkFolds(place, leaves, sums);
+            bytes memory words = abi.encodePacked(_word(place, ".typeHash"), _bytes(place, ".encoded"));
+            assertEq(keccak256(words), _word(place, ".structHash"), place);
+            _checkDigest(place);
         }
     }
 
     function test_vectors__pay_trees() public view {
         for (uint256 i = 0; _has(".payTrees", i); ++i) {
             string memory place = _at(".payTrees", i);
-            _checkPays(place, _addresses(place, ".accounts"), _uints(place, ".earned"), _uints(place, ".vested"));
+            address[] memory accounts = vm.parseJsonAddressArray(json, string.concat(place, ".accounts"));
+            (uint256[] memory earned, uint256[] memory vested) = (_uints(place, ".earned"), _uints(place, ".vested"));
+            bytes32[] memory nodes = new bytes32[](accounts.length);
+            for (uint256 k = 0; k < nodes.length; ++k) {
+                nodes[k] = trees.leaf(accounts[k], uint80(earned[k]), uint80(vested[k]));
+            }
+            _checkFolds(place, nodes);
         }
     }
 
+    function test_vectors__subtrees() public view {
+        for (uint256 i = 0; _has(".subtrees", i); ++i) {
+            string memory place = _at(".subtrees", i);
+            bytes[] memory leaves = vm.parseJsonBytesArray(json, string.concat(place, ".leaves"));
+            bytes32[] memory nodes = new bytes32[](leaves.length);
+            for (uint256 k = 0; k < nodes.length; ++k) {
+                nodes[k] = trees.subtree(leaves[k]);
+            }
+            _checkFolds(place, nodes);
+        }
+    }
+
+    /// @dev No contract reads a batch; its nodes are those of the pay tree.
     function test_vectors__batches() public view {
         for (uint256 i = 0; _has(".batches", i); ++i) {
             string memory place = _at(".batches", i);
-            _checkBatch(place, _words(place, ".jobs"), _uints(place, ".steps"), _words(place, ".seals"));
+            (bytes32[] memory jobs, bytes32[] memory signed) = (_words(place, ".jobs"), _words(place, ".seals"));
+            uint256[] memory steps = _uints(place, ".steps");
+            bytes32[] memory nodes = new bytes32[](jobs.length);
+            for (uint256 k = 0; k < nodes.length; ++k) {
+                nodes[k] = keccak256(abi.encodePacked(hex"05", jobs[k], uint64(steps[k]), signed[k]));
+            }
+            _checkFolds(place, nodes);
         }
     }
 
@@ -129,7 +122,8 @@ contract VectorsTest is Deployed {
             address caller = address(uint160(0x1A7E + i));
             uint256[] memory blocks = _uints(place, ".blocks");
             (bytes32[] memory roots, bytes32[] memory coins) = (_words(place, ".roots"), _words(place, ".coins"));
-            (bytes32[] memory anchored, bytes32[] memory recorded) = (_words(place, ".anchored"), _words(place, ".recorded"));
+            (bytes32[] memory anchored, bytes32[] memory recorded) =
+                (_words(place, ".anchored"), _words(place, ".recorded"));
             for (uint256 k = 0; k < blocks.length; ++k) {
                 vm.roll(blocks[k]);
                 vm.prank(caller);
@@ -144,23 +138,9 @@ contract VectorsTest is Deployed {
         }
     }
 
-    function test_vectors__windows() public {
-        for (uint256 i = 0; _has(".windows", i); ++i) {
-            string memory place = _at(".windows", i);
-            demo = demoValues();
-            demo[uint256(Parameters.Key.ChallengeWindow)] = uint64(_uint(place, ".challengeWindow"));
-            demo[uint256(Parameters.Key.AnnouncementWindow)] = uint64(_uint(place, ".announcementWindow"));
-            demo[uint256(Parameters.Key.ExecutionWindow)] = uint64(_uint(place, ".executionWindow"));
-            demo[uint256(Parameters.Key.MinEpochLength)] = uint64(_uint(place, ".minEpochLength"));
-            vm.warp(1_800_000_000);
-            deploy(token);
-            _replay(place);
-        }
-    }
-
     function test_vectors__parameter_bounds() public view {
-        uint256[] memory lowest = _uints(".parameters", ".lowest");
-        uint256[] memory highest = _uints(".parameters", ".highest");
+        (uint256[] memory lowest, uint256[] memory highest) =
+            (_uints(".parameters", ".lowest"), _uints(".parameters", ".highest"));
         assertEq(lowest.length, parameters.NUM_KEYS(), "keys");
         for (uint256 i = 0; i < lowest.length; ++i) {
             (uint64 min, uint64 max) = parameters.bounds(Parameters.Key(i));
@@ -169,86 +149,86 @@ contract VectorsTest is Deployed {
         }
     }
 
-    function _replay(string memory place) private {
-        string[5] memory names = ["None", "Posted", "Disputed", "Final", "Rejected"];
-        string[] memory states = vm.parseJsonStringArray(json, string.concat(place, ".states"));
-        bool[] memory fits = vm.parseJsonBoolArray(json, string.concat(place, ".accepted"));
-        string[] memory events = vm.parseJsonStringArray(json, string.concat(place, ".events"));
-        uint256[] memory epochs = _uints(place, ".epochs");
-        uint256[] memory times = _uints(place, ".at");
-        uint256[] memory numbers = _uints(place, ".numbers");
-        for (uint256 k = 0; k < events.length; ++k) {
-            vm.warp(1_800_000_000 + times[k]);
-            assertTrue(_apply(events[k], uint48(epochs[k])) == fits[k], string.concat(place, events[k]));
-            (EpochWindow.Epoch memory newest, EpochWindow.EpochState state) = settlement.newestEpoch();
-            assertEq(newest.number, numbers[k], place);
-            assertEq(keccak256(bytes(names[uint256(state)])), keccak256(bytes(states[k])), place);
+    // ---- the messages of the history, by their place ----
+
+    function _bonds(bytes32 job, address account) private {
+        (bytes32 id, address who, uint80 stake, uint40 by) = abi.decode(_data(1), (bytes32, address, uint80, uint40));
+        assertTrue(id == job && who == account, "the account's bond in this job");
+        escrow.bond(id, who, stake, by, _signature(1));
+        assertEq(stakeOf(job, account), stake, "stake");
+    }
+
+    function _grants(JobEscrow.JobHeader memory header) private {
+        (bytes32 job, uint256[] memory limits, uint40 by) = abi.decode(_data(2), (bytes32, uint256[], uint40));
+        escrow.grant(header, limits, by, _signature(2));
+        for (uint256 i = 0; i < limits.length; ++i) {
+            assertEq(limitOf(job, address(uint160(limits[i] >> 96))), uint96(limits[i]), "limit");
         }
     }
 
-    function _apply(string memory kind, uint48 epoch) private returns (bool accepted) {
-        bytes32 which = keccak256(bytes(kind));
-        bytes memory data;
-        if (which == keccak256("propose")) {
-            Settlement.Statement[] memory none = new Settlement.Statement[](0);
-            data = abi.encodeCall(Settlement.propose, (epoch, keccak256(abi.encode(epoch)), 0, none));
-            vm.prank(proposer);
-        } else if (which == keccak256("announce")) {
-            data = abi.encodeWithSelector(EpochWindow.announceRejection.selector, epoch, bytes32(0));
-            vm.prank(disputes);
-        } else if (which == keccak256("reject")) {
-            data = abi.encodeWithSelector(EpochWindow.rejectDebits.selector, epoch, new bytes32[](0));
-            vm.prank(disputes);
-        } else {
-            return false; // time passes, nobody calls
-        }
-        (accepted,) = address(settlement).call(data);
+    function _claims(JobEscrow.JobHeader memory header, address account) private {
+        (, bytes32 root, bytes32 details) = abi.decode(_data(3), (bytes32, bytes32, bytes32));
+        string memory tree = ".payTrees[2]";
+        assertEq(root, _word(tree, ".root"), "root");
+        address[] memory accounts = vm.parseJsonAddressArray(json, string.concat(tree, ".accounts"));
+        uint256 k = 0;
+        while (accounts[k] != account) ++k;
+        uint80 earned = uint80(_uints(tree, ".earned")[k]);
+        uint80 vested = uint80(_uints(tree, ".vested")[k]);
+        uint256 sides = _uints(tree, ".sides")[k];
+        escrow.claim(header, details, _signature(3), account, earned, vested, sides, _path(tree, k));
+        assertEq(free(account), 3e6 + vested, "paid");
     }
 
-    function _checkFolds(string memory place, bytes32[] memory leaves, uint256[] memory sums) private view {
-        (bytes32 root, uint256 sum) = (_word(place, ".root"), _uint(place, ".sum"));
+    function _leaves(JobEscrow.JobHeader memory header, address account) private {
+        (bytes32 job,, uint80 keep, uint40 by) = abi.decode(_data(4), (bytes32, address, uint80, uint40));
+        escrow.quit(job, account, keep, by, _signature(4));
+        address[] memory gone;
+        (, gone, by) = abi.decode(_data(5), (bytes32, address[], uint40));
+        escrow.end(header, gone, by, _signature(5));
+        for (uint256 i = 0; i < gone.length; ++i) {
+            (, uint40 ended,,) = escrow.bonds(job, gone[i]);
+            assertEq(ended, vm.getBlockTimestamp(), "ended");
+        }
+        (, by) = abi.decode(_data(6), (bytes32, uint40));
+        escrow.close(header, by, _signature(6));
+        (,, uint40 closedAt,) = escrow.jobs(job);
+        assertEq(closedAt, vm.getBlockTimestamp(), "closed");
+        (, uint96 amount, uint96 fee, uint32 number, uint40 until) =
+            abi.decode(_data(7), (address, uint96, uint96, uint32, uint40));
+        escrow.withdrawFor(account, amount, fee, number, until, _signature(7));
+        assertEq(token.balanceOf(account), amount - fee, "withdrawn");
+    }
+
+    function _data(uint256 index) private view returns (bytes memory) {
+        return _bytes(_at(".history", index), ".encoded");
+    }
+
+    function _signature(uint256 index) private view returns (bytes memory) {
+        return _bytes(_at(".history", index), ".signature");
+    }
+
+    function _signer(uint256 index) private view returns (address) {
+        return vm.parseJsonAddress(json, string.concat(_at(".history", index), ".signer"));
+    }
+
+    // ---- checks ----
+
+    function _checkDigest(string memory place) private view {
+        string memory name = vm.parseJsonString(json, string.concat(place, ".name"));
+        string memory kind = vm.parseJsonString(json, string.concat(place, ".typeString"));
+        assertEq(keccak256(bytes(kind)), _word(place, ".typeHash"), name);
+        bytes32 digest = keccak256(abi.encodePacked(hex"1901", domainSeparator(), _word(place, ".structHash")));
+        assertEq(digest, _word(place, ".digest"), name);
+        address signer = ECDSA.recover(digest, _bytes(place, ".signature"));
+        assertEq(signer, vm.parseJsonAddress(json, string.concat(place, ".signer")), name);
+    }
+
+    function _checkFolds(string memory place, bytes32[] memory nodes) private view {
         uint256[] memory sides = _uints(place, ".sides");
-        bytes[] memory paths = _byteses(place, ".paths");
-        assertEq(paths.length, leaves.length, "a path for every leaf");
-        for (uint256 k = 0; k < leaves.length; ++k) {
-            (bytes32 found, uint96 total) = folds.fold(leaves[k], uint96(sums[k]), sides[k], paths[k]);
-            assertEq(found, root, "root");
-            assertEq(total, sum, "sum");
-            (found, total) = folds.foldReference(leaves[k], uint96(sums[k]), sides[k], paths[k]);
-            assertEq(found, root, "root by the reference");
-            assertEq(total, sum, "sum by the reference");
-        }
-    }
-
-    function _checkPays(
-        string memory place,
-        address[] memory accounts,
-        uint256[] memory earned,
-        uint256[] memory vested
-    ) private view {
-        bytes32 root = _word(place, ".root");
-        uint256[2] memory sums = [_uint(place, ".earnedSum"), _uint(place, ".vestedSum")];
-        uint256[] memory sides = _uints(place, ".sides");
-        bytes[] memory paths = _byteses(place, ".paths");
-        for (uint256 k = 0; k < accounts.length; ++k) {
-            bytes32 leaf = SumTree.payLeaf(accounts[k], uint96(earned[k]), uint96(vested[k]));
-            (bytes32 found, uint96 e, uint96 v) =
-                folds.foldPay(leaf, uint96(earned[k]), uint96(vested[k]), sides[k], paths[k]);
-            assertEq(found, root, "pay root");
-            assertTrue(e == sums[0] && v == sums[1], "pay sums");
-        }
-    }
-
-    function _checkBatch(string memory place, bytes32[] memory jobs, uint256[] memory steps, bytes32[] memory sealed_)
-        private
-        view
-    {
-        bytes32 root = _word(place, ".root");
-        uint256[] memory sides = _uints(place, ".sides");
-        bytes[] memory paths = _byteses(place, ".paths");
-        for (uint256 k = 0; k < jobs.length; ++k) {
-            bytes32 leaf = SumTree.batchLeaf(jobs[k], uint64(steps[k]), sealed_[k]);
-            assertEq(folds.foldBatch(leaf, sides[k], paths[k]), root, "batch root");
+        assertEq(sides.length, nodes.length, "a path for every node");
+        for (uint256 k = 0; k < nodes.length; ++k) {
+            assertEq(trees.fold(nodes[k], sides[k], _path(place, k)), _word(place, ".root"), place);
         }
     }
 
@@ -257,16 +237,18 @@ contract VectorsTest is Deployed {
         assertEq(lane, wanted, "lane");
     }
 
-    function _hash(string memory name, bytes memory encoded) private view returns (bytes32, bytes32) {
-        bytes32 which = keccak256(bytes(name));
-        if (which == keccak256("JobSpec")) return library_.jobSpec(abi.decode(encoded, (Messages.JobSpec)));
-        if (which == keccak256("JobOpening")) return library_.jobOpening(abi.decode(encoded, (Messages.JobOpening)));
-        if (which == keccak256("Offer")) return library_.offer(abi.decode(encoded, (Messages.Offer)));
-        if (which == keccak256("LeaseAccept")) {
-            return library_.leaseAccept(abi.decode(encoded, (Messages.LeaseAccept)));
+    // ---- the file ----
+
+    function _path(string memory place, uint256 index) private view returns (bytes32[] memory path) {
+        bytes memory joined = vm.parseJsonBytesArray(json, string.concat(place, ".paths"))[index];
+        path = new bytes32[](joined.length / 32);
+        for (uint256 i = 0; i < path.length; ++i) {
+            bytes32 word;
+            assembly ("memory-safe") {
+                word := mload(add(add(joined, 0x20), mul(i, 0x20)))
+            }
+            path[i] = word;
         }
-        assertEq(which, keccak256("Seal"), name);
-        return library_.seal(abi.decode(encoded, (Messages.Seal)));
     }
 
     function _at(string memory list, uint256 index) private pure returns (string memory) {
@@ -277,10 +259,6 @@ contract VectorsTest is Deployed {
         return vm.keyExistsJson(json, _at(list, index));
     }
 
-    function _string(string memory place, string memory key) private view returns (string memory) {
-        return vm.parseJsonString(json, string.concat(place, key));
-    }
-
     function _bytes(string memory place, string memory key) private view returns (bytes memory) {
         return vm.parseJsonBytes(json, string.concat(place, key));
     }
@@ -289,23 +267,11 @@ contract VectorsTest is Deployed {
         return vm.parseJsonBytes32(json, string.concat(place, key));
     }
 
-    function _uint(string memory place, string memory key) private view returns (uint256) {
-        return vm.parseJsonUint(json, string.concat(place, key));
-    }
-
     function _uints(string memory place, string memory key) private view returns (uint256[] memory) {
         return vm.parseJsonUintArray(json, string.concat(place, key));
     }
 
     function _words(string memory place, string memory key) private view returns (bytes32[] memory) {
         return vm.parseJsonBytes32Array(json, string.concat(place, key));
-    }
-
-    function _byteses(string memory place, string memory key) private view returns (bytes[] memory) {
-        return vm.parseJsonBytesArray(json, string.concat(place, key));
-    }
-
-    function _addresses(string memory place, string memory key) private view returns (address[] memory) {
-        return vm.parseJsonAddressArray(json, string.concat(place, key));
     }
 }

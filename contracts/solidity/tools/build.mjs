@@ -10,16 +10,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), "..");
-const DEPLOYED = [
-  "JobEscrow",
-  "Parameters",
-  "PayEscrow",
-  "PayoutVault",
-  "SealAnchor",
-  "Settlement",
-  "StakeRegistry",
-  "TestToken",
-];
+const DEPLOYED = ["JobEscrow", "Parameters", "SealAnchor", "TestToken"];
 const [FOLDER = join(ROOT, "..", "abi"), MUTANT] = process.argv.slice(2);
 const SOURCES = MUTANT ?? join(ROOT, "src");
 const SETTINGS = {

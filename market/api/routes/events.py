@@ -2,7 +2,7 @@
 
 Each event has its number as `id`: `Last-Event-ID`, or `?after=`, goes on behind it, after a restart
 of the market too. A comment comes every 15 seconds without events, one with the reason before a
-stream that is ended, and the event `end` once a job is refunded and all was sent.
+stream that is ended, and the event `end` once a job is closed and all was sent.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ RETRY_MILLIS = 1000
 SEND_SECONDS = 30.0
 """How long a client may leave what it was sent unread before its connection is closed."""
 HEARTBEAT = b": heartbeat\n\n"
-REFUNDED = JobState.REFUNDED.value
+CLOSED = JobState.CLOSED.value
 log = logging.getLogger(__name__)
 
 AfterQuery = Annotated[int | None, Query(ge=0, le=2**53, description="Events beyond this number.")]
@@ -101,9 +101,9 @@ async def get_job_events(
 ) -> Response:
     """What happens to a job, from its beginning or behind a number."""
     async with work:
-        is_over = (await find_job(job, work)).state == REFUNDED
+        is_over = (await find_job(job, work)).state == CLOSED
     start = _start(after, last_event_id) or 0
-    wanted = _Wanted(job, start, follow and not is_over, _is_refund, follow or is_over)
+    wanted = _Wanted(job, start, follow and not is_over, _is_close, follow or is_over)
     return _stream(wanted, api)
 
 
@@ -115,7 +115,7 @@ async def get_market_events(
     follow: FollowQuery = True,
     last_event_id: LastEventHeader = "",
 ) -> Response:
-    """Clearing rounds, jobs, epochs and offers, from now on or behind a number."""
+    """Clearing rounds, jobs and offers, from now on or behind a number."""
     start = _start(after, last_event_id)
     if start is None:
         async with work:
@@ -150,11 +150,11 @@ def _start(after: int | None, last_event_id: str) -> int | None:
     return int(last_event_id)
 
 
-def _is_refund(row: EventRow) -> bool:
+def _is_close(row: EventRow) -> bool:
     if row.kind != "state":
         return False
     event = read_job_event(row.data)
-    return isinstance(event, StateEvent) and event.state == REFUNDED
+    return isinstance(event, StateEvent) and event.state == CLOSED
 
 
 def _stream(wanted: _Wanted, api: Api) -> EventStream:

@@ -1,7 +1,8 @@
-"""Jobs: posting, quotes, kept items and reports; what posters ask of theirs; orders; the hosts.
+"""Jobs: posting, quotes, kept items and reports; what posters ask of theirs; money; the hosts.
 
 A poster pauses, resumes and cancels its job; what became of that is for everybody who knows it.
-Browser wallets are shown what they sign of an order. Rows of jobs are leased to the hosts that run
+Browser wallets are shown what they sign of a job. Orders for the escrow are taken from whoever may
+sign them, and sent by the market. Rows of jobs are leased to the hosts that run
 their coordinators: each shows its own credential, and speaks for itself alone.
 """
 
@@ -13,7 +14,8 @@ from fastapi import Depends, Query, Request, Response
 
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode
 from contracts.terms.errors import Malformed
-from contracts.terms.messages import JobSpec, decode_message
+from contracts.terms.kinds import decode_message
+from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect, recover, verify_wallet
 from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.callers import Caller, CallerDep, caller, permit
@@ -35,13 +37,13 @@ from market.api.context import (
 from market.api.cursors import asked
 from market.api.routing import Routes
 from market.bodies import routes
+from market.bodies.anchors import CoinsView
 from market.bodies.base import (
     COINS_PAGE,
     LANE_PAGE,
     MAX_MESSAGES_BYTES,
     MAX_MESSAGES_POSTED,
     MESSAGES_PAGE,
-    SNAPSHOTS_PAGE,
     Stored,
 )
 from market.bodies.jobs import (
@@ -49,6 +51,7 @@ from market.bodies.jobs import (
     CheckpointStored,
     CheckpointsView,
     ClaimJobs,
+    CloneJob,
     HostedJobs,
     HostHeartbeat,
     HostRegistered,
@@ -57,18 +60,17 @@ from market.bodies.jobs import (
     JobsView,
     JobView,
     OperationView,
-    OrderLike,
     Permit,
     PostCheckpoint,
     PostJob,
-    PostOrder,
     PostReports,
+    PostTypedJob,
     QuoteRequest,
     QuoteView,
     RegisterHost,
 )
+from market.bodies.money import JobMoney, OrderView, PayView, PostOrder
 from market.bodies.offers import AuditorsView
-from market.bodies.settlement import CoinsView
 from market.bodies.signing import wish_digest
 from market.domain.jobs import Action
 from market.service.ask_job import ask_job, find_operation
@@ -76,24 +78,26 @@ from market.service.host_jobs import claim_jobs, hear_host, register_host
 from market.service.life import FOR_HOSTS
 from market.service.listing import Asked
 from market.service.order_like import check_budget, typed_order, write_order
+from market.service.orders import take_order
 from market.service.ports import UnitOfWork
 from market.service.post_job import post_job, quote_job
 from market.service.show_coins import coins_of_job, lane_of_job
 from market.service.show_jobs import (
     encoded_messages,
-    encoded_snapshots,
     list_jobs,
     show_auditors,
     show_job,
 )
+from market.service.show_money import money_of_job, order_view, pay_of_job
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
 from market.service.store_messages import store_messages
 from market.service.store_reports import store_reports
 
 jobs_router = Routes(tags=["jobs"])
-orders_router = Routes(tags=["orders"])
+wallets_router = Routes(tags=["browser wallets"])
+money_router = Routes(tags=["money"])
 hosting_router = Routes(tags=["hosting"])
-ROUTERS = (jobs_router, orders_router, hosting_router)
+ROUTERS = (jobs_router, wallets_router, money_router, hosting_router)
 
 
 After = Annotated[int, Query(ge=0, le=2**53, description="of what was read last; 0: nothing was")]
@@ -117,14 +121,12 @@ async def accept_job(
     """Store a signed JobSpec with its permit, and answer with its id."""
     spec = expect(decode_signed(signed), JobSpec)
     verify_wallet(spec, spec.message.poster, api.market.chain.domain)
-    epoch_seconds = await api.epoch_seconds()
 
     async def make(work: UnitOfWork) -> Response:
         row = await post_job(
             signed,
             permit,
             now=api.market.clock(),
-            epoch_seconds=epoch_seconds,
             work=work,
             chain=api.market.chain,
             blobs=api.market.blobs,
@@ -140,7 +142,6 @@ async def post_quote(api: ApiDep, work: WorkDep, asked: QuoteRequest) -> QuoteVi
     quoted = await quote_job(
         asked.spec,
         now=api.market.clock(),
-        epoch_seconds=await api.epoch_seconds(),
         work=work,
         blobs=api.market.blobs,
     )
@@ -154,9 +155,9 @@ async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> 
 
 
 @jobs_router.on(routes.GET_JOB)
-async def get_job(job: JobPath, api: ApiDep, work: WorkDep) -> JobView:
+async def get_job(job: JobPath, work: WorkDep) -> JobView:
     """A job with everything that its members and its poster ask for."""
-    return await show_job(job, work, api.booked)
+    return await show_job(job, work)
 
 
 @jobs_router.on(routes.POST_MESSAGES)
@@ -192,20 +193,6 @@ async def get_messages(
 ) -> Response:
     """Kept items beyond sequence `after`: a msgpack array of [sequence, bytes]."""
     encoded = await encoded_messages(job, work, after=after, limit=limit)
-    return _in_msgpack(encoded)
-
-
-@jobs_router.on(routes.GET_SNAPSHOTS)
-async def get_snapshots(
-    job: JobPath,
-    work: WorkDep,
-    after: After = 0,
-    limit: Annotated[
-        int, Query(ge=1, le=SNAPSHOTS_PAGE, description="snapshots at most")
-    ] = SNAPSHOTS_PAGE,
-) -> Response:
-    """What the chain proved of the job, beyond the first `after`: a msgpack array of snapshots."""
-    encoded = await encoded_snapshots(job, work, after=after, limit=limit)
     return _in_msgpack(encoded)
 
 
@@ -334,7 +321,7 @@ async def post_resume(ask: AskDep) -> Response:
 
 @jobs_router.on(routes.POST_CANCEL)
 async def post_cancel(ask: AskDep) -> Response:
-    """End the job for good after the step in work: what was done is paid, the rest goes back."""
+    """End the job for good after the step in work; what was done is paid."""
     return await ask("cancel")
 
 
@@ -344,31 +331,61 @@ async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> Op
     return await find_operation(operation, api.market.clock(), work)
 
 
-# ----------------------------------------------------------------------- orders by browser wallets
+# ------------------------------------------------------------------------- jobs by browser wallets
 
 
-@orders_router.on(routes.POST_TYPED_DATA)
-async def post_typed_data(
-    api: ApiDep, work: WorkDep, wanted: OrderLike, this: KeyedDep
-) -> Response:
-    """Write an order down for its poster's wallet; a coordinator is allocated to it."""
+@wallets_router.on(routes.POST_TYPED_DATA)
+async def post_typed_data(api: ApiDep, work: WorkDep, wanted: CloneJob, this: KeyedDep) -> Response:
+    """Write a job down for its poster's wallet; a coordinator is allocated to it."""
     await check_budget(wanted, api.market.chain)
 
     async def make(work: UnitOfWork) -> Response:
         now = api.market.clock()
-        nonce = secrets.randbits(52)  # two orders of one moment are two jobs
-        spec = await write_order(wanted, now=now, nonce=nonce, work=work)
+        salt = secrets.randbits(52)  # two orders of one moment are two jobs
         network, chain = await api.network(), api.market.chain
+        margin = network.times.margin
+        spec = await write_order(wanted, now=now, salt=salt, margin=margin, work=work)
         return answer(await typed_order(spec, network, chain, now=now))
 
     return await carry_out(this.of(wanted.poster), work, make)
 
 
-@orders_router.on(routes.POST_ORDER)
-async def post_orders(api: ApiDep, work: WorkDep, posted: PostOrder, this: KeyedDep) -> Response:
+@wallets_router.on(routes.POST_TYPED_JOB)
+async def post_typed_job(
+    api: ApiDep, work: WorkDep, posted: PostTypedJob, this: KeyedDep
+) -> Response:
     """Order work, as `POST /jobs`, for who cannot encode a signed message."""
     spec = expect(Signed(decode_message(posted.spec), posted.signature), JobSpec)
     return await accept_job(spec.encoded(), posted.permit, api, work, this)
+
+
+# ------------------------------------------------------------------------------------------- money
+
+
+@money_router.on(routes.POST_ORDER)
+async def post_order(job: JobPath, api: ApiDep, work: WorkDep, posted: PostOrder) -> OrderView:
+    """Hand in a signed Grant, Bond, Quit, End or Close; the market sends it to the escrow.
+
+    Grant and End are the coordinator's, Bond and Quit the account's, Close the poster's. The same
+    order again is answered with what became of it.
+    """
+    now, chain = api.market.clock(), api.market.chain
+    return order_view(await take_order(job, posted.signed, now, work, chain))
+
+
+@money_router.on(routes.GET_MONEY)
+async def get_money(
+    job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+) -> JobMoney:
+    """A job's budget in the escrow, what flows back when, and its accounts by address."""
+    times = (await api.network()).times
+    return await money_of_job(job, asked, times, api.market.clock(), work)
+
+
+@money_router.on(routes.GET_PAY)
+async def get_pay(job: JobPath, work: WorkDep) -> PayView:
+    """The newest seal with all leaves of its pay tree: all that a claim needs."""
+    return await pay_of_job(job, work)
 
 
 # ------------------------------------------------------------------------------------------- hosts

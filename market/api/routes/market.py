@@ -1,15 +1,14 @@
-"""The market itself: network, faucet and accounts; depth and rounds; its state; epochs; blobs.
+"""The market itself: network, faucet and accounts; depth and rounds; its state; batches; blobs.
 
-Its status is answered while the chain does not answer. Epochs with their proofs, and batches with
-their leaves, are what claims and audits need. Blobs go by their BLAKE3 digest: shards of data,
+Its status is answered while the chain does not answer. Batches with their leaves are what audits
+need. Blobs go by their BLAKE3 digest: shards of data,
 manifests, checkpoints, evidence. Whoever stores one is an account, which is charged for it; whoever
 reads one need be nobody.
 """
 
-from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from contracts.terms import errors
@@ -30,7 +29,6 @@ from market.api.context import (
     carry_out,
     stream,
 )
-from market.api.cursors import asked
 from market.api.routing import Routes
 from market.bodies import routes
 from market.bodies.base import MAX_BUNDLE_BYTES, Money
@@ -45,14 +43,12 @@ from market.bodies.market import (
     NetworkView,
     StatusView,
 )
-from market.bodies.settlement import EpochState, EpochsView
 from market.bodies.signing import signed_call
 from market.service.coordinators import allocate_coordinator
 from market.service.faucet import ask_faucet
-from market.service.listing import Asked
 from market.service.ports import UnitOfWork
 from market.service.rows import FaucetRow
-from market.service.show_epochs import list_epochs, show_batch, show_epoch, show_proof
+from market.service.show_coins import batch_of_root
 from market.service.show_market import rounds_view, shown_market
 from market.service.show_network import show_account
 from market.service.show_status import status_of
@@ -61,9 +57,9 @@ from market.service.store_blob import Upload, store_blob
 network_router = Routes(tags=["network"])
 market_router = Routes(tags=["market"])
 status_router = Routes(tags=["status"])
-settlement_router = Routes(tags=["settlement"])
+batches_router = Routes(tags=["batches"])
 blobs_router = Routes(tags=["blobs"])
-ROUTERS = (network_router, market_router, status_router, settlement_router, blobs_router)
+ROUTERS = (network_router, market_router, status_router, batches_router, blobs_router)
 
 
 # ------------------------------------------------------------------------- where a newcomer begins
@@ -132,7 +128,7 @@ async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
 
 @network_router.on(routes.GET_ACCOUNT)
 async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> AccountView:
-    """What an account has, on chain and in the ledger."""
+    """What an account has on chain, and in its jobs."""
     return await show_account(account, api.market.chain, work)
 
 
@@ -198,41 +194,14 @@ async def status_view(api: Api, work: UnitOfWork) -> StatusView:
     )
 
 
-# ------------------------------------------------------------------------------ epochs and batches
-
-EpochPath = Annotated[int, Path(ge=1, le=2**47, description="number of an epoch", examples=[12])]
+# ----------------------------------------------------------------------------------------- batches
 
 
-@settlement_router.on(routes.GET_EPOCHS)
-async def get_epochs(work: WorkDep, asked: Annotated[Asked, asked()]) -> EpochsView:
-    """List epochs, newest first."""
-    return await list_epochs(asked, work)
-
-
-@settlement_router.on(routes.GET_EPOCH)
-async def get_epoch(number: EpochPath, work: WorkDep) -> Response:
-    """An epoch with its debits and all leaves of its root."""
-    shown = await show_epoch(number, work)
-    return answer(shown, headers=_caching(shown.state))
-
-
-@settlement_router.on(routes.GET_PROOF)
-async def get_proof(number: EpochPath, account: AccountPath, work: WorkDep) -> Response:
-    """What a claim of an account wants, under this epoch's root."""
-    shown = await show_proof(number, account, work)
-    return answer(shown, headers=_caching(shown.state))
-
-
-@settlement_router.on(routes.GET_BATCH)
+@batches_router.on(routes.GET_BATCH)
 async def get_batch(root: DigestPath, work: WorkDep) -> Response:
     """A batch with its leaves."""
-    shown = await show_batch(root, work)
+    shown = await batch_of_root(root, work)
     return answer(shown, headers=IMMUTABLE if shown.coin is not None else None)
-
-
-def _caching(state: EpochState) -> Mapping[str, str] | None:
-    """A final root never changes, and neither does what it is made of."""
-    return IMMUTABLE if state == "final" else None
 
 
 # ------------------------------------------------------------------------------------------- blobs

@@ -1,6 +1,6 @@
 """Providers: their offers and leases, what is known of them, outside auditors, and slashes.
 
-Slashes are shown to everybody, contested by the convicted, judged by the market's operator.
+Slashes are shown to everybody, each with what the convicted account answers.
 """
 
 from typing import Annotated
@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Query, Response
 
 from market.api.arrivals import MAX_WAIT_SECONDS
-from market.api.context import AccountPath, ApiDep, DigestPath, JobPath, JudgeDep, WorkDep
+from market.api.context import AccountPath, ApiDep, DigestPath, JobPath, WorkDep
 from market.api.cursors import asked
 from market.api.routing import Routes
 from market.bodies import routes
@@ -24,22 +24,22 @@ from market.bodies.offers import (
     LeaseView,
     OfferStored,
     OffersView,
+    PostBond,
     ProviderView,
     RegisterAuditor,
     Withdrawal,
 )
-from market.bodies.settlement import (
-    ContestSlash,
+from market.bodies.slashes import (
+    AnswerSlash,
     ConvictionsView,
-    JudgeContest,
     PostEvidence,
     SlashesView,
     SlashView,
 )
 from market.service.accept_lease import accept_lease
+from market.service.answer_slash import answer_slash
 from market.service.audit_bonds import accept_bond
 from market.service.auditors import hear_auditor, register_auditor
-from market.service.contests import accounts_of_judge, contest_slash, judge_contest
 from market.service.convictions import publish_evidence
 from market.service.hear import hear_lease, hear_offer
 from market.service.leases import lease_topic
@@ -120,10 +120,10 @@ async def post_accept(
     work: WorkDep,
     accepted: AcceptLease,
 ) -> LeaseView:
-    """Bind a provider to a job; the market reserves the stake on chain."""
+    """Bind a provider to a job; the market sends the bond behind it to the escrow."""
     now, chain = api.market.clock(), api.market.chain
     async with work:
-        await accept_lease(lease, accepted.signed, now, work, chain)
+        await accept_lease(lease, accepted.accept, accepted.bond, now, work, chain)
         return await show_lease(lease, work)
 
 
@@ -152,28 +152,29 @@ async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> Prov
 @auditors_router.on(routes.POST_AUDITOR)
 async def post_auditors(api: ApiDep, work: WorkDep, posted: RegisterAuditor) -> AuditorRegistered:
     """Offer to audit from outside, under a key of one's own."""
-    stake = await register_auditor(posted, api.market.clock(), work, api.market.chain)
-    return AuditorRegistered(stake=stake.active)
+    free = await register_auditor(posted, api.market.clock(), work, api.market.chain)
+    return AuditorRegistered(free=free)
 
 
 @auditors_router.on(routes.POST_AUDITOR_HEARTBEAT)
 async def post_auditor_heartbeat(
     beat: Heartbeat, account: AccountPath, api: ApiDep, work: WorkDep
 ) -> AuditorJobs:
-    """An auditor is alive; the answer is the jobs that may draw it, or would with its stake."""
+    """An auditor is alive; the answer is the jobs that may draw it, or would with its bond."""
     now = api.market.clock()
     return await hear_auditor(account, beat.at, beat.signature, now, work)
 
 
 @auditors_router.on(routes.POST_AUDITOR_BOND)
 async def post_auditor_bond(
-    accepted: AcceptLease,
+    posted: PostBond,
     account: AccountPath,
     api: ApiDep,
     work: WorkDep,
 ) -> BondView:
-    """Reserve stake for a job that asks for it; the market relays it to the chain."""
-    return await accept_bond(account, accepted.signed, work, api.market.chain)
+    """Put stake behind reports in a job that asks for it; the market sends it to the escrow."""
+    now = api.market.clock()
+    return await accept_bond(account, posted.bond, now, work, api.market.chain)
 
 
 # ----------------------------------------------------------------------------------------- slashes
@@ -199,7 +200,7 @@ async def get_convictions_of(
 async def get_slashes(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> SlashesView:
-    """Slashes of a job's convicts, and where each part of the stake went."""
+    """Slashes of a job's convicts, and how far each is."""
     return await slashes_of_job(job, work, api.market.chain, asked)
 
 
@@ -227,41 +228,14 @@ async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> SlashVi
     return await slash_of(evidence, work, api.market.chain)
 
 
-@slashes_router.on(routes.POST_CONTEST)
-async def post_contest(
-    evidence: DigestPath,
-    api: ApiDep,
-    work: WorkDep,
-    posted: ContestSlash,
+@slashes_router.on(routes.POST_ANSWER)
+async def post_answer(
+    evidence: DigestPath, api: ApiDep, work: WorkDep, posted: AnswerSlash
 ) -> SlashView:
-    """The convicted shows a bundle that speaks for it; nothing is slashed until it was judged."""
+    """The convicted account shows a blob that speaks for it, beside the slash; it stops nothing."""
     market = api.market
-    row = await contest_slash(
-        evidence,
-        posted.bundle,
-        posted.signature,
-        now=market.clock(),
-        work=work,
-        bundles=market.bundles,
-        chain=market.chain,
-    )
-    return await slash_view(row, api.market.chain)
-
-
-@slashes_router.on(routes.POST_JUDGEMENT)
-async def post_judgement(
-    evidence: DigestPath,
-    api: ApiDep,
-    work: WorkDep,
-    who: JudgeDep,
-    posted: JudgeContest,
-) -> SlashView:
-    """What came of running both bundles again; by the operator, or a host that is no party."""
-    row = await judge_contest(
-        evidence,
-        upheld=posted.upheld,
-        by=await accounts_of_judge(who.host, who.owner, work),
-        now=api.market.clock(),
-        work=work,
-    )
-    return await slash_view(row, api.market.chain)
+    row = await answer_slash(
+        evidence, posted.answer, posted.signature,
+        now=market.clock(), work=work, blobs=market.blobs,
+    )  # fmt: skip
+    return await slash_view(row, market.chain)

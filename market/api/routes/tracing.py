@@ -8,7 +8,6 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import MAX_STEPS, Address, JobId, StepNumber
 from market.api.context import (
@@ -41,7 +40,7 @@ from market.bodies.tracing import (
 )
 from market.service.ports import UnitOfWork
 from market.service.show_checks import checks_of_job
-from market.service.show_earnings import Period, earnings_of
+from market.service.show_earnings import earnings_of
 from market.service.show_peers import peers_of
 from market.service.show_spend import spend_of
 from market.service.show_steps import lines_of_step, steps_of
@@ -86,18 +85,11 @@ async def earnings_view(
     limit: int = EARNINGS_PAGE,
 ) -> EarningsView:
     """A page of an account's lines; see `earnings_of`."""
-    now, period = api.market.clock(), await period_of(api)
+    now = api.market.clock()
     async with work:
         return await earnings_of(
-            account, work, api.followed,
-            job=job, after=after, limit=limit, now=now, period=period,
-        )  # fmt: skip
-
-
-async def period_of(api: Api) -> Period:
-    """How epochs go on, from the Parameters contract."""
-    parameters = (await api.network()).parameters
-    return Period(parameters["epoch_length"] * 1000, BaseUnits(parameters["max_epoch_cap"]))
+            account, work, api.followed, job=job, after=after, limit=limit, now=now
+        )
 
 
 def read_cursor(text: str) -> tuple[JobId, int]:
@@ -143,11 +135,9 @@ async def spend_view(
     job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = SPEND_PAGE
 ) -> SpendView:
     """What a job has spent; its steps beyond `after`."""
-    now, period = api.market.clock(), await period_of(api)
+    now = api.market.clock()
     async with work:
-        return await spend_of(
-            job, work, api.followed, after=after, limit=limit, now=now, period=period
-        )
+        return await spend_of(job, work, api.followed, after=after, limit=limit, now=now)
 
 
 async def peers_view(

@@ -1,4 +1,4 @@
-"""The first tables: what `market.service.rows` says, and the row that the ledger is held by.
+"""The first tables: what `market.service.rows` says.
 
 Made from the rows until the first release. Whoever releases freezes it, with `alembic revision
 --autogenerate`, so that a later change of a row is a migration of its own.
@@ -17,4 +17,3 @@ depends_on = None
 def upgrade() -> None:
     """Go to this revision."""
     METADATA.create_all(op.get_bind(), checkfirst=False)
-    op.execute("INSERT INTO ledger_balances (account, amount) VALUES ('outside', 0)")

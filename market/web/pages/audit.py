@@ -1,35 +1,30 @@
-"""What was sealed, ruled and paid: a job's audit, its steps, one peer-step's evidence, and epochs.
+"""What was sealed, ruled and paid: a job's audit, its steps, and one peer-step's evidence.
 
 A peer-step's page shows one chain from its GradCommit to a transaction; `static/trace.js` derives
-it again from what programs get. The browser computes an epoch's proof again likewise. Without
-scripts a page says that nothing was checked here.
+it again from what programs get. Without scripts the page says that nothing was checked here.
 """
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Query, Response
-from starlette.responses import RedirectResponse
 
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
 from contracts.terms.typed_names import digits_of
-from market.api.context import AccountPath, Api, ApiDep, JobPath, PeerPath, WorkDep, parse_bytes
-from market.api.routes.market import EpochPath
-from market.api.routes.tracing import StepPath, period_of
+from market.api.context import Api, ApiDep, JobPath, PeerPath, WorkDep, parse_bytes
+from market.api.routes.tracing import StepPath
 from market.bodies.base import API_PREFIX
 from market.bodies.earnings import EarningView
 from market.bodies.offers import ChecksView, PeerChecksView
-from market.bodies.settlement import EpochSummary
 from market.bodies.tracing import STEP_LINES_PAGE, DistanceView, StepView, WorkTraceView
 from market.service.coding import spec_of
 from market.service.find_job import find_job
 from market.service.find_steps import FATES, FoundStep, Wanted, find_steps
 from market.service.ports import UnitOfWork
-from market.service.rows import DebitRow, EpochRow, JobRow
+from market.service.rows import JobRow
 from market.service.show_checks import checks_of_job
-from market.service.show_earnings import Period, earning_of
-from market.service.show_epochs import epoch_row, newest_epochs, show_epoch, show_proof
+from market.service.show_earnings import earning_of
 from market.service.show_jobs import job_view
 from market.service.show_slashes import find_convictions
 from market.service.show_steps import lines_of_step, steps_of
@@ -55,9 +50,8 @@ async def get_audit_page(
     wanted = _wanted(peer.strip(), verdict)
     async with work:
         row = await find_job(job, work)
-        view = await job_view(row, work, api.booked)
+        view = await job_view(row, work)
         steps, next_after = await _steps(job, wanted, api, work, after)
-        debits = await _debits(job, work)
     return page(
         "audit.html",
         here="audit",
@@ -72,7 +66,6 @@ async def get_audit_page(
         fates=FATES,
         zero=ZERO_DIGEST,
         is_search=wanted != Wanted(),
-        debits=debits,
         convictions=(await find_convictions(work, api.market.chain, job=job)).convictions,
         checks=await checks_of_job(job, work, api.followed),
     )
@@ -103,20 +96,9 @@ async def _steps(
     return await find_steps(job, wanted, work, api.followed, after=after, limit=STEPS_PAGE)
 
 
-async def _debits(job: JobId, work: UnitOfWork) -> list[dict[str, Any]]:
-    """What epochs took from the job, with the epochs."""
-    rows = await work[DebitRow].where(job=job, order="epoch")
-    epochs = {each: await work[EpochRow].get(each) for each in {row.epoch for row in rows}}
-    return [
-        {"epoch": EpochSummary.of(epoch), "amount": row.amount, "step": row.step, "seal": row.seal}
-        for row in rows
-        if (epoch := epochs[row.epoch]) is not None
-    ]
-
-
 LINES_PAGE = min(200, STEP_LINES_PAGE)
 
-Link: TypeAlias = Literal["verdict", "pay", "epoch", "claim"]
+Link: TypeAlias = Literal["verdict", "pay", "claim"]
 """A part of the evidence, which may be what the money waits at."""
 
 _WAITS_AT: dict[str, Link] = {
@@ -125,14 +107,10 @@ _WAITS_AT: dict[str, Link] = {
     "audit": "verdict",
     "report": "pay",
     "verdict": "verdict",
-    "close": "pay",
-    "anchor": "pay",
-    "cap": "epoch",
-    "epoch": "epoch",
-    "proposal": "epoch",
-    "challenge": "epoch",
-    "finalization": "epoch",
+    "seal": "pay",
     "claim": "claim",
+    "grant": "claim",
+    "ended": "claim",
 }
 
 
@@ -176,13 +154,12 @@ async def get_work_page(
     number: Annotated[int, Query(alias="round", ge=0, le=2**40)] = 0,
 ) -> Response:
     """A peer-step from its GradCommit to the transactions that paid it."""
-    period = await period_of(api)
     async with work:
         row = await find_job(job, work)
         trace = await trace_work(
             job, StepNumber(step), peer, number, work=work, followed=api.followed
         )
-        values = await _around(row, trace, api, work, period)
+        values = await _around(row, trace, api, work)
     checks = await checks_of_job(job, work, api.followed)
     source = f"{API_PREFIX}/jobs/{job.hex()}/steps"
     return page(
@@ -202,12 +179,10 @@ async def get_work_page(
     )
 
 
-async def _around(
-    row: JobRow, trace: WorkTraceView, api: Api, work: UnitOfWork, period: Period
-) -> dict[str, Any]:
+async def _around(row: JobRow, trace: WorkTraceView, api: Api, work: UnitOfWork) -> dict[str, Any]:
     """The line of pay with its reason, and the seals that a trace leads through."""
-    job, name, now = row.job, trace.commit.grad_commit, api.market.clock()
-    line = await earning_of(job, name, work, api.followed, now=now, period=period)
+    job = row.job
+    line = await earning_of(job, trace.commit.grad_commit, work, api.followed)
     audit = spec_of(row).message.rules.audit
     return {
         "line": line,
@@ -244,57 +219,3 @@ def farthest(distances: Sequence[DistanceView]) -> DistanceView | None:
 def fraction(number: Digest) -> float:
     """A draw's number as people compare it with a chance."""
     return int.from_bytes(number, "big") / 2**256
-
-
-EPOCHS_PAGE = 100
-
-
-@router.get("/epochs")
-async def get_epochs_page(
-    api: ApiDep,
-    work: WorkDep,
-    before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
-) -> Response:
-    """Epochs, newest first."""
-    epochs = await newest_epochs(work, before=before, limit=EPOCHS_PAGE)
-    return page(
-        "epochs.html",
-        here="epochs",
-        now=api.market.clock(),
-        epochs=epochs,
-        next_before=epochs[-1].epoch if len(epochs) == EPOCHS_PAGE else None,
-    )
-
-
-@router.get("/epochs/{number}")
-async def get_epoch_page(number: EpochPath, api: ApiDep, work: WorkDep) -> Response:
-    """An epoch."""
-    epoch = await show_epoch(number, work)
-    return page("epoch.html", here="epochs", now=api.market.clock(), epoch=epoch)
-
-
-@router.get("/epochs/{number}/proof")
-async def get_proof_form(
-    number: EpochPath, account: Annotated[str, Query(max_length=128)] = ""
-) -> Response:
-    """What the form on an epoch's page asks for has an address of its own."""
-    return RedirectResponse(f"/epochs/{number}/proofs/{account.strip()}", 303)
-
-
-@router.get("/epochs/{number}/proofs/{account}")
-async def get_proof_page(
-    number: EpochPath, account: AccountPath, api: ApiDep, work: WorkDep
-) -> Response:
-    """The proof of one account's pay, which the browser computes again."""
-    async with work:
-        epoch = EpochSummary.of(await epoch_row(number, work))
-        proof = await show_proof(number, account, work)
-    source = f"{API_PREFIX}/epochs/{number}/proofs/{account.hex()}"
-    return page(
-        "proof.html",
-        here="epochs",
-        now=api.market.clock(),
-        epoch=epoch,
-        proof=proof,
-        source=source,
-    )

@@ -22,17 +22,20 @@ from market.bodies.advice import in_words
 from market.bodies.base import API_PREFIX
 from market.bodies.earnings import SeatView
 from market.bodies.events import NumberedJobEvent, read_job_event
-from market.bodies.jobs import JobView, QuoteView, StepReport
-from market.domain.jobs import JobState, Outcome, sentence
+from market.bodies.jobs import QuoteView, StepReport
+from market.bodies.money import JobMoney
+from market.domain.jobs import Outcome, sentence
 from market.service.coding import spec_of
 from market.service.feeds import newest_events
 from market.service.find_job import find_job
+from market.service.listing import Asked
 from market.service.order_like import Wish, order_like
 from market.service.ports import UnitOfWork
 from market.service.post_job import quote_job
 from market.service.rows import JobRow, ReportRow
 from market.service.show_checks import checks_of_job
 from market.service.show_jobs import job_outcome, job_summaries, job_view, progress_view
+from market.service.show_money import money_of_job
 from market.service.show_slashes import find_convictions
 from market.service.store_checkpoints import claimed_checkpoints
 from market.web.rendering import page
@@ -44,7 +47,8 @@ MAX_POINTS = 500
 MAX_TOLD = 50  # events
 MAX_VERDICTS = 25
 MAX_STEPS_SHOWN = 10
-OVER = ("refunded", "failed")
+MAX_ACCOUNTS = 50  # with their limits
+OVER = ("closed", "failed")
 """States after which a page needs no refresh."""
 
 
@@ -96,7 +100,7 @@ async def _now(job: JobId, work: UnitOfWork) -> dict[str, Any]:
     return {
         "state": row.state,
         "outcome": job_outcome(row),
-        "said": sentence(Outcome(job_outcome(row)), JobState(row.state)),
+        "said": sentence(Outcome(job_outcome(row))),
         "failure": row.failure,
         "is_over": row.state in OVER,
         "progress": progress_view(row, newest),
@@ -111,12 +115,16 @@ async def _events(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
 
 
 async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
+    now = api.market.clock()
     async with work:
         row = await find_job(job, work)
-        view = await job_view(row, work, api.booked)
+        view = await job_view(row, work)
+    money = await money_of_job(
+        job, Asked(MAX_ACCOUNTS, None), (await api.network()).times, now, work
+    )
     peers = await peers_view(job, api, work)
     first = max(0, peers.step - MAX_STEPS_SHOWN)
-    now, advice = api.market.clock(), view.advice
+    advice = view.advice
     seconds = UnixSeconds(now // 1000)
     return {
         "now": now,
@@ -126,9 +134,10 @@ async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         "poster": row.poster,
         "posted_at": row.posted_at,
         "budget": row.budget,
-        "epoch_cap": row.epoch_cap,
+        "money": money,
+        "tail": (await api.network()).times.tail,
         "deadline": row.deadline * 1000,
-        "money_parts": parts_of_budget(view),
+        "money_parts": parts_of_budget(money),
         "reports": thinned(view.reports),
         "num_reports": len(view.reports),
         "peers": peers,
@@ -169,18 +178,22 @@ class Part:
     meaning: str
 
 
-def parts_of_budget(job: JobView) -> tuple[Part, ...]:
-    """What became of all that was put into escrow; the parts sum up to it."""
-    unearned = job.escrowed - job.earned - job.refunded
+def parts_of_budget(money: JobMoney) -> tuple[Part, ...]:
+    """What became of all that is in escrow; the parts sum up to it.
+
+    What has been earned above the limits is no part: no claim pays it.
+    """
+    claimed, committed = money.claimed, money.committed
+    vested = min(max(claimed, money.vested), committed)
+    earned = min(max(vested, money.earned), committed)
     return tuple(
         Part(name, BaseUnits(amount), meaning)
         for name, amount, meaning in (
-            ("paid", job.paid, "claimed by providers"),
-            ("settled", job.debited - job.paid, "in an epoch, to be claimed"),
-            ("vested", job.vested - job.debited, "checked long enough, in the next epoch"),
-            ("earned", job.earned - job.vested, "sealed, and may still be found wrong"),
-            ("refunded", job.refunded, "back at the poster"),
-            ("left", unearned, "not earned by anybody yet"),
+            ("claimed", claimed, "paid to providers"),
+            ("vested", vested - claimed, "checked long enough: may be claimed"),
+            ("earned", earned - vested, "sealed, and not vested: waits, or is lost to its peer"),
+            ("committed", committed - earned, "limits of accounts, for work to come"),
+            ("free", money.free, "not committed: the poster may take it back"),
         )
     )
 
@@ -302,14 +315,13 @@ def _tokens(text: str, name: str) -> BaseUnits:
 
 def _draft(like: JobSpec, wish: Wish, now: UnixMillis) -> JobSpec:
     """For the quote, before there is a wallet or a coordinator: those of the job it is like."""
-    return order_like(like, wish, poster=like.poster, coordinator=like.coordinator, nonce=now)
+    return order_like(like, wish, poster=like.poster, coordinator=like.coordinator, salt=now)
 
 
 async def _quote(spec: JobSpec, api: Api, work: UnitOfWork) -> QuoteView:
     return await quote_job(
         spec.encoded(),
         now=api.market.clock(),
-        epoch_seconds=await api.epoch_seconds(),
         work=work,
         blobs=api.market.blobs,
     )
@@ -321,7 +333,7 @@ def _wish_name(like: JobId, asked: dict[str, str]) -> str:
 
 
 def _order(like: JobId, wish: Wish) -> dict[str, Any]:
-    """The body of `POST /v1/orders/typed-data`, but for the poster."""
+    """The body of `POST /v1/jobs/typed-data`, but for the poster."""
     return {
         "like": like.hex(),
         "name": wish.name,

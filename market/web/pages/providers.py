@@ -66,7 +66,6 @@ async def lines_page(
 
 router = APIRouter()
 
-MAX_ENTRIES = 100
 MAX_JOBS = 25
 
 
@@ -97,7 +96,6 @@ async def get_provider_page(
         money=money,
         jobs=jobs,
         shown=None if of_job is None else await lines_page(account, of_job, start, api, work),
-        entries=money.entries[:MAX_ENTRIES],
         convictions=found.convictions,
     )
 

@@ -1,12 +1,10 @@
-// Merkle trees, as contracts/terms/merkle.py and SumTree.sol have them.
+// Merkle trees, as contracts/terms/merkle.py and PayTree.sol have them.
 //
-// Hashes are bytes, sums are BigInt and fit 12 bytes. A node of a plain tree is {hash}, of an
-// epoch's trees {hash, sum}, of a pay tree {hash, earned, vested}. Siblings come from the bottom up.
+// Hashes are bytes, amounts are BigInt and fit 10 bytes. Siblings come from the bottom up.
 import { keccak_256 } from "./vendor/noble-hashes/sha3.js";
 
-const SETTLEMENT_LEAF = 0, SUM_NODE = 1, PAY_LEAF = 2, PAY_NODE = 3, JOB_LEAF = 4;
-const BATCH_LEAF = 5, PLAIN_NODE = 6, PLAIN_LEAF = 7;
-const WIDE_BYTES = 12, STEP_BYTES = 8;
+const BATCH_LEAF = 5, PLAIN_NODE = 6, PLAIN_LEAF = 7, EARNED_LEAF = 8;
+const AMOUNT_BYTES = 10, STEP_BYTES = 8;
 
 export const fromHex = (text) => {
   const digits = text.startsWith("0x") ? text.slice(2) : text;
@@ -37,80 +35,34 @@ export const stepNumber = (step) => {
 };
 export const joined = (...parts) => Uint8Array.from(parts.flatMap((part) => [...part]));
 
-const wide = (value) => integer(value, WIDE_BYTES);
 const hashed = (tag, ...fields) => keccak_256(joined([tag], ...fields));
 
-export const settlementLeaf = (account, jobsRoot, cumulative) => ({
-  hash: hashed(SETTLEMENT_LEAF, bytes(account, 20), bytes(jobsRoot, 32), wide(cumulative)),
-  sum: cumulative,
-});
-export const jobLeaf = (job, cumulative) => ({
-  hash: hashed(JOB_LEAF, bytes(job, 32), wide(cumulative)), sum: cumulative,
-});
-export const payLeaf = (account, earned, vested) => ({
-  hash: hashed(PAY_LEAF, bytes(account, 20), wide(earned), wide(vested)), earned, vested,
-});
-export const batchLeaf = (job, step, seal) => ({
-  hash: hashed(BATCH_LEAF, bytes(job, 32), stepNumber(step), bytes(seal, 32)),
-});
-export const plainLeaf = (digest) => ({ hash: hashed(PLAIN_LEAF, bytes(digest, 32)) });
-
-export const sumNode = (left, right) => {
-  const sum = left.sum + right.sum;
-  wide(sum);
-  return { hash: hashed(SUM_NODE, left.hash, wide(left.sum), right.hash, wide(right.sum)), sum };
-};
-export const payNode = (left, right) => {
-  const earned = left.earned + right.earned, vested = left.vested + right.vested;
-  const own = (node) => joined(node.hash, wide(node.earned), wide(node.vested));
-  wide(earned), wide(vested);
-  return { hash: hashed(PAY_NODE, own(left), own(right)), earned, vested };
-};
-export const plainNode = (left, right) => ({ hash: hashed(PLAIN_NODE, left.hash, right.hash) });
-
-const EMPTY_SUM = { hash: new Uint8Array(32), sum: 0n };
+export const payLeaf = (account, earned, vested) => hashed(
+  EARNED_LEAF, bytes(account, 20), integer(earned, AMOUNT_BYTES), integer(vested, AMOUNT_BYTES));
+export const batchLeaf = (job, step, seal) =>
+  hashed(BATCH_LEAF, bytes(job, 32), stepNumber(step), bytes(seal, 32));
+export const plainLeaf = (digest) => hashed(PLAIN_LEAF, bytes(digest, 32));
+export const node = (left, right) => hashed(PLAIN_NODE, left, right);
 
 // A level with an odd node carries its last node up unchanged.
-export const root = (leaves, join = sumNode, empty = EMPTY_SUM) => {
+export const root = (leaves) => {
   let level = leaves;
   while (level.length > 1) {
     const above = [];
-    for (let i = 0; i + 1 < level.length; i += 2) above.push(join(level[i], level[i + 1]));
+    for (let i = 0; i + 1 < level.length; i += 2) above.push(node(level[i], level[i + 1]));
     if (level.length % 2) above.push(level.at(-1));
     level = above;
   }
-  return level[0] ?? empty;
+  return level[0] ?? new Uint8Array(32);
 };
 
-const readSum = ({ hash, sum }) => ({ hash: bytes(hash, 32), sum: amount(sum) });
-const readPay = ({ hash, earned, vested }) =>
-  ({ hash: bytes(hash, 32), earned: amount(earned), vested: amount(vested) });
-const readPlain = ({ hash }) => ({ hash: bytes(hash, 32) });
-
-const climb = (leaf, siblings, join, read) => {
+// The nodes from the leaf to the root, both included.
+export const path = (leaf, siblings) => {
   const nodes = [leaf];
-  for (const each of siblings) {
-    if (typeof each.left !== "boolean") throw new Error("a sibling without a side");
-    const below = nodes.at(-1), sibling = read(each);
-    nodes.push(each.left ? join(sibling, below) : join(below, sibling));
+  for (const { hash, left } of siblings) {
+    if (typeof left !== "boolean") throw new Error("a sibling without a side");
+    const below = nodes.at(-1), sibling = bytes(hash, 32);
+    nodes.push(left ? node(sibling, below) : node(below, sibling));
   }
   return nodes;
-};
-// The nodes from the leaf to the root, both included.
-export const path = (leaf, siblings) => climb(leaf, siblings, sumNode, readSum);
-export const payPath = (leaf, siblings) => climb(leaf, siblings, payNode, readPay);
-export const plainPath = (leaf, siblings) => climb(leaf, siblings, plainNode, readPlain);
-
-// Derives everything that a proof claims: what is wrong with it, and the nodes of its path.
-export const check = (proof) => {
-  const wrong = [];
-  const jobs = root(proof.jobs.map(({ job, cumulative }) => jobLeaf(job, amount(cumulative))));
-  if (toHex(jobs.hash) !== proof.jobs_root) wrong.push("the jobs do not make the root of jobs");
-  if (jobs.sum !== amount(proof.cumulative)) wrong.push("the jobs do not sum up to the pay");
-  const leaf = settlementLeaf(proof.account, toHex(jobs.hash), amount(proof.cumulative));
-  const nodes = path(leaf, proof.siblings);
-  const top = nodes.at(-1);
-  if (toHex(top.hash) !== proof.root) wrong.push("the path does not lead to the root");
-  if (top.sum !== amount(proof.root_sum)) wrong.push("the sums do not make the sum under the root");
-  return { wrong, nodes };
 };

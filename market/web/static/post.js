@@ -55,7 +55,7 @@ const keptOrder = async (account) => {
     keep(order);
   }
   if (!order.typed) {
-    order.typed = await send("/v1/orders/typed-data", order.wanted, order.key);
+    order.typed = await send("/v1/jobs/typed-data", order.wanted, order.key);
     keep(order);
   }
   isAgain = false;
@@ -68,11 +68,11 @@ const post = async () => {
   const { known, key, typed } = await keptOrder(hex(account));
   if (known) return { ...known, isRepeated: true };
   show("\u25b8", "busy", "1 of 2: sign the order in the wallet");
-  const signature = hex(await sign(account, typed.order));
+  const signature = hex(await sign(account, typed.header));
   show("\u25b8", "busy", "2 of 2: sign the permit in the wallet");
   const permit = { deadline: typed.permit_deadline, signature: hex(await sign(account, typed.permit)) };
   const order = { spec: typed.spec, signature, permit };
-  return send("/v1/orders", order, `${key}-${permit.signature.slice(-40)}`);
+  return send("/v1/jobs/typed", order, `${key}-${permit.signature.slice(-40)}`);
 };
 
 const tellOfRepetition = ({ job, state }) => {

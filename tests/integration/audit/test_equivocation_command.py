@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.audited import settled
+from tests.support.audited import paid_job
 from tests.support.forging import retold
 from tests.support.offline import run_here, run_offline
 
@@ -14,9 +14,9 @@ from tests.support.offline import run_here, run_offline
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a job's audit file, and one that everybody has signed again in another way."""
     folder = tmp_path_factory.mktemp("files")
-    told = retold(settled().job, steps=5)
-    (folder / "mine.tally").write_bytes(settled().data)
-    again = replace(settled().file, items=tuple(told.items))
+    told = retold(paid_job().job, steps=5)
+    (folder / "mine.tally").write_bytes(paid_job().data)
+    again = replace(paid_job().file, items=tuple(told.items))
     (folder / "theirs.tally").write_bytes(again.encoded())
     return folder
 
@@ -36,7 +36,7 @@ def test_compare__two_histories__write_a_proof_that_anybody_can_check(
     )
     checked = run_offline("audit", "equivocation", str(proof), folder=tmp_path)
 
-    assert code == 0 and settled().job.coordinator.account.hex() in said
+    assert code == 0 and paid_job().job.coordinator.account.hex() in said
     assert (checked.returncode, checked.stderr) == (0, "")
     assert checked.stdout.startswith("proven: ")
 

@@ -135,6 +135,21 @@ class Renaming(Wire):
         return httpx.Response(200, content=view.model_copy(update={"token": token}).json_bytes())
 
 
+@dataclass
+class Moving(Wire):
+    """A market that names another first block, and other contracts beside the escrow."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.AsyncBaseTransport`."""
+        answer = await super().handle_async_request(request)
+        if request.url.path != "/v1/network":
+            return answer
+        view = read_body(NetworkView, await answer.aread())
+        contracts = view.contracts.model_copy(update={"seals": Address(b"s" * 20)})
+        moved = {"genesis": Digest(b"m" * 32), "contracts": contracts}
+        return httpx.Response(200, content=view.model_copy(update=moved).json_bytes())
+
+
 def refusal(status: int, code: str) -> httpx.Response:
     """A problem of this code, as a market answers."""
     problem = Problem(
@@ -155,7 +170,7 @@ class Poster:
     @property
     def orders(self) -> list[Path]:
         """What is stored of orders."""
-        return sorted((self.folder / "orders").glob("*.json"))
+        return sorted((self.folder / "orders").glob("[0-9a-f]*.json"))
 
     def job(self, **changed: Any) -> JobFile:
         """The job file, with these changes."""
@@ -195,7 +210,7 @@ class Poster:
         async with self.world.new_work() as work:
             row = await work[JobRow].get(job)
             assert row is not None
-            await work[JobRow].put(replace(row, state="refunded"))
+            await work[JobRow].put(replace(row, state="closed"))
 
     async def jobs(self) -> list[JobRow]:
         """What the market holds."""
@@ -205,7 +220,7 @@ class Poster:
     @property
     def tokens(self) -> int:
         """What the wallet holds, in base units."""
-        return self.world.chain.state.accounts[self.wallet.account].token
+        return self.world.chain.state.tokens[self.wallet.account]
 
 
 async def poster_at(folder: Path, *, num_coordinators: int = 1, began: int = START) -> Poster:

@@ -11,8 +11,10 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from eth_abi import abi
 from starlette.types import ASGIApp
 
+from contracts.terms.digest import keccak
 from contracts.terms.ids import Digest
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
@@ -69,12 +71,36 @@ def _answering(answer: Callable[[bytes], bytes], kind: str) -> Iterator[str]:
             thread.join()
 
 
-WORD = 10**12  # what the node below says of every number: enough of everything
+WORD = 10**12  # what the node below says of most numbers: enough of everything
+_VIEWS = {
+    "balances(address)": (WORD, 0),
+    "jobs(bytes32)": (WORD, WORD, 0, 1),
+    "buckets(bytes32)": (WORD, 1),
+    "granted(bytes32,address)": (WORD, 0, 0, 0),
+    "bonds(bytes32,address)": (0, 0, 0, 0),
+    **{f"{name}()": (10**day,) for day, name in enumerate(("EXECUTE", "ANNOUNCE", "MARGIN"), 3)},
+    "TAIL()": (10**7,),
+}
+"""Views of JobEscrow."""
+_WORDS = {bytes(keccak(name.encode())[:4]): words for name, words in _VIEWS.items()}
+_MULTICALL = bytes(keccak(b"multicall(bytes[])")[:4])
+
+
+def _called(data: bytes) -> bytes:
+    """What any contract of that chain returns."""
+    if data[:4] == _MULTICALL:
+        [calls] = abi.decode(["bytes[]"], data[4:])
+        return bytes(abi.encode(["bytes[]"], [[_called(call) for call in calls]]))
+    words = _WORDS.get(data[:4], (WORD,) * 8)
+    return b"".join(word.to_bytes(32, "big") for word in words)
 
 
 @contextmanager
 def wealthy_node(domain: Domain) -> Iterator[str]:
-    """URL of a node of a chain on which everybody holds and has staked a million tokens."""
+    """URL of a node of a chain on which everybody holds a million tokens.
+
+    In the escrow everybody has as many free, and as high a limit in every job, without a bond.
+    """
     block = {"number": "0x1", "hash": "0x" + NODE_HASH.hex(), "timestamp": "0x1"}
     results: dict[str, object] = {
         "eth_chainId": hex(domain.chain_id),
@@ -82,19 +108,22 @@ def wealthy_node(domain: Domain) -> Iterator[str]:
         "eth_getBlockByNumber": block,
         "eth_getTransactionCount": "0x0",
         "eth_getBalance": hex(10**18),
-        "eth_call": "0x" + f"{WORD:064x}" * 8,
     }
 
     def answer(body: bytes) -> bytes:
         asked = json.loads(body)
-        result = results[asked["method"]]
+        if asked["method"] == "eth_call":
+            called = asked["params"][0].get("data") or asked["params"][0]["input"]
+            result: object = "0x" + _called(bytes.fromhex(called[2:])).hex()
+        else:
+            result = results[asked["method"]]
         return json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}).encode()
 
     with _answering(answer, "application/json") as url:
         yield url
 
 
-class OneSettlement(MemoryChain):
+class OneEscrow(MemoryChain):
     """A chain in memory that names its node, and the contract under whose domain it is signed."""
 
     rpc_url = NOBODY
@@ -102,14 +131,14 @@ class OneSettlement(MemoryChain):
     async def network(self) -> Network:
         """See `Chain.network`."""
         network = await super().network()
-        contracts = {**network.contracts, "settlement": self.domain.settlement}
+        contracts = {**network.contracts, "escrow": self.domain.escrow}
         genesis = network.genesis if self.rpc_url == NOBODY else NODE_HASH
         return replace(network, genesis=genesis, contracts=contracts, rpc_url=self.rpc_url)
 
 
 def empty_world(now: int, rpc_url: str = NOBODY) -> World:
     """A market at Unix second `now`."""
-    chain = OneSettlement(DOMAIN, ANCHORER, now=now)
+    chain = OneEscrow(DOMAIN, ANCHORER, now=now)
     chain.rpc_url = rpc_url
     return replace(new_world(), chain=chain)
 

@@ -19,7 +19,9 @@ import pytest
 import torch
 
 from contracts.keys.store import load_or_create_wallet, load_wallet
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address
+from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.bodies.routes import GET_NETWORK
 from market.service.rows import OfferRow
@@ -42,7 +44,7 @@ from tests.integration.bad_input.verbs import Said, call, complaint
 from tests.integration.up.running import eventually
 from tests.support.containers import shown
 from tests.support.history import DOMAIN
-from tests.support.market_world import World, market_spec
+from tests.support.market_world import SIGNED_SECONDS, World, market_spec
 from tests.support.patience import patience
 from tests.support.stack import ROOT
 from training.stages.exact import device_class
@@ -51,7 +53,6 @@ OTHER_MACHINE = {
     "device": "cpu", "device_class": "cpu/x86_64/AVX2/torch-2.9.0+cpu", "memory_bytes": 2**38,
     "flops_per_second": 2 * 10**12,
 }  # fmt: skip
-STAKE = 10**7
 PEER, PROBE_MODULE = "tallystick.provider.peer", "tallystick.provider.probe"
 OURS = secrets.token_hex(4)  # in the run ids: other runs of these tests have their own
 
@@ -78,12 +79,18 @@ def write_probe(home: Path) -> None:
     (home / "probe.json").write_text(found.model_dump_json())
 
 
-def stake_of(home: Path, world: World) -> Address:
-    """The account of a home, which has staked."""
-    account = load_or_create_wallet(home / "wallet.json").account
-    world.chain.give_tokens(account, STAKE)
-    world.chain.stake(account, STAKE)
-    return account
+def account_of(home: Path) -> Address:
+    """The account of a home."""
+    return load_or_create_wallet(home / "wallet.json").account
+
+
+def free_spec() -> JobSpec:
+    """A job that asks for no stake, as on the node's chain nobody has bonded any."""
+    return market_spec(
+        deadline=UnixSeconds(now() + 3600),
+        open_by=UnixSeconds(now() + SIGNED_SECONDS),
+        min_stake=BaseUnits(0),
+    )
 
 
 def line_of(home: Path, market: str) -> list[str]:
@@ -126,14 +133,14 @@ def test_start__node_of_another_chain__is_told(tmp_path: Path) -> None:
     assert f"the contracts are on chain {DOMAIN.chain_id}" in line
 
 
-def test_start__market_refuses_the_offer__is_one_line_and_no_group_of_errors(
+def test_start__market_refuses_the_auditor__is_one_line_and_no_group_of_errors(
     tmp_path: Path, node: str
 ) -> None:
-    with market_in_a_thread(empty_world(now(), node)) as market:  # it knows of no stake
-        said = start_here(measured(tmp_path / "home"), market)
+    with market_in_a_thread(empty_world(now(), node)) as market:  # it knows of no deposit
+        said = call([*line_of(measured(tmp_path / "home"), market), "--audit"], {})
 
     assert said.exit_code == EXIT_CODES["insufficient_stake"]
-    assert "stake" in complaint(said)
+    complaint(said)
 
 
 def test_start__too_few_tokens_and_no_faucet__says_how_many_are_missing(
@@ -144,7 +151,7 @@ def test_start__too_few_tokens_and_no_faucet__says_how_many_are_missing(
         said = call([*line_of(home, market), "--stake", "5000000"], {})
 
     assert said.exit_code == EXIT_CODES["insufficient_stake"]
-    assert "4000000.000000 more are to be staked: send tokens" in complaint(said)
+    assert "4000000.000000 more are to be deposited: send tokens" in complaint(said)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +223,6 @@ async def test_start__home_of_a_larger_machine_in_a_small_container__offers_what
     prefix = shown(tmp_path / "cgroup")
     home.mkdir()
     (home / "probe.json").write_text(json.dumps(OTHER_MACHINE))
-    stake_of(home, world)
     await world.register()
 
     async with market_at_url(world) as market, working(world):
@@ -334,13 +340,13 @@ async def test_start__ctrl_c_with_a_peer_at_work__leaves_nothing_and_the_next_re
     tmp_path: Path, node: str
 ) -> None:
     home, world = measured(tmp_path / "home"), empty_world(now(), node)
-    account = stake_of(home, world)
+    account = account_of(home)
     await world.register()
 
     async with market_at_url(world) as market, working(world):
         async with agent(home, market, "ctrl-c") as first:
             await first.until("offering at 1000.000000 tokens/PFLOP")
-            await world.post(market_spec(deadline=UnixSeconds(now() + 3600)))
+            await world.post(free_spec())
             await first.until("peer of lease")
             await child_of("ctrl-c")
             assert await first.end(signal.SIGINT) == 0
@@ -372,7 +378,6 @@ async def test_start__ctrl_c_twice_and_a_peer_that_hangs__ends_at_once_with_its_
     tmp_path: Path, node: str
 ) -> None:
     home, world = measured(tmp_path / "home"), empty_world(now(), node)
-    stake_of(home, world)
     await world.register()
     async with (
         market_at_url(world) as market,
@@ -380,7 +385,7 @@ async def test_start__ctrl_c_twice_and_a_peer_that_hangs__ends_at_once_with_its_
         agent(home, market, "hangs", "--drain", "1h") as first,
     ):
         await first.until("offering at")
-        await world.post(market_spec(deadline=UnixSeconds(now() + 3600)))
+        await world.post(free_spec())
         await child_of("hangs")
         [peer] = [pid for pid in left("hangs") if pid != first.process.pid]
         os.kill(peer, signal.SIGSTOP)
@@ -398,7 +403,6 @@ async def test_start__offer_half_over_or_asked_otherwise__is_taken_back_for_a_ne
     tmp_path: Path, node: str
 ) -> None:
     home, world = measured(tmp_path / "home"), empty_world(now(), node)
-    stake_of(home, world)
 
     async with market_at_url(world) as market, working(world):
         async with agent(home, market, "short", "--window", "2s") as first:

@@ -155,7 +155,7 @@ async def _escrows(world: World) -> dict[JobId, int]:
         await world.tick()
     async with world.new_work() as work:
         rows = await work[JobRow].where()
-    return {row.job: world.chain.state.jobs[row.job].deposited for row in rows}
+    return {row.job: (await world.chain.budget(row.job)).funded for row in rows}
 
 
 def _ended_at(folder: Path, drawn: list[Moment]) -> None:

@@ -48,7 +48,7 @@ from training.transport.wire import Methods
 
 PERMIT = Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
 GOOD = "name: a\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
-ELSEWHERE_CHAIN = Domain(DOMAIN.chain_id + 1, DOMAIN.settlement)
+ELSEWHERE_CHAIN = Domain(DOMAIN.chain_id + 1, DOMAIN.escrow)
 TEN_MINUTES = 600
 
 Attempt = Callable[["Place"], Awaitable[object]]
@@ -161,11 +161,6 @@ async def offer_that_is_over(place: Place) -> None:
     await place.client.call(POST_OFFER, SignedBody(signed=offer.encoded()))
 
 
-async def offer_without_stake(place: Place) -> None:
-    offer = place.poster.world.sign_offer("ann", 10**10)
-    await place.client.call(POST_OFFER, SignedBody(signed=offer.encoded()))
-
-
 async def body_over_a_megabyte(place: Place) -> None:
     await place.ask("POST", "/offers", b" " * (MAX_JSON_BYTES + 1))
 
@@ -264,7 +259,6 @@ TABLE = (
     Row("oversized body, unannounced", "too_large", 2, "more than", body_that_says_it_is_small),
     Row("oversized tensor", "too_large", 2, "", tensor_over_the_bound),
     Row("unknown version", "unknown_version", 2, "job_spec.v99", spec_of_tomorrow),
-    Row("no stake", "insufficient_stake", 5, "stake on chain first", offer_without_stake),
     Row("wrong chain id: signature", "bad_signature", 4, "", signed_for_another_chain),
     Row(
         "clock off by ten minutes: heartbeat",
@@ -298,4 +292,4 @@ async def test_bad_input__row__has_its_code_and_a_remedy_and_moves_nothing(
     assert (error.code, exit_code(error)) == (row.code, row.exit), error
     assert row.told in str(error) and len(str(error)) > 10
     if row.attempt is not same_key_for_another_request:  # which posts one that is right first
-        assert await poster.jobs() == [] and poster.world.chain.state.jobs == {}
+        assert await poster.jobs() == [] and poster.world.chain.state.places == {}

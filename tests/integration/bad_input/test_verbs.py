@@ -51,6 +51,12 @@ LONG = "x" * 5000
 VERY_LONG = "x" * 1_000_000
 
 VERBS = verbs()
+ELSEWHERE = {
+    *(("audit export", "rpc"), ("job close", "rpc"), ("job reclaim", "rpc")),
+    *((f"provider {word}", "rpc") for word in ("settle", "settle-all", "quit", "withdraw")),
+    *((f"provider {word}", "market") for word in ("quit", "withdraw-offer")),
+}
+"""Verbs that ask nobody here: see tests/integration/audit, cli and market."""
 ASKING = [(verb, each) for verb in VERBS for each in verb.parameters if each.name in URLS]
 
 
@@ -80,6 +86,7 @@ class Place:
             "rpc": self.market,
             "job": JOB_ID,
             "evidence": JOB_ID,
+            "bundle": str(self.folder / "job.yaml"),
             "ask": "1000",
             "keys": str(self.folder / "keys"),
             "to": str(self.folder / "out" / "file"),
@@ -178,8 +185,8 @@ def test_verb__url_of_nobody_or_of_no_market__is_one_line_that_names_it(
 
     code, line = ask("http://127.0.0.1:x")  # others: tests/unit/tallystick/sdk/test_client.py
     assert code == USAGE and "http://127.0.0.1:x" in line
-    if (str(verb), parameter.name) == ("audit export", "rpc"):
-        return  # asks the market first, which knows no such job: see tests/integration/audit
+    if (str(verb), parameter.name) in ELSEWHERE:
+        return  # looks first for a job, or an offer, and finds none
     nobody = ask(NOBODY)
     assert nobody[0] == EXIT_CODES["error"] and NOBODY in nobody[1]
     with answering(HTML) as server:

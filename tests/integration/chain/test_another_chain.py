@@ -6,34 +6,18 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from contracts.chain.deployment import NAMES
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import Address, Digest
-from market.bodies.market import ContractsView, NetworkView
+from market.bodies.market import NetworkView
 from tallystick.sdk.on_chain import OnChain, on_chain
-from tests.support.anvil import DeployedChain, deployed_chain
+from tests.support.anvil import deployed_chain, network_of
 from tests.support.history import make_wallet
 
 ANN = make_wallet("ann")
 SOMEBODY = Address(bytes(19) + b"\x77")
-
-
-async def network_of(deployed: DeployedChain) -> NetworkView:
-    """What a market would say of its chain."""
-    deployment = deployed.deployment
-    said = SimpleNamespace(
-        chain_id=deployment.chain_id,
-        genesis=await deployed.chain.genesis(),
-        rpc_url=deployed.anvil.url,
-        contracts=ContractsView(**{name: getattr(deployment, name) for name in NAMES}),
-        deployed_block=0,
-    )
-    return cast(NetworkView, said)
 
 
 @contextlib.asynccontextmanager

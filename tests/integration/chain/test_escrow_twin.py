@@ -1,4 +1,4 @@
-"""Does `PayEscrow` do on a real chain what its model does, call by call, to the second?
+"""Does `JobEscrow` do on a real chain what its model does, call by call, to the second?
 
 And do its events alone tell what it stores?
 """

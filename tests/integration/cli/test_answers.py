@@ -25,7 +25,7 @@ from tallystick.cli.schema import VerbShown, all_verbs
 from tests.integration.bad_input.servers import empty_world, market_in_a_thread
 from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.test_slash_verbs import NAME, announced, market
-from tests.support.audited import settled
+from tests.support.audited import paid_job
 from tests.support.databases import new_world
 from tests.support.forging import retold
 from tests.support.history import make_wallet
@@ -43,10 +43,16 @@ ELSEWHERE = {
     "deploy": "needs a chain of its own; its use case is what tests/support/anvil.py runs",
     "up": "needs services: tests/integration/up/test_up.py",
     "provider start": "until it is stopped: tests/integration/bad_input/test_provider.py",
-    "audit export": "needs a real chain: tests/integration/market/test_provider_verbs.py",
+    "audit export": "needs a real chain: tests/e2e/test_checked.py",
     "audit anchor": "needs a real chain: tests/e2e/test_readme.py",
     "audit rerun": "needs torch: tests/numerics/test_rerun.py",
     "job topup": "needs a real chain: tests/integration/market/test_top_up.py",
+    "job reclaim": "needs a real chain: tests/integration/cli/test_poster_money.py",
+    "provider settle": "needs a real chain: tests/integration/market/test_provider_verbs.py",
+    "provider settle-all": "needs a real chain: tests/integration/market/test_provider_verbs.py",
+    "provider quit": "needs a real chain: tests/integration/market/test_provider_verbs.py",
+    "provider withdraw": "needs a real chain: tests/integration/market/test_provider_verbs.py",
+    "provider withdraw-offer": "needs an offer: tests/integration/market/test_provider_verbs.py",
     "job download": "needs trained weights: tests/integration/swarm/test_life.py",
 }
 """Verbs that cannot be called here, and why."""
@@ -59,8 +65,8 @@ WIDE = ("doctor", "audit verify")
 
 
 OF_A_KEYSTORE = (
-    *("provider status", "provider earnings", "provider claim", "provider withdraw"),
-    *("wallet show", "job pause", "job submit"),
+    *("provider status", "provider earnings", "wallet show", "job pause", "job submit"),
+    "job close",
 )
 """Verbs that ask whose a keystore is, and have nothing to sign in this test."""
 
@@ -71,7 +77,7 @@ class Place:
 
     folder: Path
     paid: tuple[JobId, str]
-    """A job that is over and was paid in an epoch, and its market."""
+    """A job that is over and was paid, and its market."""
     convicted: tuple[JobId, str]
     """A job in which stake is about to be slashed, and its market."""
     empty: str
@@ -96,11 +102,9 @@ class Place:
             "doctor": ["--home", f"{at}/nothing"],
             "version": [],
             "schema": [],
-            "provider contest": [NAME.hex(), *slashing],
+            "provider answer": [NAME.hex(), f"{at}/job.yaml", *slashing],
             "provider status": [],
             "provider earnings": ["--job", job],
-            "provider claim": ["--dry-run"],
-            "provider withdraw": ["--stake", "all", "--dry-run"],
             "provider drain": [],
             "job sample": [],
             "job schema": [],
@@ -110,6 +114,7 @@ class Place:
             "job show": [job],
             "job watch": [job],
             "job logs": [job],
+            "job money": [job],
             "job spend": [job],
             "job peers": [job],
             "job steps": [job],
@@ -117,14 +122,13 @@ class Place:
             "job pause": [self.convicted[0].hex(), "--dry-run", *slashing],
             "job resume": [self.convicted[0].hex(), "--dry-run", *slashing],
             "job cancel": [self.convicted[0].hex(), "--dry-run", *slashing],
+            "job close": [self.convicted[0].hex(), "--dry-run", *slashing],
             "job checks": [job],
             "job slashes": [self.convicted[0].hex(), *slashing],
             "job evidence": [NAME.hex(), "--to", f"{at}/found.bundle", *slashing],
             "job timeline": [f"{at}/logs", "--to", f"{at}/trace.json"],
             "offers list": [],
             "market show": [],
-            "epoch list": [],
-            "epoch show": ["1"],
             "audit list": [],
             "audit verify": [f"{at}/mine.tally"],
             "audit equivocation": [f"{at}/proof"],
@@ -138,7 +142,7 @@ class Place:
 
 
 async def paid(world: World) -> JobId:
-    """A job whose provider was paid in an epoch that is final, and that has ended."""
+    """A job that has ended, and whose provider was paid."""
     maker = await world.start_job()
     for _ in range(3):
         maker.seal_step()
@@ -184,10 +188,10 @@ def write_files(folder: Path) -> None:
     (folder / "key").write_text("ab" * 32)
     save_wallet(folder / "home" / "provider" / "wallet.json", make_wallet("ann"))
     save_wallet(folder / "home" / "poster.json", make_wallet("poster"))
-    (folder / "mine.tally").write_bytes(settled().data)
-    again = replace(settled().file, items=tuple(retold(settled().job, steps=5).items))
+    (folder / "mine.tally").write_bytes(paid_job().data)
+    again = replace(paid_job().file, items=tuple(retold(paid_job().job, steps=5).items))
     (folder / "theirs.tally").write_bytes(again.encoded())
-    two = next(contradictions(settled().file.items, again.items, settled().file.domain))
+    two = next(contradictions(paid_job().file.items, again.items, paid_job().file.domain))
     (folder / "proof").write_bytes(two.encoded())
 
 
@@ -291,7 +295,7 @@ def test_wallet__created_and_imported__opens_with_its_passphrase_alone(
     [
         ["provider", "status", "--account"],
         ["provider", "earnings", "--account"],
-        ["audit", "verify", "mine.tally", "--anchor", "00" * 32, "--settlement"],
+        ["audit", "verify", "mine.tally", "--anchor", "00" * 32, "--escrow"],
     ],
     ids=" ".join,
 )

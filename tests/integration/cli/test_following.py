@@ -15,7 +15,7 @@ from contracts.terms.ids import JobId
 from tests.integration.bad_input.servers import empty_world, market_at_url
 from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.client import client_of
-from tests.integration.market.test_events import known_job, refund
+from tests.integration.market.test_events import end, known_job
 from tests.integration.market.test_wishes import heed, hosted
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import World
@@ -80,12 +80,12 @@ async def test_watch__job_that_ends_meanwhile__shows_steps_and_answers_with_its_
         )
         assert watching.stderr is not None
         first = (await watching.stderr.readline()).decode()
-        await refund(it.world, it.maker)
+        await end(it.world, it.maker)
         stdout, stderr = await watching.communicate()
 
     assert watching.returncode == 0, stderr
     assert "training step 1/12" in first
-    assert json.loads(stdout)["state"] in ("finished", "closed", "refunded")
+    assert json.loads(stdout)["state"] in ("finished", "closed")
     assert "step 2/12" in stderr.decode().splitlines()[-1]
 
 

@@ -1,7 +1,7 @@
 """Requests to any operation of the API, and what its answers must hold; for `test_api_fuzz`.
 
 schemathesis makes requests that fit the document and requests that do not, with the same seed every
-time; the market has a job that works, an epoch, a slash and a batch, whose names are shown to it.
+time; the market has a job that works, a slash and a batch, whose names are shown to it.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ async def busy_market() -> Busy:
 
 def bodies_of(world: World, job: JobId) -> dict[str, dict[str, Any]]:
     """Bodies that are signed by whom they name, by path."""
-    spec = market_spec(nonce=9)
+    spec = market_spec(salt=9)
     signed = make_wallet("poster").sign(spec, DOMAIN).encoded().hex()
     return {
         "/v1/offers": {"signed": world.sign_offer("ann", 10**9, nonce=2).encoded().hex()},
@@ -156,7 +156,7 @@ def bodies_of(world: World, job: JobId) -> dict[str, dict[str, Any]]:
             "signed": signed,
             "permit": {"deadline": 4_000_000_000, "signature": "00" * 65},
         },
-        "/v1/orders/typed-data": {
+        "/v1/jobs/typed-data": {
             "like": job.hex(),
             "poster": ANN.account.hex(),
             "name": "another",

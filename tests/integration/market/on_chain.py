@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from contracts.chain.contracts import bind
 from contracts.chain.sender import Sender
@@ -23,7 +23,13 @@ from market.bootstrap import WRITING_ROLES
 from market.service.ports import Chain, UnitOfWork
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.history import make_wallet
-from tests.support.market_world import STAKE, World
+from tests.support.market_world import SIGNED_SECONDS, STAKE, World, market_spec
+
+
+def chain_spec(**changed: Any) -> JobSpec:
+    """`market_spec` that can be opened now, by the wall's clock."""
+    return market_spec(open_by=UnixSeconds(int(time.time()) + SIGNED_SECONDS), **changed)
+
 
 NO_PERMIT_BEFORE = UnixSeconds(4_000_000_000)
 
@@ -58,15 +64,15 @@ class ChainWorld(World):
         return Sender(self.on.chain, make_wallet(name), store, self.on.deployment.chain_id)
 
     async def stake(self, name: str) -> None:
-        """Gas and tokens for a provider, who stakes them."""
+        """Gas and tokens for a provider, who puts them into the escrow."""
         account, contracts = make_wallet(name).account, self.on.contracts
         await self.on.anvil.fund(self.on.chain, account)
         call = contracts.token.faucet(account, BaseUnits(STAKE))
         await self._mint(f"stake {name}", call)
         sender = self.sender(name)
-        approval = contracts.token.approve(self.on.deployment.stakes, BaseUnits(STAKE))
+        approval = contracts.token.approve(self.on.deployment.escrow, BaseUnits(STAKE))
         await sender.send("approve", approval)
-        await sender.send("stake", contracts.stakes.add(BaseUnits(STAKE)))
+        await sender.send("deposit", contracts.escrow.deposit(account, BaseUnits(STAKE)))
 
     async def _mint(self, name: str, call: object) -> None:
         assert self.rpc is not None
@@ -75,7 +81,9 @@ class ChainWorld(World):
     async def give_tokens(self, spec: JobSpec, permit_by: str) -> Permit:
         """The poster gets its budget and signs a permit for it."""
         contracts, deployment = self.on.contracts, self.on.deployment
-        await self._mint("budget", contracts.token.faucet(spec.poster, spec.budget))
+        await self._mint(
+            f"budget {spec.job().hex()}", contracts.token.faucet(spec.poster, spec.budget)
+        )
         head = await self.on.chain.head()
         nonce = await contracts.token.permit_nonce(spec.poster, head)
         values = (spec.poster, deployment.escrow, spec.budget, nonce, int(NO_PERMIT_BEFORE))

@@ -8,6 +8,7 @@ from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import decode, encode
+from contracts.terms.escrow_messages import Grant, Limit
 from contracts.terms.history import encode_kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex
 from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept
@@ -36,6 +37,7 @@ from market.bodies.market import (
     FaucetView,
     NetworkView,
 )
+from market.bodies.money import JobMoney, OrderView, PayView, PostOrder
 from market.bodies.offers import (
     AcceptLease,
     Heartbeat,
@@ -45,7 +47,6 @@ from market.bodies.offers import (
     OffersView,
     Withdrawal,
 )
-from market.bodies.settlement import EpochsView, ProofView
 from market.bodies.signing import (
     heartbeat_digest,
     hosting_digest,
@@ -82,10 +83,10 @@ def job_body(spec: JobSpec, *, by: str = "poster", deadline: int = 4_000_000_000
     return PostJob(signed=signed, permit=permit)
 
 
-async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World) -> None:
+async def test_api__a_job_from_offer_to_its_pay__every_route_answers(world: World) -> None:
     async with client_of(world) as client:
         network = read_body(NetworkView, (await client.get("/network")).content)
-        assert network.epoch_seconds == 20 and network.anchorer == world.chain.anchorer
+        assert network.times.tail > 0 and network.anchorer == world.chain.anchorer
         wallet = make_wallet("coordinator")
         claim = CoordinatorClaim(
             address=wallet.account,
@@ -103,7 +104,8 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
 
         account = make_wallet("ann").account
         world.chain.give_tokens(account, 10**7)
-        world.chain.stake(account, 10**7)
+        world.chain.deposit(account, 10**7)
+        await world.sync()
         offer = world.sign_offer("ann", 10**11)
         answer = await post(client, "/offers", SignedBody(signed=offer.encoded()))
         offered = read_body(OfferStored, answer.content)
@@ -143,7 +145,7 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
 
         await world.register()
         peer = make_session("peer")
-        accept = await accept_over(client, lease, "ann", peer)
+        accept = await accept_over(client, world, lease, "ann", peer)
         assert accept.state == "accepted"
         await world.tick()
         hosted = read_body(
@@ -191,17 +193,30 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
             await world.tick()
         view = read_body(JobView, (await client.get(f"/jobs/{spec.job().hex()}")).content)
         assert view.coordinator_address == "127.0.0.1:7" and view.opening is not None
-        assert view.debited == view.earned > 0 and view.reconciled
-        assert view.progress.loss_millionths == 3_000_000
-        epochs = read_body(EpochsView, (await client.get("/epochs")).content).epochs
-        path = f"/epochs/{epochs[0].epoch}/proofs/{account.hex()}"
-        proof = read_body(ProofView, (await client.get(path)).content)
-        assert proof.cumulative == view.debited and proof.state == "final"
+        assert view.state == "finished" and view.progress.loss_millionths == 3_000_000
+        assert view.vested == view.earned > 0 == view.claimed  # nobody has a limit yet
+        path = f"/jobs/{spec.job().hex()}"
+        pay = read_body(PayView, (await client.get(f"{path}/pay")).content)
+        assert pay.seal is not None and [each.account for each in pay.leaves] == [account]
+        limit = Limit(account=account, limit=BaseUnits(view.earned + 7))
+        grant = Grant(job=spec.job(), limits=(limit,), by=world.by)
+        handed_in = make_wallet("coordinator").sign(grant, DOMAIN).encoded()
+        answer = await post(client, f"{path}/orders", PostOrder(signed=handed_in))
+        order = read_body(OrderView, answer.content)
+        assert (order.digest, order.kind, order.state) == (grant.digest(), "grant", "waiting")
+        for _ in range(3):
+            world.wait(6)
+            await world.tick()
+        again = await post(client, f"{path}/orders", PostOrder(signed=handed_in))
+        assert read_body(OrderView, again.content).state == "sent"
+        money = read_body(JobMoney, (await client.get(f"{path}/money")).content)
+        (mine,) = money.accounts
+        assert (mine.limit, mine.claimed, mine.due) == (view.earned + 7, view.earned, 0)
+        assert money.free == spec.budget - mine.limit and money.committed == mine.limit
+        assert money.committed_an_hour == mine.limit and money.warning is None
         shown = read_body(AccountView, (await client.get(f"/accounts/{account.hex()}")).content)
-        assert shown.claimable == view.debited and shown.claimed == 0
-        world.chain.claim(account, proof.cumulative)  # and the ledger has not heard of it
-        shown = read_body(AccountView, (await client.get(f"/accounts/{account.hex()}")).content)
-        assert (shown.claimable, shown.claimed) == (0, view.debited)
+        assert (shown.bonded, shown.claimed) == (lease.stake, view.earned)
+        assert shown.free == 10**7 - lease.stake + view.earned
         root = await a_batch(world)
         assert (await client.get(f"/batches/{root.hex()}")).status_code == 200
         withdrawn = await client.request(
@@ -246,10 +261,11 @@ def accept_of(lease: LeaseView, peer: Session) -> LeaseAccept:
 
 
 async def accept_over(
-    client: httpx.AsyncClient, lease: LeaseView, name: str, peer: Session
+    client: httpx.AsyncClient, world: World, lease: LeaseView, name: str, peer: Session
 ) -> LeaseView:
-    signed = make_wallet(name).sign(accept_of(lease, peer), DOMAIN).encoded()
-    body = AcceptLease(signed=signed).json_bytes()
+    accept = make_wallet(name).sign(accept_of(lease, peer), DOMAIN).encoded()
+    bond = world.sign_bond(name, lease).encoded()
+    body = AcceptLease(accept=accept, bond=bond).json_bytes()
     answer = await client.post(f"/leases/{lease.lease.hex()}/accept", content=body)
     return read_body(LeaseView, answer.content)
 
@@ -276,7 +292,7 @@ async def test_post_job__that_does_not_hold__is_refused_and_nothing_is_stored(
         ({"data": no_data}, "not_found"),
         ({"memory_bytes": 1000}, "refused"),
         ({"unit_flops": (5,)}, "conflict"),
-        ({"epoch_cap": BaseUnits(10)}, "unaffordable"),
+        ({"budget": BaseUnits(10)}, "unaffordable"),
     ]
     spec = market_spec()
     unknown = encode({"message": spec.value() | {"kind": "job_spec.v9"}, "signature": bytes(65)})

@@ -31,7 +31,6 @@ OPEN = {
     ("GET", "/v1/network"),
     ("GET", "/v1/offers"),
     ("GET", "/v1/jobs"),
-    ("GET", "/v1/epochs"),
     ("GET", "/v1/market/events"),
     ("GET", "/v1/market"),
     ("GET", "/v1/market/rounds"),
@@ -80,7 +79,7 @@ async def test_routes__malformed__are_typed_problems(world: World) -> None:
 
 
 async def test_routes__oversized__are_typed_problems(world: World) -> None:
-    with_key = ("faucet", "coordinators", "orders")  # which is wrong, too, and read first
+    with_key = ("faucet", "coordinators", "typed")  # which is wrong, too, and read first
 
     async with client_of(world) as client:
         for method, path in CLOSED:
@@ -115,7 +114,7 @@ async def test_routes__money_without_key__are_malformed(world: World) -> None:
         "/jobs": {"signed": "00", "permit": permit},
         "/faucet": {"account": "11" * 20},
         "/coordinators": {},
-        "/orders": {"spec": "00", "signature": "00" * 65, "permit": permit},
+        "/jobs/typed": {"spec": "00", "signature": "00" * 65, "permit": permit},
     }
 
     async with client_of(world) as client:
@@ -146,7 +145,7 @@ async def test_route__database_is_down__is_unavailable_and_may_be_repeated() -> 
     codes = []
 
     async with client_of(world) as client:
-        for path in ("/jobs", "/offers", "/epochs", f"/jobs/{'11' * 32}"):
+        for path in ("/jobs", "/offers", f"/jobs/{'11' * 32}"):
             response = await client.get(path)
             codes.append((response.status_code, read_body(Problem, response.content).code))
             assert response.headers["retry-after"] == "1"

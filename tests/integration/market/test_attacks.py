@@ -1,7 +1,6 @@
 """What strangers and members put into a market that is not theirs: each attack, and its refusal."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -35,17 +34,14 @@ from market.bodies.routes import (
     POST_HOST,
     POST_HOST_HEARTBEAT,
     POST_JOB,
-    POST_JUDGEMENT,
 )
-from market.bodies.settlement import JudgeContest
 from market.bodies.signing import HostCredential, hosting_digest
 from market.domain.limits import BlobBounds
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
-from market.service.rows import BlobUploadRow, BlobUseRow, CoordinatorRow, MessageRow, SlashRow
+from market.service.rows import BlobUploadRow, BlobUseRow, CoordinatorRow, MessageRow
 from tallystick.sdk.http import Signer, signed_by
 from tests.integration.market.client import HOST, TOKEN, client_of, once, sdk, signed
-from tests.integration.market.test_slash import announced, slash_of
 from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet
 from tests.support.market_world import World, market_spec, one_chunk
 
@@ -98,7 +94,7 @@ async def test_signed_request__anything_else_than_was_signed__is_refused(world: 
     maker.seal_step()
     body = encode([encode_kept(item) for item in maker.items])
     tries: list[tuple[dict[str, Any], str | None]] = [
-        ({"domain": Domain(DOMAIN.chain_id + 1, DOMAIN.settlement)}, "bad_signature"),
+        ({"domain": Domain(DOMAIN.chain_id + 1, DOMAIN.escrow)}, "bad_signature"),
         ({"domain": Domain(DOMAIN.chain_id, Address(bytes(20)))}, "bad_signature"),
         ({"method": "PUT"}, "bad_signature"),
         ({"target": f"/v1/jobs/{bytes(32).hex()}/messages"}, "bad_signature"),
@@ -260,26 +256,6 @@ async def test_hosting__under_the_name_of_another_host__is_refused(world: World)
         held = (await host.call(POST_CLAIM, ClaimJobs(host="host"))).jobs
 
     assert [each.job for each in held] == [job]
-
-
-async def test_judgement__by_a_party_or_by_nobody_knows_whom__is_refused(world: World) -> None:
-    _, row = await announced(world)
-    row = replace(row, challenger=make_wallet("challenger").account)
-    async with world.new_work() as work:
-        await work[SlashRow].put(replace(row, state="contested"))
-    parties = (None, make_wallet("ann").account, make_wallet("challenger").account)
-    for party in parties:
-        judge = HostCredential("host") if party is None else HostCredential("host", party)
-        async with sdk(world, judge.shown(TOKEN)) as client:
-            with pytest.raises(Forbidden):
-                await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=row.evidence)
-    before = await slash_of(world, row.evidence)
-    stranger = HostCredential("host", make_wallet("carl").account)
-    async with sdk(world, stranger.shown(TOKEN)) as client:
-        await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=row.evidence)
-
-    assert before.state == "contested"
-    assert (await slash_of(world, row.evidence)).state == "dropping"
 
 
 # ------------------------------------------------------------------------------------------- blobs

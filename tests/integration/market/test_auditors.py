@@ -40,7 +40,7 @@ async def fixed(world: World, job: JobId) -> tuple[int, AuditorList]:
         return await list_of_job(job, work)
 
 
-async def test_fix_auditors__matched_job__lists_who_is_staked_heard_and_outside(
+async def test_fix_auditors__matched_job__lists_who_has_bonded_is_heard_and_outside(
     world: World,
 ) -> None:
     keys = {name: await world.audit(name) for name in ("out1", "out2", "ann", "poster")}
@@ -54,7 +54,7 @@ async def test_fix_auditors__matched_job__lists_who_is_staked_heard_and_outside(
     async with sdk(world) as client:
         shown = decode_auditors((await client.call(GET_AUDITORS, job=maker.spec.job())).encoded)
 
-    wanted = sorted((make_wallet(name).account, STAKE, keys[name]) for name in ("out1", "out2"))
+    wanted = sorted((make_wallet(name).account, 1_000_000, keys[name]) for name in ("out1", "out2"))
     assert [(each.account, each.stake, each.session_key) for each in listed.auditors] == wanted
     assert 0 < block <= (await world.ports.head()).number
     assert shown == listed
@@ -138,7 +138,7 @@ async def test_store_messages__list_after_the_opening__is_kept_and_makes_the_job
         history = await fresh.load(row.job, row.num_messages, work)
         kinds = [each.kind for each in await work[MessageRow].where(job=row.job)]
     assert history.record is not None and history.record.outside == listed
-    assert kinds == ["job_spec.v3", "job_opening.v1", "auditor_list.v1"]
+    assert kinds == ["job_spec.v4", "job_opening.v1", "auditor_list.v1"]
 
 
 async def test_store_messages__unchecked_job_names_a_list__is_refused(world: World) -> None:
@@ -182,7 +182,7 @@ async def test_accept_lease__with_the_key_of_an_auditor__is_refused(
         await world.audit("out1", key="newer")
     await world.register(names=("coordinator", "another coordinator"))
     await world.offer("thief", 1)
-    await world.post(market_spec(nonce=7))
+    await world.post(market_spec(salt=7))
     await world.tick()
     async with world.new_work() as work:
         (lease,) = await work[LeaseRow].where(account=make_wallet("thief").account)
@@ -190,7 +190,8 @@ async def test_accept_lease__with_the_key_of_an_auditor__is_refused(
     encoded = make_wallet("thief").sign(accept, world.domain).encoded()
 
     with pytest.raises(Conflict):
-        await accept_lease(lease.lease, encoded, world.now, world.new_work(), world.ports)
+        bond = world.sign_bond("thief", lease).encoded()
+        await accept_lease(lease.lease, encoded, bond, world.now, world.new_work(), world.ports)
 
 
 async def post_opening(world: World, maker: JobMaker, name: Digest, block: int) -> None:
@@ -237,7 +238,7 @@ async def test_heartbeat_auditor__listed__is_told_its_jobs(world: World) -> None
         maker = await world.start_job(audit=AUDIT)
         after = await client.call(POST_AUDITOR_HEARTBEAT, beat(world, "out1"), account=account)
 
-    assert registered.stake == STAKE
+    assert registered.free == STAKE
     assert before.jobs == () and after.jobs == (maker.spec.job(),)
 
 
@@ -265,7 +266,7 @@ async def test_register_auditor__what_does_not_hold__is_refused(world: World) ->
                 POST_AUDITOR_HEARTBEAT, beat(world, "out2"), account=make_wallet("out1").account
             )
 
-    assert again.stake == STAKE
+    assert again.free == STAKE
 
 
 def replace_at(world: World, said: RegisterAuditor) -> RegisterAuditor:

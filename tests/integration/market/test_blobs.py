@@ -187,7 +187,7 @@ async def test_store_blob__disk_is_nearly_full__strangers_leave_the_rest_to_who_
     world: World,
 ) -> None:
     world.chain.give_tokens(EVE, 10**6)
-    world.chain.stake(EVE, 10**6)
+    world.chain.deposit(EVE, 10**6)
     await world.sync()
     world.blobs.free = 104 * KIB
     await put(world, blob(1))
@@ -247,7 +247,7 @@ async def test_store_blob__strangers_trickle_what_they_announced__staked_account
 
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
     world.chain.give_tokens(ANN, 10**6)
-    world.chain.stake(ANN, 10**6)
+    world.chain.deposit(ANN, 10**6)
     await world.sync()
     blobs, ready, gate = FileBlobs(tmp_path), asyncio.Semaphore(0), asyncio.Event()
     crowd = [make_wallet(f"eve {number}").account for number in range(4)]

@@ -9,10 +9,18 @@ from contracts.terms.moments import UnixMillis
 from market.bodies.signing import heartbeat_digest
 from market.domain.jobs import JobState
 from market.service.hear import hear_lease
+from market.service.leases import ACCEPT_MILLIS, BOND_MILLIS
 from market.service.pass_time import pass_deadlines, release_silent
 from market.service.rows import JobRow, LeaseRow
 from tests.support.history import JobMaker, Member, make_session, make_wallet
-from tests.support.market_world import LeasedMaker, World, market_spec, sign_digest, spec_changes
+from tests.support.market_world import (
+    STAKE,
+    LeasedMaker,
+    World,
+    market_spec,
+    sign_digest,
+    spec_changes,
+)
 
 PRICE = 10**11
 LONG = 76  # seconds: lease_grace, and how long an offer may be silent
@@ -34,7 +42,7 @@ async def leases(world: World, job: JobId) -> dict[str, LeaseRow]:
 
 
 async def accept_all(world: World, job: JobId) -> list[Member]:
-    """Everybody accepts what is reserved; stakes are reserved and the job is matched."""
+    """Everybody accepts what is reserved, and bonds; the job is matched."""
     members = [
         await world.accept(name, lease)
         for name, lease in sorted((await leases(world, job)).items())
@@ -101,7 +109,7 @@ async def leave(world: World, maker: JobMaker, name: str, *, sealed: bool = True
 # ---------------------------------------------------------------------------------------- bundles
 
 
-async def test_lapse__stake_of_a_spare_is_gone__job_goes_on_to_run(world: World) -> None:
+async def test_lapse__spare_never_bonds__job_goes_on_to_run(world: World) -> None:
     await world.register()
     for name in ("ann", "bob", "cem", "dan"):
         await world.offer(name, PRICE)
@@ -113,8 +121,10 @@ async def test_lapse__stake_of_a_spare_is_gone__job_goes_on_to_run(world: World)
         await world.accept(name, rows[name])
     await world.tick()
     await world.accept(poor, rows[poor])
-    world.chain.state.accounts[make_wallet(poor).account].active = 0
+    world.chain.withdraw(make_wallet(poor).account, STAKE)
+    await world.sync()
 
+    world.wait((ACCEPT_MILLIS + BOND_MILLIS) // 1000 + 1)
     await world.tick()
 
     assert (await leases(world, spec.job()))[poor].state == "lapsed"
@@ -161,7 +171,6 @@ async def test_release__silent_and_left__its_slot_is_bought_again_for_good(world
     assert (rows["ann"].state, rows["bob"].state) == ("active", "silent")
     assert rows["new"].state == "reserved"
     assert (await world.offer_row("bob")).lease is None
-    assert rows["bob"].stake_state == "reserved"
 
     await world.beat("bob")  # it comes back, and its slot is another's
     await world.tick()
@@ -221,26 +230,3 @@ async def test_come_back__heard_again_and_a_slot_is_free__goes_on_under_the_same
     after = (await leases(world, job))["bob"]
     assert after == before
     assert [row.lease for row in await world.beat("bob")] == [before.lease]
-
-
-async def test_end__after_somebody_vanished__all_stakes_are_free_again(world: World) -> None:
-    maker = await running(world, ("ann", "bob"), spares=0)
-    job = maker.spec.job()
-    world.wait(LONG)
-    await hear(world, "ann", job=job)
-    await leave(world, maker, "bob")
-    await world.tick()
-    reserved = world.chain.state.accounts[make_wallet("bob").account].reserved
-    assert reserved == maker.spec.min_stake, "freed before the job is settled"
-
-    sent = len(maker.items)
-    maker.seal_step(last=True)
-    await world.send(maker, sent)
-    for _ in range(14):
-        await world.tick()
-        world.wait(6)
-
-    assert (await world.job(job)).state == JobState.REFUNDED
-    for name, row in (await leases(world, job)).items():
-        assert (row.state, row.stake_state) == ("ended", "released"), name
-        assert world.chain.state.accounts[make_wallet(name).account].reserved == 0

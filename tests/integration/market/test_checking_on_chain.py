@@ -6,25 +6,24 @@ from pathlib import Path
 import pytest
 
 from contracts.chain.connection import ChainConnection
+from contracts.governance.escrow import BURN
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.coins import Coin
 from contracts.terms.digest import blob_digest
-from contracts.terms.ids import Address, Digest, StepNumber
-from market.domain import ledger
+from contracts.terms.ids import Digest, StepNumber
 from market.domain.jobs import JobState
 from market.domain.slashing import Conviction
 from market.service.auditors import list_of_job
-from market.service.booking import balances_of
-from market.service.rows import BatchRow, SlashRow
+from market.service.rows import BatchRow
 from market.service.show_coins import lane_of_job
 from market.service.slash import convict
 from tallystick.provider.coins import SETTLING_SECONDS, CoinFile, CoinWatch, Counts, OnChain
-from tests.integration.market.on_chain import ChainWorld, chain_world
+from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
 from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_on_chain import in_state, matched_job, rounds, until
 from tests.integration.market.test_slash import slash_of
 from tests.support.history import JobMaker, make_wallet
-from tests.support.market_world import STAKE, market_spec
+from tests.support.market_world import STAKE
 from verification.draws.lanes import LanePage
 
 
@@ -91,58 +90,36 @@ async def test_coin_watch__chain_killed_between_steps__has_the_coins_that_the_ch
         assert await CoinFile(tmp_path).coin_of(StepNumber(2)) == second[0]
 
 
-async def balances(world: ChainWorld, row: SlashRow) -> list[int]:
-    names = [
-        ledger.reserved(row.job, row.account),
-        ledger.stake(row.account),
-        ledger.slashed(row.account),
-    ]
-    async with world.new_work() as work:
-        found = await balances_of(names, work)
-    return [found.get(name, 0) for name in names]
-
-
 async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_base_unit(
     tmp_path: Path, database: str
 ) -> None:
     async with chain_world(tmp_path, database) as world:
         maker = await matched_job(world)
         await world.on.anvil.save()
-        finder = Address(make_wallet("finder").account)
+        job, account = maker.spec.job(), maker.members[0].wallet.account
         evidence = blob_digest(b"bundle")
         world.blobs.blobs[evidence] = b"bundle"
-        convicted = Conviction(
-            evidence,
-            maker.spec.job(),
-            maker.members[0].wallet.account,
-            BaseUnits(1_000_000),
-            BaseUnits(10**9),
-            finder,
-        )
-        row = await convict(convicted, world.now, world.now, world.new_work())
+        convicted = Conviction(evidence, job, account, BaseUnits(1_000_000))
+        await convict(convicted, world.now, world.now, world.new_work())
 
         async def is_announced() -> bool:
             return (await slash_of(world, evidence)).state == "announced"
 
-        async def is_executed() -> bool:
-            return (await slash_of(world, evidence)).state == "executed"
+        async def is_burned() -> bool:
+            return (await slash_of(world, evidence)).state == "burned"
 
         await until(world, is_announced)
         await world.on.anvil.stop()
         await world.on.anvil.start()
-        await until(world, is_executed)
+        await until(world, is_burned)
 
         contracts, head = world.on.contracts, await world.on.chain.head()
-        ended = await slash_of(world, evidence)
         names = [log.event for log in await contracts.events(0, head.number)]
-        stake = await contracts.stakes.stake(row.account, head)
-        funds = await contracts.escrow.funds(row.job, head)
-        assert (ended.restitution, ended.bounty, ended.burned) == (300_000, 200_000, 500_000)
-        assert names.count("SlashAnnounced") == names.count("SlashEnded") == 1
-        assert await contracts.token.balance(finder, head) == 200_000
-        assert funds.deposited == maker.spec.budget + 300_000
-        assert (stake.active, stake.reserved) == (STAKE - 1_000_000, 0)
-        assert await balances(world, row) == [0, STAKE - 1_000_000, 500_000]
+        channel = (await contracts.escrow.channels([(job, account)], head))[job, account]
+        free = await contracts.escrow.balances([account, BURN], head)
+        assert names.count("SlashAnnounced") == names.count("Burned") == 1
+        assert channel.stake == 0 and channel.end
+        assert [amount for amount, _ in free.values()] == [STAKE - 1_000_000, 1_000_000]
 
 
 @pytest.mark.nightly
@@ -154,7 +131,7 @@ async def test_fix_auditors__real_stakes__are_those_of_one_block(
         for name in ("out1", "out2"):
             await world.audit(name)
         await world.offer("ann", 10**11)
-        spec = market_spec(audit=AUDIT)
+        spec = chain_spec(audit=AUDIT)
         await world.post(spec)
 
         async def offered() -> bool:
@@ -172,7 +149,7 @@ async def test_fix_auditors__real_stakes__are_those_of_one_block(
             block, listed = await list_of_job(spec.job(), work)
         wanted = sorted(make_wallet(name).account for name in ("out1", "out2"))
         assert [(each.account, each.stake) for each in listed.auditors] == [
-            (account, STAKE) for account in wanted
+            (account, 1_000_000) for account in wanted
         ]
         assert block <= (await world.on.chain.head()).number
 

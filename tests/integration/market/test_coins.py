@@ -120,7 +120,7 @@ async def test_lane__batches_of_others_before_the_opening__begin_with_the_last_o
     for _ in range(4):
         await seal(world, other)
         await world.tick()
-    maker = await world.start_job("ann", nonce=2)
+    maker = await world.start_job("ann", salt=2)
     maker = with_opening_block(world, maker, (await world.ports.head()).number)
     for _ in range(3):
         await seal(world, maker)

@@ -17,7 +17,7 @@ from market.bodies.offers import AcceptLease, LeaseView
 from market.domain.jobs import JobState
 from market.service.clear_jobs import clear_jobs
 from market.service.fund_jobs import fund_jobs
-from market.service.rows import IdempotencyRow, JobRow, LeaseRow, LedgerEntryRow, PermitRow
+from market.service.rows import BudgetRow, IdempotencyRow, JobRow, LeaseRow, PermitRow
 from tests.integration.bad_input.servers import market_at_url
 from tests.integration.market.client import once
 from tests.support.history import DOMAIN, make_session, make_wallet
@@ -64,15 +64,16 @@ async def rows_of_jobs(world: World) -> tuple[list[JobRow], list[PermitRow], lis
 
 
 async def charged_once(world: World, spec: JobSpec) -> None:
-    """The escrow holds one budget, in the ledger and on chain; the rest is still the poster's."""
+    """The escrow holds one budget, by rows and on chain; the rest is still the poster's."""
     for _ in range(3):
         await world.tick()
     state = world.chain.state
-    assert {job: each.deposited for job, each in state.jobs.items()} == {spec.job(): spec.budget}
-    assert state.accounts[spec.poster].token == 9 * spec.budget
+    assert list(state.places) == [spec.job()]
+    assert state.job(spec.job()).funded == spec.budget
+    assert state.tokens[spec.poster] == 9 * spec.budget
     async with world.new_work() as work:
-        entries = await work[LedgerEntryRow].where(job=spec.job())
-    assert [entry.amount for entry in entries] == [spec.budget]
+        budgets = await work[BudgetRow].where()
+    assert [(each.job, each.funded) for each in budgets] == [(spec.job(), spec.budget)]
 
 
 async def test_post__many_times_at_once_with_one_key__one_job_and_one_answer(
@@ -96,7 +97,7 @@ async def test_post__many_times_at_once_with_one_key__one_job_and_one_answer(
 async def test_post__one_key_for_two_jobs_at_once__one_of_them_is_a_conflict(
     world: World,
 ) -> None:
-    specs = [market_spec(nonce=nonce) for nonce in (1, 2)]
+    specs = [market_spec(salt=salt) for salt in (1, 2)]
     await world.register()
 
     async with market_at_url(world) as url:
@@ -111,12 +112,12 @@ async def test_post__one_key_for_two_jobs_at_once__one_of_them_is_a_conflict(
 async def test_reserve__many_jobs_and_rounds_for_one_slot__one_lease(
     world: World,
 ) -> None:
-    specs = [market_spec(nonce=nonce) for nonce in range(CLIENTS)]
+    specs = [market_spec(salt=salt) for salt in range(CLIENTS)]
     await world.register()
     await world.offer("ann", 10**11)
     world.chain.give_tokens(specs[0].poster, BaseUnits(CLIENTS * specs[0].budget))
     async with market_at_url(world) as url:
-        requests = [(posting(spec), once(str(spec.nonce))) for spec in specs]
+        requests = [(posting(spec), once(str(spec.salt))) for spec in specs]
         answers = await all_at_once(url, "/jobs", requests)
     assert Counter(answer.status_code for answer in answers) == {202: CLIENTS}
     for _ in range(3):  # a round of the relay has a bound
@@ -131,7 +132,7 @@ async def test_reserve__many_jobs_and_rounds_for_one_slot__one_lease(
         jobs = await work[JobRow].where(state=JobState.FUNDED.value)
     assert len(leases) == 1
     assert len(jobs) == CLIENTS  # the one that won waits for its provider
-    deposits = [each.deposited for each in world.chain.state.jobs.values()]
+    deposits = [each.funded for each in world.chain.state.escrow.jobs]
     assert deposits == [specs[0].budget] * CLIENTS
 
 
@@ -161,11 +162,12 @@ async def test_accept__many_clients_for_one_lease__one_session_key_and_one_stake
     async with world.new_work() as work:
         (row,) = await work[LeaseRow].where()
     assert (row.state, row.session_key) == ("active", sessions[won].key)
-    reserved = [event for block in world.chain.blocks for event in block.events]
-    assert [event.event for event in reserved].count("Reserved") == 1
+    bonded = [event for block in world.chain.blocks for event in block.events]
+    assert [event.event for event in bonded].count("Bonded") == 1
 
 
 def accepting(world: World, lease: LeaseView, session: Session) -> bytes:
     accept: LeaseAccept = world.accept_of(lease, make_wallet("ann"), session)
     signed = make_wallet("ann").sign(accept, DOMAIN).encoded()
-    return AcceptLease(signed=signed).json_bytes()
+    bond = world.sign_bond("ann", lease).encoded()
+    return AcceptLease(accept=signed, bond=bond).json_bytes()

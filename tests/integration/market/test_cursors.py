@@ -5,23 +5,16 @@ from dataclasses import replace
 import pytest
 
 from contracts.terms.amounts import UINT64_MAX, BaseUnits
-from contracts.terms.ids import Digest, EpochNumber, JobId
+from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.base import Problem, read_body
 from market.bodies.jobs import JobsView
 from market.bodies.offers import OffersView
 from market.bodies.routes import GET_CONVICTIONS_OF
-from market.bodies.settlement import EpochsView
-from market.service.rows import ConvictionRow, EpochRow, JobRow
+from market.service.rows import ConvictionRow, JobRow
 from tests.integration.market.client import client_of, sdk
 from tests.support.history import make_digest, make_wallet
 from tests.support.market_world import World, market_spec
-
-
-def epoch(number: int) -> EpochRow:
-    return EpochRow(
-        EpochNumber(number), "planned", Digest(bytes(32)), BaseUnits(1), UnixMillis(number)
-    )
 
 
 async def copy_job(world: World, first: JobRow, number: int, at: int) -> None:
@@ -52,24 +45,6 @@ async def test_jobs__of_one_moment_in_parts__are_each_shown_once(world: World) -
     assert shown == sorted(shown)
 
 
-async def test_epochs__last_part__says_that_it_is(world: World) -> None:
-    async with world.new_work() as work:
-        for number in range(1, 5):
-            await work[EpochRow].add(epoch(number))
-
-    async with client_of(world) as client:
-        whole = read_body(EpochsView, (await client.get("/epochs")).content)
-        first = read_body(EpochsView, (await client.get("/epochs?limit=3")).content)
-        response = await client.get(f"/epochs?limit=3&cursor={first.next}")
-        last = read_body(EpochsView, response.content)
-        exact = read_body(EpochsView, (await client.get("/epochs?limit=4")).content)
-
-    assert [each.epoch for each in whole.epochs] == [4, 3, 2, 1] and whole.next is None
-    assert [each.epoch for each in first.epochs] == [4, 3, 2] and first.next
-    assert [each.epoch for each in last.epochs] == [1] and last.next is None
-    assert exact.next is None
-
-
 async def test_offers__some_are_over__parts_are_full_of_those_that_stand(world: World) -> None:
     prices = [7, 3, UINT64_MAX, 5]
     for name, price in zip(("ann", "bob", "cyd", "dan"), prices, strict=True):
@@ -93,7 +68,7 @@ async def test_client__lists_with_many_parts__are_read_to_their_end(
     rows = [
         ConvictionRow(
             JobId(make_digest("job", step)), make_digest("subject", step), step, account,
-            BaseUnits(1), BaseUnits(0), none, none, none,
+            BaseUnits(1), none, none,
         )
         for step in range(1, 1203)
     ]  # fmt: skip
@@ -107,15 +82,13 @@ async def test_client__lists_with_many_parts__are_read_to_their_end(
 
 
 async def test_cursor__of_no_list_or_of_another__is_malformed(world: World) -> None:
-    async with world.new_work() as work:
-        await work[EpochRow].add_all([epoch(number) for number in range(1, 4)])
+    for name in ("ann", "bob"):
+        await world.offer(name, 5)
 
     async with client_of(world) as client:
-        part = read_body(EpochsView, (await client.get("/epochs?limit=1")).content)
+        part = read_body(OffersView, (await client.get("/offers?limit=1")).content)
         wrong = ["x", "AAAA", "a" * 512, "-_-_", "A" * 513, "", "%00"]
-        paths = [
-            f"/{name}?cursor={each}" for each in wrong for name in ("jobs", "offers", "epochs")
-        ]
+        paths = [f"/{name}?cursor={each}" for each in wrong for name in ("jobs", "offers")]
         for path in (*paths, f"/jobs?cursor={part.next}"):
             response = await client.get(path)
             assert response.status_code == 400, path

@@ -1,21 +1,17 @@
-"""Lines of pay: they sum to what ledger and chain say, and each that waits says why."""
+"""Lines of pay: they sum to what seal and escrow say, and each that waits says why."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
-from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, JobId
-from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.moments import UnixSeconds
-from market.bodies.earnings import EarningsView, EarningView
+from market.bodies.earnings import EarningView
 from market.bodies.routes import GET_ACCOUNT, GET_EARNINGS
-from market.domain import ledger
-from market.service.booking import balances_of
+from market.service.claims import claim_job
 from market.service.coding import decode_pay
-from market.service.rows import JobRow, SealRow
+from market.service.rows import LimitRow, SealRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import sdk
 from tests.support.history import make_wallet
@@ -23,7 +19,7 @@ from tests.support.market_story import OUTSIDE, WORKERS, Story, begin_story
 from tests.support.market_world import World
 
 PEOPLE = (*WORKERS, *OUTSIDE)
-STATES = ("waiting", "frozen", "forfeited", "vested", "debited", "final", "claimed")
+STATES = ("waiting", "frozen", "forfeited", "vested", "over_limit", "claimed")
 DONE = ("claimed", "forfeited", "uncounted")
 
 
@@ -36,12 +32,13 @@ async def lines_of(client: MarketClient, story: Story, name: str) -> list[Earnin
 
 
 async def check_sums(story: Story, client: MarketClient, codes: set[str]) -> Counter[str]:
-    """Lines, sums, ledger and seal say the same of everybody; how many base units are where.
+    """Lines, sums, seal and escrow say the same of everybody; how many base units are where.
 
     Notes in `codes` what lines wait for.
     """
     async with story.world.new_work() as work:
         seal = await work[SealRow].get(story.job, story.maker.record.step)
+        limits = {row.account: row for row in await work[LimitRow].where(job=story.job)}
     assert seal is not None
     leaves = {leaf.account: leaf for leaf in decode_pay(seal.pay)}
     totals: Counter[str] = Counter()
@@ -54,37 +51,18 @@ async def check_sums(story: Story, client: MarketClient, codes: set[str]) -> Cou
         assert {state: getattr(view.parts, state) for state in STATES} == dict(sums)
         assert sum(line.amount for line in lines) == sums.total()
         assert view.num_lines == len(lines)
-        await check_ledger(story, account, view, sums)
-        leaf = leaves.get(account)
-        kept = sums.total() - sums["frozen"] - sums["forfeited"]
-        assert kept == (0 if leaf is None else leaf.earned)
+        leaf, limit = leaves.get(account), limits.get(account)
+        assert sums.total() == (0 if leaf is None else leaf.earned)
+        resolved = sums["claimed"] + sums["vested"] + sums["over_limit"]
+        assert resolved == (0 if leaf is None else leaf.vested)
+        assert sums["claimed"] == (0 if limit is None else limit.claimed)
+        assert sums["claimed"] + sums["vested"] <= (0 if limit is None else limit.limit)
         for line in lines:
             check_line(line)
         codes |= {line.waits_for.code for line in lines if line.waits_for}
         totals += sums
-    assert totals["frozen"] == (leaves[FROZEN].earned if FROZEN in leaves else 0)
-    assert totals["forfeited"] == (leaves[FORFEITED].vested if FORFEITED in leaves else 0)
     assert totals.total() == seal.earned
     return totals
-
-
-async def check_ledger(
-    story: Story, account: Address, view: EarningsView, sums: Counter[str]
-) -> None:
-    names = [
-        ledger.earned(story.job, account),
-        ledger.vested(story.job, account),
-        ledger.due(account),
-        ledger.paid(account),
-    ]
-    async with story.world.new_work() as work:
-        found = await balances_of(names, work)
-    assert [found.get(name, 0) for name in names] == [
-        sums["waiting"],
-        sums["vested"],
-        sums["debited"] + sums["final"],
-        sums["claimed"],
-    ]
 
 
 def check_line(line: EarningView) -> None:
@@ -95,9 +73,7 @@ def check_line(line: EarningView) -> None:
     assert (line.waits_for is not None) == (waits or is_lost)
     assert not is_lost or (line.waits_for and line.waits_for.sentence.startswith("lost: "))
     assert line.seal is not None
-    paid = sum(part.amount for part in line.paid if part.state != "planned")
-    assert paid == line.parts.debited + line.parts.final + line.parts.claimed
-    assert all(part.claimed_by for part in line.paid) == (line.state == "claimed" or not line.paid)
+    assert sum(part.amount for part in line.claims) == line.parts.claimed
 
 
 async def tell(story: Story) -> tuple[Counter[str], Counter[str], set[str]]:
@@ -123,20 +99,18 @@ async def tell(story: Story) -> tuple[Counter[str], Counter[str], set[str]]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("variant", [{}, {"nonce": 2, "vesting_window": 4}, {"nonce": 3}])
-async def test_earnings__story_of_a_checked_job__sums_are_those_of_ledger_and_chain(
+@pytest.mark.parametrize("variant", [{}, {"salt": 2, "vesting_window": 4}, {"salt": 3}])
+async def test_earnings__story_of_a_checked_job__sums_are_those_of_seal_and_escrow(
     world: World, variant: dict[str, int]
 ) -> None:
     story = await begin_story(world, **variant)
     seen, last, codes = await tell(story)
-    assert all(seen[each] for each in ("waiting", "frozen", "forfeited", "final", "claimed")), seen
+    assert all(seen[each] for each in ("waiting", "frozen", "forfeited", "vested", "claimed")), seen
     assert last["forfeited"] + last["claimed"] == last.total()
     assert codes >= {"draws", "verdict", "report", "audit", "claim"}, codes
-    if not variant:
-        assert seen["vested"] and seen["debited"] and codes >= {"epoch", "challenge"}
 
 
-async def test_earnings__beginning_of_a_story__sums_are_those_of_ledger_and_chain(
+async def test_earnings__beginning_of_a_story__sums_are_those_of_seal_and_escrow(
     world: World,
 ) -> None:
     story, codes = await begin_story(world), set[str]()
@@ -153,33 +127,42 @@ async def test_earnings__beginning_of_a_story__sums_are_those_of_ledger_and_chai
     assert before.total() == after.total() and after["claimed"] > before["claimed"]
 
 
-async def test_earnings__cap_of_an_epoch_is_small__what_is_above_it_waits_for_a_later_one(
+async def test_earnings__vested_above_the_limit__waits_for_a_grant_until_the_account_has_quit(
     world: World,
 ) -> None:
     maker = await world.start_job()
+    job, account = maker.spec.job(), account_of("ann")
     for _ in range(5):
         maker.seal_step()
-    vested = maker.seals[-1].seal.vested
-    async with world.new_work() as work:
-        row = await work[JobRow].get(maker.spec.job())
-        assert row is not None
-        await work[JobRow].put(replace(row, epoch_cap=BaseUnits(vested // 2)))
     await world.send(maker)
-    for _ in range(4):
-        world.wait(2)
-        await world.tick()
+    vested = maker.seals[-1].seal.vested
+    await world.grant(job, ann=vested // 2)
     async with sdk(world) as client:
-        lines = (await client.call(GET_EARNINGS, account=account_of("ann"))).lines
-    codes = {line.sealed: line.waits_for.code for line in lines if line.waits_for}
-    assert codes[3] == "cap" and codes[5] == "window"
+        working = await client.call(GET_EARNINGS, account=account, job=job)
+        await world.quit("ann", job, vested)
+        world.wait(3)
+        await world.tick()
+        gone = await client.call(GET_EARNINGS, account=account, job=job)
+    codes = [
+        {
+            line.waits_for.code
+            for line in page.lines
+            if line.state == "over_limit" and line.waits_for
+        }
+        for page in (working, gone)
+    ]
+    assert codes == [{"grant"}, {"ended"}]
+    for page in (working, gone):
+        payable = page.parts.vested + page.parts.claimed
+        assert (payable, page.parts.over_limit) == (vested // 2, vested - vested // 2)
 
 
 async def claim(story: Story, client: MarketClient, name: str) -> None:
-    """Somebody claims all that the newest final root grants, with its own gas."""
-    found = await client.call(GET_ACCOUNT, account=account_of(name))
-    if found.claimable:
-        story.world.chain.claim(account_of(name), found.claimed + found.claimable)
-    await story.world.sync()
+    """Claim what is due to somebody."""
+    world, account = story.world, account_of(name)
+    if (await client.call(GET_ACCOUNT, account=account)).due:
+        await claim_job(story.job, world.now, world.new_work(), world.ports, [account])
+        await world.sync()
 
 
 async def test_earnings__pages_over_two_jobs__every_line_once_and_sums_of_both(
@@ -187,7 +170,7 @@ async def test_earnings__pages_over_two_jobs__every_line_once_and_sums_of_both(
 ) -> None:
     story = await begin_story(world)
     await story.work(3)
-    other = await world.start_job("dan", nonce=2)
+    other = await world.start_job("dan", salt=2)
     for _ in range(4):
         other.seal_step()
     await world.send(other)
@@ -206,26 +189,26 @@ async def test_earnings__pages_over_two_jobs__every_line_once_and_sums_of_both(
             assert pages == whole and len({line.cursor for line in whole}) == len(whole) > 2
             assert page.parts.frozen is None and page.num_lines is None
             view = await client.call(GET_ACCOUNT, account=account_of(name))
-            assert page.parts.waiting + page.parts.vested == view.earned
+            parts = page.parts
+            resolved = parts.vested + parts.over_limit + parts.claimed
+            assert parts.waiting + resolved == view.earned and resolved == view.vested
 
 
-async def test_earnings__job_that_failed_before_its_last_seal__is_due_with_its_close(
+async def test_earnings__job_that_failed_before_its_last_seal__says_that_a_seal_is_missing(
     world: World,
 ) -> None:
     maker = await world.start_job(deadline=UnixSeconds(world.chain.now + 100))
     for _ in range(4):
         maker.seal_step()
     await world.send(maker)
-    world.wait(102)
-    codes = list[set[str]]()
+    while (await world.job(maker.spec.job())).state == "running":
+        world.wait(102)
+        await world.tick()
     async with sdk(world) as client:
-        for _ in range(20):
-            await world.tick()
-            page = await client.call(GET_EARNINGS, account=account_of("ann"), job=maker.spec.job())
-            codes.append({line.waits_for.code for line in page.lines if line.waits_for})
-            world.wait(3)
-    assert "close" in set().union(*codes) and codes[-1] == {"claim"}
-    assert page.parts.final == maker.seals[-1].seal.earned
+        page = await client.call(GET_EARNINGS, account=account_of("ann"), job=maker.spec.job())
+    waits = {line.waits_for.code for line in page.lines if line.waits_for}
+    assert "seal" in waits and not page.parts.frozen
+    assert page.parts.waiting == maker.seals[-1].seal.earned - maker.seals[-1].seal.vested
 
 
 async def test_earnings__cursor_of_nothing__is_refused(world: World) -> None:

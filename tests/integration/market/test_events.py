@@ -13,13 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contracts.governance.job import follow
 from contracts.terms.errors import Malformed, NotFound, Overloaded
+from contracts.terms.escrow_messages import Close
 from contracts.terms.ids import JobId
-from contracts.terms.moments import UnixMillis
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.adapters.postgres import PostgresWork
 from market.adapters.redis_wakeup import RedisWakeup
 from market.api.watching import Limits, Watching
 from market.bodies.events import (
-    EpochEvent,
     JobChangedEvent,
     JobEvent,
     OfferEvent,
@@ -28,18 +28,19 @@ from market.bodies.events import (
     read_job_event,
 )
 from market.bodies.jobs import PostReports, StepReport
-from market.bodies.routes import GET_EPOCHS, GET_JOB, GET_REPORTS, POST_REPORTS
+from market.bodies.routes import GET_JOB, GET_REPORTS, POST_REPORTS
 from market.bodies.signing import reports_digest
 from market.service.feeds import MARKET, tell_job
 from market.service.histories import Histories
 from market.service.message_events import events_of
+from market.service.orders import take_order
 from market.service.ports import UnitOfWork
 from market.service.rows import EventRow, FeedRow
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.watch import JobLive, watch
 from tests.integration.market.client import client_of
 from tests.integration.market.test_checks import Checked, checked
-from tests.support.history import JobMaker
+from tests.support.history import JobMaker, make_wallet
 from tests.support.market_services import run_redis
 from tests.support.market_world import World
 from tests.support.patience import patience
@@ -86,12 +87,18 @@ async def known_job(world: World) -> JobMaker:
     return maker
 
 
-async def refund(world: World, maker: JobMaker) -> None:
-    """The last step, and all that follows from it."""
-    start = len(maker.items)
+async def end(world: World, maker: JobMaker) -> None:
+    """The last step, and all that follows from it until the poster closes the job."""
+    start, job = len(maker.items), maker.spec.job()
     maker.seal_step(last=True)
     await world.send(maker, start)
-    while (await world.job(maker.spec.job())).state != "refunded":
+    for _ in range(4):
+        world.wait(6)
+        await world.tick()
+    close = Close(job=job, by=UnixSeconds(world.now // 1000 + 30))
+    signed = make_wallet("poster").sign(close, world.domain)
+    await take_order(job, signed.encoded(), world.now, world.new_work(), world.ports)
+    while (await world.job(job)).state != "closed":
         world.wait(6)
         await world.tick()
 
@@ -159,12 +166,11 @@ async def test_job_events__whole_life__each_once_in_order_and_folded_as_the_job_
         maker = await known_job(world)
         job = maker.spec.job()
         watching = asyncio.create_task(_watched(client, job))
-        await refund(world, maker)
+        await end(world, maker)
         async with asyncio.timeout(patience(10)):
             lives = await watching
         view = await client.call(GET_JOB, job=job)
         told = [each async for each in client.job_events(job)]
-        epoch = (await client.call(GET_EPOCHS)).epochs[0]
 
     rows = await rows_of(world, job)
     numbers = [number for number, event in told if event.kind != "end"]
@@ -172,14 +178,12 @@ async def test_job_events__whole_life__each_once_in_order_and_folded_as_the_job_
     assert [live.number for live in lives][:-1] == numbers
     kinds = [event.kind for _, event in told]
     assert kinds[0] == "posted" and kinds[-1] == "end" and kinds.count("end") == 1
-    wanted = {"deposited", "lease", "peer", "sealed", "anchored", "coin", "settled", "refunded"}
+    wanted = {"funded", "lease", "bond", "peer", "sealed", "anchored", "coin"}
     assert wanted < set(kinds)
     live = lives[-1]
-    assert live.is_ended and live.is_done and live.state == view.state == "refunded"
-    assert (live.step, live.escrowed, live.earned) == (2, view.escrowed, view.earned)
-    assert (live.settled, live.refunded) == (view.debited, view.refunded)
+    assert live.is_ended and live.is_done and live.state == view.state == "closed"
+    assert (live.step, live.earned, live.claimed) == (2, view.earned, view.claimed)
     assert live.loss_millionths is not None and live.num_members == 1
-    assert epoch.state == "final"
 
 
 async def _watched(client: MarketClient, job: JobId) -> list[JobLive]:
@@ -378,22 +382,20 @@ async def test_job_events__more_streams_than_places__are_refused_until_one_ends(
 # ------------------------------------------------------------------------- the market, and charts
 
 
-async def test_market_events__a_job_from_offer_to_epoch__are_told_from_now_on(
+async def test_market_events__a_job_from_offer_to_its_close__are_told_from_now_on(
     world: World,
 ) -> None:
     api = world.api()
     async with served(api) as url, MarketClient(url) as client:
         maker = await known_job(world)
-        await refund(world, maker)
+        await end(world, maker)
         length = len(await rows_of(world, MARKET))
         async with aclosing(client.market_events(after=0)) as found:
             told = [await anext(found) for _ in range(length)]
 
     assert [number for number, _ in told] == list(range(1, length + 1))
     states = [event.state for _, event in told if isinstance(event, JobChangedEvent)]
-    assert states == ["draft", "funded", "matched", "running", "finished", "closed", "refunded"]
-    epochs = [event.state for _, event in told if isinstance(event, EpochEvent)]
-    assert epochs[:3] == ["planned", "proposed", "final"]
+    assert states == ["draft", "funded", "matched", "running", "finished", "closed"]
     (round_,) = [event for _, event in told if isinstance(event, RoundEvent)]
     assert (round_.bought, round_.offers) == (1, 1) and round_.price is not None
     assert any(isinstance(event, OfferEvent) for _, event in told)

@@ -150,7 +150,7 @@ async def test_look__started_again__uploads_nothing_twice(world: World, tmp_path
     assert again.wire.asked == ["GET convictions"] * 3 and again.log == []
 
 
-async def test_look__the_bundle_shown_is_contested__shows_its_own_too(
+async def test_look__slash_by_the_bundle_shown_was_dropped__shows_its_own_too(
     world: World, tmp_path: Path
 ) -> None:
     _, job, subject = await convicted(world)
@@ -163,7 +163,7 @@ async def test_look__the_bundle_shown_is_contested__shows_its_own_too(
 
     async with world.new_work() as work:
         (row,) = await work[SlashRow].where()
-        await work[SlashRow].put(replace(row, state="contested"))
+        await work[SlashRow].put(replace(row, state="dropped"))
     await second.evidence.look()
 
     assert waits == [] and second.events == ["evidence_shown"]
@@ -283,12 +283,12 @@ async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_
     await owner.slashes.look()
 
     name = blob_digest(TEXT).hex()
-    noted, shown, announced, executed = owner.said
+    noted, shown, announced, burned = owner.said
     assert "noted" in noted and "1.000000 tokens of stake are at risk" in noted
     assert shown.startswith(f"convicted in job {job.hex()[:12]}: convicted")
-    assert "can be contested until 20" in announced and "UTC" in announced
-    assert f"tallystick provider contest {name}" in announced
-    assert "0.200000 to 0x" in executed and "burned, transaction 0x" in executed
+    assert "burned from 20" in announced and "UTC on, if it is not dropped" in announced
+    assert "1.000000 tokens will be taken" in announced and f"job evidence {name}" in announced
+    assert "burned: 1.000000 tokens of stake, transaction 0x" in burned
     assert all(accused[:3]) and not owner.slashes.is_accused
 
 
@@ -322,7 +322,7 @@ async def test_slashes__bundle_of_a_slash__stays_until_it_has_ended(
         seen.append(((await slashes(world))[0].state, path.exists()))
         await later(world)
 
-    assert ("announced", True) in seen and seen[-1] == ("executed", False)
+    assert ("announced", True) in seen and seen[-1] == ("burned", False)
 
 
 @pytest.mark.parametrize("is_busy", [True, False])
@@ -337,8 +337,8 @@ async def test_slashes__process_has_ended_before_the_conviction__agent_shows_the
     await registered(world, "out", session)
     ann = maker.members[0].wallet.account
     row = ConvictionRow(
-        job, subject, 1, ann, BaseUnits(1), BaseUnits(0),
-        encode([session.peer]), encode([make_wallet("out").account]),
+        job, subject, 1, ann, BaseUnits(1),
+        encode([session.peer]),
         encode([report_of(session.peer)]),
     )  # fmt: skip
     showable(world, job, subject, session.peer, TEXT)

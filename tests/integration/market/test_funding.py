@@ -1,26 +1,37 @@
-"""How a draft is funded: by its permit, or by what its poster deposited himself."""
+"""How a draft is funded: by its permit, or by its poster himself."""
 
 import pytest
 
-from contracts.terms.amounts import BaseUnits, format_tokens
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.escrow_messages import Close
 from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixSeconds
 from market.domain.jobs import JobState
+from tests.support.history import START
 from tests.support.market_world import World, market_spec
 
 
-async def opened(world: World, spec: JobSpec, amount: int) -> None:
+async def opened(world: World, spec: JobSpec) -> None:
     """The poster opens its job on chain, before the market hears of it."""
-    world.chain.give_tokens(spec.poster, amount)
-    world.chain.open_as_poster(spec, amount)
+    world.chain.give_tokens(spec.poster, spec.budget)
+    world.chain.open_as_poster(spec.header())
     await world.sync()
 
 
-async def test_fund_jobs__opened_with_its_budget_before_it_was_posted__is_funded(
-    world: World,
-) -> None:
+async def test_fund_jobs__permit__is_funded(world: World) -> None:
     await world.register()
     spec = market_spec()
-    await opened(world, spec, spec.budget)
+    await world.post(spec)
+
+    await world.tick()
+
+    assert (await world.job(spec.job())).state == JobState.FUNDED
+
+
+async def test_fund_jobs__opened_before_it_was_posted__is_funded(world: World) -> None:
+    await world.register()
+    spec = market_spec()
+    await opened(world, spec)
 
     await world.post(spec)
     await world.tick()
@@ -28,55 +39,48 @@ async def test_fund_jobs__opened_with_its_budget_before_it_was_posted__is_funded
     assert (await world.job(spec.job())).state == JobState.FUNDED
 
 
-async def test_sync__opened_with_less_than_its_budget__is_no_funded_job(world: World) -> None:
+async def test_fund_jobs__opened_and_closed_before_it_was_posted__is_closed(world: World) -> None:
     await world.register()
     spec = market_spec()
+    await opened(world, spec)
+    world.chain.order(Close(job=spec.job(), by=world.by))
+    await world.sync()
+
     await world.post(spec)
-    world.chain.open_as_poster(spec, spec.budget - 1)
+    await world.tick()
 
-    await world.sync()
-    before = (await world.job(spec.job())).state
-    world.chain.top_up(spec.job(), spec.poster, 1)
-    await world.sync()
-
-    assert before == JobState.DRAFT
-    assert (await world.job(spec.job())).state == JobState.FUNDED
+    assert (await world.job(spec.job())).state == JobState.CLOSED
 
 
-async def test_fund_jobs__opened_with_less_than_its_budget__fails_and_says_why(
-    world: World,
-) -> None:
+async def test_fund_jobs__permit_is_over__fails_and_says_why(world: World) -> None:
     await world.register()
-    spec = market_spec()
+    spec = market_spec(open_by=UnixSeconds(START + 20))
     await world.post(spec)
-    world.chain.open_as_poster(spec, 1)
-    await world.offer("ann", 10**11)
+    world.wait(21)
 
     await world.tick()
 
     row = await world.job(spec.job())
     assert row.state == JobState.FAILED
-    assert (
-        row.failure is not None
-        and f"0.000001 of {format_tokens(spec.budget)} tokens" in row.failure
-    )
-    assert await world.beat("ann") == ()
+    assert row.failure is not None and "NotInTime" in row.failure
 
 
-async def test_fund_jobs__a_round_of_drafts_opened_with_less__hold_up_nobody(
+async def test_fund_jobs__a_round_of_drafts_without_tokens__hold_up_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("market.service.fund_jobs.MAX_JOBS_A_ROUND", 3)
     await world.register()
-    for nonce in range(100, 103):
-        spec = market_spec(nonce=nonce)
-        await opened(world, spec, BaseUnits(1))
+    for salt in range(100, 103):
+        spec = market_spec(salt=salt)
         await world.post(spec)
+        world.chain.state.tokens[spec.poster] = 0
     world.wait(1)
-    honest = market_spec(nonce=999)
+    honest = market_spec(salt=999)
     await world.post(honest)
+    world.chain.state.tokens[honest.poster] = 0
 
     await world.tick()
+    world.chain.give_tokens(honest.poster, BaseUnits(honest.budget))
     await world.tick()
 
     assert (await world.job(honest.job())).state == JobState.FUNDED

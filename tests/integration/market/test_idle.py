@@ -5,9 +5,7 @@ import asyncio
 from market.bodies.jobs import ClaimJobs
 from market.bodies.routes import POST_CLAIM
 from market.bodies.signing import HostCredential
-from market.domain.jobs import JobState
 from market.service.ports import ChainBlock, ChainEvent
-from market.service.settle_epoch import may_settle
 from market.service.sync_chain import sync_chain
 from tests.integration.market.client import TOKEN, sdk
 from tests.support.fakes.memory_chain import MemoryChain
@@ -46,21 +44,6 @@ async def test_sync__head_is_the_one_that_was_read_last__nothing_more_is_asked(
 
     assert (synced.head, synced.events, synced.went_back) == (chain.blocks[-1].number, 0, False)
     assert not chain.reads
-
-
-async def test_may_settle__no_job_then_one_until_all_of_it_is_settled(world: World) -> None:
-    assert not await may_settle(world.new_work())
-
-    maker = await world.start_job()
-    maker.seal_step(last=True)
-    await world.send(maker)
-    assert await may_settle(world.new_work())
-
-    for _ in range(16):
-        world.wait(6)
-        await world.tick()
-    assert (await world.job(maker.spec.job())).state == JobState.REFUNDED
-    assert not await may_settle(world.new_work())
 
 
 async def test_claim__job_comes_while_its_host_waits__is_answered_with_it(world: World) -> None:

@@ -1,7 +1,5 @@
 """The stream of kept items: once, in order, by whom it binds; refused with a typed error else."""
 
-import asyncio
-
 import pytest
 
 from contracts.governance.job import JobHistory, follow
@@ -14,11 +12,9 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from market.domain.jobs import JobState
-from market.domain.ledger import OUTSIDE, JobTotals, book, deposit, reversal
-from market.service.booking import book_event, entry_of
+from market.service.coding import decode_pay
 from market.service.histories import Histories
-from market.service.reconcile import Booked
-from market.service.rows import BalanceRow, LedgerEntryRow, MessageRow, SealRow
+from market.service.rows import MessageRow, SealRow
 from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet
 from tests.support.market_world import World
 
@@ -73,35 +69,7 @@ async def test_store__item_by_item_with_every_fold_forgotten__is_the_same_histor
     assert history.record == maker.record
 
 
-async def test_booked__seals_and_what_the_chain_forgot__is_what_a_new_reading_says(
-    world: World,
-) -> None:
-    maker, booked = await world.start_job(), Booked()
-    job, seen = maker.spec.job(), []
-    for step in range(4):
-        maker.seal_step(last=step == 3)
-        await world.send(maker)
-        if step == 2:
-            async with world.new_work() as work:
-                entries = reversal(deposit(job, BaseUnits(5)))
-                await book_event("forgot:some", entries, work, overdraft=True)
-        readings = (booked, booked, Booked())
-        found = await asyncio.gather(*(_totals(each, job, world) for each in readings))
-        assert found[0] == found[1] == found[2]
-        seen.append(found[0])
-
-    assert len({each.earned + each.vested for each in seen}) == 4
-    assert seen[-1].escrowed == seen[0].escrowed - 5
-
-
-async def _totals(booked: Booked, job: JobId, world: World) -> JobTotals:
-    async with world.new_reading() as work:
-        return await booked.totals(job, work)
-
-
-async def test_store__seals__ledger_says_what_they_say_and_is_rebuilt_from_its_entries(
-    world: World,
-) -> None:
+async def test_store__seals__are_kept_with_their_pay(world: World) -> None:
     maker = await world.start_job()
     for step in range(4):
         maker.seal_step(last=step == 3)
@@ -109,14 +77,9 @@ async def test_store__seals__ledger_says_what_they_say_and_is_rebuilt_from_its_e
 
     job, seal = maker.spec.job(), maker.seals[-1].seal
     async with world.new_work() as work:
-        balances = {row.account: row.amount for row in await work[BalanceRow].where()}
-        lines = await work[LedgerEntryRow].where(order="sequence")
         (last,) = await work[SealRow].where(job=job, last=True)
-    vested = sum(amount for name, amount in balances.items() if name.startswith("vested:"))
-    assert vested == seal.vested == seal.earned == last.earned > 0
-    assert balances[OUTSIDE] < 0 and sum(balances.values()) == 0
-    rebuilt = book({}, map(entry_of, lines))
-    assert {k: v for k, v in rebuilt.items() if v} == {k: v for k, v in balances.items() if v}
+    assert decode_pay(last.pay) == maker.seals[-1].pay
+    assert last.vested == seal.vested == seal.earned == last.earned > 0
     assert (await world.job(job)).state == JobState.FINISHED
 
 
@@ -202,22 +165,3 @@ async def test_store__unknown_version__is_unknown_version(world: World) -> None:
     item = encode({"type": "signed", "data": signed})
 
     assert isinstance(await refuse(world, maker, item), errors.UnknownVersion)
-
-
-async def test_store__seal_that_earns_more_than_escrow_holds__waits_until_it_does(
-    world: World,
-) -> None:
-    maker = await world.start_job()
-    job = maker.spec.job()
-    budget = deposit(job, maker.spec.budget)
-    async with world.new_work() as work:  # the chain forgot the deposit
-        await book_event("forgot", reversal(budget), work, overdraft=True)
-    maker.seal_step()
-    with pytest.raises(errors.ChainForgot, match="escrow"):
-        await world.send(maker)
-
-    async with world.new_work() as work:  # and mined it again
-        await book_event("again", budget, work)
-    await world.send(maker)
-
-    assert (await world.job(job)).step == 1

@@ -7,13 +7,11 @@ from pathlib import Path
 from contracts.terms.errors import ChainForgot, ChainUnreachable
 from contracts.terms.ids import JobId
 from market.domain.jobs import JobState
-from market.service.reconcile import Booked
-from market.service.rows import BatchRow, EpochRow, TransactionRow
-from market.service.settle_epoch import load_settlement
-from market.service.show_jobs import job_view
-from tests.integration.market.on_chain import ChainWorld, chain_world
-from tests.support.history import JobMaker, make_wallet
-from tests.support.market_world import market_spec
+from market.service.reconcile import reconcile
+from market.service.rows import LimitRow, OrderRow, TransactionRow
+from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
+from tests.support.history import JobMaker
+from tests.support.market_world import STAKE
 from tests.support.patience import patience
 
 SECONDS = 40.0
@@ -46,22 +44,30 @@ async def in_state(world: ChainWorld, job: JobId, *states: JobState) -> None:
     await until(world, reached)
 
 
-async def settled(world: ChainWorld, maker: JobMaker) -> None:
+async def granted(world: ChainWorld, maker: JobMaker) -> None:
+    """The coordinator gives its one provider the whole budget as limit."""
+    await world.grant(maker.spec.job(), ann=maker.spec.budget)
+
+
+async def paid(world: ChainWorld, maker: JobMaker) -> None:
+    """The market has claimed what the last seal vests."""
+
     async def reached() -> bool:
-        async with world.new_work() as work:
-            newest = await work[EpochRow].where(order="-epoch", limit=1)
-            settlement = await load_settlement(work)
-        paid = settlement.debited(maker.spec.job())
-        done = bool(newest) and newest[0].state == "final"
-        return done and paid == maker.seals[-1].seal.vested
+        limit = await limit_of(world, maker)
+        return limit is not None and limit.claimed == maker.seals[-1].seal.vested
 
     await until(world, reached)
+
+
+async def limit_of(world: ChainWorld, maker: JobMaker) -> LimitRow | None:
+    async with world.new_work() as work:
+        return await work[LimitRow].get(maker.spec.job(), maker.members[0].wallet.account)
 
 
 async def matched_job(world: ChainWorld) -> JobMaker:
     await world.register()
     await world.offer("ann", 10**11)
-    spec = market_spec()
+    spec = chain_spec()
     await world.post(spec)
 
     async def offered() -> bool:
@@ -75,48 +81,43 @@ async def matched_job(world: ChainWorld) -> JobMaker:
 
 
 async def check_money(world: ChainWorld, maker: JobMaker) -> None:
-    """Claim, and find everything on chain as in the ledger."""
+    """Everything on chain is as the rows say, and nothing is missing."""
     job, provider = maker.spec.job(), maker.members[0].wallet.account
-    contracts = world.on.contracts
-    async with world.new_work() as work:
-        leaf, proof = (await load_settlement(work)).claim_proof(provider)
-    call = contracts.settlement.claim(provider, leaf.cumulative, leaf.jobs_root.hash, proof)
-    await world.sender("ann").send("claim", call)
-    await in_state(world, job, JobState.REFUNDED)
-    await world.tick()
-    head = await world.on.chain.head()
-    row = await world.job(job)
-    async with world.new_work() as work:
-        view = await job_view(row, work, Booked())
-    earned = maker.seals[-1].seal.earned
-    assert await contracts.token.balance(provider, head) == earned == view.paid
-    poster = make_wallet("poster").account
-    assert await contracts.token.balance(poster, head) == view.refunded
-    assert view.escrowed == maker.spec.budget == view.paid + view.refunded
-    assert view.reconciled
-    funds = await contracts.escrow.funds(job, head)
-    assert funds.deposited == funds.debited == earned
+    contracts, head = world.on.contracts, await world.on.chain.head()
+    earned, budget = maker.seals[-1].seal.earned, maker.spec.budget
+    found = (await contracts.escrow.channels([(job, provider)], head))[job, provider]
+    held = (await contracts.escrow.budgets([job], head))[job]
+    free = await contracts.escrow.balances([provider], head)
+    assert found.claimed == found.earned == earned > 0
+    assert (held.funded, held.committed) == (budget, found.limit)
+    assert free[provider][0] == STAKE - found.stake + earned
+    total = await contracts.token.balance(contracts.escrow.address, head)
+    assert total == STAKE + budget
+    assert await reconcile(world.new_reading(), world.ports) > 0
 
 
-async def test_market__on_a_real_chain__pays_and_refunds_to_the_base_unit(
+async def test_market__on_a_real_chain__pays_at_once_and_to_the_base_unit(
     tmp_path: Path, database: str
 ) -> None:
     async with chain_world(tmp_path, database) as world:
         maker = await matched_job(world)
-        for _ in range(3):
-            maker.seal_step()
+        await granted(world, maker)
+        for step in range(4):
+            maker.seal_step(last=step == 3)
         await world.send(maker)
-        await settled(world, maker)
-        maker.seal_step(last=True)
-        await world.send(maker)
-        await settled(world, maker)
+        await paid(world, maker)
 
         await check_money(world, maker)
+        job = maker.spec.job()
+        await world.quit("ann", job, keep=maker.seals[-1].seal.earned)
+        await world.close(job)
+        await in_state(world, job, JobState.CLOSED)
+        limit = await limit_of(world, maker)
+        assert limit is not None and limit.limit == limit.claimed and limit.end
         async with world.new_work() as work:
-            batches = await work[BatchRow].where()
-            epochs = await work[EpochRow].where()
-        assert all(batch.coin for batch in batches) and len(batches) == 2
-        assert [epoch.state for epoch in epochs] == ["final"] * len(epochs) and len(epochs) >= 2
+            orders = await work[OrderRow].where()
+        assert sorted(each.kind for each in orders) == ["bond", "close", "grant", "quit"]
+        assert all(each.transaction and not each.refusal for each in orders)
 
 
 async def test_market__chain_killed_and_started_again__happens_once(
@@ -125,23 +126,24 @@ async def test_market__chain_killed_and_started_again__happens_once(
     async with chain_world(tmp_path, database) as world:
         maker = await matched_job(world)
         await world.on.anvil.save()
+        await granted(world, maker)
         maker.seal_step()
         maker.seal_step(last=True)
         await world.send(maker)
-        await world.tick()  # anchored, and not in the state file yet
+        await world.tick()  # anchored and paid, and not in the state file yet
         await world.on.anvil.stop()
         await world.on.anvil.start()
-        await settled(world, maker)
+        await paid(world, maker)
         await world.on.anvil.stop()
         await world.on.anvil.start()
         await rounds(world, 3)
-        await settled(world, maker)
+        await paid(world, maker)
 
         await check_money(world, maker)
         logs = await world.on.contracts.events(0, (await world.on.chain.head()).number)
         names = [log.event for log in logs]
-        assert names.count("Anchored") == 1 and names.count("JobOpened") == 1
-        assert names.count("Debited") == names.count("EpochPosted") == 1
+        for once in ("Anchored", "Opened", "Bonded", "LimitSet", "Claimed"):
+            assert names.count(once) == 1, once
         async with world.new_work() as work:
             sent = await work[TransactionRow].where(failed=False)
         assert len({(each.account, each.intention) for each in sent}) == len(sent)
@@ -152,7 +154,7 @@ async def test_fund_jobs__permit_of_somebody_else__job_fails_with_the_contracts_
 ) -> None:
     async with chain_world(tmp_path, database) as world:
         await world.register()
-        spec = market_spec()
+        spec = chain_spec()
         await world.post(spec, permit_by="mallory")
 
         await in_state(world, spec.job(), JobState.FAILED)

@@ -20,11 +20,19 @@ from market.service.clear_jobs import clear_jobs
 from market.service.coordinators import allocate_coordinator, note_paid
 from market.service.fund_jobs import fund_jobs
 from market.service.host_jobs import HOSTING_MILLIS, claim_jobs, register_host, renew_jobs
-from market.service.leases import LIVE
+from market.service.leases import ACCEPT_MILLIS, BOND_MILLIS, LIVE
 from market.service.pace import Pace
-from market.service.reconcile import Booked
-from market.service.rows import FaucetRow, JobRow, LeaseRow, OfferRow, OutboxRow
-from market.service.show_jobs import job_view
+from market.service.pass_time import SETTLES_MILLIS
+from market.service.rows import (
+    BudgetRow,
+    FaucetRow,
+    JobRow,
+    LeaseRow,
+    LimitRow,
+    OfferRow,
+    OutboxRow,
+)
+from tests.support.escrow_model import TAIL
 from tests.support.history import DOMAIN, START, make_session, make_wallet
 from tests.support.market_world import STAKE, World, market_spec
 
@@ -49,10 +57,10 @@ async def test_at_rest__a_job_is_ordered_and_dropped__not_while_anything_is_due_
     seen = [await is_at_rest(world.new_work())]
 
     changes: tuple[dict[str, Any], ...] = (
-        {"state": JobState.FAILED},  # its permit may still be mined
-        {"settled": True},
-        {"state": JobState.CLOSED},  # its refund waits
-        {"state": JobState.REFUNDED},
+        {"state": JobState.RUNNING},
+        {"state": JobState.FAILED},
+        {"state": JobState.FINISHED},
+        {"state": JobState.CLOSED},
     )
     for changed in changes:
         async with world.new_work() as work:
@@ -61,7 +69,7 @@ async def test_at_rest__a_job_is_ordered_and_dropped__not_while_anything_is_due_
             await work[JobRow].put(replace(row, **changed))
         seen.append(await is_at_rest(world.new_work()))
 
-    assert seen == [False, False, True, False, True]
+    assert seen == [False, False, True, True, True]
 
 
 async def test_clear__one_job_breaks__the_others_are_bought_and_it_is_told(
@@ -70,7 +78,7 @@ async def test_clear__one_job_breaks__the_others_are_bought_and_it_is_told(
     await world.register()
     for name in ("ann", "ben"):
         await world.offer(name, 2 * 10**11)
-    bad, good = await funded_job(world), await funded_job(world, nonce=2)
+    bad, good = await funded_job(world), await funded_job(world, salt=2)
 
     async def breaks_at_one(job: JobRow, *rest: Any) -> list[LeaseRow]:
         if job.job == bad.job:
@@ -97,7 +105,7 @@ async def test_clear__two_machines_and_stake_for_one__one_is_leased(
     num_leased = 0
     for number in range(num_rounds):
         for nonce in range(2 // num_rounds):
-            await funded_job(world, nonce=10 * number + nonce, min_stake=STAKE)
+            await funded_job(world, salt=10 * number + nonce, min_stake=STAKE)
         num_leased += len(await world.clear())
 
     assert num_leased == 1  # the other would lapse, and its owner be said to have missed it
@@ -108,9 +116,9 @@ async def three_that_never_match_and_one_that_does(world: World) -> JobRow:
     await world.register()
     await world.offer("ann", 10**11)
     for nonce in range(3):
-        await funded_job(world, nonce=nonce, price_ceiling=PricePerPflop(1))
+        await funded_job(world, salt=nonce, price_ceiling=PricePerPflop(1))
         world.wait(1)
-    return await funded_job(world, nonce=3)
+    return await funded_job(world, salt=3)
 
 
 async def matched(world: World, pace: Pace, *, num_rounds: int) -> list[JobId]:
@@ -150,7 +158,7 @@ async def test_clear__no_more_jobs_behind_a_page__begins_again_at_the_oldest(
     await world.register()
     oldest = await funded_job(world)
     world.wait(1)
-    await funded_job(world, nonce=2, price_ceiling=PricePerPflop(1))
+    await funded_job(world, salt=2, price_ceiling=PricePerPflop(1))
     pace = Pace()
     assert await matched(world, pace, num_rounds=num_rounds) == []
     await world.offer("ann", 10**11)
@@ -165,7 +173,7 @@ async def test_clear__many_rounds_at_once_on_postgres__no_offer_leased_twice(
     for name in ("ann", "bob", "cem", "dan"):
         await world.offer(name, 10**11)
     for nonce in range(6):
-        await funded_job(world, nonce=nonce)
+        await funded_job(world, salt=nonce)
 
     rounds = [clear_jobs(world.now, world.new_work()) for _ in range(8)]
     await asyncio.gather(*rounds)
@@ -224,7 +232,7 @@ async def test_accept__terms_that_differ__is_a_conflict_that_says_what_fits(worl
         signed = wallet.sign(accept.model_copy(update=changed), DOMAIN)
         with pytest.raises(Conflict) as refusal:
             await accept_lease(
-                lease.lease, signed.encoded(), world.now, world.new_work(), world.ports
+                lease.lease, signed.encoded(), None, world.now, world.new_work(), world.ports
             )
         assert refusal.value.data["field"] in changed
 
@@ -238,78 +246,95 @@ async def test_accept__by_another_wallet__is_a_bad_signature(world: World) -> No
     signed = make_wallet("eve").sign(accept, DOMAIN)
 
     with pytest.raises(BadSignature):
-        await accept_lease(lease.lease, signed.encoded(), world.now, world.new_work(), world.ports)
+        await accept_lease(
+            lease.lease, signed.encoded(), None, world.now, world.new_work(), world.ports
+        )
 
 
-async def test_accept__stake_was_withdrawn__lease_lapses(world: World) -> None:
+async def test_accept__bond_is_missing_or_too_low__is_a_conflict(world: World) -> None:
     await world.register()
     await world.offer("ann", 10**11)
-    job = await funded_job(world)
-    (lease,) = await world.clear()
-    await world.accept("ann", lease)
-    world.chain.state.accounts[make_wallet("ann").account].active = 0
-
-    await world.tick()
-
-    async with world.new_work() as work:
-        (row,) = await work[LeaseRow].where(job=job.job)
-    assert row.state == "lapsed"
-    assert (await world.job(job.job)).state == JobState.FUNDED
-
-
-async def test_reserve__provider_reserved_less_by_itself__lease_lapses(world: World) -> None:
-    await world.register()
-    await world.offer("eve", 10**11)
-    job = await funded_job(world)
-    (lease,) = await world.clear()
-    wallet = make_wallet("eve")
-    accept = world.accept_of(lease, wallet, make_session(f"peer eve {lease.lease.hex()}"))
-    await world.accept("eve", lease)
-    world.chain.reserve_as_provider(accept.model_copy(update={"stake": BaseUnits(1)}))
-    world.chain.unbond(wallet.account, STAKE - 1)
-
-    await world.tick()
-
-    async with world.new_work() as work:
-        (row,) = await work[LeaseRow].where(job=job.job)
-    assert row.state == "lapsed"
-    assert (await world.job(job.job)).state == JobState.FUNDED
-
-
-async def test_reserve__somebody_else_reserves_for_a_key__is_no_stake_of_its_lease(
-    world: World,
-) -> None:
-    await world.register()
-    for name, price in (("ann", 10**11), ("eve", 2 * 10**11)):
-        await world.offer(name, price)
     await funded_job(world)
     (lease,) = await world.clear()
-    peer = await world.accept("ann", lease)
-    accept = world.accept_of(lease, make_wallet("eve"), peer.session)
+    wallet = make_wallet("ann")
+    signed = wallet.sign(world.accept_of(lease, wallet, make_session("peer")), DOMAIN).encoded()
+    low = world.sign_bond("ann", lease, lease.stake - 1).encoded()
 
-    world.chain.reserve_as_provider(accept)
+    for bond in (None, low):
+        with pytest.raises(Conflict) as refusal:
+            await accept_lease(lease.lease, signed, bond, world.now, world.new_work(), world.ports)
+        assert refusal.value.data["would_fit"] == str(lease.stake)
+
+
+async def test_accept__balance_was_taken_out__lease_lapses_after_its_time(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    job = await funded_job(world)
+    (lease,) = await world.clear()
+    await world.accept("ann", lease)
+    world.chain.withdraw(make_wallet("ann").account, STAKE)
+
+    await world.tick()
+    assert await states_of(world, job.job) == ["accepted"]
+    world.wait((ACCEPT_MILLIS + BOND_MILLIS) // 1000 + 1)
+    await world.tick()
+
+    assert await states_of(world, job.job) == ["lapsed"]
+    assert (await world.job(job.job)).state == JobState.FUNDED
+
+
+@pytest.mark.parametrize(("more", "state"), [(-1, "accepted"), (0, "active"), (1, "active")])
+async def test_sync__account_bonds_by_itself__lease_is_active_if_it_is_enough(
+    world: World, more: int, state: str
+) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    job = await funded_job(world)
+    (lease,) = await world.clear()
+    await world.accept("ann", lease)
+
+    world.chain.order(world.sign_bond("ann", lease, lease.stake + more).message)
     await world.sync()
 
-    async with world.new_work() as work:
-        row = await work[LeaseRow].get(lease.lease)
-    assert row is not None and (row.state, row.stake_state) == ("accepted", "none")
+    assert await states_of(world, job.job) == [state]
 
 
-async def test_reserve__provider_reserved_before_it_accepted__lease_is_active(
+async def test_accept__account_has_bonded_before__needs_no_bond_and_begins_at_once(
     world: World,
 ) -> None:
     await world.register()
     await world.offer("ann", 10**11)
     job = await funded_job(world)
     (lease,) = await world.clear()
-    session = make_session(f"peer ann {lease.lease.hex()}")
-    world.chain.reserve_as_provider(world.accept_of(lease, make_wallet("ann"), session))
+    world.chain.order(world.sign_bond("ann", lease).message)
     await world.sync()
+    wallet = make_wallet("ann")
+    signed = wallet.sign(world.accept_of(lease, wallet, make_session("peer")), DOMAIN).encoded()
 
-    await world.accept("ann", lease)
+    row = await accept_lease(lease.lease, signed, None, world.now, world.new_work(), world.ports)
+
+    assert row.state == "active"
+    assert (await world.job(job.job)).state == JobState.MATCHED
+
+
+async def test_sync__account_quits_before_the_opening__lease_ends_and_another_is_looked_for(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    job = maker.spec.job()
+
+    await world.quit("ann", job, keep=0)
     await world.tick()
 
-    assert (await world.job(job.job)).state == JobState.MATCHED
+    assert await states_of(world, job) == ["ended"]
+    assert (await world.job(job)).state == JobState.FUNDED
+    await world.beat("ann")
+    assert await world.clear() == []  # until it is released
+
+
+async def states_of(world: World, job: JobId) -> list[str]:
+    async with world.new_work() as work:
+        return [lease.state for lease in await work[LeaseRow].where(job=job)]
 
 
 # --------------------------------------------------------------------------------------- hosting
@@ -357,32 +382,57 @@ async def test_coordinators__paid_for_by_a_job__is_nobody_elses(world: World) ->
 # ------------------------------------------------------------------------------------------ time
 
 
-async def test_deadline__in_the_middle_of_the_work__pays_what_is_earned(world: World) -> None:
+async def test_deadline__in_the_middle_of_the_work__coordinator_may_still_give_its_last_seal(
+    world: World,
+) -> None:
     maker = await world.start_job(deadline=UnixSeconds(START + 1000))
+    job = maker.spec.job()
+    await world.grant(job, ann=maker.spec.budget)
     for _ in range(5):
         maker.seal_step()
     await world.send(maker)
-    await world.tick()
+    known = len(maker.items)
     world.wait(1001)
-    for _ in range(14):
-        await world.tick()
-        world.wait(6)
+    await world.tick()
+    while_it_settles = (await world.job(job)).state
+    maker.seal_step(last=True)
+    await world.send(maker, known)
+    await world.tick()
 
-    row = await world.job(maker.spec.job())
     async with world.new_work() as work:
-        view = await job_view(row, work, Booked())
-    earned = maker.seals[-1].seal.earned
-    assert row.state == JobState.REFUNDED
-    assert view.debited == earned > maker.seals[-1].seal.vested
-    assert view.refunded == view.escrowed - earned
-    assert view.reconciled
+        limit = await work[LimitRow].get(job, make_wallet("ann").account)
+    assert (while_it_settles, (await world.job(job)).state) == (
+        JobState.RUNNING,
+        JobState.FINISHED,
+    )
+    assert limit is not None and limit.claimed == maker.seals[-1].seal.earned
+
+
+async def test_deadline__no_last_seal_comes__fails_and_what_has_vested_is_paid(
+    world: World,
+) -> None:
+    maker = await world.start_job(deadline=UnixSeconds(START + 1000))
+    job = maker.spec.job()
+    await world.grant(job, ann=maker.spec.budget)
+    for _ in range(5):
+        maker.seal_step()
+    await world.send(maker)
+    world.wait(1001 + SETTLES_MILLIS // 1000)
+    await world.tick()
+    await world.tick()
+
+    async with world.new_work() as work:
+        limit = await work[LimitRow].get(job, make_wallet("ann").account)
+    seal = maker.seals[-1].seal
+    assert (await world.job(job)).state == JobState.FAILED
+    assert limit is not None and (limit.claimed, limit.earned) == (seal.vested, seal.earned)
 
 
 async def test_fund__poster_without_tokens__job_fails_with_the_reason(world: World) -> None:
     await world.register()
     spec = market_spec()
     await world.post(spec)
-    world.chain.state.accounts[spec.poster].token = 0
+    world.chain.state.tokens[spec.poster] = 0
 
     await world.tick()
 
@@ -397,24 +447,30 @@ async def test_fund__poster_without_tokens__job_fails_with_the_reason(world: Wor
 @pytest.mark.parametrize("lost", [pytest.param(1, marks=pytest.mark.nightly), 5])
 async def test_sync__chain_forgets_blocks__everything_happens_once(world: World, lost: int) -> None:
     maker = await world.start_job()
+    await world.grant(maker.spec.job(), ann=maker.spec.budget)
     for step in range(3):
         maker.seal_step(last=step == 2)
     await world.send(maker)
-    for _ in range(14):
+    for turn in range(14):
         await world.tick()
         world.chain.forget(min(lost, len(world.chain.blocks) - 12))
         world.wait(6)
+        if turn == 4:
+            await world.close(maker.spec.job())
+    world.wait(TAIL)
     for _ in range(8):
         await world.tick()
         world.wait(6)
 
-    row = await world.job(maker.spec.job())
+    job, account = maker.spec.job(), make_wallet("ann").account
     async with world.new_work() as work:
-        view = await job_view(row, work, Booked())
+        limit, budget = await work[LimitRow].get(job, account), await work[BudgetRow].get(job)
     events = [event.event for block in world.chain.blocks for event in block.events]
-    assert row.state == JobState.REFUNDED
-    assert view.reconciled and view.debited == maker.seals[-1].seal.earned
-    for once in ("JobOpened", "Anchored", "Debited", "Refunded", "Reserved"):
+    earned = maker.seals[-1].seal.earned
+    assert (await world.job(job)).state == JobState.CLOSED
+    assert limit is not None and (limit.claimed, limit.limit) == (earned, earned)
+    assert budget is not None and budget.funded == budget.committed == earned
+    for once in ("Opened", "Anchored", "Claimed", "Closed", "Bonded", "Released", "Reclaimed"):
         assert events.count(once) == 1, once
 
 

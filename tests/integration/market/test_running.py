@@ -1,46 +1,38 @@
-"""Spend and peers of a job that runs: equal to ledger, seals and chain."""
+"""Spend and peers of a job that runs: equal to escrow, seals and lines of pay."""
 
 import pytest
 
-from contracts.terms.merkle import FORFEITED
 from market.bodies.earnings import SeatView, SpendView
-from market.bodies.routes import GET_PEERS, GET_SPEND
-from market.service.coding import decode_pay
-from market.service.reconcile import reconcile_job
+from market.bodies.routes import GET_MONEY, GET_PEERS, GET_SPEND
 from market.service.rows import SealRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import sdk
-from tests.integration.market.test_earnings import PEOPLE, account_of, claim, lines_of
+from tests.integration.market.test_earnings import PEOPLE, STATES, account_of, claim, lines_of
 from tests.support.market_story import Story, begin_story
 from tests.support.market_world import World
 
 
 async def check_spend(story: Story, client: MarketClient) -> SpendView:
-    """What it says is what the ledger, the chain and the lines of everybody say."""
+    """What it says is what the escrow, the newest seal and the lines of everybody say."""
     found = await client.call(GET_SPEND, job=story.job)
+    money = await client.call(GET_MONEY, job=story.job)
     async with story.world.new_work() as work:
-        totals = (await reconcile_job(story.job, work)).totals
         seal = await work[SealRow].get(story.job, story.maker.record.step)
     assert seal is not None
-    assert (found.escrowed, found.unearned, found.debited, found.refunded) == (
-        totals.escrowed, totals.unearned, totals.debited, totals.refunded,
-    )  # fmt: skip
-    assert found.escrowed == found.unearned + found.earned + found.refunded
+    names = ("funded", "committed", "free", "earned", "vested", "claimed")
+    assert [getattr(found, each) for each in names] == [getattr(money, each) for each in names]
+    assert (found.earned, found.vested) == (seal.earned, seal.vested)
     assert sum(each.earned for each in found.accounts) == found.earned
     assert sum(step.earned for step in found.steps) == found.earned
     assert sum(step.vested for step in found.steps) == found.vested
     assert sum(each.frozen for each in found.accounts) == found.frozen
     assert sum(each.forfeited for each in found.accounts) == found.forfeited
-    lost = sum(leaf.vested for leaf in decode_pay(seal.pay) if leaf.account == FORFEITED)
-    assert found.forfeited == lost
     for each in found.accounts:
-        names = ("waiting", "frozen", "forfeited", "vested", "claimed")
-        parts = [getattr(each, name) for name in names]
-        assert sum(parts) + each.debited == each.earned
+        parts = {name: getattr(each, name) for name in STATES}
+        assert sum(parts.values()) == each.earned
         name = next(name for name in PEOPLE if account_of(name) == each.account)
         lines = await lines_of(client, story, name)
-        assert parts == [sum(getattr(line.parts, part) for line in lines) for part in names]
-        assert each.debited == sum(line.parts.debited + line.parts.final for line in lines)
+        assert parts == {part: sum(getattr(line.parts, part) for line in lines) for part in STATES}
     return found
 
 
@@ -59,7 +51,7 @@ async def check_seats(story: Story, client: MarketClient) -> dict[bytes, SeatVie
     return {seat.account: seat for seat in found.seats}
 
 
-async def test_spend__beginning_of_a_story__is_what_ledger_and_lines_say(world: World) -> None:
+async def test_spend__beginning_of_a_story__is_what_escrow_and_lines_say(world: World) -> None:
     story = await begin_story(world)
     async with sdk(world) as client:
         await story.work(2)
@@ -76,7 +68,7 @@ async def test_spend__beginning_of_a_story__is_what_ledger_and_lines_say(world: 
 
 
 @pytest.mark.nightly
-async def test_spend__whole_story__ends_with_everything_paid_or_refunded(world: World) -> None:
+async def test_spend__whole_story__ends_with_everything_claimed_or_lost(world: World) -> None:
     story = await begin_story(world)
     async with sdk(world) as client:
         await story.work(3)
@@ -89,8 +81,8 @@ async def test_spend__whole_story__ends_with_everything_paid_or_refunded(world: 
             await claim(story, client, name)
         last = await check_spend(story, client)
         tail = await client.call(GET_SPEND, job=story.job, after=last.step - 2)
-    assert last.state == "refunded" and last.unearned == 0 and last.outlook is None
-    assert last.claimed + last.forfeited == last.debited == last.earned
+    assert last.state == "finished" and last.outlook is None
+    assert last.claimed + last.forfeited == last.earned
     assert tail.steps == last.steps[-2:]
 
 

@@ -15,7 +15,7 @@ async def test_status__market_at_work__says_what_waits_and_since_when(world: Wor
         maker = await world.start_job()
         maker.seal_step()
         await world.send(maker)
-        await world.post(market_spec(nonce=2))
+        await world.post(market_spec(salt=2))
         for queue in ("default", "chain"):
             await note_beat(queue, world.now, world.new_work())
         world.wait(7)

@@ -13,21 +13,30 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contracts.chain.transactions import SqliteTransactions, StoredTransaction, TransactionStore
 from contracts.terms.amounts import UINT96_MAX, BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
-from contracts.terms.ids import Address, Digest, EpochNumber
+from contracts.terms.ids import Address, Digest, SessionKey
 from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
+from market.adapters.locks import PostgresLocks
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
 from market.migrate import migrate
 from market.service.drain_outbox import drain_outbox
 from market.service.ports import BlobStore, Place, UnitOfWork, Wakeup
-from market.service.rows import BalanceRow, EpochRow, HeartbeatRow, LedgerEntryRow, StakeRow
+from market.service.rows import (
+    AuditorRow,
+    BlobUploadRow,
+    CursorRow,
+    FaucetRow,
+    FreeMoneyRow,
+    HeartbeatRow,
+)
 from tests.installed import Installed
 from tests.support.fakes.market_memory import MemoryBlobs, MemoryWakeup
 from tests.support.market_services import PostgresServer
@@ -37,10 +46,11 @@ from tests.support.patience import patience
 ACCOUNT = Address(bytes([3]) * 20)
 
 
-def epoch(number: int, **changed: object) -> EpochRow:
-    row = EpochRow(
-        EpochNumber(number), "planned", Digest(bytes(32)), BaseUnits(1), UnixMillis(number)
-    )
+OTHER = Digest(bytes([9]) * 32)
+
+
+def cursor(number: int, **changed: object) -> CursorRow:
+    row = CursorRow(number, Digest(bytes(32)))
     return replace(row, **changed)  # type: ignore[arg-type]
 
 
@@ -52,44 +62,39 @@ async def _tell(work: UnitOfWork) -> None:
 
 
 async def test_rows__many_at_once__are_what_one_by_one_makes(world: World) -> None:
-    entries = [
-        LedgerEntryRow(0, "one", line, "outside", "a", BaseUnits(line), None) for line in range(3)
+    uploads = [
+        BlobUploadRow(0, ACCOUNT, Digest(bytes(32)), size, UnixMillis(1)) for size in range(3)
     ]
     async with world.new_work() as work:
-        await work[LedgerEntryRow].add_all(entries)
-        await work[LedgerEntryRow].add_all([])
-        await work[EpochRow].add(epoch(1))
-        await work[EpochRow].put_all([epoch(2), epoch(1, state="final")])
-        await work[EpochRow].put_all([])
-        await work[LedgerEntryRow].add(replace(entries[0], event="two"))
+        await work[BlobUploadRow].add_all(uploads)
+        await work[BlobUploadRow].add_all([])
+        await work[CursorRow].add(cursor(1))
+        await work[CursorRow].put_all([cursor(2), cursor(1, hash=OTHER)])
+        await work[CursorRow].put_all([])
+        await work[BlobUploadRow].add(uploads[0])
     with pytest.raises(Conflict):
         async with world.new_work() as work:
-            await work[EpochRow].add_all([epoch(3), epoch(2)])
+            await work[CursorRow].add_all([cursor(3), cursor(2)])
 
     async with world.new_reading() as work:
-        found = await work[LedgerEntryRow].where(order="sequence")
-        epochs = await work[EpochRow].where()
-    numbers = [row.sequence for row in found]
+        found = await work[BlobUploadRow].where(order="number")
+        cursors = await work[CursorRow].where()
+    numbers = [row.number for row in found]
     assert numbers == sorted(set(numbers)) and 0 not in numbers
-    assert [(row.event, row.line) for row in found] == [
-        ("one", 0),
-        ("one", 1),
-        ("one", 2),
-        ("two", 0),
-    ]
-    assert epochs == [epoch(1, state="final"), epoch(2)]
+    assert [row.num_bytes for row in found] == [0, 1, 2, 0]
+    assert cursors == [cursor(1, hash=OTHER), cursor(2)]
 
 
 async def test_reading__what_changes_or_locks__is_refused(world: World) -> None:
     async with world.new_work() as work:
-        await work[EpochRow].add(epoch(1))
+        await work[CursorRow].add(cursor(1))
 
     writes: tuple[Callable[[UnitOfWork], Awaitable[object]], ...] = (
-        lambda work: work[EpochRow].add(epoch(2)),
-        lambda work: work[EpochRow].put(epoch(1, state="final")),
-        lambda work: work[EpochRow].remove(1),
-        lambda work: work[EpochRow].lock(1),
-        lambda work: work[EpochRow].where(lock=True),
+        lambda work: work[CursorRow].add(cursor(2)),
+        lambda work: work[CursorRow].put(cursor(1, hash=OTHER)),
+        lambda work: work[CursorRow].remove(1),
+        lambda work: work[CursorRow].lock(1),
+        lambda work: work[CursorRow].where(lock=True),
         lambda work: work.emit("messages", b"job"),
         _tell,
     )
@@ -99,7 +104,7 @@ async def test_reading__what_changes_or_locks__is_refused(world: World) -> None:
                 await write(work)
 
     async with world.new_reading() as work:
-        assert await work[EpochRow].where() == [epoch(1)]
+        assert await work[CursorRow].where() == [cursor(1)]
 
 
 async def test_rows__postgres_ended_idle_connections__nobody_notices(
@@ -108,7 +113,7 @@ async def test_rows__postgres_ended_idle_connections__nobody_notices(
     makers = (world.new_work, world.new_reading)
     for new_work in makers:
         async with new_work() as work:
-            assert await work[EpochRow].where() == []
+            assert await work[CursorRow].where() == []
 
     name = database.rpartition("/")[2]
     with psycopg.connect(database, autocommit=True) as admin:
@@ -121,36 +126,33 @@ async def test_rows__postgres_ended_idle_connections__nobody_notices(
     assert ended == [(True,), (True,)]
     for new_work in makers:
         async with new_work() as work:
-            assert await work[EpochRow].where() == []
+            assert await work[CursorRow].where() == []
 
 
 async def test_rows__largest_amounts__come_back_as_they_were(world: World) -> None:
-    row = StakeRow(ACCOUNT, BaseUnits(UINT96_MAX), BaseUnits(0), BaseUnits(1), 2**53)
+    row = FreeMoneyRow(ACCOUNT, BaseUnits(UINT96_MAX))
 
     async with world.new_work() as work:
-        await work[StakeRow].put(row)
-        await work[BalanceRow].put(BalanceRow("x", BaseUnits(-UINT96_MAX)))
+        await work[FreeMoneyRow].put(row)
     async with world.new_work() as work:
-        assert await work[StakeRow].get(ACCOUNT) == row
-        balance = await work[BalanceRow].get("x")
-
-    assert balance is not None and balance.amount == -UINT96_MAX
+        assert await work[FreeMoneyRow].get(ACCOUNT) == row
 
 
 async def test_rows__where__filters_sorts_and_pages(world: World) -> None:
-    rows = [epoch(n, state="final" if n % 2 else "planned") for n in range(1, 8)]
     async with world.new_work() as work:
-        for row in rows:
-            await work[EpochRow].add(row)
+        for number in range(1, 8):
+            state = "given" if number % 2 else "asked"
+            row = FaucetRow(ACCOUNT, number, UnixMillis(1), 1, BaseUnits(1), state)
+            await work[FaucetRow].add(row)
     async with world.new_work() as work:
-        epochs = work[EpochRow]
-        assert [row.epoch for row in await epochs.where(state="final")] == [1, 3, 5, 7]
-        assert [row.epoch for row in await epochs.where(order="-epoch", limit=2)] == [7, 6]
-        assert [row.epoch for row in await epochs.where(order="epoch", after=5)] == [6, 7]
-        assert [row.epoch for row in await epochs.where(order="-epoch", after=3)] == [2, 1]
-        assert [row.epoch for row in await epochs.where(epoch=(2, 9))] == [2]
-        assert await epochs.where(epoch=()) == []
-        assert len(await epochs.where(window_ends=None)) == 7
+        rows = work[FaucetRow]
+        assert [row.number for row in await rows.where(state="given")] == [1, 3, 5, 7]
+        assert [row.number for row in await rows.where(order="-number", limit=2)] == [7, 6]
+        assert [row.number for row in await rows.where(order="number", after=5)] == [6, 7]
+        assert [row.number for row in await rows.where(order="-number", after=3)] == [2, 1]
+        assert [row.number for row in await rows.where(number=(2, 9))] == [2]
+        assert await rows.where(number=()) == []
+        assert len(await rows.where(refusal=None)) == 7
 
 
 def heartbeat(key: int, at: int) -> HeartbeatRow:
@@ -176,19 +178,20 @@ async def test_rows__behind_a_place__begin_with_the_next_of_equal_values(world: 
 
 async def test_rows__taken_key_or_unique__is_a_conflict_and_rolls_back(world: World) -> None:
     async with world.new_work() as work:
-        await work[EpochRow].add(epoch(1))
+        await work[CursorRow].add(cursor(1))
     with pytest.raises(Conflict):
         async with world.new_work() as work:
-            await work[EpochRow].add(epoch(2))
-            await work[EpochRow].add(epoch(1))
-    line = LedgerEntryRow(0, "seal:1", 0, "outside", "x", BaseUnits(1), None)
+            await work[CursorRow].add(cursor(2))
+            await work[CursorRow].add(cursor(1))
+    first, other = (Address(bytes([each]) * 20) for each in (1, 2))
+    key = SessionKey(bytes(32))
     with pytest.raises(Conflict):
         async with world.new_work() as work:
-            await work[LedgerEntryRow].add(line)
-            await work[LedgerEntryRow].add(line)
+            await work[AuditorRow].add(AuditorRow(first, key, "cpu", UnixMillis(1), b""))
+            await work[AuditorRow].add(AuditorRow(other, key, "cpu", UnixMillis(1), b""))
     async with world.new_work() as work:
-        assert [row.epoch for row in await work[EpochRow].where()] == [1]
-        assert await work[LedgerEntryRow].where() == []
+        assert [row.block for row in await work[CursorRow].where()] == [1]
+        assert await work[AuditorRow].where() == []
 
 
 async def test_work__entered_inside_itself__is_one_transaction(world: World) -> None:
@@ -196,16 +199,16 @@ async def test_work__entered_inside_itself__is_one_transaction(world: World) -> 
     with pytest.raises(RuntimeError):
         async with work:
             async with work:
-                await work[EpochRow].add(epoch(1))
+                await work[CursorRow].add(cursor(1))
             raise RuntimeError
 
     async with work:
-        assert await work[EpochRow].where() == []
+        assert await work[CursorRow].where() == []
 
 
 async def test_work__rows_outside_of_a_transaction__is_a_bug_of_ours(world: World) -> None:
     with pytest.raises(InvariantBroken):
-        world.new_work()[EpochRow]
+        world.new_work()[CursorRow]
 
 
 async def test_postgres__row_that_another_holds__is_skipped_or_waited_for(
@@ -213,25 +216,47 @@ async def test_postgres__row_that_another_holds__is_skipped_or_waited_for(
 ) -> None:
     new_work = world.new_work
     async with new_work() as work:
-        await work[EpochRow].add(epoch(1))
-        await work[EpochRow].add(epoch(2))
+        await work[CursorRow].add(cursor(1))
+        await work[CursorRow].add(cursor(2))
 
-    async def wait_for_it() -> EpochRow | None:
+    async def wait_for_it() -> CursorRow | None:
         async with new_work() as work:
-            return await work[EpochRow].lock(1)
+            return await work[CursorRow].lock(1)
 
     async with new_work() as first:
-        await first[EpochRow].lock(1)
+        await first[CursorRow].lock(1)
         async with new_work() as second:
-            free = await second[EpochRow].where(lock=True)
+            free = await second[CursorRow].where(lock=True)
         waiting = asyncio.create_task(wait_for_it())
         done, _ = await asyncio.wait([waiting], timeout=0.2)
-        await first[EpochRow].put(epoch(1, state="final"))
+        await first[CursorRow].put(cursor(1, hash=OTHER))
     seen = await waiting
 
-    assert [row.epoch for row in free] == [2]
+    assert [row.block for row in free] == [2]
     assert not done
-    assert seen == epoch(1, state="final")
+    assert seen == cursor(1, hash=OTHER)
+
+
+async def test_locks__held_by_another__are_not_given_and_waited_for(
+    engines: tuple[AsyncEngine, AsyncEngine],
+) -> None:
+    locks, order = PostgresLocks(engines[0]), list[str]()
+
+    async def wait_for_it() -> None:
+        async with locks.hold("a"):
+            order.append("second")
+
+    async with locks.hold("a"):
+        async with locks.try_hold("a") as is_free, locks.try_hold("b") as is_other_free:
+            waiting = asyncio.create_task(wait_for_it())
+            await asyncio.wait([waiting], timeout=0.2)
+        order.append("first")
+    await waiting
+    async with locks.try_hold("a") as is_free_again:
+        pass
+
+    assert (is_free, is_other_free, is_free_again) == (False, True, True)
+    assert order == ["first", "second"]
 
 
 async def test_outbox__delivery_fails__is_repeated_until_it_succeeds(world: World) -> None:

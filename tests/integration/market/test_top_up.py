@@ -1,143 +1,117 @@
-"""Adding to a job's escrow by one's own transaction, on a real chain."""
+"""Adding to a job's budget by one's own transaction, on a real chain."""
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from jsonschema_rs import Draft202012Validator
 
 from contracts.chain.transactions import SqliteTransactions, StoredTransaction
-from contracts.keys.store import save_wallet
-from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.errors import Conflict
-from contracts.terms.messages import JobSpec
-from market.bodies.routes import GET_JOB
-from market.domain.jobs import JobState
-from tallystick.cli.schema import all_verbs
-from tallystick.sdk.client import MarketClient
-from tallystick.sdk.on_chain import ToppedUp, top_up
-from tests.integration.bad_input.servers import market_at_url
-from tests.integration.bad_input.verbs import Said, call
-from tests.integration.market.client import sdk
-from tests.integration.market.on_chain import ChainWorld, chain_world
-from tests.integration.market.test_on_chain import in_state, until
-from tests.support.history import make_wallet
-from tests.support.market_world import market_spec
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import Conflict, NotFound, Unaffordable
+from contracts.terms.escrow_messages import Close
+from contracts.terms.ids import JobId
+from contracts.terms.moments import UnixSeconds
+from market.bodies.market import NetworkView
+from tallystick.sdk.on_chain import ToppedUp, rehearse_top_up, top_up
+from tests.integration.market.open_job import BUDGET, POSTER, OpenJob, open_job
+from tests.support.answering import AnsweringMarket
 
 AMOUNT = BaseUnits(1234)
 
 
+class Named(AnsweringMarket):
+    """A market that names its chain, and knows every job."""
+
+    def __init__(self, network: NetworkView) -> None:
+        super().__init__()
+        self.network = network
+
+    async def get_network(self) -> NetworkView:
+        """The chain."""
+        return self.network
+
+    async def get_job(self, job: JobId) -> Any:
+        """Any."""
+        return SimpleNamespace(job=job)
+
+
 @dataclass
-class Poster:
+class Payer(OpenJob):
     """Whoever pays, at one market."""
 
-    world: ChainWorld
-    client: MarketClient
+    client: Named
     folder: Path
-    spec: JobSpec
 
-    async def pays(self, amount: BaseUnits = AMOUNT, *, beyond_budget: bool = True) -> ToppedUp:
+    async def pays(self, amount: BaseUnits = AMOUNT, job: JobId | None = None) -> ToppedUp:
         """Top the job up."""
-        return await top_up(
-            self.client,
-            make_wallet("poster"),
-            self.spec.job(),
-            amount,
-            folder=self.folder / "poster",
-            beyond_budget=beyond_budget,
-        )
+        job = self.spec.job() if job is None else job
+        return await top_up(self.client, POSTER, job, amount, folder=self.folder)
 
-    async def has(self, tokens: int) -> None:
-        """Gas and some tokens."""
-        contracts = self.world.on.contracts
-        await self.world.on.anvil.fund(self.world.on.chain, self.spec.poster)
-        call = contracts.token.faucet(self.spec.poster, BaseUnits(tokens))
-        await self.world._mint(f"tokens {tokens}", call)
-
-    async def rpc(self, method: str, *params: object) -> None:
-        """Tell the chain when to mine."""
-        await self.world.on.chain.request(method, list(params))
-
-    async def escrowed(self) -> int:
-        """What the chain holds for the job."""
-        head = await self.world.on.chain.head()
-        return (await self.world.on.contracts.escrow.funds(self.spec.job(), head)).deposited
+    async def sent(self) -> list[StoredTransaction]:
+        """All transactions that were stored."""
+        path = next(self.folder.glob("transactions-*.db"), None)
+        if path is None:
+            return []
+        store = SqliteTransactions(path)
+        try:
+            return await store.since(POSTER.account, 0)
+        finally:
+            store.close()
 
 
 @contextlib.asynccontextmanager
-async def poster(folder: Path, database: str) -> AsyncIterator[Poster]:
-    """A job that is funded, and its poster with twice AMOUNT and gas."""
-    async with chain_world(folder, database) as world:
-        await world.register()
-        spec = market_spec()
-        await world.post(spec)
-        await in_state(world, spec.job(), JobState.FUNDED)
-        async with sdk(world) as client:
-            found = Poster(world, client, folder, spec)
-            await found.has(2 * AMOUNT)
-            yield found
+async def payer(folder: Path) -> AsyncIterator[Payer]:
+    """A job that is open, and its poster with twice AMOUNT and gas."""
+    async with open_job(folder) as opened, Named(opened.network) as client:
+        await opened.give(POSTER.account, 2 * AMOUNT)
+        yield Payer(opened.deployed, opened.network, opened.signed, client, folder / "poster")
 
 
-async def test_top_up__beyond_the_budget__is_refused_unless_wanted_and_noted_by_the_market(
-    tmp_path: Path, database: str
+async def test_top_up__more_than_there_is_or_a_job_that_takes_none__is_refused(
+    tmp_path: Path,
 ) -> None:
-    async with poster(tmp_path, database) as running:
-        budget, job = running.spec.budget, running.spec.job()
-        with pytest.raises(Conflict, match="more work is another job") as refused:
-            await running.pays(beyond_budget=False)
+    async with payer(tmp_path) as running:
+        would = await rehearse_top_up(running.client, running.spec.job(), AMOUNT)
+        with pytest.raises(Unaffordable):
+            await running.pays(BaseUnits(3 * AMOUNT))
+        with pytest.raises(NotFound):
+            await running.pays(job=JobId(b"j" * 32))
 
         done = await running.pays()
 
-        async def noted() -> bool:
-            view = await running.client.call(GET_JOB, job=job)
-            return view.escrowed == budget + AMOUNT and view.reconciled
+        soon = UnixSeconds((await running.deployed.chain.head()).timestamp + 30)
+        close = POSTER.sign(
+            Close(job=running.spec.job(), by=soon), running.deployed.deployment.domain
+        )
+        call = running.deployed.contracts.escrow.close(running.spec.header(), close)
+        await running.deployed.senders["relayer"].send("close", call)
+        with pytest.raises(Conflict, match="is closed"):
+            await running.pays()
 
-        await until(running.world, noted)
-        assert refused.value.data["would_fit"] == "0"
-        assert (done.deposited, done.budget) == (budget + AMOUNT, budget)
-        assert not list((tmp_path / "poster").glob("topup-*"))
+        assert would.transaction is None and done.transaction is not None
+        assert would.funded == done.funded == done.free == BUDGET + AMOUNT
+        assert not list(running.folder.glob("topup-*"))
 
 
-async def interrupted(running: Poster, stored: int) -> None:
-    """A call that is ended while the chain holds its newest of so many transactions back."""
-    known = len(await sent(running))
+async def interrupted(running: Payer) -> None:
+    """A call that is ended while the chain holds its transaction back."""
     call = asyncio.ensure_future(running.pays())
-    while len(await sent(running)) < known + stored:
-        await running.rpc("evm_mine")  # whatever came before
+    while not await running.sent():
         await asyncio.sleep(0.05)
     call.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await call
 
 
-async def sent(running: Poster) -> list[StoredTransaction]:
-    path = next((running.folder / "poster").glob("transactions-*.db"), None)
-    if path is None:
-        return []
-    store = SqliteTransactions(path)
-    try:
-        return await store.since(running.spec.poster, 0)
-    finally:
-        store.close()
-
-
-@pytest.mark.parametrize(
-    "stored",
-    [
-        pytest.param(1, id="at the approval", marks=pytest.mark.nightly),
-        pytest.param(2, id="at the payment"),
-    ],
-)
-async def test_top_up__interrupted__second_call_pays_once(
-    tmp_path: Path, database: str, stored: int
-) -> None:
-    async with poster(tmp_path, database) as running:
+async def test_top_up__interrupted__second_call_pays_once(tmp_path: Path) -> None:
+    async with payer(tmp_path) as running:
         await running.rpc("evm_setAutomine", False)
-        await interrupted(running, stored)
+        await interrupted(running)
         with pytest.raises(Conflict, match="was interrupted"):
             await running.pays(BaseUnits(AMOUNT - 1))
         await running.rpc("evm_setAutomine", True)
@@ -145,39 +119,8 @@ async def test_top_up__interrupted__second_call_pays_once(
 
         done = await running.pays()
 
-        assert done.deposited == await running.escrowed() == running.spec.budget + AMOUNT
-        assert len(await sent(running)) == 2
+        assert done.funded == (await running.budget()).funded == BUDGET + AMOUNT
+        assert len(await running.sent()) == 1
         again = await running.pays()  # the next one is another
         assert again.transaction != done.transaction
-        assert again.deposited == running.spec.budget + 2 * AMOUNT
-
-
-@pytest.mark.nightly
-async def test_topup_command__dry_run_and_for_real__says_what_is_in_escrow(
-    tmp_path: Path, database: str
-) -> None:
-    async with poster(tmp_path, database) as running, market_at_url(running.world) as url:
-        save_wallet(tmp_path / "home" / "poster.json", make_wallet("poster"))
-        environment = {"TALLYSTICK_HOME": str(tmp_path / "home"), "TALLYSTICK_MARKET": url}
-        job, tokens = running.spec.job().hex(), format_tokens(AMOUNT)
-
-        async def said(*more: str) -> Said:
-            line = ["job", "topup", job, tokens, "-o", "json", *more]
-            return await asyncio.to_thread(call, line, environment)
-
-        refused = [await said(*more) for more in ((), ("--dry-run",))]
-        would = await said("--beyond-budget", "--dry-run")
-        before = await running.escrowed()
-        done = await said("--beyond-budget")
-
-        assert {(each.exit_code, each.stdout) for each in refused} == {(6, "")}
-        assert json.loads(refused[1].stderr)["data"] == {"would_fit": "0"}
-        assert before == running.spec.budget
-        schema = next(each for each in all_verbs() if (each.noun, each.verb) == ("job", "topup"))
-        for answer, is_sent in ((would, False), (done, True)):
-            assert answer.exit_code == 0, answer
-            found = json.loads(answer.stdout)
-            Draft202012Validator(schema.document).validate(found)
-            assert found["escrowed"] == str(running.spec.budget + AMOUNT)
-            assert (found["transaction"] is not None) == is_sent
-        assert await running.escrowed() == running.spec.budget + AMOUNT
+        assert again.funded == BUDGET + 2 * AMOUNT

@@ -8,9 +8,8 @@ from contracts.terms.digest import digest, keccak
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import PeerId, StepNumber
 from market.bodies.routes import GET_STEP, GET_STEPS, GET_WORK
-from market.bodies.settlement import ProofStep
 from market.bodies.tracing import AnchoredView, AuditsView, PlainStep, WorkTraceView
-from market.service.rows import BatchRow, EpochRow
+from market.service.rows import BatchRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import sdk
 from tests.integration.market.test_earnings import PEOPLE, account_of, claim
@@ -18,24 +17,11 @@ from tests.support.market_story import Story, begin_story
 from tests.support.market_world import World
 
 
-def wide(amount: int) -> bytes:
-    return amount.to_bytes(12, "big")
-
-
 def plain(leaf: bytes, siblings: Iterable[PlainStep]) -> bytes:
     node = leaf
     for each in siblings:
         node = keccak(b"\6" + (each.hash + node if each.left else node + each.hash))
     return node
-
-
-def summed(leaf: bytes, total: int, siblings: Iterable[ProofStep]) -> tuple[bytes, int]:
-    node = leaf
-    for each in siblings:
-        own, other = node + wide(total), each.hash + wide(each.sum)
-        node = keccak(b"\1" + (other + own if each.left else own + other))
-        total += each.sum
-    return node, total
 
 
 def check_anchored(trace: WorkTraceView, step: int, seal: bytes, found: AnchoredView) -> None:
@@ -46,26 +32,11 @@ def check_anchored(trace: WorkTraceView, step: int, seal: bytes, found: Anchored
 def check_pay(trace: WorkTraceView) -> None:
     slip = trace.pay
     assert slip is not None
-    earned, vested = slip.earned, slip.vested
-    node = keccak(b"\2" + slip.account + wide(earned) + wide(vested))
-    for each in slip.siblings:
-        own = node + wide(earned) + wide(vested)
-        other = each.hash + wide(each.earned) + wide(each.vested)
-        node = keccak(b"\3" + (other + own if each.left else own + other))
-        earned, vested = earned + each.earned, vested + each.vested  # type: ignore[assignment]
-    assert node == slip.pay_root
+    amounts = slip.earned.to_bytes(10, "big") + slip.vested.to_bytes(10, "big")
+    assert slip.leaf == keccak(b"\x08" + slip.account + amounts)
+    assert plain(slip.leaf, slip.siblings) == slip.pay_root
     if slip.anchored is not None:
         check_anchored(trace, slip.step, slip.seal, slip.anchored)
-
-
-def check_epochs(trace: WorkTraceView) -> None:
-    for slip in trace.epochs:
-        job = keccak(b"\4" + trace.job + wide(slip.job_cumulative))
-        jobs_root, own = summed(job, slip.job_cumulative, slip.job_siblings)
-        assert (jobs_root, own) == (slip.jobs_root, slip.cumulative)
-        leaf = keccak(b"\0" + slip.account + slip.jobs_root + wide(slip.cumulative))
-        root = summed(leaf, slip.cumulative, slip.account_siblings)
-        assert root == (slip.part.root, slip.root_sum)
 
 
 def check_draw(audits: AuditsView) -> None:
@@ -95,7 +66,6 @@ def check_trace(trace: WorkTraceView) -> None:
         check_draw(trace.audits)
     if trace.pay is not None:
         check_pay(trace)
-    check_epochs(trace)
 
 
 async def traces(story: Story, client: MarketClient) -> list[WorkTraceView]:
@@ -125,7 +95,7 @@ async def test_trace__beginning_of_a_story__every_path_folds_to_its_root(
         await story.pass_time()
     async with sdk(world) as client:
         found = await traces(story, client)
-    assert found and any(trace.epochs for trace in found)
+    assert found and any(trace.pay for trace in found)
 
 
 @pytest.mark.nightly
@@ -145,16 +115,14 @@ async def test_trace__whole_story__every_path_folds_to_its_root(world: World) ->
     assert {trace.state for trace in late} == {"claimed", "forfeited"}
     check_lie(late)
     paid = [trace for trace in late if trace.state == "claimed"]
-    assert all(trace.pay and trace.epochs and trace.epochs[-1].part.claimed_by for trace in paid)
+    assert all(trace.pay and sum(e.amount for e in trace.claims) == trace.amount for trace in paid)
     outcomes = {trace.audits.outcome for trace in late if trace.audits}
     assert outcomes >= {"matched", "mismatched"}
     assert sum(step.outcomes.open for step in steps) == 0
     assert all(step.anchor for step in steps)
     async with world.new_work() as work:
         roots = {batch.root for batch in await work[BatchRow].where()}
-        epochs = {row.root for row in await work[EpochRow].where()}
     assert {trace.anchored.anchor.batch for trace in late if trace.anchored} <= roots
-    assert {slip.part.root for trace in paid for slip in trace.epochs} <= epochs
 
 
 def check_lie(late: list[WorkTraceView]) -> None:

@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 
+from contracts.governance.escrow import Budget, Channel
+from contracts.terms.amounts import UINT80_MAX
+from contracts.terms.ids import Address
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed
-from training.coordinator.ports import StepReport, Wish
+from training.coordinator.ports import Progress, Standings, StepReport, Wish
+
+ENOUGH = Channel(limit=UINT80_MAX, stake=UINT80_MAX)
 
 
 class MemoryFeed:
@@ -48,3 +53,18 @@ class MemoryRoster:
     async def accepted(self) -> Sequence[Signed[LeaseAccept]]:
         """See `Roster.accepted`."""
         return tuple(self.leases)
+
+
+class MemoryLimits:
+    """Everybody has enough, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.channels: dict[Address, Channel] = {}
+        self.budget = Budget()
+        self.progress: Progress | None = None  # what was told last
+
+    async def look(self, progress: Progress) -> Standings:
+        """See `Limits.look`."""
+        self.progress = progress
+        channels = {account: self.channels.get(account, ENOUGH) for account in progress.earners}
+        return Standings(self.budget, channels)

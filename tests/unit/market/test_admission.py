@@ -20,7 +20,7 @@ from tests.support.history import START, make_spec, make_wallet
 from tests.support.market_world import derived
 
 AROUND = Surroundings(
-    UnixSeconds(START), 20, missing_blobs=(), coordinator_known=True, calibration=calibration()
+    UnixSeconds(START), missing_blobs=(), coordinator_known=True, calibration=calibration()
 )
 POSTER, COORDINATOR = make_wallet("poster"), make_wallet("coordinator")
 
@@ -33,8 +33,7 @@ def spec(**changed: Any) -> JobSpec:
     first = make_spec(POSTER, COORDINATOR, price_ceiling=PricePerPflop(10**12), **rules)
     fitting = first.model_copy(update=derived(first))
     cost = job_cost(fitting, fitting.price_ceiling)
-    money = {"budget": BaseUnits(cost), "epoch_cap": BaseUnits(cost)}
-    return fitting.model_copy(update=money | changed)
+    return fitting.model_copy(update={"budget": BaseUnits(cost)} | changed)
 
 
 def refusal(changed: JobSpec, around: Surroundings = AROUND) -> Refused:
@@ -63,11 +62,11 @@ def test_check_job__budget_below_cost__says_budget_ceiling_and_steps_that_fit() 
     check_job(asked.model_copy(update={"batch": batch, "optimizer": optimizer}), AROUND)
 
 
-def test_check_job__epoch_cap_below_what_vests_at_once__says_which_fits() -> None:
-    found = refusal(spec(epoch_cap=BaseUnits(1)))
+def test_check_job__time_to_open_it_is_over__is_expired() -> None:
+    found = refusal(spec(open_by=UnixSeconds(START)))
 
-    assert isinstance(found, Unaffordable)
-    check_job(spec(epoch_cap=BaseUnits(int(str(found.data["epoch_cap_would_fit"])))), AROUND)
+    assert isinstance(found, Expired)
+    check_job(spec(open_by=UnixSeconds(START + 1)), AROUND)
 
 
 def test_check_job__deadline_too_near__says_which_fits() -> None:
@@ -103,9 +102,7 @@ def checked(**changed: Any) -> JobSpec:
     """A checked job that is admitted, but for what changed."""
     audit = audit_spec(margin=MILLION * 5 // 4, budget=BaseUnits(10**9))
     plain = spec(audit=changed.pop("audit", audit), **changed)
-    return plain.model_copy(
-        update={"budget": BaseUnits(plain.budget + 10**9), "epoch_cap": plain.budget}
-    )
+    return plain.model_copy(update={"budget": BaseUnits(plain.budget + 10**9)})
 
 
 def test_check_job__checked_and_all_fits__is_admitted() -> None:
@@ -197,7 +194,7 @@ def large(**changed: Any) -> JobSpec:
     )
     asked = asked.model_copy(update=derived(asked))
     cost = BaseUnits(job_cost(asked, asked.price_ceiling) + 10**15)
-    return asked.model_copy(update={"budget": cost, "epoch_cap": cost} | changed)
+    return asked.model_copy(update={"budget": cost} | changed)
 
 
 def test_check_job__billions_of_parameters_in_one_stage__are_admitted() -> None:

@@ -91,7 +91,7 @@ def test_advice__higher_ceiling__says_the_budget_that_it_takes() -> None:
 
     assert advice is not None
     assert advice.budget == job_cost(spec(), PricePerPflop(CEILING + CEILING // 10))
-    dearer = spec(budget=advice.budget, epoch_cap=advice.budget)
+    dearer = spec(budget=advice.budget)
     raised = applied(dearer, changes_of(spec(), offers))
     assert quote(raised, offers, AROUND, NOW).fits
 

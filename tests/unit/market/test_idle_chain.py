@@ -9,13 +9,14 @@ from typing import Any, cast
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts
 from contracts.terms.errors import RpcFailed
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
 from market.adapters.chain import Confirming, RpcChain
 from market.service.ports import ChainBlock
 from tests.support.history import make_wallet
 
 HEAD = ChainBlock(7, Digest(b"\x07" * 32), UnixSeconds(1000))
+ANCHORER = make_wallet("anchorer").account
 BEFORE = ChainBlock(6, Digest(b"\x06" * 32), UnixSeconds(999))
 
 
@@ -41,6 +42,7 @@ class FakeSender:
     waiting: list[int]
     looks: int = 0
     broken: bool = False
+    account: Address = ANCHORER
     sent: list[str] = field(default_factory=list)
     meanwhile: Callable[[], Awaitable[object]] | None = None  # happens while it is asked
 

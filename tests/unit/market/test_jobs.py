@@ -9,8 +9,7 @@ from market.domain.jobs import (
     Action,
     AskForHost,
     Cancelled,
-    CloseEscrow,
-    CloseRequested,
+    Closed,
     DeadlinePassed,
     EndLeases,
     Event,
@@ -23,7 +22,6 @@ from market.domain.jobs import (
     LeaseLapsed,
     NoteFailure,
     Opened,
-    RefundPaid,
     Wanted,
     advance,
     is_hosted,
@@ -33,7 +31,6 @@ from market.domain.jobs import (
 
 EVENTS: tuple[Event, ...] = (
     Funded(),
-    Funded(cancelled=True),
     Cancelled(),
     Leased(),
     LeaseLapsed(),
@@ -41,8 +38,7 @@ EVENTS: tuple[Event, ...] = (
     LastSealed(),
     DeadlinePassed(),
     FundingRefused("no"),
-    CloseRequested(),
-    RefundPaid(),
+    Closed(),
 )
 
 
@@ -55,7 +51,7 @@ def after(*events: Event) -> JobState:
 
 def test_advance__a_job_that_goes_well__passes_every_state() -> None:
     seen = [JobState.DRAFT]
-    for event in (Funded(), Leased(), Opened(), LastSealed(), CloseRequested(), RefundPaid()):
+    for event in (Funded(), Leased(), Opened(), LastSealed(), Closed()):
         state, _ = advance(seen[-1], event)
         seen.append(state)
 
@@ -66,7 +62,6 @@ def test_advance__a_job_that_goes_well__passes_every_state() -> None:
         JobState.RUNNING,
         JobState.FINISHED,
         JobState.CLOSED,
-        JobState.REFUNDED,
     ]
 
 
@@ -79,15 +74,14 @@ def test_advance__event_told_twice__changes_nothing_more(state: JobState, event:
     assert not any(isinstance(effect, NoteFailure) for effect in effects)
 
 
-@pytest.mark.parametrize("state", [s for s in JobState if s not in ("closed", "refunded")])
-def test_advance__closed_on_chain_by_anybody__is_closed_and_frees(state: JobState) -> None:
-    assert advance(state, CloseRequested()) == (JobState.CLOSED, (EndLeases(),))
+@pytest.mark.parametrize("state", [s for s in JobState if s not in ("draft", "closed")])
+def test_advance__closed_in_the_escrow__is_closed_and_frees(state: JobState) -> None:
+    assert advance(state, Closed()) == (JobState.CLOSED, (EndLeases(),))
 
 
 @pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("state", [JobState.REFUNDED])
-def test_advance__refunded__is_the_end(state: JobState, event: Event) -> None:
-    assert advance(state, event) == (state, ())
+def test_advance__closed__is_the_end(event: Event) -> None:
+    assert advance(JobState.CLOSED, event) == (JobState.CLOSED, ())
 
 
 def test_advance__lease_lapsed_before_the_opening__looks_for_another() -> None:
@@ -101,20 +95,16 @@ def test_advance__lease_lapsed_while_running__changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", [JobState.FUNDED, JobState.MATCHED, JobState.RUNNING])
-def test_advance__deadline_with_money_in_escrow__closes_and_frees(state: JobState) -> None:
+def test_advance__deadline_before_it_is_done__fails_and_frees(state: JobState) -> None:
     failed, effects = advance(state, DeadlinePassed())
 
     assert failed == JobState.FAILED
-    assert {EndLeases(), CloseEscrow()} <= set(effects)
+    assert EndLeases() in effects
 
 
-def test_advance__permit_mined_after_the_job_failed__money_goes_back() -> None:
+def test_advance__permit_mined_after_the_job_failed__stays_failed() -> None:
     assert after(FundingRefused("no"), Funded()) == JobState.FAILED
-    _, effects = advance(JobState.FAILED, Funded())
-    assert effects == (CloseEscrow(),)
-    assert after(FundingRefused("no"), Funded(), CloseRequested(), RefundPaid()) == (
-        JobState.REFUNDED
-    )
+    assert after(FundingRefused("no"), Funded(), Closed()) == JobState.CLOSED
 
 
 def test_advance__matched__asks_for_a_host() -> None:
@@ -128,23 +118,19 @@ def test_advance__draft_is_cancelled__is_dropped_with_a_reason() -> None:
     assert isinstance(reason, NoteFailure) and "cancelled" in reason.reason
 
 
-def test_advance__dropped_draft_is_funded_after_all__goes_to_a_host_that_ends_it() -> None:
-    state, effects = advance(after(Cancelled()), Funded(cancelled=True))
+@pytest.mark.parametrize("state", [JobState.FUNDED, JobState.MATCHED])
+def test_advance__cancelled_before_it_was_opened__fails_and_frees(state: JobState) -> None:
+    failed, effects = advance(state, Cancelled())
 
-    assert (state, effects) == (JobState.FUNDED, (AskForHost(),))
-    ends = (Opened(), LastSealed(), CloseRequested(), RefundPaid())
-    assert after(Cancelled(), Funded(cancelled=True), *ends) == JobState.REFUNDED
-
-
-def test_advance__cancelled_before_it_is_matched__frees_its_leases_and_is_ended_by_a_host() -> None:
-    assert advance(JobState.FUNDED, Cancelled()) == (
-        JobState.FUNDED,
-        (EndLeases(), AskForHost()),
-    )
-    assert after(Funded(), Cancelled(), Opened(), LastSealed()) == JobState.FINISHED
+    assert failed == JobState.FAILED
+    assert EndLeases() in effects
 
 
-OVER = (JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED, JobState.FAILED)
+def test_advance__cancelled_while_running__goes_on_to_its_last_seal() -> None:
+    assert advance(JobState.RUNNING, Cancelled()) == (JobState.RUNNING, ())
+
+
+OVER = (JobState.FINISHED, JobState.CLOSED, JobState.FAILED)
 GOING = tuple(state for state in JobState if state not in OVER)
 
 
@@ -173,20 +159,23 @@ def test_wanted_after__cancelled__is_for_good(action: Action) -> None:
     assert wanted_after(JobState.RUNNING, Wanted.CANCELLED, Action.CANCEL) == Wanted.CANCELLED
 
 
-def test_is_hosted__paused_or_cancelled__is_opened_to_be_ended_and_for_nothing_else() -> None:
+def test_is_hosted__paused_or_cancelled__is_not_opened_and_goes_on_if_it_is() -> None:
     hosted = {each for each in itertools.product(JobState, Wanted) if is_hosted(*each)}
 
-    assert (JobState.MATCHED, Wanted.PAUSED) not in hosted
-    assert (JobState.RUNNING, Wanted.PAUSED) in hosted
-    assert {state for state, wanted in hosted if wanted == Wanted.CANCELLED} == {
-        JobState.FUNDED,
-        JobState.MATCHED,
-        JobState.RUNNING,
-        JobState.FINISHED,
-    }
+    for wanted in (Wanted.PAUSED, Wanted.CANCELLED):
+        found = {state for state, each in hosted if each == wanted}
+        assert found == {JobState.RUNNING, JobState.FINISHED}
+    assert (JobState.MATCHED, Wanted.RUNNING) in hosted
+    assert not any(state == JobState.CLOSED for state, _ in hosted)
+    assert is_hosted(JobState.CLOSED, Wanted.RUNNING, may_vest=True)
 
 
-def test_takes_messages__funded__only_of_a_cancelled_job() -> None:
-    assert takes_messages(JobState.FUNDED, Wanted.CANCELLED)
-    assert not takes_messages(JobState.FUNDED, Wanted.RUNNING)
-    assert not takes_messages(JobState.FUNDED, Wanted.PAUSED)
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CLOSED])
+def test_takes_messages__over__only_what_follows_an_opening(state: JobState) -> None:
+    assert takes_messages(state, is_open=True)
+    assert not takes_messages(state, is_open=False)
+
+
+def test_takes_messages__matched__takes_its_opening_and_funded_nothing() -> None:
+    assert takes_messages(JobState.MATCHED, is_open=False)
+    assert not any(takes_messages(JobState.FUNDED, is_open=each) for each in (False, True))

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.jobs import DONE, Action, JobState, OperationOutcome, Standing, operation_outcome
 
 
@@ -14,8 +13,6 @@ def standing(state: JobState, **changed: Any) -> Standing:
         "wish": 1,
         "heeded": 0,
         "is_hosted": True,
-        "had_money": True,
-        "refundable_at": None,
     }
     return Standing(**(values | changed))
 
@@ -51,31 +48,23 @@ def test_outcome__later_wish__leaves_what_was_heeded_done_and_the_rest_failed() 
     )
 
 
-@pytest.mark.parametrize("state", [JobState.FINISHED, JobState.FAILED, JobState.REFUNDED])
+@pytest.mark.parametrize("state", [JobState.FINISHED, JobState.FAILED, JobState.CLOSED])
 def test_outcome__job_ended_before_it_was_paused__has_failed(state: JobState) -> None:
     assert of(Action.PAUSE, standing(state)) == OperationOutcome("failed", error="ended")
     assert of(Action.PAUSE, standing(state, heeded=1)) == DONE
 
 
-def test_outcome__cancelled__waits_for_each_party_in_turn() -> None:
+def test_outcome__cancelled__waits_for_its_coordinator_until_nobody_works() -> None:
     seen = [
-        of(Action.CANCEL, standing(state, refundable_at=UnixSeconds(7), is_hosted=hosted))
+        of(Action.CANCEL, standing(state, is_hosted=hosted)).waits_for
         for state, hosted in (
-            (JobState.FUNDED, False),
-            (JobState.FUNDED, True),
+            (JobState.RUNNING, False),
             (JobState.RUNNING, True),
             (JobState.FINISHED, True),
             (JobState.CLOSED, False),
-            (JobState.REFUNDED, False),
+            (JobState.FAILED, False),
         )
     ]
 
-    waits = ["host", "coordinator", "coordinator", "close", "refund_delay", None]
-    assert [each.waits_for for each in seen] == waits
-    assert seen[-2].until == UnixMillis(7000)
-    assert seen[-1] == DONE
-
-
-def test_outcome__dropped_draft__is_done_unless_its_money_came_after_all() -> None:
-    assert of(Action.CANCEL, standing(JobState.FAILED, had_money=False)) == DONE
-    assert of(Action.CANCEL, standing(JobState.FAILED)).waits_for == "close"
+    assert seen == ["host", "coordinator", None, None, None]
+    assert of(Action.CANCEL, standing(JobState.FAILED)) == DONE

@@ -28,7 +28,7 @@ TABLE = calibration().model_copy(
     }
 )
 AROUND = Surroundings(
-    UnixSeconds(START), 20, missing_blobs=(), coordinator_known=True, calibration=TABLE
+    UnixSeconds(START), missing_blobs=(), coordinator_known=True, calibration=TABLE
 )
 
 

@@ -5,13 +5,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from celery.beat import ScheduleEntry
 from pydantic import SecretStr
 
 from contracts.terms.errors import ChainUnreachable
+from contracts.terms.ids import JobId
 from market.settings import Settings
+from market.worker import tasks
 from market.worker.tasks import Periodic, Runtime, Sleeper, UseCase, make_app, periodic
 
 
@@ -24,7 +27,7 @@ class Counted(Runtime):
         self.ran: list[str] = []
 
     @asynccontextmanager
-    async def turn(self, *, writes: bool) -> AsyncIterator[bool]:
+    async def turn(self, name: str | None) -> AsyncIterator[bool]:
         """See `Runtime.turn`."""
         yield self._is_ours
 
@@ -112,3 +115,35 @@ def test_beat__next_task_is_due_in_three_milliseconds__sleeps_as_long(
 
     assert app.conf.beat_scheduler == f"{Sleeper.__module__}:Sleeper"
     assert 0 < slept <= 0.003
+
+
+@pytest.mark.parametrize(("is_ours", "done"), [(True, 1), (False, 0)])
+def test_run_money__a_job__is_done_once_by_who_holds_its_lock(
+    monkeypatch: pytest.MonkeyPatch, is_ours: bool, done: int
+) -> None:
+    runtime, told = Counted(is_ours=is_ours), list[JobId]()
+
+    async def relay(job: JobId, *_: object) -> None:
+        told.append(job)
+
+    async def nothing(*_: object) -> None:
+        return None
+
+    market = SimpleNamespace(clock=lambda: 0, new_work=lambda: None, chain=None)
+    monkeypatch.setattr(Counted, "market", market)
+    monkeypatch.setattr(tasks, "MONEY", {"grant": relay})
+    monkeypatch.setattr(tasks, "begin_due", nothing)
+    monkeypatch.setattr(tasks, "note_done", nothing)
+
+    runtime.run_money("grant", JobId(bytes(32)))
+    runtime.close()
+
+    assert len(told) == done
+
+
+def test_make_app__tasks_about_money__go_to_the_queue_of_the_chain() -> None:
+    app = make_app(Settings.model_construct(redis_url=SecretStr("redis://127.0.0.1:1/0")))
+
+    for name in ("grant", "claim", "release", "anchor"):
+        assert name in app.tasks
+        assert app.conf.task_routes[name] == {"queue": "chain"}

@@ -8,9 +8,10 @@ from pydantic import ValidationError
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest
+from contracts.terms.moments import UnixMillis
 from market.bodies.base import read_body
 from market.bodies.jobs import StepReport
-from market.bodies.market import FaucetView, StakeView
+from market.bodies.market import BeatView, FaucetView
 
 VIEW = FaucetView(gas=10**18, tokens=BaseUnits(5), transactions=(Digest(bytes(32)),))
 
@@ -47,20 +48,20 @@ def test_read_body__number_where_a_number_is_meant__passes() -> None:
 
 
 @dataclass(frozen=True)
-class Staked:
+class Beat:
     """What a body is made of, and something else."""
 
-    active: object = BaseUnits(7)
-    reserved: object = BaseUnits(2)
+    queue: object = "chain"
+    at: object = UnixMillis(7)
     holder: str = "ann"
 
 
 def test_of__object_with_the_fields_and_more__takes_the_fields() -> None:
-    shown = StakeView.of(Staked(), unbonding=BaseUnits(1), reserved=BaseUnits(3))
+    shown = BeatView.of(Beat(), lag_millis=1, at=UnixMillis(3))
 
-    assert shown == StakeView(active=BaseUnits(7), reserved=BaseUnits(3), unbonding=BaseUnits(1))
+    assert shown == BeatView(queue="chain", at=UnixMillis(3), lag_millis=1)
 
 
 def test_of__attribute_of_another_type__is_refused() -> None:
     with pytest.raises(ValidationError):
-        StakeView.of(Staked(active="7"), unbonding=BaseUnits(1))
+        BeatView.of(Beat(at="7"), lag_millis=1)

@@ -24,7 +24,7 @@ def test_example__loaded__is_a_job_that_fits_itself(path: Path) -> None:
         job.train_config(),
         poster=Address(bytes(20)),
         coordinator=Address(bytes(20)),
-        nonce=0,
+        salt=0,
         data=DataNames(Digest(bytes(32))),
         now=UnixSeconds(0),
     )

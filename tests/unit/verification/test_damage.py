@@ -13,7 +13,7 @@ import pytest
 
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
-from tests.support.audited import settled
+from tests.support.audited import paid_job
 from verification.audit.audit_file import read_file
 from verification.damage import read_map
 from verification.equivocation import read_proof
@@ -27,7 +27,7 @@ def zipped(data: bytes) -> bytes:
 
 
 def of_version(data: bytes, version: bytes) -> bytes:
-    return data.replace(b"audit_file.v1", version)
+    return data.replace(b"audit_file.v2", version)
 
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -49,11 +49,11 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "line end": (lambda data: data + b"\n", "goes on after its end, by 1 bytes"),
     "text": (lambda _: b"Hello Ann", "is no such file"),
     "image": (lambda _: b"\x89PNG\r\n\x1a\n\0\0", "is no such file"),
-    "other msgpack": (lambda _: encode({"version": "equivocation.v1"}), "is no audit file"),
+    "other msgpack": (lambda _: encode({"version": "equivocation.v2"}), "is no audit file"),
     "no version": (lambda _: encode({"version": 5}), "is no audit file"),
     "another order": (lambda _: b"\x82\xa1b\x01\xa1a\x01", "was changed on its way"),
-    "newer": (lambda data: of_version(data, b"audit_file.v2"), "a newer version (audit_file.v2)"),
-    "older": (lambda data: of_version(data, b"audit_file.v0"), "an older version (audit_file.v0)"),
+    "newer": (lambda data: of_version(data, b"audit_file.v3"), "a newer version (audit_file.v3)"),
+    "older": (lambda data: of_version(data, b"audit_file.v1"), "an older version (audit_file.v1)"),
 }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def test_read_file__damaged_or_of_another_version__says_what_to_do(name: str) ->
     damage, said = DAMAGE[name]
 
     with pytest.raises(Unreadable) as caught:
-        read_file(damage(settled().data))
+        read_file(damage(paid_job().data))
 
     assert said in caught.value.message
 
@@ -70,7 +70,7 @@ def test_read_file__damaged_or_of_another_version__says_what_to_do(name: str) ->
 @pytest.mark.parametrize("kind", ["seal.v9", "none.v7"])
 def test_read_file__one_item_of_a_newer_version__hides_no_mismatch(kind: str) -> None:
     # A file of this version holds messages of this version: a signer of junk would be believed.
-    fields: Any = decode(settled().data)
+    fields: Any = decode(paid_job().data)
     item = {"type": "signed", "message": {"kind": kind}, "signature": bytes(65)}
     fields["items"].append(item)
 
@@ -85,12 +85,12 @@ def test_read_file__version_of_many_digits__is_another_kind() -> None:
 
 def test_read_file__too_few_fields__is_a_mismatch() -> None:
     with pytest.raises(AuditMismatch):
-        read_file(encode({"version": "audit_file.v1"}))
+        read_file(encode({"version": "audit_file.v2"}))
 
 
 def test_read_proof__an_audit_file__says_that_it_is_no_proof() -> None:
     with pytest.raises(Unreadable, match="the file is no equivocation: name another file"):
-        read_proof(settled().data)
+        read_proof(paid_job().data)
 
 
 @pytest.mark.parametrize("version", ["file.v\u0661", "file.v", "file", "file.v-1"])

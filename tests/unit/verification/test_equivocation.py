@@ -24,7 +24,7 @@ from contracts.terms.typed_data import Domain
 from tests.support.altering import altered, leaves
 from tests.support.history import (
     DOMAIN,
-    SETTLEMENT,
+    ESCROW,
     JobMaker,
     make_digest,
     make_members,
@@ -137,7 +137,7 @@ SIGNED_BY_OTHERS: dict[str, tuple[str, TwoValues]] = {
     ),
     "another chain": (
         "second",
-        replace(PROOFS["seal"], second=JOB.coordinator.sign(OTHER_SEAL, Domain(1, SETTLEMENT))),
+        replace(PROOFS["seal"], second=JOB.coordinator.sign(OTHER_SEAL, Domain(1, ESCROW))),
     ),
     "another session key": (
         "second",

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
-from contracts.chain.connection import Call, ChainConnection, checksummed
+from contracts.chain.connection import Block, Call, ChainConnection, checksummed
+from contracts.chain.contracts import bind
+from contracts.chain.deployment import NAMES, Deployment
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.errors import ContractRefused, RpcFailed, Unavailable, WrongConfiguration
-from contracts.terms.ids import Address, Digest
+from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.moments import UnixSeconds
 from tests.support.history import make_wallet
 
 ALICE = make_wallet("alice")
 SOMEBODY = Address(b"\x51" * 20)
+NOWHERE = Deployment(chain_id=1, block=0, **dict.fromkeys(NAMES, Address(bytes(20))))
 
 
 NODE: dict[str, Any] = {
@@ -197,3 +201,28 @@ async def test_need_chain__node_of_this_chain_or_another__only_the_other_is_refu
     with pytest.raises(WrongConfiguration, match="its first block is 0x676767"):
         chain = connected(eth_chainId="0x7a69", eth_getBlockByNumber=block(0))
         await chain.need_chain(31_337, Digest(b"h" * 32))
+
+
+@pytest.mark.parametrize("answer", [None, 7, {}, "zz", "0xzz", "0x", "0x12", "0x" + "ff" * 640])
+@pytest.mark.parametrize("version", [{"jsonrpc": "2.0", "id": 0}, {}])
+async def test_call__node_answers_what_no_contract_does__is_told_apart_from_a_fault_of_ours(
+    answer: object, version: dict[str, object]
+) -> None:
+    class Rpc:
+        url = "http://127.0.0.1:1"
+
+        async def post(self, _request: bytes) -> Mapping[str, object]:
+            return {"result": answer, **version}
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    async with ChainConnection(Rpc.url) as chain:
+        chain._provider._rpc = Rpc()  # type: ignore[assignment]
+        escrow = bind(chain, NOWHERE).escrow
+        at = Block(1, Digest(bytes(32)), UnixSeconds(1))
+        with pytest.raises(Unavailable):
+            await escrow.channels([(JobId(bytes(32)), SOMEBODY)], at)
+        if answer is not None:
+            with pytest.raises(Unavailable):
+                await chain.receipt(Digest(bytes(32)))

@@ -89,8 +89,10 @@ def test_as_address__something_in_front__is_refused() -> None:
         as_address(b"\1" + bytes(31))
 
 
-def test_shipped__settlement__names_its_immutables_and_state() -> None:
-    settlement = shipped("Settlement")
+def test_shipped__escrow__names_its_immutables_and_state() -> None:
+    escrow = shipped("JobEscrow")
 
-    assert {"escrow", "seals", "vault", "token"} <= set(settlement.immutables)
-    assert settlement.place("claimed", b"a" * 20).slots
+    assert {"token", "slasher", "canceller", "TAIL"} <= set(escrow.immutables)
+    granted, bonds = (escrow.place(each, b"j" * 32, b"a" * 20) for each in ("granted", "bonds"))
+    assert {each.name for each in granted.members} == {"limit", "claimed", "earned", "ended"}
+    assert len(granted.slots) == len(bonds.slots) == 1 and granted.slots != bonds.slots

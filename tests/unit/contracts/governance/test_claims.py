@@ -2,13 +2,21 @@
 
 import pytest
 
-from contracts.governance.claims import SUBTREE, Path, PayTree, Subtree
+from contracts.governance.claims import (
+    SUBTREE,
+    Path,
+    PayTree,
+    SealedPay,
+    Subtree,
+    decode_sealed_pay,
+)
 from contracts.governance.pay import PayLeaf
 from contracts.terms import merkle
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
-from contracts.terms.errors import NotFound
+from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest
+from tests.support.history import JobMaker
 
 
 def tree_of(size: int) -> PayTree:
@@ -66,3 +74,16 @@ def test_tree__nobody_earned__has_the_zero_root() -> None:
     assert (tree_of(0).root, tree_of(0).subtrees()) == (ZERO_DIGEST, [])
     with pytest.raises(NotFound):
         tree_of(3).prove(Address(b"\xff" * 20))
+
+
+def test_sealed_pay__encoded__comes_back_or_is_refused_where_the_seal_signs_other_leaves() -> None:
+    maker = JobMaker()
+    maker.seal_step()
+    newest = maker.history.newest
+    assert newest is not None
+    paid = SealedPay(newest.seal, newest.pay, {newest.pay[0].account: BaseUnits(2**70)})
+
+    assert decode_sealed_pay(paid.encoded()) == paid
+    for wrong in (b"", b"\x80", SealedPay(newest.seal, newest.pay[1:]).encoded()):
+        with pytest.raises(Malformed):
+            decode_sealed_pay(wrong)

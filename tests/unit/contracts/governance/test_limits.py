@@ -6,13 +6,20 @@ from contracts.governance.escrow import Budget, Channel
 from contracts.governance.limits import (
     Accrual,
     Idle,
+    PayHistory,
     lag,
+    lag_of,
+    limits_owed,
     limits_to_grant,
+    planned_round,
     round_pay,
     rounds_ahead,
     why_idle,
 )
+from contracts.governance.pay import PayLeaf
+from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.ids import Address
+from tests.support.history import make_spec
 
 ANN, BOB, CAT = (Address(bytes([n]) * 20) for n in (1, 2, 3))
 
@@ -94,7 +101,62 @@ def test_limits_to_grant__less_is_available__all_get_as_many_rounds_as_fit(
     assert [(each.account, each.limit) for each in due] == limits
 
 
+def test_limits_to_grant__newcomer_wants_more_than_there_is__stops_nobody_who_works() -> None:
+    earnings = {
+        ANN: Accrual(60, 0, 0, 10),
+        BOB: Accrual(90, 0, 0, 10),
+        CAT: Accrual(0, 0, 0, 500),  # on fifty machines
+    }
+    channels = {ANN: Channel(limit=70), BOB: Channel(limit=100)}
+
+    due = limits_to_grant(earnings, channels, 8, available=200)
+
+    assert sorted((each.account, each.limit) for each in due) == sorted([(ANN, 80), (BOB, 110)])
+
+
 def test_limits_to_grant__ended_or_without_pay__are_left_out() -> None:
     earnings = {ANN: Accrual(60, 0, 0, 10), BOB: Accrual(0, 0, 0, 0)}
 
     assert limits_to_grant(earnings, {ANN: Channel(limit=60, end=1)}, 8, 999) == ()
+
+
+def test_planned_round__two_machines__each_does_its_share_of_the_stage_with_most_work() -> None:
+    work = (Flops(10**15), Flops(3 * 10**15))
+    spec = make_spec(stages=2, unit_flops=work, units_per_step=7, peers_per_stage=3)
+
+    assert planned_round(spec, [PricePerPflop(10), PricePerPflop(20)]) == 3 * 3 * (10 + 20) + 2
+    assert lag_of(spec) == spec.rules.vesting_window + 5
+
+
+def pay(**earned: int) -> list[PayLeaf]:
+    accounts = {"ann": ANN, "bob": BOB}
+    return [PayLeaf(accounts[n], BaseUnits(e), BaseUnits(e // 2)) for n, e in earned.items()]
+
+
+def test_pay_history__seals__says_what_was_earned_and_most_of_it_in_a_round() -> None:
+    history = PayHistory(lag_rounds=6)
+    history.add((), {})
+    assert history.accrual(ANN, planned=9) == Accrual(0, 0, 0, 9)
+
+    for leaves in (pay(ann=4), pay(ann=10, bob=3), pay(ann=11, bob=3)):
+        history.add(leaves, {BOB: 2})
+
+    assert history.accrual(ANN, planned=9) == Accrual(11, 5, 0, 6)
+    assert history.accrual(BOB, planned=9) == Accrual(3, 1, 2, 3)
+
+
+def test_pay_history__first_seal_seen_is_not_the_first__its_total_is_no_round() -> None:
+    history = PayHistory(lag_rounds=6)
+    history.add(pay(ann=1000), {})
+    assert history.accrual(ANN, planned=9).round == 9
+
+    history.add(pay(ann=1007), {})
+
+    assert history.accrual(ANN, planned=9).round == 7
+
+
+def test_limits_owed__somebody_earned_more_than_its_limit__and_has_not_ended() -> None:
+    earned = {who: Accrual(50, 50, 0, 5) for who in (ANN, BOB, CAT)}
+    channels = {ANN: Channel(limit=50), BOB: Channel(limit=49), CAT: Channel(limit=1, end=7)}
+
+    assert [(each.account, each.limit) for each in limits_owed(earned, channels)] == [(BOB, 50)]

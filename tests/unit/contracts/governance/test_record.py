@@ -1,16 +1,16 @@
 """Opening a job and adding leases."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from contracts.governance.record import JobRecord, check_signature, open_job, with_lease
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
-from contracts.terms.ids import NO_OFFER
-from contracts.terms.merkle import FROZEN
+from contracts.terms.ids import ZERO_ADDRESS
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
-from tests.support.history import JobMaker, Member, make_digest, make_members
+from tests.support.history import JobMaker, Member, make_digest, make_members, make_session
 
 
 @cache
@@ -71,8 +71,7 @@ def test_open_job__flops_of_a_stage_missing__is_refused() -> None:
         {"job": make_digest("x")},
         {"price": 1_000_001},
         {"stake": 999_999},
-        {"offer": NO_OFFER},
-        {"account": FROZEN},
+        {"account": ZERO_ADDRESS},
     ],
 )
 def test_with_lease__terms_that_the_job_does_not_allow__are_refused(
@@ -116,3 +115,22 @@ def test_check_signature__message_that_is_not_of_a_step__is_refused() -> None:
     maker = made()
     with pytest.raises(Malformed):
         check_signature(opened(), maker.coordinator.sign(maker.opening, maker.domain))
+
+
+def test_pay_leases__account_with_two_members__each_stands_with_half_of_the_newest_bond() -> None:
+    ann, bob = make_members(("ann", "bob"))
+    second, third = (replace(ann, session=make_session(name)) for name in ("second", "third"))
+    maker = JobMaker(members=[ann, second, bob])
+    maker.seal_step()
+    stake = maker.lease(ann).stake + 3
+
+    record = with_lease(maker.record, signed(maker, third, stake=stake))
+
+    stakes = {peer: lease.stake for peer, lease in record.pay_leases().items()}
+    assert stakes[ann.session.peer] == stakes[second.session.peer] == stake // 2
+    assert stakes[third.session.peer] == stake // 3, "as it would be if it came"
+    assert stakes[bob.session.peer] == maker.lease(bob).stake
+
+
+def signed(maker: JobMaker, member: Member, **changed: object) -> Signed[LeaseAccept]:
+    return member.wallet.sign(maker.lease(member).model_copy(update=changed), maker.domain)

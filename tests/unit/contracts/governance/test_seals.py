@@ -459,13 +459,6 @@ def test_derive_seal__no_update_and_data_of_other_work_missing__everybody_is_pai
     assert all(amount > 0 for amount in growth(maker, derived.pay).values())
 
 
-def test_derive_seal__budget_is_exceeded__is_refused() -> None:
-    maker = JobMaker(spec_changes={"budget": 1_000_000})
-    maker.seal_step()
-
-    assert part_of(maker.record, maker.step_items()) == "budget"
-
-
 def test_derive_seal__unit_redone_in_a_second_revision__is_paid_to_who_redid_it() -> None:
     maker, record, _ = made()
     items = redone(maker)

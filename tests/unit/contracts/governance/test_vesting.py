@@ -6,12 +6,11 @@ import pytest
 
 from contracts.governance import vesting
 from contracts.governance.checking import Forfeit, Standing
-from contracts.governance.pay import Lease, PayLeaf
-from contracts.governance.vesting import Earned, PayState, pay_after
-from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
+from contracts.governance.pay import Lease
+from contracts.governance.vesting import Earned, PayState, forfeited_by, pay_after
+from contracts.terms.amounts import Flops, PricePerPflop
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, PeerId, StepNumber
-from contracts.terms.merkle import FORFEITED, FROZEN
 
 ANN, BOB = PeerId(b"a" * 32), PeerId(b"b" * 32)
 WALLET, OTHER = Address(b"w" * 20), Address(b"v" * 20)
@@ -113,25 +112,28 @@ def test_advance__audit_reported__is_earned_like_work_and_waits_like_it() -> Non
     assert paid(advance(state, step(2, {}))) == [(2000, 2000)]
 
 
-def test_advance__frozen__moves_what_waits_to_the_reserved_account_and_back() -> None:
+def test_advance__frozen__is_earned_and_vests_once_it_is_not() -> None:
     state = advance(PayState(window=1), step(1, {ANN: PFLOP}))
     state = advance(state, step(2, {ANN: PFLOP}), standing(2, frozen=frozenset({ANN})))
 
-    assert pay_after(state, LEASES) == ((leaf(FROZEN, 2000, 0)),)
+    assert paid(state) == [(2000, 0)]
 
     state = advance(state, step(3, {}))
 
-    assert pay_after(state, LEASES) == ((leaf(WALLET, 2000, 2000)),)
+    assert paid(state) == [(2000, 2000)]
 
 
-def test_advance__forfeited__is_lost_for_good_and_vests_at_once() -> None:
+def test_advance__forfeited__is_earned_and_never_vests() -> None:
     state = advance(PayState(window=1), step(1, {ANN: PFLOP}))
     state = advance(state, step(2, {ANN: PFLOP}))  # one step has vested
 
     state = advance(state, step(3, {}), standing(3, forfeits=(Forfeit(ANN),)))
     state = advance(state, step(4, {ANN: PFLOP}))
 
-    assert pay_after(state, LEASES) == (leaf(FORFEITED, 1000, 1000), leaf(WALLET, 2000, 1000))
+    state = advance(state, step(5, {}, last=True))
+
+    assert paid(state) == [(3000, 2000)]
+    assert forfeited_by(state, LEASES) == {WALLET: 1000}
 
 
 def test_advance__one_step_forfeited__leaves_the_others() -> None:
@@ -142,7 +144,8 @@ def test_advance__one_step_forfeited__leaves_the_others() -> None:
     said = standing(3, forfeits=(Forfeit(ANN, StepNumber(2)),))
     state = advance(state, step(3, {}, last=True), said)
 
-    assert pay_after(state, LEASES) == (leaf(FORFEITED, 2000, 2000), leaf(WALLET, 1000, 1000))
+    assert paid(state) == [(3000, 1000)]
+    assert forfeited_by(state, LEASES) == {WALLET: 2000}
 
 
 def test_pay_after__forfeit_between_fractions__adds_up_to_what_was_earned() -> None:
@@ -152,11 +155,7 @@ def test_pay_after__forfeit_between_fractions__adds_up_to_what_was_earned() -> N
         said = standing(number, forfeits=lost)
         state = advance(state, step(number, {ANN: third}), said)
 
-    leaves = pay_after(state, LEASES)
+    ((earned, vested),) = paid(state)
 
-    assert sum(leaf.earned for leaf in leaves) == 7 * third * 1000 // PFLOP
-    assert all(leaf.earned == leaf.vested for leaf in leaves)
-
-
-def leaf(account: Address, earned: int, vested: int) -> PayLeaf:
-    return PayLeaf(account, BaseUnits(earned), BaseUnits(vested))
+    assert earned == 7 * third * 1000 // PFLOP
+    assert vested + forfeited_by(state, LEASES)[WALLET] == earned

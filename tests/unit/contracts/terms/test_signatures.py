@@ -46,7 +46,7 @@ def test_verify_wallet__own_signature__is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    "domain", [Domain(1, DOMAIN.settlement), Domain(DOMAIN.chain_id, Address(bytes(20)))]
+    "domain", [Domain(1, DOMAIN.escrow), Domain(DOMAIN.chain_id, Address(bytes(20)))]
 )
 def test_verify_wallet__other_domain__is_refused(domain: Domain) -> None:
     with pytest.raises(BadSignature):
@@ -108,7 +108,6 @@ def test_expect__another_kind__is_unknown_version() -> None:
 
 
 STRUCTS = [
-    typed_data.JOB_SPEC,
     typed_data.JOB_OPENING,
     typed_data.OFFER,
     typed_data.LEASE_ACCEPT,
@@ -130,9 +129,9 @@ def test_signing_digest__every_struct__is_what_wallets_sign(struct: TypedStruct)
     names = {name: _shown(value) for (_, name), value in zip(struct.fields, values, strict=True)}
     domain = {
         "name": "Tallystick",
-        "version": "1",
+        "version": "2",
         "chainId": DOMAIN.chain_id,
-        "verifyingContract": f"0x{DOMAIN.settlement.hex()}",
+        "verifyingContract": f"0x{DOMAIN.escrow.hex()}",
     }
     wallet = make_wallet("x")
     signable = encode_typed_data(domain, types, names)

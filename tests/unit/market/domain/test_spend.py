@@ -10,15 +10,13 @@ def sealed(step: int, earned: int, at: int) -> Sealed:
     return Sealed(step, BaseUnits(earned), UnixMillis(at))
 
 
-def outlook(budget: int, *, cap: int = 10**9) -> OutlookView:
+def outlook(budget: int) -> OutlookView:
     """Of a job of 10 steps after its fourth, which spends 10 a step of 7 ms."""
     return outlook_of(
         Pace(2, 15, BaseUnits(20)),
         sealed(4, 40, 1000),
         steps=10,
         budget=BaseUnits(budget),
-        epoch_cap=BaseUnits(cap),
-        epoch_millis=150,
     )
 
 
@@ -46,14 +44,7 @@ def test_outlook__budget_is_short__names_the_step_that_it_does_not_cover() -> No
     assert (found.spent_up_at_step, found.spent_up_at) == (8, 1023)  # three more steps: 70
 
 
-def test_outlook__more_in_an_epoch_than_its_cap__says_so() -> None:
-    assert outlook(100, cap=199).an_epoch == 200
-    assert outlook(100, cap=199).is_above_cap and not outlook(100, cap=200).is_above_cap
-
-
 def test_outlook__nothing_is_earned__lasts() -> None:
-    found = outlook_of(
-        Pace(2, 10, BaseUnits(0)), sealed(4, 0, 10), steps=6,
-        budget=BaseUnits(0), epoch_cap=BaseUnits(0), epoch_millis=10,
-    )  # fmt: skip
+    nothing = BaseUnits(0)
+    found = outlook_of(Pace(2, 10, nothing), sealed(4, 0, 10), steps=6, budget=nothing)
     assert found.lasts and found.spent_then == 0 and found.ends_at == 20

@@ -38,7 +38,7 @@ def status(chain: dict[str, Any] | None = None, **changed: Any) -> StatusView:
         "version": "1", "python": "3", "clock": NOW, "jobs": {}, "outbox": 0,
         "chain": ChainStatusView(**(CHAIN | (chain or {}))),
         "feed": FeedStatusView(streams=1, hears=True, lag_millis=20),
-        "actions": (), "batch": None, "unanchored": None, "epoch": None,
+        "actions": (), "batch": None, "unanchored": None,
         "hosts": (host(is_heard=True),), "beats": (beat("chain", 0), beat("default", 0)),
     }  # fmt: skip
     return StatusView(**(values | changed))

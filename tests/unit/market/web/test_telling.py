@@ -15,10 +15,12 @@ from market.bodies.events import (
     PeerEvent,
     RuledEvent,
 )
+from market.bodies.jobs import Excluded
 from market.web import telling
 from market.web.telling import JOB_EVENTS, MARKET_EVENTS, VERDICTS, told_of_job, told_of_market
 
 JOB = "ab" * 32
+Excluded.model_rebuild()  # bodies are built when they are first used: till then it has no signature
 
 
 def kinds(events: Any) -> list[str]:

@@ -6,21 +6,20 @@ from fractions import Fraction
 
 import pytest
 
-from contracts.terms.amounts import BaseUnits
 from tallystick.audit import report
-from tests.support.audited import settled
+from tests.support.audited import audited, paid_job, running_job
 from tests.support.fake_chain import SHIPS
-from tests.support.history import DOMAIN, make_session
+from tests.support.history import START, make_session
 from verification.audit.audit_file import Verdict, verify
 from verification.draws.odds import Odds
 
 
 @pytest.fixture(scope="module")
 def verdict() -> Verdict:
-    return verify(settled().data, SHIPS, anchor=settled().anchor, settlement=DOMAIN.settlement)
+    return verify(paid_job().data, SHIPS, pins=paid_job().pins)
 
 
-def audited(verdict: Verdict) -> Verdict:
+def checked(verdict: Verdict) -> Verdict:
     """The verdict of a checked job whose peer ann could hide one peer-step of 20, or five."""
     hidden = Fraction(19, 20)
     stated = tuple(
@@ -30,15 +29,13 @@ def audited(verdict: Verdict) -> Verdict:
     return replace(
         verdict,
         odds={make_session("ann").peer: stated},
-        forfeited=BaseUnits(1_500_000),
         work="audited where it was drawn",
     )
 
 
 def test_data__checked_job__has_odds_as_exact_rationals(verdict: Verdict) -> None:
-    found = json.loads(json.dumps(report.data(audited(verdict))))
+    found = json.loads(json.dumps(report.data(checked(verdict))))
 
-    assert found["forfeited"] == "1500000"
     assert found["odds"] == {
         make_session("ann").peer.hex(): [
             {
@@ -55,3 +52,27 @@ def test_data__checked_job__has_odds_as_exact_rationals(verdict: Verdict) -> Non
             },
         ]
     }
+
+
+def test_lines__account_that_ended_above_its_limit__says_so() -> None:
+    market, job = running_job(name="ended", steps=4)
+    account = job.members[0].wallet.account
+    vested = next(leaf.vested for leaf in job.seals[-1].pay if leaf.account == account)
+    market.write_account(job, account, limit=vested - 5, end=START, ended=1, slashAmount=7)
+    market.write_job(job, closedAt=START + 60)
+
+    found = list(report.lines(verify(audited(market, job).data, SHIPS)))
+
+    assert "  vested above it               0.000005" in found
+    assert "  announced slash               0.000007" in found
+    assert "  ended             2025-06-15 15:06:40 UTC" in found
+    assert "  closed            2025-06-15 15:07:40 UTC" in found
+
+
+def test_lines__no_storage_proved__says_so(verdict: Verdict) -> None:
+    accounts = {who: replace(each, channel=None) for who, each in verdict.accounts.items()}
+
+    found = list(report.lines(replace(verdict, escrow=None, accounts=accounts, anchored=False)))
+
+    assert "storage             unproved: the node could not prove any" in found
+    assert found[-1].startswith("self-consistent but unanchored: 6 steps, storage unproved, work")

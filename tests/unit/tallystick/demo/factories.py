@@ -6,7 +6,7 @@ from functools import cache
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import PeerId, StageIndex, StepNumber, UnitId
 from market.bodies.offers import PeerChecksView, RatesView, ReceivedView, ReputationView
-from market.bodies.settlement import SlashState, SlashView
+from market.bodies.slashes import SlashState, SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
 from tallystick.demo.checked import Checked
 from tallystick.demo.verdicts import Distance, Hearing, PeerStep, Story, Verdicts
@@ -40,14 +40,10 @@ def story(doer: PeerId, first: PeerId, *whats: tuple[What, PeerId]) -> Story:
 def slash(state: SlashState) -> SlashView:
     return shown_slash(
         state,
-        job=honest().job.spec.job(),
+        job=honest().spec.job(),
         account=make_wallet("liar").account,
         wanted=BaseUnits(5_000_000),
         amount=BaseUnits(2_500_000),
-        restitution=BaseUnits(1000),
-        bounty=BaseUnits(500_000),
-        burned=BaseUnits(1_999_000),
-        challenger=make_wallet("fair").account,
     )
 
 
@@ -82,12 +78,12 @@ def checked() -> Checked:
     accusation = story(FAIR, SLANDERER, ("accused", FAIR), ("contradicted", SLANDERER))
     return Checked(
         verdicts=Verdicts(
-            (convicted, accusation), {LIAR: [honestly, lied]}, 1000, 300, honest().job.record
+            (convicted, accusation), {LIAR: [honestly, lied]}, 1000, 300, honest().record
         ),
         names={LIAR: LAZY.name, SLANDERER: ACCUSER.name, FAIR: "provider-1", OUT: "auditor-1"},
         lazy=LIAR,
         accuser=SLANDERER,
         steps=STEPS,
-        slashes=(slash("executed"),),
+        slashes=(slash("burned"),),
         peers=(peer_checks(),),
     )

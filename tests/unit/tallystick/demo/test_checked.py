@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.ids import StepNumber, UnitId
-from market.bodies.settlement import SlashView
+from market.bodies.slashes import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY
 from tallystick.demo.checked import Checked
 from tallystick.demo.verdicts import PeerStep

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits, read_tokens
 from contracts.terms.ids import StageIndex
-from contracts.terms.merkle import FORFEITED
-from contracts.terms.moments import UnixMillis
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from tallystick.demo.cast import LATE, MACHINES, OUTBID, Notes
-from tallystick.demo.report import Report, Settled, Swarm
+from tallystick.demo.report import Money, Report, Swarm
 from tallystick.demo.shares import JobWork, Worker
 from tests.support.history import make_digest, make_session, make_wallet
 from tests.unit.tallystick.demo.factories import checked
@@ -39,7 +39,10 @@ def swarm() -> Swarm:
         },
         steps_of_job=2,
         steps=(first, second),
-        pay={account: BaseUnits(10) for account in ACCOUNTS.values()},
+        pay={
+            account: PayLeaf(account, BaseUnits(12), BaseUnits(10)) for account in ACCOUNTS.values()
+        },
+        forfeited={ACCOUNTS[VICTIM]: BaseUnits(2)},
     )
     joined = [
         line(1000 + n, "peer_joined", peer=peer.hex()) for n, peer in enumerate(PEERS.values())
@@ -64,17 +67,23 @@ def report() -> Report:
         flops=1000,
         price=read_tokens(OUTBID.ask),
         ceiling=2_000_000_000,
-        earned=100,
-        settled=Settled(
-            escrowed=145,
-            restituted=5,
+        vested=100,
+        money=Money(
+            funded=200,
+            reclaimed=50,
+            free=5,
+            unspent=25,
             claimed={account: 10 for account in ACCOUNTS.values()},
-            refunded=50,
-            remaining=0,
-            epochs=2,
+            unclaimed=20,
+            burned=3,
+            bonded=7,
+            free_at=UnixSeconds(1_750_000_000),
+            disagreements=(),
+            seal_to_claim=4.0,
             block=7,
             block_hash=make_digest("block"),
-            settlement=ACCOUNTS[LATE],
+            escrow=ACCOUNTS[LATE],
+            seals=ACCOUNTS[VICTIM],
         ),
         swarm=swarm(),
         checked=checked(),
@@ -89,22 +98,19 @@ def test_problems__everything_holds__are_none() -> None:
 
 
 def test_lines__first_five__say_in_plain_words_what_happened() -> None:
-    money = {account: 10 for account in ACCOUNTS.values()} | {FORFEITED: 2}
-    settled = replace(report().settled, claimed=money, escrowed=147)
-
-    lines = list(replace(report(), settled=settled, verdict="anchored: 2 steps").lines())[:6]
+    lines = list(replace(report(), verdict="anchored: 2 steps").lines())[:6]
 
     assert lines == [
         "== report",
         "10 providers trained a model of 3 stages for 2 steps: its loss went from 5.00 to 4.00, "
         "0 units were lost.",
-        "It cost the poster 0.000097 of the 0.000147 tokens that it had put into escrow.",
+        "It cost the poster 0.00012 of the 0.0002 tokens that it had put into escrow.",
         "provider-2 signed false work and lost 2.5 tokens of stake; provider-8 accused another "
         "falsely and lost no stake; 0.000002 tokens of their pay were forfeited.",
         "3 pieces of work were drawn by lot and done again by others (30% more computing); a fresh "
         "process then checked the whole job from one file, and found it anchored.",
-        "Of 0.000147 tokens put in and 0.000005 out of slashed stake, 0.0001 are in the wallets of "
-        "those who worked, 0.000002 forfeited, 0.00005 back with the poster, 0 still in escrow.",
+        "Of 0.0002 tokens put in, 0.0001 are paid to those who worked, 0.00002 were earned and did "
+        "not vest, 0.000055 are back with the poster, 0.000025 come back later.",
     ]
 
 
@@ -133,7 +139,9 @@ def test_lines__a_good_report__have_every_provider_the_kill_and_the_late_one() -
         {"validation_perplexity": 17.1},
         {"reference": [5.0, 4.001]},
         {"reference": [5.0]},
-        {"earned": 101},
+        {"vested": 101},
+        {"money": replace(report().money, disagreements=("a row",))},
+        {"money": replace(report().money, free=6)},
         {"price": 2_000_000_000},
         {"swarm": replace(swarm(), work=replace(swarm().work, units_per_step=10))},
         {"swarm": replace(swarm(), notes=Notes(late_at=UnixMillis(7000)))},
@@ -141,8 +149,8 @@ def test_lines__a_good_report__have_every_provider_the_kill_and_the_late_one() -
         {"swarm": replace(swarm(), work=replace(swarm().work, pay={}))},
     ],
     ids=[
-        "perplexity", "loss", "fewer steps", "earned", "nobody lost", "units lost", "no kill",
-        "nobody late", "pay",
+        "perplexity", "loss", "fewer steps", "vested", "events", "sum", "nobody lost",
+        "units lost", "no kill", "nobody late", "pay",
     ],
 )  # fmt: skip
 def test_problems__a_figure_that_does_not_hold__is_one(change: dict[str, Any]) -> None:

@@ -81,7 +81,9 @@ def test_shares__two_in_one_stage__have_half_of_it_and_their_pay() -> None:
         (1, 8, 8),
     ]
     assert rows[-1].account == BOB
-    assert {row.account: row.pay for row in rows} == WORKED.pay
+    assert {row.account: row.pay for row in rows} == {
+        account: leaf.earned for account, leaf in WORKED.pay.items()
+    }
     assert set(WORKED.pay) == {ANN, BOB, CEM}
 
 

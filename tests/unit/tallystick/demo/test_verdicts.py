@@ -13,7 +13,7 @@ from tests.support.checked_swarm import begin_checked
 
 @cache
 def verdicts() -> Verdicts:
-    return read_verdicts(honest().job.items, honest().job.domain, begin_checked)
+    return read_verdicts(honest().items, honest().domain, begin_checked)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,7 +23,7 @@ def _made() -> None:
 
 
 def bob() -> PeerId:
-    job = honest().job
+    job = honest()
     assert isinstance(job, CheckedMaker)
     return job.peer(BOB)
 

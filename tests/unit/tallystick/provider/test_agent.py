@@ -1,4 +1,4 @@
-"""When does an agent end a peer or stand back, and what does it sign to audit?"""
+"""When does an agent end a peer or stand back, and what does it sign to work and to audit?"""
 
 import asyncio
 import contextlib
@@ -13,13 +13,16 @@ import pytest
 
 from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import NAMES, Deployment
+from contracts.governance.escrow import Budget, Channel
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.errors import Conflict, InsufficientStake, NotFound, ServiceUnreachable
-from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
-from contracts.terms.messages import LeaseAccept, Offer
-from contracts.terms.moments import UnixMillis
+from contracts.terms.errors import Conflict, NotFound, ServiceUnreachable
+from contracts.terms.escrow_messages import Bond, Quit
+from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.messages import Offer
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.base import SignedBody
+from market.bodies.jobs import JobView
 from market.bodies.market import NetworkView
 from market.bodies.offers import (
     AcceptLease,
@@ -30,19 +33,32 @@ from market.bodies.offers import (
     LeasesView,
     LeaseView,
     OfferStored,
+    PostBond,
     Withdrawal,
 )
 from tallystick.provider import agent as agent_module
-from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask
+from tallystick.provider.agent import PATIENCE_SECONDS, WIND_DOWN_SECONDS, Agent, Ask
 from tallystick.provider.background import Say
 from tallystick.provider.coins import CoinWatches, Counts
 from tallystick.provider.disk import PAUSE, RESERVE, Free
-from tallystick.provider.folder import ProviderFolder, end_upload, note_upload, save_accept
+from tallystick.provider.folder import (
+    ProviderFolder,
+    end_upload,
+    jobs_in,
+    note_settled,
+    note_upload,
+    save_accept,
+    save_pay,
+    save_signed,
+)
+from tallystick.provider.limits import LOOK_SECONDS, Guard
 from tallystick.provider.outside_audits import cancelled
 from tallystick.sdk.client import MarketClient
 from tests.support.answering import AnsweringMarket
-from tests.support.history import make_session, make_spec, make_wallet
+from tests.support.history import DOMAIN, make_session, make_spec, make_wallet
 from tests.support.patience import patience
+from tests.unit.tallystick.provider.own_chain import NOWHERE, TIMES, OwnChain
+from tests.unit.tallystick.provider.test_limits import sealed
 
 LEASE = LeaseView(
     lease=Digest(b"l" * 32), state="silent", offer=Digest(b"o" * 32), job=JobId(b"j" * 32),
@@ -50,7 +66,7 @@ LEASE = LeaseView(
     accept_ends=UnixMillis(0), spec=b"spec", accept=None, session_key=None, heard_at=None,
 )  # fmt: skip
 ASK = Ask(PricePerPflop(1), BaseUnits(0), "cpu", 2**30, 10**9, 10**8, 1, timedelta(days=1))
-NOWHERE = Deployment(chain_id=1, block=0, **dict.fromkeys(NAMES, Address(bytes(20))))
+SPEC = make_spec(make_wallet("poster"), make_wallet("coordinator"))
 
 
 class Clock:
@@ -144,50 +160,52 @@ class Bonds(AnsweringMarket):
         self.failures = list(failures)
         self.sent: list[bytes] = []
 
-    async def post_auditor_bond(self, body: AcceptLease, account: Address) -> BondView:
+    async def get_job(self, job: JobId) -> JobView:
+        """Only its spec."""
+        signed = make_wallet("poster").sign(SPEC, DOMAIN).encoded()
+        return cast(JobView, SimpleNamespace(signed=signed))
+
+    async def post_auditor_bond(self, body: PostBond, account: Address) -> BondView:
         """Keep it."""
-        self.sent.append(body.signed)
+        self.sent.append(body.bond)
         if self.failures:
             raise self.failures.pop(0)
-        accept = expect(decode_signed(body.signed), LeaseAccept).message
-        return BondView(job=accept.job, account=account, stake=accept.stake, state="accepted")
+        bond = expect(decode_signed(body.bond), Bond).message
+        return BondView(job=bond.job, account=account, stake=bond.stake, state="accepted")
 
 
-def bond(job: bytes, stake: int) -> BondAsked:
-    return BondAsked(job=JobId(job * 32), price=PricePerPflop(7), stake=BaseUnits(stake))
+def asked(stake: int) -> BondAsked:
+    return BondAsked(job=SPEC.job(), price=PricePerPflop(7), stake=BaseUnits(stake))
 
 
-async def test_reserve__market_fails_and_the_agent_is_killed__sends_what_it_signed_first(
+async def test_back__market_fails_and_the_agent_is_killed__sends_what_it_signed_first(
     tmp_path: Path,
 ) -> None:
-    client, session = Bonds(ServiceUnreachable("away")), make_session("audit")
-    asked = (bond(b"j", 5),)
+    client = Bonds(ServiceUnreachable("away"))
     async with client:
         for _ in range(2):
             folder = ProviderFolder(tmp_path)
             agent = agent_of(client, folder, Clock())
             with contextlib.suppress(ServiceUnreachable):
-                await agent.outside._reserve(asked, BaseUnits(5), session, NOWHERE)
+                await agent.outside._back(asked(5), OwnChain(free=5).on_chain(), TIMES)
             folder.close()
 
     first, second = client.sent
-    said = expect(decode_signed(first), LeaseAccept).message
+    said = expect(decode_signed(first), Bond).message
     assert first == second
-    assert (said.job, said.price, said.stake, said.offer) == (JobId(b"j" * 32), 7, 5, NO_OFFER)
-    assert (said.account, said.session_key) == (make_wallet("ann").account, session.key)
+    assert (said.job, said.account, said.stake) == (SPEC.job(), make_wallet("ann").account, 5)
+    assert [each.job for each in jobs_in(tmp_path)] == [SPEC.job()]
 
 
-async def test_reserve__more_jobs_ask_than_is_free__promises_what_it_has(
+async def test_back__less_is_free_than_is_asked__signs_nothing_and_tells(
     folder: ProviderFolder,
 ) -> None:
-    client = Bonds(Conflict("too late"))
-    asked = (bond(b"a", 4), bond(b"b", 4), bond(b"c", 2))
+    client, said = Bonds(), list[str]()
     async with client:
-        agent = agent_of(client, folder, Clock())
-        await agent.outside._reserve(asked, BaseUnits(7), make_session("audit"), NOWHERE)
+        agent = agent_of(client, folder, Clock(), say=said.append)
+        await agent.outside._back(asked(5), OwnChain(free=4).on_chain(), TIMES)
 
-    jobs = [expect(decode_signed(each), LeaseAccept).message.job for each in client.sent]
-    assert jobs == [JobId(b"a" * 32), JobId(b"c" * 32)]
+    assert client.sent == [] and "0.000004 are free in the escrow" in said[0]
 
 
 class Beats(AnsweringMarket):
@@ -229,14 +247,11 @@ class Offers(AnsweringMarket):
     def __init__(self) -> None:
         super().__init__()
         self.noted = asyncio.Queue[str]()
-        self.has_stake = True
         self.leases: tuple[LeaseView, ...] = ()
         self._withdrawn = set[Digest]()
 
     async def post_offer(self, body: SignedBody) -> OfferStored:
         """Note it."""
-        if not self.has_stake:
-            raise InsufficientStake("0.000000 tokens of free stake, an offer needs 0.000001")
         self.noted.put_nowait("posted")
         offer = expect(decode_signed(body.signed), Offer).message.digest()
         return OfferStored(offer=offer, withdrawn=offer in self._withdrawn, takes_checked_jobs=True)
@@ -301,31 +316,6 @@ async def test_heartbeats__restarted_with_another_share_while_leased__offers_whe
     assert "goes on with its lease" in said[1] and said[2].startswith("offering at")
 
 
-async def test_heartbeats__stake_was_slashed_when_the_offer_is_renewed__the_agent_goes_on(
-    folder: ProviderFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("HEARTBEAT_SECONDS", "STAKE_SECONDS"):
-        monkeypatch.setattr(agent_module, name, 0.001)
-    said: list[str] = []
-    async with Offers() as client, asyncio.timeout(patience(30)):
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        beats = asyncio.create_task(agent._heartbeats(NOWHERE))
-        noted = [await client.noted.get()]
-        offer = folder.offer()
-        assert offer is not None
-        client.has_stake = False
-        agent._paused = offer.message.digest()  # as when its share of the machine has changed
-        while not any("not offered" in line for line in said):
-            await asyncio.sleep(0)
-        client.has_stake = True
-        noted += [await client.noted.get() for _ in range(2)]
-        is_running = not beats.done()
-        await cancelled(beats)
-
-    assert noted == ["posted", "withdrawn", "posted"] and is_running
-    assert "free stake" in said[1] and said[-1].startswith("over after")
-
-
 async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_start(
     folder: ProviderFolder,
 ) -> None:
@@ -343,7 +333,7 @@ async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_
     assert (heard, agent._peers, len(said)) == ([], {}, 1)
 
 
-async def test_promise__stake_was_promised_with_another_torch__is_not_promised_again(
+async def test_back__stake_was_bonded_with_another_torch__is_not_bonded_again_nor_audited(
     folder: ProviderFolder,
 ) -> None:
     client, said = Bonds(), list[str]()
@@ -351,23 +341,220 @@ async def test_promise__stake_was_promised_with_another_torch__is_not_promised_a
         for own in ("cpu", "cuda/A/torch-2.13.0"):
             agent = agent_of(client, folder, Clock(), say=said.append)
             agent.outside.device_class = own
-            await agent.outside._reserve(
-                (bond(b"j", 5),), BaseUnits(5), make_session("audit"), NOWHERE
-            )
+            await agent.outside._back(asked(5), OwnChain(free=5).on_chain(), TIMES)
         coins = CoinWatches(client, cast(Contracts, None), Counts(0, 0.0), Clock())
-        await agent.outside._listed((JobId(b"j" * 32),), coins, print)
+        await agent.outside._listed((SPEC.job(),), coins, print)
 
     assert len(client.sent) == 1 and agent.outside.auditors == {}
     assert [line for line in said if "computes as a cuda/A" in line]
+
+
+async def test_paid__market_names_jobs__only_those_with_our_bond_and_a_limit_are_audited(
+    folder: ProviderFolder,
+) -> None:
+    said, chain = list[str](), OwnChain()
+    own = chain.on_chain()
+    save_signed(folder.audit(SPEC.job()), make_wallet("poster").sign(SPEC, NOWHERE.domain))
+    found = []
+    async with Bonds() as client:
+        agent = agent_of(client, folder, Clock(), say=said.append)
+        for channel in (
+            Channel(limit=9),
+            Channel(stake=5),
+            Channel(stake=5, limit=9),
+            Channel(stake=5, limit=9, end=7),
+        ):
+            chain.channel = channel
+            found.append(await agent.outside._paid((SPEC.job(), JobId(b"k" * 32)), own))
+        chain.channel = Channel(stake=5, limit=9)
+        save_pay(folder.audit(SPEC.job()), sealed(3, 9, spec=SPEC))
+        found.append(await agent.outside._paid((SPEC.job(),), own))
+
+    assert found == [(), (), (SPEC.job(),), (), ()]
+    assert "may draw us, and could not pay" in said[0]
+
+
+class Accepts(AnsweringMarket):
+    """A market that keeps what binds us; its job reports a step a minute, if any."""
+
+    def __init__(self, *steps: int) -> None:
+        super().__init__()
+        self.reports = [SimpleNamespace(step=step, at=60_000 * step) for step in steps]
+        self.accepted: list[AcceptLease] = []
+
+    async def get_job(self, job: JobId) -> JobView:
+        """Only what was reported."""
+        return cast(JobView, SimpleNamespace(reports=self.reports))
+
+    async def post_accept(self, body: AcceptLease, lease: Digest) -> None:
+        """Keep it."""
+        self.accepted.append(body)
+
+
+def reserved(stake: int = 5) -> LeaseView:
+    signed = make_wallet("poster").sign(SPEC, NOWHERE.domain).encoded()
+    return LEASE.model_copy(
+        update={"state": "reserved", "job": SPEC.job(), "spec": signed, "stake": BaseUnits(stake)}
+    )
+
+
+async def test_follow__lease_asks_for_stake__is_accepted_with_a_bond_unless_it_is_bonded(
+    folder: ProviderFolder,
+) -> None:
+    async with Accepts() as client:
+        agent = agent_of(client, folder, Clock())
+        agent._times = TIMES
+        for chain in (OwnChain(free=5), OwnChain(channel=Channel(stake=5))):
+            agent._own = chain.on_chain()
+            await agent._follow((reserved(),), NOWHERE)
+
+    first, second = client.accepted
+    assert first.bond is not None and second.bond is None and first.accept == second.accept
+    assert expect(decode_signed(first.bond), Bond).message.stake == 5
+    [job] = jobs_in(folder.home)
+    assert job.spec == SPEC
+
+
+async def test_follow__pay_would_vest_after_tail__lease_is_not_accepted(
+    folder: ProviderFolder,
+) -> None:
+    said: list[str] = []
+    async with Accepts(1, 2) as client:
+        agent = agent_of(client, folder, Clock(), say=said.append)
+        agent._times, agent._own = TIMES, OwnChain(free=5).on_chain()
+        await agent._follow((reserved(),), NOWHERE)
+
+    assert client.accepted == [] and "a TAIL of" in said[0]
+
+
+async def test_keep_within_limits__limit_comes_and_account_ends__peer_starts_and_leaves(
+    folder: ProviderFolder,
+) -> None:
+    clock, said, chain = Clock(), list[str](), OwnChain()
+    lease = reserved().model_copy(update={"state": "active"})
+    own = chain.on_chain().contracts
+    async with MarketClient("http://127.0.0.1:1") as client:
+        agent = agent_of(client, folder, clock, say=said.append)
+        agent._guard = Guard(make_wallet("ann").account, own.escrow, own.chain, clock)
+
+        def start(lease: LeaseView) -> None:
+            agent._peers[lease.lease] = asyncio.create_task(_for_ever())
+
+        agent._ensure_peer_running = start  # type: ignore[method-assign]
+
+        async def look() -> int:
+            clock.now += PATIENCE_SECONDS
+            await agent._keep_within_limits(lease)
+            for _ in range(2):  # a peer that leaves has gone
+                await asyncio.sleep(0)
+            return len(agent._peers)
+
+        before = [await look() for _ in range(2)]
+        chain.channel = Channel(limit=10**12, stake=5)
+        there = await look()
+        chain.channel = Channel(limit=10**12, stake=5, end=7)
+        after = await look()
+
+    assert (before, there, after) == ([0, 0], 1, 0) and agent._leaving == set()
+    assert "no peer works in job" in said[0] and "are confirmed" in said[0]
+    assert "our peer leaves job" in said[-1] and "our account has ended there" in said[-1]
+
+
+@pytest.mark.parametrize("shown", ["as accepted", "as another job", "not at all"])
+async def test_follow__market_shows_the_lease_of_a_peer_otherwise__its_limit_is_looked_at_still(
+    folder: ProviderFolder, shown: str
+) -> None:
+    clock, said, chain = Clock(), list[str](), OwnChain()
+    chain.channel = Channel(limit=10**12, stake=5)
+    lease = reserved().model_copy(update={"state": "active"})
+    own = chain.on_chain().contracts
+    async with Beats(set()) as client:
+        agent = agent_of(client, folder, clock, say=said.append)
+        agent._guard = Guard(make_wallet("ann").account, own.escrow, own.chain, clock)
+        agent._keep_peer = lambda *_: _for_ever()  # type: ignore[method-assign]
+        agent._adopt = lambda _: None  # type: ignore[method-assign, assignment]
+        save_signed(agent.folder.lease(lease.lease), make_wallet("poster").sign(SPEC, DOMAIN))
+        note_settled(agent.folder.lease(lease.lease))  # the market showed no lease for a moment
+        await agent._follow((lease,), NOWHERE)
+        assert [each.job for each in jobs_in(folder.home, unsettled=True)] == [lease.job]
+        peer = agent._peers[lease.lease]
+        chain.channel = Channel(limit=0, stake=5)
+        clock.now += PATIENCE_SECONDS
+        now = {
+            "as accepted": [lease.model_copy(update={"state": "accepted"})],
+            "as another job": [lease.model_copy(update={"job": JobId(b"k" * 32)})],
+            "not at all": [],
+        }[shown]
+        await agent._follow(tuple(now), NOWHERE)
+        await agent._look_at_limits()
+        await asyncio.wait([peer], timeout=patience(5))
+
+    assert peer.cancelled() and "leaves no room for another round" in said[-1]
+    assert not agent._started and not agent._peers
+
+
+async def test_follow__quit_that_we_signed_still_counts__we_work_there_no_more(
+    folder: ProviderFolder,
+) -> None:
+    said, chain = list[str](), OwnChain(free=5, channel=Channel(limit=10**12, stake=5))
+    quit_there = Quit(
+        job=SPEC.job(), account=make_wallet("ann").account, keep=BaseUnits(9),
+        by=UnixSeconds(chain.now + 50),
+    )  # fmt: skip
+    save_signed(folder.lease(Digest(b"q" * 32)), make_wallet("ann").sign(quit_there, DOMAIN))
+    active = reserved().model_copy(update={"state": "active"})
+    own = chain.on_chain()
+    async with Accepts() as client:
+        agent = agent_of(client, folder, Clock(), say=said.append)
+        agent._times, agent._own = TIMES, own
+        agent._guard = Guard(
+            make_wallet("ann").account, own.contracts.escrow, own.contracts.chain, Clock()
+        )
+        await agent._follow((reserved(),), NOWHERE)
+        was_accepted = bool(client.accepted)
+        why = [await agent._why_idle(active)]
+        chain.now += 51
+        await agent._follow((reserved(),), NOWHERE)
+        why.append(await agent._why_idle(active))
+
+    assert not was_accepted and client.accepted and "Quit that we have signed" in said[0]
+    assert why == ["a Quit that we have signed there still counts", None]
+
+
+async def test_look_at_limits__lease_ends_with_the_job_closed__peer_leaves_and_it_is_told(
+    folder: ProviderFolder,
+) -> None:
+    clock, said, chain = Clock(), list[str](), OwnChain()
+    chain.channel = Channel(limit=10**12, stake=5)
+    lease = reserved().model_copy(update={"state": "active"})
+    own = chain.on_chain().contracts
+    async with Accepts(5) as client:
+        agent = agent_of(client, folder, clock, say=said.append)
+        agent._guard = Guard(make_wallet("ann").account, own.escrow, own.chain, clock)
+        agent._active = agent._started = {lease.lease: lease}
+        agent._peers[lease.lease] = asyncio.create_task(_for_ever())
+
+        await agent._follow((), NOWHERE)
+        await agent._look_at_limits()
+        goes_on = lease.lease in agent._peers
+        clock.now += LOOK_SECONDS
+        chain.budget = Budget(closed_at=7)
+        await agent._look_at_limits()
+        for _ in range(2):  # it has gone
+            await asyncio.sleep(0)
+        clock.now += LOOK_SECONDS
+        chain.budget = Budget()
+        await agent._look_at_limits()
+
+    assert goes_on and agent._peers == {}
+    assert len(said) == 1 and "its poster has closed it" in said[0]
 
 
 async def test_hold__job_that_the_disk_has_no_room_for__is_not_accepted_and_told(
     folder: ProviderFolder,
 ) -> None:
     clock, said = Clock(), list[str]()
-    spec = make_spec(make_wallet("poster"), make_wallet("coordinator"))
-    signed = make_wallet("poster").sign(spec, NOWHERE.domain).encoded()
-    lease = LEASE.model_copy(update={"state": "reserved", "spec": signed})
+    lease = reserved()
     async with MarketClient("http://127.0.0.1:1") as client:
         agent = agent_of(client, folder, clock, say=said.append, free=lambda _: RESERVE + 1)
         await agent._follow((lease,), NOWHERE)

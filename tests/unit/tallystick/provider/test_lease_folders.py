@@ -37,17 +37,17 @@ def test_remove__market_has_the_weights__all_but_what_a_slash_may_need_goes(
 ) -> None:
     folder = folder_of(tmp_path)
 
-    remove(folder, Ended(is_over=True, has_weights=True, is_refunded=False))
+    remove(folder, Ended(is_over=True, has_weights=True, is_settled=False))
 
     assert left(folder) == KEPT
 
 
-@pytest.mark.parametrize("is_refunded", [False, True])
+@pytest.mark.parametrize("is_settled", [False, True])
 def test_remove__nobody_has_the_weights__the_newest_checkpoint_stays_for_a_week(
-    tmp_path: Path, is_refunded: bool
+    tmp_path: Path, is_settled: bool
 ) -> None:
     folder = folder_of(tmp_path)
-    ended = Ended(is_over=True, has_weights=False, is_refunded=is_refunded)
+    ended = Ended(is_over=True, has_weights=False, is_settled=is_settled)
     (newest,) = folder.glob("checkpoints/00000003")
     written = newest.stat().st_mtime
 
@@ -56,7 +56,7 @@ def test_remove__nobody_has_the_weights__the_newest_checkpoint_stays_for_a_week(
     remove(folder, ended, now=written + (KEEP_MODEL + timedelta(seconds=1)).total_seconds())
 
     assert first == ["00000003", *KEPT]
-    assert left(folder) == ([] if is_refunded else KEPT)
+    assert left(folder) == ([] if is_settled else KEPT)
 
 
 @pytest.mark.parametrize("is_at_work", [True, False])
@@ -80,8 +80,10 @@ def unknown(request: httpx.Request) -> httpx.Response:
     return httpx.Response(404, content=problem.json_bytes())
 
 
-def test_remove__job_is_refunded__all_goes_unless_a_bundle_is_still_shown(tmp_path: Path) -> None:
-    ended = Ended(is_over=True, has_weights=True, is_refunded=True)
+def test_remove__provider_is_settled__all_goes_unless_a_bundle_is_still_shown(
+    tmp_path: Path,
+) -> None:
+    ended = Ended(is_over=True, has_weights=True, is_settled=True)
     gone, shown = folder_of(tmp_path / "a"), folder_of(tmp_path / "b", bundle=True)
 
     for folder in (gone, shown):

@@ -12,7 +12,7 @@ ANN, JOB = Address(b"a" * 20), JobId(b"j" * 32)
 
 
 def line(amount: int, sentence: str = "lost: no report came", state: str = "forfeited") -> Any:
-    why = WaitsForView(code="missed_report", sentence=sentence, step=None, at=None)
+    why = WaitsForView(code="missed_report", sentence=sentence, step=None)
     found: Any = EarningView
     return found.model_construct(amount=amount, state=state, waits_for=why)
 

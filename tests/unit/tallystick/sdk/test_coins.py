@@ -2,7 +2,7 @@
 
 from contracts.terms.coins import Coin
 from contracts.terms.ids import Digest, JobId, StepNumber
-from market.bodies.settlement import AnchoredStepView, CoinsView
+from market.bodies.anchors import AnchoredStepView, CoinsView
 from tallystick.sdk.process import ASK_EVERY, MarketCoins
 from tests.support.answering import AnsweringMarket
 

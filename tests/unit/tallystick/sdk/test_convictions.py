@@ -1,14 +1,12 @@
-"""What people read of a conviction: every state has its words, and the split adds up."""
+"""What people read of a conviction: every state has its words."""
 
 from typing import Any, get_args
-
-import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.bodies.settlement import ConvictionView, SlashState, SlashView
-from tallystick.sdk.convictions import ENDED, split_of, state_of
+from market.bodies.slashes import ConvictionView, SlashState, SlashView
+from tallystick.sdk.convictions import ENDED, state_of, told_to_owner
 
 EVIDENCE, TRANSACTION = Digest(b"e" * 32), Digest(b"t" * 32)
 STATES = get_args(SlashState)
@@ -22,14 +20,10 @@ def slash(state: Any, **changed: Any) -> SlashView:
         "state": state,
         "wanted": BaseUnits(3_000_000),
         "amount": BaseUnits(2_000_000),
-        "restitution": BaseUnits(100_000),
-        "bounty": BaseUnits(400_000),
-        "burned": BaseUnits(0),
-        "challenger": Address(b"c" * 20),
         "convicted_at": UnixMillis(0),
-        "case": 1,
-        "window_ends": UnixSeconds(1_750_000_000) if state == "announced" else None,
-        "contest": None,
+        "burns_from": UnixSeconds(1_750_000_000) if state == "announced" else None,
+        "burns_until": None,
+        "answer": None,
         "announced_by": None,
         "ended_by": TRANSACTION if state in ENDED else None,
     }
@@ -43,7 +37,6 @@ def conviction(shown: SlashView | None) -> ConvictionView:
         step=StepNumber(4),
         account=Address(b"a" * 20),
         wanted=BaseUnits(3_000_000),
-        owed=BaseUnits(100_000),
         auditors=(PeerId(b"p" * 32),),
         slash=shown,
     )
@@ -56,12 +49,8 @@ def test_state_of__every_state__has_words_of_its_own() -> None:
     assert set(ENDED) < set(STATES)
 
 
-@pytest.mark.parametrize(
-    ("state", "burned", "total"), [("announced", 0, "2.000000"), ("executed", 700_000, "1.200000")]
-)
-def test_split_of__announced_or_taken__adds_up(state: str, burned: int, total: str) -> None:
-    parts = split_of(slash(state, burned=BaseUnits(burned))).split(" = ")
+def test_told_to_owner__announced__says_how_much_until_when_and_how_to_look() -> None:
+    words = told_to_owner(conviction(slash("announced")))
 
-    assert parts[0] == total
-    amounts = [float(each.split()[0]) for each in parts[1].split(" + ")]
-    assert sum(amounts) == pytest.approx(float(total))
+    assert "2.000000 tokens will be taken" in words and "2025-06-15" in words
+    assert "tallystick audit rerun" in words

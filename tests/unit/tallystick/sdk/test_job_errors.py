@@ -18,7 +18,7 @@ model:
   num_layers: 0
 data: [a, 5]
 checking: sampled
-strategy: diloco
+manner_of: diloco
 """
 
 
@@ -50,7 +50,7 @@ def test_load__many_mistakes__all_are_told_at_once_with_their_lines(tmp_path: Pa
         "model.num_layers": 7,
         "data.1": 8,
         "checking": 9,
-        "strategy": 10,
+        "manner_of": 10,
     }
     assert found["model.widht"]["column"] == 3
 
@@ -59,7 +59,7 @@ def test_load__many_mistakes__all_are_told_at_once_with_their_lines(tmp_path: Pa
     ("key", "given", "words"),
     [
         ("model.widht", "3", "did you mean 'width'?"),
-        ("strategy", "'diloco'", "there are: name, budget"),
+        ("manner_of", "'diloco'", "there are: name, budget"),
         ("deadline", "", "is missing: How long after posting"),
         ("budget", "'ten'", "an amount in tokens is a number, e.g. 12.5; given is 'ten'"),
         ("stages", "100", "a whole number (1 to 64) is wanted, not 100"),

@@ -43,7 +43,7 @@ def spec_of(made: JobFile, **options: Any) -> JobSpec:
         made.train_config(),
         poster=Address(bytes(20)),
         coordinator=Address(bytes(20)),
-        nonce=1,
+        salt=1,
         data=DataNames(Digest(bytes(32))),
         now=UnixSeconds(1000),
         **options,
@@ -391,7 +391,7 @@ def kib(size: int) -> str:
     [
         ("steps: 010", "line 5: not YAML: 010 would be read as 8: write that"),
         ("steps: 1:30", "1:30 would be read as 90"),
-        ("epoch_cap: 123456789012.1234567", "would be read as 123456789012.12346"),
+        ("burst: 123456789012.1234567", "would be read as 123456789012.12346"),
         ("audit_rate: yes", "audit_rate: a number"),
         ("repeat_rate: '0.5'", "repeat_rate: a number"),
         ("optimizer: {total_steps: 500}", "unknown field 'total_steps'"),

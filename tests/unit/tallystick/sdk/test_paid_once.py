@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -53,25 +54,26 @@ class Balancer:
 
 
 async def test_top_up__node_is_of_another_chain_after_it_was_sent__is_not_signed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    async def nothing(*_: object) -> None:
-        """There are tokens and an approval."""
-
-    monkeypatch.setattr(on_chain._Payer, "_fund", nothing)
-    monkeypatch.setattr(on_chain._Payer, "_approve", nothing)
+    call = Call(Address(b"e" * 20), b"pay")
     node, store = Balancer(), SqliteTransactions(":memory:")
-    sender = Sender(cast(ChainConnection, node), ANN, store, 1, patience_seconds=5)
-    escrow = SimpleNamespace(top_up=lambda _job, _amount: Call(Address(b"e" * 20), b"pay"))
-    contracts = cast(Any, SimpleNamespace(escrow=escrow))
-    payer = on_chain._Payer(cast(Any, None), cast(Any, None), contracts, sender, store)
-    path = tmp_path / "topup-job.json"
-    on_chain._save(path, on_chain.Pending(name="first", amount=5))
+    own = SimpleNamespace(
+        sender=Sender(cast(ChainConnection, node), ANN, store, 1, patience_seconds=5),
+        store=store,
+        fund=AsyncMock(return_value=5),
+        permitted=AsyncMock(return_value=call),
+        contracts=SimpleNamespace(
+            escrow=SimpleNamespace(top_up=lambda *_: call),
+            chain=SimpleNamespace(head=AsyncMock()),
+        ),
+    )
+    path, pending = tmp_path / "topup-job.json", on_chain.Pending(name="first", amount=5)
+    path.write_text(pending.model_dump_json())
 
     with pytest.raises(WrongConfiguration):
-        await payer.pay(JobId(b"j" * 32), on_chain.Pending(name="first", amount=5), path)
+        await on_chain._pay(cast(Any, None), cast(Any, own), JobId(b"j" * 32), pending, path)
 
     assert len(node.taken) == 1
-    pending = on_chain._load(path)
-    assert pending is not None and pending.name == "first"
+    assert on_chain._load(path) == pending
     store.close()

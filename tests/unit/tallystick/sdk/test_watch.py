@@ -8,20 +8,19 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.bodies.events import (
     CheckpointEvent,
     ClaimedEvent,
-    DepositedEvent,
     EndEvent,
+    FundedEvent,
     JobEvent,
+    LimitEvent,
     PeerEvent,
     PostedEvent,
-    RefundedEvent,
+    ReclaimedEvent,
     ReportedEvent,
     RuledEvent,
     SealedEvent,
-    SettledEvent,
     StateEvent,
     UnpublishedEvent,
 )
-from market.bodies.settlement import EpochState
 from tallystick.cli.job_watch import live_line
 from tallystick.sdk.watch import JobLive, fold
 
@@ -146,26 +145,20 @@ def test_fold__accuser_convicted__who_did_the_work_matched() -> None:
 
 
 def test_fold__money__is_what_the_chain_moved() -> None:
-    def settled(state: EpochState) -> SettledEvent:
-        return SettledEvent(
-            at=at(1),
-            epoch=1,
-            state=state,
-            amount=BaseUnits(60),
-            step=StepNumber(1),
-            transaction=WORK,
-        )
+    def limit(amount: int, account: Address = ACCOUNT) -> LimitEvent:
+        return LimitEvent(at=at(1), account=account, limit=BaseUnits(amount), transaction=WORK)
 
     live = folded(
-        DepositedEvent(at=at(1), amount=BaseUnits(100), transaction=WORK),
-        settled("proposed"),
-        settled("final"),
+        FundedEvent(at=at(1), amount=BaseUnits(100), transaction=WORK),
+        limit(50),
+        limit(70),
+        limit(5, Address(bytes(20))),
         ClaimedEvent(at=at(1), account=ACCOUNT, amount=BaseUnits(60), transaction=WORK),
-        RefundedEvent(at=at(1), amount=BaseUnits(40), transaction=WORK),
+        ReclaimedEvent(at=at(1), amount=BaseUnits(25), transaction=WORK),
         EndEvent(at=at(1)),
     )
 
-    assert (live.escrowed, live.settled, live.claimed, live.refunded) == (100, 60, 60, 40)
+    assert (live.funded, live.committed, live.claimed) == (75, 75, 60)
     assert live.is_ended
 
 

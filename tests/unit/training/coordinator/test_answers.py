@@ -28,6 +28,7 @@ async def test_join__state_is_ahead_of_the_newest_seal__is_a_conflict(tmp_path: 
             Measuring(papers.job),
             clock=lambda: UnixMillis(1000),
             welcome=lambda _peer: None,
+            why_idle=lambda _account: None,
         )
         answers.roster[key] = lease
         ahead = calls.Join(job=papers.job, address="", bandwidth=1, applied=1, held=())

@@ -10,7 +10,7 @@ import pytest
 
 from contracts.governance.checking import Begin, unread
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import PeerId, SessionKey, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import Address, PeerId, SessionKey, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
@@ -47,7 +47,13 @@ class World:
         for name in NAMES:
             self.join(name)
         self.sessions: dict[SessionKey, Session] = {}
-        self.work = WorkFor(self.book, lambda: self.sessions, clock=lambda: self.now)
+        self.idle: set[Address] = set()
+        self.work = WorkFor(
+            self.book,
+            lambda: self.sessions,
+            clock=lambda: self.now,
+            why_idle=lambda account: "no_limit" if account in self.idle else None,
+        )
 
     def join(self, name: str) -> None:
         """A member more."""
@@ -206,3 +212,22 @@ async def test_work_for__checked_job__who_has_little_at_stake_gets_what_that_cov
     quotas = {each.session_key: each.quota for each in work.workers}
     assert quotas.pop(poor) == 1
     assert sorted(quotas.values()) == [2, 3]
+
+
+async def test_next__account_of_a_member_is_idle__others_get_its_units_until_it_is_not(
+    world: World,
+) -> None:
+    ann = world.papers.members["ann"]
+    world.idle.add(ann.wallet.account)
+
+    work = await world.ask(0)
+
+    assert ann.session.key not in {each.session_key for each in work.workers}
+    assert sum(each.quota for each in work.workers) >= UNITS
+    assert len(world.book.state.members) == len(NAMES), "it stays a member"
+
+    world.idle.clear()
+    world.book.changes.mark()
+    again = await world.ask(0, after=work)
+
+    assert ann.session.key in {each.session_key for each in again.workers}

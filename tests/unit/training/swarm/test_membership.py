@@ -118,6 +118,7 @@ def test_stage_for_newcomer__equal_rates__fewest_owners() -> None:
         (2, (2, 1), 0),  # one has not written its checkpoint yet, both keep all chunks
         (2, (2, 2), 2),
         (3, (3, 2), 2),
+        (3, (3, 0), 2),  # a newcomer after the first checkpoint
         (4, (4, 3), 2),  # the other writes the one of step 4 when it applies it
         (4, (4, 4), 4),
         (5, (5, 0), 4),  # a newcomer that is far behind is not counted on

@@ -7,26 +7,18 @@ from typing import Any
 import pytest
 
 from contracts.governance.lane import AnchoredBatch
-from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
 from contracts.terms.errors import ChainForgot, Malformed, RpcFailed
 from contracts.terms.ids import Address, Digest, JobId
 from tests.support.audited import AuditedMarket
-from tests.support.fake_chain import SHIPS, FakeChain, rpc_block
+from tests.support.fake_chain import SHIPS, rpc_block
+from verification.audit.chain_proof import ChainProof, wanted_places
 from verification.audit.collecting import (
     ANCHORED,
     LOG_PAGE,
     RECORDED,
     read_header,
     read_lane,
-    take_snapshot,
-)
-from verification.audit.snapshots import (
-    SHIPPED_AS,
-    Snapshot,
-    decode_snapshot,
-    decode_snapshots,
-    encode_snapshot,
-    wanted_places,
+    take_proof,
 )
 
 SEALS, ANCHORER = Address(b"s" * 20), Address(b"a" * 20)
@@ -35,16 +27,15 @@ ROOT, COIN = Digest(b"r" * 32), Digest(b"c" * 32)
 
 @dataclass
 class FakeNode:
-    """Answers from dictionaries, and notes what it was asked."""
+    """Answers questions for logs, and notes them; knows nothing else."""
 
     logs: list[dict[str, Any]] = field(default_factory=list)
-    answers: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[int, int]] = field(default_factory=list)
 
     async def request(self, method: str, params: Sequence[object]) -> Any:
         """See `collecting.Rpc`."""
         if method != "eth_getLogs":
-            return self.answers.get(method)
+            return None
         wanted = params[0]
         assert isinstance(wanted, dict)
         first, last = int(wanted["fromBlock"], 16), int(wanted["toBlock"], 16)
@@ -81,78 +72,72 @@ async def test_read_header__block_unknown__is_forgotten() -> None:
         await read_header(FakeNode(), 5)
 
 
-async def test_take_snapshot__node_proves_other_slots__is_malformed() -> None:
-    proof: dict[str, list[str]] = {"accountProof": [], "storageProof": []}
-    block = rpc_block(FakeChain().mine(1000))
-    node = FakeNode(answers={"eth_getProof": proof, "eth_getBlockByNumber": block})
-
-    with pytest.raises(Malformed):
-        await take_snapshot(
-            node,
-            None,  # type: ignore[arg-type]  # never asked
-            block=0,
-            addresses=dict.fromkeys(SHIPPED_AS, SEALS),
-            places=wanted_places(SHIPS, JobId(bytes(32)), ANCHORER, []),
-        )
-
-
 @dataclass
 class ProvingNode:
     """Knows all headers of a market's chain, and proves its present state under each of them."""
 
-    market: AuditedMarket
-    refuses: bool = False
+    market: AuditedMarket = field(default_factory=AuditedMarket)
+    failure: RpcFailed | None = None
+    other_slots: bool = False
 
     async def request(self, method: str, params: Sequence[Any]) -> Any:
         """See `collecting.Rpc`."""
         if method == "eth_getBlockByNumber":
             return rpc_block(self.market.chain.headers[int(params[0], 16)])
-        if self.refuses:
-            raise RpcFailed("missing trie node")
+        if self.failure is not None:
+            raise self.failure
         address, slots = bytes.fromhex(params[0][2:]), [int(each, 16) for each in params[1]]
         account, proofs = self.market.chain.prove(Address(address), slots)
         return {
             "accountProof": [f"0x{node.hex()}" for node in account],
             "storageProof": [
-                {"key": hex(slot), "value": "0x0", "proof": [f"0x{node.hex()}" for node in nodes]}
+                {
+                    "key": hex(slot + self.other_slots),
+                    "value": "0x0",
+                    "proof": [f"0x{node.hex()}" for node in nodes],
+                }
                 for slot, nodes in zip(slots, proofs, strict=True)
             ],
         }
 
 
-async def take(node: ProvingNode, block: int, before: int | None = None) -> Snapshot:
-    async def nothing(root: Digest) -> EpochSettlement:
-        return NOTHING_SETTLED
-
-    headers = node.market.chain.headers
-    return await take_snapshot(
-        node,
-        nothing,
-        block=block,
-        addresses=node.market.addresses,
-        places=wanted_places(SHIPS, JobId(bytes(32)), node.market.anchorer, [ANCHORER]),
-        before=None if before is None else headers[before],
-    )
+async def take(node: ProvingNode, block: int) -> ChainProof:
+    places = wanted_places(SHIPS, JobId(bytes(32)), node.market.anchorer, [ANCHORER])
+    return await take_proof(node, block=block, addresses=node.market.addresses, places=places)
 
 
-async def test_take_snapshot__present_state__is_proved_and_survives_encoding() -> None:
-    snapshot = await take(ProvingNode(AuditedMarket()), 1, before=0)
+async def test_take_proof__present_state__is_proved() -> None:
+    proof = await take(ProvingNode(), 1)
 
-    data = encode_snapshot(snapshot)
-    assert decode_snapshot(data) == snapshot
-    assert decode_snapshots(b"\x92" + data + data) == (snapshot, snapshot)
-    assert snapshot.header.number == 1 and snapshot.before is not None
-
-
-@pytest.mark.parametrize("refuses", [True, False])
-async def test_take_snapshot__state_that_is_gone__is_forgotten(refuses: bool) -> None:
-    with pytest.raises(ChainForgot):
-        await take(ProvingNode(AuditedMarket(), refuses=refuses), 0)
+    assert proof.header.number == 1 and proof.contracts is not None
+    assert set(proof.contracts["escrow"].storage) == {
+        "jobs",
+        f"granted {ANCHORER.hex()}",
+        f"bonds {ANCHORER.hex()}",
+    }
 
 
-async def test_take_snapshot__block_before_of_another_chain__is_forgotten() -> None:
-    node = ProvingNode(AuditedMarket())
-    node.market.chain.headers[0] = FakeChain().mine(1000)
+async def test_take_proof__node_proves_other_slots__is_malformed() -> None:
+    with pytest.raises(Malformed):
+        await take(ProvingNode(other_slots=True), 1)
 
-    with pytest.raises(ChainForgot, match="another hash"):
-        await take(node, 1, before=0)
+
+async def test_take_proof__node_proves_another_state__is_forgotten() -> None:
+    node = ProvingNode()
+    node.market.chain.deploy(ANCHORER, b"since then")
+
+    with pytest.raises(ChainForgot, match="does not prove block 0"):
+        await take(node, 0)
+
+
+async def test_take_proof__state_is_gone__is_one_clear_error() -> None:
+    node = ProvingNode(failure=RpcFailed("missing trie node", rpc_code=-32000))
+
+    with pytest.raises(ChainForgot, match="name a newer block"):
+        await take(node, 1)
+
+
+async def test_take_proof__node_has_no_such_method__is_a_header_alone() -> None:
+    node = ProvingNode(failure=RpcFailed("method not found", rpc_code=-32601))
+
+    assert await take(node, 1) == ChainProof(node.market.chain.headers[1], None)

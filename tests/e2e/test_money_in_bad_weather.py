@@ -1,0 +1,540 @@
+"""Whatever happens around a job's money while it is on its way, nobody honest loses any of it.
+
+Real processes, and each time something else fails: a relayer that holds every signature until it
+counts no more, a coordinator that is away for longer than TAIL, a market that is switched off for
+good, blocks that the chain takes back, a node that does not answer, fees that rise tenfold, a
+worker that is killed. Afterwards the events of the escrow, its storage, the market's view and the
+earnings of each account are compared, and what honest parties lost is printed.
+"""
+
+import asyncio
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.governance.claims import PayTree, SealedPay
+from contracts.governance.pay import PayLeaf
+from contracts.keys.store import load_wallet
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.escrow_messages import Grant, Limit
+from contracts.terms.ids import ZERO_DIGEST, Address, JobId, StepNumber
+from contracts.terms.messages import JobSpec, Seal
+from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
+from market.bodies.jobs import JobView
+from market.bodies.money import JobMoney
+from market.bodies.routes import GET_MONEY, GET_NETWORK
+from market.domain.jobs import JobState
+from market.migrate import migrate
+from market.service.coding import encode_pay
+from market.service.due import note_due
+from market.service.post_job import post_job
+from market.service.reconcile import reconcile
+from market.service.rows import FreeMoneyRow, JobRow, LimitRow, SealRow, TransactionRow
+from tallystick.demo.shares import read_work
+from tallystick.host.folder import count_trainers
+from tallystick.provider.folder import load_pay
+from tallystick.sdk.escrow import close, told_job
+from tallystick.up import child as children
+from tallystick.up import json_rpc
+from tallystick.up.child import Child
+from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
+from tests.support.history import make_wallet
+from tests.support.market_services import run_postgres, run_redis
+from tests.support.patience import patience
+from tests.support.stack import Stack, stack
+from tests.support.weather import (
+    GWEI,
+    Loss,
+    account_of,
+    agree,
+    earned_by,
+    end_market,
+    events_of,
+    folded,
+    held_still,
+    pass_moment,
+    said,
+    sky,
+    tell_losses,
+    until_event,
+    until_money,
+    worked,
+)
+from tests.support.workers import are_ready, num_done, workers
+
+NAMES = ("ann", "bob")
+JOB: dict[str, Any] = {"peers_per_stage": 2, "min_stake": 1, "budget": 40, "vesting_window": 2}
+
+
+def start_all(running: Stack) -> None:
+    """Two honest providers."""
+    for name in NAMES:
+        running.start_provider(name)
+
+
+async def deposited(running: Stack) -> None:
+    """Wait until both have their stake in the escrow, and offer."""
+    for name in NAMES:
+        async with asyncio.timeout(patience(60)):
+            while "offering at" not in (running.folder / f"provider-{name}.log").read_text():
+                await asyncio.sleep(0.1)
+
+
+async def funded(running: Stack, **changes: Any) -> JobId:
+    """A job whose budget is in the escrow, seen the moment that the market sees it."""
+    job = (await running.submit(**(JOB | changes))).job
+    await running.until(job, lambda view: view.state != "draft", within=60)
+    return job
+
+
+def all_leases(view: JobView, *states: str) -> bool:
+    """Whether both leases are in one of these states."""
+    live = [each for each in view.leases if each.state in ("reserved", "accepted", "active")]
+    return len(live) == len(NAMES) and all(each.state in states for each in live)
+
+
+async def paid_in_full(running: Stack, job: JobId) -> JobMoney:
+    """Wait until all that was earned has vested and is claimed."""
+    await running.settled(job, within=120)
+    return await until_money(running, job, lambda m: m.claimed == m.vested == m.earned > 0)
+
+
+def left_by_poster(money: JobMoney) -> Loss:
+    """What the poster has not got back yet of what nobody earned; accounts hold it until TAIL."""
+    unearned = money.funded - money.earned
+    return Loss("poster", unearned, money.free, money.committed - money.earned)
+
+
+# ------------------------------------------------------------------------------------ a bad relayer
+
+HOLD = 20  # MARGIN, in seconds
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_relayer__holds_every_signature_until_its_by__parties_sign_again_and_all_are_paid(
+    tmp_path: Path,
+) -> None:
+    async with stack(tmp_path, forked=True, margin=HOLD) as running:
+        start_all(running)
+        await deposited(running)
+        relayer = running.services.identity("worker-chain")
+        job = await funded(running, steps=8)
+        async with held_still(relayer):  # bonds
+            await running.until(job, lambda view: all_leases(view, "accepted"), within=30)
+            assert not await events_of(running, "Bonded", job)
+            await pass_moment(time.time() + HOLD)
+        await running.until(job, lambda view: all_leases(view, "active"), within=60)
+        async with held_still(relayer):  # grants
+            log = running.coordinator_log(job)
+            await running.wait_line(log, "limits_granted", within=60)
+            assert not await events_of(running, "LimitSet", job)
+            await pass_moment(time.time() + HOLD)
+        await running.wait_line(log, "seal_stored", step=2, within=120)
+        view = await running.settled(job, within=120)
+        known = await told_job(running.client, job)
+        async with held_still(relayer):  # what the poster signs
+            await close(running.client, running.poster, known)
+            await pass_moment(time.time() + HOLD)
+        assert not await events_of(running, "Closed", job)
+        await close(running.client, running.poster, known)
+        money = await until_money(running, job, lambda shown: shown.closed_at is not None)
+
+        for name in NAMES:
+            assert "signed its bond" in (tmp_path / f"provider-{name}.log").read_text()
+        assert len(running.lines(log, "limits_granted")) >= 2
+        assert all_leases(view, "active") or view.state == "finished"
+        state, earned = await agree(running, job), await earned_by(running, job)
+        tell_losses(
+            "signatures held until their by",
+            [*worked(running, job, state, earned), left_by_poster(money)],
+        )
+
+
+# ----------------------------------------------------------------- a coordinator away for TAIL
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_coordinator__comes_back_after_tail_and_vests__claims_still_pay(
+    tmp_path: Path,
+) -> None:
+    tail = 30
+    async with stack(tmp_path, forked=True, margin=10, announce=2, execute=3, tail=tail) as running:
+        start_all(running)
+        job = (await running.submit(**JOB, steps=400, lease_grace="10s")).job
+        await running.until(job, lambda view: view.progress.step >= 8, within=120)
+        coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
+        host = running.services.identity("host")
+        async with held_still(host, coordinator):
+            before = await until_money(running, job, lambda m: m.earned > m.vested > 0)
+            await close(running.client, running.poster, await told_job(running.client, job))
+            closed = await until_money(running, job, lambda m: m.closed_at is not None)
+            assert closed.closed_at is not None
+            await pass_moment(closed.closed_at + tail)
+            # Stakes are back, unspent limits too, and the market has sent the rest to the poster.
+            gone = await until_money(
+                running,
+                job,
+                lambda m: m.committed == m.funded and not any(each.stake for each in m.accounts),
+            )
+            assert gone.claimed == before.vested and gone.committed == before.earned
+
+        money = await until_money(running, job, lambda m: m.claimed == m.committed)
+        assert money.claimed > before.vested and money.vested == money.earned
+
+        # Only the round that it was in when it went silent, and which no seal said, may be lost.
+        state, earned = await agree(running, job), await earned_by(running, job)
+        rounds = await pay_of_last_round(running, job)
+        allowed = {name: rounds[account_of(running, name)] for name in NAMES}
+        returned = sum(log.args["amount"] for log in await events_of(running, "Reclaimed", job))
+        tell_losses(
+            "coordinator away for TAIL",
+            [
+                *worked(running, job, state, earned, allowed),
+                Loss("poster", closed.funded - money.claimed, returned, 0),
+            ],
+        )
+
+
+async def pay_of_last_round(running: Stack, job: JobId) -> dict[Address, int]:
+    """What the last seal adds to what each had earned by the one before it."""
+    network = await running.client.call(GET_NETWORK)
+    domain = Domain(network.chain_id, network.contracts.escrow)
+    items = [item async for _, item in running.client.messages(job)]
+    seals = [each for each in items if isinstance(each, Signed) and isinstance(each.message, Seal)]
+    last, before = (
+        {account: leaf.earned for account, leaf in read_work(part, domain).pay.items()}
+        for part in (items, items[: items.index(seals[-2]) + 1])
+    )
+    return {account: amount - before.get(account, 0) for account, amount in last.items()}
+
+
+# ------------------------------------------------------------------------ a market that is gone
+
+BURST = 1.9
+"""Tokens: about twenty rounds of two providers, so that limits have to be raised meanwhile."""
+
+
+def small_corpus(folder: Path) -> dict[str, Any]:
+    """Text in few shards, of which providers soon have all: nobody but the market serves them."""
+    text = folder / "text.txt"
+    text.write_text("".join(f"{number} times {number} is {number**2}\n" for number in range(200)))
+    return {"data": str(text), "lease_grace": "20s"}
+
+
+def shipped(running: Stack, job: JobId) -> dict[str, Child]:
+    """Coordinator and trainers of a job, started by the commands that a person would type."""
+    folder = running.job_folder(job)
+    commands: dict[str, tuple[str, ...]] = {"coordinator": ("tallystick.coordinator", str(folder))}
+    for number in range(count_trainers(folder)):
+        commands[f"trainer-{number}"] = ("tallystick.trainer", str(folder), str(number))
+    return {
+        name: children.start(
+            (sys.executable, "-m", *words),
+            environment=running.environment(name),
+            log=running.folder / f"alone-{name}.log",
+        )
+        for name, words in commands.items()
+    }
+
+
+async def last_pay(running: Stack, name: str, job: JobId) -> SealedPay:
+    """Wait until a provider's folder has the last seal, and all pay by it."""
+    folder = running.lease_folder(name, job)
+    try:
+        async with asyncio.timeout(patience(120)):
+            while (pay := load_pay(folder)) is None or not pay.seal.message.last:
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"{name} has no last seal: {running.tails()}") from None
+    return pay
+
+
+async def give_coin(running: Stack, *accounts: Address) -> None:
+    """Coin for gas, as its owner brings it who knows that no market will."""
+    port = running.services.ports["anvil"]
+    for account in accounts:
+        name = f"0x{account.hex()}"
+        await json_rpc.call(f"http://127.0.0.1:{port}", "anvil_setBalance", name, hex(10**18))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_market__gone_for_good_in_the_middle__job_is_done_and_paid_by_shipped_commands(
+    tmp_path: Path,
+) -> None:
+    async with stack(tmp_path, forked=True, margin=60, tail=80) as running:
+        start_all(running)
+        submitted = await running.submit(**JOB, **small_corpus(tmp_path), steps=40, burst=BURST)
+        job, shards = submitted.job, submitted.corpus.manifest.train
+        await running.until(job, lambda view: view.progress.step >= 3, within=120)
+        async with asyncio.timeout(patience(60)):
+            while not all((tmp_path / name / "blobs" / each.digest.hex()).exists()
+                          for name in NAMES for each in shards):  # fmt: skip
+                await asyncio.sleep(0.02)
+        assert (await running.job(job)).progress.step < 30
+        spec = (await told_job(running.client, job)).spec
+        await give_coin(running, spec.coordinator, running.poster.account)
+        limits = len(await events_of(running, "LimitSet", job))
+        await end_market(running)
+        assert not running.find("tallystick.coordinator") and not running.find("market.api")
+
+        alone = shipped(running, job)
+        try:
+            pays = [await last_pay(running, name, job) for name in NAMES]
+        finally:
+            agents = [running.providers[name] for name in NAMES]
+            await asyncio.gather(
+                *(each.stop(signal.SIGTERM, grace=30.0) for each in (*agents, *alone.values()))
+            )
+        (pay,) = {each.pay for each in pays}
+        assert pays[0].seal.message.step >= 40
+        assert len(await events_of(running, "LimitSet", job)) > limits  # by the coordinator's own
+        settled = [
+            said(running, "provider", "settle", job.hex(), "--home", str(tmp_path / name))
+            for name in NAMES
+        ]
+        for name in NAMES:
+            home = str(tmp_path / name)
+            said(running, "provider", "quit", job.hex(), "--direct", "--home", home)
+        wallet = ("--wallet", str(tmp_path / "poster.json"))
+        before = await running.contracts.token.balance(
+            running.poster.account, await running.contracts.chain.head()
+        )
+        said(running, "job", "close", job.hex(), "--direct", *wallet)
+        back = said(running, "job", "reclaim", job.hex(), *wallet)
+        state, head = await folded(running)
+        after = await running.contracts.token.balance(running.poster.account, head)
+
+        earned = {leaf.account: int(leaf.earned) for leaf in pay}
+        assert all(leaf.vested == leaf.earned for leaf in pay)
+        assert any(int(each["jobs"][0]["paid"]) for each in settled)
+        assert after - before == int(back["amount"])
+        budget = state.budgets[job]
+        poster = Loss("poster", spec.budget - sum(earned.values()), after - before, 0)
+        assert budget.funded == budget.committed == sum(earned.values())
+        tell_losses("market gone for good", [*worked(running, job, state, earned), poster])
+
+        ends = max(state.channels[job, each].end for each in earned)
+        await pass_moment(ends + 80)
+        for name in NAMES:  # stakes, too
+            said(running, "provider", "settle", job.hex(), "--home", str(tmp_path / name))
+        state, _ = await folded(running)
+        assert not any(state.channels[job, each].stake for each in earned)
+
+
+# ------------------------------------------------------------------------------- a bad chain
+
+OUTAGE = 60.0
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_chain__takes_blocks_back_and_does_not_answer__bonds_grants_claims_happen_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_CONFIRMATIONS", "3")
+    async with (
+        stack(tmp_path, forked=True, margin=150, tail=200) as running,
+        sky(running) as weather,
+    ):
+        start_all(running)
+        await deposited(running)
+        gateway = running.services.identity("gateway")
+        job = (await running.submit(**JOB, steps=10)).job
+        taken = {}
+        for name in ("Bonded", "LimitSet", "Claimed"):
+            before = (await until_event(running, name, job))[0]
+            first, last = await weather.take_back(5)
+            assert first <= before.block <= last, f"{name} was older than what was taken back"
+            taken[name] = before
+            if name != "LimitSet":  # while it trains nobody would notice
+                async with held_still(gateway):
+                    await asyncio.sleep(OUTAGE)
+        money = await paid_in_full(running, job)
+        await until_quits(running, job)
+
+        for name, before in taken.items():
+            after = await events_of(running, name, job)
+            assert before.block_hash not in {each.block_hash for each in after}, name
+            assert len({each.args["account"] for each in after}) == len(after) == len(NAMES) or (
+                name == "LimitSet"
+            )
+        state, earned = await agree(running, job), await earned_by(running, job)
+        money = await running.client.whole(GET_MONEY, job=job)
+        tell_losses(
+            "5 blocks taken back three times, no node for 60 s twice",
+            [*worked(running, job, state, earned), left_by_poster(money)],
+        )
+
+
+async def until_quits(running: Stack, job: JobId) -> None:
+    """Wait until both have given back what they did not need of their limits."""
+    await until_money(running, job, lambda shown: shown.committed == shown.earned)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_fees__rise_tenfold_while_claims_wait__each_is_priced_again_and_paid_once(
+    tmp_path: Path,
+) -> None:
+    async with stack(tmp_path, forked=True) as running, sky(running, 10 * GWEI) as weather:
+        start_all(running)
+        await deposited(running)
+        job = (await running.submit(**JOB, steps=10)).job
+        await running.until(job, lambda view: view.progress.step >= 4, within=120)
+        weather.is_still = True
+        relayer = load_wallet(running.home / "keys" / "relayer.json").account
+        senders = [relayer, *(account_of(running, name) for name in NAMES)]
+        async with asyncio.timeout(patience(120)):
+            while not all([await weather.has_waiting(each) for each in senders]):
+                await asyncio.sleep(0.2)
+        assert (await running.job(job)).state == "finished"
+        assert not await events_of(running, "Claimed", job)
+        weather.fee, weather.is_still = 100 * GWEI, False
+        await paid_in_full(running, job)
+        await until_quits(running, job)
+
+        claims = await events_of(running, "Claimed", job)
+        assert len({each.args["account"] for each in claims}) == len(claims) == len(NAMES)
+        for each in claims:
+            name = f"0x{each.transaction.hex()}"
+            sent = await weather.ask("eth_getTransactionByHash", name)
+            assert isinstance(sent, dict) and int(sent["maxFeePerGas"], 16) >= 100 * GWEI
+        state, earned = await agree(running, job), await earned_by(running, job)
+        money = await running.client.whole(GET_MONEY, job=job)
+        tell_losses(
+            "fees ten times as high", [*worked(running, job, state, earned), left_by_poster(money)]
+        )
+
+
+# ------------------------------------------------------------------------------ a worker dies
+
+NUM_JOBS, AT_ONCE = 100, 20
+WORKERS = ("one", "two")
+
+
+async def post(world: ChainWorld, number: int) -> JobSpec:
+    """A small job of a poster of its own, which nobody will train."""
+    poster = make_wallet(f"poster {number}")
+    ends = UnixSeconds(int(time.time()) + 3600)
+    spec = chain_spec(poster=poster, salt=number, deadline=ends)
+    budget = world.on.contracts.token.faucet(spec.poster, spec.budget)
+    await world._mint(f"budget {number}", budget)
+    permit = await world.give_tokens(spec, f"poster {number}")
+    signed = poster.sign(spec, world.domain).encoded()
+    await post_job(
+        signed,
+        permit,
+        now=world.now,
+        work=world.new_work(),
+        chain=world.ports,
+        blobs=world.blobs,
+    )
+    return spec
+
+
+async def seal(world: ChainWorld, spec: JobSpec, leaf: PayLeaf) -> None:
+    """The job is over by a seal that pays one account; its claim is due."""
+    message = Seal(
+        job=spec.job(),
+        step=StepNumber(1),
+        previous=ZERO_DIGEST,
+        messages_root=ZERO_DIGEST,
+        gradient_norm=0,
+        pay_root=PayTree((leaf,)).root,
+        earned=leaf.earned,
+        vested=leaf.vested,
+        last=True,
+    )
+    signed = make_wallet("coordinator").sign(message, world.domain)
+    async with world.new_work() as work:
+        row = await work[JobRow].lock(spec.job())
+        assert row is not None
+        finished = JobState.FINISHED.value
+        await work[JobRow].put(replace(row, step=1, is_sealed=True, state=finished))
+        await work[SealRow].add(
+            SealRow(
+                job=spec.job(),
+                step=1,
+                digest=message.digest(),
+                signed=signed.encoded(),
+                pay=encode_pay((leaf,)),
+                earned=leaf.earned,
+                vested=leaf.vested,
+                last=True,
+                stored_at=world.now,
+            )
+        )
+        await note_due(spec.job(), "claim", world.now, work)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_workers__two_share_the_money_of_100_jobs_and_one_is_killed__each_claim_once(
+    tmp_path: Path,
+) -> None:
+    with run_postgres(tmp_path / "postgres") as postgres, run_redis(tmp_path / "redis") as redis:
+        database = postgres.new_database()
+        migrate(database)
+        async with chain_world(tmp_path, database) as world:
+            await world.register()
+            leaf = PayLeaf(make_wallet("ann").account, BaseUnits(1000), BaseUnits(1000))
+
+            async def names_of(name: str) -> list[bytes]:
+                last = (await world.on.chain.head()).number
+                logs = await world.on.contracts.escrow.events(0, last)
+                return [log.args["job"] for log in logs if log.event == name]
+
+            async def until(number: int, claimed: int) -> None:
+                async with asyncio.timeout(patience(120)):
+                    while len(await rows(claimed)) < number:
+                        await asyncio.sleep(0.1)
+
+            async def rows(claimed: int) -> list[LimitRow]:
+                async with world.new_reading() as work:
+                    return await work[LimitRow].where(account=leaf.account, claimed=claimed)
+
+            queues = dict.fromkeys(WORKERS, "chain") | {"clearing": "default"}
+            with workers(
+                tmp_path, queues, database=database, redis=redis, rpc=world.on.anvil.url
+            ) as processes:
+                async with asyncio.timeout(patience(60)):
+                    while not are_ready(tmp_path, *queues):
+                        await asyncio.sleep(0.1)
+                specs = [await post(world, number) for number in range(NUM_JOBS)]
+                async with asyncio.timeout(patience(120)):
+                    while len(await names_of("Opened")) < NUM_JOBS:
+                        await asyncio.sleep(0.5)
+                for number, spec in enumerate(specs, 1):
+                    wanted = (Limit(account=leaf.account, limit=leaf.earned),)
+                    grant = Grant(job=spec.job(), limits=wanted, by=world.by)
+                    await world.order("coordinator", grant)
+                    if number % AT_ONCE == 0:  # what is signed counts for less than a minute
+                        await until(number, claimed=0)
+                for spec in specs:
+                    await seal(world, spec, leaf)
+                await until(NUM_JOBS // 5, claimed=1000)
+                processes["one"].send_signal(signal.SIGKILL)
+                await until(NUM_JOBS, claimed=1000)
+
+            assert all(num_done(tmp_path, name, "claim") for name in WORKERS)
+            jobs = {spec.job() for spec in specs}
+            for name in ("Opened", "LimitSet", "Claimed"):
+                found = await names_of(name)
+                assert len(found) == NUM_JOBS and set(found) == jobs, name
+            async with world.new_reading() as work:
+                sent = await work[TransactionRow].where(failed=False)
+                (free,) = await work[FreeMoneyRow].where(account=leaf.account)
+            assert len({(each.account, each.intention) for each in sent}) == len(sent)
+            assert await reconcile(world.new_reading(), world.ports) > 0
+            due = NUM_JOBS * leaf.vested
+            tell_losses("one of two workers killed", [Loss("ann", due, free.amount, 0)])
