@@ -90,7 +90,7 @@ async def real_job(folder: Path, **changed: Any) -> AsyncIterator[RealJob]:
                 "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
                 "TALLYSTICK_PEER_BEHAVIOUR": lie,
             }
-            running.start_provider(name)
+            running.start_provider(name, claim_at="0.01")
         job = (await running.submit(**(JOB | changed))).job
         await running.until(job, lambda view: view.progress.step >= 2, within=180)
         yield RealJob(running, job)

@@ -67,7 +67,7 @@ async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
         work = await running.work(job)
 
         lazy, *fair = (account_of(running, name) for name in ("ann", "bob", "cem"))
-        assert running.lines(logs["ann"], "too_late")  # it was turned away
+        await running.wait_line(logs["ann"], "too_late")  # it is turned away
         found = [
             {line["verdict"] for line in running.lines(logs[name], "audited") if line["step"] > 1}
             for name in ("bob", "cem")

@@ -102,13 +102,15 @@ class Stack:
         *,
         ask: str | None = ASK,
         stake: str = "10",
+        claim_at: str = "10",
         slowdown: float = 1.0,
         memory: int = 1024,
         agent: tuple[str, ...] = ("tallystick", "provider", "start"),
     ) -> Child:
         """Start (or start again) a provider agent with a wallet of its own.
 
-        Without `ask` it only audits, from outside. `memory`: what it offers, in MiB.
+        Without `ask` it only audits, from outside. `memory`: what it offers, in MiB. `claim_at`:
+        what is worth a transaction while a job goes on.
         """
         environment = self.environment(f"provider-{name}")
         environment |= {"TALLYSTICK_PEER_SLOWDOWN": str(slowdown)} | self.variables
@@ -121,7 +123,7 @@ class Stack:
                 *("--market", self.client.url, "--home", str(self.folder / name)),
                 # A cap: else each that comes makes all others offer anew.
                 *(("--audit",) if ask is None else ("--ask", ask, "--memory", str(memory))),
-                *("--stake", stake),
+                *("--stake", stake, "--claim-at", claim_at),
             ),
             environment=environment,
             log=self.folder / f"provider-{name}.log",

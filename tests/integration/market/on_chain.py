@@ -81,9 +81,8 @@ class ChainWorld(World):
     async def give_tokens(self, spec: JobSpec, permit_by: str) -> Permit:
         """The poster gets its budget and signs a permit for it."""
         contracts, deployment = self.on.contracts, self.on.deployment
-        await self._mint(
-            f"budget {spec.job().hex()}", contracts.token.faucet(spec.poster, spec.budget)
-        )
+        call = contracts.token.faucet(spec.poster, spec.budget)
+        await self._mint(f"budget {spec.job().hex()}", call)
         head = await self.on.chain.head()
         nonce = await contracts.token.permit_nonce(spec.poster, head)
         values = (spec.poster, deployment.escrow, spec.budget, nonce, int(NO_PERMIT_BEFORE))

@@ -31,7 +31,7 @@ JOB: dict[str, Any] = {
 }  # fmt: skip
 STEPS = 16
 ALLOWED = 1e-4  # of any logit
-OVER = ("finished", "closed", "refunded")
+OVER = ("finished", "closed")
 
 
 async def started(running: Stack, **changes: Any) -> JobId:
