@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, JobId
 
@@ -26,6 +27,21 @@ class EscrowTimes:
     announce: int  # from the announcement of a slash to the first moment of its execution
     execute: int  # in which it may be executed
     tail: int  # from an account's end to the release of its stake and of what it did not need
+
+
+def signing_seconds(margin: int) -> int:
+    """How long a signature is made to count: less than the escrow allows, as clocks differ."""
+    return margin * 23 // 24
+
+
+def end_of(*moments: int) -> int:
+    """When work ended: the first of these that is known, as `endOf` of the contract; 0: none is."""
+    return min((each for each in moments if each), default=0)
+
+
+def due_of(vested: int, limit: int, claimed: int) -> BaseUnits:
+    """What a claim pays an account."""
+    return BaseUnits(max(0, min(vested, limit) - claimed))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ KEPT_ROUNDS = 2
 """Rounds that must still fit under the limit for a coordinator to assign work."""
 OWN_ROUNDS = 1
 """The same for an account to go on: less, so that a grant that is late stops nobody's process."""
+REPORT_ROUNDS = 4
+"""For which the limit of an outside auditor leaves room: reports on whole claims."""
 RECENT_ROUNDS = 25
 LAG_ROUNDS = 5
 """Rounds that vesting may take beyond its window and the deadline of audits."""

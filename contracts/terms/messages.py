@@ -51,7 +51,6 @@ Count = Annotated[int, Ge(0), Le(2**53 - 1)]
 Positive = Annotated[int, Ge(1), Le(2**53 - 1)]
 Millionths = Annotated[int, Ge(0), Le(2**53 - 1)]  # 1e-6
 Signed64 = Annotated[int, Ge(-(2**62)), Le(2**62)]
-UINT256_MAX = 2**256 - 1
 
 LOSS_SCALE = 10**6  # a loss of 1 nat per token is 1_000_000
 NORM_SCALE = 10**9  # a gradient norm of 1 is 1_000_000_000

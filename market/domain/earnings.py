@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from contracts.governance.checking import Cause
+from contracts.governance.escrow import due_of
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Digest, StepNumber
 from contracts.terms.moments import UnixMillis
@@ -46,11 +47,6 @@ class OwnPay:
     def over_limit(self) -> BaseUnits:
         """What has vested above the limit."""
         return BaseUnits(max(0, self.vested - max(self.limit, self.claimed)))
-
-
-def due_of(vested: BaseUnits, limit: BaseUnits, claimed: BaseUnits) -> BaseUnits:
-    """What a claim pays an account."""
-    return BaseUnits(max(0, min(vested, limit) - claimed))
 
 
 @dataclass(frozen=True)

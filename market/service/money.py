@@ -134,7 +134,7 @@ def _touched(
 
 
 def _take_budget(row: BudgetRow, state: EscrowState) -> None:
-    state.terms[row.job] = FundingTerms(row.poster, row.burst, row.rate)
+    state.terms[row.job] = terms_of(row)
     state.budgets[row.job] = budget_of(row)
 
 
@@ -143,6 +143,11 @@ def budget_of(row: BudgetRow | None) -> Budget:
     if row is None:
         return Budget()
     return Budget(row.funded, row.committed, row.closed_at, row.allowance, row.since)
+
+
+def terms_of(row: BudgetRow) -> FundingTerms:
+    """What the job's header says of its money."""
+    return FundingTerms(row.poster, row.burst, row.rate)
 
 
 def channel_of(row: LimitRow) -> Channel:

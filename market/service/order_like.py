@@ -5,6 +5,7 @@ Weights, tokenizer and data of the first are blobs that are here already, so not
 
 from dataclasses import dataclass
 
+from contracts.governance.escrow import signing_seconds
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import Unaffordable
 from contracts.terms.ids import Address
@@ -90,7 +91,7 @@ async def write_order(
 ) -> JobSpec:
     """The JobSpec of an order; a coordinator is allocated to it.
 
-    It can be opened for 23/24 of `margin`, which is the escrow's, as clocks differ.
+    It can be opened as long as signatures count, by the `margin` of the escrow.
 
     Raises:
         NotFound: no such job to be like.
@@ -106,7 +107,7 @@ async def write_order(
         poster=wanted.poster,
         coordinator=coordinator,
         salt=salt,
-        open_by=UnixSeconds(now // 1000 + margin * 23 // 24),
+        open_by=UnixSeconds(now // 1000 + signing_seconds(margin)),
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from contracts.governance.escrow import EscrowTimes, FundingTerms
+from contracts.governance.escrow import EscrowTimes
 from contracts.terms.errors import (
     Conflict,
     ContractRefused,
@@ -28,7 +28,7 @@ from contracts.terms.signatures import Signed, decode_signed, expect, verify_wal
 from market.service.coding import spec_of
 from market.service.due import note_due
 from market.service.leases import LIVE
-from market.service.money import budget_of
+from market.service.money import budget_of, terms_of
 from market.service.ports import Chain, Order, UnitOfWork
 from market.service.rows import (
     AuditBondRow,
@@ -310,8 +310,7 @@ def _has_room(
     message, held = order_of(order.signed).message, budget_of(budget)
     if not isinstance(message, Grant):
         return True
-    terms = FundingTerms(budget.poster, budget.burst, budget.rate)
-    room = min(held.allowance_at(terms, now // 1000), held.free)
+    room = min(held.allowance_at(terms_of(budget), now // 1000), held.free)
     known = {account: row.limit for account, row in limits.items()}
     return any(0 < each.limit - known.get(each.account, 0) <= room for each in message.limits)
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from contracts.governance.escrow import end_of
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import Address, JobId
@@ -94,10 +95,10 @@ async def _held(job: JobId, work: UnitOfWork) -> _Held | None:
         return None
     ended = {}
     for each in await work[LimitRow].where(job=job):
-        at = min((at for at in (each.end, budget.closed_at) if at), default=None)
+        at = UnixSeconds(end_of(each.end, budget.closed_at))
         unspent = each.limit - max(each.claimed, each.earned)
         may_return = each.end and not budget.closed_at  # who is released may work there again
-        if at is not None and (each.stake or unspent or may_return):
+        if at and (each.stake or unspent or may_return):
             ended[each.account] = at
     return _Held(
         spec_of(row).message.header(),

@@ -7,7 +7,7 @@ and has vested is the newest seal's. Units: base units, Unix seconds.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from contracts.governance.escrow import Budget, EscrowTimes, FundingTerms
+from contracts.governance.escrow import Budget, EscrowTimes, FundingTerms, due_of, end_of
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits, in_tokens
 from contracts.terms.ids import ZERO_ADDRESS, Address, JobId
@@ -21,12 +21,12 @@ from market.bodies.money import (
     PayView,
     ReturnView,
 )
-from market.domain.earnings import RECENT, Sealed, due_of, pace_of
+from market.domain.earnings import RECENT, Sealed, pace_of
 from market.service.account_pay import claimed_in, newest_seal
 from market.service.coding import decode_arguments, decode_pay, wide
 from market.service.find_job import find_job
 from market.service.listing import Asked, Listing
-from market.service.money import CONTRACT
+from market.service.money import CONTRACT, budget_of, terms_of
 from market.service.ports import UnitOfWork
 from market.service.rows import BudgetRow, ChainEventRow, JobRow, LimitRow, OrderRow, SealRow
 
@@ -135,24 +135,12 @@ async def recent_seals(row: JobRow, work: UnitOfWork) -> list[Sealed]:
     return [Sealed(seal.step, seal.earned, seal.stored_at) for seal in reversed(seals)]
 
 
-def budget_of(row: BudgetRow | None) -> Budget:
-    """A job's budget; empty before it is opened."""
-    if row is None:
-        return Budget()
-    return Budget(row.funded, row.committed, row.closed_at, row.allowance, row.since)
-
-
-def terms_of(row: BudgetRow) -> FundingTerms:
-    """What the job's header says of its money."""
-    return FundingTerms(row.poster, row.burst, row.rate)
-
-
 def account_money(
     row: LimitRow, leaf: PayLeaf | None, budget: Budget, times: EscrowTimes
 ) -> AccountMoney:
     """An account in a job."""
     earned, vested = (NOTHING, NOTHING) if leaf is None else (leaf.earned, leaf.vested)
-    end = _end_of(row, budget)
+    end = end_of(row.end, budget.closed_at)
     slash = None
     if row.slash_amount:
         until = UnixSeconds(row.slash_from + times.execute)
@@ -177,7 +165,7 @@ def returns_of(
     """What comes back to the poster and when, as far as ends and the newest seal decide it."""
     unspent: dict[int, int] = defaultdict(int)
     for row in limits:
-        leaf, end = leaves.get(row.account), _end_of(row, budget)
+        leaf, end = leaves.get(row.account), end_of(row.end, budget.closed_at)
         kept = max(row.claimed, row.earned, 0 if leaf is None else leaf.earned)
         if end and row.limit > kept:
             unspent[end + tail] += row.limit - kept
@@ -213,11 +201,6 @@ def warning_of(
         f"the coordinator has set aside {in_tokens(ahead)} tokens for work that is not done yet, "
         f"and {in_tokens(most)} would do: take back what is free, or close the job"
     )
-
-
-def _end_of(row: LimitRow, budget: Budget) -> int:
-    """When an account's work ended: by itself, or with the job; 0: it has not."""
-    return min((end for end in (row.end, budget.closed_at) if end), default=0)
 
 
 async def _committed_since(job: JobId, start: UnixSeconds, work: UnitOfWork) -> BaseUnits:

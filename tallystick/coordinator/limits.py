@@ -18,9 +18,16 @@ from math import ceil, isinf
 from contracts.chain.connection import Block, Call
 from contracts.chain.contracts import Contracts
 from contracts.chain.sender import Sender
-from contracts.governance.escrow import Budget, Channel, EscrowTimes, FundingTerms
+from contracts.governance.escrow import (
+    Budget,
+    Channel,
+    EscrowTimes,
+    FundingTerms,
+    signing_seconds,
+)
 from contracts.governance.limits import (
     KEPT_ROUNDS,
+    REPORT_ROUNDS,
     limits_owed,
     limits_to_grant,
     rounds_ahead,
@@ -41,8 +48,6 @@ END_SECONDS = 600
 RELAYED = 10.0
 """Seconds that an order takes from here into a block, where all goes well."""
 HOUR, DAY = 3600.0, 86_400.0
-REPORTS = 4
-"""Rounds for which the first limit of an outside auditor leaves room: reports on whole claims."""
 
 Order = Signed[Grant] | Signed[End]
 HandIn = Callable[[Order], Awaitable[None]]
@@ -168,7 +173,7 @@ class ChainLimits:
         """Until when a signature counts: nearly as long as it may, as clocks differ, or `most`."""
         if self._times is None:
             self._times = await self._contracts.escrow.times(await self._contracts.chain.head())
-        return UnixSeconds(now + min(most, self._times.margin * 23 // 24))
+        return UnixSeconds(now + min(most, signing_seconds(self._times.margin)))
 
     def _limits_due(
         self, progress: Progress, newest: Standings, now: UnixSeconds, confirming: float
@@ -190,7 +195,7 @@ class ChainLimits:
         left = available - sum(
             each.limit - channels.get(each.account, Channel()).limit for each in found
         )
-        found += limits_to_grant(auditors, channels, REPORTS, left)
+        found += limits_to_grant(auditors, channels, REPORT_ROUNDS, left)
         return found[:MAX_ACCOUNTS]
 
 

@@ -18,7 +18,14 @@ from typing import Literal, TypeAlias
 
 from contracts.chain.connection import Block, Call
 from contracts.governance.claims import PayTree, SealedPay
-from contracts.governance.escrow import Budget, Channel, EscrowTimes
+from contracts.governance.escrow import (
+    Budget,
+    Channel,
+    EscrowTimes,
+    due_of,
+    end_of,
+    signing_seconds,
+)
 from contracts.governance.pay import PayLeaf
 from contracts.keys.wallet import Wallet
 from contracts.terms import errors
@@ -100,7 +107,7 @@ async def send_anew(own: OnChain, what: str, call: Call) -> Digest:
 
 async def signed_until(own: OnChain, times: EscrowTimes) -> UnixSeconds:
     """How long we sign for: less than the escrow allows, as clocks differ."""
-    return UnixSeconds(await own.contracts.chain.next_time() + times.margin * 23 // 24)
+    return UnixSeconds(await own.contracts.chain.next_time() + signing_seconds(times.margin))
 
 
 HAS_QUIT = "a Quit that we have signed there still counts"
@@ -160,7 +167,7 @@ class Position:
     @property
     def due(self) -> BaseUnits:
         """What a claim would pay now."""
-        return BaseUnits(max(0, min(self.leaf.vested, self.channel.limit) - self.channel.claimed))
+        return due_of(self.leaf.vested, self.channel.limit, self.channel.claimed)
 
     @property
     def unshown(self) -> bool:
@@ -180,7 +187,7 @@ class Position:
     @property
     def end(self) -> int:
         """When our work there ended; 0: it has not."""
-        return min((each for each in (self.channel.end, self.budget.closed_at) if each), default=0)
+        return end_of(self.channel.end, self.budget.closed_at)
 
     @property
     def is_last(self) -> bool:

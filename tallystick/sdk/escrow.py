@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
+from contracts.governance.escrow import signing_seconds
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import (
@@ -164,7 +165,7 @@ async def close_directly(
 
 
 def _signed_close(wallet: Wallet, known: Known, now: int) -> Signed[Close]:
-    by = UnixSeconds(now + known.network.times.margin * 23 // 24)  # clocks differ
+    by = UnixSeconds(now + signing_seconds(known.network.times.margin))
     return wallet.sign(Close(job=known.spec.job(), by=by), known.domain)
 
 

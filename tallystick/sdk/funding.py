@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from contracts.governance.limits import KEPT_ROUNDS, lag_of, planned_round, rounds_ahead
+from contracts.governance.limits import (
+    KEPT_ROUNDS,
+    REPORT_ROUNDS,
+    lag_of,
+    planned_round,
+    rounds_ahead,
+)
 from contracts.terms.amounts import UINT80_MAX, BaseUnits, Flops, pay_for
 from contracts.terms.messages import JobSpec
 
@@ -19,7 +25,6 @@ ROOM = Fraction(5, 4)
 HOUR = 3600
 LAST_ROUNDS = KEPT_ROUNDS + 1
 """Rounds of pay beyond a job's own that limits must have room for: else its last steps wait."""
-_REPORTS = 4  # that the first limit of an outside auditor has room for
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ def funding_of(spec: JobSpec, seconds: int) -> Funding:
     members = batch.stages * batch.peers_per_stage + batch.spares
     of_audits = 0 if audit is None else audit.budget
     # Nobody knows how many will audit from outside: as many as work here, and what audits may cost.
-    first = members * one * rounds + min(members * _REPORTS * one, of_audits)
+    first = members * one * rounds + min(members * REPORT_ROUNDS * one, of_audits)
     work = pay_for(Flops(sum(spec.unit_flops) * batch.units_per_step * batch.steps), price)
     an_hour = ceil(Fraction((work + of_audits) * HOUR, seconds))
     return Funding(

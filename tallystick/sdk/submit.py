@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.governance.escrow import signing_seconds
 from contracts.keys.wallet import Wallet
 from contracts.terms import errors
 from contracts.terms.amounts import format_tokens
@@ -356,7 +357,7 @@ def token_domain(network: NetworkView) -> WalletDomain:
 
 def open_seconds(margin: int) -> int:
     """How long after its signature a job may be opened; a contract takes none beyond its margin."""
-    return min(OPEN_SECONDS, margin * 23 // 24)  # clocks differ
+    return min(OPEN_SECONDS, signing_seconds(margin))
 
 
 def check_clock(market_millis: int, now: UnixSeconds) -> None:

@@ -14,7 +14,7 @@ from contracts.chain.connection import Call
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.governance.escrow import Channel
-from contracts.governance.limits import Accrual
+from contracts.governance.limits import REPORT_ROUNDS, Accrual
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Refused, ServiceUnreachable
@@ -26,7 +26,7 @@ from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT
 from market.bodies.market import NetworkView
 from tallystick.coordinator.__main__ import network_of as network_known_to
-from tallystick.coordinator.limits import AWAY, PATIENCE, REPORTS, ChainLimits, Order
+from tallystick.coordinator.limits import AWAY, PATIENCE, ChainLimits, Order
 from tallystick.sdk.client import MarketClient
 from tests.support.anvil import DeployedChain, deployed_chain, network_of
 from tests.support.history import make_spec, make_wallet
@@ -178,8 +178,8 @@ async def test_look__accounts_come_and_work__limits_follow_their_bonds_and_their
     found = await world.look(earners=everybody)
     assert world.channel(found, ANN).limit == (8 + 14) * ROUND
     assert world.channel(found, BOB).limit == 14 * ROUND
-    assert world.channel(found, ODA).limit == REPORTS * ROUND
-    assert found.budget.committed == (22 + 14 + REPORTS) * ROUND
+    assert world.channel(found, ODA).limit == REPORT_ROUNDS * ROUND
+    assert found.budget.committed == (22 + 14 + REPORT_ROUNDS) * ROUND
 
     signed = len(world.handed_in)
     await world.look(earners=everybody)
