@@ -23,9 +23,7 @@ from contracts.terms.messages import JobSpec
 AHEAD_ROUNDS = 8
 """Rounds for which a limit leaves room at least, when it is raised."""
 KEPT_ROUNDS = 2
-"""Rounds that must still fit under the limit for a coordinator to assign work."""
-OWN_ROUNDS = 1
-"""The same for an account to go on: less, so that a grant that is late stops nobody's process."""
+"""Rounds that must still fit under the limit for work to begin."""
 REPORT_ROUNDS = 4
 """For which the limit of an outside auditor leaves room: reports on whole claims."""
 RECENT_ROUNDS = 25
@@ -129,13 +127,7 @@ def rounds_ahead(period: int, confirming: int) -> int:
 
 
 def why_idle(
-    pay: Accrual,
-    channel: Channel,
-    budget: Budget,
-    *,
-    stake: int,
-    lag_rounds: int,
-    kept_rounds: int = KEPT_ROUNDS,
+    pay: Accrual, channel: Channel, budget: Budget, *, stake: int, lag_rounds: int
 ) -> Idle | None:
     """Why the account does not begin another round; None where it does.
 
@@ -148,13 +140,12 @@ def why_idle(
         budget: Of the job, at that block.
         stake: What the account's leases and the job ask for.
         lag_rounds: See `lag`.
-        kept_rounds: That must fit under the limit.
     """
     if channel.end or budget.closed_at:
         return "ended"
     if channel.stake < stake:
         return "no_bond"
-    if not pay.round or pay.earned + kept_rounds * pay.round > channel.limit:
+    if not pay.round or pay.earned + KEPT_ROUNDS * pay.round > channel.limit:
         return "no_limit"
     if pay.at_risk > lag_rounds * pay.round:
         return "unvested"
@@ -162,6 +153,16 @@ def why_idle(
 
 
 _Due: TypeAlias = tuple[float, Address, Accrual, int]  # part of its room that is left; its limit
+
+
+def may_stay(pay: Accrual, channel: Channel, *, lag_rounds: int) -> bool:
+    """Whether an account that has `no_limit` may wait where it works for a grant to come.
+
+    Its coordinator gives it no work meanwhile, and audits may bring it above its limit. It leaves
+    when more than the pay of `lag_rounds` is above that: no more than it risks otherwise.
+    """
+    most = max(pay.at_risk, pay.earned - channel.limit)
+    return pay.earned > 0 and most <= lag_rounds * pay.round
 
 
 def limits_to_grant(

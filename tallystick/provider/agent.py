@@ -76,7 +76,7 @@ from tallystick.provider.folder import (
     save_peer_file,
     save_signed,
 )
-from tallystick.provider.limits import Guard, check_tail, round_seconds
+from tallystick.provider.limits import Guard, Idleness, check_tail, round_seconds
 from tallystick.provider.machine import LEAST_MEMORY, Machine, told
 from tallystick.provider.money import HAS_QUIT, Money, bond_for, prepare
 from tallystick.provider.outside_audits import OutsideAudits, cancelled, ended
@@ -564,27 +564,27 @@ class Agent:
         if name in self._done:
             return
         try:
-            why = await self._why_idle(lease)
+            idle = await self._why_idle(lease)
         except errors.Refused as error:  # its file of pay is damaged: its peer writes it anew
             self.faults.tell(f"pay {name.hex()}", str(error))
             return
-        if why is None:
+        if idle is None or idle.may_stay:
+            self._ensure_peer_running(lease)
+        about = f"job {lease.job.hex()[:12]}"
+        if idle is None:
             self._waits_since.pop(name, None)
             self.faults.over(fault)
-            self._ensure_peer_running(lease)
-            return
-        about = f"job {lease.job.hex()[:12]}"
-        if name in self._peers:
-            self.faults.tell(fault, f"our peer leaves {about} for now: {why}")
+        elif name in self._peers and not idle.may_stay:
+            self.faults.tell(fault, f"our peer leaves {about} for now: {idle.why}")
             self._let_leave(name)
         elif self._is_overdue(name):
-            self.faults.tell(fault, f"no peer works in {about}: {why}")
+            self.faults.tell(fault, f"no work comes in {about}: {idle.why}")
 
-    async def _why_idle(self, lease: LeaseView) -> str | None:
+    async def _why_idle(self, lease: LeaseView) -> Idleness | None:
         if self._guard is None:
             return None
         if await self._has_quit(lease.job):
-            return HAS_QUIT
+            return Idleness(HAS_QUIT)
         leases = (self._active | self._started).values()
         here = [each for each in leases if each.job == lease.job] or [lease]
         return await self._guard.why_idle(
@@ -605,7 +605,7 @@ class Agent:
             return True
 
     def _is_overdue(self, lease: Digest) -> bool:
-        """Whether a peer that has not started yet waits longer than a grant usually takes."""
+        """Whether a peer waits, to start or for work, for longer than a grant usually takes."""
         since = self._waits_since.setdefault(lease, self.monotonic())
         return self.monotonic() - since >= PATIENCE_SECONDS
 

@@ -16,10 +16,11 @@ from contracts.chain.connection import Block
 from contracts.governance.claims import SealedPay
 from contracts.governance.escrow import Budget, Channel, EscrowTimes
 from contracts.governance.limits import (
-    OWN_ROUNDS,
+    KEPT_ROUNDS,
     Accrual,
     PayHistory,
     lag_of,
+    may_stay,
     planned_round,
     why_idle,
 )
@@ -103,6 +104,14 @@ class _Looked:
     error: Refused | Unavailable | None = None  # of the newest try
 
 
+@dataclass(frozen=True)
+class Idleness:
+    """Why our machines are not to work in a job, in one sentence."""
+
+    why: str
+    may_stay: bool = False  # a machine that is there waits there: it is only a grant that is late
+
+
 class Guard:
     """Decides for one account, job by job."""
 
@@ -119,8 +128,8 @@ class Guard:
 
     async def why_idle(
         self, spec: JobSpec, pay: SealedPay | None, *, stake: int, prices: Sequence[PricePerPflop]
-    ) -> str | None:
-        """Why our machines do not work in a job now, in one sentence; None: they do.
+    ) -> Idleness | None:
+        """Why our machines do not work in a job now; None: they do.
 
         Args:
             spec: The job.
@@ -136,19 +145,16 @@ class Guard:
             found.pay.add(pay)
         await self._read(spec, job, found)
         if found.channel is None:
-            return f"the chain does not say what it holds for us: {found.error}"
+            return Idleness(f"the chain does not say what it holds for us: {found.error}")
         accrual = found.pay.accrual(planned_round(spec, prices))
-        idle = why_idle(
-            accrual,
-            found.channel,
-            found.budget,
-            stake=stake,
-            lag_rounds=lag_of(spec),
-            kept_rounds=OWN_ROUNDS,
-        )
+        channel, lag = found.channel, lag_of(spec)
+        idle = why_idle(accrual, channel, found.budget, stake=stake, lag_rounds=lag)
         if idle is None:
             return None
-        return in_words(idle, accrual, found.channel, found.budget, stake, lag_of(spec))
+        return Idleness(
+            in_words(idle, accrual, channel, found.budget, stake, lag),
+            may_stay=idle == "no_limit" and may_stay(accrual, channel, lag_rounds=lag),
+        )
 
     def forget(self, job: JobId) -> None:
         """Nothing of ours works in `job` any more."""
@@ -187,7 +193,7 @@ def in_words(
         case "no_limit":
             return (
                 f"the limit of {_tokens(channel.limit)} tokens that is confirmed for us leaves no "
-                f"room for another round of {_tokens(pay.round)} beyond the "
+                f"room for {KEPT_ROUNDS} rounds of {_tokens(pay.round)} beyond the "
                 f"{_tokens(pay.earned)} earned"
             )
     return (

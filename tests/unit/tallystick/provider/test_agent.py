@@ -51,7 +51,8 @@ from tallystick.provider.folder import (
     save_pay,
     save_signed,
 )
-from tallystick.provider.limits import LOOK_SECONDS, Guard
+from tallystick.provider.limits import LOOK_SECONDS, Guard, Idleness
+from tallystick.provider.money import HAS_QUIT
 from tallystick.provider.outside_audits import cancelled
 from tallystick.sdk.client import MarketClient
 from tests.support.answering import AnsweringMarket
@@ -456,7 +457,7 @@ async def test_keep_within_limits__limit_comes_and_account_ends__peer_starts_and
         after = await look()
 
     assert (before, there, after) == ([0, 0], 1, 0) and agent._leaving == set()
-    assert "no peer works in job" in said[0] and "are confirmed" in said[0]
+    assert "no work comes in job" in said[0] and "are confirmed" in said[0]
     assert "our peer leaves job" in said[-1] and "our account has ended there" in said[-1]
 
 
@@ -489,7 +490,7 @@ async def test_follow__market_shows_the_lease_of_a_peer_otherwise__its_limit_is_
         await agent._look_at_limits()
         await asyncio.wait([peer], timeout=patience(5))
 
-    assert peer.cancelled() and "leaves no room for another round" in said[-1]
+    assert peer.cancelled() and "leaves no room for 2 rounds" in said[-1]
     assert not agent._started and not agent._peers
 
 
@@ -512,13 +513,13 @@ async def test_follow__quit_that_we_signed_still_counts__we_work_there_no_more(
         )
         await agent._follow((reserved(),), NOWHERE)
         was_accepted = bool(client.accepted)
-        why = [await agent._why_idle(active)]
+        idle = [await agent._why_idle(active)]
         chain.now += 51
         await agent._follow((reserved(),), NOWHERE)
-        why.append(await agent._why_idle(active))
+        idle.append(await agent._why_idle(active))
 
     assert not was_accepted and client.accepted and "Quit that we have signed" in said[0]
-    assert why == ["a Quit that we have signed there still counts", None]
+    assert idle == [Idleness(HAS_QUIT), None]
 
 
 async def test_look_at_limits__lease_ends_with_the_job_closed__peer_leaves_and_it_is_told(

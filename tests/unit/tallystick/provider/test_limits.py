@@ -54,15 +54,16 @@ def guard_of(chain: OwnChain) -> Guard:
 
 
 async def why(guard: Guard, pay: SealedPay | None, stake: int = 5) -> str | None:
-    return await guard.why_idle(SPEC, pay, stake=stake, prices=[PRICE])
+    idle = await guard.why_idle(SPEC, pay, stake=stake, prices=[PRICE])
+    return None if idle is None else idle.why
 
 
 @pytest.mark.parametrize(
     ("channel", "budget", "words"),
     [
-        (Channel(limit=PLANNED, stake=5), Budget(), None),
+        (Channel(limit=2 * PLANNED, stake=5), Budget(), None),
         (Channel(limit=2 * PLANNED, stake=4), Budget(), "0.000004 of the 0.000005 tokens"),
-        (Channel(limit=PLANNED - 1, stake=5), Budget(), "no room for another round"),
+        (Channel(limit=2 * PLANNED - 1, stake=5), Budget(), "leaves no room for 2 rounds"),
         (Channel(limit=2 * PLANNED, stake=5, end=7), Budget(), "our account has ended"),
         (Channel(limit=2 * PLANNED, stake=5), Budget(closed_at=7), "its poster has closed it"),
     ],
@@ -88,6 +89,20 @@ async def test_why_idle__pay_that_does_not_vest__stops_after_lag_and_not_for_wha
 
     assert found[:-1] == [None] * lag and lost is None
     assert found[-1] is not None and "have not vested" in found[-1]
+
+
+async def test_why_idle__limit_is_short__stays_where_it_works_until_lag_is_above_it() -> None:
+    chain, lag = OwnChain(channel=Channel(limit=300, stake=5)), lag_of(SPEC)
+    guard, found = guard_of(chain), list[bool | None]()
+    for step in range(1, lag + 5):
+        pay = sealed(step, 100 * step, vested=100 * step)
+        idle = await guard.why_idle(SPEC, pay, stake=5, prices=[PRICE])
+        found.append(None if idle is None else idle.may_stay)
+
+    before = await guard_of(chain).why_idle(SPEC, None, stake=5, prices=[PricePerPflop(10**15)])
+
+    assert found == [*[True] * (lag + 3), False]
+    assert before is not None and not before.may_stay
 
 
 async def test_why_idle__last_seal_is_there__its_peer_ends_by_itself() -> None:
