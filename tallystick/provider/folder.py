@@ -41,6 +41,8 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 KEPT_OF_CHAIN = ("offer.msgpack", "withdrawn", "leases", "audits")
 """What of a home holds on one chain alone, beside what was sent; on another it is put aside."""
+_IN_BETWEEN_SECONDS = 1.0
+"""How long a lock may name nobody who holds it: its agent ends, or has only just come."""
 _UPLOAD = "upload"
 _SETTLED = "settled"
 _NAMES: dict[type[Message], str] = {JobSpec: "job", Bond: "bond", Quit: "quit"}
@@ -168,21 +170,25 @@ def agent_pid(home: Path) -> int | None:
         Unavailable: somebody holds it whom this machine does not show.
     """
     lock = home / "agent.lock"
-    try:
-        with lock.open() as file:
-            try:
-                # Shared, and for an instant: only an agent that starts in it would mind.
-                lock_file(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB, lock)
-            except BlockingIOError:
-                said = file.read(32)
-            else:
-                return None
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    # The pid was written by who held it before if its successor has only just come.
-    if said.isdecimal() and _has_open(int(said), lock):
-        return int(said)
-    raise Unavailable(f"{home} is in use, and by whom cannot be told now")
+    asks_until = time.monotonic() + _IN_BETWEEN_SECONDS
+    while True:
+        try:
+            with lock.open() as file:
+                try:
+                    # Shared, and for an instant: only an agent that starts in it would mind.
+                    lock_file(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB, lock)
+                except BlockingIOError:
+                    said = file.read(32)
+                else:
+                    return None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if said.isdecimal() and _has_open(int(said), lock):
+            return int(said)
+        # Its holder is ending, or has not written its pid yet.
+        if time.monotonic() > asks_until:
+            raise Unavailable(f"{home} is in use, and by whom cannot be told now")
+        time.sleep(0.01)
 
 
 def _has_open(pid: int, path: Path) -> bool:

@@ -37,13 +37,6 @@ asyncio.run(until_stopped(work(), lambda line: print(line, file=sys.stderr)))
 """
 
 
-def has_said_its_pid(process: "subprocess.Popen[str]", home: Path) -> bool:
-    try:
-        return agent_pid(home) == process.pid
-    except Unavailable:  # it has the lock, and writes its pid next
-        return False
-
-
 @contextmanager
 def agent(home: Path, *, leaves: Path) -> Iterator["subprocess.Popen[str]"]:
     """A process that holds the folder as an agent does; drained, it stays until `leaves` exists."""
@@ -55,8 +48,7 @@ def agent(home: Path, *, leaves: Path) -> Iterator["subprocess.Popen[str]"]:
         text=True,
     )
     try:
-        eventually(lambda: (home / "agent.lock").exists(), within=30, what="an agent")
-        eventually(lambda: has_said_its_pid(process, home), within=5, what="its pid")
+        eventually(lambda: agent_pid(home) == process.pid, within=30, what="an agent")
         yield process
     finally:
         process.kill()
