@@ -34,8 +34,9 @@ from contracts.terms.typed_names import digits_of
 from market.bodies.base import Body
 from market.bodies.market import AccountView
 from market.bodies.routes import GET_ACCOUNT
-from tallystick.cli.options import DryRun, Market, ask, read_whole
+from tallystick.cli.options import DryRun, Market, ask
 from tallystick.cli.output import facts, shows
+from tallystick.files import read_whole
 from tallystick.sdk.folders import HomeSettings
 
 # ------------------------------------------------------------------------------ opening a keystore
