@@ -75,5 +75,5 @@ async def test_top_up__node_is_of_another_chain_after_it_was_sent__is_not_signed
         await on_chain._pay(cast(Any, None), cast(Any, own), JobId(b"j" * 32), pending, path)
 
     assert len(node.taken) == 1
-    assert on_chain._load(path) == pending
+    assert on_chain.Pending.model_validate_json(path.read_bytes()) == pending
     store.close()
