@@ -35,7 +35,8 @@ from tallystick.audit import report, rerun_report
 from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
 from tallystick.cli.output import answer, notice, shows
 from tallystick.cli.shown import lines_of
-from tallystick.files import read_whole, write_whole
+from tallystick.files import write_whole
+from tallystick.reading import read_whole
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import http_url
 from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, Pins, read_file, verify

@@ -36,7 +36,7 @@ from market.bodies.market import AccountView
 from market.bodies.routes import GET_ACCOUNT
 from tallystick.cli.options import DryRun, Market, ask
 from tallystick.cli.output import facts, shows
-from tallystick.files import read_whole
+from tallystick.reading import read_whole
 from tallystick.sdk.folders import HomeSettings
 
 # ------------------------------------------------------------------------------ opening a keystore

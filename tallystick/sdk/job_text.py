@@ -22,7 +22,7 @@ import yaml
 from pydantic import ValidationError
 
 from contracts.terms.errors import Malformed
-from tallystick.files import read_whole
+from tallystick.reading import read_whole
 
 # -------------------------------------------------------------------------------- values and lines
 

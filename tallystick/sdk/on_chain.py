@@ -35,7 +35,8 @@ from contracts.terms.typed_data import PERMIT
 from market.bodies.market import FaucetRequest, NetworkView
 from market.bodies.routes import GET_JOB, GET_NETWORK, POST_FAUCET
 from tallystick.chains import chain_name, hold_for
-from tallystick.files import read_kept, replace_file
+from tallystick.files import replace_file
+from tallystick.reading import read_kept
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import http_url
 from tallystick.sdk.moved import ToppedUp

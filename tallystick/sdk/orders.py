@@ -25,7 +25,8 @@ from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.market import NetworkView
-from tallystick.files import read_kept, replace_file
+from tallystick.files import replace_file
+from tallystick.reading import read_kept
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import Prepared
 
