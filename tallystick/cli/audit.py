@@ -22,7 +22,6 @@ from typing import Annotated, ClassVar, Literal
 
 import typer
 
-from contracts.chain.layout import shipped
 from contracts.http_clients import server_of
 from contracts.json_rpc import JsonRpc
 from contracts.terms import errors
@@ -32,6 +31,7 @@ from market.bodies.base import Body, Money
 from market.bodies.jobs import JobState
 from market.bodies.routes import GET_JOBS, GET_NETWORK
 from tallystick.audit import report, rerun_report
+from tallystick.audit.export import SHIPS, export
 from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
 from tallystick.cli.output import answer, notice, shows
 from tallystick.cli.shown import lines_of
@@ -40,7 +40,6 @@ from tallystick.reading import read_whole
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import http_url
 from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, Pins, read_file, verify
-from verification.audit.chain_proof import SHIPPED_AS
 from verification.audit.collecting import read_header
 from verification.equivocation import (
     MAX_PROOF_BYTES,
@@ -218,14 +217,8 @@ def _line(found: Equivocated) -> str:
 
 
 def _proven(found: Equivocated, file: Path) -> Proven:
-    return Proven(
-        file=str(file),
-        kind=found.kind,
-        job=found.job,
-        key=Digest(found.key) if found.key else None,
-        account=found.account,
-        bound=found.is_bound,
-    )
+    key = Digest(found.key) if found.key else None
+    return Proven.of(found, proven=True, file=str(file), key=key, bound=found.is_bound)
 
 
 # --------------------------------------------------------------------- list, export, verify, rerun
@@ -284,8 +277,7 @@ def verify_command(
         pins = Pins(block, own_escrow, own_seals)
     elif (block, own_escrow, own_seals) != (None, None, None):
         raise errors.Malformed("--anchor, --escrow and --seals belong together: give all, or none")
-    ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
-    verdict = verify(read_whole(file, MAX_FILE_BYTES), ships, pins=pins)
+    verdict = verify(read_whole(file, MAX_FILE_BYTES), SHIPS, pins=pins)
     answer(report.body(verdict), report.lines(verdict))
     if verdict.disagreements:
         raise typer.Exit(EXIT_DISAGREES)
@@ -321,9 +313,6 @@ def export_command(
 
     Example: tallystick audit export JOB --to job.tally
     """
-    from contracts.json_rpc import JsonRpc
-    from tallystick.audit.export import SHIPS, export
-    from tallystick.sdk.http import http_url
 
     async def run(client: MarketClient, wanted: JobId) -> AuditFile:
         named = (await client.call(GET_NETWORK)).rpc_url if rpc is None else rpc

@@ -35,6 +35,10 @@ PosterWallet = Annotated[
     typer.Option("--wallet", help="Keystore file of the poster. Default: HOME/poster.json."),
 ]
 ProviderHome = Annotated[Path | None, typer.Option("--home", help="As of `provider start`.")]
+DataHome = Annotated[
+    Path | None,
+    typer.Option("--home", help="Data folder. Default: TALLYSTICK_HOME, else ~/.tallystick."),
+]
 Timeout = Annotated[
     int, typer.Option("--timeout", help="Seconds to wait at most.", min=1, max=31_536_000)
 ]

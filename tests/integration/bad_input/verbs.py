@@ -11,12 +11,23 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from tallystick.cli.main import EXIT_CODES, NOUNS, app, noun_of
+from tallystick.cli.main import EXIT_CODES, all_verbs, app
 
 USAGE = 2
 MISMATCH = 11
 OF_FILES = {MISMATCH, 12}  # of `audit` alone
 URLS = ("market", "rpc")
+
+
+JOB = (
+    "name: tiny\nrecipe: micro\nbudget: 10\nprice_ceiling: 2000000\ndeadline: 1h\ndata: text.txt\n"
+)
+
+
+def write_job(folder: Path) -> None:
+    """A job file and the text that it trains on."""
+    (folder / "job.yaml").write_text(JOB)
+    (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(300)))
 
 
 @dataclass(frozen=True)
@@ -62,13 +73,10 @@ class Said:
 
 def verbs() -> list[Verb]:
     """All of them, in the order of the help."""
-    found = []
-    for noun in NOUNS:
-        command = noun_of(noun.word)
-        for word, verb in getattr(command, "commands", {"": command}).items():
-            words = (noun.word, word) if word else (noun.word,)
-            found.append(Verb(words, tuple(_parameters(verb))))
-    return found
+    return [
+        Verb((noun, word) if word else (noun,), tuple(_parameters(verb)))
+        for noun, word, verb in all_verbs()
+    ]
 
 
 def _parameters(verb: Any) -> typing.Iterator[Parameter]:
