@@ -11,7 +11,9 @@ from typing import Any
 
 from typer.testing import CliRunner
 
+from contracts.keys.store import save_wallet
 from tallystick.cli.main import EXIT_CODES, all_verbs, app
+from tests.support.history import make_wallet
 
 USAGE = 2
 MISMATCH = 11
@@ -24,10 +26,23 @@ JOB = (
 )
 
 
+LOG = '{"at": 1, "mono": 1, "process": "coordinator", "pid": 1, "event": "opened", "job": "ab"}\n'
+
+
 def write_job(folder: Path) -> None:
     """A job file and the text that it trains on."""
     (folder / "job.yaml").write_text(JOB)
     (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(300)))
+
+
+def write_inputs(folder: Path) -> None:
+    """A file of each kind that verbs read, and the keystores of a poster and a provider."""
+    write_job(folder)
+    (folder / "key").write_text("ab" * 32)
+    (folder / "logs").mkdir()
+    (folder / "logs" / "coordinator.log").write_text(LOG)
+    save_wallet(folder / "home" / "provider" / "wallet.json", make_wallet("ann"))
+    save_wallet(folder / "home" / "poster.json", make_wallet("poster"))
 
 
 @dataclass(frozen=True)
