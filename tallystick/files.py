@@ -5,6 +5,7 @@ import secrets
 from pathlib import Path
 
 from contracts.disk import sync
+from contracts.terms.errors import Refused
 
 OWNER_ONLY = 0o600
 BY_UMASK = 0o666
@@ -28,3 +29,11 @@ def replace_file(path: Path, data: bytes, *, mode: int = OWNER_ONLY, durable: bo
         draft.unlink(missing_ok=True)
     if durable:
         sync(path.parent)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that a person named; raises Refused, which says which."""
+    try:
+        replace_file(path, data, mode=BY_UMASK, durable=False)
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}") from error

@@ -1,13 +1,81 @@
-"""How a verdict reads: a table for people, the same as data for programs."""
+"""How a verdict reads: a table for people, a body for programs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Literal
 
+from contracts.governance.escrow import Channel
 from contracts.terms.amounts import format_tokens
+from contracts.terms.ids import AddressField, DigestField, JobIdField
+from market.bodies.base import Body, Money
+from market.bodies.market import EscrowTimesView
+from market.bodies.offers import OddsView
 from verification.audit.audit_file import AccountVerdict, EscrowVerdict, Verdict
 from verification.draws.odds import short, spelled
+
+
+class PinnedBlock(Body):
+    """The block that a file is about."""
+
+    number: int
+    hash: DigestField
+    time: int  # Unix seconds
+
+
+class HeldForAccount(Body):
+    """What the escrow holds for an account in a job; see `contracts.governance.escrow.Channel`."""
+
+    limit: Money
+    claimed: Money
+    shown: Money  # as earned, to the contract
+    stake: Money
+    end: int  # Unix seconds; 0: it has not ended by itself
+    slash_amount: Money
+    slash_from: int
+
+
+class AccountPaid(Body):
+    """What an account earned in a job, and what the chain holds for it."""
+
+    earned: Money
+    vested: Money
+    forfeited: Money
+    held: HeldForAccount | None  # None: no storage is proved
+
+
+class EscrowedBudget(Body):
+    """A job's budget: funded = limits + others + free."""
+
+    funded: Money
+    limits: Money
+    others: Money  # granted to accounts that the history does not know
+    claimed: Money  # of the limits
+    free: Money
+    closed_at: int  # Unix seconds; 0: it is not closed
+
+
+class Verified(Body):
+    """What an audit file proves."""
+
+    verdict: Literal["anchored", "unanchored"]
+    work: str
+    job: JobIdField
+    chain_id: int
+    block: PinnedBlock
+    contracts: dict[str, AddressField]
+    token: AddressField
+    slasher: AddressField
+    canceller: AddressField
+    times: EscrowTimesView
+    steps: int
+    ended: bool
+    num_units: int
+    checked: dict[str, int]
+    disagreements: tuple[str, ...]
+    odds: dict[str, tuple[OddsView, ...]]  # by peer
+    accounts: dict[str, AccountPaid]  # by account
+    escrow: EscrowedBudget | None  # None: no storage is proved
 
 
 def lines(verdict: Verdict) -> Iterator[str]:
@@ -108,58 +176,32 @@ def summary(verdict: Verdict) -> str:
     return f"{held}: {verdict.steps} steps{tail}, {money}, work {verdict.work}"
 
 
-def data(verdict: Verdict) -> dict[str, Any]:
-    """The verdict for programs: bytes as hexadecimal, money as strings."""
-    escrow, wiring = verdict.escrow, verdict.wiring
-    return {
-        "verdict": "anchored" if verdict.anchored else "unanchored",
-        "work": verdict.work,
-        "job": verdict.job.hex(),
-        "chain_id": verdict.chain_id,
-        "block": {
-            "number": verdict.block_number,
-            "hash": verdict.block_hash.hex(),
-            "time": verdict.block_time,
-        },
-        "contracts": {name: each.hex() for name, each in wiring.addresses.items()},
-        "token": wiring.token.hex(),
-        "slasher": wiring.slasher.hex(),
-        "canceller": wiring.canceller.hex(),
-        "times": asdict(wiring.times),
-        "steps": verdict.steps,
-        "ended": verdict.ended,
-        "num_units": verdict.num_units,
-        "checked": dict(verdict.checked),
-        "disagreements": list(verdict.disagreements),
-        "odds": {
-            peer.hex(): [spelled(each) for each in stated]
+def body(verdict: Verdict) -> Verified:
+    """The verdict for programs."""
+    wiring, escrow = verdict.wiring, verdict.escrow
+    return Verified.of(
+        verdict,
+        verdict="anchored" if verdict.anchored else "unanchored",
+        block=PinnedBlock(
+            number=verdict.block_number, hash=verdict.block_hash, time=verdict.block_time
+        ),
+        contracts=dict(wiring.addresses),
+        token=wiring.token,
+        slasher=wiring.slasher,
+        canceller=wiring.canceller,
+        times=EscrowTimesView.of(wiring.times),
+        checked=dict(verdict.checked),
+        odds={
+            peer.hex(): tuple(OddsView(**spelled(each)) for each in stated)
             for peer, stated in sorted(verdict.odds.items())
         },
-        "accounts": {
-            account.hex(): {
-                "earned": str(each.earned),
-                "vested": str(each.vested),
-                "forfeited": str(each.forfeited),
-                "held": each.channel
-                and {
-                    "limit": str(each.channel.limit),
-                    "claimed": str(each.channel.claimed),
-                    "shown": str(each.channel.earned),
-                    "stake": str(each.channel.stake),
-                    "end": each.channel.end,
-                    "slash_amount": str(each.channel.slash_amount),
-                    "slash_from": each.channel.slash_from,
-                },
-            }
+        accounts={
+            account.hex(): AccountPaid.of(each, held=_held(each.channel))
             for account, each in verdict.accounts.items()
         },
-        "escrow": escrow
-        and {
-            "funded": str(escrow.funded),
-            "limits": str(escrow.limits),
-            "others": str(escrow.others),
-            "claimed": str(escrow.claimed),
-            "free": str(escrow.free),
-            "closed_at": escrow.closed_at,
-        },
-    }
+        escrow=None if escrow is None else EscrowedBudget.of(escrow),
+    )
+
+
+def _held(channel: Channel | None) -> HeldForAccount | None:
+    return None if channel is None else HeldForAccount.of(channel, shown=channel.earned)

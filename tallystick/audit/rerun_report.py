@@ -1,16 +1,44 @@
-"""How a rerun reads: a table for people, the same as data for programs.
+"""How a rerun reads: a table for people, a body for programs.
 
 It says each distance beside what is allowed, the verdict here beside the auditor's, and what nobody
 can learn from a bundle alone. Distances are integers in 1e-9, as in reports.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
-from contracts.terms.ids import PeerId
+from contracts.terms.ids import DigestField, JobIdField, PeerId, PeerIdField
 from contracts.terms.messages import DISTANCE_SCALE
+from market.bodies.base import Body
 from verification.auditing.bundle import Shown, SumClaim
 from verification.auditing.outcome import Outcome
+
+
+class RerunDistance(Body):
+    """One measure, 1e-9."""
+
+    here: int
+    allowed: int
+    auditor: int
+
+
+class Rerun(Body):
+    """What came of running an audit again."""
+
+    confirmed: bool
+    verdict: str
+    said: str
+    job: JobIdField
+    kind: str
+    claim: str
+    step: int
+    stage: int
+    subject: DigestField
+    signed_by: PeerIdField
+    worked: PeerIdField
+    auditor: PeerIdField
+    device_class: str
+    distances: dict[str, RerunDistance]
+    on_trust: tuple[str, ...]
 
 
 def claim_of(shown: Shown) -> str:
@@ -67,26 +95,23 @@ def summary(outcome: Outcome) -> str:
     return f"not confirmed: {outcome.verdict} here, the auditor says {outcome.said}"
 
 
-def data(outcome: Outcome) -> dict[str, Any]:
-    """The outcome for programs: bytes as hexadecimal, distances in 1e-9."""
-    shown = outcome.shown
-    return {
-        "confirmed": outcome.is_confirmed,
-        "verdict": outcome.verdict,
-        "said": outcome.said,
-        "job": shown.record.job.hex(),
-        "kind": shown.case.kind,
-        "claim": claim_of(shown),
-        "step": shown.case.step,
-        "stage": shown.case.stage,
-        "subject": shown.case.subject.hex(),
-        "signed_by": shown.case.doer.hex(),
-        "worked": shown.case.worker.hex(),
-        "auditor": shown.papers.report.message.auditor.hex(),
-        "device_class": outcome.device_class,
-        "distances": {
-            each.name: {"here": each.here, "allowed": each.allowed, "auditor": each.said}
-            for each in outcome.distances
+def body(outcome: Outcome) -> Rerun:
+    """The outcome for programs."""
+    shown, case = outcome.shown, outcome.shown.case
+    return Rerun.of(
+        outcome,
+        confirmed=outcome.is_confirmed,
+        job=shown.record.job,
+        kind=case.kind,
+        claim=claim_of(shown),
+        step=case.step,
+        stage=case.stage,
+        subject=case.subject,
+        signed_by=case.doer,
+        worked=case.worker,
+        auditor=shown.papers.report.message.auditor,
+        distances={
+            each.name: RerunDistance.of(each, auditor=each.said) for each in outcome.distances
         },
-        "on_trust": list(outcome.trusted),
-    }
+        on_trust=outcome.trusted,
+    )

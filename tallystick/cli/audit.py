@@ -18,38 +18,28 @@ cannot be read; `compare` exits 3 where two histories do not contradict each oth
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
 import typer
-from pydantic import TypeAdapter
-from rich.table import Table
 
-from contracts.chain.layout import shipped
 from contracts.http_clients import server_of
 from contracts.json_rpc import JsonRpc
 from contracts.terms import errors
-from contracts.terms.amounts import format_tokens
-from contracts.terms.ids import AddressField, Digest, DigestField, JobId, JobIdField, PeerIdField
+from contracts.terms.ids import AddressField, Digest, DigestField, JobId, JobIdField
 from contracts.terms.typed_names import parse_address
-from market.bodies.base import Body, Money, read_body
-from market.bodies.jobs import JobState, JobSummary
-from market.bodies.offers import OddsView
+from market.bodies.base import Body, Money
+from market.bodies.jobs import JobState
 from market.bodies.routes import GET_JOBS, GET_NETWORK
 from tallystick.audit import report, rerun_report
-from tallystick.cli.options import (
-    Job,
-    Market,
-    ask,
-    ask_of_job,
-    parse_digest,
-    read_whole,
-    write_whole,
-)
-from tallystick.cli.output import answer, notice, short, shows, table
+from tallystick.audit.export import SHIPS, export
+from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
+from tallystick.cli.output import answer, notice, shows
+from tallystick.cli.shown import lines_of
+from tallystick.files import write_whole
+from tallystick.reading import read_whole
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import http_url
 from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, Pins, read_file, verify
-from verification.audit.chain_proof import SHIPPED_AS
 from verification.audit.collecting import read_header
 from verification.equivocation import (
     MAX_PROOF_BYTES,
@@ -61,16 +51,19 @@ from verification.equivocation import (
 
 # -------------------------------------------------------- what the verbs answer with, for programs
 
-B = TypeVar("B", bound=Body)
-
-
-def body_of(cls: type[B], data: dict[str, Any]) -> B:
-    """The body that `data`, made for JSON, is."""
-    return read_body(cls, TypeAdapter(Any).dump_json(data))
-
 
 class AuditableJob(Body):
     """A job that can be exported; `complete` once nothing is added to it any more."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "job",
+        "name",
+        "state",
+        "step",
+        "steps",
+        "claimed",
+        "complete",
+    )
 
     job: JobIdField
     name: str
@@ -87,14 +80,6 @@ class AuditableJobs(Body):
     jobs: tuple[AuditableJob, ...]
 
 
-class PinnedBlock(Body):
-    """The block that a file is about."""
-
-    number: int
-    hash: DigestField
-    time: int  # Unix seconds
-
-
 class Exported(Body):
     """An audit file that was written; a reader takes the block's hash from a node of his own."""
 
@@ -105,98 +90,6 @@ class Exported(Body):
     block_hash: DigestField
     proved: bool  # its storage; else the node could not
     disagreements: tuple[str, ...]
-
-
-class HeldForAccount(Body):
-    """What the escrow holds for an account in a job; see `contracts.governance.escrow.Channel`."""
-
-    limit: Money
-    claimed: Money
-    shown: Money  # as earned, to the contract
-    stake: Money
-    end: int  # Unix seconds; 0: it has not ended by itself
-    slash_amount: Money
-    slash_from: int
-
-
-class AccountPaid(Body):
-    """What an account earned in a job, and what the chain holds for it."""
-
-    earned: Money
-    vested: Money
-    forfeited: Money
-    held: HeldForAccount | None  # None: no storage is proved
-
-
-class EscrowedBudget(Body):
-    """A job's budget: funded = limits + others + free."""
-
-    funded: Money
-    limits: Money
-    others: Money  # granted to accounts that the history does not know
-    claimed: Money  # of the limits
-    free: Money
-    closed_at: int  # Unix seconds; 0: it is not closed
-
-
-class EscrowTimesSaid(Body):
-    """Times that the escrow's code holds, in seconds."""
-
-    margin: int
-    announce: int
-    execute: int
-    tail: int
-
-
-class Verified(Body):
-    """What an audit file proves; see `tallystick.audit.report`."""
-
-    verdict: Literal["anchored", "unanchored"]
-    work: str
-    job: JobIdField
-    chain_id: int
-    block: PinnedBlock
-    contracts: dict[str, AddressField]
-    token: AddressField
-    slasher: AddressField
-    canceller: AddressField
-    times: EscrowTimesSaid
-    steps: int
-    ended: bool
-    num_units: int
-    checked: dict[str, int]
-    disagreements: tuple[str, ...]
-    odds: dict[str, tuple[OddsView, ...]]  # by peer
-    accounts: dict[str, AccountPaid]  # by account
-    escrow: EscrowedBudget | None  # None: no storage is proved
-
-
-class RerunDistance(Body):
-    """One measure, 1e-9."""
-
-    here: int
-    allowed: int
-    auditor: int
-
-
-class Rerun(Body):
-    """What came of running an audit again; see `tallystick.audit.rerun_report`."""
-
-    confirmed: bool
-    verdict: str
-    said: str
-    job: JobIdField
-    kind: str
-    claim: str
-    step: int
-    stage: int
-    subject: DigestField
-    signed_by: PeerIdField
-    worked: PeerIdField
-    auditor: PeerIdField
-    device_class: str
-    distances: dict[str, RerunDistance]
-    on_trust: tuple[str, ...]
 
 
 class Proven(Body):
@@ -324,14 +217,8 @@ def _line(found: Equivocated) -> str:
 
 
 def _proven(found: Equivocated, file: Path) -> Proven:
-    return Proven(
-        file=str(file),
-        kind=found.kind,
-        job=found.job,
-        key=Digest(found.key) if found.key else None,
-        account=found.account,
-        bound=found.is_bound,
-    )
+    key = Digest(found.key) if found.key else None
+    return Proven.of(found, proven=True, file=str(file), key=key, bound=found.is_bound)
 
 
 # --------------------------------------------------------------------- list, export, verify, rerun
@@ -347,27 +234,8 @@ EXIT_NOT_CONFIRMED = 10
 COMPLETE = ("finished", "closed")
 
 
-def _jobs_table(found: AuditableJobs) -> Table:
-    columns = ("job", "name", "state", "#steps sealed", "#claimed", "audit")
-    return table(
-        "",
-        columns,
-        (
-            (
-                short(each.job),
-                each.name,
-                each.state,
-                f"{each.step}/{each.steps}",
-                format_tokens(each.claimed),
-                "whole" if each.complete else "so far",
-            )
-            for each in found.jobs
-        ),
-    )
-
-
 @app.command("list")
-@shows(AuditableJobs, lines=lambda found: [_jobs_table(found)], rows="jobs")
+@shows(AuditableJobs, lines=lines_of, rows="jobs")
 def list_command(market: Market = None) -> AuditableJobs:
     """List the jobs that can be audited: those with a sealed step, newest first.
 
@@ -376,23 +244,13 @@ def list_command(market: Market = None) -> AuditableJobs:
     Example: tallystick audit list
     """
     view = ask(market, lambda client: client.call(GET_JOBS))
-    return AuditableJobs(jobs=tuple(_auditable(each) for each in view.jobs if each.step))
-
-
-def _auditable(each: JobSummary) -> AuditableJob:
-    return AuditableJob(
-        job=each.job,
-        name=each.name,
-        state=each.state,
-        step=each.step,
-        steps=each.steps,
-        claimed=each.claimed,
-        complete=each.state in COMPLETE,
-    )
+    found = (each for each in view.jobs if each.step)
+    jobs = tuple(AuditableJob.of(each, complete=each.state in COMPLETE) for each in found)
+    return AuditableJobs(jobs=jobs)
 
 
 @app.command("verify")
-@shows(Verified, lines=lambda verified: [verified.verdict])
+@shows(report.Verified, lines=lambda verified: [verified.verdict])
 def verify_command(
     file: Annotated[Path, typer.Argument(help="Audit file.")],
     anchor: Annotated[
@@ -419,9 +277,8 @@ def verify_command(
         pins = Pins(block, own_escrow, own_seals)
     elif (block, own_escrow, own_seals) != (None, None, None):
         raise errors.Malformed("--anchor, --escrow and --seals belong together: give all, or none")
-    ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
-    verdict = verify(read_whole(file, MAX_FILE_BYTES), ships, pins=pins)
-    answer(body_of(Verified, report.data(verdict)), report.lines(verdict))
+    verdict = verify(read_whole(file, MAX_FILE_BYTES), SHIPS, pins=pins)
+    answer(report.body(verdict), report.lines(verdict))
     if verdict.disagreements:
         raise typer.Exit(EXIT_DISAGREES)
     if not verdict.anchored:
@@ -456,9 +313,6 @@ def export_command(
 
     Example: tallystick audit export JOB --to job.tally
     """
-    from contracts.json_rpc import JsonRpc
-    from tallystick.audit.export import SHIPS, export
-    from tallystick.sdk.http import http_url
 
     async def run(client: MarketClient, wanted: JobId) -> AuditFile:
         named = (await client.call(GET_NETWORK)).rpc_url if rpc is None else rpc
@@ -485,7 +339,7 @@ def export_command(
 
 
 @app.command("rerun")
-@shows(Rerun, lines=lambda rerun: [rerun.verdict])
+@shows(rerun_report.Rerun, lines=lambda rerun: [rerun.verdict])
 def rerun_command(
     file: Annotated[Path, typer.Argument(help="Evidence bundle.", metavar="BUNDLE")],
     threads: Annotated[int, typer.Option(help="CPU threads to compute on.", min=1, max=1024)] = 1,
@@ -509,7 +363,7 @@ def rerun_command(
         ) from error
     set_threads(threads)
     found = asyncio.run(rerun(file, device=device))
-    answer(body_of(Rerun, rerun_report.data(found)), rerun_report.lines(found))
+    answer(rerun_report.body(found), rerun_report.lines(found))
     if not found.is_confirmed:
         raise typer.Exit(EXIT_NOT_CONFIRMED)
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from market.bodies.base import Body
-from tallystick.cli.options import Market, provider_home
+from tallystick.cli.options import DataHome, Market, provider_home
 from tallystick.cli.output import answer, shows
 from tallystick.provider.fitness import examine_provider
 from tallystick.sdk.folders import HomeSettings
@@ -48,10 +46,7 @@ def _lines(examined: Examined) -> Iterator[str]:
 
 @shows(Examined, lines=_lines, rows="checks")
 def command(
-    home: Annotated[
-        Path | None,
-        typer.Option(help="Data folder. Default: TALLYSTICK_HOME, else ~/.tallystick."),
-    ] = None,
+    home: DataHome = None,
     market: Market = None,
 ) -> None:
     """Check this machine: what is wanted, what was found, how to remedy it.

@@ -1,13 +1,13 @@
 """`tallystick down`: stop what `tallystick up` runs in a data folder."""
 
 import signal
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from contracts.terms.errors import DeadlineExceeded, Forbidden, NotFound
 from market.bodies.base import Body
+from tallystick.cli.options import DataHome
 from tallystick.cli.output import shows
 from tallystick.up.data_folder import DataFolder
 from tallystick.up.foreground import running_up, wait_ended
@@ -30,10 +30,7 @@ def _lines(stopped: Stopped) -> list[str]:
 
 @shows(Stopped, lines=_lines)
 def command(
-    home: Annotated[
-        Path | None,
-        typer.Option(help="Data folder. Default: TALLYSTICK_HOME, else ~/.tallystick."),
-    ] = None,
+    home: DataHome = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait for a clean stop.", min=0, max=86_400)
     ] = 60.0,

@@ -15,12 +15,17 @@ from market.bodies.jobs import JobsView, JobView, StepReport
 from market.bodies.offers import ChecksView
 from market.bodies.routes import GET_CHECKS, GET_CONVICTIONS, GET_JOB, GET_JOBS, GET_SLASH
 from market.bodies.slashes import ConvictionsView
-from tallystick.cli.job_money import close_command, money_command, reclaim_command
+from tallystick.cli.job_money import (
+    close_command,
+    money_command,
+    reclaim_command,
+    topup_command,
+)
 from tallystick.cli.job_order import plan_command, sample_command, schema_command, submit_command
 from tallystick.cli.job_trail import peers_command, spend_command, steps_command, trace_command
 from tallystick.cli.job_views import checks_lines, conviction_lines, job_table
 from tallystick.cli.job_watch import watch_command
-from tallystick.cli.job_wishes import cancel_command, pause_command, resume_command, topup_command
+from tallystick.cli.job_wishes import cancel_command, pause_command, resume_command
 from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
 from tallystick.cli.output import notice, shows
 from tallystick.cli.shown import lines_of

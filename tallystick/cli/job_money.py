@@ -1,4 +1,4 @@
-"""What the escrow holds for a job, and its poster's part of it: `job money`, `close`, `reclaim`."""
+"""A job's money, and its poster's hands on it: `job money`, `topup`, `close`, `reclaim`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -14,9 +14,8 @@ from contracts.terms.amounts import UINT80_MAX, BaseUnits, format_tokens, in_tok
 from contracts.terms.errors import Malformed, NotFound, TallystickError
 from contracts.terms.ids import DigestField, JobId, JobIdField
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from contracts.terms.typed_names import digits_of
-from market.bodies.base import Body, Money
-from market.bodies.money import JobMoney, OrderView
+from market.bodies.base import Body
+from market.bodies.money import AccountMoney, JobMoney, OrderView, ReturnView
 from market.bodies.routes import GET_JOB, GET_MONEY
 from tallystick.cli.options import (
     DryRun,
@@ -27,12 +26,16 @@ from tallystick.cli.options import (
     market_url,
     named_job,
     needs_chain,
+    one_of,
     poster_wallet,
     typed,
 )
-from tallystick.cli.output import facts, moment, notice, shows, table
+from tallystick.cli.output import facts, moment, notice, sent_lines, shows
+from tallystick.cli.shown import rows_table
 from tallystick.cli.wallet import account_in, open_wallet
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.moved import Reclaimed, ToppedUp
+from tallystick.sdk.orders import orders_in
 from tallystick.sdk.watch import DONE_STATES
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ Rpc = Annotated[str | None, typer.Option("--rpc", help="Node of the chain. Defau
 # ------------------------------------------------------------------------------------------ money
 
 
-def money_lines(money: JobMoney) -> Iterator[RenderableType]:
+def _money_lines(money: JobMoney) -> Iterator[RenderableType]:
     """A job's money for a person."""
     rows = {
         "budget": _tokens(money.funded),
@@ -57,50 +60,69 @@ def money_lines(money: JobMoney) -> Iterator[RenderableType]:
     if money.closed_at is not None:
         rows["closed"] = _when(money.closed_at)
     yield facts("", rows)
-    yield from returns_lines(money)
+    yield from (_return_line(each) for each in money.returns if each.amount)
     if money.warning is not None:
         yield f"warning: {money.warning}"
-    yield table(
-        "",
-        ("account", "#limit", "#earned", "#vested", "#claimed", "#stake", "ended"),
-        (
-            (
-                f"0x{each.account.hex()}",
-                *map(
-                    format_tokens,
-                    (each.limit, each.earned, each.vested, each.claimed, each.stake),
-                ),
-                "" if each.end is None else _when(each.end),
-            )
-            for each in money.accounts
-        ),
+    yield rows_table("", AccountMoney, money.accounts)
+
+
+def _return_line(each: ReturnView) -> str:
+    """What comes back to the poster, and when."""
+    if each.at is None:
+        return f"{_tokens(each.amount)} are free now: `tallystick job reclaim` brings them"
+    return (
+        f"{_tokens(each.amount)} of limits that nobody needs come free at {_when(each.at)}; the "
+        "market sends back what is left of a closed job"
     )
 
 
-def returns_lines(money: JobMoney) -> Iterator[str]:
-    """What comes back to the poster, and when."""
-    for each in money.returns:
-        if each.amount and each.at is None:
-            yield f"{_tokens(each.amount)} are free now: `tallystick job reclaim` brings them"
-    yield from _unspent_lines(money)
-
-
-def _unspent_lines(money: JobMoney) -> Iterator[str]:
-    for each in money.returns:
-        if each.amount and each.at is not None:
-            yield (
-                f"{_tokens(each.amount)} of limits that nobody needs come free at "
-                f"{_when(each.at)}; the market sends back what is left of a closed job"
-            )
-
-
-@shows(JobMoney, lines=money_lines, rows="accounts")
+@shows(JobMoney, lines=_money_lines, rows="accounts")
 def money_command(job: Job, market: Market = None) -> JobMoney:
     """Show how much of a job's budget is committed, earned, vested, claimed and free.
 
     Example: tallystick job money JOB
     """
     return ask_of_job(market, job, lambda client, wanted: client.whole(GET_MONEY, job=wanted))
+
+
+# ----------------------------------------------------------------------------------------- topup
+
+
+def _topped_lines(found: ToppedUp) -> Iterator[str]:
+    would = "would be " if found.transaction is None else ""
+    yield (
+        f"{format_tokens(found.amount)} tokens {would}paid; {format_tokens(found.funded)} "
+        f"{would}in escrow, {format_tokens(found.free)} of them free"
+    )
+    yield from sent_lines(found.transaction)
+
+
+@shows(ToppedUp, lines=_topped_lines)
+def topup_command(
+    job: Job,
+    amount: Annotated[str, typer.Argument(help="Tokens to add, as 12.5.")],
+    market: Market = None,
+    wallet: PosterWallet = None,
+    dry_run: DryRun = False,
+) -> ToppedUp:
+    """Add to a job's budget by a transaction of one's own; interrupted, the same call resumes.
+
+    It needs gas. Whoever pays, what is not granted to anybody is the poster's.
+
+    Example: tallystick job topup JOB 12.5 --dry-run
+    """
+    added, keystore = _amount(amount), _keystore(wallet)
+
+    async def run(client: MarketClient, wanted: JobId) -> ToppedUp:
+        await client.call(GET_JOB, job=wanted)
+        with needs_chain():
+            from tallystick.sdk.on_chain import rehearse_top_up, top_up
+        if dry_run:
+            return await rehearse_top_up(client, wanted, added)
+        folder = _folder(keystore)
+        return await top_up(client, open_wallet(keystore), wanted, added, folder=folder, say=notice)
+
+    return ask_of_job(market, job, run)
 
 
 # ------------------------------------------------------------------------------------------ close
@@ -142,8 +164,7 @@ def close_command(
 
     Example: tallystick job close JOB
     """
-    keystore = poster_wallet(wallet)
-    account_in(keystore)  # that there is none is told before a market is asked
+    keystore = _keystore(wallet)
 
     async def run() -> Closed:
         async with _posted(job, market, keystore, rpc) as (client, known):
@@ -156,24 +177,13 @@ def close_command(
             if not direct:
                 order = await close(client, own, known)
                 return Closed(job=wanted, order=order, transaction=None)
-            folder = keystore.parent / "poster"
-            sent = await close_directly(client, own, known, folder=folder, say=notice)
+            sent = await close_directly(client, own, known, folder=_folder(keystore), say=notice)
             return Closed(job=wanted, order=None, transaction=sent)
 
     return asyncio.run(run())
 
 
 # ---------------------------------------------------------------------------------------- reclaim
-
-
-class Reclaimed(Body):
-    """What came into the poster's wallet, or would, and what the escrow still holds for the job."""
-
-    job: JobIdField
-    amount: Money
-    committed: Money
-    free: Money  # that was left
-    transaction: DigestField | None  # None: a dry run, or nothing was free
 
 
 def _reclaimed_lines(found: Reclaimed) -> Iterator[str]:
@@ -183,8 +193,7 @@ def _reclaimed_lines(found: Reclaimed) -> Iterator[str]:
     would = "would be " if found.transaction is None else "are "
     yield f"{_tokens(found.amount)} {would}in the poster's wallet"
     yield f"{_tokens(found.free)} left free, {_tokens(found.committed)} held by limits of accounts"
-    if found.transaction is not None:
-        yield f"transaction 0x{found.transaction.hex()}"
+    yield from sent_lines(found.transaction)
 
 
 @shows(Reclaimed, lines=_reclaimed_lines)
@@ -205,45 +214,23 @@ def reclaim_command(
 
     Example: tallystick job reclaim JOB 5 --dry-run
     """
-    wanted, keystore = None if amount is None else _amount(amount), poster_wallet(wallet)
-    account_in(keystore)
+    wanted, keystore = None if amount is None else _amount(amount), _keystore(wallet)
 
     async def run() -> Reclaimed:
         async with _posted(job, market, keystore, rpc) as (client, known):
-            return await _reclaim(
-                client, open_wallet(keystore), known, wanted, keystore, dry_run=dry_run
+            from tallystick.sdk.escrow import reclaim
+
+            return await reclaim(
+                client,
+                open_wallet(keystore),
+                known,
+                wanted,
+                folder=_folder(keystore),
+                say=notice,
+                rehearse=dry_run,
             )
 
     return asyncio.run(run())
-
-
-async def _reclaim(
-    client: MarketClient,
-    wallet: Wallet,
-    known: "Known",
-    amount: BaseUnits | None,
-    keystore: Path,
-    *,
-    dry_run: bool = False,
-) -> Reclaimed:
-    from tallystick.sdk.escrow import reclaim
-
-    found = await reclaim(
-        client,
-        wallet,
-        known,
-        amount,
-        folder=keystore.parent / "poster",
-        say=notice,
-        rehearse=dry_run,
-    )
-    return Reclaimed(
-        job=known.spec.job(),
-        amount=found.amount,
-        committed=found.committed,
-        free=found.free,
-        transaction=found.transaction,
-    )
 
 
 @asynccontextmanager
@@ -252,17 +239,31 @@ async def _posted(
 ) -> AsyncIterator[tuple[MarketClient, "Known"]]:
     """The job that a person named: of the orders beside the wallet, else as the market says."""
     with needs_chain():
-        from tallystick.sdk.escrow import known_job, told_job
+        from tallystick.sdk.escrow import Known, told_job
         from tallystick.sdk.on_chain import kept_network
     orders = keystore.parent / "orders"
     async with MarketClient(market_url(market)) as client:
         try:
-            known = known_job(orders, kept_network(orders, rpc), digits_of(job).lower())
+            network = kept_network(orders, rpc)
+            ordered = {spec.job(): spec for spec in orders_in(orders)}
+            known = Known(one_of(ordered, job, str(orders)), network)
         except NotFound:
             known = await told_job(client, await named_job(client, job))
             if rpc is not None:
                 known = known.by_node(rpc)
         yield client, known
+
+
+def _keystore(wallet: Path | None) -> Path:
+    """The poster's; that there is none is told before a market is asked."""
+    keystore = poster_wallet(wallet)
+    account_in(keystore)
+    return keystore
+
+
+def _folder(keystore: Path) -> Path:
+    """Of what this wallet has sent."""
+    return keystore.parent / "poster"
 
 
 def _amount(text: str) -> BaseUnits:
@@ -287,17 +288,19 @@ async def close_and_reclaim(
         if view.state not in DONE_STATES or not view.funded:
             return
         with needs_chain():
-            from tallystick.sdk.escrow import close, told_job, until_closed, until_quit
+            from tallystick.sdk.escrow import close, reclaim, told_job, until_closed, until_quit
         known = await told_job(client, job)
         await until_quit(client, job)
         await close(client, wallet, known)
         money = await until_closed(client, job)
         if money.free:
-            found = await _reclaim(client, wallet, known, None, keystore)
+            folder = _folder(keystore)
+            found = await reclaim(client, wallet, known, None, folder=folder, say=notice)
             for line in _reclaimed_lines(found):
                 notice(line)
-        for line in _unspent_lines(money):
-            notice(line)
+        for each in money.returns:
+            if each.amount and each.at is not None:
+                notice(_return_line(each))
     except TallystickError as error:
         notice(f"the rest of the budget stays in escrow for now: {error}")
         notice("`tallystick job close` and `tallystick job reclaim` bring it back")

@@ -28,10 +28,10 @@ from tallystick.cli.options import (
     ask,
     poster_wallet,
     typed,
-    write_whole,
 )
 from tallystick.cli.output import answer, facts, notice, shows
 from tallystick.cli.wallet import account_in, is_terminal, open_or_create
+from tallystick.files import write_whole
 from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, size, span

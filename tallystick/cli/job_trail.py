@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from contracts.terms.amounts import BaseUnits, format_tokens
+from contracts.terms.amounts import format_tokens
 from contracts.terms.ids import MAX_STEPS, PeerId, StepNumber
 from market.bodies.earnings import (
+    AccountSpendView,
     AnchorView,
     ClaimPartView,
     DrawnView,
@@ -23,8 +24,8 @@ from market.bodies.earnings import (
 from market.bodies.routes import GET_PEERS, GET_SPEND, GET_STEPS, GET_WORK
 from market.bodies.tracing import AuditsView, StepsView, WorkTraceView
 from tallystick.cli.options import Job, Market, ask_of_job, parse_digest
-from tallystick.cli.output import facts, moment, short, shows, table
-from tallystick.cli.shown import lines_of
+from tallystick.cli.output import facts, moment, short, shows
+from tallystick.cli.shown import lines_of, rows_table
 from verification.draws.odds import read_exact
 
 # ---------------------------------------------------------------------- the way from work to money
@@ -79,48 +80,32 @@ MAX_ROUND = 2**31
 
 def _spend_lines(view: SpendView) -> Iterator[RenderableType]:
     yield facts(f"job {short(view.job)}, {view.state}", dict(_spend_rows(view)))
-    yield table(
-        "by account",
-        ("account", "#earned", "#waiting", "#vested", "#over limit", "#claimed"),
-        (
-            (
-                f"0x{short(each.account)}",
-                *map(
-                    format_tokens,
-                    (each.earned, each.waiting, each.vested, each.over_limit, each.claimed),
-                ),
-            )
-            for each in view.accounts
-        ),
-    )
+    yield rows_table("by account", AccountSpendView, view.accounts)
 
 
 def _spend_rows(view: SpendView) -> Iterator[tuple[str, str]]:
-    yield "budget", f"{_tokens(view.budget)}; {_tokens(view.funded)} in escrow, less what came back"
-    yield "committed", f"{_tokens(view.committed)} to limits; {_tokens(view.free)} are free"
-    yield "earned", _tokens(view.earned)
-    yield "vested, claimed", f"{_tokens(view.vested)}, {_tokens(view.claimed)}"
-    yield "frozen, forfeited", f"{_tokens(view.frozen)}, {_tokens(view.forfeited)}"
+    tokens = format_tokens
+    yield "budget", f"{tokens(view.budget)}; {tokens(view.funded)} in escrow, less what came back"
+    yield "committed", f"{tokens(view.committed)} to limits; {tokens(view.free)} are free"
+    yield "earned", tokens(view.earned)
+    yield "vested, claimed", f"{tokens(view.vested)}, {tokens(view.claimed)}"
+    yield "frozen, forfeited", f"{tokens(view.frozen)}, {tokens(view.forfeited)}"
     if (audits := view.audits) is not None:
-        spent = f"{_tokens(audits.spent)} of {_tokens(audits.budget)}"
-        yield "audits", f"{spent}, {_tokens(audits.reserved)} may follow"
+        spent = f"{tokens(audits.spent)} of {tokens(audits.budget)}"
+        yield "audits", f"{spent}, {tokens(audits.reserved)} may follow"
     yield "step", f"{view.step} of {view.num_steps}"
     if (pace := view.pace) is not None:
-        hourly = _tokens(pace.spent_an_hour)
-        yield "pace", f"{pace.millis_a_step} ms and {_tokens(pace.spent_a_step)} a step; {hourly}/h"
+        hourly = tokens(pace.spent_an_hour)
+        yield "pace", f"{pace.millis_a_step} ms and {tokens(pace.spent_a_step)} a step; {hourly}/h"
     if (outlook := view.outlook) is not None:
         yield "outlook", _outlook(outlook)
 
 
 def _outlook(outlook: OutlookView) -> str:
-    found = f"ends {moment(outlook.ends_at)} UTC with {_tokens(outlook.spent_then)} spent"
+    found = f"ends {moment(outlook.ends_at)} UTC with {format_tokens(outlook.spent_then)} spent"
     if not outlook.lasts:
         found += f"; the budget ends at step {outlook.spent_up_at_step}"
     return found
-
-
-def _tokens(amount: BaseUnits) -> str:
-    return format_tokens(amount)
 
 
 @shows(SpendView, lines=_spend_lines)

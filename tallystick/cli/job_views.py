@@ -77,11 +77,6 @@ def _checking(spec: dict[str, Any]) -> str:
 def checks_table(each: PeerChecksView) -> Table:
     """What checking has shown of a peer, for a person."""
     where = "from outside, or left" if each.stage is None else f"in stage {each.stage}"
-    return facts(f"peer {each.peer.hex()[:16]} {where}", checks_rows(each))
-
-
-def checks_rows(each: PeerChecksView) -> dict[str, str]:
-    """The rows of `checks_table`."""
     rows = {"account": f"0x{each.account.hex()}", "peer-steps": str(each.peer_steps)}
     if (rates := each.rates) is not None:
         shown = (rates.least, rates.mean, rates.greatest)
@@ -99,7 +94,7 @@ def checks_rows(each: PeerChecksView) -> dict[str, str]:
     rows["reputation"] = reputation_words(each.reputation)
     convicted_at = each.convicted_at
     rows["convicted"] = "no" if convicted_at is None else f"in the seal of step {convicted_at}"
-    return rows
+    return facts(f"peer {each.peer.hex()[:16]} {where}", rows)
 
 
 def _received(received: ReceivedView) -> str:

@@ -1,4 +1,4 @@
-"""What a poster does with a job that lasts: `job pause`, `resume`, `cancel` and `topup`."""
+"""What a poster asks of a job that lasts: `job pause`, `resume` and `cancel`."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from contracts.terms.amounts import UINT80_MAX, BaseUnits, format_tokens, read_tokens
-from contracts.terms.errors import Conflict, Forbidden, Malformed
-from contracts.terms.ids import Address, DigestField, JobId, JobIdField
+from contracts.terms.errors import Conflict, Forbidden
+from contracts.terms.ids import Address, JobId, JobIdField
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies.base import Body, Money
+from market.bodies.base import Body
 from market.bodies.jobs import (
     JobAction,
     JobState,
@@ -32,15 +31,12 @@ from tallystick.cli.options import (
     Market,
     PosterWallet,
     Timeout,
-    needs_chain,
     poster_wallet,
-    typed,
 )
 from tallystick.cli.options import ask_of_job as ask
 from tallystick.cli.output import notice, shows
 from tallystick.cli.wallet import account_in, open_wallet
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.watch import DONE_STATES, ask_job, until_over
 
 _WAITS_FOR: dict[OperationWait, str] = {
@@ -179,76 +175,3 @@ async def _until_over(client: MarketClient, asked: OperationView, timeout: int) 
     if over.error is not None:
         raise Conflict(f"{over.action}: {_ERRORS[over.error]}", error=over.error)
     return over
-
-
-# ----------------------------------------------------------------------------------------- topup
-
-
-class ToppedUp(Body):
-    """What is in escrow for a job after a top-up, or would be after it."""
-
-    job: JobIdField
-    amount: Money
-    funded: Money  # brought less what was taken back, on chain
-    free: Money  # of it: not committed to anybody
-    transaction: DigestField | None  # None: a dry run
-
-
-def _topped_lines(found: ToppedUp) -> Iterator[str]:
-    would = "would be " if found.transaction is None else ""
-    yield (
-        f"{format_tokens(found.amount)} tokens {would}paid; {format_tokens(found.funded)} "
-        f"{would}in escrow, {format_tokens(found.free)} of them free"
-    )
-    if found.transaction is not None:
-        yield f"transaction 0x{found.transaction.hex()}"
-
-
-@shows(ToppedUp, lines=_topped_lines)
-def topup_command(
-    job: Job,
-    amount: Annotated[str, typer.Argument(help="Tokens to add, as 12.5.")],
-    market: Market = None,
-    wallet: PosterWallet = None,
-    dry_run: DryRun = False,
-) -> ToppedUp:
-    """Add to a job's budget by a transaction of one's own; interrupted, the same call resumes.
-
-    It needs gas. Whoever pays, what is not granted to anybody is the poster's.
-
-    Example: tallystick job topup JOB 12.5 --dry-run
-    """
-    added, keystore = _amount(amount), poster_wallet(wallet)
-    account_in(keystore)  # that there is none is told before a market is asked
-
-    async def run(client: MarketClient, wanted: JobId) -> ToppedUp:
-        await client.call(GET_JOB, job=wanted)
-        with needs_chain():
-            from tallystick.sdk.on_chain import rehearse_top_up, top_up
-        if dry_run:
-            found = await rehearse_top_up(client, wanted, added)
-        else:
-            found = await top_up(
-                client,
-                open_wallet(keystore),
-                wanted,
-                added,
-                folder=HomeSettings().home / "poster",
-                say=notice,
-            )
-        return ToppedUp(
-            job=wanted,
-            amount=added,
-            funded=found.funded,
-            free=found.free,
-            transaction=found.transaction,
-        )
-
-    return ask(market, job, run)
-
-
-def _amount(text: str) -> BaseUnits:
-    found = typed("AMOUNT", text, read_tokens)
-    if not 0 < found <= UINT80_MAX:
-        raise Malformed(f"{text!r:.80}: an amount above 0 is wanted")
-    return found

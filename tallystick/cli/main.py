@@ -94,6 +94,14 @@ def noun_of(word: str) -> Any:
     return command
 
 
+def all_verbs() -> Iterator[tuple[str, str, Any]]:
+    """Noun, verb (empty where the noun is its own) and command of all, in the order of the help."""
+    for noun in NOUNS:
+        command = noun_of(noun.word)
+        for word, verb in getattr(command, "commands", {"": command}).items():
+            yield noun.word, word, verb
+
+
 class Nouns(TyperGroup):
     """The group of all nouns: lists them without importing them, translates their errors."""
 

@@ -1,11 +1,8 @@
-"""What several verbs share: options, how one asks a market, files, and what a transaction needs.
-
-A file is read or written whole or not at all, and errors say which.
-"""
+"""What several verbs share: options, how one asks a market, and what a transaction needs."""
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -16,7 +13,6 @@ from contracts.terms import errors
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.typed_names import digits_of, parse_name
 from market.bodies.routes import GET_JOBS
-from tallystick.files import BY_UMASK, replace_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
 
@@ -39,6 +35,10 @@ PosterWallet = Annotated[
     typer.Option("--wallet", help="Keystore file of the poster. Default: HOME/poster.json."),
 ]
 ProviderHome = Annotated[Path | None, typer.Option("--home", help="As of `provider start`.")]
+DataHome = Annotated[
+    Path | None,
+    typer.Option("--home", help="Data folder. Default: TALLYSTICK_HOME, else ~/.tallystick."),
+]
 Timeout = Annotated[
     int, typer.Option("--timeout", help="Seconds to wait at most.", min=1, max=31_536_000)
 ]
@@ -89,13 +89,23 @@ async def named_job(client: MarketClient, text: str) -> JobId:
     digits = digits_of(text).lower()
     if not _START.fullmatch(digits):
         return JobId(parse_digest(text, "job id"))
-    known = [each.job for each in (await client.call(GET_JOBS)).jobs]
-    found = [job for job in known if job.hex().startswith(digits)]
+    listed = (await client.call(GET_JOBS)).jobs
+    return one_of({each.job: each.job for each in listed}, digits, client.url)
+
+
+def one_of(jobs: Mapping[JobId, R], text: str, where: str) -> R:
+    """What belongs to the job whose id, or first eight digits or more, a person typed.
+
+    Raises:
+        NotFound: no job begins so. Conflict: several do.
+    """
+    digits = digits_of(text).lower()
+    found = [job for job in jobs if job.hex().startswith(digits)] if len(digits) >= 8 else []
     if len(found) > 1:
         raise errors.Conflict(f"{len(found)} jobs begin with {digits}: give more digits")
     if not found:
-        raise errors.NotFound(f"no job of {client.url} begins with {digits}")
-    return found[0]
+        raise errors.NotFound(f"no job of {where} begins with {digits:.64}")
+    return jobs[found[0]]
 
 
 def typed(what: str, text: str, parse: Callable[[object], R]) -> R:
@@ -113,35 +123,6 @@ def typed(what: str, text: str, parse: Callable[[object], R]) -> R:
 def parse_digest(text: str, what: str) -> Digest:
     """A digest that a person typed; raises as `parse_name`."""
     return Digest(parse_name(text, what, 32))
-
-
-def read_whole(path: Path, most_bytes: int) -> bytes:
-    """All bytes of a file.
-
-    Raises:
-        NotFound: there is none. Refused: it is none, or cannot be read. TooLarge.
-    """
-    try:
-        if path.exists() and not path.is_file():  # a device may never end
-            what = "a folder" if path.is_dir() else "no file"
-            raise errors.Refused(f"cannot read {path}: it is {what}")
-        with path.open("rb") as file:
-            data = file.read(most_bytes + 1)
-    except FileNotFoundError as error:
-        raise errors.NotFound(f"no file {path}") from error
-    except OSError as error:
-        raise errors.Refused(f"cannot read {path}: {error.strerror}") from error
-    if len(data) > most_bytes:
-        raise errors.TooLarge(f"{path} is larger than any such file ({most_bytes} bytes)")
-    return data
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all; raises Refused."""
-    try:
-        replace_file(path, data, mode=BY_UMASK, durable=False)
-    except OSError as error:
-        raise errors.Refused(f"cannot write {path}: {error.strerror}") from error
 
 
 @contextmanager

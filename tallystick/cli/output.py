@@ -268,6 +268,12 @@ def short(name: bytes) -> str:
     return name.hex()[:12]
 
 
+def sent_lines(transaction: bytes | None) -> Iterator[str]:
+    """The transaction that did it, if one was sent."""
+    if transaction is not None:
+        yield f"transaction 0x{transaction.hex()}"
+
+
 def moment(millis: int) -> str:
     """When something was or will be, UTC."""
     return f"{_read(millis):%Y-%m-%d %H:%M:%S}"

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +41,7 @@ from tallystick.cli.provider_money import (
 )
 from tallystick.cli.provider_status import drain_command, earnings_command, status_command
 from tallystick.cli.wallet import account_in, open_or_create, open_wallet
-from tallystick.provider.background import AgentLog, Say, log_of, until_stopped
+from tallystick.provider.background import AgentLog, log_of, until_stopped
 from tallystick.provider.background import detach as go_on
 from tallystick.provider.folder import ProviderFolder, keystore_in
 from tallystick.provider.machine import AUTO, MAX_NICE, NICE, WISH, Machine, listen_address
@@ -158,40 +156,105 @@ def start(
     if ask is None and not audit:
         raise Malformed("say what is offered: --ask PRICE for this machine, --audit, or both")
     price = None if ask is None else PricePerPflop(_tokens("--ask", ask, 1, UINT64_MAX))
-    amount = _tokens("--stake", stake, 0, UINT96_MAX)
-    worth_a_claim = _tokens("--claim-at", claim_at, 1, UINT96_MAX)
+    amount = BaseUnits(_tokens("--stake", stake, 0, UINT96_MAX))
+    worth_a_claim = BaseUnits(_tokens("--claim-at", claim_at, 1, UINT96_MAX))
     folder = provider_home(home)
     if detach:
         pid = go_on(folder, [each for each in sys.argv[1:] if each != "--detach"])
         return Stopped(account=account_in(keystore_in(folder)), home=str(folder), pid=pid)
+    device, span_of_offers = _device(device), typed("--window", window, span)
+    drained_within = typed("--drain", drain, span)
+    node = None if rpc is None else http_url(rpc, "a node")
+
+    async def work() -> None:
+        if behaviour:
+            from tallystick.gym.registry import plans
+
+            plans(behaviour)  # a wrong one is told here, not by each of its peers
+        # Imported here: they need the extra `provider`, and take seconds that --help must not.
+        from contracts.chain.connection import ChainConnection
+        from tallystick.provider.agent import Agent, Ask
+        from tallystick.provider.measured import TASKS, cores_to_share, measured, memory_to_share
+        from tallystick.up.forkserver import starter
+        from tallystick.up.ports import checked_address
+
+        settings = HomeSettings()
+        address = None if listen is None else checked_address(listen)
+        owned = ProviderFolder(folder)
+        try:
+            async with MarketClient(market_url(market)) as client:
+                # a wrong URL is told at once; later it is waited for
+                network = await client.call(GET_NETWORK)
+                if node is not None:
+                    async with ChainConnection(node) as chain:
+                        await chain.need_chain(network.chain_id, network.genesis)
+                resources = Resources()
+                resources.need_tasks(TASKS)
+                found = await measured(owned.home / "probe.json", device, resources, log)
+                machine = Machine(
+                    settings.home_or(owned.home),
+                    found.device,
+                    memory=memory_to_share(found, resources),
+                    cores=cores_to_share(found, resources),
+                    speed=found.flops_per_second,
+                    cap=None if memory is None else memory * 2**20,
+                    cap_cores=None if cores is None else round(cores * CORE),
+                )
+                offered = Ask(
+                    price=PricePerPflop(1) if price is None else price,
+                    stake=amount,
+                    claim_at=worth_a_claim,
+                    device_class=found.device_class,
+                    memory_bytes=found.memory_bytes,
+                    flops_per_second=found.flops_per_second,
+                    bandwidth=10**8,
+                    threads=threads,
+                    window=span_of_offers,
+                    device=found.device,
+                )
+                usual = listen_address(client.url, network.rpc_url)
+                await Agent(
+                    client=client,
+                    folder=owned,
+                    wallet=open_or_create(keystore_in(owned.home)),
+                    session=owned.agent_session(),
+                    ask=offered,
+                    peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
+                    environment=_process_environment(address, usual, nice, behaviour),
+                    say=log,
+                    start=starter(settings.forkserver),
+                    drain=drained_within,
+                    offers=price is not None,
+                    audits=audit,
+                    machine=None if price is None else machine,
+                    rpc=node,
+                ).run()
+        finally:
+            owned.close()
+
     log = AgentLog(folder, notice)
-    work = _start(
-        market_url(market),
-        folder,
-        price,
-        BaseUnits(amount),
-        BaseUnits(worth_a_claim),
-        threads,
-        memory,
-        cores,
-        _device(device),
-        nice,
-        typed("--window", window, span),
-        typed("--drain", drain, span),
-        HomeSettings().forkserver,
-        listen,
-        audit,
-        None if rpc is None else http_url(rpc, "a node"),
-        behaviour,
-        log,
-    )
     try:
-        asyncio.run(until_stopped(work, log))
+        asyncio.run(until_stopped(work(), log))
     finally:
         log.close()
     keystore = keystore_in(folder)
     account = account_in(keystore) if keystore.exists() else None
     return Stopped(account=account, home=str(folder), pid=None)
+
+
+def _process_environment(
+    listen: str | None, usual: str, nice: int, behaviour: str
+) -> dict[str, str]:
+    """Environment of the peers and audits that the agent starts.
+
+    They read what strangers send, and open no keystore: they get no passphrase.
+    """
+    secret = ("TALLYSTICK_PASSPHRASE", "TALLYSTICK_PASSPHRASE_FILE")
+    found = {"TALLYSTICK_PEER_LISTEN": f"{usual}:0"}
+    found |= {name: value for name, value in os.environ.items() if name not in secret}
+    found |= {f"TALLYSTICK_{process}_NICE": str(nice) for process in ("PEER", "AUDIT")}
+    found |= {"TALLYSTICK_PEER_LISTEN": f"{listen}:0"} if listen else {}
+    return found | ({"TALLYSTICK_PEER_BEHAVIOUR": behaviour} if behaviour else {})
 
 
 @app.command()
@@ -222,107 +285,6 @@ async def _answer(
     signature = wallet.sign_digest(answer_digest(evidence, name))
     body = AnswerSlash(answer=name, signature=signature)
     return await client.call(POST_ANSWER, body, evidence=evidence)
-
-
-async def _start(
-    market: str,
-    home: Path,
-    price: PricePerPflop | None,
-    stake: BaseUnits,
-    claim_at: BaseUnits,
-    threads: int,
-    memory: int | None,
-    cores: float | None,
-    device: str,
-    nice: int,
-    window: timedelta,
-    drain: timedelta,
-    forkserver: Path | None,
-    listen: str | None,
-    audit: bool,
-    rpc: str | None,
-    behaviour: str,
-    say: Say,
-) -> None:
-    if behaviour:
-        from tallystick.gym.registry import plans
-
-        plans(behaviour)  # a wrong one is told here, not by each of its peers
-    # Imported here: they need the extra `provider`, and take seconds that --help must not.
-    from contracts.chain.connection import ChainConnection
-    from tallystick.provider.agent import Agent, Ask
-    from tallystick.provider.measured import TASKS, cores_to_share, measured, memory_to_share
-    from tallystick.up.forkserver import starter
-    from tallystick.up.ports import checked_address
-
-    listen = None if listen is None else checked_address(listen)
-    folder = ProviderFolder(home)
-    try:
-        async with MarketClient(market) as client:
-            # a wrong URL is told at once; later it is waited for
-            network = await client.call(GET_NETWORK)
-            if rpc is not None:
-                async with ChainConnection(rpc) as chain:
-                    await chain.need_chain(network.chain_id, network.genesis)
-            resources = Resources()
-            resources.need_tasks(TASKS)
-            found = await measured(folder.home / "probe.json", device, resources, say)
-            machine = Machine(
-                HomeSettings().home_or(folder.home),
-                found.device,
-                memory=memory_to_share(found, resources),
-                cores=cores_to_share(found, resources),
-                speed=found.flops_per_second,
-                cap=None if memory is None else memory * 2**20,
-                cap_cores=None if cores is None else round(cores * CORE),
-            )
-            ask = Ask(
-                price=PricePerPflop(1) if price is None else price,
-                stake=stake,
-                claim_at=claim_at,
-                device_class=found.device_class,
-                memory_bytes=found.memory_bytes,
-                flops_per_second=found.flops_per_second,
-                bandwidth=10**8,
-                threads=threads,
-                window=window,
-                device=found.device,
-            )
-            await Agent(
-                client=client,
-                folder=folder,
-                wallet=open_or_create(keystore_in(folder.home)),
-                session=folder.agent_session(),
-                ask=ask,
-                peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
-                environment={
-                    "TALLYSTICK_PEER_LISTEN": f"{listen_address(market, network.rpc_url)}:0",
-                    **_without_passphrase(os.environ),
-                    **_process_environment(nice, behaviour, listen),
-                },
-                say=say,
-                start=starter(forkserver),
-                drain=drain,
-                offers=price is not None,
-                audits=audit,
-                machine=None if price is None else machine,
-                rpc=rpc,
-            ).run()
-    finally:
-        folder.close()
-
-
-def _without_passphrase(variables: Mapping[str, str]) -> dict[str, str]:
-    """For the processes that read what strangers send: they open no keystore."""
-    secret = ("TALLYSTICK_PASSPHRASE", "TALLYSTICK_PASSPHRASE_FILE")
-    return {name: value for name, value in variables.items() if name not in secret}
-
-
-def _process_environment(nice: int, behaviour: str, listen: str | None) -> dict[str, str]:
-    """Environment of the peers and audits that the agent starts."""
-    found = {f"TALLYSTICK_{process}_NICE": str(nice) for process in ("PEER", "AUDIT")}
-    found |= {"TALLYSTICK_PEER_LISTEN": f"{listen}:0"} if listen else {}
-    return found | ({"TALLYSTICK_PEER_BEHAVIOUR": behaviour} if behaviour else {})
 
 
 def _device(wanted: str) -> str:

@@ -6,8 +6,7 @@ sends all transactions of its account, and does by itself what `settle` and `qui
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
@@ -17,7 +16,7 @@ from rich.console import RenderableType
 from contracts.terms import errors
 from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens, read_tokens
 from contracts.terms.ids import AddressField, Digest, DigestField, JobIdField
-from contracts.terms.typed_names import digits_of, parse_address
+from contracts.terms.typed_names import parse_address
 from market.bodies.base import Body, Money, SignedField
 from market.bodies.money import PostOrder
 from market.bodies.offers import Withdrawal
@@ -31,10 +30,12 @@ from tallystick.cli.options import (
     ask,
     market_url,
     needs_chain,
+    one_of,
     provider_home,
     typed,
 )
-from tallystick.cli.output import moment_here, notice, short, shows, table
+from tallystick.cli.output import moment_here, notice, sent_lines, short, shows
+from tallystick.cli.shown import rows_table
 from tallystick.cli.wallet import account_in, open_wallet
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
@@ -82,7 +83,7 @@ class SettledJob(Body):
         "vested",
         "limit",
         "claimed",
-        "stake",
+        "paid",
     )
 
     job: JobIdField
@@ -112,21 +113,7 @@ class Settled(Body):
 
 
 def _settled_lines(found: Settled) -> Iterator[RenderableType]:
-    yield table(
-        "",
-        ("job", "#seal of step", "#earned", "#vested", "#limit", "#claimed before", "#now"),
-        (
-            (
-                short(each.job),
-                each.step,
-                *map(
-                    format_tokens,
-                    (each.earned, each.vested, each.limit, each.claimed, each.paid),
-                ),
-            )
-            for each in found.jobs
-        ),
-    )
+    yield rows_table("", SettledJob, found.jobs)
     for job in found.jobs:
         for call in job.calls if found.dry_run else ():
             yield f"cast send 0x{call.to.hex()} 0x{call.data.hex()} --rpc-url {found.rpc}"
@@ -203,15 +190,13 @@ async def _settle_one(own: "OnChain", job: OwnJob, *, everybody: bool, dry_run: 
     sent = []
     for key, call in () if dry_run else calls:
         sent.append((await own.sender.send(key, call)).transaction)
-    return SettledJob(
+    return SettledJob.of(
+        at.channel,
         job=job.job,
         step=0 if at.pay is None else at.pay.seal.message.step,
         earned=at.leaf.earned,
         vested=at.leaf.vested,
-        limit=BaseUnits(at.channel.limit),
-        claimed=BaseUnits(at.channel.claimed),
         paid=paid,
-        stake=BaseUnits(at.channel.stake),
         released=BaseUnits(at.channel.stake if is_over else 0),
         end=at.end or None,
         calls=tuple(CallView(to=call.to, data=call.data) for _, call in calls),
@@ -244,8 +229,7 @@ def _quit_lines(found: HasQuit) -> Iterator[str]:
             f"{format_tokens(found.stake)} tokens of stake are free about "
             f"{moment_here(1000 * found.free_after)}"
         )
-    if found.transaction is not None:
-        yield f"transaction 0x{found.transaction.hex()}"
+    yield from sent_lines(found.transaction)
 
 
 @shows(HasQuit, lines=_quit_lines)
@@ -330,8 +314,7 @@ def _withdrawn_lines(found: Withdrawn) -> Iterator[str]:
         f"{format_tokens(found.amount)} tokens {would} to 0x{found.to.hex()}; "
         f"{format_tokens(found.free)} are free in the escrow"
     )
-    if found.transaction is not None:
-        yield f"transaction 0x{found.transaction.hex()}"
+    yield from sent_lines(found.transaction)
 
 
 @shows(Withdrawn, lines=_withdrawn_lines)
@@ -439,44 +422,28 @@ async def _take_offer_back(client: MarketClient, home: Path, *, dry_run: bool) -
 
 
 def _on_chain(home: Path, rpc: str | None, run: Callable[["OnChain"], Awaitable[R]]) -> R:
+    """Run as the account's only sender: the folder is held meanwhile."""
+
     async def asked() -> R:
-        async with _own(home, rpc) as own:
-            return await run(own)
+        with needs_chain():
+            from tallystick.sdk.on_chain import kept_network, on_chain
+        network = kept_network(home, rpc)
+        if (pid := agent_pid(home)) is not None:
+            raise errors.Conflict(
+                f"the agent (pid {pid}) uses this account, and claims and leaves by itself: "
+                "`tallystick provider drain --wait` first",
+                pid=pid,
+            )
+        folder = ProviderFolder(home)
+        try:
+            wallet = open_wallet(keystore_in(home))
+            async with on_chain(network, wallet, folder.home, notice, KEPT_OF_CHAIN) as own:
+                return await run(own)
+        finally:
+            folder.close()
 
     return asyncio.run(asked())
 
 
-@asynccontextmanager
-async def _own(home: Path, rpc: str | None) -> "AsyncIterator[OnChain]":
-    """The account's only sender: the folder is held meanwhile."""
-    with needs_chain():
-        from tallystick.sdk.on_chain import kept_network, on_chain
-    network = kept_network(home, rpc)
-    if (pid := agent_pid(home)) is not None:
-        raise errors.Conflict(
-            f"the agent (pid {pid}) uses this account, and claims and leaves by itself: "
-            "`tallystick provider drain --wait` first",
-            pid=pid,
-        )
-    folder = ProviderFolder(home)
-    try:
-        wallet = open_wallet(keystore_in(home))
-        async with on_chain(network, wallet, folder.home, notice, KEPT_OF_CHAIN) as own:
-            yield own
-    finally:
-        folder.close()
-
-
 def _named(home: Path, text: str) -> OwnJob:
-    """The job of the folder whose id, or whose first digits, a person typed.
-
-    Raises:
-        NotFound: none begins so. Conflict: several do.
-    """
-    digits = digits_of(text).lower()
-    found = [each for each in jobs_in(home) if each.job.hex().startswith(digits)]
-    if not found:
-        raise errors.NotFound(f"no job of {home} begins with {digits:.64}")
-    if len(found) > 1:
-        raise errors.Conflict(f"{len(found)} jobs begin with {digits}: give more digits")
-    return found[0]
+    return one_of({each.job: each for each in jobs_in(home)}, text, str(home))

@@ -33,6 +33,7 @@ from tallystick.cli.options import (
     provider_home,
 )
 from tallystick.cli.output import facts, short, shows, table
+from tallystick.cli.shown import rows_table
 from tallystick.cli.wallet import account_in
 from tallystick.provider.folder import DRAIN_SIGNAL, agent_pid, keystore_in, leases_in
 from tallystick.provider.slashes import audits_in, losses_in
@@ -199,22 +200,7 @@ def _status_lines(status: ProviderStatus) -> Iterator[RenderableType]:
         )
     yield facts("", rows)
     if status.leases:
-        columns = ("lease", "job", "state", "#stage", "#price", "#stake")
-        yield table(
-            "",
-            columns,
-            (
-                (
-                    short(each.lease),
-                    short(each.job),
-                    each.state,
-                    each.stage,
-                    format_tokens(each.price),
-                    format_tokens(each.stake),
-                )
-                for each in status.leases
-            ),
-        )
+        yield rows_table("", OwnLease, status.leases)
 
 
 @shows(ProviderStatus, lines=_status_lines)
@@ -242,20 +228,13 @@ async def _status(client: MarketClient, account: Address, home: Path | None) -> 
         await client.call(GET_PROVIDER, account=account),
         await client.call(GET_ACCOUNT, account=account),
     )
-    return ProviderStatus(
+    return ProviderStatus.of(
+        money,
         account=account,
         home=None if home is None else str(home),
         pid=None if home is None else agent_pid(home),
         is_matched=known.is_matched,
         reputation=known.reputation,
-        token=money.token,
-        gas=money.gas,
-        free=money.free,
-        bonded=money.bonded,
-        earned=money.earned,
-        vested=money.vested,
-        due=money.due,
-        claimed=money.claimed,
         offers=known.offers,
         leases=() if home is None else await _leases(client, home),
         lost=() if home is None else await _lost(client, account, home),
@@ -282,16 +261,7 @@ async def _leases(client: MarketClient, home: Path) -> tuple[OwnLease, ...]:
         except NotFound:  # of another market
             continue
         if lease.state not in OVER:
-            found.append(
-                OwnLease(
-                    lease=lease.lease,
-                    job=lease.job,
-                    state=lease.state,
-                    stage=lease.stage,
-                    price=lease.price,
-                    stake=lease.stake,
-                )
-            )
+            found.append(OwnLease.of(lease))
     return tuple(found)
 
 

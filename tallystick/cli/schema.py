@@ -8,7 +8,7 @@ import typer
 
 from contracts.terms.errors import NotFound
 from market.bodies.base import Body
-from tallystick.cli.main import NOUNS, noun_of
+from tallystick.cli.main import all_verbs
 from tallystick.cli.output import declared_by, shows
 
 
@@ -50,7 +50,7 @@ def app(
     wanted = (noun, verb)
     found = tuple(
         each
-        for each in all_verbs()
+        for each in verbs_shown()
         if all(
             name in (None, own) for name, own in zip(wanted, (each.noun, each.verb), strict=True)
         )
@@ -60,17 +60,15 @@ def app(
     return VerbsShown(verbs=found)
 
 
-def all_verbs() -> Iterator[VerbShown]:
+def verbs_shown() -> Iterator[VerbShown]:
     """What each verb of each noun answers with, in the order of the help."""
-    for noun in NOUNS:
-        command = noun_of(noun.word)
-        for word, verb in getattr(command, "commands", {"": command}).items():
-            declared = declared_by(verb.callback)
-            if declared is not None:
-                yield VerbShown(
-                    noun=noun.word,
-                    verb=word,
-                    body=declared.body.__name__,
-                    rows=declared.rows,
-                    document=declared.schema(),
-                )
+    for noun, word, verb in all_verbs():
+        declared = declared_by(verb.callback)
+        if declared is not None:
+            yield VerbShown(
+                noun=noun,
+                verb=word,
+                body=declared.body.__name__,
+                rows=declared.rows,
+                document=declared.schema(),
+            )

@@ -1,12 +1,12 @@
 """`tallystick up`: start a market's services on this machine and keep them running."""
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from market.bodies.base import Body
+from tallystick.cli.options import DataHome
 from tallystick.cli.output import answer, notice, shows
 from tallystick.up.foreground import Ready, forget_defaults, run_detached, serve
 from tallystick.up.ports import checked_address
@@ -30,10 +30,7 @@ def _answer(ready: Ready) -> None:
 
 @shows(Up, lines=lambda up: [up.data])
 def command(
-    home: Annotated[
-        Path | None,
-        typer.Option(help="Data folder. Default: TALLYSTICK_HOME, else ~/.tallystick."),
-    ] = None,
+    home: DataHome = None,
     port: Annotated[
         int | None,
         typer.Option(help="Port of the API; 0 takes any free one. Default: the last, else 8420."),

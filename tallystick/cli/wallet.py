@@ -34,9 +34,9 @@ from contracts.terms.typed_names import digits_of
 from market.bodies.base import Body
 from market.bodies.market import AccountView
 from market.bodies.routes import GET_ACCOUNT
-from tallystick.cli.options import DryRun, Market, ask, read_whole
+from tallystick.cli.options import DryRun, Market, ask, poster_wallet
 from tallystick.cli.output import facts, shows
-from tallystick.sdk.folders import HomeSettings
+from tallystick.reading import read_whole
 
 # ------------------------------------------------------------------------------ opening a keystore
 
@@ -201,10 +201,6 @@ def _lines(shown: Shown) -> Iterator[RenderableType]:
     yield facts("", rows)
 
 
-def _path(wallet: Path | None) -> Path:
-    return wallet or HomeSettings().home / "poster.json"
-
-
 @app.command("create")
 @shows(Shown, lines=_lines)
 def create_command(wallet: Keystore = None, no_passphrase: NoPassphrase = False) -> Shown:
@@ -215,7 +211,7 @@ def create_command(wallet: Keystore = None, no_passphrase: NoPassphrase = False)
 
     Example: tallystick wallet create --wallet poster.json
     """
-    path = _path(wallet)
+    path = poster_wallet(wallet)
     _refuse_existing(path)
     made = new_wallet()
     save_wallet(path, made, chosen(empty=no_passphrase))
@@ -235,7 +231,7 @@ def show_command(
 
     Example: tallystick wallet show --balance
     """
-    path = _path(wallet)
+    path = poster_wallet(wallet)
     account = account_in(path)
     money = (
         ask(market, lambda client: client.call(GET_ACCOUNT, account=account)) if balance else None
@@ -265,7 +261,7 @@ def import_command(
 
     Example: tallystick wallet import key.txt --wallet poster.json
     """
-    path = _path(wallet)
+    path = poster_wallet(wallet)
     _refuse_existing(path)
     data = _source(source)
     found, passphrase = _found(data, source, empty=no_passphrase)

@@ -7,7 +7,7 @@ market gives is `Malformed`, a very long one `TooLarge`. `retrying` repeats what
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -35,8 +35,8 @@ from market.bodies.base import (
 )
 from market.bodies.events import (
     HEARTBEAT_SECONDS,
-    NumberedJobEvent,
-    NumberedMarketEvent,
+    JobEvent,
+    MarketEvent,
     read_job_event,
     read_market_event,
 )
@@ -51,6 +51,7 @@ from market.bodies.routes import (
 )
 from tallystick.sdk.http import (
     MarketClock,
+    Numbered,
     Signer,
     followed,
     http_url,
@@ -194,37 +195,22 @@ class MarketClient:
                 yield sequence, decode_kept(data)
                 after = sequence
 
-    async def job_events(
+    def job_events(
         self, job: JobId, *, after: int = 0, patience: timedelta | None = None
-    ) -> AsyncGenerator[NumberedJobEvent, None]:
+    ) -> AsyncGenerator[Numbered[JobEvent], None]:
         """What happens to a job, each event once and in order, until nothing more is to come.
 
         Interruptions are nobody's concern, unless the market is away for longer than `patience`.
         """
-        path = GET_JOB_EVENTS.target(job=job)
-        found = followed(
-            lambda place: self._stream(path, place),
-            read_job_event,
-            after=after,
-            patience=patience,
-        )
-        async with aclosing(found):
-            async for number, event in found:
-                yield NumberedJobEvent(number, event)
+        stream = partial(self._stream, GET_JOB_EVENTS.target(job=job))
+        return followed(stream, read_job_event, after=after, patience=patience)
 
-    async def market_events(
+    def market_events(
         self, *, after: int, patience: timedelta | None = None
-    ) -> AsyncGenerator[NumberedMarketEvent, None]:
+    ) -> AsyncGenerator[Numbered[MarketEvent], None]:
         """What happens in the market behind event `after`, for ever; as `job_events`."""
-        found = followed(
-            lambda place: self._stream(GET_MARKET_EVENTS.path, place),
-            read_market_event,
-            after=after,
-            patience=patience,
-        )
-        async with aclosing(found):
-            async for number, event in found:
-                yield NumberedMarketEvent(number, event)
+        stream = partial(self._stream, GET_MARKET_EVENTS.path)
+        return followed(stream, read_market_event, after=after, patience=patience)
 
     async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
         """Batches of the job's anchorer, to be checked against the chain; one page."""

@@ -4,10 +4,19 @@ from datetime import UTC, datetime
 
 from contracts.terms.amounts import format_tokens
 from contracts.terms.moments import UnixSeconds
-from market.bodies.slashes import ConvictionView, SlashView
+from market.bodies.slashes import ConvictionView, SlashState, SlashView
 
 ENDED = ("burned", "dropped", "lapsed", "nothing")
 """States of a slash that do not change any more."""
+
+_STATES: dict[SlashState, str] = {
+    "convicted": "convicted: is not announced yet",
+    "announcing": "convicted: is being announced",
+    "burned": "burned",
+    "dropped": "dropped: nothing was taken",
+    "lapsed": "lapsed: it was not burned in time, and nothing was taken",
+    "nothing": "over: the account had no stake there",
+}
 
 
 def state_of(conviction: ConvictionView) -> str:
@@ -19,20 +28,9 @@ def state_of(conviction: ConvictionView) -> str:
 
 def state_of_slash(slash: SlashView) -> str:
     """The same once there is evidence."""
-    match slash.state:
-        case "convicted":
-            return "convicted: is not announced yet"
-        case "announcing":
-            return "convicted: is being announced"
-        case "announced":
-            return f"announced: burned from {_moment(slash.burns_from)} on, if it is not dropped"
-        case "burned":
-            return "burned"
-        case "dropped":
-            return "dropped: nothing was taken"
-        case "lapsed":
-            return "lapsed: it was not burned in time, and nothing was taken"
-    return "over: the account had no stake there"
+    if slash.state == "announced":
+        return f"announced: burned from {_moment(slash.burns_from)} on, if it is not dropped"
+    return _STATES[slash.state]
 
 
 def told_to_owner(conviction: ConvictionView) -> str:

@@ -35,12 +35,10 @@ from market.bodies.market import NetworkView
 from market.bodies.money import JobMoney, OrderView, PostOrder
 from market.bodies.routes import GET_JOB, GET_MONEY, GET_NETWORK, POST_ORDER
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.moved import Reclaimed
 from tallystick.sdk.on_chain import OnChain, on_chain
-from tallystick.sdk.orders import orders_in
 
 Say = Callable[[str], None]
-LEAST_DIGITS = 8
-"""Of an id that a person types."""
 CLOSED_WITHIN = timedelta(minutes=2)
 QUIT_WITHIN = timedelta(seconds=30)
 """In which agents say that they stop, so that what they did not need is free at once."""
@@ -62,22 +60,6 @@ class Known:
     def by_node(self, rpc: str) -> "Known":
         """The same, read and written through another node."""
         return replace(self, network=self.network.model_copy(update={"rpc_url": rpc}))
-
-
-def known_job(orders: Path, network: NetworkView, start: str) -> Known:
-    """The job in a folder of orders whose id begins with these digits.
-
-    Raises:
-        NotFound: there is none. Conflict: there are several.
-    """
-    jobs = {spec.job(): spec for spec in orders_in(orders)} if len(start) >= LEAST_DIGITS else {}
-    found = {job: spec for job, spec in jobs.items() if job.hex().startswith(start)}
-    if len(found) > 1:
-        raise Conflict(f"{len(found)} jobs begin with {start}: give more digits")
-    if not found:
-        raise NotFound(f"no job that was ordered from {orders} begins with {start}")
-    (spec,) = found.values()
-    return Known(spec, network)
 
 
 async def told_job(client: MarketClient, job: JobId) -> Known:
@@ -172,17 +154,6 @@ def _signed_close(wallet: Wallet, known: Known, now: int) -> Signed[Close]:
 # -------------------------------------------------------------------------------------- taking back
 
 
-@dataclass(frozen=True)
-class Reclaimed:
-    """What went into the poster's wallet, and what the escrow still holds for the job."""
-
-    transaction: Digest | None  # None: a rehearsal, or nothing was free
-    amount: BaseUnits
-    from_job: BaseUnits  # of it; the rest was in the poster's balance already
-    committed: BaseUnits  # limits of accounts, which are not free
-    free: BaseUnits  # that was left
-
-
 async def reclaim(
     client: MarketClient,
     wallet: Wallet,
@@ -232,17 +203,18 @@ async def reclaim(
             )
         from_job = min(wanted, budget.free)
         found = Reclaimed(
-            transaction=None,
+            job=job,
             amount=BaseUnits(wanted),
             from_job=BaseUnits(from_job),
             committed=BaseUnits(budget.committed),
             free=BaseUnits(there - wanted),
+            transaction=None,
         )
         if rehearse or not wanted:
             return found
-        calls = [escrow.withdraw(account, BaseUnits(wanted))]
+        calls = [escrow.withdraw(account, found.amount)]
         if from_job:
-            calls.insert(0, escrow.reclaim(known.spec.header(), BaseUnits(from_job)))
+            calls.insert(0, escrow.reclaim(known.spec.header(), found.from_job))
         await _give_gas(client, own)
         # The key names its nonce: the same amount once more is another intention.
         key = f"reclaim:{job.hex()}:{await chain.nonce(account)}"
@@ -253,7 +225,7 @@ async def reclaim(
                 f"the chain did not give {format_tokens(wanted)} tokens back ({error}): a limit "
                 "was raised meanwhile, or there is no such job; look again"
             ) from error
-    return Reclaimed(receipt.transaction, found.amount, found.from_job, found.committed, found.free)
+    return found.model_copy(update={"transaction": receipt.transaction})
 
 
 async def _give_gas(client: MarketClient, own: OnChain) -> None:

@@ -23,7 +23,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 from contracts.keys.wallet import Session, Wallet
@@ -121,6 +121,13 @@ class ServerSent(NamedTuple):
     data: bytes
 
 
+class Numbered(NamedTuple, Generic[E]):
+    """An event and where it stands: go on after this number."""
+
+    number: int
+    event: E
+
+
 async def server_sent(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerSent, None]:
     """The events in a stream; comments, and an event that was cut off, are none.
 
@@ -161,7 +168,7 @@ async def followed(
     *,
     after: int,
     patience: timedelta | None = None,
-) -> AsyncGenerator[tuple[int, E], None]:
+) -> AsyncGenerator[Numbered[E], None]:
     """Events behind number `after` with their numbers, until the one that says that it is the end.
 
     Args:
@@ -183,7 +190,7 @@ async def followed(
                 heard_at = clock()
                 async for event in server_sent(chunks):
                     tries, heard_at, after = 0, clock(), event.number
-                    yield event.number, read(event.data)
+                    yield Numbered(event.number, read(event.data))
                     if event.kind == END:
                         return
         except Unavailable as error:

@@ -114,65 +114,40 @@ def _checking(value: object) -> object:
     return value
 
 
-def _kind_of_model(value: object) -> str:
-    return "path" if isinstance(value, str) else "fields"
-
-
-def _kind_of_data(value: object) -> str:
-    return "path" if isinstance(value, str) else "paths"
+def _kind(value: object) -> str:
+    """Which alternative of a union is meant, so that a refusal is of that one alone."""
+    return "text" if isinstance(value, str) else "other"
 
 
 # ------------------------------------------------------------------------------- kinds of fields
 
 _AMOUNT = r"^[0-9]+(\.[0-9]{1,6})?$"
+
+
+def _amount(unit: str, **least: int) -> WithJsonSchema:
+    kinds = [{"type": "number", **least}, {"type": "string", "pattern": _AMOUNT}]
+    return WithJsonSchema({"anyOf": kinds, "x-unit": unit})
+
+
+def _with_unit(pattern: str, units: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, "x-unit": f"{units}, as written"})
+
+
 Whole = Annotated[int, Strict(), Ge(1)]
 Count = Annotated[int, Strict(), Ge(0)]
 Number = Annotated[float, Strict()]
 Part = Annotated[Number, Ge(0), Le(1)]
-Tokens = Annotated[
-    int,
-    BeforeValidator(read_tokens),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _AMOUNT}],
-            "x-unit": "tokens",
-        }
-    ),
-]
-Price = Annotated[
-    int,
-    BeforeValidator(price),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0},
-                {"type": "string", "pattern": _AMOUNT},
-            ],
-            "x-unit": "tokens per PFLOP",
-        }
-    ),
-]
+Tokens = Annotated[int, BeforeValidator(read_tokens), _amount("tokens", minimum=0)]
+Price = Annotated[int, BeforeValidator(price), _amount("tokens per PFLOP", exclusiveMinimum=0)]
 Span = Annotated[
     timedelta,
     BeforeValidator(span),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^\s*[0-9]{1,12}\s*[smhd]\s*$",
-            "x-unit": "s, m, h or d, as written",
-        }
-    ),
+    _with_unit(r"^\s*[0-9]{1,12}\s*[smhd]\s*$", "s, m, h or d"),
 ]
 Size = Annotated[
     int,
     BeforeValidator(size),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^\s*[0-9]{1,9}\s*[KMGT]iB\s*$",
-            "x-unit": "KiB, MiB, GiB or TiB, as written",
-        }
-    ),
+    _with_unit(r"^\s*[0-9]{1,9}\s*[KMGT]iB\s*$", "KiB, MiB, GiB or TiB"),
 ]
 Recipe = Annotated[str, WithJsonSchema({"type": "string", "enum": sorted(RECIPES)})]
 Checking = Annotated[
@@ -184,288 +159,166 @@ BoundaryCodec = Annotated[CodecName, BeforeValidator(_none)]
 GradientCodec = Annotated[GradientCodecName, BeforeValidator(_none)]
 
 
-class Fields(BaseModel):
-    """Fields that a person may write, each with its words."""
+def _in_one_line(schema: dict[str, Any]) -> None:
+    for field in schema["properties"].values():
+        field["description"] = " ".join(field["description"].split()).removesuffix(".")
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+
+class Fields(BaseModel):
+    """Fields that a person may write; the docstring below each is its description."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        json_schema_extra=_in_one_line,
+    )
 
 
 class ModelFields(Fields):
     """What of the recipe's model is different; of a folder's only its `sequence_length` may be."""
 
-    folder: Annotated[
-        str | None, Field(description="A folder that transformers saved: training goes on from it")
-    ] = None
-    vocab_size: Annotated[
-        Whole | None, Le(MAX_VOCABULARY), Field(description="Different tokens that it knows")
-    ] = None
-    width: Annotated[
-        Whole | None,
-        Le(MAX_WIDTH),
-        Field(description="Elements of a token inside the model; a multiple of num_heads"),
-    ] = None
-    num_layers: Annotated[Whole | None, Le(MAX_LAYERS), Field(description="Decoder layers")] = None
-    num_heads: Annotated[
-        Whole | None, Le(MAX_HEADS), Field(description="Attention heads of a layer")
-    ] = None
-    num_kv_heads: Annotated[
-        Whole | None, Le(MAX_HEADS), Field(description="Heads for keys; num_heads is a multiple")
-    ] = None
-    ffn_width: Annotated[
-        Whole | None, Le(MAX_FFN_WIDTH), Field(description="Width of the feed-forward part")
-    ] = None
-    sequence_length: Annotated[
-        Whole | None, Le(MAX_SEQUENCE), Field(description="Tokens of a row")
-    ] = None
-    rope_theta: Annotated[
-        int | None, Strict(), Gt(1), Field(description="Base of the rotary positions")
-    ] = None
-    norm_eps: Annotated[
-        Number | None, Gt(0), Lt(1), Field(description="Added to the mean square in a norm")
-    ] = None
-    tied_head: Annotated[
-        bool | None, Strict(), Field(description="Whether head and embedding are one matrix")
-    ] = None
-    init_seed: Annotated[
-        Count | None, Le(MAX_SEED), Field(description="The first weights are drawn from it")
-    ] = None
+    folder: str | None = None
+    """A folder that transformers saved: training goes on from it."""
+    vocab_size: Annotated[Whole | None, Le(MAX_VOCABULARY)] = None
+    """Different tokens that it knows."""
+    width: Annotated[Whole | None, Le(MAX_WIDTH)] = None
+    """Elements of a token inside the model; a multiple of num_heads."""
+    num_layers: Annotated[Whole | None, Le(MAX_LAYERS)] = None
+    """Decoder layers."""
+    num_heads: Annotated[Whole | None, Le(MAX_HEADS)] = None
+    """Attention heads of a layer."""
+    num_kv_heads: Annotated[Whole | None, Le(MAX_HEADS)] = None
+    """Heads for keys; num_heads is a multiple."""
+    ffn_width: Annotated[Whole | None, Le(MAX_FFN_WIDTH)] = None
+    """Width of the feed-forward part."""
+    sequence_length: Annotated[Whole | None, Le(MAX_SEQUENCE)] = None
+    """Tokens of a row."""
+    rope_theta: Annotated[int | None, Strict(), Gt(1)] = None
+    """Base of the rotary positions."""
+    norm_eps: Annotated[Number | None, Gt(0), Lt(1)] = None
+    """Added to the mean square in a norm."""
+    tied_head: Annotated[bool | None, Strict()] = None
+    """Whether head and embedding are one matrix."""
+    init_seed: Annotated[Count | None, Le(MAX_SEED)] = None
+    """The first weights are drawn from it."""
 
 
 class OptimizerFields(Fields):
     """What of the recipe's AdamW is different."""
 
-    learning_rate: Annotated[
-        Number | None,
-        Gt(0),
-        Lt(10),
-        Field(description="Peak of the learning rate", examples=[0.002]),
-    ] = None
-    beta1: Annotated[
-        Number | None, Ge(0), Lt(1), Field(description="Decay of the first moment")
-    ] = None
-    beta2: Annotated[
-        Number | None, Ge(0), Lt(1), Field(description="Decay of the second moment")
-    ] = None
-    epsilon: Annotated[
-        Number | None, Gt(0), Lt(1), Field(description="Added to the root of the second moment")
-    ] = None
-    weight_decay: Annotated[
-        Number | None, Ge(0), Lt(10), Field(description="Decoupled decay of matrices")
-    ] = None
-    clip_norm: Annotated[
-        Number | None, Ge(0), Lt(1e6), Field(description="Largest norm of a gradient; 0: none")
-    ] = None
-    warmup_steps: Annotated[
-        Count | None, Le(MAX_STEPS), Field(description="Steps until the rate is at its peak")
-    ] = None
-    schedule: Annotated[
-        Schedule | None, Field(description="How the rate goes on after the warm-up")
-    ] = None
-    final_ratio: Annotated[
-        Number | None, Ge(0), Le(1), Field(description="Rate that a cosine ends at, over the peak")
-    ] = None
+    learning_rate: Annotated[Number | None, Gt(0), Lt(10), Field(examples=[0.002])] = None
+    """Peak of the learning rate."""
+    beta1: Annotated[Number | None, Ge(0), Lt(1)] = None
+    """Decay of the first moment."""
+    beta2: Annotated[Number | None, Ge(0), Lt(1)] = None
+    """Decay of the second moment."""
+    epsilon: Annotated[Number | None, Gt(0), Lt(1)] = None
+    """Added to the root of the second moment."""
+    weight_decay: Annotated[Number | None, Ge(0), Lt(10)] = None
+    """Decoupled decay of matrices."""
+    clip_norm: Annotated[Number | None, Ge(0), Lt(1e6)] = None
+    """Largest norm of a gradient; 0: none."""
+    warmup_steps: Annotated[Count | None, Le(MAX_STEPS)] = None
+    """Steps until the rate is at its peak."""
+    schedule: Schedule | None = None
+    """How the rate goes on after the warm-up."""
+    final_ratio: Annotated[Number | None, Ge(0), Le(1)] = None
+    """Rate that a cosine ends at, over the peak."""
 
 
 class JobFile(Fields):
     """A job as its poster writes it."""
 
-    name: Annotated[
-        str,
-        Field(
-            min_length=1, max_length=256, description="What the job is called", examples=["a job"]
-        ),
-    ]
-    budget: Annotated[
-        Tokens,
-        Field(
-            description="The most that the job may cost, its audits included; the rest comes back. "
-            "About a quarter more than it is expected to cost, for providers that come and go",
-            examples=[10],
-        ),
-    ]
-    price_ceiling: Annotated[
-        Price,
-        Field(
-            description="The most that 1e15 model FLOPs may cost; the market pays the lowest "
-            "losing ask",
-            examples=[2000],
-        ),
-    ]
-    deadline: Annotated[
-        Span,
-        Field(
-            description="How long after posting the job ends at the latest, done or not",
-            examples=["1h"],
-        ),
-    ]
-    recipe: Annotated[
-        Recipe, Field(description="A complete configuration that the fields below change")
-    ] = "tiny_llama"
+    name: Annotated[str, Field(min_length=1, max_length=256, examples=["a job"])]
+    """What the job is called."""
+    budget: Annotated[Tokens, Field(examples=[10])]
+    """The most that the job may cost, its audits included; the rest comes back. About a quarter
+    more than it is expected to cost, for providers that come and go."""
+    price_ceiling: Annotated[Price, Field(examples=[2000])]
+    """The most that 1e15 model FLOPs may cost; the market pays the lowest losing ask."""
+    deadline: Annotated[Span, Field(examples=["1h"])]
+    """How long after posting the job ends at the latest, done or not."""
+    recipe: Recipe = "tiny_llama"
+    """A complete configuration that the fields below change."""
     model: Annotated[
-        Annotated[str, Tag("path")] | Annotated[ModelFields, Tag("fields")],
-        Discriminator(_kind_of_model),
-        Field(
-            description="Fields of the recipe's model that differ, or a folder that transformers "
-            "saved",
-            examples=[{"width": 256, "num_layers": 4}, "path/to/llama"],
-        ),
+        Annotated[str, Tag("text")] | Annotated[ModelFields, Tag("other")],
+        Discriminator(_kind),
+        Field(examples=[{"width": 256, "num_layers": 4}, "path/to/llama"]),
     ] = ModelFields()
-    tokenizer: Annotated[
-        str | None,
-        Field(
-            description="A tokenizer.json; without one the folder's own, else one token a byte",
-            examples=["path/to/tokenizer.json"],
-        ),
-    ] = None
-    optimizer: Annotated[
-        OptimizerFields,
-        Field(
-            description="Fields of the recipe's optimizer that differ",
-            examples=[{"learning_rate": 0.002}],
-        ),
-    ] = OptimizerFields()
-    data: Annotated[
-        Annotated[str, Tag("path")] | Annotated[list[str], Tag("paths")],
-        Discriminator(_kind_of_data),
-        Field(
-            description="Text to train on: patterns of files, or `builtin` for Python's sources",
-            examples=["builtin", "texts/*.txt"],
-        ),
-    ] = "builtin"
-    data_seed: Annotated[
-        Count, Le(MAX_SEED), Field(description="The order of the rows is drawn from it")
-    ] = 0
-    steps: Annotated[
-        Whole | None, Le(MAX_STEPS), Field(description="Optimiser updates", examples=[60])
-    ] = None
-    units_per_step: Annotated[
-        Whole | None,
-        Le(MAX_UNITS),
-        Field(description="Micro-batches of a step; the global batch is these times their rows"),
-    ] = None
-    rows_per_unit: Annotated[
-        Whole | None, Le(65_536), Field(description="Rows that a peer computes at once")
-    ] = None
-    stages: Annotated[
-        Whole,
-        Le(MAX_STAGES),
-        Field(description="Parts that the model is cut into, each on peers of its own"),
-    ] = 1
-    layer_ends: Annotated[
-        list[Whole] | None,
-        Field(
-            description="After which layers the model is cut; without it the busiest stage gets "
-            "the least work",
-            examples=[[1, 3]],
-        ),
-    ] = None
-    peer_memory: Annotated[
-        Size | None,
-        Field(
-            description="What a peer has at most; a cut that needs more is refused",
-            examples=["8GiB"],
-        ),
-    ] = None
-    peers_per_stage: Annotated[
-        Whole,
-        Le(MAX_PEERS),
-        Field(description="Providers that share the work of a stage, each with another owner"),
-    ] = 1
-    spares: Annotated[
-        Count, Le(MAX_PEERS), Field(description="Providers more, where there are any")
-    ] = 0
-    chunks: Annotated[
-        Whole | None,
-        Le(MAX_CHUNKS),
-        Field(description="Pieces that a gradient is summed in; without it two a peer"),
-    ] = None
-    boundary_codec: Annotated[
-        BoundaryCodec, Field(description="How tensors between stages are packed; none is exact")
-    ] = "none"
-    gradient_codec: Annotated[
-        GradientCodec, Field(description="How gradients inside a stage are packed; none is exact")
-    ] = "none"
-    checkpoint_every: Annotated[Whole, Field(description="Steps between two checkpoints")] = 10
-    validate_every: Annotated[
-        Whole | None,
-        Field(description="Steps between two validations; without it one at the end"),
-    ] = None
-    checking: Annotated[
-        Checking,
-        Field(
-            description="Whether some of the work is drawn by lot, done again by strangers and "
-            "compared"
-        ),
-    ] = "off"
-    audit_rate: Annotated[
-        Number,
-        Ge(0.01),
-        Le(1),
-        Field(description="Of the peer-steps, the part that is drawn at least (q's floor)"),
-    ] = 0.05
-    sum_audit_rate: Annotated[
-        Part, Field(description="Of the averaged chunks, the part that is drawn")
-    ] = 0.1
-    repeat_rate: Annotated[
-        Part, Field(description="Of the reports, the part that an outside auditor repeats")
-    ] = 0.2
-    audit_budget: Annotated[
-        Tokens | None,
-        Field(
-            description="Of the budget, what audits may cost; without it a quarter, or what "
-            "several steps drawn whole need",
-            examples=[2.5],
-        ),
-    ] = None
-    min_stake: Annotated[
-        Tokens | None,
-        Field(
-            description="What each provider puts at stake and loses if it cheats; without it 0, or "
-            "of a checked job what brings its draws to audit_rate, as far as twice the wanted "
-            "providers can put it up",
-            examples=[5],
-        ),
-    ] = None
-    burst: Annotated[
-        Tokens | None,
-        Field(
-            description="What the coordinator may set aside for workers at once; without it 1.25 "
-            "times the first limits of all, at most the budget",
-            examples=[5],
-        ),
-    ] = None
-    rate: Annotated[
-        Tokens | None,
-        Field(
-            description="And what more an hour; without it 1.25 times the planned pay of an hour",
-            examples=[2],
-        ),
-    ] = None
-    confirmations: Annotated[
-        Whole | None,
-        Le(1000),
-        Field(
-            description="Blocks, its own included, until a stake or a limit on the chain counts; "
-            "without it as many as the market waits for"
-        ),
-    ] = None
-    vesting_window: Annotated[
-        Count,
-        Le(10_000),
-        Field(description="Steps between earned and vested, in which an audit may undo pay"),
-    ] = 5
-    commit_timeout: Annotated[
-        Span, Field(description="From the close of a step to the last gradient's digest")
-    ] = timedelta(seconds=60)
-    exchange_timeout: Annotated[
-        Span, Field(description="From there to the last averaged chunk")
-    ] = timedelta(seconds=60)
-    redo_after: Annotated[
-        Span, Field(description="How long a lost peer's work waits for it before others do it")
-    ] = timedelta(seconds=1)
-    lease_grace: Annotated[Span, Field(description="How long a lost peer keeps its place")] = (
-        timedelta(seconds=60)
+    """Fields of the recipe's model that differ, or a folder that transformers saved."""
+    tokenizer: Annotated[str | None, Field(examples=["path/to/tokenizer.json"])] = None
+    """A tokenizer.json; without one the folder's own, else one token a byte."""
+    optimizer: Annotated[OptimizerFields, Field(examples=[{"learning_rate": 0.002}])] = (
+        OptimizerFields()
     )
+    """Fields of the recipe's optimizer that differ."""
+    data: Annotated[
+        Annotated[str, Tag("text")] | Annotated[list[str], Tag("other")],
+        Discriminator(_kind),
+        Field(examples=["builtin", "texts/*.txt"]),
+    ] = "builtin"
+    """Text to train on: patterns of files, or `builtin` for Python's sources."""
+    data_seed: Annotated[Count, Le(MAX_SEED)] = 0
+    """The order of the rows is drawn from it."""
+    steps: Annotated[Whole | None, Le(MAX_STEPS), Field(examples=[60])] = None
+    """Optimiser updates."""
+    units_per_step: Annotated[Whole | None, Le(MAX_UNITS)] = None
+    """Micro-batches of a step; the global batch is these times their rows."""
+    rows_per_unit: Annotated[Whole | None, Le(65_536)] = None
+    """Rows that a peer computes at once."""
+    stages: Annotated[Whole, Le(MAX_STAGES)] = 1
+    """Parts that the model is cut into, each on peers of its own."""
+    layer_ends: Annotated[list[Whole] | None, Field(examples=[[1, 3]])] = None
+    """After which layers the model is cut; without it the busiest stage gets the least work."""
+    peer_memory: Annotated[Size | None, Field(examples=["8GiB"])] = None
+    """What a peer has at most; a cut that needs more is refused."""
+    peers_per_stage: Annotated[Whole, Le(MAX_PEERS)] = 1
+    """Providers that share the work of a stage, each with another owner."""
+    spares: Annotated[Count, Le(MAX_PEERS)] = 0
+    """Providers more, where there are any."""
+    chunks: Annotated[Whole | None, Le(MAX_CHUNKS)] = None
+    """Pieces that a gradient is summed in; without it two a peer."""
+    boundary_codec: BoundaryCodec = "none"
+    """How tensors between stages are packed; none is exact."""
+    gradient_codec: GradientCodec = "none"
+    """How gradients inside a stage are packed; none is exact."""
+    checkpoint_every: Whole = 10
+    """Steps between two checkpoints."""
+    validate_every: Whole | None = None
+    """Steps between two validations; without it one at the end."""
+    checking: Checking = "off"
+    """Whether some of the work is drawn by lot, done again by strangers and compared."""
+    audit_rate: Annotated[Number, Ge(0.01), Le(1)] = 0.05
+    """Of the peer-steps, the part that is drawn at least (q's floor)."""
+    sum_audit_rate: Part = 0.1
+    """Of the averaged chunks, the part that is drawn."""
+    repeat_rate: Part = 0.2
+    """Of the reports, the part that an outside auditor repeats."""
+    audit_budget: Annotated[Tokens | None, Field(examples=[2.5])] = None
+    """Of the budget, what audits may cost; without it a quarter, or what several steps drawn whole
+    need."""
+    min_stake: Annotated[Tokens | None, Field(examples=[5])] = None
+    """What each provider puts at stake and loses if it cheats; without it 0, or of a checked job
+    what brings its draws to audit_rate, as far as twice the wanted providers can put it up."""
+    burst: Annotated[Tokens | None, Field(examples=[5])] = None
+    """What the coordinator may set aside for workers at once; without it 1.25 times the first
+    limits of all, at most the budget."""
+    rate: Annotated[Tokens | None, Field(examples=[2])] = None
+    """And what more an hour; without it 1.25 times the planned pay of an hour."""
+    confirmations: Annotated[Whole | None, Le(1000)] = None
+    """Blocks, its own included, until a stake or a limit on the chain counts; without it as many as
+    the market waits for."""
+    vesting_window: Annotated[Count, Le(10_000)] = 5
+    """Steps between earned and vested, in which an audit may undo pay."""
+    commit_timeout: Span = timedelta(seconds=60)
+    """From the close of a step to the last gradient's digest."""
+    exchange_timeout: Span = timedelta(seconds=60)
+    """From there to the last averaged chunk."""
+    redo_after: Span = timedelta(seconds=1)
+    """How long a lost peer's work waits for it before others do it."""
+    lease_grace: Span = timedelta(seconds=60)
+    """How long a lost peer keeps its place."""
 
     @property
     def model_folder(self) -> Path | None:

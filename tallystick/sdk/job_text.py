@@ -21,7 +21,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from contracts.terms.errors import Malformed, NotFound, Refused, TooLarge
+from contracts.terms.errors import Malformed
+from tallystick.reading import read_whole
 
 # -------------------------------------------------------------------------------- values and lines
 
@@ -65,7 +66,7 @@ def read_text(path: Path) -> Text:
     """
     loader = None
     try:
-        loader = _Plain(_read(path))
+        loader = _Plain(read_whole(path, MAX_FILE_BYTES, what="job file"))
         node = loader.get_single_node()
         fields = None if node is None else loader.construct_document(node)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number that is none
@@ -76,26 +77,6 @@ def read_text(path: Path) -> Text:
     if node is None or not isinstance(fields, dict):
         raise Malformed(f"{path}: a job file is a mapping of fields, e.g. `name: my job`")
     return Text(fields, dict(_places(node, ())))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():  # a device may never end
-            what = "a folder" if path.is_dir() else "no file"
-            raise Refused(f"cannot read {path}: it is {what}")
-        with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError as error:
-        raise NotFound(f"no job file {path}") from error
-    except OSError as error:
-        raise Refused(f"cannot read {path}: {error.strerror}") from error
-    if len(text) > MAX_FILE_BYTES:
-        raise TooLarge(
-            f"{path} is larger than any job file ({MAX_FILE_BYTES} bytes): name data, do not "
-            "paste it",
-            limit=MAX_FILE_BYTES,
-        )
-    return text
 
 
 def _no_yaml(path: Path, error: Exception) -> Malformed:
@@ -181,7 +162,7 @@ def _at(where: Any, problem: str) -> yaml.YAMLError:
 # -------------------------------------------------------------------------------------- complaints
 
 MAX_GIVEN = 60  # characters of a value that are shown
-TAGS = frozenset({"path", "fields", "paths"})
+TAGS = frozenset({"text", "other"})
 """Names of alternatives that pydantic puts into a path, and nobody wrote into a file."""
 _KINDS = {
     "integer": "a whole number",

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from contracts.chain.connection import Block, Call, ChainConnection
 from contracts.chain.contracts import Contracts, bind
@@ -28,7 +28,7 @@ from contracts.chain.transactions import SqliteTransactions
 from contracts.governance.escrow import Budget
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, Unaffordable
+from contracts.terms.errors import Conflict, NotFound, Refused, Unaffordable
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import PERMIT
@@ -36,8 +36,10 @@ from market.bodies.market import FaucetRequest, NetworkView
 from market.bodies.routes import GET_JOB, GET_NETWORK, POST_FAUCET
 from tallystick.chains import chain_name, hold_for
 from tallystick.files import replace_file
+from tallystick.reading import read_kept
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import http_url
+from tallystick.sdk.moved import ToppedUp
 from tallystick.sdk.orders import NETWORK_FILE
 from tallystick.sdk.submit import token_domain
 
@@ -65,12 +67,9 @@ def kept_network(folder: Path, rpc: str | None = None) -> NetworkView:
         Malformed: the file is damaged, or `rpc` is no URL.
     """
     path, rpc = folder / NETWORK_FILE, None if rpc is None else http_url(rpc, "a node")
-    try:
-        network = NetworkView.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise NotFound(f"no {path}: this folder was never used with a market") from error
-    except ValidationError as error:
-        raise Malformed(f"{path} is damaged, or of another version") from error
+    network = read_kept(NetworkView, path, ", or of another version")
+    if network is None:
+        raise NotFound(f"no {path}: this folder was never used with a market")
     return network if rpc is None else network.model_copy(update={"rpc_url": rpc})
 
 
@@ -161,15 +160,6 @@ async def on_chain(
 # -------------------------------------------------------------------------------------- topping up
 
 
-@dataclass(frozen=True)
-class ToppedUp:
-    """What the escrow holds for a job after a top-up."""
-
-    transaction: Digest | None  # None: a rehearsal, and nothing was sent
-    funded: BaseUnits  # brought less what was reclaimed
-    free: BaseUnits  # of that not committed: the poster can take it back
-
-
 class Pending(BaseModel):
     """A top-up that has begun and is not known to be mined."""
 
@@ -210,7 +200,8 @@ async def top_up(
     network = await client.call(GET_NETWORK)
     path = folder / f"topup-{job.hex()}.json"
     async with on_chain(network, wallet, folder, say, ("topup-*.json",)) as own:
-        pending = _load(path)
+        remedy = ": look at the job's budget, then delete it to top up afresh"
+        pending = read_kept(Pending, path, remedy)
         if pending is not None and pending.amount != amount:
             raise Conflict(
                 f"a top-up of {format_tokens(BaseUnits(pending.amount))} tokens was interrupted: "
@@ -223,7 +214,7 @@ async def top_up(
             replace_file(path, pending.model_dump_json().encode())
         transaction = await _pay(client, own, job, pending, path)
         budget = await _budget(own.contracts, job)
-    return ToppedUp(transaction, BaseUnits(budget.funded), BaseUnits(budget.free))
+    return ToppedUp.of(budget, job=job, amount=amount, transaction=transaction)
 
 
 async def rehearse_top_up(client: MarketClient, job: JobId, amount: BaseUnits) -> ToppedUp:
@@ -233,7 +224,13 @@ async def rehearse_top_up(client: MarketClient, job: JobId, amount: BaseUnits) -
     async with ChainConnection(network.rpc_url) as chain:
         budget = await _budget(bind(chain, deployment_of(network)), job)
     _check(budget)
-    return ToppedUp(None, BaseUnits(budget.funded + amount), BaseUnits(budget.free + amount))
+    return ToppedUp(
+        job=job,
+        amount=amount,
+        funded=BaseUnits(budget.funded + amount),
+        free=BaseUnits(budget.free + amount),
+        transaction=None,
+    )
 
 
 async def _budget(contracts: Contracts, job: JobId) -> Budget:
@@ -273,14 +270,3 @@ def _check(budget: Budget) -> None:
         raise NotFound("nothing of this job is in escrow yet; its budget goes there first")
     if budget.closed_at:
         raise Conflict("the job is closed: nothing more can be granted", would_fit="0")
-
-
-def _load(path: Path) -> Pending | None:
-    try:
-        return Pending.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise Malformed(
-            f"{path} is damaged: look at the job's budget, then delete it to top up afresh"
-        ) from error

@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contracts.disk import lock_file
-from contracts.terms.errors import Conflict, Malformed
+from contracts.terms.errors import Conflict
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.market import NetworkView
 from tallystick.files import replace_file
+from tallystick.reading import read_kept
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import Prepared
 
@@ -51,6 +52,13 @@ class Order(BaseModel):
     """Under which the market gives this order a coordinator, and the wallet its test tokens."""
     signed: bytes | None = None  # JobSpec and signature; None: nothing has left
     is_posted: bool = False  # the market said that it has the job
+
+    @field_validator("signed")
+    @classmethod
+    def _is_a_job(cls, signed: bytes | None) -> bytes | None:
+        if signed is not None:
+            expect(decode_signed(signed), JobSpec)
+        return signed
 
     def next(self) -> "Order":
         """The one after it, of the same file; the same however often it is asked for."""
@@ -90,15 +98,8 @@ class OrderFile:
         Raises:
             Malformed: its file is damaged.
         """
-        try:
-            return Permitted.model_validate_json(self._permit_path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValidationError as error:
-            raise Malformed(
-                f"{self._permit_path} is damaged: look whether the last job that you submitted is "
-                "in escrow, then delete it"
-            ) from error
+        remedy = ": look whether the last job that you submitted is in escrow, then delete it"
+        return read_kept(Permitted, self._permit_path, remedy)
 
     def save_permitted(self, permitted: Permitted) -> None:
         """Store a permit before it leaves."""
@@ -169,14 +170,5 @@ def fingerprint_of(job: JobFile, poster: Address, network: NetworkView, prepared
 
 
 def _load(path: Path) -> Order:
-    try:
-        order = Order.model_validate_json(path.read_bytes())
-        order.spec()
-    except FileNotFoundError:
-        return Order()
-    except (ValidationError, Malformed) as error:
-        raise Malformed(
-            f"{path} is damaged: look whether its job is in `tallystick job list`, then delete it "
-            "to submit afresh"
-        ) from error
-    return order
+    remedy = ": look whether its job is in `tallystick job list`, then delete it to submit afresh"
+    return read_kept(Order, path, remedy) or Order()

@@ -11,7 +11,7 @@ from math import ceil
 
 from contracts.terms.amounts import BaseUnits, in_tokens
 from contracts.terms.ids import Address
-from contracts.terms.messages import MILLION, AuditSpec, JobSpec
+from contracts.terms.messages import MILLION, JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.bodies.advice import in_words
 from market.bodies.base import Body, Money, Price, Wide
@@ -182,52 +182,26 @@ async def draft(
 
 def plan_of_draft(spec: JobSpec, prepared: Prepared, quote: QuoteView, now: UnixSeconds) -> Plan:
     """The plan of what `draft` found."""
-    return plan_of(spec, prepared.config, quote, now, upload_bytes=prepared.num_bytes)
-
-
-def plan_of(
-    spec: JobSpec, config: TrainConfig, quote: QuoteView, now: UnixSeconds, *, upload_bytes: int
-) -> Plan:
-    """The plan that follows from a spec and the market's quote of it."""
+    config = prepared.config
     price = spec.price_ceiling if quote.price_at_asks is None else quote.price_at_asks
     checking = checking_plan(spec, price, seconds=quote.seconds)
     funding = funding_of(spec, taken(quote.seconds, spec.deadline - now))
-    found = Plan(
+    found = Plan.of(
+        quote,
         name=spec.name,
         fits=not quote.reasons,
         parameters=num_parameters(config.model, whole_model(config.model)),
         tokens=config.num_steps * config.tokens_per_step,
-        flops=quote.flops,
-        upload_bytes=upload_bytes,
+        upload_bytes=prepared.num_bytes,
         disk_bytes=lease_disk(spec),
         devices=devices_of(spec.rules.audit is not None),
         cost=_cost(spec, quote, checking, funding.last_room),
-        price=PricePlan(
-            ceiling=spec.price_ceiling,
-            at_asks=quote.price_at_asks,
-            lowest_losing_ask=quote.lowest_losing_ask,
-        ),
+        price=PricePlan.of(quote, ceiling=spec.price_ceiling, at_asks=quote.price_at_asks),
         time=_time(spec, quote, now),
-        stages=quote.stages,
         checking=checking,
-        limits=LimitsPlan(
-            burst=spec.burst,
-            rate=spec.rate,
-            first=funding.first_limits,
-            pay_an_hour=funding.an_hour,
-            confirmations=spec.confirmations,
-        ),
+        limits=LimitsPlan.of(spec, first=funding.first_limits, pay_an_hour=funding.an_hour),
         stake=_stake(spec, quote, funding.lag_pay),
-        offers=OffersPlan(
-            offers=quote.offers,
-            owners=quote.owners,
-            slots=quote.slots,
-            spares=quote.spares,
-            spares_wanted=spec.batch.spares,
-        ),
-        reasons=quote.reasons,
-        not_matched=quote.not_matched,
-        advice=quote.advice,
+        offers=OffersPlan.of(quote, spares_wanted=spec.batch.spares),
         advice_in_words=(
             "" if quote.advice is None else in_words(quote.advice, now=now, budget=spec.budget)
         ),
@@ -282,158 +256,90 @@ def _stake(spec: JobSpec, quote: QuoteView, lag_pay: BaseUnits) -> StakePlan:
 
 def _why(spec: JobSpec, config: TrainConfig, quote: QuoteView) -> dict[str, str]:
     """Name of a number -> how it is made."""
-    found = dict(_why_work(spec, config)) | dict(_why_market(spec, quote))
-    if spec.rules.audit is not None:
-        found |= dict(_why_checking(spec, spec.rules.audit))
-    return found
-
-
-def _why_work(spec: JobSpec, config: TrainConfig) -> Iterator[tuple[str, str]]:
-    batch, ceiling = spec.batch, in_tokens(spec.price_ceiling)
-    row = config.model.sequence_length
-    yield "parameters", "trainable numbers of the whole model: embedding, layers, head, norms"
-    yield (
-        "tokens",
-        f"{batch.steps} steps x {batch.units_per_step} units x {batch.rows_per_unit} rows x "
-        f"{row} tokens of a row",
-    )
-    yield (
-        "flops",
-        f"{batch.steps} steps x {batch.units_per_step} units x model FLOPs of one unit through "
-        "all stages (2 for each multiply-add, backward twice the forward)",
-    )
-    yield (
-        "upload_bytes",
-        "shards of the data, tokenizer, weights to start from; what the market has stays here",
-    )
-    yield (
-        "disk_bytes",
-        "four checkpoints, averaged chunks since the older one that is kept, and the work of the "
-        "open step" + ("" if spec.rules.audit is None else " and of those whose draws are open"),
-    )
-    yield "cost.work_at_ceiling", f"flops / 1e15 x price_ceiling {ceiling} tokens, rounded down"
-    yield "cost.budget", "as the job file says; it goes into the escrow when the job is posted"
-    yield "cost.total_at_ceiling", "work_at_ceiling + verification_budget"
-    yield (
-        "cost.advised_budget",
-        "1.25 x (work and audits as expected), and no less than least_budget: who leaves keeps "
-        "for a while what was set aside for it",
-    )
-    yield (
-        "cost.least_budget",
-        f"total_at_ceiling + {LAST_ROUNDS} rounds of pay of all members and spares: nobody begins "
-        "a step that its limit may not cover",
-    )
-    yield "cost.comes_back", "budget - total_at_ceiling: at least this is free at the end"
-    yield "cost.verification_budget", _why_verification(spec)
-    yield "price.ceiling", "as the job file says"
-    yield "time.seconds_until_deadline", "deadline - the market's clock now"
-    yield from _why_limits(spec)
-    yield "stake.each", _why_stake(spec)
-    yield (
-        "stake.lag_pay",
-        "pay of a round x rounds that pay may wait (vesting_window, deadline of audits, 5): what "
-        "a liar can cost; a min_stake of as much covers it",
-    )
-    yield "offers.slots", f"{batch.stages} stages x {batch.peers_per_stage} peers, all owners apart"
-    yield "offers.spares_wanted", "as the job file says"
-
-
-def _why_limits(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    yield "limits.burst", "as the job file says, else 1.25 x limits.first, at most the budget"
-    yield "limits.rate", "as the job file says, else 1.25 x limits.pay_an_hour"
-    yield (
-        "limits.first",
-        "members and spares x pay of a round at the ceiling x rounds of an hour (8 at least, no "
-        f"more than the job has and {LAST_ROUNDS}); of auditors four reports, at most "
+    batch, row, audit = spec.batch, config.model.sequence_length, spec.rules.audit
+    found = {
+        "parameters": "trainable numbers of the whole model: embedding, layers, head, norms",
+        "tokens": f"{batch.steps} steps x {batch.units_per_step} units x {batch.rows_per_unit} "
+        f"rows x {row} tokens of a row",
+        "flops": f"{batch.steps} steps x {batch.units_per_step} units x model FLOPs of one unit "
+        "through all stages (2 for each multiply-add, backward twice the forward)",
+        "upload_bytes": "shards of the data, tokenizer, weights to start from; what the market has "
+        "stays here",
+        "disk_bytes": "four checkpoints, averaged chunks since the older one that is kept, and the "
+        "work of the open step" + ("" if audit is None else " and of those whose draws are open"),
+        "cost.work_at_ceiling": f"flops / 1e15 x price_ceiling {in_tokens(spec.price_ceiling)} "
+        "tokens, rounded down",
+        "cost.work_at_asks": "flops / 1e15 x price.at_asks, rounded down",
+        "cost.budget": "as the job file says; it goes into the escrow when the job is posted",
+        "cost.total_at_ceiling": "work_at_ceiling + verification_budget",
+        "cost.advised_budget": "1.25 x (work and audits as expected), and no less than "
+        "least_budget: who leaves keeps for a while what was set aside for it",
+        "cost.least_budget": f"total_at_ceiling + {LAST_ROUNDS} rounds of pay of all members and "
+        "spares: nobody begins a step that its limit may not cover",
+        "cost.comes_back": "budget - total_at_ceiling: at least this is free at the end",
+        "cost.verification_budget": "0: checking is off",
+        "price.ceiling": "as the job file says",
+        "price.at_asks": "the lowest losing ask of the offers that fit; the ceiling where nobody "
+        "loses",
+        "price.lowest_losing_ask": "the cheapest ask that fits and is not bought",
+        "time.seconds": "of the slowest stage: computing alone, at the FLOP/s that offers claim",
+        "time.seconds_until_deadline": "deadline - the market's clock now",
+        "limits.burst": "as the job file says, else 1.25 x limits.first, at most the budget",
+        "limits.rate": "as the job file says, else 1.25 x limits.pay_an_hour",
+        "limits.first": "members and spares x pay of a round at the ceiling x rounds of an hour (8 "
+        f"at least, no more than the job has and {LAST_ROUNDS}); of auditors four reports, at most "
         "verification_budget",
-    )
-    yield (
-        "limits.pay_an_hour",
-        "total_at_ceiling / hours of computing; where nothing matches now, a tenth of the time "
-        "until the deadline, an hour at most",
-    )
-    yield "limits.confirmations", "as the job file says, else as many as the market waits for"
+        "limits.pay_an_hour": "total_at_ceiling / hours of computing; where nothing matches now, a "
+        "tenth of the time until the deadline, an hour at most",
+        "limits.confirmations": "as the job file says, else as many as the market waits for",
+        "stake.each": "min_stake of the job file, else 0: work is not checked, so nothing is at "
+        "risk",
+        "stake.lag_pay": "pay of a round x rounds that pay may wait (vesting_window, deadline of "
+        "audits, 5): what a liar can cost; a min_stake of as much covers it",
+        "stake.hours_of_income": f"stake / (work_at_asks / {quote.slots} peers / hours that the "
+        "job takes), in thousandths",
+        "offers.offers": "all that stand at the market now",
+        "offers.owners": "accounts with an offer that fits; each sells one slot of a job",
+        "offers.slots": f"{batch.stages} stages x {batch.peers_per_stage} peers, all owners apart",
+        "offers.spares": "spares that would come now; one seller stays a loser, who sets the price",
+        "offers.spares_wanted": "as the job file says",
+        "stages.first_layer": "number of the first decoder layer in the stage",
+        "stages.end_layer": "number of the first layer after it",
+        "stages.unit_flops": "model FLOPs of one unit through the stage",
+        "stages.memory_bytes": "weights, two moments, gradient and its copies, and the graphs that "
+        "wait for their backward" + ("" if audit is None else ", and of one audit beside them"),
+        "stages.offers_with_memory": "offers with at least memory_bytes, whatever else they lack",
+        "stages.peers": "winners that clearing would deal to the stage",
+        "stages.flops_per_second": "the sum of what these peers claim",
+        "stages.seconds": "steps x units x unit_flops / flops_per_second, rounded up",
+    }
+    return found if audit is None else found | _why_checked(spec.rules.vesting_window)
 
 
-def _why_verification(spec: JobSpec) -> str:
-    if spec.rules.audit is None:
-        return "0: checking is off"
-    return (
-        "audit_budget of the job file; without it a quarter of the budget, or if that is more what "
-        "six steps drawn whole and their repeats cost at the ceiling"
-    )
-
-
-def _why_stake(spec: JobSpec) -> str:
-    if spec.rules.audit is None:
-        return "min_stake of the job file, else 0: work is not checked, so nothing is at risk"
-    return (
-        "min_stake of the job file; without it what brings a newcomer's draws to the floor, worth "
-        "of its part of a step x (margin / (detection power x floor) - 1), but no more than twice "
-        "the wanted owners that fit, or all of them, can put up (10 tokens where too few fit), "
-        "and no less than covers that part: worth x (margin / detection power - 1)"
-    )
-
-
-def _why_market(spec: JobSpec, quote: QuoteView) -> Iterator[tuple[str, str]]:
-    yield "cost.work_at_asks", "flops / 1e15 x price.at_asks, rounded down"
-    yield (
-        "price.at_asks",
-        "the lowest losing ask of the offers that fit; the ceiling where nobody loses",
-    )
-    yield "price.lowest_losing_ask", "the cheapest ask that fits and is not bought"
-    yield "time.seconds", "of the slowest stage: computing alone, at the FLOP/s that offers claim"
-    yield (
-        "stake.hours_of_income",
-        f"stake / (work_at_asks / {quote.slots} peers / hours that the job takes), in thousandths",
-    )
-    yield "offers.offers", "all that stand at the market now"
-    yield "offers.owners", "accounts with an offer that fits; each sells one slot of a job"
-    yield (
-        "offers.spares",
-        "spares that would come now; one seller stays a loser, who sets the price",
-    )
-    yield "stages.first_layer", "number of the first decoder layer in the stage"
-    yield "stages.end_layer", "number of the first layer after it"
-    yield "stages.unit_flops", "model FLOPs of one unit through the stage"
-    yield (
-        "stages.memory_bytes",
-        "weights, two moments, gradient and its copies, and the graphs that wait for their "
-        "backward" + ("" if spec.rules.audit is None else ", and of one audit beside them"),
-    )
-    yield "stages.offers_with_memory", "offers with at least memory_bytes, whatever else they lack"
-    yield "stages.peers", "winners that clearing would deal to the stage"
-    yield "stages.flops_per_second", "the sum of what these peers claim"
-    yield "stages.seconds", "steps x units x unit_flops / flops_per_second, rounded up"
-
-
-def _why_checking(spec: JobSpec, audit: AuditSpec) -> Iterator[tuple[str, str]]:
-    yield "checking.floor", "audit_rate of the job file: of peer-steps that are drawn at least"
-    yield (
-        "checking.first_rate",
-        "q of a newcomer with an equal part of the dearest stage: max(floor, margin x worth / "
-        "((stake + worth) x detection power))",
-    )
-    yield (
-        "checking.later_rate",
-        f"the same with {spec.rules.vesting_window} steps of pay waiting, which it would lose too",
-    )
-    yield (
-        "checking.expected_extra_flops",
-        "every step's FLOPs x its q x (1 + repeat_rate), summed over stages and steps",
-    )
-    yield "checking.expected_extra", "expected_extra_flops / flops, in millionths"
-    yield (
-        "checking.later_extra",
-        f"later_rate x (1 + repeat_rate): of the steps behind the first "
-        f"{spec.rules.vesting_window} of a lease, in millionths",
-    )
-    yield "checking.expected_seconds", "time.seconds x expected_extra, rounded up"
-    yield (
-        "checking.expected_cost",
-        "expected_extra_flops / 1e15 x price.at_asks, or the ceiling; from verification_budget",
-    )
+def _why_checked(window: int) -> dict[str, str]:
+    """The same of a job that is checked."""
+    return {
+        "cost.verification_budget": "audit_budget of the job file; without it a quarter of the "
+        "budget, or if that is more what six steps drawn whole and their repeats cost at the "
+        "ceiling",
+        "stake.each": "min_stake of the job file; without it what brings a newcomer's draws to the "
+        "floor, worth of its part of a step x (margin / (detection power x floor) - 1), but no "
+        "more than twice the wanted owners that fit, or all of them, can put up (10 tokens where "
+        "too few fit), and no less than covers that part: worth x (margin / detection power - 1)",
+        "checking.floor": "audit_rate of the job file: of peer-steps that are drawn at least",
+        "checking.first_rate": "q of a newcomer with an equal part of the dearest stage: max("
+        "floor, margin x worth / ((stake + worth) x detection power))",
+        "checking.later_rate": f"the same with {window} steps of pay waiting, which it would lose "
+        "too",
+        "checking.expected_extra_flops": "every step's FLOPs x its q x (1 + repeat_rate), summed "
+        "over stages and steps",
+        "checking.expected_extra": "expected_extra_flops / flops, in millionths",
+        "checking.later_extra": f"later_rate x (1 + repeat_rate): of the steps behind the first "
+        f"{window} of a lease, in millionths",
+        "checking.expected_seconds": "time.seconds x expected_extra, rounded up",
+        "checking.expected_cost": "expected_extra_flops / 1e15 x price.at_asks, or the ceiling; "
+        "from verification_budget",
+    }
 
 
 # ----------------------------------------------------------------------------------------- warnings

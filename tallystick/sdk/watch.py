@@ -212,19 +212,14 @@ def fold(live: JobLive, number: int, event: JobEvent) -> JobLive:
             return replace(live, coin_step=max(live.coin_step, *event.steps))
         case EndEvent():
             return replace(live, is_ended=True)
-    return _with_money(live, event)
-
-
-def _with_money(live: JobLive, event: JobEvent) -> JobLive:
-    match event:
         case FundedEvent():
             return replace(live, funded=BaseUnits(live.funded + event.amount))
+        case ReclaimedEvent():
+            return replace(live, funded=BaseUnits(live.funded - event.amount))
         case LimitEvent():
             return replace(live, limits={**live.limits, event.account: event.limit})
         case ClaimedEvent():
             return replace(live, claimed=BaseUnits(live.claimed + event.amount))
-        case ReclaimedEvent():
-            return replace(live, funded=BaseUnits(live.funded - event.amount))
     return live
 
 

@@ -250,13 +250,14 @@ def _in_order(tracks: Mapping[Instance, Track]) -> list[Track]:
     return sorted(set(tracks.values()), key=lambda t: (ranks[t.kind], t.stage, t.name))
 
 
+def _event(ph: str, name: str, number: int, at_us: int, about: Event, **more: Any) -> Event:
+    """An event of track `number`, in its first row if `more` names no other."""
+    return {"ph": ph, "name": name, "pid": number, "tid": 0, "ts": at_us, "args": about, **more}
+
+
 def _about(track: Track, number: int) -> Iterator[Event]:
-    yield _metadata("process_name", number, {"name": track.label})
-    yield _metadata("process_sort_index", number, {"sort_index": number})
-
-
-def _metadata(name: str, number: int, about: Event) -> Event:
-    return {"ph": "M", "name": name, "pid": number, "tid": 0, "ts": 0, "args": about}
+    yield _event("M", "process_name", number, 0, {"name": track.label})
+    yield _event("M", "process_sort_index", number, 0, {"sort_index": number})
 
 
 def _drawn(
@@ -270,7 +271,8 @@ def _drawn(
     for start, took, each in slices:
         row = next((row for row, ends in enumerate(rows) if ends <= start), len(rows))
         rows[row : row + 1] = [start + took]
-        drawn = _slice(_NAMES.get(each.event, each.event), number, row + 1, start, took, each)
+        name, about = _NAMES.get(each.event, each.event), _arguments(each)
+        drawn = _event("X", name, number, start, about, cat=each.by.kind, tid=row + 1, dur=took)
         yield drawn
         step, unit = each.number("step"), each.number("unit")
         if each.event in _OF_A_UNIT and step is not None and unit is not None:
@@ -286,19 +288,6 @@ def _took(each: Told) -> int | None:
     return None if took is None else max(0, took)
 
 
-def _slice(name: str, number: int, row: int, start: int, took: int, each: Told) -> Event:
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": each.by.kind,
-        "pid": number,
-        "tid": row,
-        "ts": start,
-        "dur": took,
-        "args": _arguments(each),
-    }
-
-
 def _arguments(each: Told) -> Event:
     return {name: value for name, value in each.fields.items() if name not in _HEAD}
 
@@ -311,16 +300,7 @@ def _instants(own: Iterable[Told], number: int) -> Iterator[Event]:
 
 
 def _instant(name: str, number: int, at_us: int, scope: str, about: Event) -> Event:
-    return {
-        "ph": "i",
-        "name": name,
-        "cat": "event",
-        "pid": number,
-        "tid": 0,
-        "ts": at_us,
-        "s": scope,
-        "args": about,
-    }
+    return _event("i", name, number, at_us, about, cat="event", s=scope)
 
 
 def _gone(own: Sequence[Told], number: int) -> Iterator[Event]:
@@ -340,16 +320,9 @@ def _phases(own: Sequence[Told], number: int, *, row: int) -> Iterator[Event]:
             continue
         now, passed = next_phase(now, each.event, step, each.at_us)
         if passed is not None:
-            yield {
-                "ph": "X",
-                "name": passed.name,
-                "cat": "phase",
-                "pid": number,
-                "tid": row,
-                "ts": passed.began_us,
-                "dur": passed.took_us,
-                "args": {"step": passed.step},
-            }
+            name, began, took = passed.name, passed.began_us, passed.took_us
+            about = {"step": passed.step}
+            yield _event("X", name, number, began, about, cat="phase", tid=row, dur=took)
 
 
 def _counters(own: Iterable[Told], number: int) -> Iterator[Event]:
@@ -359,9 +332,8 @@ def _counters(own: Iterable[Told], number: int) -> Iterator[Event]:
             values["loss"] = each.number("loss")
         for name, value in values.items():
             if value is not None:
-                about = {"name": name, "pid": number, "tid": 0, "ts": each.at_us}
                 shown = value / 1e6 if name == "loss" else value
-                yield {"ph": "C", **about, "args": {name: shown}}
+                yield _event("C", name, number, each.at_us, {name: shown})
 
 
 def _flow(number: int, steps: Sequence[Event]) -> Iterator[Event]:
@@ -371,16 +343,10 @@ def _flow(number: int, steps: Sequence[Event]) -> Iterator[Event]:
         return
     for index, each in enumerate(ordered):
         kind = "s" if index == 0 else "f" if index == len(ordered) - 1 else "t"
-        event = {
-            "ph": kind,
-            "name": f"unit {each['args']['unit']}",
-            "cat": "unit",
-            "id": number,
-            "pid": each["pid"],
-            "tid": each["tid"],
-            "ts": each["ts"] + each["dur"] // 2,  # its start may be another one's end
-        }
-        yield event | ({"bp": "e"} if kind == "f" else {})
+        middle = each["ts"] + each["dur"] // 2  # its start may be another one's end
+        more = {"cat": "unit", "id": number, "tid": each["tid"]}
+        more |= {"bp": "e"} if kind == "f" else {}
+        yield _event(kind, f"unit {each['args']['unit']}", each["pid"], middle, {}, **more)
 
 
 def write_trace(trace: Mapping[str, Any], file: Path) -> None:

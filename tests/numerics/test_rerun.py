@@ -260,7 +260,7 @@ def test_lines__of_a_rerun__show_each_distance_beside_what_is_allowed(left: Left
 
     assert text[-1] == "confirmed: mismatch here, as the auditor says"
     assert sum(line.endswith("too far") for line in text) == sum(e.is_far for e in found.distances)
-    assert rerun_report.data(found)["confirmed"] is True
+    assert rerun_report.body(found).confirmed
     assert any("on trust" in line for line in text)
 
 

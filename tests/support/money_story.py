@@ -33,7 +33,8 @@ from market.bodies.routes import (
     GET_SPEND,
 )
 from tallystick.provider.folder import load_pay
-from tallystick.sdk.escrow import Known, Reclaimed, close, reclaim, told_job, until_closed
+from tallystick.sdk.escrow import Known, close, reclaim, told_job, until_closed
+from tallystick.sdk.moved import Reclaimed
 from tallystick.sdk.on_chain import OnChain, on_chain
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack

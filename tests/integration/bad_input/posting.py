@@ -8,6 +8,7 @@ his first call.
 import asyncio
 import functools
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from contracts.keys.store import load_or_create_wallet
 from contracts.keys.wallet import Wallet
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
 from contracts.terms.ids import ZERO_ADDRESS, ZERO_DIGEST, Address, Digest, JobId
 from contracts.terms.messages import JobSpec
@@ -36,6 +39,7 @@ from tallystick.sdk.job_file import JobFile, parse_job_file
 from tallystick.sdk.plan import Plan
 from tallystick.sdk.submit import Consent, Submitted, submit
 from tests.integration.bad_input.servers import empty_world
+from tests.integration.bad_input.verbs import write_job
 from tests.support.history import START, make_wallet
 from tests.support.market_world import World
 
@@ -110,13 +114,36 @@ class Denying(Wire):
 
 
 @dataclass
-class Renaming(Wire):
-    """A market that says that its token's permits are signed under another domain."""
+class Lying(Wire):
+    """A market that says another thing of its network."""
+
+    def said(self, view: NetworkView) -> NetworkView:
+        """What it says."""
+        raise NotImplementedError
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.AsyncBaseTransport`."""
+        answer = await super().handle_async_request(request)
+        if request.url.path != "/v1/network":
+            return answer
+        view = self.said(read_body(NetworkView, await answer.aread()))
+        return httpx.Response(200, content=view.json_bytes())
+
+
+@dataclass
+class Renaming(Lying):
+    """It says that its token's permits are signed under another domain."""
 
     separator: Digest = ZERO_DIGEST
     signed_for_it: list[Address] = field(default_factory=list)
     """Whose wallets signed permits that hold under that domain."""
     _escrow: Address = ZERO_ADDRESS
+
+    def said(self, view: NetworkView) -> NetworkView:
+        """Another separator."""
+        self._escrow = view.contracts.escrow
+        token = view.token.model_copy(update={"domain_separator": self.separator})
+        return view.model_copy(update={"token": token})
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """See `httpx.AsyncBaseTransport`."""
@@ -126,28 +153,17 @@ class Renaming(Wire):
             values = (spec.poster, self._escrow, spec.budget, 0, permit.deadline)
             signed = keccak(b"\x19\x01" + self.separator + PERMIT.hash(values))
             self.signed_for_it.append(recover(signed, permit.signature))
-        answer = await super().handle_async_request(request)
-        if request.url.path != "/v1/network":
-            return answer
-        view = read_body(NetworkView, await answer.aread())
-        self._escrow = view.contracts.escrow
-        token = view.token.model_copy(update={"domain_separator": self.separator})
-        return httpx.Response(200, content=view.model_copy(update={"token": token}).json_bytes())
+        return await super().handle_async_request(request)
 
 
 @dataclass
-class Moving(Wire):
-    """A market that names another first block, and other contracts beside the escrow."""
+class Moving(Lying):
+    """It names another first block, and other contracts beside the escrow."""
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """See `httpx.AsyncBaseTransport`."""
-        answer = await super().handle_async_request(request)
-        if request.url.path != "/v1/network":
-            return answer
-        view = read_body(NetworkView, await answer.aread())
+    def said(self, view: NetworkView) -> NetworkView:
+        """Another place."""
         contracts = view.contracts.model_copy(update={"seals": Address(b"s" * 20)})
-        moved = {"genesis": Digest(b"m" * 32), "contracts": contracts}
-        return httpx.Response(200, content=view.model_copy(update=moved).json_bytes())
+        return view.model_copy(update={"genesis": Digest(b"m" * 32), "contracts": contracts})
 
 
 def refusal(status: int, code: str) -> httpx.Response:
@@ -229,7 +245,7 @@ async def poster_at(folder: Path, *, num_coordinators: int = 1, began: int = STA
     A chain that began at another moment has another first block, and the same addresses.
     """
     folder.mkdir(exist_ok=True)
-    (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(300)))
+    write_job(folder)
     world = empty_world(began)
     await _host(world, [str(number) for number in range(num_coordinators)])
     return Poster(world, folder)
@@ -242,3 +258,13 @@ async def _host(world: World, names: list[str]) -> None:
         for wallet in wallets
     ]
     await register_host("host", signed, world.now, world.new_work())
+
+
+async def world_of_a_person(folder: Path, *, num_coordinators: int) -> World:
+    """A market by this machine's clock, and a folder of somebody who types: job file and wallet."""
+    write_job(folder)
+    world = (await poster_at(folder / "market", num_coordinators=num_coordinators)).world
+    world.chain.now = int(time.time())
+    poster = load_or_create_wallet(folder / "home" / "poster.json")
+    world.chain.give_tokens(poster.account, BaseUnits(1000 * 10**6))
+    return world

@@ -23,6 +23,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
+from contracts.terms.typed_data import Domain
 from market.bodies.routes import GET_NETWORK
 from market.service.rows import OfferRow
 from tallystick.chains import NOTE, chain_name
@@ -110,74 +111,56 @@ def node() -> Iterator[str]:
 # ----------------------------------------------------------------------------------- cannot start
 
 
-@pytest.mark.parametrize("apart", [-3600, 3600], ids=["market is late", "market is early"])
-def test_start__clock_is_off__is_expired_and_says_what_to_do(apart: int, tmp_path: Path) -> None:
-    with market_in_a_thread(empty_world(now() + apart)) as market:
-        said = start_here(measured(tmp_path / "home"), market)
-
-    assert said.exit_code == EXIT_CODES["expired"]
-    assert "set the clock (NTP)" in complaint(said)
-
-
-def test_start__node_of_another_chain__is_told(tmp_path: Path) -> None:
-    elsewhere = replace(DOMAIN, chain_id=DOMAIN.chain_id + 1)
-    with (
-        wealthy_node(elsewhere) as node,
-        market_in_a_thread(empty_world(now(), node)) as market,
-    ):
-        said = start_here(measured(tmp_path / "home"), market)
-
-    assert said.exit_code == EXIT_CODES["refused"]
-    line = complaint(said)
-    assert f"a node of chain {elsewhere.chain_id}" in line
-    assert f"the contracts are on chain {DOMAIN.chain_id}" in line
-
-
-def test_start__market_refuses_the_auditor__is_one_line_and_no_group_of_errors(
-    tmp_path: Path, node: str
-) -> None:
-    with market_in_a_thread(empty_world(now(), node)) as market:  # it knows of no deposit
-        said = call([*line_of(measured(tmp_path / "home"), market), "--audit"], {})
-
-    assert said.exit_code == EXIT_CODES["insufficient_stake"]
-    complaint(said)
-
-
-def test_start__too_few_tokens_and_no_faucet__says_how_many_are_missing(
-    tmp_path: Path, node: str
-) -> None:
-    home = measured(tmp_path / "home")
-    with market_in_a_thread(empty_world(now(), node)) as market:
-        said = call([*line_of(home, market), "--stake", "5000000"], {})
-
-    assert said.exit_code == EXIT_CODES["insufficient_stake"]
-    assert "4000000.000000 more are to be deposited: send tokens" in complaint(said)
+ELSEWHERE = replace(DOMAIN, chain_id=DOMAIN.chain_id + 1)
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "hooks", "problem"),
+    ("apart", "chain", "more", "code", "words"),
     [
-        ("stale", "0", "TALLYSTICK_HOOKS="),
-        ("lame", MODULE, "lame"),
+        (-3600, DOMAIN, (), "expired", "set the clock (NTP)"),
+        (3600, DOMAIN, (), "expired", "set the clock (NTP)"),
+        (0, ELSEWHERE, (), "refused", f"a node of chain {ELSEWHERE.chain_id}"),
+        (0, ELSEWHERE, (), "refused", f"the contracts are on chain {DOMAIN.chain_id}"),
+        (0, DOMAIN, ("--audit",), "insufficient_stake", ""),  # the market knows of no deposit
+        (
+            0,
+            DOMAIN,
+            ("--stake", "5000000"),
+            "insufficient_stake",
+            "4000000.000000 more are to be deposited: send tokens",
+        ),
     ],
 )
-def test_start__adversary_that_may_not_or_cannot_be_played__is_refused(
-    tmp_path: Path, behaviour: str, hooks: str, problem: str
+def test_start__clock_chain_or_deposit_is_wrong__is_one_line_that_says_what_to_do(
+    apart: int, chain: Domain, more: tuple[str, ...], code: str, words: str, tmp_path: Path
 ) -> None:
-    line = [*line_of(tmp_path / "home", "http://127.0.0.1:1"), "--behaviour", behaviour]
+    with (
+        wealthy_node(chain) as node,
+        market_in_a_thread(empty_world(now() + apart, node)) as market,
+    ):
+        said = call([*line_of(measured(tmp_path / "home"), market), *more], {})
+
+    assert said.exit_code == EXIT_CODES[code]
+    assert words in complaint(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "hooks", "problem"),
+    [
+        ("--ask 1000 --behaviour stale", "0", "TALLYSTICK_HOOKS="),
+        ("--ask 1000 --behaviour lame", MODULE, "lame"),
+        ("", MODULE, "--ask PRICE for this machine, --audit, or both"),
+    ],
+)
+def test_start__adversary_that_cannot_be_played_or_nothing_offered__makes_nothing(
+    words: str, hooks: str, problem: str, tmp_path: Path
+) -> None:
+    line = ["provider", "start", "--home", str(tmp_path / "home"), *words.split()]
 
     said = call(line, {"TALLYSTICK_HOOKS": hooks})
 
     assert said.exit_code == EXIT_CODES["refused"]
     assert problem in complaint(said)
-    assert not (tmp_path / "home").exists()
-
-
-def test_start__neither_ask_nor_audit__is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    said = call(["provider", "start", "--home", str(tmp_path / "home")], {})
-
-    assert said.exit_code == EXIT_CODES["refused"]
-    assert "--ask PRICE" in complaint(said) and "--audit" in complaint(said)
     assert not (tmp_path / "home").exists()
 
 

@@ -85,29 +85,22 @@ async def test_submit__posted_before__same_file_is_the_same_job_whatever_changed
     assert poster.tokens == FAUCET - BUDGET
 
 
-async def test_submit__signed_and_not_sent__is_sent_as_it_was_signed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [20, 61], ids=["is sent as it was signed", "is too late"])
+async def test_submit__signed_and_not_sent__is_sent_until_nobody_can_open_it(
+    seconds: int, tmp_path: Path
+) -> None:
     poster = await poster_at(tmp_path, num_coordinators=2)
-    (name, deadline) = await signed_and_not_sent(poster)
-    poster.world.wait(20)
+    name, deadline = await signed_and_not_sent(poster)
+    poster.world.wait(seconds)
     await poster.world.offer("ann", 10**10)
 
     submitted = await poster.post(poster.job())
 
-    assert (submitted.job, submitted.spec.deadline) == (name, deadline)
-    assert [row.job for row in await poster.jobs()] == [name]
-
-
-async def test_submit__signed_and_not_sent_until_nobody_can_open_it__is_made_anew(
-    tmp_path: Path,
-) -> None:
-    poster = await poster_at(tmp_path, num_coordinators=2)
-    (before, _) = await signed_and_not_sent(poster)
-    poster.world.wait(61)
-
-    submitted = await poster.post(poster.job())
-
-    assert submitted.job != before
-    assert submitted.spec.deadline == poster.world.chain.now + 3600
+    if seconds == 20:
+        assert (submitted.job, submitted.spec.deadline) == (name, deadline)
+    else:
+        assert submitted.job != name
+        assert submitted.spec.deadline == poster.world.chain.now + 3600
     assert [row.job for row in await poster.jobs()] == [submitted.job]
 
 

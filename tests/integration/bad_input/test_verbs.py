@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from contracts.keys.store import save_wallet
 from tallystick.cli.main import EXIT_CODES, NOUNS
 from tests.integration.bad_input.servers import (
     HTML,
@@ -34,18 +33,12 @@ from tests.integration.bad_input.verbs import (
     call,
     complaint,
     verbs,
+    write_inputs,
 )
-from tests.support.history import make_wallet
 from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 JOB_ID = "ab" * 32
-JOB = (
-    "name: tiny\nrecipe: micro\nbudget: 10\nprice_ceiling: 2000000\ndeadline: 1h\ndata: text.txt\n"
-)
-LOG = (
-    '{"at": 1.0, "mono": 1.0, "process": "coordinator", "pid": 1, "event": "opened", "job": "ab"}\n'
-)
 DOCUMENTED = frozenset({USAGE, *EXIT_CODES.values()})
 LONG = "x" * 5000
 VERY_LONG = "x" * 1_000_000
@@ -120,13 +113,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("place")
     (folder / "large").write_bytes(b"a: [b, c]\n" * 1_000_000)
-    (folder / "job.yaml").write_text(JOB)
-    (folder / "key").write_text("ab" * 32)
-    save_wallet(folder / "home" / "provider" / "wallet.json", make_wallet("ann"))
-    save_wallet(folder / "home" / "poster.json", make_wallet("poster"))
-    (folder / "logs").mkdir()
-    (folder / "logs" / "coordinator.log").write_text(LOG)
-    (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(1000)))
+    write_inputs(folder)
+    (folder / "logs" / "coordinator.log").write_text("")  # what is a bad folder holds no line
     with market_in_a_thread(empty_world(int(time.time()))) as market:
         yield Place(folder, market)
 

@@ -11,12 +11,38 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from tallystick.cli.main import EXIT_CODES, NOUNS, app, noun_of
+from contracts.keys.store import save_wallet
+from tallystick.cli.main import EXIT_CODES, all_verbs, app
+from tests.support.history import make_wallet
 
 USAGE = 2
 MISMATCH = 11
 OF_FILES = {MISMATCH, 12}  # of `audit` alone
 URLS = ("market", "rpc")
+
+
+JOB = (
+    "name: tiny\nrecipe: micro\nbudget: 10\nprice_ceiling: 2000000\ndeadline: 1h\ndata: text.txt\n"
+)
+
+
+LOG = '{"at": 1, "mono": 1, "process": "coordinator", "pid": 1, "event": "opened", "job": "ab"}\n'
+
+
+def write_job(folder: Path) -> None:
+    """A job file and the text that it trains on."""
+    (folder / "job.yaml").write_text(JOB)
+    (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(300)))
+
+
+def write_inputs(folder: Path) -> None:
+    """A file of each kind that verbs read, and the keystores of a poster and a provider."""
+    write_job(folder)
+    (folder / "key").write_text("ab" * 32)
+    (folder / "logs").mkdir()
+    (folder / "logs" / "coordinator.log").write_text(LOG)
+    save_wallet(folder / "home" / "provider" / "wallet.json", make_wallet("ann"))
+    save_wallet(folder / "home" / "poster.json", make_wallet("poster"))
 
 
 @dataclass(frozen=True)
@@ -62,13 +88,10 @@ class Said:
 
 def verbs() -> list[Verb]:
     """All of them, in the order of the help."""
-    found = []
-    for noun in NOUNS:
-        command = noun_of(noun.word)
-        for word, verb in getattr(command, "commands", {"": command}).items():
-            words = (noun.word, word) if word else (noun.word,)
-            found.append(Verb(words, tuple(_parameters(verb))))
-    return found
+    return [
+        Verb((noun, word) if word else (noun,), tuple(_parameters(verb)))
+        for noun, word, verb in all_verbs()
+    ]
 
 
 def _parameters(verb: Any) -> typing.Iterator[Parameter]:

@@ -15,15 +15,15 @@ import pytest
 from eth_account import Account
 from jsonschema_rs import Draft202012Validator
 
-from contracts.keys.store import load_wallet, save_wallet
+from contracts.keys.store import load_wallet
 from contracts.terms.errors import Forbidden
 from contracts.terms.ids import JobId, PeerId, StepNumber
 from market.bodies.base import Part, read_body
 from market.service.rows import JobRow, ReportRow
 from tallystick.cli.get import KINDS
-from tallystick.cli.schema import VerbShown, all_verbs
+from tallystick.cli.schema import VerbShown, verbs_shown
 from tests.integration.bad_input.servers import empty_world, market_in_a_thread
-from tests.integration.bad_input.verbs import Said, call
+from tests.integration.bad_input.verbs import Said, call, write_inputs
 from tests.integration.market.test_slash_verbs import NAME, announced, market
 from tests.support.audited import paid_job
 from tests.support.databases import new_world
@@ -32,10 +32,6 @@ from tests.support.history import make_wallet
 from tests.support.market_world import World
 from verification.equivocation import contradictions
 
-JOB = (
-    "name: tiny\nrecipe: micro\nbudget: 10\nprice_ceiling: 2000000\ndeadline: 1h\ndata: text.txt\n"
-)
-LOG = '{"at": 1, "mono": 1, "process": "coordinator", "pid": 1, "event": "opened", "job": "ab"}\n'
 NOT_HERE = ("auditors", "batch", "lease", "operation", "slash")
 """Kinds of which that market has none of this name."""
 ELSEWHERE = {
@@ -181,13 +177,7 @@ def worker_of(folder: Path, market: str) -> PeerId:
 
 def write_files(folder: Path) -> None:
     """Everything that a verb reads."""
-    (folder / "job.yaml").write_text(JOB)
-    (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(1000)))
-    (folder / "logs").mkdir()
-    (folder / "logs" / "coordinator.log").write_text(LOG)
-    (folder / "key").write_text("ab" * 32)
-    save_wallet(folder / "home" / "provider" / "wallet.json", make_wallet("ann"))
-    save_wallet(folder / "home" / "poster.json", make_wallet("poster"))
+    write_inputs(folder)
     (folder / "mine.tally").write_bytes(paid_job().data)
     again = replace(paid_job().file, items=tuple(retold(paid_job().job, steps=5).items))
     (folder / "theirs.tally").write_bytes(again.encoded())
@@ -199,7 +189,7 @@ def words_of(verb: VerbShown) -> str:
     return f"{verb.noun} {verb.verb}".strip()
 
 
-VERBS = list(all_verbs())
+VERBS = list(verbs_shown())
 CALLED = [each for each in VERBS if words_of(each) not in ELSEWHERE]
 
 

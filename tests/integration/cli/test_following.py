@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from contracts.keys.store import save_wallet
 from contracts.terms.ids import JobId
 from tests.integration.bad_input.servers import empty_world, market_at_url
@@ -89,15 +91,22 @@ async def test_watch__job_that_ends_meanwhile__shows_steps_and_answers_with_its_
     assert "step 2/12" in stderr.decode().splitlines()[-1]
 
 
-async def test_watch__job_that_goes_on__is_a_time_out_that_says_where_it_is(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("verb", "shown", "data"),
+    [
+        (("watch",), "step 1/12", {"state": "running"}),
+        (("pause", "--wait"), "pause: waits for a host", {"waits_for": "host"}),
+    ],
+)
+async def test_verb__waited_for_too_long__is_a_time_out_that_says_where_it_is(
+    verb: tuple[str, ...], shown: str, data: dict[str, str], tmp_path: Path
 ) -> None:
     async with running(tmp_path) as it:
-        said = await it.said("job", "watch", it.job.hex(), "--timeout", "1", "-o", "json")
+        said = await it.said("job", *verb, it.job.hex(), "--timeout", "1", "-o", "json")
 
     assert (said.exit_code, said.stdout) == (7, "")
-    shown, problem = said.stderr.splitlines()
-    assert "step 1/12" in shown and json.loads(problem)["data"] == {"state": "running"}
+    told, problem = said.stderr.splitlines()
+    assert shown in told and json.loads(problem)["data"] == data
 
 
 # ------------------------------------------------------------------------ pause, resume, cancel
@@ -129,17 +138,3 @@ async def test_cancel__dry_run_then_twice__is_one_wish(tmp_path: Path) -> None:
     assert json.loads(would.stdout)["wanted"] == "running"
     assert (first.exit_code, second.exit_code) == (0, 0) and "--wait" in first.stdout
     assert (back.exit_code, json.loads(back.stderr)["code"]) == (6, "conflict")
-
-
-async def test_pause__nobody_heeds_it__is_a_time_out_that_says_what_it_waits_for(
-    tmp_path: Path,
-) -> None:
-    async with running(tmp_path) as it:
-        said = await it.said(
-            *("job", "pause", it.job.hex(), "--wait", "--timeout", "1", "-o", "json")
-        )
-
-    assert (said.exit_code, said.stdout) == (7, "")
-    told, problem = said.stderr.splitlines()
-    assert told == "pause: waits for a host"
-    assert json.loads(problem)["data"] == {"waits_for": "host"}

@@ -2,22 +2,19 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from contracts.keys.store import load_or_create_wallet
-from market.api.app import make_app
 from tallystick.cli import job_order
 from tallystick.cli.main import EXIT_CODES, app
-from tests.integration.bad_input.posting import Poster, poster_at
+from tests.integration.bad_input.posting import world_of_a_person
 from tests.integration.bad_input.servers import market_in_a_thread
+from tests.support.market_world import World
 
-JOB = "name: tiny\nrecipe: micro\nbudget: 10\nprice_ceiling: 2000000\ndeadline: 1h\ndata: t.txt\n"
 ASK = 10**10
 
 
@@ -39,23 +36,16 @@ class Person:
 
 @pytest.fixture
 def person(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Person]:
-    poster = asyncio.run(_market(tmp_path, request.param))
-    application = make_app(replace(poster.world.api(), faucet_grants=0))
-    with market_in_a_thread(poster.world, application) as url:
+    with market_in_a_thread(asyncio.run(_market(tmp_path, request.param))) as url:
         yield Person(tmp_path, url)
 
 
-async def _market(folder: Path, sellers: int) -> Poster:
-    (folder / "job.yaml").write_text(JOB)
-    (folder / "t.txt").write_text("".join(f"line {i} of a text\n" for i in range(300)))
-    poster = await poster_at(folder / "market", num_coordinators=2)
-    poster.world.chain.now = int(time.time())
-    account = load_or_create_wallet(folder / "home" / "poster.json").account
-    poster.world.chain.give_tokens(account, 10**9)
+async def _market(folder: Path, sellers: int) -> World:
+    world = await world_of_a_person(folder, num_coordinators=2)
     for number in range(sellers):
-        now = poster.world.chain.now
-        await poster.world.offer(f"seller {number}", ASK + number, expires_at=now + 10**6)
-    return poster
+        expires_at = world.chain.now + 10**6
+        await world.offer(f"seller {number}", ASK + number, expires_at=expires_at)
+    return world
 
 
 @pytest.mark.parametrize(

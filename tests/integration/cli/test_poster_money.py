@@ -7,30 +7,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.governance.escrow import Budget
 from contracts.keys.store import save_wallet
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.escrow_messages import Grant, Limit
-from contracts.terms.ids import ZERO_ADDRESS, ZERO_DIGEST
-from contracts.terms.messages import JobSpec
-from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.bodies.market import ContractsView, EscrowTimesView, NetworkView, TokenView
+from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.orders import NETWORK_FILE, Order
 from tests.integration.bad_input.servers import NOBODY
 from tests.integration.bad_input.verbs import Said, call
-from tests.support.anvil import FAST_TIMES, DeployedChain, deployed_chain
-from tests.support.history import make_spec, make_wallet
+from tests.integration.market.open_job import BUDGET, COORDINATOR, POSTER, OpenJob, open_job
+from tests.support.history import make_wallet
 
-POSTER, COORDINATOR = make_wallet("poster"), make_wallet("coordinator")
-BUDGET, LIMIT = BaseUnits(10_000_000), BaseUnits(3_000_000)
+LIMIT = BaseUnits(BUDGET - 8_000_000)
 
 
 @dataclass
-class Away:
+class Away(OpenJob):
     """A job in escrow, and its poster, whose market is gone."""
 
-    deployed: DeployedChain
-    spec: JobSpec
     home: Path
 
     async def said(self, *words: str) -> Said:
@@ -38,74 +31,26 @@ class Away:
         variables = {"TALLYSTICK_HOME": str(self.home), "TALLYSTICK_MARKET": NOBODY}
         return await asyncio.to_thread(call, [*words, "-o", "json"], variables)
 
-    async def budget(self) -> Budget:
-        """What the escrow holds for the job."""
-        job, head = self.spec.job(), await self.deployed.chain.head()
-        return (await self.deployed.contracts.escrow.budgets([job], head))[job]
-
-    async def tokens(self) -> int:
-        """In the poster's wallet."""
-        head = await self.deployed.chain.head()
-        return await self.deployed.contracts.token.balance(POSTER.account, head)
-
-
-async def network_of(deployed: DeployedChain) -> NetworkView:
-    """As the market said it, while there was one."""
-    where = deployed.deployment
-    token = TokenView(name="t", version="1", symbol="T", decimals=6, domain_separator=ZERO_DIGEST)
-    return NetworkView(
-        version="0",
-        chain_id=where.chain_id,
-        genesis=await deployed.chain.genesis(),
-        rpc_url=deployed.anvil.url,
-        embedded=False,
-        contracts=ContractsView(
-            token=where.token, parameters=where.parameters, escrow=where.escrow, seals=where.seals
-        ),
-        deployed_block=where.block,
-        token=token,
-        times=EscrowTimesView(**FAST_TIMES),
-        parameters={},
-        anchorer=ZERO_ADDRESS,
-        confirmations=1,
-        clock=UnixMillis(0),
-    )
-
 
 @asynccontextmanager
 async def away(folder: Path) -> AsyncIterator[Away]:
     """The job is open, and one account has a limit."""
-    async with deployed_chain(folder) as deployed:
-        token, escrow = deployed.contracts.token, deployed.contracts.escrow
-        send, chain = deployed.senders, deployed.chain
-        by = UnixSeconds((await chain.head()).timestamp + FAST_TIMES["margin"] // 2)
-        spec = make_spec(POSTER, COORDINATOR, budget=BUDGET, burst=BUDGET, open_by=by)
-        signed = POSTER.sign(spec, deployed.deployment.domain)
-        await deployed.anvil.fund(chain, POSTER.account)
-        await send["faucet"].send("tokens", token.faucet(POSTER.account, BUDGET))
-        await chain.request("anvil_impersonateAccount", [f"0x{POSTER.account.hex()}"])
-        approval = token.approve(escrow.address, BUDGET)
-        await chain.request(
-            "eth_sendTransaction",
-            [{
-                "from": f"0x{POSTER.account.hex()}", "to": f"0x{approval.to.hex()}",
-                "data": f"0x{approval.data.hex()}",
-            }],
-        )  # fmt: skip
-        await send["relayer"].send("open", escrow.open(spec.header(), signed.signature))
+    async with open_job(folder) as opened:
+        deployed, spec, home = opened.deployed, opened.spec, folder / "home"
+        await deployed.anvil.fund(deployed.chain, POSTER.account)
+        soon = UnixSeconds((await deployed.chain.head()).timestamp + 30)
         limit = Limit(account=make_wallet("ann").account, limit=LIMIT)
-        grant = Grant(job=spec.job(), limits=(limit,), by=by)
-        granted = COORDINATOR.sign(grant, deployed.deployment.domain)
-        await send["relayer"].send("grant", escrow.grant(spec.header(), granted))
+        grant = Grant(job=spec.job(), limits=(limit,), by=soon)
+        signed = COORDINATOR.sign(grant, deployed.deployment.domain)
+        call_of = deployed.contracts.escrow.grant(spec.header(), signed)
+        await deployed.senders["relayer"].send("grant", call_of)
 
-        home = folder / "home"
         save_wallet(home / "poster.json", POSTER)
         (home / "orders").mkdir()
-        order = Order(signed=signed.encoded(), is_posted=True)
+        order = Order(signed=opened.signed.encoded(), is_posted=True)
         (home / "orders" / "0abc.json").write_text(order.model_dump_json())
-        network = (await network_of(deployed)).model_dump_json()
-        (home / "orders" / NETWORK_FILE).write_text(network)
-        yield Away(deployed, spec, home)
+        (home / "orders" / NETWORK_FILE).write_text(opened.network.model_dump_json())
+        yield Away(deployed, opened.network, opened.signed, home)
 
 
 async def test_reclaim_and_close__market_is_gone__bring_back_what_is_not_committed(
@@ -115,22 +60,22 @@ async def test_reclaim_and_close__market_is_gone__bring_back_what_is_not_committ
         job = it.spec.job().hex()
         would = await it.said("job", "reclaim", job, "--dry-run")
         some = await it.said("job", "reclaim", job[:12], "2")
-        after_some = await it.tokens()
-        too_much = await it.said("job", "reclaim", job, "6")
+        after_some = await it.tokens(POSTER.account)
+        too_much = await it.said("job", "reclaim", job, "7")
         closed = await it.said("job", "close", job, "--direct")
         again = await it.said("job", "close", job, "--direct")
         rest = await it.said("job", "reclaim", job, "--rpc", it.deployed.anvil.url)
         nothing = await it.said("job", "reclaim", job)
-        budget, tokens = await it.budget(), await it.tokens()
+        budget, tokens = await it.budget(), await it.tokens(POSTER.account)
 
     assert json.loads(would.stdout)["amount"] == str(BUDGET - LIMIT)
     assert json.loads(would.stdout)["transaction"] is None
     assert (some.exit_code, after_some) == (0, 2_000_000)
     assert too_much.exit_code == 6
-    assert json.loads(too_much.stderr)["data"] == {"would_fit": "5000000"}
+    assert json.loads(too_much.stderr)["data"] == {"would_fit": "6000000"}
     assert closed.exit_code == again.exit_code == 0
     assert closed.stdout == again.stdout  # it was sent once
-    assert json.loads(rest.stdout)["amount"] == "5000000"
+    assert json.loads(rest.stdout)["amount"] == "6000000"
     assert json.loads(nothing.stdout)["amount"] == "0"
     assert tokens == BUDGET - LIMIT
     assert (budget.funded, budget.committed, budget.free) == (LIMIT, LIMIT, 0)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,39 +50,33 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def ask_market(url: str, _: Path) -> None:
-    async def asked() -> None:
-        async with MarketClient(url) as client:
-            await client.call(GET_NETWORK)
-
-    asyncio.run(asked())
+async def ask_market(url: str, _: Path) -> None:
+    async with MarketClient(url) as client:
+        await client.call(GET_NETWORK)
 
 
-def ask_blobs(url: str, folder: Path) -> None:
-    blobs = MarketBlobs(url, folder)
-    with pytest.raises(NotFound):
-        blobs._get(blob_digest(b"none"))  # `fetch` would wait for a market to come back
-    blobs.close()
+async def ask_blobs(url: str, folder: Path) -> None:
+    def ask() -> None:
+        blobs = MarketBlobs(url, folder)
+        with pytest.raises(NotFound):
+            blobs._get(blob_digest(b"none"))  # `fetch` would wait for a market to come back
+        blobs.close()
+
+    await asyncio.to_thread(ask)
 
 
-def ask_chain(url: str, _: Path) -> None:
-    async def asked() -> None:
-        async with ChainConnection(url) as chain:
-            await chain.chain_id()
-
-    asyncio.run(asked())
+async def ask_chain(url: str, _: Path) -> None:
+    async with ChainConnection(url) as chain:
+        await chain.chain_id()
 
 
-def ask_node(url: str, _: Path) -> None:
-    async def asked() -> None:
-        async with JsonRpc(url) as node:
-            await node.request("eth_chainId", [])
-
-    asyncio.run(asked())
+async def ask_node(url: str, _: Path) -> None:
+    async with JsonRpc(url) as node:
+        await node.request("eth_chainId", [])
 
 
-def ask_as_up(url: str, _: Path) -> None:
-    asyncio.run(json_rpc.call(url, "eth_chainId"))
+async def ask_as_up(url: str, _: Path) -> None:
+    await json_rpc.call(url, "eth_chainId")
 
 
 CLIENTS = pytest.mark.parametrize(
@@ -95,12 +89,12 @@ CLIENTS = pytest.mark.parametrize(
         ("node", ask_as_up),
     ],
 )
-Ask = Callable[[str, Path], None]
+Ask = Callable[[str, Path], Awaitable[None]]
 
 
 @CLIENTS
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "all_proxy"])
-def test_clients__proxy_named__all_go_through_it(
+async def test_clients__proxy_named__all_go_through_it(
     host: str,
     ask: Ask,
     variable: str,
@@ -111,19 +105,19 @@ def test_clients__proxy_named__all_go_through_it(
     monkeypatch.setenv(variable, world.proxy.url())
     before = len(world.proxy.asked())
 
-    ask(f"http://{host}.example", tmp_path)
+    await ask(f"http://{host}.example", tmp_path)
 
     assert f"http://{host}.example/" in world.proxy.asked()[before]
 
 
 @CLIENTS
-def test_clients__server_on_loopback__asks_no_proxy(
+async def test_clients__server_on_loopback__asks_no_proxy(
     host: str, ask: Ask, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", world.proxy.url())
     before = world.proxy.asked()
 
-    ask(getattr(world, host), tmp_path)
+    await ask(getattr(world, host), tmp_path)
 
     assert world.proxy.asked() == before
 
@@ -132,7 +126,7 @@ def test_clients__server_on_loopback__asks_no_proxy(
 @pytest.mark.parametrize(
     ("scheme", "password", "status"), [("http", "wrong", "407"), ("https", "s3cret", "403")]
 )
-def test_clients__proxy_refuses__are_told_which_and_why_without_its_password(
+async def test_clients__proxy_refuses__are_told_which_and_why_without_its_password(
     host: str,
     ask: Ask,
     scheme: str,
@@ -145,7 +139,7 @@ def test_clients__proxy_refuses__are_told_which_and_why_without_its_password(
     monkeypatch.setenv(f"{scheme}_proxy", world.proxy.url(password))
 
     with pytest.raises(TallystickError) as caught:
-        ask(f"{scheme}://{host}.example", tmp_path)
+        await ask(f"{scheme}://{host}.example", tmp_path)
 
     told = str(caught.value)
     assert f" through the proxy http://127.0.0.1:{world.proxy.port}" in told and status in told

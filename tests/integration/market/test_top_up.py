@@ -17,7 +17,8 @@ from contracts.terms.escrow_messages import Close
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixSeconds
 from market.bodies.market import NetworkView
-from tallystick.sdk.on_chain import ToppedUp, rehearse_top_up, top_up
+from tallystick.sdk.moved import ToppedUp
+from tallystick.sdk.on_chain import rehearse_top_up, top_up
 from tests.integration.market.open_job import BUDGET, POSTER, OpenJob, open_job
 from tests.support.answering import AnsweringMarket
 

@@ -33,8 +33,8 @@ def checked(verdict: Verdict) -> Verdict:
     )
 
 
-def test_data__checked_job__has_odds_as_exact_rationals(verdict: Verdict) -> None:
-    found = json.loads(json.dumps(report.data(checked(verdict))))
+def test_body__checked_job__has_odds_as_exact_rationals(verdict: Verdict) -> None:
+    found = json.loads(report.body(checked(verdict)).model_dump_json())
 
     assert found["odds"] == {
         make_session("ann").peer.hex(): [

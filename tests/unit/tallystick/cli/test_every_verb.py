@@ -6,21 +6,14 @@ from typing import Any
 import pytest
 from jsonschema_rs import meta
 
-from tallystick.cli.main import NOUNS, noun_of
+from tallystick.cli.main import all_verbs
 from tallystick.cli.output import declared_by
 
-
-def commands() -> list[tuple[str, Any]]:
-    """Every verb with its command, in the order of the help."""
-    found = []
-    for noun in NOUNS:
-        command = noun_of(noun.word)
-        for word, verb in getattr(command, "commands", {"": command}).items():
-            found.append((f"{noun.word} {word}".strip(), verb))
-    return found
-
-
-VERBS = pytest.mark.parametrize(("words", "verb"), commands(), ids=lambda each: str(each))
+VERBS = pytest.mark.parametrize(
+    ("words", "verb"),
+    [(f"{noun} {word}".strip(), verb) for noun, word, verb in all_verbs()],
+    ids=lambda each: str(each),
+)
 
 
 @VERBS

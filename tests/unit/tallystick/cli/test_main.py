@@ -37,24 +37,23 @@ def failing(error: Exception) -> object:
     return verb
 
 
-@pytest.mark.parametrize(("error", "code"), [(Conflict("taken"), 6), (TallystickError("odd"), 8)])
-def test_noun__our_error__is_one_line_and_a_code(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (Conflict("taken"), 6, "taken"),
+        (TallystickError("odd"), 8, "odd"),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "x: Permission denied"),
+    ],
+    ids=str,
+)
+def test_noun__error_that_somebody_can_mend__is_one_line_and_a_code(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, said: str
 ) -> None:
     provide(monkeypatch, "down", failing(error))
 
     answer = CliRunner().invoke(app, ["down"])
 
-    assert (answer.exit_code, answer.stderr) == (code, f"error: {error}\n")
-
-
-def test_noun__no_permission__is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    provide(monkeypatch, "down", failing(PermissionError(errno.EACCES, "Permission denied", "x")))
-
-    answer = CliRunner().invoke(app, ["down"])
-
-    assert answer.exit_code == 2
-    assert answer.stderr == "error: x: Permission denied\n"
+    assert (answer.exit_code, answer.stderr) == (code, f"error: {said}\n")
 
 
 def test_noun__error_of_many_lines__is_one_of_bounded_length(

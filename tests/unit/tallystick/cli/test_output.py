@@ -110,6 +110,9 @@ def test_answer__note_that_steers__leaves_as_what_steers_nothing(
 
     def said() -> None:
         notice(note)
+        assert logging.lastResort is not None and logging.lastResort.formatter is not None
+        record = logging.LogRecord("n", 30, "p", 1, f"{note}\nerror: c", (), None)
+        notice(logging.lastResort.formatter.format(record))  # what a library warns of
         answer(Rows(rows=(Row(account=ANN, paid=BaseUnits(5), note=note),)),
                [note, table("", ("note",), [(note,)]), facts(note, {"note": note})])  # fmt: skip
 
@@ -117,20 +120,8 @@ def test_answer__note_that_steers__leaves_as_what_steers_nothing(
     _, told, heard = run(*words)
 
     assert all(each.isprintable() for each in f"{told}{heard}".splitlines())
-    assert heard == "a?[2J??b c\n"
+    assert heard == "a?[2J??b c\na?[2J??b c error: c\n"
     assert not words or json.loads(told)["rows"][0]["note"] == note
-
-
-def test_warning__of_a_library__is_one_line_that_steers_nothing(verb: Callable[..., None]) -> None:
-    def said() -> None:
-        assert logging.lastResort is not None and logging.lastResort.formatter is not None
-        record = logging.LogRecord("n", 30, "p", 1, "a\x1b[2J\nerror: b", (), None)
-        notice(logging.lastResort.formatter.format(record))
-        answer(ROWS)
-
-    verb(said)
-
-    assert run()[2] == "a?[2J error: b\n"
 
 
 def test_complaint__error_that_steers__is_one_line_that_does_not(verb: Callable[..., None]) -> None:

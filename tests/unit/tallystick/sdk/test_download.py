@@ -50,32 +50,26 @@ def test_choose__members_differ__most_of_them_are_believed_and_it_is_said() -> N
     assert chosen.disputed == (1,)
 
 
-def test_choose__as_many_name_another_index__none_is_believed() -> None:
-    claims = [view(0, 60, "a"), view(1, 60, "b"), view(1, 60, "c"), view(0, 50, "d")]
-
-    with pytest.raises(NotFound, match="members of stage 1 differ after step 60"):
-        choose(said(claims), 2)
-
-
-def test_choose__most_name_a_blob_that_nobody_uploaded__is_waited_for() -> None:
-    claims = [view(0, 60, "a", peers=2, here=False), view(0, 60, "b")]
-
-    with pytest.raises(NotFound, match="missing: stage 0"):
-        choose(said(claims), 1)
-
-
 @pytest.mark.parametrize(
-    ("claims", "missing"),
+    ("claims", "why"),
     [
-        ([], "stage 0, 1"),
-        ([view(0, 60, "a")], "stage 1"),
-        ([view(0, 60, "a", here=False), view(1, 60, "b")], "stage 0"),
+        ([], "missing: stage 0, 1"),
+        ([view(0, 60, "a")], "missing: stage 1"),
+        ([view(0, 60, "a", here=False), view(1, 60, "b")], "missing: stage 0"),
+        (
+            [view(0, 60, "a", peers=2, here=False), view(0, 60, "b"), view(1, 60, "c")],
+            "missing: stage 0",  # most name what nobody uploaded: it is waited for
+        ),
+        (
+            [view(0, 60, "a"), view(1, 60, "b"), view(1, 60, "c"), view(0, 50, "d")],
+            "members of stage 1 differ after step 60",  # as many name another: none is believed
+        ),
     ],
 )
-def test_choose__a_stage_without_weights__not_found_by_number(
-    claims: list[CheckpointView], missing: str
+def test_choose__a_stage_without_weights_that_are_believed__is_not_found(
+    claims: list[CheckpointView], why: str
 ) -> None:
-    with pytest.raises(NotFound, match=f"missing: {missing}"):
+    with pytest.raises(NotFound, match=why):
         choose(said(claims), 2)
 
 
@@ -87,8 +81,7 @@ def test_choose__a_stage_could_not_be_uploaded__says_why_once() -> None:
         )
         for number in range(2)
     ]  # fmt: skip
+    words = r"stage 1\); weights of stage 1 were not published: no space$"
 
-    with pytest.raises(
-        NotFound, match=r"stage 1\); weights of stage 1 were not published: no space$"
-    ):
+    with pytest.raises(NotFound, match=words):
         choose(said([view(0, 60, "a")], *failed), 2)

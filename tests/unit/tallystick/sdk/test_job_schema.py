@@ -8,7 +8,8 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from tallystick.sdk.job_file import ModelFields, OptimizerFields, job_schema
+from contracts.terms.errors import Malformed
+from tallystick.sdk.job_file import ModelFields, OptimizerFields, job_schema, parse_job_file
 from tallystick.sdk.job_schema import SCHEMA_PATH, schema_text
 from training.config import ModelConfig, OptimizerConfig
 
@@ -54,11 +55,24 @@ def test_schema__checking_off__fits_however_yaml_reads_it(off: object) -> None:
         {"price_ceiling": 0},
         {"model": {"widht": 1}},
         {"boundary_codec": "zip"},
+        {"budget": "many"},
+        {"deadline": "99999999999999d"},
+        {"steps": 0},
+        {"steps": "3"},
+        {"data": 5},
+        {"name": "x" * 300},
+        {"data_seed": 2**53},
+        {"units_per_step": 10**9},
     ],
+    ids=str,
 )
-def test_schema__what_the_fields_refuse__does_not_fit(changed: dict[str, Any]) -> None:
+def test_field__that_cannot_be__is_named_and_does_not_fit_the_schema(
+    changed: dict[str, Any],
+) -> None:
     assert fits(GOOD)
     assert not fits({**GOOD, **changed})
+    with pytest.raises(Malformed, match=next(iter(changed))):
+        parse_job_file({**GOOD, **changed})
 
 
 def test_fields__of_model_and_optimizer__are_those_of_the_configuration() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from contracts.chain.deployment import load_deployment
 from contracts.terms.errors import Refused
-from tallystick.cli.options import read_whole
+from tallystick.reading import read_whole
 from tallystick.sdk.job_file import load_job_file
 from training.data.corpus import matching_files
 from training.data.tokens import read_token_file

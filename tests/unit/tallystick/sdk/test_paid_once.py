@@ -7,60 +7,26 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from contracts.chain.connection import Call, ChainConnection
-from contracts.chain.sender import Sender
-from contracts.chain.transactions import SqliteTransactions
+from contracts.chain.connection import Call
 from contracts.terms.errors import WrongConfiguration
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, JobId
 from tallystick.sdk import on_chain
 from tests.support.history import make_wallet
 
-ANN = make_wallet("ann")
 
-
-class Balancer:
-    """A node that takes a transaction, and then answers as one of another chain, for once."""
-
-    def __init__(self) -> None:
-        self.taken: list[object] = []
-        self.is_wrong = False
-
-    async def genesis(self) -> Digest:
-        """Hash of the first block."""
-        return Digest(bytes([self.is_wrong]) * 32)
-
-    async def nonce(self, _account: Address) -> int:
-        """What the chain ran."""
-        return 0
-
-    async def base_fee(self) -> tuple[int, int]:
-        """Block and fee."""
-        return 1, 10**9
-
-    async def balance(self, _account: Address) -> int:
-        """Wei."""
-        return 10**20
-
-    async def receipt(self, _transaction: Digest) -> None:
-        """Nothing was run."""
-
-    async def request(self, method: str, parameters: list[Any]) -> str:
-        """Estimate, or take a transaction."""
-        if method == "eth_estimateGas":
-            return "0x5208"
-        self.taken.append(parameters[0])
-        self.is_wrong = True
-        return "0x"
-
-
-async def test_top_up__node_is_of_another_chain_after_it_was_sent__is_not_signed_again(
-    tmp_path: Path,
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_top_up__node_is_suddenly_of_another_chain__forgets_only_what_was_never_signed(
+    is_stored: bool, tmp_path: Path
 ) -> None:
     call = Call(Address(b"e" * 20), b"pay")
-    node, store = Balancer(), SqliteTransactions(":memory:")
+    refusal = WrongConfiguration("the node is of another chain")  # tests/integration/chain
     own = SimpleNamespace(
-        sender=Sender(cast(ChainConnection, node), ANN, store, 1, patience_seconds=5),
-        store=store,
+        sender=SimpleNamespace(
+            account=make_wallet("ann").account,
+            resend=AsyncMock(),
+            send=AsyncMock(side_effect=refusal),
+        ),
+        store=SimpleNamespace(find=AsyncMock(side_effect=[None, "stored" if is_stored else None])),
         fund=AsyncMock(return_value=5),
         permitted=AsyncMock(return_value=call),
         contracts=SimpleNamespace(
@@ -74,6 +40,4 @@ async def test_top_up__node_is_of_another_chain_after_it_was_sent__is_not_signed
     with pytest.raises(WrongConfiguration):
         await on_chain._pay(cast(Any, None), cast(Any, own), JobId(b"j" * 32), pending, path)
 
-    assert len(node.taken) == 1
-    assert on_chain._load(path) == pending
-    store.close()
+    assert path.exists() == is_stored

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from tallystick.sdk.process import DONE, STOPPED, run_process, telling_traffic
 from training.telling import tell_nobody
 from training.transport.port import Traffic
@@ -38,29 +40,21 @@ def test_run_process__first_signal_with_leave__ends_in_order() -> None:
     assert run_process(work(), tell_nobody, leave=leave, leave_within=60.0) == DONE
 
 
-def test_run_process__second_signal__is_stopped() -> None:
-    leave = asyncio.Event()
+@pytest.mark.parametrize(
+    ("leave", "seconds", "signals"),
+    [(True, 60.0, 2), (True, 0.001, 1), (False, 0.0, 1)],
+    ids=["second signal", "does not leave in time", "is not asked to leave"],
+)
+def test_run_process__signalled_and_stays__is_stopped(
+    leave: bool, seconds: float, signals: int
+) -> None:
+    asked = asyncio.Event() if leave else None
 
     async def work() -> None:
         stop_myself()
-        await leave.wait()
-        stop_myself()
+        if signals == 2 and asked is not None:
+            await asked.wait()
+            stop_myself()
         await asyncio.Event().wait()
 
-    assert run_process(work(), tell_nobody, leave=leave, leave_within=60.0) == STOPPED
-
-
-def test_run_process__does_not_leave_in_time__is_stopped() -> None:
-    async def work() -> None:
-        stop_myself()
-        await asyncio.Event().wait()
-
-    assert run_process(work(), tell_nobody, leave=asyncio.Event(), leave_within=0.001) == STOPPED
-
-
-def test_run_process__signal_without_leave__is_stopped() -> None:
-    async def work() -> None:
-        stop_myself()
-        await asyncio.Event().wait()
-
-    assert run_process(work(), tell_nobody) == STOPPED
+    assert run_process(work(), tell_nobody, leave=asked, leave_within=seconds) == STOPPED
