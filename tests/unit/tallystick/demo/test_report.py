@@ -115,7 +115,7 @@ def test_lines__first_five__say_in_plain_words_what_happened() -> None:
 
 
 def test_lines__nobody_cheated__say_so() -> None:
-    verdicts = replace(checked().verdicts, stories=())
+    verdicts = replace(checked().verdicts, heard={})
 
     lines = replace(report(), checked=replace(checked(), verdicts=verdicts)).lines()
 
