@@ -71,7 +71,6 @@ from tallystick.demo.cast import (
 )
 from tallystick.demo.checked import Checked
 from tallystick.demo.crowd import ROOT, Crowd, ProcessRow
-from tallystick.demo.outbid import withdraw
 from tallystick.demo.report import Money, Report, Swarm
 from tallystick.demo.shares import LogLine, read_work
 from tallystick.demo.verdicts import Verdicts, read_verdicts
@@ -240,7 +239,9 @@ class Story:
         await self._reach(lambda view: bool(view.leases), _MATCH_PATIENCE, "a match")
         if not is_matched:
             await self.crowd.stop_one(OUTBID.name)
-            await withdraw(self._client, self.home / OUTBID.name)
+            # Or it could replace the provider that is killed.
+            where = ("--market", self.crowd.market, "--home", str(self.home / OUTBID.name))
+            await self.crowd.run("withdraw", "tallystick", "provider", "withdraw-offer", *where)
             self.say(f"   {OUTBID.name} lost, and takes its offer back")
         await self._reach(lambda view: view.state in _STARTED, _MATCH_PATIENCE, "the job's start")
         return submitted
@@ -457,20 +458,15 @@ class Story:
         file = self.home / "audit.tally"
         market = services.addresses.api
         export = ("audit", "export", self._job.hex(), "--market", market, "--to", str(file))
-        exported = await self.crowd.run("audit-export", "tallystick", *export)
-        if exported.exit_status != 0:
-            raise Refused(f"audit export failed: {exported.last_words()}")
-        anchor = exported_anchor(exported.last_words())
+        anchor = exported_anchor(await self.crowd.run("audit-export", "tallystick", *export))
         async with ChainConnection(services.addresses.rpc) as chain:
             if await chain.request("eth_getBlockByHash", [anchor, False]) is None:
                 raise Refused(f"our own node does not know the exported block {anchor}")
         verify = ("audit", "verify", str(file), "--anchor", anchor)
         where = ("--escrow", f"0x{money.escrow.hex()}", "--seals", f"0x{money.seals.hex()}")
         verified = await self.crowd.run("audit-verify", "tallystick", *verify, *where)
-        self.say(f"   {verified.last_words().strip()}")
-        if verified.exit_status != 0:
-            raise Refused(f"audit verify ended with {verified.exit_status}")
-        return verified.last_words().strip().splitlines()[-1]
+        self.say(f"   {verified}")
+        return verified.splitlines()[-1]
 
     # ------------------------------------------------------------------------ the plain twin
 

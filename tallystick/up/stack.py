@@ -107,16 +107,6 @@ class Services:
         """See `Supervisor.identity`."""
         return _there(self._supervisor).identity(name)
 
-    def kill(self, name: str) -> Identity:
-        """See `Supervisor.kill`."""
-        return _there(self._supervisor).kill(name)
-
-    async def wait_restarted(
-        self, name: str, killed: Identity, *, within: float = 30.0
-    ) -> Identity:
-        """See `Supervisor.wait_restarted`."""
-        return await _there(self._supervisor).wait_restarted(name, killed, within=within)
-
     async def wait_failed(self) -> None:
         """Wait until the services cannot be kept running, and raise why."""
         await asyncio.shield(_there(self._supervisor).failed)

@@ -15,6 +15,7 @@ from tallystick.up.spec import Backoff, Item, ServiceSpec, Step
 from tallystick.up.supervisor import Supervisor
 from tests.integration.up.running import eventually
 from tests.support.patience import patience
+from tests.support.stack import kill_and_see, restarted
 
 Supervised = Callable[..., AbstractAsyncContextManager[Supervisor]]
 
@@ -132,7 +133,7 @@ async def test_stop__in_a_hurry__does_not_wait_for_the_grace(supervised: Supervi
 
 
 async def test_kill__service_with_children__leaves_none_beside_its_successor(
-    supervised: Supervised,
+    supervised: Supervised, folder: DataFolder
 ) -> None:
     async with supervised(shell("pool", "sleep 77 & echo ready; wait")) as supervisor:
         await supervisor.start()
@@ -140,10 +141,10 @@ async def test_kill__service_with_children__leaves_none_beside_its_successor(
         eventually(lambda: len(leftovers(up_id)) == 2, within=5, what="the pool has a child")
         first = leftovers(up_id)
 
-        killed = supervisor.kill("pool")
-        again = await supervisor.wait_restarted("pool", killed)
+        killed = supervisor.identity("pool")
+        await kill_and_see(killed)
+        await restarted(folder, "pool", killed)
 
-        assert again != killed
         assert set(leftovers(up_id)).isdisjoint(first)
 
 
@@ -158,13 +159,17 @@ async def test_zombie__parent_does_not_reap__counts_as_dead(supervised: Supervis
         eventually(lambda: leftovers(up_id) == [identity], within=5, what="only the parent lives")
 
 
-async def test_kill__again_and_again__is_restarted_every_time(supervised: Supervised) -> None:
+async def test_kill__again_and_again__is_restarted_every_time(
+    supervised: Supervised, folder: DataFolder
+) -> None:
     lines: list[str] = []
     async with supervised(shell("shaky", "echo ready; exec sleep 60"), lines=lines) as supervisor:
         await supervisor.start()
 
         for _ in range(2):
-            await supervisor.wait_restarted("shaky", supervisor.kill("shaky"))
+            killed = supervisor.identity("shaky")
+            await kill_and_see(killed)
+            await restarted(folder, "shaky", killed)
 
         pauses = [line.rpartition(" in ")[2] for line in lines if "SIGKILL" in line]
         assert pauses == ["0.01 s", "0.02 s"]

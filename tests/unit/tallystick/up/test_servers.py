@@ -12,7 +12,8 @@ from tallystick.up.postgres import Postgres, Runner
 from tallystick.up.processes import RUN_ID, UP_ID, scrubbed
 from tallystick.up.redis_server import RedisServer, quoted
 from tallystick.up.services import Addresses, Parts, table
-from tallystick.up.spec import ServiceSpec, Step, check_order, nothing
+from tallystick.up.settings import UpSettings
+from tallystick.up.spec import ServiceSpec, Step, check_order
 
 WHOLE = json.dumps({"block": {"number": 1}}).encode()
 
@@ -32,9 +33,9 @@ def parts(folder: DataFolder, *, is_embedded: bool = True) -> Parts:
         ports,
         addresses,
         Postgres(folder, Path("/bin"), Runner(), 1, {}) if is_embedded else None,
-        RedisServer(folder, Path("/bin/redis-server"), 2, {}) if is_embedded else None,
-        Anvil(folder, Path("/bin/anvil"), 3, {}) if is_embedded else None,
-        nothing,
+        RedisServer(folder, Path("/bin/redis-server"), 2) if is_embedded else None,
+        Anvil(folder, Path("/bin/anvil"), 3) if is_embedded else None,
+        UpSettings(home=folder.home),
     )
 
 
@@ -69,7 +70,7 @@ def test_table__no_secret__in_any_command_line(folder: DataFolder) -> None:
 
 
 def test_redis_configuration__path_with_spaces__is_quoted(folder: DataFolder) -> None:
-    server = RedisServer(folder, Path("/bin/redis-server"), 7, {})
+    server = RedisServer(folder, Path("/bin/redis-server"), 7)
 
     lines = server.configuration().decode().splitlines()
 
