@@ -17,6 +17,7 @@ from pathlib import Path
 
 from contracts.terms.errors import Refused
 from contracts.terms.moments import UnixMillis
+from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile, parse_job_file
 
 
@@ -119,6 +120,4 @@ def load_notes(home: Path) -> Notes:
 
 def save_notes(home: Path, notes: Notes) -> None:
     """Replace the notes, whole or not at all."""
-    draft = home / ".notes.json.new"
-    draft.write_text(json.dumps(asdict(notes)))
-    draft.replace(home / "notes.json")
+    replace_file(home / "notes.json", json.dumps(asdict(notes)).encode())
