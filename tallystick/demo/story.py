@@ -449,7 +449,6 @@ class Story:
             disagreements=wrong,
             seal_to_claim=seal_to_claim,
             block=head.number,
-            block_hash=head.hash,
             escrow=escrow.address,
             seals=contracts.seals.address,
         )

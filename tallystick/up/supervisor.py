@@ -40,7 +40,6 @@ class _Service:
     state: State = "waiting"
     child: Child | None = None
     restarts: int = 0
-    was_ready: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     keeper: "asyncio.Task[None] | None" = None
 
@@ -171,21 +170,24 @@ class Supervisor:
         while not self._stopping:
             began = time.monotonic()
             await service.spec.prepare()
-            self._spawn(service)
-            await self._watch(service)
+            child = self._spawn(service)
+            await self._watch(service, child)
             self._note(service, "ended")
             ran_for = time.monotonic() - began
             failures = self._backoff.failures(failures, ran_for=ran_for)
-            self._judge(service, failures)
+            if failures >= _TRIES_AT_FIRST and not self._was_ready(service):
+                how = f"{child.how_it_ended()} before it was ready, {failures} times"
+                raise self._lost(service, child, how)
             pause = self._backoff.delay(failures)
-            self._report(f"{service.spec.name} {_ending(service)}; starts again in {pause:.2f} s")
+            how = child.how_it_ended()
+            self._report(f"{service.spec.name} {how}; starts again in {pause:.2f} s")
             await self._sweep(service.spec)
             await asyncio.sleep(pause)
             service.restarts += 1
 
-    def _spawn(self, service: _Service) -> None:
+    def _spawn(self, service: _Service) -> Child:
         spec = service.spec
-        service.child = children.start(
+        child = service.child = children.start(
             spec.argv,
             environment={**self._environment, **spec.environment, SERVICE: spec.name},
             log=self._folder.log(spec.name),
@@ -195,13 +197,13 @@ class Supervisor:
             dies_with_us=spec.dies_with_us,
         )
         self._note(service, "starting")
+        return child
 
-    async def _watch(self, service: _Service) -> None:
+    async def _watch(self, service: _Service, child: Child) -> None:
         """Wait until it is ready, then until it ends."""
-        assert service.child is not None
         began = time.monotonic()
-        ended = asyncio.create_task(service.child.ended.wait())
-        becoming_ready = asyncio.create_task(_until_ready(service.spec, service.child))
+        ended = asyncio.create_task(child.ended.wait())
+        becoming_ready = asyncio.create_task(_until_ready(service.spec, child))
         try:
             await asyncio.wait(
                 {ended, becoming_ready},
@@ -213,34 +215,25 @@ class Supervisor:
                 self._became_ready(service, time.monotonic() - began)
                 await ended
             elif not ended.done():
-                await self._give_up(service)
+                await child.stop(signal.SIGKILL, grace=5.0)
+                if not self._was_ready(service):
+                    within = f"{service.spec.ready_within:.0f} s"
+                    raise self._lost(service, child, f"did not answer within {within}")
         finally:
             await _cancel(ended, becoming_ready)
+
+    def _was_ready(self, service: _Service) -> bool:
+        return self._done[service.spec.name].is_set()
 
     def _became_ready(self, service: _Service, seconds: float) -> None:
         self._note(service, "ready")
         where = f"127.0.0.1:{service.spec.port}" if service.spec.port else ""
-        if service.was_ready.is_set():
+        if self._was_ready(service):
             self._report(f"{service.spec.name} is back after {seconds:.2f} s")
-        service.was_ready.set()
         self._mark_done(service.spec.name, seconds, where)
 
-    async def _give_up(self, service: _Service) -> None:
-        """It runs and does not answer: end it, and say so if it never did."""
-        assert service.child is not None
-        spec, child = service.spec, service.child
-        await child.stop(signal.SIGKILL, grace=5.0)
-        if not service.was_ready.is_set():
-            problem = f"{spec.name} did not answer within {spec.ready_within:.0f} s"
-            raise self._unreachable(problem, child.log, child.last_words())
-
-    def _judge(self, service: _Service, failures: int) -> None:
-        if service.was_ready.is_set() or failures < _TRIES_AT_FIRST:
-            return
-        assert service.child is not None
-        child = service.child
-        problem = f"{service.spec.name} {_ending(service)} before it was ready, {failures} times"
-        raise self._unreachable(problem, child.log, child.last_words())
+    def _lost(self, service: _Service, child: Child, how: str) -> Unavailable:
+        return self._unreachable(f"{service.spec.name} {how}", child.log, child.last_words())
 
     async def _sweep(self, spec: ServiceSpec) -> None:
         await asyncio.to_thread(
@@ -329,10 +322,6 @@ class Supervisor:
         if service is None or service.child is None:
             raise NotFound(f"no service {name!r} was started")
         return service.child.identity
-
-
-def _ending(service: _Service) -> str:
-    return service.child.how_it_ended() if service.child else "was not started"
 
 
 async def _until_ready(spec: ServiceSpec, child: Child) -> None:
