@@ -169,22 +169,22 @@ def is_whole(data: bytes) -> bool:
         return False
 
 
-def repair(state: Path, copy: Path) -> bool:
-    """Before a start: replace a broken or lost state file by the copy. True if it was.
+def repair(state: Path, copy: Path) -> None:
+    """Before a start: replace a broken or lost state file by the copy.
 
     Raises:
         ServiceUnreachable: it is broken and there is no copy that is whole.
     """
     found = state.read_bytes() if state.exists() else b""
     if is_whole(found):
-        return False
+        return
     saved = copy.read_bytes() if copy.exists() else b""
     if is_whole(saved):
         replace_file(state, saved)
-        return True
+        return
     if not found:  # never written: killed before its first dump
         state.unlink(missing_ok=True)
-        return False
+        return
     os.replace(state, state.with_suffix(".broken"))
     raise ServiceUnreachable(
         f"the chain's state was cut off while it was written, and there is no copy; it is kept as "

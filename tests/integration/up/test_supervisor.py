@@ -60,24 +60,27 @@ def shell(name: str, script: str, *needs: str, grace: float = 5, within: float =
     )
 
 
-async def test_start__service_ends_at_once__is_an_error_with_its_last_words(
-    supervised: Supervised,
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        (
+            shell("weak", "echo why; exit 3 # ready"),
+            r"weak exited with 3 .*3 times(?s:.*)why",
+        ),
+        (shell("mute", "sleep 60 # ready", within=0.1), "mute did not answer"),
+        (
+            ServiceSpec(name="none", argv=("/no/such/program",), says="ready"),
+            "/no/such/program: No such file",
+        ),
+        (Step(name="slow", argv=("sleep", "60"), within=0.1), "slow still ran after"),
+    ],
+    ids=["ends at once", "never answers", "program is missing", "step takes too long"],
+)
+async def test_start__what_cannot_start__is_an_error_that_says_how(
+    item: Item, said: str, supervised: Supervised
 ) -> None:
-    async with supervised(shell("weak", "echo why; exit 3 # ready")) as supervisor:
-        with pytest.raises(ServiceUnreachable, match=r"weak exited with 3 .*3 times(?s:.*)why"):
-            await supervisor.start()
-
-
-async def test_start__service_never_answers__is_an_error(supervised: Supervised) -> None:
-    async with supervised(shell("mute", "sleep 60 # ready", within=0.1)) as supervisor:
-        with pytest.raises(ServiceUnreachable, match="mute did not answer"):
-            await supervisor.start()
-
-
-async def test_start__program_is_missing__is_named(supervised: Supervised) -> None:
-    spec = ServiceSpec(name="none", argv=("/no/such/program",), says="ready")
-    async with supervised(spec) as supervisor:
-        with pytest.raises(ServiceUnreachable, match="/no/such/program: No such file"):
+    async with supervised(item) as supervisor:
+        with pytest.raises(ServiceUnreachable, match=said):
             await supervisor.start()
 
 
@@ -90,13 +93,6 @@ async def test_start__step_fails__nothing_after_it_starts(
             await supervisor.start()
         with pytest.raises(NotFound):
             supervisor.identity("later")
-
-
-async def test_start__step_takes_too_long__is_killed(supervised: Supervised) -> None:
-    step = Step(name="slow", argv=("sleep", "60"), within=0.1)
-    async with supervised(step) as supervisor:
-        with pytest.raises(ServiceUnreachable, match="slow still ran after"):
-            await supervisor.start()
 
 
 async def test_stop__chain_of_needs__stops_whoever_needs_others_first(

@@ -90,35 +90,28 @@ def test_whole_dump__cut_off_or_unchanged__is_nothing(tmp_path: Path) -> None:
     assert whole_dump(state, WHOLE) is None
 
 
-@pytest.mark.parametrize("broken", [None, b"", WHOLE[:7], b"\xff"])
-def test_repair__broken_state__is_replaced_by_the_copy(
-    tmp_path: Path, broken: bytes | None
+@pytest.mark.parametrize(
+    ("found", "copied", "then"),
+    [
+        (None, WHOLE, WHOLE),
+        (b"", WHOLE, WHOLE),
+        (WHOLE[:7], WHOLE, WHOLE),
+        (b"\xff", WHOLE, WHOLE),
+        (WHOLE, b"{}", WHOLE),
+        (b"", None, None),  # killed before the first dump: it begins anew
+    ],
+)
+def test_repair__broken_state__is_replaced_by_the_copy_and_a_whole_one_stays(
+    tmp_path: Path, found: bytes | None, copied: bytes | None, then: bytes | None
 ) -> None:
     state, copy = tmp_path / "state.json", tmp_path / "copy.json"
-    copy.write_bytes(WHOLE)
-    if broken is not None:
-        state.write_bytes(broken)
+    for path, data in ((state, found), (copy, copied)):
+        if data is not None:
+            path.write_bytes(data)
 
-    assert repair(state, copy)
+    repair(state, copy)
 
-    assert state.read_bytes() == WHOLE
-
-
-def test_repair__whole_state__stays_although_the_copy_differs(tmp_path: Path) -> None:
-    state, copy = tmp_path / "state.json", tmp_path / "copy.json"
-    state.write_bytes(WHOLE)
-    copy.write_bytes(b"{}")
-
-    assert not repair(state, copy)
-    assert state.read_bytes() == WHOLE
-
-
-def test_repair__killed_before_the_first_dump__begins_anew(tmp_path: Path) -> None:
-    state = tmp_path / "state.json"
-    state.write_bytes(b"")
-
-    assert not repair(state, tmp_path / "copy.json")
-    assert not state.exists()
+    assert (state.read_bytes() if state.exists() else None) == then
 
 
 def test_repair__broken_without_a_copy__is_an_error_and_keeps_the_bytes(tmp_path: Path) -> None:
