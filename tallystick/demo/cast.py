@@ -17,7 +17,6 @@ from pathlib import Path
 
 from contracts.terms.errors import Refused
 from contracts.terms.moments import UnixMillis
-from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile, parse_job_file
 
 
@@ -120,4 +119,6 @@ def load_notes(home: Path) -> Notes:
 
 def save_notes(home: Path, notes: Notes) -> None:
     """Replace the notes, whole or not at all."""
-    replace_file(home / "notes.json", json.dumps(asdict(notes)).encode())
+    draft = home / ".notes.json.new"
+    draft.write_text(json.dumps(asdict(notes)))
+    draft.replace(home / "notes.json")
