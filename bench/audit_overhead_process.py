@@ -5,12 +5,11 @@ with one folder in place of the market. `python -m bench.audit_overhead_process 
 FOLDER`, after `OverheadJob.write` into the folder. Rates are parts of 1e6.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
+from bench.measuring import Agreed
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Digest
 from contracts.terms.messages import MILLION, AuditSpec
@@ -36,7 +35,7 @@ DEADLINE = 4  # D, steps
 
 
 @dataclass(frozen=True)
-class OverheadJob:
+class OverheadJob(Agreed):
     """What all processes of a job have to agree on."""
 
     audit_rate: int  # the floor of q; 0: nobody checks
@@ -46,16 +45,6 @@ class OverheadJob:
     quick: bool
     device_class: str  # of all peers: they run on one machine
     manifest: str  # digest of the corpus, hexadecimal
-
-    def write(self, folder: Path) -> None:
-        """For the processes."""
-        (folder / "log").mkdir(parents=True)
-        (folder / "job.json").write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, folder: Path) -> "OverheadJob":
-        """What was written."""
-        return cls(**json.loads((folder / "job.json").read_text()))
 
     def config(self) -> TrainConfig:
         """What is trained."""

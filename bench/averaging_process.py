@@ -7,15 +7,15 @@ every process, because keys are deterministic; the coordinator's address lies in
 """
 
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from typing_extensions import Buffer
 
+from bench.measuring import Agreed
 from contracts.terms.amounts import Flops
 from contracts.terms.chunks import Chunk
 from contracts.terms.digest import tensor_digest
@@ -26,6 +26,7 @@ from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRost
 from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
+from tests.support.swarm_process import LOOPBACK, AddressFile
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
@@ -37,7 +38,6 @@ from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from training.worker.run import Connection, Membership, run_worker
 
-LOOPBACK = "127.0.0.1:0"
 NUM_CHUNKS = 8
 UNITS_A_PEER = 2
 SEED = 1
@@ -47,7 +47,7 @@ REDO_AFTER = 300  # ms; a session that ends is noticed within 0.3 s on one machi
 
 
 @dataclass(frozen=True)
-class AveragingJob:
+class AveragingJob(Agreed):
     """What all processes of a job have to agree on."""
 
     num_peers: int
@@ -70,16 +70,6 @@ class AveragingJob:
         """Of each chunk."""
         bounds = chunk_bounds(self.num_elements, NUM_CHUNKS)
         return {(StageIndex(0), ChunkIndex(n)): end - at for n, (at, end) in enumerate(bounds)}
-
-    def write(self, folder: Path) -> None:
-        """For the processes."""
-        (folder / "log").mkdir(parents=True)
-        (folder / "job.json").write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, folder: Path) -> "AveragingJob":
-        """What was written."""
-        return cls(**json.loads((folder / "job.json").read_text()))
 
     def papers(self) -> Papers:
         """Who signs what."""
@@ -134,23 +124,9 @@ class GivenCompute(CountingCompute):
         self.begin_step()
 
 
-class _Address:
-    """Where the coordinator listens."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "address"
-
-    def announce(self, address: str) -> None:
-        self._path.with_suffix(".tmp").write_text(address)
-        self._path.with_suffix(".tmp").replace(self._path)
-
-    async def locate(self) -> str | None:
-        return self._path.read_text() if self._path.exists() else None
-
-
 async def run(role: str, folder: Path, tell: Tell) -> None:
     """Be `role` until the job is over."""
-    job, address = AveragingJob.read(folder), _Address(folder)
+    job, address = AveragingJob.read(folder), AddressFile(folder)
     papers = job.papers()
     sessions = {COORDINATOR: papers.session, **papers.trainers}
     session = sessions.get(role) or papers.members[role].session
@@ -186,15 +162,11 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
             )
         else:
             compute = GivenCompute(job)
-
-            def compute_for(_stage: StageIndex) -> GivenCompute:
-                return compute
-
             await run_worker(
                 folder / role,
                 Membership(papers.spec, papers.signed_opening(), papers.leases[role], DOMAIN),
                 Connection(session, transport, address.locate, listen=LOOPBACK),
-                compute_for,
+                lambda stage: compute,
                 tell,
             )
     finally:

@@ -13,8 +13,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -137,6 +138,21 @@ def about(**more: object) -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     } | more
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all processes of a job have to agree on: the fields of a subclass."""
+
+    def write(self, folder: Path) -> None:
+        """For the processes."""
+        (folder / "log").mkdir(parents=True)
+        (folder / "job.json").write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """What was written."""
+        return cls(**json.loads((folder / "job.json").read_text()))
 
 
 class Processes:

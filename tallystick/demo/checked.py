@@ -80,7 +80,7 @@ class Checked:
         return [
             story
             for story in self.verdicts.stories
-            if story.hearings[0].auditor == self.accuser and story.doer != self.lazy
+            if story.hearings[0].auditor == self.accuser and story.case.doer != self.lazy
         ]
 
     def cheats(self) -> Iterator[str]:
@@ -91,7 +91,7 @@ class Checked:
         for story in self.verdicts.stories:
             for ruling in story.rulings:
                 if ruling.what in ("convicted", "contradicted"):
-                    is_doer = ruling.peer == story.doer
+                    is_doer = ruling.peer == story.case.doer
                     did[ruling.peer] = "signed false work" if is_doer else "accused another falsely"
         accounts = {each.peer: each.account for each in self.peers}
         for peer, what in sorted(did.items(), key=lambda each: self._name(each[0])):
@@ -139,9 +139,10 @@ class Checked:
         )
 
     def _story(self, story: Story) -> Iterator[str]:
+        case = story.case
         yield (
-            f"accused             {self._name(story.doer)}: {story.kind} of step {story.step}, "
-            f"stage {story.stage}"
+            f"accused             {self._name(case.doer)}: {case.kind} of step {case.step}, "
+            f"stage {case.stage}"
         )
         for hearing in story.hearings:
             yield f"                    {_ROUNDS[hearing.round]} {self._hearing(hearing)}"

@@ -133,10 +133,8 @@ class Crowd:
         Raises:
             Refused: it cannot compute.
         """
-        child = await self.run("probe", "tallystick.provider.probe")
-        if child.exit_status != 0:
-            raise Refused(f"this machine cannot compute: {child.last_words()}")
-        self._probed = Measured.model_validate_json(child.last_words().splitlines()[-1])
+        said = await self.run("probe", "tallystick.provider.probe")
+        self._probed = Measured.model_validate_json(said.splitlines()[-1])
 
     def _write_probe(self, folder: Path, slowdown: float) -> None:
         """Tell an agent what its machine can do, so that it does not measure for itself."""
@@ -146,11 +144,17 @@ class Crowd:
         folder.mkdir(mode=0o700, exist_ok=True)
         write_durably(folder / "probe.json", found.model_dump_json().encode())
 
-    async def run(self, name: str, module: str, *options: str) -> Child:
-        """Run `python -m module` to its end."""
+    async def run(self, name: str, module: str, *options: str) -> str:
+        """Run `python -m module` to its end; its last words.
+
+        Raises:
+            Refused: it failed.
+        """
         child = self.start(name, module, *options)
         await child.ended.wait()
-        return child
+        if child.exit_status != 0:
+            raise Refused(f"{name} {child.how_it_ended()}: {child.last_words()}")
+        return child.last_words().strip()
 
     async def until_it_works(self, name: str) -> None:
         """Wait until a provider's peer has a unit in its gradient that no seal holds yet.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from contracts.terms.amounts import FLOPS_PER_PFLOP, format_tokens, in_tokens, read_tokens
-from contracts.terms.ids import Address, Digest, PeerId
+from contracts.terms.ids import Address, PeerId
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from tallystick.demo.cast import LATE, MACHINES, OUTBID, Machine, Notes
 from tallystick.demo.checked import Checked
@@ -46,7 +46,6 @@ class Money:
     disagreements: Sequence[str]  # between storage and events of the escrow, or the token
     seal_to_claim: float  # seconds from the last seal to the last claim
     block: int
-    block_hash: Digest
     escrow: Address
     seals: Address
 

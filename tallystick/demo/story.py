@@ -18,7 +18,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -36,12 +36,11 @@ from contracts.terms.digest import peer_id
 from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId
-from contracts.terms.messages import JobSpec, Seal
+from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
-from market.bodies.money import PayLeafView
 from market.bodies.routes import (
     GET_AUDITORS,
     GET_CHECKS,
@@ -72,15 +71,14 @@ from tallystick.demo.cast import (
 )
 from tallystick.demo.checked import Checked
 from tallystick.demo.crowd import ROOT, Crowd, ProcessRow
-from tallystick.demo.outbid import withdraw
 from tallystick.demo.report import Money, Report, Swarm
-from tallystick.demo.shares import JobWork, LogLine, read_work
-from tallystick.demo.verdicts import read_verdicts
+from tallystick.demo.shares import LogLine, read_work
+from tallystick.demo.verdicts import Verdicts, read_verdicts
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.convictions import ENDED
 from tallystick.sdk.escrow import close, reclaim, told_job, until_closed, until_quit
-from tallystick.sdk.job_spec import prepare
-from tallystick.sdk.submit import Submitted, submit
+from tallystick.sdk.plan import Plan
+from tallystick.sdk.submit import Consent, Submitted, submit
 from tallystick.up.child import Child
 from tallystick.up.processes import RUN_ID
 from tallystick.up.settings import read_settings
@@ -89,12 +87,15 @@ from training.data.corpus import unigram_perplexity
 from training.tasks import first_error
 
 _WORKED = ("matched", "running")
+_OVER = ("finished", "closed")
+_STARTED = ("running", *_OVER)
 _POLL_SECONDS = 0.25
 _WATCH_SECONDS = 1.0  # a job's view is long, and the machine has better things to do
 _MATCH_PATIENCE = timedelta(minutes=2)
 _JOB_PATIENCE = timedelta(minutes=20)
 _MONEY_PATIENCE = timedelta(minutes=4)
 _SLASH_PATIENCE = timedelta(minutes=2)
+_API_PATIENCE = timedelta(minutes=1)
 
 Say = Callable[[str], None]
 
@@ -107,6 +108,8 @@ class Story:
     say: Say
     crowd: Crowd
     notes: Notes
+    _client: MarketClient = field(init=False)
+    _job: JobId = field(init=False)  # once it is posted
     _phases: dict[str, float] = field(default_factory=dict)
     _told: str = ""  # state of the job
     _plain: Child | None = None
@@ -122,37 +125,38 @@ class Story:
     async def run(self, services: Services) -> Report:
         """From the first offer to the audit; `services` are up."""
         self.crowd.market = services.addresses.api
-        async with MarketClient(services.addresses.api) as client:
-            is_matched = await self._is_matched(client)  # by a demo that was interrupted
+        async with MarketClient(services.addresses.api) as self._client:
+            posted = await self._posted()  # by a demo that was interrupted
+            is_matched = posted is not None and bool(posted.leases)
             cast = self.notes.on_stage() if is_matched else (*self.notes.on_stage(), OUTBID)
             async with self.phase(f"{len(cast)} providers offer, a job is posted and matched"):
-                submitted = await self._match(client, cast, is_matched=is_matched)
-                job = submitted.job
+                submitted = await self._match(cast, posted)
             async with self.phase("training"):
-                processes = await self._watch(client, submitted)
+                processes = await self._watch(submitted)
             async with ChainConnection(services.addresses.rpc) as chain:
                 contracts = bind(chain, load_deployment(Path(services.addresses.contracts)))
                 async with self.phase("last claims"):
-                    paid_at = await self._pay(client, job, contracts)
+                    paid_at = await self._pay(contracts)
                 async with self.phase("slash"):
-                    slashes = await self._slashes(client, job)
+                    slashes = await self._slashes()
                 async with self.phase("close, and what is free back"):
-                    await self._close(client, job)
-                lines = self._log_lines(services, job)
+                    await self._close()
+                lines = self._log_lines(services)
                 sealed = max(each["at"] for each in lines if each["event"] == "seal_stored")
-                money = await self._money(client, contracts, job, (paid_at - sealed) / 1000)
+                money = await self._money(contracts, (paid_at - sealed) / 1000)
             async with self.phase("audit in a fresh process"):
-                verdict = await self._audit(services, job, money)
+                verdict = await self._audit(services, money)
             reference = await self._plain_losses()
-            view, fallen = await client.call(GET_JOB, job=job), self.notes.fallen()
+            view, fallen = await self._view(), self.notes.fallen()
+            items, domain = await self._items(), await self._domain()
             swarm = Swarm(
-                work=await self._work(client, job),
+                work=read_work(items, domain),
                 lines=lines,
                 notes=self.notes,
                 machines={self._account(machine): machine for machine in (*MACHINES, LATE)},
                 victim=None if fallen is None else _peer_of(view, self._account(fallen)),
             )
-            checked = await self._checked(client, view, slashes)
+            checked = await self._checked(view, slashes, read_verdicts(items, domain))
         validations = (
             (each.step, each.validation_millionths / 1e6)
             for each in view.reports
@@ -180,9 +184,27 @@ class Story:
 
     # --------------------------------------------------------------------------------- phases
 
-    async def _offer(
-        self, client: MarketClient, cast: Sequence[Machine], *, is_matched: bool
+    async def _until(
+        self,
+        found: Callable[[], Awaitable[bool]],
+        patience: timedelta,
+        what: str,
+        *,
+        pause: float = _POLL_SECONDS,
     ) -> None:
+        """Ask again and again until `found`; whoever ends meanwhile and should not is an error.
+
+        Raises:
+            DeadlineExceeded: it is not so within `patience`; the message says `what` is missing.
+        """
+        ends = time.monotonic() + patience.total_seconds()
+        while not await found():
+            self.crowd.check_alive()
+            if time.monotonic() > ends:
+                raise DeadlineExceeded(f"not within {patience}: {what}")
+            await asyncio.sleep(pause)
+
+    async def _offer(self, cast: Sequence[Machine], *, is_matched: bool) -> None:
         """Start everybody; who works already need not offer again, and may not."""
         self._note(begun_at=self.notes.begun_at or _now())
         wanted = {self._account(machine) for machine in cast}  # makes the wallets of a new home
@@ -190,14 +212,13 @@ class Story:
             self.crowd.start_provider(machine)
         for name in AUDITORS:
             self.crowd.start_auditor(name)
-        ends = time.monotonic() + _MATCH_PATIENCE.total_seconds()
-        while not is_matched and not wanted <= {
-            offer.account for offer in (await client.whole(GET_OFFERS)).offers
-        }:
-            self.crowd.check_alive()
-            if time.monotonic() > ends:
-                raise DeadlineExceeded("the providers did not offer in time: see their logs")
-            await asyncio.sleep(_POLL_SECONDS)
+
+        async def have_offered() -> bool:
+            offers = (await self._client.whole(GET_OFFERS)).offers
+            return wanted <= {offer.account for offer in offers}
+
+        if not is_matched:
+            await self._until(have_offered, _MATCH_PATIENCE, "all offers; see the providers' logs")
         for name in AUDITORS:  # who is not known yet is not on the job's list
             await self.crowd.until_said(name, "auditing from outside")
         for machine in cast:
@@ -206,93 +227,88 @@ class Story:
                 f"{machine.slowdown:g} times as slowly as this machine"
             )
 
-    async def _match(
-        self, client: MarketClient, cast: Sequence[Machine], *, is_matched: bool
-    ) -> Submitted:
+    async def _match(self, cast: Sequence[Machine], posted: JobView | None) -> Submitted:
         """Have everybody offer and the job posted, and wait until it runs."""
+        is_matched = OUTBID not in cast
         with first_error():
             async with asyncio.TaskGroup() as tasks:
-                offering = tasks.create_task(self._offer(client, cast, is_matched=is_matched))
-                posting = tasks.create_task(self._post(client, offering))
+                offering = tasks.create_task(self._offer(cast, is_matched=is_matched))
+                posting = tasks.create_task(self._post(offering, posted))
         submitted = posting.result()
-        await self._reach(client, submitted.job, _has_leases, _MATCH_PATIENCE)
-        if OUTBID in cast:
+        self._job = submitted.job
+        await self._reach(lambda view: bool(view.leases), _MATCH_PATIENCE, "a match")
+        if not is_matched:
             await self.crowd.stop_one(OUTBID.name)
-            await withdraw(client, self._home(OUTBID))
+            # Or it could replace the provider that is killed.
+            where = ("--market", self.crowd.market, "--home", str(self.home / OUTBID.name))
+            await self.crowd.run("withdraw", "tallystick", "provider", "withdraw-offer", *where)
             self.say(f"   {OUTBID.name} lost, and takes its offer back")
-        await self._reach(client, submitted.job, _has_started, _MATCH_PATIENCE)
+        await self._reach(lambda view: view.state in _STARTED, _MATCH_PATIENCE, "the job's start")
         return submitted
 
-    async def _posted(self, client: MarketClient) -> JobId | None:
+    async def _posted(self) -> JobView | None:
         """The job that an interrupted demo posted from this home."""
-        poster, jobs = self._poster().account, (await client.call(GET_JOBS)).jobs
-        return next((one.job for one in jobs if one.poster == poster), None)
+        poster, jobs = self._poster().account, (await self._client.call(GET_JOBS)).jobs
+        found = next((one.job for one in jobs if one.poster == poster), None)
+        return None if found is None else await self._client.call(GET_JOB, job=found)
 
-    async def _is_matched(self, client: MarketClient) -> bool:
-        posted = await self._posted(client)
-        return posted is not None and _has_leases(await client.call(GET_JOB, job=posted))
-
-    async def _post(self, client: MarketClient, offering: "asyncio.Task[None]") -> Submitted:
-        if posted := await self._posted(client):
-            self.say(f"   job {posted.hex()} of this home goes on")
-            return await self._found(client, posted)
-        submitted = await submit(
-            client,
-            self._poster(),
-            demo_job(),
-            orders=self.home / "orders",
-            now=UnixSeconds(int(time.time())),
-            offered=lambda: offering,
-            say=lambda line: self.say(f"   {line}"),
-        )
-        self.say(f"   job {submitted.job.hex()}")
-        return submitted
-
-    async def _found(self, client: MarketClient, job: JobId) -> Submitted:
-        """What was submitted then.
+    async def _post(self, offering: "asyncio.Task[None]", posted: JobView | None) -> Submitted:
+        """Post the job, or find the one that was posted from this home.
 
         Raises:
             Refused: this Python has another standard library, so another corpus.
         """
-        spec = expect(decode_signed((await client.call(GET_JOB, job=job)).signed), JobSpec).message
-        corpus = prepare(demo_job()).corpus
-        if corpus.manifest.digest() != spec.data.manifest:
-            raise Refused(f"{self.home} was begun with another Python: choose another --home")
-        return Submitted(job, spec, corpus)
+
+        def agree(plan: Plan) -> None:
+            if posted is not None:
+                raise Refused(f"{self.home} was begun with another Python: choose another --home")
+
+        submitted = await submit(
+            self._client,
+            self._poster(),
+            demo_job(),
+            orders=self.home / "orders",
+            now=UnixSeconds(int(time.time())),
+            consent=Consent(agree),
+            offered=lambda: offering,
+            say=lambda line: self.say(f"   {line}"),
+        )
+        goes_on = "" if submitted.is_new else " of this home goes on"
+        self.say(f"   job {submitted.job.hex()}{goes_on}")
+        return submitted
+
+    async def _view(self) -> JobView:
+        """The job as the market shows it now.
+
+        Raises:
+            Refused: it failed.
+        """
+        view = await retrying(
+            lambda: self._client.call(GET_JOB, job=self._job), patience=_API_PATIENCE
+        )
+        if view.state != self._told:
+            self.say(f"   {view.state}")
+            self._told = view.state
+        if view.state == "failed":
+            raise Refused(f"the job failed: {view.failure}; choose another --home")
+        return view
 
     async def _reach(
-        self,
-        client: MarketClient,
-        job: JobId,
-        holds: Callable[[JobView], bool],
-        patience: timedelta,
-    ) -> JobView:
-        ends = time.monotonic() + patience.total_seconds()
-        while time.monotonic() < ends:
-            self.crowd.check_alive()
-            view = await retrying(
-                lambda: client.call(GET_JOB, job=job), patience=timedelta(minutes=1)
-            )
-            if view.state != self._told:
-                self.say(f"   {view.state}")
-                self._told = view.state
-            if view.state == "failed":
-                raise Refused(f"the job failed: {view.failure}; choose another --home")
-            if holds(view):
-                return view
-            await asyncio.sleep(_POLL_SECONDS)
-        raise DeadlineExceeded(f"the job is still {self._told} after {patience}")
+        self, holds: Callable[[JobView], bool], patience: timedelta, what: str
+    ) -> None:
+        async def does_hold() -> bool:
+            return holds(await self._view())
 
-    async def _watch(self, client: MarketClient, submitted: Submitted) -> list[ProcessRow]:
+        await self._until(does_hold, patience, what)
+
+    async def _watch(self, submitted: Submitted) -> list[ProcessRow]:
         """Tell of each step and play the scenes; returns the processes there were after step 1."""
         processes: list[ProcessRow] = []
-        ends = time.monotonic() + _JOB_PATIENCE.total_seconds()
         told = 0
-        while time.monotonic() < ends:
-            self.crowd.check_alive()
-            view = await retrying(
-                lambda: client.call(GET_JOB, job=submitted.job), patience=timedelta(minutes=1)
-            )
+
+        async def is_over() -> bool:
+            nonlocal told
+            view = await self._view()
             for report in view.reports[told:]:
                 self.say(
                     f"   step {report.step:3}/{view.progress.steps}  "
@@ -300,18 +316,20 @@ class Story:
                 )
             told = len(view.reports)
             if told and not processes:
-                processes = self.crowd.processes()
+                processes.extend(self.crowd.processes())
                 self._start_plain(submitted)  # not earlier: it would slow down who gets ready
             if view.state not in _WORKED:
-                return processes
-            await self._play(client, submitted.job, told)
-            await asyncio.sleep(_WATCH_SECONDS)
-        raise DeadlineExceeded(f"the job did not end within {_JOB_PATIENCE}")
+                return True
+            await self._play(told)
+            return False
 
-    async def _play(self, client: MarketClient, job: JobId, num_steps: int) -> None:
+        await self._until(is_over, _JOB_PATIENCE, "the job's end", pause=_WATCH_SECONDS)
+        return processes
+
+    async def _play(self, num_steps: int) -> None:
         """One provider dies with work in its hands, a tenth comes."""
         if num_steps >= KILLED_AFTER and self.notes.victim is None:
-            victim = choose_victim(await self._stages(client, job)).name
+            victim = choose_victim(await self._stages()).name
             victims = self.crowd.processes_of(victim)  # to find them takes a while
             await self.crowd.until_it_works(victim)
             self._note(victim=victim, killed_at=_now())
@@ -323,25 +341,30 @@ class Story:
             self.crowd.start_provider(LATE)
             self.say(f"   {LATE.name} starts")
 
-    async def _pay(self, client: MarketClient, job: JobId, contracts: Contracts) -> UnixMillis:
+    async def _pay(self, contracts: Contracts) -> UnixMillis:
         """Wait until all that the last seal vests is claimed; when that was seen."""
-        await self._reach(client, job, _is_over, _MONEY_PATIENCE)
-        ends, due = time.monotonic() + _MONEY_PATIENCE.total_seconds(), -1
-        while time.monotonic() < ends:
-            if (pay := await _last_pay(client, job)) is not None:
-                head = await contracts.chain.head()
-                places = [(job, leaf.account) for leaf in pay]
-                channels = await contracts.escrow.channels(places, head)
-                due = sum(leaf.vested - channels[job, leaf.account].claimed for leaf in pay)
-                if due == 0:
-                    return _now()
-            self.crowd.check_alive()
-            await asyncio.sleep(_POLL_SECONDS)
-        raise DeadlineExceeded(f"{due} base units of what has vested were not claimed in time")
+        await self._reach(lambda view: view.state in _OVER, _MONEY_PATIENCE, "the job's end")
 
-    async def _close(self, client: MarketClient, job: JobId) -> None:
+        async def is_paid() -> bool:
+            pay = await retrying(
+                lambda: self._client.call(GET_PAY, job=self._job), patience=_API_PATIENCE
+            )
+            if pay.seal is None or not expect(decode_signed(pay.seal), Seal).message.last:
+                return False
+            head = await contracts.chain.head()
+            places = [(self._job, leaf.account) for leaf in pay.leaves]
+            channels = await contracts.escrow.channels(places, head)
+            return all(
+                leaf.vested == channels[self._job, leaf.account].claimed for leaf in pay.leaves
+            )
+
+        await self._until(is_paid, _MONEY_PATIENCE, "claims of all that has vested")
+        return _now()
+
+    async def _close(self) -> None:
         """The poster closes the job, and takes back what is free by then."""
-        known, poster = await told_job(client, job), self._poster()
+        client, job, poster = self._client, self._job, self._poster()
+        known = await told_job(client, job)
         await until_quit(client, job)
         if (await client.call(GET_MONEY, job=job)).closed_at is None:
             await close(client, poster, known)
@@ -350,19 +373,21 @@ class Story:
             found = await reclaim(client, poster, known, None, folder=folder, say=self.say)
             self.say(f"   {in_tokens(found.amount)} tokens are back with the poster")
 
-    async def _slashes(self, client: MarketClient, job: JobId) -> tuple[SlashView, ...]:
+    async def _slashes(self) -> tuple[SlashView, ...]:
         """What became of each case, once all have ended or patience has."""
-        ends = time.monotonic() + _SLASH_PATIENCE.total_seconds()
-        while time.monotonic() < ends:
-            slashes = (await client.whole(GET_SLASHES, job=job)).slashes
-            if slashes and all(each.state in ENDED for each in slashes):
-                break
-            self.crowd.check_alive()
-            await asyncio.sleep(_POLL_SECONDS)
+        slashes: tuple[SlashView, ...] = ()
+
+        async def have_ended() -> bool:
+            nonlocal slashes
+            slashes = (await self._client.whole(GET_SLASHES, job=self._job)).slashes
+            return bool(slashes) and all(each.state in ENDED for each in slashes)
+
+        with contextlib.suppress(DeadlineExceeded):  # the report says which have not
+            await self._until(have_ended, _SLASH_PATIENCE, "an end of all slashes")
         return slashes
 
     async def _checked(
-        self, client: MarketClient, view: JobView, slashes: Sequence[SlashView]
+        self, view: JobView, slashes: Sequence[SlashView], verdicts: Verdicts
     ) -> Checked:
         names = {self._account(machine): machine.name for machine in (*MACHINES, LATE)}
         names |= {self._wallet(name).account: name for name in AUDITORS}
@@ -371,26 +396,25 @@ class Story:
             for lease in view.leases
             if lease.session_key is not None
         }
-        listed = decode_auditors((await client.call(GET_AUDITORS, job=view.job)).encoded).auditors
+        auditors = await self._client.call(GET_AUDITORS, job=self._job)
+        listed = decode_auditors(auditors.encoded).auditors
         peers |= {each.peer: names[each.account] for each in listed if each.account in names}
         lazy, accuser = (_peer_of(view, self._account(each)) for each in (LAZY, ACCUSER))
         if lazy is None or accuser is None:
             raise Refused("who was to lie has no lease; choose another --home")
         return Checked(
-            verdicts=read_verdicts(await self._items(client, view.job), await _domain(client)),
+            verdicts=verdicts,
             names=peers,
             lazy=lazy,
             accuser=accuser,
             steps=view.progress.steps,
             slashes=slashes,
-            peers=(await client.call(GET_CHECKS, job=view.job)).peers,
+            peers=(await self._client.call(GET_CHECKS, job=self._job)).peers,
         )
 
-    async def _money(
-        self, client: MarketClient, contracts: Contracts, job: JobId, seal_to_claim: float
-    ) -> Money:
+    async def _money(self, contracts: Contracts, seal_to_claim: float) -> Money:
         """What the escrow holds, and what its events say that it should."""
-        head, escrow = await contracts.chain.head(), contracts.escrow
+        job, head, escrow = self._job, await contracts.chain.head(), contracts.escrow
         times = await escrow.times(head)
         logs = await escrow.events(contracts.deployment.block, head.number)
         state = EscrowState(times.announce)
@@ -402,7 +426,7 @@ class Story:
         wrong = differences(state, await escrow.state(state, head))
         if (owned := await contracts.token.balance(escrow.address, head)) != held(state):
             wrong.append(f"it owns {owned} base units, by its events {held(state)}")
-        pay = {leaf.account: leaf for leaf in (await client.call(GET_PAY, job=job)).leaves}
+        pay = {leaf.account: leaf for leaf in (await self._client.call(GET_PAY, job=job)).leaves}
         budget = state.budgets[job]
         channels = {who: each for (of, who), each in state.channels.items() if of == job}
         # What a seal says was earned is nobody else's, once it is shown.
@@ -425,29 +449,23 @@ class Story:
             disagreements=wrong,
             seal_to_claim=seal_to_claim,
             block=head.number,
-            block_hash=head.hash,
             escrow=escrow.address,
             seals=contracts.seals.address,
         )
 
-    async def _audit(self, services: Services, job: JobId, money: Money) -> str:
+    async def _audit(self, services: Services, money: Money) -> str:
         file = self.home / "audit.tally"
         market = services.addresses.api
-        export = ("audit", "export", job.hex(), "--market", market, "--to", str(file))
-        exported = await self.crowd.run("audit-export", "tallystick", *export)
-        if exported.exit_status != 0:
-            raise Refused(f"audit export failed: {exported.last_words()}")
-        anchor = exported_anchor(exported.last_words())
+        export = ("audit", "export", self._job.hex(), "--market", market, "--to", str(file))
+        anchor = exported_anchor(await self.crowd.run("audit-export", "tallystick", *export))
         async with ChainConnection(services.addresses.rpc) as chain:
             if await chain.request("eth_getBlockByHash", [anchor, False]) is None:
                 raise Refused(f"our own node does not know the exported block {anchor}")
         verify = ("audit", "verify", str(file), "--anchor", anchor)
         where = ("--escrow", f"0x{money.escrow.hex()}", "--seals", f"0x{money.seals.hex()}")
         verified = await self.crowd.run("audit-verify", "tallystick", *verify, *where)
-        self.say(f"   {verified.last_words().strip()}")
-        if verified.exit_status != 0:
-            raise Refused(f"audit verify ended with {verified.exit_status}")
-        return verified.last_words().strip().splitlines()[-1]
+        self.say(f"   {verified}")
+        return verified.splitlines()[-1]
 
     # ------------------------------------------------------------------------ the plain twin
 
@@ -476,30 +494,28 @@ class Story:
         ]
         return losses
 
-    async def _stages(self, client: MarketClient, job: JobId) -> dict[str, int]:
+    async def _stages(self) -> dict[str, int]:
         """Where everybody works."""
         names = {self._account(machine): machine.name for machine in MACHINES}
-        workers = (await self._work(client, job)).workers.values()
+        workers = read_work(await self._items(), await self._domain()).workers.values()
         return {names[each.account]: each.stage for each in workers if each.account in names}
 
     # ------------------------------------------------------------------------- what was said
 
-    async def _work(self, client: MarketClient, job: JobId) -> JobWork:
-        return read_work(await self._items(client, job), await _domain(client))
+    async def _items(self) -> list[Kept]:
+        return [item async for _, item in self._client.messages(self._job)]
 
-    async def _items(self, client: MarketClient, job: JobId) -> list[Kept]:
-        return [item async for _, item in client.messages(job)]
+    async def _domain(self) -> Domain:
+        network = await self._client.call(GET_NETWORK)
+        return Domain(network.chain_id, network.contracts.escrow)
 
-    def _log_lines(self, services: Services, job: JobId) -> list[LogLine]:
+    def _log_lines(self, services: Services) -> list[LogLine]:
         """All events of the job's coordinator and trainers, by time."""
         logs = services.folder.home / "logs"
-        files = logs.glob(f"*-{job.hex()[:12]}.log")
+        files = logs.glob(f"*-{self._job.hex()[:12]}.log")
         return sorted(
             (line for file in files for line in _events(file)), key=lambda line: line["at"]
         )
-
-    def _home(self, machine: Machine) -> Path:
-        return self.home / machine.name
 
     def _account(self, machine: Machine) -> Address:
         return self._wallet(machine.name).account
@@ -514,31 +530,6 @@ class Story:
         for name, value in changes.items():
             setattr(self.notes, name, value)
         save_notes(self.home, self.notes)
-
-
-async def _domain(client: MarketClient) -> Domain:
-    network = await client.call(GET_NETWORK)
-    return Domain(network.chain_id, network.contracts.escrow)
-
-
-async def _last_pay(client: MarketClient, job: JobId) -> tuple[PayLeafView, ...] | None:
-    """What the last seal pays; None: it is not there yet."""
-    pay = await retrying(lambda: client.call(GET_PAY, job=job), patience=timedelta(minutes=1))
-    if pay.seal is None or not expect(decode_signed(pay.seal), Seal).message.last:
-        return None
-    return pay.leaves
-
-
-def _has_leases(view: JobView) -> bool:
-    return bool(view.leases)
-
-
-def _has_started(view: JobView) -> bool:
-    return view.state in ("running", "finished", "closed")
-
-
-def _is_over(view: JobView) -> bool:
-    return view.state in ("finished", "closed")
 
 
 @dataclass(frozen=True)

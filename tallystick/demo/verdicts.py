@@ -1,26 +1,25 @@
 """What audits came to in a job, from its sealed messages alone: who lied, who said so, odds.
 
-Every figure follows from the fold that pays (`verification.docket`): a story is a case in which
-somebody was accused, its hearings are the reports that counted, and a distance stands beside the
-threshold that the job's calibration table gives for the two devices. Pure. Units: distances in
-1e-9, work in model FLOPs, chances as exact rationals.
+Every figure is read off the dockets of the fold that pays (`verification.docket`): a story is a
+case in which somebody was accused, its hearings are the reports that counted, and a distance stands
+beside the threshold that the job's calibration table gives for the two devices. Pure. Units:
+distances in 1e-9, work in model FLOPs, chances as exact rationals.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
-from contracts.terms.errors import Malformed
-from contracts.terms.history import Kept, Leaves
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import AuditReport, GradCommit, Seal, Verdict
+from contracts.terms.history import Kept
+from contracts.terms.ids import Digest, PeerId, StepNumber, UnitId
+from contracts.terms.messages import AuditReport, GradCommit, Message, Seal, Verdict
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from verification.docket import Docket, begin_job
-from verification.draws.cases import Case, Kind, Ruling
+from verification.draws.cases import Case, Ruling, What
 from verification.draws.odds import Exposed, Odds, odds
 from verification.verdicts import limits_of
 
@@ -44,19 +43,15 @@ class Hearing:
     farthest: Distance | None  # in parts of what is allowed; None: of a sum, or nothing was there
 
 
-@dataclass(frozen=True)
+@dataclass
 class Story:
-    """A case in which somebody was accused."""
+    """What was said and decided about one message that was drawn."""
 
-    subject: Digest
-    kind: Kind
-    doer: PeerId  # of what was audited
-    stage: StageIndex
-    step: StepNumber  # of the work
-    hearings: tuple[Hearing, ...] = ()
-    rulings: tuple[Ruling, ...] = ()
+    case: Case  # as it was drawn
+    hearings: list[Hearing] = field(default_factory=list)
+    rulings: list[Ruling] = field(default_factory=list)
 
-    def ruling(self, what: str) -> Ruling | None:
+    def ruling(self, what: What) -> Ruling | None:
         """The first of a kind."""
         return next((each for each in self.rulings if each.what == what), None)
 
@@ -72,13 +67,50 @@ class PeerStep:
 
 @dataclass
 class Verdicts:
-    """See the module."""
+    """See the module. Begin with `Verdicts()`, then `note` each seal."""
 
-    stories: tuple[Story, ...] = ()
-    peer_steps: Mapping[PeerId, list[PeerStep]] = field(default_factory=dict)
+    heard: dict[Digest, Story] = field(default_factory=dict)  # by subject
+    peer_steps: dict[PeerId, list[PeerStep]] = field(default_factory=lambda: defaultdict(list))
     work: int = 0  # sealed
     replayed: int = 0  # by reports that counted
-    record: JobRecord | None = None  # after the newest seal
+    docket: Docket | None = None  # after the newest seal
+
+    def note(
+        self, record: JobRecord, under: Sequence[Message], units: dict[Digest, tuple[UnitId, ...]]
+    ) -> None:
+        """Add what a seal came to.
+
+        Args:
+            record: After the seal.
+            under: The messages that it holds.
+            units: Of each GradCommit among them.
+        """
+        docket = record.checking
+        if not isinstance(docket, Docket):
+            return
+        self.docket = docket
+        reports = {each.digest(): each for each in under if isinstance(each, AuditReport)}
+        for audit in docket.audits:
+            case, said = audit.case, audit.said
+            self.replayed += case.flops
+            farthest = _farthest(docket, case, reports[said.report])
+            story = self.heard.setdefault(case.subject, Story(case))
+            story.hearings.append(Hearing(said.auditor, case.round, said.verdict, farthest))
+        for ruling in docket.rulings:
+            if ruling.subject in self.heard:
+                self.heard[ruling.subject].rulings.append(ruling)
+        commits = {each.digest(): each for each in under if isinstance(each, GradCommit)}
+        # The fold takes them in this order.
+        for name, (peer, exposed) in zip(sorted(commits), docket.exposed, strict=True):
+            commit = commits[name]
+            assert commit.peer == peer
+            self.peer_steps[peer].append(PeerStep(StepNumber(commit.step), units[name], exposed))
+            self.work += commit.num_units * record.spec.unit_flops[commit.stage]
+
+    @property
+    def stories(self) -> tuple[Story, ...]:
+        """Cases in which somebody was accused."""
+        return tuple(each for each in self.heard.values() if each.ruling("accused"))
 
     @property
     def convicted(self) -> dict[PeerId, StepNumber]:
@@ -101,16 +133,9 @@ class Verdicts:
         )
 
     def odds_of(self, falsified: Sequence[Exposed]) -> Odds:
-        """P(undetected) of exactly these; raises Malformed if nobody checks this job."""
+        """P(undetected) of exactly these, in a job that is checked."""
+        assert self.docket is not None
         return odds(self.docket.rules.terms, falsified)
-
-    @property
-    def docket(self) -> Docket:
-        """After the newest seal; raises Malformed if nobody checks this job."""
-        docket = self.record.checking if self.record else None
-        if not isinstance(docket, Docket):
-            raise Malformed("nobody checks this job")
-        return docket
 
 
 def read_verdicts(items: Iterable[Kept], domain: Domain, begin: Begin = begin_job) -> Verdicts:
@@ -119,98 +144,16 @@ def read_verdicts(items: Iterable[Kept], domain: Domain, begin: Begin = begin_jo
     Raises:
         BadSignature, Conflict, Equivocation, InvalidSeal: see `contracts.governance.job.follow`.
     """
-    reading = _Reading(JobHistory(domain, begin))
+    history, found = JobHistory(domain, begin), Verdicts()
     for item in items:
-        reading.take(item)
-    return reading.verdicts()
-
-
-class _Reading:
-    """A history as it is read."""
-
-    def __init__(self, history: JobHistory) -> None:
-        self._history = history
-        self._stories: dict[Digest, Story] = {}
-        self._hearings: defaultdict[Digest, list[Hearing]] = defaultdict(list)
-        self._peer_steps: defaultdict[PeerId, list[PeerStep]] = defaultdict(list)
-        self._units: dict[Digest, tuple[UnitId, ...]] = {}
-        self._work = self._replayed = 0
-        self._begin_step()
-
-    def _begin_step(self) -> None:
-        self._reports: list[AuditReport] = []
-        self._commits: list[GradCommit] = []
-
-    def take(self, item: Kept) -> None:
-        """One more item."""
-        before = self._history.record
-        self._history = follow(self._history, item)
-        match item:
-            case Leaves():
-                self._units[item.grad_commit] = tuple(leaf.unit for leaf in item.leaves)
-            case Signed(message=AuditReport() as report):
-                self._reports.append(report)
-            case Signed(message=GradCommit() as commit):
-                self._commits.append(commit)
-            case Signed(message=Seal()):
-                self._take_seal(before)
-                self._begin_step()
-
-    def _take_seal(self, before: JobRecord | None) -> None:
-        after = self._history.record
-        if before is None or after is None or not isinstance(before.checking, Docket):
-            return
-        assert isinstance(after.checking, Docket)  # as it was
-        heard: set[Digest] = set()
-        for report in sorted(self._reports, key=lambda each: (each.attempt, each.digest())):
-            if report.subject not in heard and before.checking.wants(report):
-                heard.add(report.subject)  # the next round has its own coin, so a later seal
-                self._hear(before.checking, report)
-        for ruling in after.checking.rulings:
-            self._rule(before.checking, ruling)
-        self._take_work(after)
-
-    def _hear(self, docket: Docket, report: AuditReport) -> None:
-        case, _ = docket.open[report.subject]
-        self._replayed += case.flops
-        heard = Hearing(report.auditor, case.round, report.verdict, _farthest(docket, case, report))
-        self._hearings[report.subject].append(heard)
-
-    def _rule(self, docket: Docket, ruling: Ruling) -> None:
-        story = self._stories.get(ruling.subject)
-        if story is None and ruling.what == "accused":
-            case, _ = docket.open[ruling.subject]
-            story = Story(ruling.subject, case.kind, case.doer, case.stage, case.step)
-        if story is not None:
-            rulings = (*story.rulings, ruling)
-            self._stories[ruling.subject] = Story(
-                story.subject, story.kind, story.doer, story.stage, story.step, rulings=rulings
-            )
-
-    def _take_work(self, after: JobRecord) -> None:
-        assert isinstance(after.checking, Docket)  # of a checked job
-        by_digest = sorted(self._commits, key=lambda each: each.digest())
-        for commit, (peer, exposed) in zip(by_digest, after.checking.exposed, strict=True):
-            assert commit.peer == peer  # the fold takes them in this order
-            units = self._units[commit.digest()]
-            self._peer_steps[peer].append(PeerStep(StepNumber(commit.step), units, exposed))
-            self._work += commit.num_units * after.spec.unit_flops[commit.stage]
-
-    def verdicts(self) -> Verdicts:
-        """All of it."""
-        stories = tuple(
-            Story(
-                each.subject,
-                each.kind,
-                each.doer,
-                each.stage,
-                each.step,
-                tuple(self._hearings[each.subject]),
-                each.rulings,
-            )
-            for each in self._stories.values()
-        )
-        return Verdicts(stories, self._peer_steps, self._work, self._replayed, self._history.record)
+        before, history = history, follow(history, item)
+        if isinstance(item, Signed) and isinstance(item.message, Seal):
+            assert history.record is not None  # a seal was taken after it
+            under = [signed.message for signed in before.pending.values()]
+            leaves = before.leaves.items()
+            units = {name: tuple(leaf.unit for leaf in each) for name, each in leaves}
+            found.note(history.record, under, units)
+    return found
 
 
 def _farthest(docket: Docket, case: Case, report: AuditReport) -> Distance | None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from contracts.terms.digest import tensor_digest
 from contracts.terms.ids import UnitId
+from tallystick.gym.plan import Plan
 from training.worker.ports import Compute, Honest, Sent
 
 _TWO_BYTES_WIDE = ("float16", "bfloat16")
@@ -28,6 +29,13 @@ class Around:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+class Planned(Honest):
+    """Honest, but where its plan says otherwise."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
 
 
 class Computing(Honest):

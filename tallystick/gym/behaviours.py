@@ -11,33 +11,27 @@ from typing_extensions import Buffer
 
 from contracts.terms.ids import StepNumber
 from contracts.terms.messages import AuditReport
-from tallystick.gym.around import Around
+from tallystick.gym.around import Around, Planned
 from tallystick.gym.plan import Plan
 from training.averaging.slices import Slice
-from training.worker.ports import Behaviour, Compute, Departure, Honest, Moment, Wanted
+from training.worker.ports import Behaviour, Compute, Departure, Moment, Wanted
 
 # --------------------------------------------------------------------------------- silent and gone
 
 
-class Withheld(Honest):
+class Withheld(Planned):
     """Gives away nothing of sealed steps: who asks for that checks. The open step goes on.
 
     Two of these, one of them the neighbour that holds the same tensors, collude.
     """
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
 
     async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
         return not (wanted.is_sealed and self._plan.covers(wanted.at))
 
 
-class Stalling(Honest):
+class Stalling(Planned):
     """Takes every call for something of a sealed step, and never answers: who asks that waits."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
 
     async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
@@ -46,22 +40,16 @@ class Stalling(Honest):
         return True
 
 
-class Vanishing(Honest):
+class Vanishing(Planned):
     """Gone when step `first` is closed, with units done and before they are committed to."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
 
     def departure(self, step: StepNumber, moment: Moment) -> Departure:
         """See `Behaviour.departure`."""
         return "vanish" if moment == "closed" and self._plan.covers(step) else "stay"
 
 
-class Leaving(Honest):
+class Leaving(Planned):
     """Leaves in order once step `first` is sealed: what it did is earned, and not checked yet."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
 
     def departure(self, step: StepNumber, moment: Moment) -> Departure:
         """See `Behaviour.departure`."""
@@ -73,7 +61,7 @@ class Leaving(Honest):
 FAR = 10**9  # 1e-9: as far from the claim as the claim is long
 
 
-class Accuser(Honest):
+class Accuser(Planned):
     """Replays, and finds a difference in everything; in the steps of its plan.
 
     Args:
@@ -82,7 +70,8 @@ class Accuser(Honest):
     """
 
     def __init__(self, plan: Plan, times: int | None = None) -> None:
-        self._plan, self._left = plan, times
+        super().__init__(plan)
+        self._left = times
 
     async def report(
         self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
@@ -96,11 +85,8 @@ class Accuser(Honest):
         return found.model_copy(update={"distances": far, "verdict": "mismatch"})
 
 
-class Stamp(Honest):
+class Stamp(Planned):
     """Agrees without a replay."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
 
     async def report(
         self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
@@ -109,16 +95,13 @@ class Stamp(Honest):
         return agreeing if self._plan.lies_in(agreeing.step) else await replay()
 
 
-class Friend(Honest):
+class Friend(Planned):
     """Agrees by what the friend who did the work has told: its claims, and what follows from them.
 
     The gradient of all units is a claim, so the last projection is right. Those on the way to it
     are numbers that only a replay shows: they are guessed to be equal to the last. The replay
     stands for the arithmetic on the claims, and nothing else of it is used.
     """
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
 
     async def report(
         self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]

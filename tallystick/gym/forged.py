@@ -17,10 +17,10 @@ from typing_extensions import Buffer
 
 from contracts.terms.ids import StepNumber, UnitId
 from contracts.terms.messages import GradientCodecName
-from tallystick.gym.around import Around, all_turned, resent, some_turned
+from tallystick.gym.around import Around, Planned, all_turned, resent, some_turned
 from tallystick.gym.plan import Plan
 from training.averaging.slices import Slice, slice_digest
-from training.worker.ports import Compute, Honest, Passed, Sent
+from training.worker.ports import Compute, Passed, Sent
 
 # --------------------------------------------------------------------------------------- gradients
 
@@ -30,11 +30,12 @@ Change = Callable[[Compute, StepNumber, Slice], Slice]
 """The step's compute, its number and an honest part -> the part that is sent."""
 
 
-class Forged(Honest):
+class Forged(Planned):
     """Honest, but for the parts of the gradient."""
 
     def __init__(self, plan: Plan, change: Change) -> None:
-        self._plan, self._change = plan, change
+        super().__init__(plan)
+        self._change = change
 
     def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
         """See `Behaviour.parts`."""
@@ -75,11 +76,12 @@ def scaled(plan: Plan, times: Fraction) -> Forged:
 # ------------------------------------------------------------------------------------------- means
 
 
-class WrongSum(Honest):
+class WrongSum(Planned):
     """The mean turned around."""
 
     def __init__(self, plan: Plan, element_bytes: int) -> None:
-        self._plan, self._element_bytes = plan, element_bytes
+        super().__init__(plan)
+        self._element_bytes = element_bytes
 
     def mean(
         self,
@@ -96,11 +98,8 @@ class WrongSum(Honest):
         return compute.mean([all_turned(honest.data, self._element_bytes)], [1])
 
 
-class LeftOut(Honest):
+class LeftOut(Planned):
     """The first part is not added; the others keep their weights, so the rest is not scaled up."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
 
     def mean(
         self,
@@ -117,6 +116,7 @@ class LeftOut(Honest):
 
 # ------------------------------------------------------------------------------- malformed tensors
 
+Spoil = Callable[[bytes], bytes]
 _ONES = b"\xff"  # all bits set: nan in every float format, and as the scale of a block
 
 
@@ -133,9 +133,9 @@ def oversized(data: bytes) -> bytes:
 class Spoilt(Around):
     """Honest passes, whose boundary tensors nobody can then compute with."""
 
-    def __init__(self, inner: Compute, plan: Plan, *, is_oversized: bool) -> None:
+    def __init__(self, inner: Compute, plan: Plan, spoil: Spoil) -> None:
         super().__init__(inner)
-        self._plan, self._change = plan, oversized if is_oversized else not_finite
+        self._plan, self._spoil = plan, spoil
 
     def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
         """See `Compute.forward`."""
@@ -153,23 +153,14 @@ class Spoilt(Around):
         return replace(passed, y=self._changed(passed.y), dx=self._changed(passed.dx))
 
     def _changed(self, sent: Sent | None) -> Sent | None:
-        return None if sent is None else resent(sent, self._change(sent.data))
+        return None if sent is None else resent(sent, self._spoil(sent.data))
 
 
-class SpoiltParts(Honest):
+def spoilt_parts(plan: Plan, codec: GradientCodecName, spoil: Spoil) -> Forged:
     """Parts of a gradient that nobody can add up, as long as the true ones by their own word."""
 
-    def __init__(self, plan: Plan, codec: GradientCodecName, *, is_oversized: bool) -> None:
-        self._plan, self._codec = plan, codec
-        self._change = oversized if is_oversized else not_finite
+    def change(compute: Compute, step: StepNumber, piece: Slice) -> Slice:
+        data = spoil(piece.data)
+        return Slice(data, slice_digest(data, codec), piece.norm_squared)
 
-    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
-        """See `Behaviour.parts`."""
-        honest = compute.gradient()
-        if not self._plan.lies_in(step):
-            return honest
-        return tuple(self._spoilt(piece) for piece in honest)
-
-    def _spoilt(self, piece: Slice) -> Slice:
-        data = self._change(piece.data)
-        return Slice(data, slice_digest(data, self._codec), piece.norm_squared)
+    return Forged(plan, change)

@@ -11,18 +11,8 @@ from typing import TypeAlias
 
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
+from tallystick.gym import behaviours, forged
 from tallystick.gym.around import Around, Computing
-from tallystick.gym.behaviours import (
-    Accuser,
-    Friend,
-    Leaving,
-    Stalling,
-    Stamp,
-    Together,
-    Vanishing,
-    Withheld,
-)
-from tallystick.gym.forged import LeftOut, Spoilt, SpoiltParts, WrongSum, flipped, scaled, turned
 from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
 from tallystick.gym.plan import Plan, parse
 from training.compression.formats import FORMATS
@@ -52,17 +42,17 @@ def _coarse(plan: Plan, rules: RulesSpec) -> Behaviour:
     return Computing(around)
 
 
-def _spoilt(plan: Plan, rules: RulesSpec, *, is_oversized: bool) -> Behaviour:
-    return Computing(lambda compute: Spoilt(compute, plan, is_oversized=is_oversized))
+def _spoilt(spoil: forged.Spoil, plan: Plan, rules: RulesSpec) -> Behaviour:
+    return Computing(lambda compute: forged.Spoilt(compute, plan, spoil))
 
 
-def _spoilt_parts(plan: Plan, rules: RulesSpec, *, is_oversized: bool) -> Behaviour:
-    return SpoiltParts(plan, rules.gradient_codec, is_oversized=is_oversized)
+def _spoilt_parts(spoil: forged.Spoil, plan: Plan, rules: RulesSpec) -> Behaviour:
+    return forged.spoilt_parts(plan, rules.gradient_codec, spoil)
 
 
 def _huge(plan: Plan, rules: RulesSpec) -> Behaviour:
     """For one step, unless it is told until when."""
-    return scaled(replace(plan, last=plan.first if plan.last is None else plan.last), HUGELY)
+    return forged.scaled(replace(plan, last=plan.first if plan.last is None else plan.last), HUGELY)
 
 
 MAKERS: Mapping[str, Make] = {
@@ -72,24 +62,24 @@ MAKERS: Mapping[str, Make] = {
     "half": partial(_lazy, Half),
     "junk": partial(_lazy, Junk),
     "coarse": _coarse,
-    "flipped": lambda plan, rules: flipped(plan, _element_bytes(rules)),
-    "turned": lambda plan, rules: turned(plan, _element_bytes(rules)),
-    "scaled": lambda plan, rules: scaled(plan, SLIGHTLY),
+    "flipped": lambda plan, rules: forged.flipped(plan, _element_bytes(rules)),
+    "turned": lambda plan, rules: forged.turned(plan, _element_bytes(rules)),
+    "scaled": lambda plan, rules: forged.scaled(plan, SLIGHTLY),
     "huge": _huge,
-    "wrong_sum": lambda plan, rules: WrongSum(plan, _element_bytes(rules)),
-    "left_out": lambda plan, rules: LeftOut(plan),
-    "withheld": lambda plan, rules: Withheld(plan),
-    "stalling": lambda plan, rules: Stalling(plan),
-    "vanishing": lambda plan, rules: Vanishing(plan),
-    "leaving": lambda plan, rules: Leaving(plan),
-    "not_finite": partial(_spoilt, is_oversized=False),
-    "oversized": partial(_spoilt, is_oversized=True),
-    "not_finite_parts": partial(_spoilt_parts, is_oversized=False),
-    "oversized_parts": partial(_spoilt_parts, is_oversized=True),
-    "accuser": lambda plan, rules: Accuser(plan),
-    "accuser_once": lambda plan, rules: Accuser(plan, times=1),
-    "stamp": lambda plan, rules: Stamp(plan),
-    "friend": lambda plan, rules: Friend(plan),
+    "wrong_sum": lambda plan, rules: forged.WrongSum(plan, _element_bytes(rules)),
+    "left_out": lambda plan, rules: forged.LeftOut(plan),
+    "withheld": lambda plan, rules: behaviours.Withheld(plan),
+    "stalling": lambda plan, rules: behaviours.Stalling(plan),
+    "vanishing": lambda plan, rules: behaviours.Vanishing(plan),
+    "leaving": lambda plan, rules: behaviours.Leaving(plan),
+    "not_finite": partial(_spoilt, forged.not_finite),
+    "oversized": partial(_spoilt, forged.oversized),
+    "not_finite_parts": partial(_spoilt_parts, forged.not_finite),
+    "oversized_parts": partial(_spoilt_parts, forged.oversized),
+    "accuser": lambda plan, rules: behaviours.Accuser(plan),
+    "accuser_once": lambda plan, rules: behaviours.Accuser(plan, times=1),
+    "stamp": lambda plan, rules: behaviours.Stamp(plan),
+    "friend": lambda plan, rules: behaviours.Friend(plan),
 }
 """Every adversary."""
 
@@ -119,4 +109,4 @@ def behaviour_of(text: str, rules: RulesSpec) -> Behaviour:
         WrongConfiguration: see `plans`.
     """
     made = [make(plan, rules) for make, plan in plans(text)]
-    return reduce(Together, made) if made else HONEST
+    return reduce(behaviours.Together, made) if made else HONEST

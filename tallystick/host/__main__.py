@@ -1,7 +1,6 @@
 """Entry point of a host: `python -m tallystick.host`."""
 
 import os
-import secrets
 import sys
 
 from contracts.settings import settings_of
@@ -23,14 +22,8 @@ async def _host() -> None:
     async with MarketClient(settings.api_url, token=token) as client:
         await Host(
             client=client,
-            name=settings.host_name,
-            keys=settings.keys,
-            jobs=settings.jobs,
-            logs=settings.jobs.parent / "logs",
-            listen=settings.listen,
-            num_trainers=settings.trainers,
+            settings=settings,
             environment=os.environ,
-            new_secret=lambda: secrets.token_bytes(32),
             say=_say,
             start=starter(settings.forkserver),
         ).run()

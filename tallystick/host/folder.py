@@ -113,10 +113,7 @@ def listening(folder: Path, told: str) -> str:
 
 def announced(folder: Path) -> str | None:
     """Where the coordinator listens, or listened last."""
-    try:
-        return (folder / "address").read_text() or None
-    except FileNotFoundError:
-        return None
+    return _said(folder / "address")
 
 
 @dataclass(frozen=True)
@@ -150,10 +147,7 @@ def tell_wish(folder: Path, wish: Wish) -> None:
 
 def heeded(folder: Path) -> int | None:
     """Number of the newest wish that the job is as wanted by; None while there is none."""
-    try:
-        text = (folder / "heeded").read_text()
-    except FileNotFoundError:
-        return None
+    text = _said(folder / "heeded") or ""
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
@@ -164,8 +158,12 @@ def note_refusal(folder: Path, why: str) -> None:
 
 def refusal(folder: Path) -> str | None:
     """Why the market took no more of it; None if it did."""
+    return _said(folder / "refused")
+
+
+def _said(file: Path) -> str | None:
     try:
-        return (folder / "refused").read_text() or None
+        return file.read_text() or None
     except FileNotFoundError:
         return None
 

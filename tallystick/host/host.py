@@ -8,6 +8,7 @@ market refuses is not started again before its poster asks something new of the 
 
 import asyncio
 import contextlib
+import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -44,6 +45,7 @@ from tallystick.host.folder import (
     tell_wish,
     wallet_path,
 )
+from tallystick.host.settings import HostSettings
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.up import child as children
 from tallystick.up.child import Start
@@ -61,14 +63,8 @@ class Host:
     """One host at one market."""
 
     client: MarketClient
-    name: str
-    keys: Path
-    jobs: Path
-    logs: Path
-    listen: str
-    num_trainers: int  # of a job; 0: as many as its stages want
+    settings: HostSettings
     environment: Mapping[str, str]
-    new_secret: Callable[[], bytes]
     say: Callable[[str], None]
     start: Start = children.start
     _running: dict[JobId, "asyncio.Task[None]"] = field(default_factory=dict)
@@ -80,7 +76,7 @@ class Host:
     async def run(self) -> None:
         """Host jobs until cancelled; then their processes are stopped cleanly."""
         network = await retrying(lambda: self.client.call(GET_NETWORK), on_error=self._waiting)
-        held = hold_for(self.jobs, chain_name(network), ("*",), self.say)
+        held = hold_for(self.settings.jobs, chain_name(network), ("*",), self.say)
         try:
             await retrying(self._register, on_error=self._waiting)
             self.say("ready")
@@ -99,11 +95,11 @@ class Host:
 
     async def _register(self) -> None:
         """Name all coordinators whose keys are here, and new ones while too few are free."""
-        folder = self.keys / "coordinators"
-        wallets = [load_wallet(path) for path in sorted(folder.glob("*.json"))]
+        keys = self.settings.keys
+        wallets = [load_wallet(path) for path in sorted((keys / "coordinators").glob("*.json"))]
         while not wallets or await self._claim_coordinators(wallets) < SPARE_COORDINATORS:
-            wallet = Wallet(self.new_secret())
-            save_wallet(wallet_path(self.keys, wallet.account), wallet)
+            wallet = Wallet(secrets.token_bytes(32))
+            save_wallet(wallet_path(keys, wallet.account), wallet)
             wallets.append(wallet)
 
     async def _claim_coordinators(self, wallets: list[Wallet]) -> int:
@@ -111,16 +107,18 @@ class Host:
         claims = tuple(
             CoordinatorClaim(
                 address=wallet.account,
-                signature=wallet.sign_digest(hosting_digest(self.name, wallet.account)),
+                signature=wallet.sign_digest(
+                    hosting_digest(self.settings.host_name, wallet.account)
+                ),
             )
             for wallet in wallets
         )
-        body = RegisterHost(host=self.name, coordinators=claims)
+        body = RegisterHost(host=self.settings.host_name, coordinators=claims)
         return (await self.client.call(POST_HOST, body)).coordinators
 
     async def _beat(self) -> None:
-        wait = 0 if self._running else WAIT_SECONDS
-        held = (await self.client.call(POST_CLAIM, ClaimJobs(host=self.name), wait=wait)).jobs
+        name, wait = self.settings.host_name, 0 if self._running else WAIT_SECONDS
+        held = (await self.client.call(POST_CLAIM, ClaimJobs(host=name), wait=wait)).jobs
         here = {hosted.job for hosted in held}
         for job in set(self._running) - here:
             await self._stop(job)
@@ -132,7 +130,7 @@ class Host:
                 self._start(hosted)
                 await self._register()
         body = HostHeartbeat(
-            host=self.name,
+            host=name,
             jobs=tuple(self._running),
             endpoints=self._endpoints(),
             heeded=self._heeded(),
@@ -164,16 +162,16 @@ class Host:
             self._told[hosted.job] = wish
 
     def _folder(self, job: JobId) -> Path:
-        return self.jobs / job.hex()
+        return self.settings.jobs / job.hex()
 
     def _start(self, hosted: HostedJob) -> None:
-        folder = self._folder(hosted.job)
+        folder, settings = self._folder(hosted.job), self.settings
         spec = expect(decode_signed(hosted.spec), JobSpec)
-        wallet = wallet_path(self.keys, spec.message.coordinator)
+        wallet = wallet_path(settings.keys, spec.message.coordinator)
         told = JobFileOnHost(
-            self.client.url, hosted.job.hex(), str(wallet), self.listen, hosted.opening_block
+            self.client.url, hosted.job.hex(), str(wallet), settings.listen, hosted.opening_block
         )
-        wanted = self.num_trainers or (2 if spec.message.batch.stages > 1 else 1)
+        wanted = settings.trainers or (2 if spec.message.batch.stages > 1 else 1)
         prepare(folder, told, hosted.spec, num_trainers=wanted, auditors=hosted.auditors)
         self._told.pop(hosted.job, None)
         self._refused.pop(hosted.job, None)
@@ -207,7 +205,7 @@ class Host:
         await keep(
             argv if number is None else (*argv, str(number)),
             environment=self.environment,
-            log=self.logs / f"{log}-{folder.name[:12]}.log",
+            log=self.settings.jobs.parent / "logs" / f"{log}-{folder.name[:12]}.log",
             say=self.say,
             start=self.start,
         )

@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,6 @@ class Anvil:
     folder: DataFolder
     binary: Path
     port: int
-    environment: Mapping[str, str]
 
     @property
     def url(self) -> str:
@@ -55,7 +54,7 @@ class Anvil:
         """The last dump that was whole."""
         return self.folder.chain / "state.copy.json"
 
-    def spec(self, depends_on: tuple[str, ...] = ()) -> ServiceSpec:
+    def spec(self) -> ServiceSpec:
         """How it is supervised. Its HOME is ours: it would write into the user's."""
         return ServiceSpec(
             name="anvil",
@@ -66,11 +65,10 @@ class Anvil:
                 *("--state", str(self.state), "--state-interval", "1"),
                 *("--order", "fifo", "--no-cors", "--quiet"),
             ),
-            environment={**self.environment, "HOME": str(self.folder.chain)},
+            environment={"HOME": str(self.folder.chain)},
             port=self.port,
-            depends_on=depends_on,
             prepare=self.prepare,
-            ready=self.is_ready,
+            ready=lambda: json_rpc.answers(self.url),
             working_folder=self.folder.chain,
         )
 
@@ -92,10 +90,6 @@ class Anvil:
             self.deployment.unlink(missing_ok=True)
             for sent in self.folder.chain.glob("deployer.db*"):  # on a chain that nobody saw
                 sent.unlink()
-
-    async def is_ready(self) -> bool:
-        """Whether it answers."""
-        return await json_rpc.answers(self.url)
 
     async def give_gas(self, accounts: Sequence[Address]) -> None:
         """Fill up accounts that have nothing; the others stay as they are.
@@ -175,22 +169,22 @@ def is_whole(data: bytes) -> bool:
         return False
 
 
-def repair(state: Path, copy: Path) -> bool:
-    """Before a start: replace a broken or lost state file by the copy. True if it was.
+def repair(state: Path, copy: Path) -> None:
+    """Before a start: replace a broken or lost state file by the copy.
 
     Raises:
         ServiceUnreachable: it is broken and there is no copy that is whole.
     """
     found = state.read_bytes() if state.exists() else b""
     if is_whole(found):
-        return False
+        return
     saved = copy.read_bytes() if copy.exists() else b""
     if is_whole(saved):
         replace_file(state, saved)
-        return True
+        return
     if not found:  # never written: killed before its first dump
         state.unlink(missing_ok=True)
-        return False
+        return
     os.replace(state, state.with_suffix(".broken"))
     raise ServiceUnreachable(
         f"the chain's state was cut off while it was written, and there is no copy; it is kept as "

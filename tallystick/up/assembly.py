@@ -4,24 +4,20 @@ A server is embedded unless the user named one by URL (or started a subset witho
 are looked for only for what is embedded, so a machine with outside servers needs none of them.
 """
 
-import asyncio
 import os
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 from pydantic import SecretStr
 
 from contracts.terms.errors import WrongConfiguration
-from contracts.terms.ids import Address
 from tallystick.up.anvil import Anvil
 from tallystick.up.data_folder import DataFolder
 from tallystick.up.node import find_anvil
 from tallystick.up.ports import LOOPBACK, checked_address
 from tallystick.up.postgres import Postgres, find_binaries, find_runner
 from tallystick.up.redis_server import RedisServer, find_binary
-from tallystick.up.services import LISTENING, ROLES, Addresses, Parts
+from tallystick.up.services import LISTENING, Addresses, Parts
 from tallystick.up.settings import UpSettings
-from tallystick.up.spec import Action, nothing
 
 
 def embedded(settings: UpSettings, only: Collection[str]) -> frozenset[str]:
@@ -65,17 +61,15 @@ def assemble(
             machine does not have the address that others are to be told.
     """
     listen = checked_address(settings.listen_address) if settings.listen_address else ""
-    postgres = _postgres(folder, ports, environment) if "postgres" in names else None
-    redis = (
-        RedisServer(folder, find_binary(), ports["redis"], environment)
-        if "redis" in names
-        else None
-    )
-    anvil = (
-        Anvil(folder, find_anvil(settings.anvil), ports["anvil"], environment)
-        if "anvil" in names
-        else None
-    )
+    postgres = redis = anvil = None
+    if "postgres" in names:
+        binaries = find_binaries()
+        runner = find_runner(binaries, folder, uid=os.getuid())
+        postgres = Postgres(folder, binaries, runner, ports["postgres"], environment)
+    if "redis" in names:
+        redis = RedisServer(folder, find_binary(), ports["redis"])
+    if "anvil" in names:
+        anvil = Anvil(folder, find_anvil(settings.anvil), ports["anvil"])
     deployment = anvil.deployment if anvil else settings.contracts
     addresses = Addresses(
         api=_local(ports, "api"),
@@ -85,27 +79,7 @@ def assemble(
         contracts=str(deployment or folder.chain / "deployment.json"),
         listen=listen,
     )
-    return Parts(
-        folder,
-        ports,
-        addresses,
-        postgres,
-        redis,
-        anvil,
-        _fund(anvil, folder.keys),
-        settings.chain_parameters,
-        settings.escrow_times,
-        settings.trainers,
-        settings.forkserver,
-    )
-
-
-def _postgres(
-    folder: DataFolder, ports: Mapping[str, int], environment: Mapping[str, str]
-) -> Postgres:
-    binaries = find_binaries()
-    runner = find_runner(binaries, folder, uid=os.getuid())
-    return Postgres(folder, binaries, runner, ports["postgres"], environment)
+    return Parts(folder, ports, addresses, postgres, redis, anvil, settings)
 
 
 def _outside(url: SecretStr | None) -> str:
@@ -114,21 +88,3 @@ def _outside(url: SecretStr | None) -> str:
 
 def _local(ports: Mapping[str, int], name: str, listen: str = "") -> str:
     return f"http://{listen or LOOPBACK}:{ports[name]}" if name in ports else ""
-
-
-def _fund(anvil: Anvil | None, keys: Path) -> Action:
-    if anvil is None:
-        return nothing
-    chain = anvil
-
-    async def fund() -> None:
-        await chain.give_gas(await asyncio.to_thread(role_accounts, keys))
-
-    return fund
-
-
-def role_accounts(keys: Path) -> list[Address]:
-    """The market's accounts; their keystores are made on first use."""
-    from contracts.keys.store import load_or_create_wallet  # eth_account takes half a second
-
-    return [load_or_create_wallet(keys / f"{role}.json").account for role in ROLES]

@@ -232,34 +232,21 @@ def tail(log: Path, *, num_lines: int = 12, since: int = 0) -> str:
     return "\n".join(lines[-num_lines:])
 
 
-class Lock:
-    """The right to run services in a data folder; held until `release` or the process ends."""
+def take_lock(folder: DataFolder) -> int:
+    """The right to run services in a data folder, held until this descriptor is closed.
 
-    def __init__(self, folder: DataFolder) -> None:
-        self._folder = folder
-        self._descriptor = -1
-
-    def acquire(self) -> None:
-        """Take the lock at once.
-
-        Raises:
-            Conflict: another `up` holds it; data: `pid`.
-        """
-        path = self._folder.run / "up.lock"
-        with reported(self._folder.home):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            lock_file(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise _already_running(self._folder) from error
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        """Give it back; harmless when it is not held."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    Raises:
+        Conflict: another `up` holds it; data: `pid`.
+    """
+    path = folder.run / "up.lock"
+    with reported(folder.home):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        lock_file(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise _already_running(folder) from error
+    return descriptor
 
 
 def _already_running(folder: DataFolder) -> errors.Conflict:

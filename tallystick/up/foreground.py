@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.http_clients import ask_directly
-from tallystick.up.data_folder import DataFolder, Lock, open_data_folder, read_json, rotate
+from tallystick.up.data_folder import (
+    DataFolder,
+    open_data_folder,
+    read_json,
+    rotate,
+    take_lock,
+)
 from tallystick.up.ports import LOOPBACK
 from tallystick.up.processes import Identity, Ticks, is_alive, scrubbed
 from tallystick.up.stack import Services
@@ -122,9 +128,7 @@ def run_detached(
         Conflict: another `up` has the folder.
     """
     began, folder = time.monotonic(), open_data_folder(home)
-    lock = Lock(folder)
-    lock.acquire()
-    lock.release()
+    os.close(take_lock(folder))  # nobody has it
     log = folder.log("up")
     rotate(log)
     argv = [sys.executable, "-m", "tallystick", "up", "--home", str(folder.home)]

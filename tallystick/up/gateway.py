@@ -21,13 +21,16 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import httpx
 import uvicorn
 import uvloop
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from contracts.http_clients import async_client
 from contracts.terms import errors
@@ -73,9 +76,6 @@ BODY_SECONDS = 30.0
 _JSON = {"content-type": "application/json"}
 
 Json: TypeAlias = Any  # whatever json.loads returns; looked into before it is used
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Upstream: TypeAlias = Callable[[Json], Awaitable[Json]]
 """Sends one request or a batch to the chain and returns its answer.
 
@@ -218,91 +218,69 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        if scope["type"] != "http":
-            return
-        if scope["method"] != "POST":
+        answer = await self._answer_http(Request(scope, receive))
+        # Of a body that came too slowly or is too long, the rest is not read.
+        headers = {"connection": "close"} if answer.status in (405, 408, 413) else None
+        response = Response(encode(answer.body), answer.status, headers, "application/json")
+        await response(scope, receive, send)
+
+    async def _answer_http(self, request: Request) -> Answer:
+        if request.method != "POST":
             error = errors.Malformed("JSON-RPC is asked by POST")
-            await _respond(send, Answer(405, rpc_error(None, error, -32600)))
-            return
+            return Answer(405, rpc_error(None, error, -32600))
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                body = await _read(receive)
+                body = await _up_to(MAX_BODY_BYTES, request.stream())
         except TimeoutError:
             error = errors.Malformed(f"no whole body within {BODY_SECONDS:.0f} s")
-            await _respond(send, Answer(408, rpc_error(None, error, -32600)))
-            return
-        if body is not None:
-            await _respond(send, await self.answer(body))
+            return Answer(408, rpc_error(None, error, -32600))
+        except ClientDisconnect:
+            body = b""  # nobody hears the answer
+        return await self.answer(body)
 
 
-async def _read(receive: Receive) -> bytes | None:
-    """The body, cut off right above its bound; None if the caller went away."""
-    body = bytearray()
-    while len(body) <= MAX_BODY_BYTES:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
+async def _up_to(limit: int, parts: AsyncIterable[bytes]) -> bytes:
+    """All parts, cut off right above `limit` bytes."""
+    data = bytearray()
+    async for part in parts:
+        data += part
+        if len(data) > limit:
             break
-    return bytes(body)
+    return bytes(data)
 
 
-async def _respond(send: Send, answer: Answer) -> None:
-    data = encode(answer.body)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(data)).encode()),
-    ]
-    if answer.status in (405, 408, 413):
-        headers.append((b"connection", b"close"))  # the rest of the body is not read
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": data})
-
-
+@dataclass(frozen=True)
 class HttpUpstream:
-    """The chain over HTTP. Needs `async with`."""
+    """The chain over HTTP."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._client = async_client(url, timeout=UPSTREAM_SECONDS)
-
-    async def __aenter__(self) -> "HttpUpstream":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
+    client: httpx.AsyncClient
+    url: str
 
     async def __call__(self, requests: Json) -> Json:
         """See `Upstream`."""
         try:
-            async with self._client.stream(
-                "POST", self._url, content=encode(requests), headers=_JSON
+            async with self.client.stream(
+                "POST", self.url, content=encode(requests), headers=_JSON
             ) as response:
-                return json.loads(await self._bounded(response))
-        except (httpx.HTTPError, ValueError) as error:
-            raise errors.ChainUnreachable(
-                f"the chain does not answer: {type(error).__name__}"
-            ) from error
-
-    async def _bounded(self, response: httpx.Response) -> bytes:
-        data = bytearray()
-        async for part in response.aiter_bytes():
-            data += part
+                data = await _up_to(MAX_ANSWER_BYTES, response.aiter_bytes())
             if len(data) > MAX_ANSWER_BYTES:
                 raise errors.TooLarge(
                     f"an answer over {MAX_ANSWER_BYTES} bytes", limit=MAX_ANSWER_BYTES
                 )
-        return bytes(data)
+            return json.loads(data)
+        except (httpx.HTTPError, ValueError) as error:
+            raise errors.ChainUnreachable(
+                f"the chain does not answer: {type(error).__name__}"
+            ) from error
 
 
 async def serve(port: int, upstream_url: str, *, listen: str = "") -> None:
     """Serve on loopback, and on the address `listen` if there is one, until SIGTERM."""
     hosts = dict.fromkeys(filter(None, ("127.0.0.1", listen)))
     sockets = [socket.create_server((host, port), backlog=2048) for host in hosts]
-    async with HttpUpstream(upstream_url) as upstream:
+    async with async_client(upstream_url, timeout=UPSTREAM_SECONDS) as client:
         configuration = uvicorn.Config(
-            Gateway(upstream),
+            Gateway(HttpUpstream(client, upstream_url)),
             lifespan="off",
             access_log=False,
             log_level="warning",

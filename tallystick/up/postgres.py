@@ -191,7 +191,7 @@ class Postgres:
         """Address with the password."""
         return f"postgresql://{USER}:{self.password}@127.0.0.1:{self.port}/{DATABASE}"
 
-    def spec(self, depends_on: tuple[str, ...] = ()) -> ServiceSpec:
+    def spec(self) -> ServiceSpec:
         """How it is supervised. SIGINT is its fast shutdown: SIGTERM would wait for clients."""
         return ServiceSpec(
             name="postgres",
@@ -199,9 +199,8 @@ class Postgres:
             environment=self._environment(),
             run_as=self.runner.run_as,
             port=self.port,
-            depends_on=depends_on,
             prepare=self.prepare,
-            ready=self.is_ready,
+            ready=lambda: answers(self.url),
             stop_signal=signal.SIGINT,
             grace=20.0,
             postgres_folder=self.folder.postgres,
@@ -306,10 +305,6 @@ class Postgres:
             program = Path(command[0]).name
             raise ServiceUnreachable(f"{program} {ended.how_it_ended()}; log: {log}\n{words}")
         return ended
-
-    async def is_ready(self) -> bool:
-        """Whether it answers a query."""
-        return await answers(self.url)
 
 
 async def answers(url: str) -> bool:

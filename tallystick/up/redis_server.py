@@ -8,7 +8,7 @@ may not be lost is in it, so persistence is off.
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,7 +68,6 @@ class RedisServer:
     folder: DataFolder
     binary: Path
     port: int
-    environment: Mapping[str, str]
 
     @property
     def password(self) -> str:
@@ -95,22 +94,17 @@ class RedisServer:
         )
         return ("\n".join(lines) + "\n").encode()
 
-    def spec(self, depends_on: tuple[str, ...] = ()) -> ServiceSpec:
+    def spec(self) -> ServiceSpec:
         """How it is supervised."""
         return ServiceSpec(
             name="redis",
             argv=(str(self.binary), "-"),
-            environment={**self.environment, "HOME": str(self.folder.redis)},
+            environment={"HOME": str(self.folder.redis)},
             stdin=self.configuration(),
             port=self.port,
-            depends_on=depends_on,
-            ready=self.is_ready,
+            ready=lambda: answers(self.url),
             working_folder=self.folder.redis,
         )
-
-    async def is_ready(self) -> bool:
-        """Whether it answers a ping."""
-        return await answers(self.url)
 
 
 def quoted(text: str) -> str:

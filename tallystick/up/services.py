@@ -5,6 +5,7 @@ passwords travel in the environment, as TALLYSTICK_* variables, never in argv. A
 user named by URL has no row of its own; a step checks that it answers.
 """
 
+import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,12 +17,14 @@ import httpx
 from contracts.http_clients import async_client
 from contracts.json_rpc import JsonRpc, first_block_hash
 from contracts.terms.errors import ServiceUnreachable, WrongConfiguration
+from contracts.terms.ids import Address
 from tallystick.up import json_rpc, postgres, redis_server
 from tallystick.up.anvil import Anvil
 from tallystick.up.data_folder import DataFolder
 from tallystick.up.ports import LOOPBACK
 from tallystick.up.postgres import Postgres
 from tallystick.up.redis_server import RedisServer
+from tallystick.up.settings import UpSettings
 from tallystick.up.spec import Action, Item, Probe, ServiceSpec, Step
 
 LISTENING = ("postgres", "redis", "anvil", "gateway", "api")
@@ -73,14 +76,7 @@ class Parts:
     postgres: Postgres | None
     redis: RedisServer | None
     anvil: Anvil | None
-    fund: Action
-    """Gives gas to the role accounts on the embedded chain."""
-    chain_parameters: Mapping[str, int] = field(default_factory=dict)
-    escrow_times: Mapping[str, int] = field(default_factory=dict)
-    trainers: int = 0
-    """Of a hosted job; 0: as many as its stages want."""
-    forkserver: Path | None = None
-    """Socket of the forkserver that the host starts a job's processes from."""
+    settings: UpSettings
 
 
 def environment_of(parts: Parts) -> dict[str, str]:
@@ -192,7 +188,7 @@ def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
         items += [
             Step(
                 name="gas",
-                action=parts.fund,
+                action=_fund(anvil, parts.folder.keys),
                 needed=lambda: not anvil.saved.exists(),
                 depends_on=("anvil",),
             ),
@@ -201,8 +197,8 @@ def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
                 argv=_python("contracts.chain.deploy"),
                 environment={
                     **market,
-                    "TALLYSTICK_CHAIN_PARAMETERS": json.dumps(dict(parts.chain_parameters)),
-                    "TALLYSTICK_ESCROW_TIMES": json.dumps(dict(parts.escrow_times)),
+                    "TALLYSTICK_CHAIN_PARAMETERS": json.dumps(parts.settings.chain_parameters),
+                    "TALLYSTICK_ESCROW_TIMES": json.dumps(parts.settings.escrow_times),
                 },
                 depends_on=("gateway", "gas"),
                 needed=lambda: not anvil.deployment.exists(),
@@ -218,13 +214,27 @@ def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
     return items
 
 
+def _fund(anvil: Anvil, keys: Path) -> Action:
+    """Gives gas to the market's accounts; their keystores are made on first use."""
+
+    def accounts() -> list[Address]:
+        from contracts.keys.store import load_or_create_wallet  # eth_account takes half a second
+
+        return [load_or_create_wallet(keys / f"{role}.json").account for role in ROLES]
+
+    async def fund() -> None:
+        await anvil.give_gas(await asyncio.to_thread(accounts))
+
+    return fund
+
+
 def _told_to_host(parts: Parts, market: Mapping[str, str]) -> dict[str, str]:
     told = {name: market[name] for name in HOST_VARIABLES}
-    told["TALLYSTICK_TRAINERS"] = str(parts.trainers)
+    told["TALLYSTICK_TRAINERS"] = str(parts.settings.trainers)
     if parts.addresses.listen:
         told["TALLYSTICK_LISTEN"] = f"{parts.addresses.listen}:0"
-    if parts.forkserver:
-        told["TALLYSTICK_FORKSERVER"] = str(parts.forkserver)
+    if parts.settings.forkserver:
+        told["TALLYSTICK_FORKSERVER"] = str(parts.settings.forkserver)
     return told
 
 

@@ -113,15 +113,10 @@ def subset(items: Sequence[Item], only: Collection[str]) -> tuple[Item, ...]:
             f"no service is named {', '.join(sorted(unknown))!r:.80}; "
             f"there are: {', '.join(sorted(names))}"
         )
-    return without(items, names - set(only))
-
-
-def without(items: Sequence[Item], left_out: Collection[str]) -> tuple[Item, ...]:
-    """The items but those; needs of those are taken as met."""
     return tuple(
-        replace(item, depends_on=tuple(n for n in item.depends_on if n not in left_out))
+        replace(item, depends_on=tuple(name for name in item.depends_on if name in only))
         for item in items
-        if item.name not in left_out
+        if item.name in only
     )
 
 

@@ -26,11 +26,11 @@ from contracts.terms.errors import InvariantBroken, Unavailable, WrongConfigurat
 from tallystick.up.assembly import assemble, embedded
 from tallystick.up.data_folder import (
     DataFolder,
-    Lock,
     disk_full,
     open_data_folder,
     read_json,
     reported,
+    take_lock,
     write_json,
 )
 from tallystick.up.ports import assign, remembered
@@ -68,7 +68,7 @@ class Services:
         self.up_id = secrets.token_hex(16)
         self.run_id = os.environ.get(RUN_ID) or secrets.token_hex(16)
         self._folder: DataFolder | None = None
-        self._lock: Lock | None = None
+        self._lock: int | None = None
         self._parts: Parts | None = None
         self._supervisor: Supervisor | None = None
         self._pipe: tuple[int, int] | None = None
@@ -107,16 +107,6 @@ class Services:
         """See `Supervisor.identity`."""
         return _there(self._supervisor).identity(name)
 
-    def kill(self, name: str) -> Identity:
-        """See `Supervisor.kill`."""
-        return _there(self._supervisor).kill(name)
-
-    async def wait_restarted(
-        self, name: str, killed: Identity, *, within: float = 30.0
-    ) -> Identity:
-        """See `Supervisor.wait_restarted`."""
-        return await _there(self._supervisor).wait_restarted(name, killed, within=within)
-
     async def wait_failed(self) -> None:
         """Wait until the services cannot be kept running, and raise why."""
         await asyncio.shield(_there(self._supervisor).failed)
@@ -140,9 +130,7 @@ class Services:
             raise WrongConfiguration("`up` needs Linux: /proc, death signals and pidfds")
         names = embedded(self._settings, self._only)
         self._folder = open_data_folder(self._settings.home)
-        lock = Lock(self._folder)
-        lock.acquire()
-        self._lock = lock
+        self._lock = take_lock(self._folder)
         try:
             with reported(self._folder.home):
                 await self._start(names)
@@ -246,11 +234,11 @@ class Services:
         for descriptor in self._pipe or ():
             os.close(descriptor)
         self._pipe = None
-        if self._folder and self._lock:
+        if self._lock is not None:
             with contextlib.suppress(OSError):  # a full disk must not keep the lock
-                self._folder.environment.unlink(missing_ok=True)
+                self.folder.environment.unlink(missing_ok=True)
                 self._note("stopped")
-            self._lock.release()
+            os.close(self._lock)
             self._lock = None
 
     async def _sweep(self, up_id: str) -> None:

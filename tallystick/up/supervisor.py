@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from contracts.terms.errors import DeadlineExceeded, NotFound, ServiceUnreachable, Unavailable
+from contracts.terms.errors import NotFound, ServiceUnreachable, Unavailable
 from tallystick.up import child as children
 from tallystick.up.child import Child
 from tallystick.up.data_folder import DataFolder, disk_full, reported, tail, write_json
-from tallystick.up.processes import SERVICE, Identity, identify, kill_all, leftovers, send
+from tallystick.up.processes import SERVICE, Identity, identify, kill_all, leftovers
 from tallystick.up.spec import Backoff, Item, ServiceSpec, Step, check_order
 
 Report: TypeAlias = Callable[[str], None]
@@ -40,7 +40,6 @@ class _Service:
     state: State = "waiting"
     child: Child | None = None
     restarts: int = 0
-    was_ready: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     keeper: "asyncio.Task[None] | None" = None
 
@@ -80,7 +79,6 @@ class Supervisor:
         self._backoff = backoff or Backoff()
         self._services = {i.name: _Service(i) for i in items if isinstance(i, ServiceSpec)}
         self._done = {item.name: asyncio.Event() for item in items}
-        self._changed = asyncio.Condition()
         self._hurry = asyncio.Event()
         self._stopping = False
         self._began = time.monotonic()
@@ -120,12 +118,8 @@ class Supervisor:
             with reported(self._folder.home):
                 await work
         except Exception as error:  # the entry point of a task: handed on, never swallowed
-            self.fail(error)
-
-    def fail(self, error: Exception) -> None:
-        """Say that the services cannot be kept running; the first reason counts."""
-        if not self.failed.done():
-            self.failed.set_exception(error)
+            if not self.failed.done():  # the first reason counts
+                self.failed.set_exception(error)
 
     async def _needs(self, item: Item) -> None:
         for name in item.depends_on:
@@ -176,21 +170,24 @@ class Supervisor:
         while not self._stopping:
             began = time.monotonic()
             await service.spec.prepare()
-            await self._spawn(service)
-            await self._watch(service)
-            await self._note(service, "ended")
+            child = self._spawn(service)
+            await self._watch(service, child)
+            self._note(service, "ended")
             ran_for = time.monotonic() - began
             failures = self._backoff.failures(failures, ran_for=ran_for)
-            self._judge(service, failures)
+            if failures >= _TRIES_AT_FIRST and not self._was_ready(service):
+                how = f"{child.how_it_ended()} before it was ready, {failures} times"
+                raise self._lost(service, child, how)
             pause = self._backoff.delay(failures)
-            self._report(f"{service.spec.name} {_ending(service)}; starts again in {pause:.2f} s")
+            how = child.how_it_ended()
+            self._report(f"{service.spec.name} {how}; starts again in {pause:.2f} s")
             await self._sweep(service.spec)
             await asyncio.sleep(pause)
             service.restarts += 1
 
-    async def _spawn(self, service: _Service) -> None:
+    def _spawn(self, service: _Service) -> Child:
         spec = service.spec
-        service.child = children.start(
+        child = service.child = children.start(
             spec.argv,
             environment={**self._environment, **spec.environment, SERVICE: spec.name},
             log=self._folder.log(spec.name),
@@ -199,14 +196,14 @@ class Supervisor:
             run_as=spec.run_as,
             dies_with_us=spec.dies_with_us,
         )
-        await self._note(service, "starting")
+        self._note(service, "starting")
+        return child
 
-    async def _watch(self, service: _Service) -> None:
+    async def _watch(self, service: _Service, child: Child) -> None:
         """Wait until it is ready, then until it ends."""
-        assert service.child is not None
         began = time.monotonic()
-        ended = asyncio.create_task(service.child.ended.wait())
-        becoming_ready = asyncio.create_task(_until_ready(service.spec, service.child))
+        ended = asyncio.create_task(child.ended.wait())
+        becoming_ready = asyncio.create_task(_until_ready(service.spec, child))
         try:
             await asyncio.wait(
                 {ended, becoming_ready},
@@ -215,37 +212,28 @@ class Supervisor:
             )
             if becoming_ready.done() and not ended.done():
                 becoming_ready.result()
-                await self._became_ready(service, time.monotonic() - began)
+                self._became_ready(service, time.monotonic() - began)
                 await ended
             elif not ended.done():
-                await self._give_up(service)
+                await child.stop(signal.SIGKILL, grace=5.0)
+                if not self._was_ready(service):
+                    within = f"{service.spec.ready_within:.0f} s"
+                    raise self._lost(service, child, f"did not answer within {within}")
         finally:
             await _cancel(ended, becoming_ready)
 
-    async def _became_ready(self, service: _Service, seconds: float) -> None:
-        await self._note(service, "ready")
+    def _was_ready(self, service: _Service) -> bool:
+        return self._done[service.spec.name].is_set()
+
+    def _became_ready(self, service: _Service, seconds: float) -> None:
+        self._note(service, "ready")
         where = f"127.0.0.1:{service.spec.port}" if service.spec.port else ""
-        if service.was_ready.is_set():
+        if self._was_ready(service):
             self._report(f"{service.spec.name} is back after {seconds:.2f} s")
-        service.was_ready.set()
         self._mark_done(service.spec.name, seconds, where)
 
-    async def _give_up(self, service: _Service) -> None:
-        """It runs and does not answer: end it, and say so if it never did."""
-        assert service.child is not None
-        spec, child = service.spec, service.child
-        await child.stop(signal.SIGKILL, grace=5.0)
-        if not service.was_ready.is_set():
-            problem = f"{spec.name} did not answer within {spec.ready_within:.0f} s"
-            raise self._unreachable(problem, child.log, child.last_words())
-
-    def _judge(self, service: _Service, failures: int) -> None:
-        if service.was_ready.is_set() or failures < _TRIES_AT_FIRST:
-            return
-        assert service.child is not None
-        child = service.child
-        problem = f"{service.spec.name} {_ending(service)} before it was ready, {failures} times"
-        raise self._unreachable(problem, child.log, child.last_words())
+    def _lost(self, service: _Service, child: Child, how: str) -> Unavailable:
+        return self._unreachable(f"{service.spec.name} {how}", child.log, child.last_words())
 
     async def _sweep(self, spec: ServiceSpec) -> None:
         await asyncio.to_thread(
@@ -263,9 +251,6 @@ class Supervisor:
         """Stop everything, whoever needs others first; safe to repeat."""
         self._stopping = True
         await asyncio.gather(*(self._stop(service) for service in self._services.values()))
-        self._consume_failure()
-
-    def _consume_failure(self) -> None:
         if self.failed.done() and not self.failed.cancelled():
             self.failed.exception()  # or the loop complains that nobody looked
 
@@ -308,11 +293,9 @@ class Supervisor:
 
     # -------------------------------------------------------------------------------- looking
 
-    async def _note(self, service: _Service, state: State) -> None:
+    def _note(self, service: _Service, state: State) -> None:
         service.state = state
         self._write()
-        async with self._changed:
-            self._changed.notify_all()
 
     def _write(self) -> None:
         rows = [
@@ -339,36 +322,6 @@ class Supervisor:
         if service is None or service.child is None:
             raise NotFound(f"no service {name!r} was started")
         return service.child.identity
-
-    def kill(self, name: str) -> Identity:
-        """SIGKILL the process of a service, and say which it was (see `identity`)."""
-        identity = self.identity(name)
-        send(identity, signal.SIGKILL)
-        return identity
-
-    async def wait_restarted(
-        self, name: str, killed: Identity, *, within: float = 30.0
-    ) -> Identity:
-        """Wait until another process than `killed` is ready as this service.
-
-        Raises:
-            DeadlineExceeded: none was after `within` seconds.
-        """
-        service = self._services[name]
-
-        def is_back() -> bool:
-            return service.state == "ready" and self.identity(name) != killed
-
-        try:
-            async with asyncio.timeout(within), self._changed:
-                await self._changed.wait_for(is_back)
-        except TimeoutError as error:
-            raise DeadlineExceeded(f"{name} was not back after {within:.0f} s") from error
-        return self.identity(name)
-
-
-def _ending(service: _Service) -> str:
-    return service.child.how_it_ended() if service.child else "was not started"
 
 
 async def _until_ready(spec: ServiceSpec, child: Child) -> None:

@@ -19,7 +19,7 @@ from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
 from tallystick.up.processes import Identity, send
 from tests.support.patience import patience
-from tests.support.stack import Stack, kill_and_see, stack
+from tests.support.stack import Stack, kill_and_see, restarted, stack
 
 SERVICES = (
     "postgres",
@@ -84,7 +84,7 @@ async def _disturb(running: Stack, job: JobId, names: Iterable[str], opens: str)
         send(coordinator, signal.SIGCONT)
         await running.wait_line(log, closes, step=step, within=60)
         if name in SERVICES:
-            await running.services.wait_restarted(name, victim)
+            await restarted(running.services.folder, name, victim)
 
 
 @pytest.mark.nightly
@@ -144,7 +144,7 @@ async def test_kill__while_a_claim_is_stored_or_broadcast__everybody_is_paid_onc
                 mark.unlink()
             if name != "worker-chain":
                 send(worker, signal.SIGCONT)
-            await running.services.wait_restarted(name, victim)
+            await restarted(running.services.folder, name, victim)
         views = [await running.settled(job, within=120) for job in jobs]
 
         escrow, head = running.contracts.escrow, await running.contracts.chain.head()

@@ -24,7 +24,7 @@ from market.service.rows import SlashRow
 from tallystick.up.processes import send
 from tests.e2e.test_checked import account_of
 from tests.support.patience import patience
-from tests.support.stack import Stack, kill_and_see, stack
+from tests.support.stack import Stack, kill_and_see, restarted, stack
 
 BUNDLE = blob_digest(b"all that a replay took")
 STAKE, WANTED = 3_000_000, BaseUnits(2_000_000)
@@ -50,7 +50,7 @@ async def kill_at_each_point(running: Stack, phase: str, victims: Sequence[str])
         await kill_and_see(victim)
         if name != "worker-chain":
             send(worker, signal.SIGCONT)
-        await running.services.wait_restarted(name, victim)
+        await restarted(running.services.folder, name, victim)
 
 
 async def ended(running: Stack) -> SlashView:

@@ -46,7 +46,7 @@ class Anvil:
     def __post_init__(self) -> None:
         home = DataFolder(self.folder)
         home.chain.mkdir(exist_ok=True)
-        self._chain = shipped.Anvil(home, find_anvil(), self.port, {})
+        self._chain = shipped.Anvil(home, find_anvil(), self.port)
 
     @property
     def url(self) -> str:

@@ -42,6 +42,7 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.submit import Consent, Submitted, submit
 from tallystick.up.child import Child
+from tallystick.up.data_folder import DataFolder
 from tallystick.up.forkserver import launch, starter
 from tallystick.up.processes import (
     RUN_ID,
@@ -336,6 +337,18 @@ async def plain_curve(submitted: Submitted, folder: Path) -> list[float]:
 def is_stopped(pid: int) -> bool:
     """Whether a process stands still; raises if it is gone."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+async def restarted(folder: DataFolder, name: str, killed: Identity) -> Identity:
+    """The process that is ready as a service of `up`, once it is another than `killed`."""
+    async with asyncio.timeout(patience(30)):
+        while True:
+            rows = json.loads(folder.processes.read_bytes())["services"]
+            row = next(each for each in rows if each["name"] == name)
+            found = Identity(row["pid"], row["start_time"])
+            if row["state"] == "ready" and found != killed:
+                return found
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 async def kill_and_see(identity: Identity) -> None:

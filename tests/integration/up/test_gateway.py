@@ -13,6 +13,7 @@ from tallystick.up.gateway import ALLOWED, MAX_BODY_BYTES
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
 from tests.support.patience import patience
+from tests.support.stack import kill_and_see, restarted
 
 LISTEN = "127.0.0.2"  # stands for an address that other machines reach
 
@@ -94,14 +95,15 @@ async def test_gateway__get__is_not_allowed(services: Services) -> None:
 
 
 async def test_gateway__chain_is_killed__says_unavailable_and_recovers(services: Services) -> None:
-    killed = services.kill("anvil")
+    killed = services.identity("anvil")
+    await kill_and_see(killed)
     statuses = set()
     while services.identity("anvil") == killed:
         status, answer = await ask(services, request("eth_chainId"))
         statuses.add(status)
         assert status == 200 or "unreachable" in json.dumps(answer)
 
-    await services.wait_restarted("anvil", killed)
+    await restarted(services.folder, "anvil", killed)
 
     assert statuses <= {200, 503}
     assert await ask(services, request("eth_chainId")) == (

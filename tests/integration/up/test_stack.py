@@ -16,15 +16,16 @@ from tallystick.up.data_folder import open_data_folder
 from tallystick.up.processes import leftovers
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
+from tests.support.stack import kill_and_see, restarted
 
 
-async def test_services__in_a_program__kill_and_wait_restarted(tmp_path: Path) -> None:
+async def test_services__in_a_program__killed_service_is_back(tmp_path: Path) -> None:
     settings = UpSettings(home=tmp_path / "home")
     async with Services(settings, only=("postgres", "redis")) as services:
-        killed = services.kill("redis")
-        restarted = await services.wait_restarted("redis", killed)
+        killed = services.identity("redis")
+        await kill_and_see(killed)
 
-        assert restarted != killed and services.identity("redis") == restarted
+        assert await restarted(services.folder, "redis", killed) == services.identity("redis")
         with pytest.raises(Conflict, match=f"pid {os.getpid()}"):
             await Services(settings).start()
         with psycopg.connect(services.addresses.database) as connection:

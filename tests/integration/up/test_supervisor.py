@@ -15,6 +15,7 @@ from tallystick.up.spec import Backoff, Item, ServiceSpec, Step
 from tallystick.up.supervisor import Supervisor
 from tests.integration.up.running import eventually
 from tests.support.patience import patience
+from tests.support.stack import kill_and_see, restarted
 
 Supervised = Callable[..., AbstractAsyncContextManager[Supervisor]]
 
@@ -59,24 +60,27 @@ def shell(name: str, script: str, *needs: str, grace: float = 5, within: float =
     )
 
 
-async def test_start__service_ends_at_once__is_an_error_with_its_last_words(
-    supervised: Supervised,
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        (
+            shell("weak", "echo why; exit 3 # ready"),
+            r"weak exited with 3 .*3 times(?s:.*)why",
+        ),
+        (shell("mute", "sleep 60 # ready", within=0.1), "mute did not answer"),
+        (
+            ServiceSpec(name="none", argv=("/no/such/program",), says="ready"),
+            "/no/such/program: No such file",
+        ),
+        (Step(name="slow", argv=("sleep", "60"), within=0.1), "slow still ran after"),
+    ],
+    ids=["ends at once", "never answers", "program is missing", "step takes too long"],
+)
+async def test_start__what_cannot_start__is_an_error_that_says_how(
+    item: Item, said: str, supervised: Supervised
 ) -> None:
-    async with supervised(shell("weak", "echo why; exit 3 # ready")) as supervisor:
-        with pytest.raises(ServiceUnreachable, match=r"weak exited with 3 .*3 times(?s:.*)why"):
-            await supervisor.start()
-
-
-async def test_start__service_never_answers__is_an_error(supervised: Supervised) -> None:
-    async with supervised(shell("mute", "sleep 60 # ready", within=0.1)) as supervisor:
-        with pytest.raises(ServiceUnreachable, match="mute did not answer"):
-            await supervisor.start()
-
-
-async def test_start__program_is_missing__is_named(supervised: Supervised) -> None:
-    spec = ServiceSpec(name="none", argv=("/no/such/program",), says="ready")
-    async with supervised(spec) as supervisor:
-        with pytest.raises(ServiceUnreachable, match="/no/such/program: No such file"):
+    async with supervised(item) as supervisor:
+        with pytest.raises(ServiceUnreachable, match=said):
             await supervisor.start()
 
 
@@ -89,13 +93,6 @@ async def test_start__step_fails__nothing_after_it_starts(
             await supervisor.start()
         with pytest.raises(NotFound):
             supervisor.identity("later")
-
-
-async def test_start__step_takes_too_long__is_killed(supervised: Supervised) -> None:
-    step = Step(name="slow", argv=("sleep", "60"), within=0.1)
-    async with supervised(step) as supervisor:
-        with pytest.raises(ServiceUnreachable, match="slow still ran after"):
-            await supervisor.start()
 
 
 async def test_stop__chain_of_needs__stops_whoever_needs_others_first(
@@ -132,7 +129,7 @@ async def test_stop__in_a_hurry__does_not_wait_for_the_grace(supervised: Supervi
 
 
 async def test_kill__service_with_children__leaves_none_beside_its_successor(
-    supervised: Supervised,
+    supervised: Supervised, folder: DataFolder
 ) -> None:
     async with supervised(shell("pool", "sleep 77 & echo ready; wait")) as supervisor:
         await supervisor.start()
@@ -140,10 +137,10 @@ async def test_kill__service_with_children__leaves_none_beside_its_successor(
         eventually(lambda: len(leftovers(up_id)) == 2, within=5, what="the pool has a child")
         first = leftovers(up_id)
 
-        killed = supervisor.kill("pool")
-        again = await supervisor.wait_restarted("pool", killed)
+        killed = supervisor.identity("pool")
+        await kill_and_see(killed)
+        await restarted(folder, "pool", killed)
 
-        assert again != killed
         assert set(leftovers(up_id)).isdisjoint(first)
 
 
@@ -158,13 +155,17 @@ async def test_zombie__parent_does_not_reap__counts_as_dead(supervised: Supervis
         eventually(lambda: leftovers(up_id) == [identity], within=5, what="only the parent lives")
 
 
-async def test_kill__again_and_again__is_restarted_every_time(supervised: Supervised) -> None:
+async def test_kill__again_and_again__is_restarted_every_time(
+    supervised: Supervised, folder: DataFolder
+) -> None:
     lines: list[str] = []
     async with supervised(shell("shaky", "echo ready; exec sleep 60"), lines=lines) as supervisor:
         await supervisor.start()
 
         for _ in range(2):
-            await supervisor.wait_restarted("shaky", supervisor.kill("shaky"))
+            killed = supervisor.identity("shaky")
+            await kill_and_see(killed)
+            await restarted(folder, "shaky", killed)
 
         pauses = [line.rpartition(" in ")[2] for line in lines if "SIGKILL" in line]
         assert pauses == ["0.01 s", "0.02 s"]

@@ -3,8 +3,8 @@
 from fractions import Fraction
 from functools import cache
 
-from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.amounts import BaseUnits, Flops
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
 from market.bodies.offers import PeerChecksView, RatesView, ReceivedView, ReputationView
 from market.bodies.slashes import SlashState, SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
@@ -13,7 +13,8 @@ from tallystick.demo.verdicts import Distance, Hearing, PeerStep, Story, Verdict
 from tests.support.checked_history import honest
 from tests.support.history import make_digest, make_session, make_wallet
 from tests.unit.tallystick.sdk.test_convictions import slash as shown_slash
-from verification.draws.cases import Ruling, What
+from verification.docket import Docket
+from verification.draws.cases import Case, Ruling, What
 from verification.draws.odds import Exposed
 
 LIAR, SLANDERER, FAIR, OUT = (
@@ -24,17 +25,16 @@ STEPS, RATE = 60, Fraction(3, 10)
 
 def story(doer: PeerId, first: PeerId, *whats: tuple[What, PeerId]) -> Story:
     far = Distance("gradient.norm relative_l2", 500_000_000, 100_000)
+    subject, step = make_digest(doer + first), StepNumber(9)
     return Story(
-        subject=make_digest(doer + first),
-        kind="work",
-        doer=doer,
-        stage=StageIndex(0),
-        step=StepNumber(9),
-        hearings=(Hearing(first, 0, "mismatch", far), Hearing(OUT, 1, "match", None)),
-        rulings=tuple(
-            Ruling(what, make_digest("subject"), StepNumber(12), peer) for what, peer in whats
-        ),
+        Case(subject, "work", doer, StageIndex(0), step, step, Flops(1), subject, doer),
+        [Hearing(first, 0, "mismatch", far), Hearing(OUT, 1, "match", None)],
+        [Ruling(what, subject, StepNumber(12), peer) for what, peer in whats],
     )
+
+
+def heard_of(*stories: Story) -> dict[Digest, Story]:
+    return {each.case.subject: each for each in stories}
 
 
 def slash(state: SlashState) -> SlashView:
@@ -76,9 +76,11 @@ def checked() -> Checked:
     honestly = PeerStep(StepNumber(LIES_FROM - 1), (UnitId(0),), Exposed(RATE, None))
     convicted = story(LIAR, FAIR, ("accused", LIAR), ("convicted", LIAR))
     accusation = story(FAIR, SLANDERER, ("accused", FAIR), ("contradicted", SLANDERER))
+    docket = honest().record.checking
+    assert isinstance(docket, Docket)
     return Checked(
         verdicts=Verdicts(
-            (convicted, accusation), {LIAR: [honestly, lied]}, 1000, 300, honest().record
+            heard_of(convicted, accusation), {LIAR: [honestly, lied]}, 1000, 300, docket
         ),
         names={LIAR: LAZY.name, SLANDERER: ACCUSER.name, FAIR: "provider-1", OUT: "auditor-1"},
         lazy=LIAR,

@@ -10,7 +10,16 @@ from market.bodies.slashes import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY
 from tallystick.demo.checked import Checked
 from tallystick.demo.verdicts import PeerStep
-from tests.unit.tallystick.demo.factories import FAIR, LIAR, OUT, RATE, checked, slash, story
+from tests.unit.tallystick.demo.factories import (
+    FAIR,
+    LIAR,
+    OUT,
+    RATE,
+    checked,
+    heard_of,
+    slash,
+    story,
+)
 from verification.draws.odds import Exposed
 
 
@@ -33,7 +42,7 @@ def test_problems__verdict_is_missing_or_about_somebody_honest__is_the_one_probl
         (stories[:1], ACCUSER.name),
         ((*stories, false), "provider-1 is honest"),
     ):
-        (problem,) = with_verdicts(stories=told).problems()
+        (problem,) = with_verdicts(heard=heard_of(*told)).problems()
         assert words in problem
 
 

@@ -13,7 +13,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from tallystick.demo.cast import LATE, MACHINES, OUTBID, Notes
 from tallystick.demo.report import Money, Report, Swarm
 from tallystick.demo.shares import JobWork, Worker
-from tests.support.history import make_digest, make_session, make_wallet
+from tests.support.history import make_session, make_wallet
 from tests.unit.tallystick.demo.factories import checked
 
 VICTIM = MACHINES[4]
@@ -81,7 +81,6 @@ def report() -> Report:
             disagreements=(),
             seal_to_claim=4.0,
             block=7,
-            block_hash=make_digest("block"),
             escrow=ACCOUNTS[LATE],
             seals=ACCOUNTS[VICTIM],
         ),
@@ -115,7 +114,7 @@ def test_lines__first_five__say_in_plain_words_what_happened() -> None:
 
 
 def test_lines__nobody_cheated__say_so() -> None:
-    verdicts = replace(checked().verdicts, stories=())
+    verdicts = replace(checked().verdicts, heard={})
 
     lines = replace(report(), checked=replace(checked(), verdicts=verdicts)).lines()
 

@@ -31,8 +31,8 @@ def bob() -> PeerId:
 def test_stories__one_peer_lies__each_of_its_steps_is_one_and_names_who_said_so() -> None:
     stories = verdicts().stories
 
-    assert {(each.doer, each.kind) for each in stories} == {(bob(), "work")}
-    assert {each.step for each in stories} == set(range(LIE_FROM, WORK_STEPS + 1))
+    assert {(each.case.doer, each.case.kind) for each in stories} == {(bob(), "work")}
+    assert {each.case.step for each in stories} == set(range(LIE_FROM, WORK_STEPS + 1))
     first = stories[0]
     assert [each.verdict for each in first.hearings] == ["mismatch"] * len(first.hearings)
     assert [each.round for each in first.hearings[:2]] == [0, 1]
@@ -51,7 +51,9 @@ def test_falsified__script_lies_from_a_step_on__are_its_sealed_peer_steps() -> N
 
 def test_odds_of__certain_draws__are_what_a_replay_overlooks() -> None:
     exposed = [each.exposed for each in verdicts().peer_steps[bob()]]
-    detection = verdicts().docket.rules.terms.detection
+    docket = verdicts().docket
+    assert docket is not None
+    detection = docket.rules.terms.detection
 
     assert {each.rate for each in exposed} == {1}
     assert verdicts().odds_of(exposed).strangers == (1 - Fraction(detection)) ** len(exposed)

@@ -13,6 +13,7 @@ from market.bodies.jobs import HostedJob, HostedJobs, HostHeartbeat, HostRegiste
 from market.bodies.routes import POST_HOST, POST_HOST_HEARTBEAT, Route
 from tallystick.host.folder import note_refusal
 from tallystick.host.host import WAIT_SECONDS, Host
+from tallystick.host.settings import HostSettings
 from tallystick.sdk.client import MarketClient
 from tests.support.history import DOMAIN, make_spec, make_wallet
 
@@ -68,14 +69,10 @@ def host_of(market: FakeMarket, folder: Path, run: Callable[[str], None]) -> Hos
 
     return Host(
         client=cast(MarketClient, market),
-        name="host",
-        keys=folder / "keys",
-        jobs=folder / "jobs",
-        logs=folder,
-        listen="127.0.0.1:0",
-        num_trainers=1,
+        settings=HostSettings(
+            keys=folder / "keys", jobs=folder / "jobs", api_url=market.url, trainers=1
+        ),
         environment={},
-        new_secret=lambda: b"\1" * 32,
         say=lambda line: None,
         start=start,
     )

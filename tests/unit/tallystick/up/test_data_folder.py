@@ -1,12 +1,13 @@
 """What the data folder accepts, and that its files appear whole."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from contracts.terms.errors import Conflict, Malformed, Refused, UnknownVersion, WrongConfiguration
 from tallystick.up import data_folder
-from tallystick.up.data_folder import FOLDERS, Lock, open_data_folder, rotate, write_json
+from tallystick.up.data_folder import FOLDERS, open_data_folder, rotate, take_lock, write_json
 
 
 def test_open_data_folder__first_use__makes_private_folders(tmp_path: Path) -> None:
@@ -44,19 +45,17 @@ def test_open_data_folder__of_somebody_else__is_refused(tmp_path: Path) -> None:
         open_data_folder(tmp_path)
 
 
-def test_lock__held__second_is_refused_with_the_pid_and_taken_after_release(
+def test_take_lock__held__second_is_refused_with_the_pid_and_taken_after_release(
     tmp_path: Path,
 ) -> None:
     folder = open_data_folder(tmp_path)
-    first, second = Lock(folder), Lock(folder)
-    first.acquire()
+    first = take_lock(folder)
     write_json(folder.up, {"pid": 77})
 
     with pytest.raises(Conflict, match="pid 77") as refused:
-        second.acquire()
-    first.release()
-    second.acquire()
-    second.release()
+        take_lock(folder)
+    os.close(first)
+    os.close(take_lock(folder))
 
     assert refused.value.data == {"pid": 77}
 

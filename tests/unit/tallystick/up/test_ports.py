@@ -7,7 +7,7 @@ import pytest
 
 from contracts.terms.errors import Conflict, Malformed
 from tallystick.up import ports
-from tallystick.up.ports import API_PORT, assign
+from tallystick.up.ports import API_PORT, assign, checked_address
 
 
 @pytest.fixture
@@ -56,3 +56,9 @@ def test_choose__outgoing_range__is_avoided(taken: set[int]) -> None:
     generator = random.Random(2)
 
     assert all(low <= ports.choose((), generator) < high for _ in range(100))
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0", "224.0.0.1", "market.local", "::1", "", "1.2.3.4:80"])
+def test_checked_address__none_that_others_can_be_told__is_malformed(text: str) -> None:
+    with pytest.raises(Malformed, match="--listen"):
+        checked_address(text)

@@ -12,7 +12,8 @@ from tallystick.up.postgres import Postgres, Runner
 from tallystick.up.processes import RUN_ID, UP_ID, scrubbed
 from tallystick.up.redis_server import RedisServer, quoted
 from tallystick.up.services import Addresses, Parts, table
-from tallystick.up.spec import ServiceSpec, Step, check_order, nothing
+from tallystick.up.settings import UpSettings
+from tallystick.up.spec import ServiceSpec, Step, check_order
 
 WHOLE = json.dumps({"block": {"number": 1}}).encode()
 
@@ -32,9 +33,9 @@ def parts(folder: DataFolder, *, is_embedded: bool = True) -> Parts:
         ports,
         addresses,
         Postgres(folder, Path("/bin"), Runner(), 1, {}) if is_embedded else None,
-        RedisServer(folder, Path("/bin/redis-server"), 2, {}) if is_embedded else None,
-        Anvil(folder, Path("/bin/anvil"), 3, {}) if is_embedded else None,
-        nothing,
+        RedisServer(folder, Path("/bin/redis-server"), 2) if is_embedded else None,
+        Anvil(folder, Path("/bin/anvil"), 3) if is_embedded else None,
+        UpSettings(home=folder.home),
     )
 
 
@@ -69,7 +70,7 @@ def test_table__no_secret__in_any_command_line(folder: DataFolder) -> None:
 
 
 def test_redis_configuration__path_with_spaces__is_quoted(folder: DataFolder) -> None:
-    server = RedisServer(folder, Path("/bin/redis-server"), 7, {})
+    server = RedisServer(folder, Path("/bin/redis-server"), 7)
 
     lines = server.configuration().decode().splitlines()
 
@@ -89,35 +90,28 @@ def test_whole_dump__cut_off_or_unchanged__is_nothing(tmp_path: Path) -> None:
     assert whole_dump(state, WHOLE) is None
 
 
-@pytest.mark.parametrize("broken", [None, b"", WHOLE[:7], b"\xff"])
-def test_repair__broken_state__is_replaced_by_the_copy(
-    tmp_path: Path, broken: bytes | None
+@pytest.mark.parametrize(
+    ("found", "copied", "then"),
+    [
+        (None, WHOLE, WHOLE),
+        (b"", WHOLE, WHOLE),
+        (WHOLE[:7], WHOLE, WHOLE),
+        (b"\xff", WHOLE, WHOLE),
+        (WHOLE, b"{}", WHOLE),
+        (b"", None, None),  # killed before the first dump: it begins anew
+    ],
+)
+def test_repair__broken_state__is_replaced_by_the_copy_and_a_whole_one_stays(
+    tmp_path: Path, found: bytes | None, copied: bytes | None, then: bytes | None
 ) -> None:
     state, copy = tmp_path / "state.json", tmp_path / "copy.json"
-    copy.write_bytes(WHOLE)
-    if broken is not None:
-        state.write_bytes(broken)
+    for path, data in ((state, found), (copy, copied)):
+        if data is not None:
+            path.write_bytes(data)
 
-    assert repair(state, copy)
+    repair(state, copy)
 
-    assert state.read_bytes() == WHOLE
-
-
-def test_repair__whole_state__stays_although_the_copy_differs(tmp_path: Path) -> None:
-    state, copy = tmp_path / "state.json", tmp_path / "copy.json"
-    state.write_bytes(WHOLE)
-    copy.write_bytes(b"{}")
-
-    assert not repair(state, copy)
-    assert state.read_bytes() == WHOLE
-
-
-def test_repair__killed_before_the_first_dump__begins_anew(tmp_path: Path) -> None:
-    state = tmp_path / "state.json"
-    state.write_bytes(b"")
-
-    assert not repair(state, tmp_path / "copy.json")
-    assert not state.exists()
+    assert (state.read_bytes() if state.exists() else None) == then
 
 
 def test_repair__broken_without_a_copy__is_an_error_and_keeps_the_bytes(tmp_path: Path) -> None:
