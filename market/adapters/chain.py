@@ -347,7 +347,6 @@ def _event(log: Log, names: Mapping[Address, str]) -> ChainEvent:
         event=log.event,
         args=log.args,
         block=log.block,
-        block_hash=log.block_hash,
         transaction=log.transaction,
         log_index=log.index,
         at=log.at,

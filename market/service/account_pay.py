@@ -13,12 +13,12 @@ from market.service.coding import decode_arguments, decode_pay, wide
 from market.service.money import CONTRACT
 from market.service.ports import UnitOfWork
 from market.service.rows import (
+    AuditBondRow,
     BudgetRow,
     ChainEventRow,
     JobRow,
     LeaseRow,
     LimitRow,
-    ListedAuditorRow,
     SealRow,
 )
 
@@ -28,10 +28,10 @@ NOTHING = BaseUnits(0)
 async def jobs_of(account: Address, work: UnitOfWork) -> list[JobId]:
     """Jobs that an account works in, may audit from outside, or has a limit or stake in."""
     leases = await work[LeaseRow].where(account=account)
-    listed = await work[ListedAuditorRow].where(account=account)
+    bonds = await work[AuditBondRow].where(account=account)
     limits = await work[LimitRow].where(account=account)
-    names = [row.job for row in leases] + [row.job for row in listed]
-    return sorted({*names, *(row.job for row in limits)})
+    jobs = {row.job for row in leases} | {row.job for row in limits}
+    return sorted(jobs.union(row.job for row in bonds if row.listed is not None))
 
 
 async def newest_seal(job: JobRow, work: UnitOfWork) -> SealRow | None:

@@ -42,6 +42,5 @@ async def answer_slash(
             raise Conflict("this slash was answered before", answer=row.answer.hex())
         row = replace(row, answer=answer)
         await work[SlashRow].put(row)
-        await work.emit("slash", row.evidence)
         tell_of_slash(row, now, work)
     return row

@@ -87,7 +87,6 @@ async def _with_wish(
     is_news = wanted != row.wanted
     row = replace(row, wanted=wanted.value, wish=row.wish + is_news, wished_at=at)
     await work[JobRow].put(row)
-    await work.emit("job", row.job)
     if is_news and wanted == Wanted.CANCELLED:
         return await happen(row, Cancelled(), now, work)
     return row

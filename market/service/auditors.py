@@ -8,7 +8,8 @@ later is not drawn in this job, who leaves misses reports. Source: docs/protocol
 what its list of all stake is here is said in `contracts.terms.auditors`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from contracts.governance.escrow import Channel
 from contracts.terms.amounts import BaseUnits
@@ -35,7 +36,6 @@ from market.service.rows import (
     FreeMoneyRow,
     HeartbeatRow,
     JobRow,
-    ListedAuditorRow,
 )
 from market.service.session import check_session, need_free_key
 from verification.distances.thresholds import shipped_calibration
@@ -114,8 +114,8 @@ async def hear_auditor(
         known = await work[HeartbeatRow].lock(subject)
         check_moment(at, now=now, previous=known.at if known else None)
         await work[HeartbeatRow].put(HeartbeatRow(subject, at, now))
-        listed = await work[ListedAuditorRow].where(account=account)
-        jobs = tuple(each.job for each in listed if each.session_key == row.session_key)
+        bonds = await work[AuditBondRow].where(account=account, session_key=row.session_key)
+        jobs = tuple(bond.job for bond in bonds if bond.listed is not None)
         rows = await work[JobRow].where(job=jobs, state=_ASKED) if jobs else []
         asked = tuple(BondAsked.of(each) for each in await asked_of(row, work))
         return AuditorJobs(jobs=tuple(each.job for each in rows), asked=asked)
@@ -159,16 +159,21 @@ async def list_of_job(job: JobId, work: UnitOfWork) -> tuple[int, AuditorList]:
     row = await work[AuditorListRow].get(job)
     if row is None:
         raise NotFound("this job has no list of outside auditors", job=job.hex())
-    entries = await work[ListedAuditorRow].where(job=job, order="account")
-    return row.block, AuditorList(
+    return row.block, _list_of(await work[AuditBondRow].where(job=job, order="account"))
+
+
+def _list_of(bonds: Iterable[AuditBondRow]) -> AuditorList:
+    """The list that bonds in the order of their accounts make."""
+    return AuditorList(
         auditors=tuple(
             OutsideAuditor(
-                account=each.account,
-                stake=each.stake,
-                session_key=each.session_key,
-                device_class=each.device_class,
+                account=bond.account,
+                stake=bond.listed,
+                session_key=bond.session_key,
+                device_class=bond.device_class,
             )
-            for each in entries
+            for bond in bonds
+            if bond.listed is not None
         )
     )
 
@@ -252,8 +257,7 @@ async def _fix(
     work: UnitOfWork,
 ) -> None:
     """Store the list of those who have bonded, and let go of all others."""
-    bonds = await work[AuditBondRow].where(job=row.job, order="account")
-    for bond in bonds:
+    for bond in await work[AuditBondRow].where(job=row.job):
         await note_refused(bond, work)
     inside = await _inside(row, work)
     bonded = {
@@ -261,33 +265,19 @@ async def _fix(
         for (_, account), channel in channels.items()
         if channel.stake and not channel.end
     }
-    listed = AuditorList(
-        auditors=tuple(
-            OutsideAuditor(
-                account=bond.account,
-                stake=BaseUnits(bonded[bond.account]),
-                session_key=bond.session_key,
-                device_class=bond.device_class,
-            )
-            for bond in bonds
-            if bonded.get(bond.account, -1) >= bond.stake
-            and _holds_key(bond, heard)
-            and bond.account not in inside
-        )
-    )
-    await work[AuditorListRow].add(AuditorListRow(row.job, block, listed.digest()))
-    await _store_entries(row.job, listed.auditors, work)
-    await work.emit(FOR_HOSTS, row.job)
+    listed = [
+        replace(bond, listed=BaseUnits(bonded[bond.account]))
+        for bond in await work[AuditBondRow].where(job=row.job, order="account")
+        if bonded.get(bond.account, -1) >= bond.stake
+        and _holds_key(bond, heard)
+        and bond.account not in inside
+    ]
+    await work[AuditBondRow].put_all(listed)
+    await work[AuditorListRow].add(AuditorListRow(row.job, block, _list_of(listed).digest()))
+    work.wake(FOR_HOSTS)
 
 
 def _holds_key(bond: AuditBondRow, heard: Mapping[Address, AuditorRow]) -> bool:
     """Whether an auditor was heard lately, and under the key that its bond is of."""
     known = heard.get(bond.account)
     return known is not None and known.session_key == bond.session_key
-
-
-async def _store_entries(job: JobId, auditors: Sequence[OutsideAuditor], work: UnitOfWork) -> None:
-    for each in auditors:
-        await work[ListedAuditorRow].add(
-            ListedAuditorRow(job, each.account, each.session_key, each.device_class, each.stake)
-        )

@@ -19,7 +19,6 @@ from contracts.terms.errors import Conflict, Forbidden, InvariantBroken, NotFoun
 from contracts.terms.ids import Address, Digest, JobId, PeerId, SessionKey
 from contracts.terms.moments import UnixMillis
 from market.bodies.signing import evidence_digest
-from market.domain.slashing import Conviction
 from market.service.coding import items
 from market.service.evidence import Bundles, need_evidence, need_kept, need_unused
 from market.service.ports import Chain, UnitOfWork
@@ -128,8 +127,8 @@ async def _try_next(
     for each in shown:
         if await work[SlashRow].get(each.bundle) is None:
             following = each.bundle
-            conviction = Conviction(each.bundle, row.job, row.account, row.wanted)
-            await convict(conviction, since, now, work)
+            slash = SlashRow(each.bundle, row.job, row.account, row.wanted, convicted_at=since)
+            await convict(slash, now, work)
             break
     row = replace(row, evidence=following)
     await work[ConvictionRow].put(row)

@@ -140,7 +140,6 @@ async def note_heeded(host: str, said: Sequence[HeededWish], work: UnitOfWork) -
             row = await work[JobRow].lock(each.job)
             if row is not None and row.heeded < each.wish <= row.wish:
                 await work[JobRow].put(replace(row, heeded=each.wish))
-                await work.emit("job", each.job)
 
 
 async def note_refused(
@@ -162,7 +161,6 @@ async def note_refused(
             if row is not None and _is_news(row, failure):
                 row = replace(row, failure=failure)
                 await work[JobRow].put(row)
-                await work.emit("job", job)
                 tell_of_state(row, now, work)
 
 

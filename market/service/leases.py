@@ -68,7 +68,7 @@ async def reserve(
     )
     await work[LeaseRow].add(row)
     await work[OfferRow].put(replace(offer, lease=lease))
-    await work.emit(lease_topic(offer.offer), offer.offer)
+    work.wake(lease_topic(offer.offer))
     tell_of_lease(row, now, work)
     return row
 
@@ -92,7 +92,7 @@ async def end(
     """End a lease and free its offer."""
     over = replace(row, state=state, live_offer=None)
     await work[LeaseRow].put(over)
-    await work.emit(lease_topic(row.offer), row.offer)
+    work.wake(lease_topic(row.offer))
     tell_of_lease(over, now, work)
     offer = await work[OfferRow].lock(row.offer)
     if offer is not None and offer.lease == row.lease:
@@ -108,7 +108,7 @@ async def come_back(row: LeaseRow, offer: OfferRow, now: UnixMillis, work: UnitO
     await work[HeartbeatRow].put(HeartbeatRow(row.lease, last, now))
     await work[LeaseRow].put(row)
     await work[OfferRow].put(replace(offer, lease=row.lease))
-    await work.emit(lease_topic(offer.offer), offer.offer)
+    work.wake(lease_topic(offer.offer))
     tell_of_lease(row, now, work)
     return row
 

@@ -14,7 +14,6 @@ from market.domain.jobs import (
     AskForHost,
     EndLeases,
     Event,
-    FindLeases,
     JobState,
     NoteFailure,
     advance,
@@ -26,8 +25,7 @@ from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
 
 FOR_HOSTS = "host"
-TOPICS = {FindLeases: "clear", AskForHost: FOR_HOSTS}
-"""What an effect wakes; the beat finds the same work in rows."""
+"""What hosts that wait for a job are woken by."""
 
 
 async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -> JobRow:
@@ -40,11 +38,10 @@ async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -
                 after = replace(after, failure=reason)
             case EndLeases():
                 await end_leases(row.job, now, work)
-            case FindLeases() | AskForHost():
-                await work.emit(TOPICS[type(effect)], row.job)
+            case AskForHost():
+                work.wake(FOR_HOSTS)
     if after != row:
         await work[JobRow].put(after)
-        await work.emit("job", row.job)
         tell_of_state(after, now, work)
         if JobState(after.state) in HAS_ENDED:
             await note_due(row.job, "claim", now, work)

@@ -110,14 +110,8 @@ def order_of(encoded: bytes) -> Signed[Order]:
         Malformed, UnknownVersion: it is none.
     """
     signed = decode_signed(encoded)
-    if isinstance(signed.message, Grant):
-        return expect(signed, Grant)
-    if isinstance(signed.message, Bond):
-        return expect(signed, Bond)
-    if isinstance(signed.message, Quit):
-        return expect(signed, Quit)
-    if isinstance(signed.message, End):
-        return expect(signed, End)
+    if isinstance(signed.message, Grant | Bond | Quit | End):
+        return Signed(signed.message, signed.signature)
     return expect(signed, Close)
 
 

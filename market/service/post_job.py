@@ -56,7 +56,6 @@ async def post_job(
         await work[JobRow].add(row)
         await work[PermitRow].add(PermitRow(row.job, permit.deadline, permit.signature))
         await work[MessageRow].add(_first_message(signed))
-        await work.emit("fund", row.job)
         tell_job(row.job, _posted(row, spec), work)
         tell_of_state(row, now, work)
     return row

@@ -35,7 +35,6 @@ async def post_offer(encoded: bytes, now: UnixMillis, work: UnitOfWork, chain: C
         check_offer(offer, now=now)
         row = _row(offer, encoded, now)
         await work[OfferRow].add(row)
-        await work.emit("clear", row.offer)
         _tell_of_offer(row, now, work)
     return row
 

@@ -163,8 +163,7 @@ class JobRow(Row):
     opening_block: int | None = None
     num_messages: int = 0
     step: int = 0  # the last sealed one
-    last_seal: Digest | None = None
-    is_sealed: bool = False  # `last_seal` is the job's last
+    is_sealed: bool = False  # the last seal is here
     not_matched: bytes = b"{}"  # `coding.encode_why_not`
     wanted: str = "running"  # by its poster: paused, cancelled
     wish: int = 0  # number of what is wanted: grows with every change
@@ -264,7 +263,7 @@ class AuditBondRow(Row):
 
     TABLE = "audit_bonds"
     KEY = ("job", "account")
-    INDEX = (("account",), ("state",))
+    INDEX = (("account",), ("session_key",), ("state",))
 
     job: JobId
     account: Address
@@ -274,6 +273,7 @@ class AuditBondRow(Row):
     stake: BaseUnits
     asked_at: UnixMillis
     state: str = "asked"  # accepted: it signed a bond; bonded; refused: too late, or never
+    listed: BaseUnits | None = None  # what the job's list says that it has bonded
 
 
 @dataclass(frozen=True)
@@ -286,21 +286,6 @@ class AuditorListRow(Row):
     job: JobId
     block: int  # as of which bonds are; the opening block
     digest: Digest
-
-
-@dataclass(frozen=True)
-class ListedAuditorRow(Row):
-    """An entry of such a list."""
-
-    TABLE = "listed_auditors"
-    KEY = ("job", "account")
-    INDEX = (("account",), ("session_key",))
-
-    job: JobId
-    account: Address
-    session_key: SessionKey
-    device_class: str
-    stake: BaseUnits
 
 
 @dataclass(frozen=True)
@@ -442,7 +427,6 @@ class BlobOwnerRow(Row):
     account: Address
     blob: Digest
     num_bytes: int
-    stored_at: UnixMillis
 
 
 @dataclass(frozen=True)
@@ -512,11 +496,10 @@ class ChainEventRow(Row):
 
     TABLE = "chain_events"
     KEY = ("block", "log_index")
-    INDEX = (("job",), ("event",), ("block_hash",))
+    INDEX = (("job",), ("event",))
 
     block: int
     log_index: int
-    block_hash: Digest
     transaction: Digest
     contract: str
     event: str
@@ -656,18 +639,6 @@ class FaucetRow(Row):
 
 
 @dataclass(frozen=True)
-class OutboxRow(Row):
-    """Something happened that others want to know; sent after the commit, at least once."""
-
-    TABLE = "outbox"
-    KEY = ("sequence",)
-
-    sequence: int
-    topic: str
-    subject: bytes
-
-
-@dataclass(frozen=True)
 class FeedRow(Row):
     """How many live events a feed has."""
 
@@ -735,7 +706,6 @@ ROWS: tuple[type[Row], ...] = (
     AuditorRow,
     AuditBondRow,
     AuditorListRow,
-    ListedAuditorRow,
     ConvictionRow,
     EvidenceRow,
     SlashRow,
@@ -757,7 +727,6 @@ ROWS: tuple[type[Row], ...] = (
     CursorRow,
     TransactionRow,
     FaucetRow,
-    OutboxRow,
     FeedRow,
     EventRow,
     BeatRow,
@@ -766,7 +735,6 @@ ROWS: tuple[type[Row], ...] = (
 """Every table."""
 
 AUTOMATIC = {
-    OutboxRow: "sequence",
     RoundRow: "number",
     BlobUploadRow: "number",
 }

@@ -31,7 +31,6 @@ from market.service.rows import (
     HostRow,
     JobRow,
     OrderRow,
-    OutboxRow,
     SealRow,
     SlashRow,
 )
@@ -55,7 +54,6 @@ async def status_of(
     async with work:
         cursors = await work[CursorRow].where(order="-block", limit=1)
         jobs = {state.value: await work[JobRow].count(state=state.value) for state in JobState}
-        outbox = await work[OutboxRow].count()
         actions = await _waiting(now, work)
         batch = await _batch(now, work)
         unanchored = await _unanchored(now, work)
@@ -67,7 +65,6 @@ async def status_of(
         clock=now,
         chain=await _chain(chain, cursors[0].block if cursors else None, confirmations, now),
         jobs=jobs,
-        outbox=outbox,
         feed=feed,
         actions=actions,
         batch=batch,

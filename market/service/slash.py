@@ -21,10 +21,10 @@ from dataclasses import replace
 
 from contracts.governance.escrow import Channel, EscrowTimes
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import ContractRefused, NotFound
+from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain.slashing import Conviction, amount_to_announce
+from market.domain.slashing import amount_to_announce
 from market.service.money import budget_of, channel_of
 from market.service.ports import Chain, Slash, UnitOfWork
 from market.service.rows import BudgetRow, JobRow, LimitRow, SlashRow
@@ -37,28 +37,11 @@ UNENDED = ("convicted", *OPEN)
 log = logging.getLogger(__name__)
 
 
-async def convict(
-    conviction: Conviction, since: UnixMillis, now: UnixMillis, work: UnitOfWork
-) -> SlashRow:
-    """Note a conviction, which counts since `since`. Safe to repeat.
-
-    Raises:
-        NotFound: no such job.
-    """
+async def convict(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> SlashRow:
+    """Store a conviction of which no slash is yet."""
     async with work:
-        if known := await work[SlashRow].get(conviction.evidence):
-            return known
-        if await work[JobRow].get(conviction.job) is None:
-            raise NotFound("no such job", job=conviction.job.hex())
-        row = SlashRow(
-            conviction.evidence,
-            conviction.job,
-            conviction.account,
-            conviction.wanted,
-            convicted_at=since,
-        )
         await work[SlashRow].add(row)
-        await _emit(row, now, work)
+        tell_of_slash(row, now, work)
     return row
 
 
@@ -106,7 +89,7 @@ async def _plan(
     state = "announcing" if amount else "lapsed" if channel.stake else "nothing"
     planned = replace(first, state=state, amount=amount)
     await work[SlashRow].put(planned)
-    await _emit(planned, now, work)
+    tell_of_slash(planned, now, work)
 
 
 async def _announce(row: SlashRow, now: UnixMillis, work: UnitOfWork, chain: Chain) -> bool:
@@ -153,9 +136,4 @@ async def _back(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
         if held is not None and held.state == row.state:
             held = replace(held, state="convicted", amount=BaseUnits(0), burns_from=None)
             await work[SlashRow].put(held)
-            await _emit(held, now, work)
-
-
-async def _emit(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
-    await work.emit("slash", row.evidence)
-    tell_of_slash(row, now, work)
+            tell_of_slash(held, now, work)

@@ -64,7 +64,6 @@ async def note_slash(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> Sl
         if event.event == "Burned":
             row = replace(row, amount=BaseUnits(wide(event.args["amount"])))
     await work[SlashRow].put(row)
-    await work.emit("slash", row.evidence)
     tell_of_slash(row, now, work)
     return row
 

@@ -224,9 +224,7 @@ async def _settle(row: BlobUploadRow, work: UnitOfWork, *, is_stored: bool) -> N
         await work[BlobUploadRow].remove(row.number)
         await _charge(row.account, -row.num_bytes, work)
     if is_stored and await work[BlobOwnerRow].get(row.account, row.blob) is None:
-        await work[BlobOwnerRow].add(
-            BlobOwnerRow(row.account, row.blob, row.num_bytes, row.began_at)
-        )
+        await work[BlobOwnerRow].add(BlobOwnerRow(row.account, row.blob, row.num_bytes))
         await _charge(row.account, row.num_bytes, work)
 
 

@@ -77,7 +77,6 @@ async def store_messages(
         if new:
             await _write(post, work)
             await work[JobRow].put(post.row)
-            await work.emit("messages", job)
     histories.remember(job, post.row.num_messages, post.history)
     return Stored(stored=len(new), known=len(items) - len(new))
 
@@ -226,7 +225,7 @@ async def _sealed(
         stored_at=now,
     )
     await work[SealRow].add(stored)
-    row = replace(row, step=int(message.step), last_seal=message.digest(), is_sealed=message.last)
+    row = replace(row, step=int(message.step), is_sealed=message.last)
     await work[JobRow].put(row)
     if history.record is not None:
         await note_convictions(history.record, work)

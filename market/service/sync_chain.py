@@ -18,7 +18,7 @@ from contracts.terms.moments import UnixMillis
 from market.service.apply_event import apply_event
 from market.service.coding import encode_arguments
 from market.service.due import note_due
-from market.service.money import apply_money, forget_money
+from market.service.money import apply_money, rebuild_money
 from market.service.ports import Chain, ChainBlock, ChainEvent, UnitOfWork
 from market.service.rows import BatchRow, ChainEventRow, CursorRow, JobRow
 from market.service.slash_events import NAMES, forget_slash
@@ -104,8 +104,6 @@ async def _apply(
     for cursor in old[KEPT_CURSORS:]:
         if cursor.block:
             await work[CursorRow].remove(cursor.block)
-    if events:
-        await work.emit("chain", last.hash)
 
 
 async def _hold_jobs(jobs: Sequence[JobId | None], work: UnitOfWork) -> None:
@@ -120,7 +118,6 @@ def _row(event: ChainEvent) -> ChainEventRow:
         job=JobId(job) if isinstance(job, bytes) else None,
         block=event.block,
         log_index=event.log_index,
-        block_hash=event.block_hash,
         transaction=event.transaction,
         contract=event.contract,
         event=event.event,
@@ -154,7 +151,7 @@ async def _go_back(now: UnixMillis, times: EscrowTimes, work: UnitOfWork, chain:
             await work[CursorRow].remove(row.block)
         for event in events:
             await work[ChainEventRow].remove(event.block, event.log_index)
-        await forget_money(events, times.announce, work)
+        await rebuild_money(times.announce, work)
         for event in reversed(events):
             await _forget(event, now, work)
     return True

@@ -40,7 +40,6 @@ from market.service.anchor_seals import anchor_seals
 from market.service.audit_bonds import accept_bond
 from market.service.auditors import fix_auditors, hear_auditor, register_auditor
 from market.service.clear_jobs import clear_jobs
-from market.service.drain_outbox import drain_outbox
 from market.service.due import begin_due, note_done, start_due
 from market.service.evidence import BundleSays
 from market.service.faucet import give_faucet
@@ -410,7 +409,6 @@ class World:
         await burn_slashes(now, work(), chain)
         await self.do_money()
         await self.sync()
-        await drain_outbox(work(), MemoryWakeup().wake)
         await reconcile(self.new_reading(), chain)
 
     async def start_job(self, name: str = "ann", price: int = 10**11, **changed: Any) -> JobMaker:

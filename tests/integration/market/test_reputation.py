@@ -3,7 +3,7 @@
 from contracts.terms.ids import Address, JobId, StepNumber
 from market.bodies.base import read_body
 from market.bodies.offers import ProviderView
-from market.domain.reputation import Audited, Outcome, Reputation
+from market.domain.reputation import Outcome, Reputation
 from market.service.fund_jobs import fund_jobs
 from market.service.pass_time import lapse_leases
 from market.service.reputation import count_outcomes, note_outcomes, reputations_of
@@ -19,10 +19,8 @@ MATCH, MISMATCH = Outcome.MATCH, Outcome.MISMATCH
 
 
 async def count(world: World, step: int, *found: tuple[Address, Outcome], job: JobId = JOB) -> bool:
-    work, sealed = world.new_work(), StepNumber(step)
-    async with work:
-        outcomes = [Audited(account, sealed, outcome) for account, outcome in found]
-        return await count_outcomes(job, sealed, outcomes, work)
+    async with world.new_work() as work:
+        return await count_outcomes(job, StepNumber(step), found, work)
 
 
 async def known(world: World, *accounts: Address) -> list[Reputation]:

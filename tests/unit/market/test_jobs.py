@@ -13,7 +13,6 @@ from market.domain.jobs import (
     DeadlinePassed,
     EndLeases,
     Event,
-    FindLeases,
     Funded,
     FundingRefused,
     JobState,
@@ -87,7 +86,7 @@ def test_advance__closed__is_the_end(event: Event) -> None:
 def test_advance__lease_lapsed_before_the_opening__looks_for_another() -> None:
     state, effects = advance(JobState.MATCHED, LeaseLapsed())
 
-    assert (state, effects) == (JobState.FUNDED, (FindLeases(),))
+    assert (state, effects) == (JobState.FUNDED, ())
 
 
 def test_advance__lease_lapsed_while_running__changes_nothing() -> None:
