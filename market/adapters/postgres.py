@@ -141,6 +141,8 @@ class PostgresRows:
         **equals: object,
     ) -> list[Any]:
         """See `Rows.where`."""
+        if () in equals.values():
+            return []
         statement = select(self._table).where(*self._equal(equals)).limit(limit)
         if order:
             column, descends = self._table.c[order.removeprefix("-")], order.startswith("-")

@@ -44,8 +44,8 @@ async def own_pay(
 ) -> dict[JobId, OwnPay]:
     """What an account has in each of `jobs`."""
     names = tuple(row.job for row in jobs)
-    limits = await work[LimitRow].where(account=account, job=names) if names else []
-    budgets = await work[BudgetRow].where(job=names) if names else []
+    limits = await work[LimitRow].where(account=account, job=names)
+    budgets = await work[BudgetRow].where(job=names)
     limit_of = {row.job: row for row in limits}
     closed = {row.job for row in budgets if row.closed_at}
     found = {}
@@ -80,7 +80,7 @@ async def claims_of(job: JobId, account: Address, work: UnitOfWork) -> tuple[Cla
 async def claimed_in(jobs: Collection[JobId], work: UnitOfWork) -> dict[JobId, BaseUnits]:
     """What all accounts together have claimed in each of `jobs`."""
     sums = dict.fromkeys(jobs, 0)
-    for row in await work[LimitRow].where(job=tuple(sums)) if sums else []:
+    for row in await work[LimitRow].where(job=tuple(sums)):
         sums[row.job] += row.claimed
     return {job: BaseUnits(amount) for job, amount in sums.items()}
 

@@ -88,6 +88,8 @@ class Rows(Protocol[R]):
     ) -> list[R]:
         """Rows whose columns equal the given values (one of them, for a tuple), by key.
 
+        Nothing is asked of the database for an empty tuple.
+
         Args:
             order: Column to sort by, `-column` for descending; then by key.
             after: Only rows whose `order` column is beyond this value; only rows behind it, if it

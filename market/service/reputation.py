@@ -1,4 +1,4 @@
-"""Reputations: what seals settle and what leases come to is counted, each once.
+"""Reputations: what seals settle and what leases come to is counted, each once, as it is stored.
 
 The rows are sums of `market.domain.reputation.Outcome`s. Those of audits come with the seals of a
 job, in order, from its sealed messages alone; those of leases from the market's own rows, in the
@@ -9,26 +9,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 from contracts.governance.record import JobRecord
-from contracts.terms.ids import Address, JobId, PeerId, StepNumber
+from contracts.terms.ids import Address, PeerId
 from market.bodies.offers import ReputationView
 from market.domain.reputation import SCALE, Outcome, Reputation
 from market.service.ports import UnitOfWork
-from market.service.rows import CountedRow, ReputationRow
+from market.service.rows import ReputationRow
 from verification.docket import Docket
 from verification.draws.cases import Ruling, What
 
 
-async def note_outcomes(record: JobRecord, work: UnitOfWork) -> bool:
-    """Count what the newest seal of a job has settled; False if it was counted before."""
+async def note_outcomes(record: JobRecord, work: UnitOfWork) -> None:
+    """Count what the newest seal of a job has settled, once."""
     if not isinstance(record.checking, Docket):
-        return False  # nobody checks this job
+        return  # nobody checks this job
     accounts = {peer: lease.account for peer, lease in record.pay_leases().items()}
     outcomes = [
         (accounts[peer], outcome)
         for ruling in record.checking.rulings
         for peer, outcome in outcomes_of(ruling)
     ]
-    return await count_outcomes(record.job, record.step, outcomes, work)
+    await count_outcomes(outcomes, work)
 
 
 def outcomes_of(ruling: Ruling) -> Iterator[tuple[PeerId, Outcome]]:
@@ -60,29 +60,19 @@ def _heard(ruling: Ruling) -> tuple[PeerId, ...]:
     return ()
 
 
-async def count_outcomes(
-    job: JobId, step: StepNumber, outcomes: Iterable[tuple[Address, Outcome]], work: UnitOfWork
-) -> bool:
-    """Count what the seal of `step` settled; False if it was counted before.
-
-    Steps come in ascending order; those in which nothing was settled may be left out.
-    """
-    counted = await work[CountedRow].lock(job)
-    if counted is not None and counted.step >= step:
-        return False
-    await work[CountedRow].put(CountedRow(job, step))
+async def count_outcomes(outcomes: Iterable[tuple[Address, Outcome]], work: UnitOfWork) -> None:
+    """Count outcomes of accounts."""
     by_account: dict[Address, list[Outcome]] = {}
     for account, outcome in outcomes:
         by_account.setdefault(account, []).append(outcome)
     await work[ReputationRow].put_all(
         [await _added(account, by_account[account], work) for account in sorted(by_account)]
     )
-    return True
 
 
 async def note_duty(account: Address, outcome: Outcome, work: UnitOfWork) -> None:
     """Count a duty outside a job's history: a lease that was kept to its end, or lost."""
-    await work[ReputationRow].put(await _added(account, [outcome], work))
+    await count_outcomes([(account, outcome)], work)
 
 
 async def _added(account: Address, outcomes: Iterable[Outcome], work: UnitOfWork) -> ReputationRow:
@@ -98,7 +88,7 @@ async def reputations_of(
 ) -> dict[Address, Reputation]:
     """The reputation of each account; strangers have the one that nothing is known of."""
     names = tuple(set(accounts))
-    rows = await work[ReputationRow].where(account=names) if names else []
+    rows = await work[ReputationRow].where(account=names)
     known = {row.account: _reputation(row) for row in rows}
     return {account: known.get(account, Reputation()) for account in names}
 

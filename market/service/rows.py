@@ -126,17 +126,6 @@ class ReputationRow(Row):
     liveness: int  # 1e-6
 
 
-@dataclass(frozen=True)
-class CountedRow(Row):
-    """The last seal of a job whose outcomes are in reputations."""
-
-    TABLE = "counted_outcomes"
-    KEY = ("job",)
-
-    job: JobId
-    step: int
-
-
 # ----------------------------------------------------------------------------------- jobs, hosting
 
 
@@ -158,6 +147,8 @@ class JobRow(Row):
     steps: int
     state: str
     posted_at: UnixMillis
+    permit: bytes  # EIP-2612, of its poster's tokens
+    permit_deadline: UnixSeconds
     failure: str | None = None
     opening: bytes | None = None
     opening_block: int | None = None
@@ -185,18 +176,6 @@ class OperationRow(Row):
     wish: int  # the job's number for it
     asked_at: UnixMillis
     superseded: bool = False  # another wish came before it was heeded
-
-
-@dataclass(frozen=True)
-class PermitRow(Row):
-    """The EIP-2612 permit that came with a job."""
-
-    TABLE = "permits"
-    KEY = ("job",)
-
-    job: JobId
-    deadline: UnixSeconds
-    signature: bytes
 
 
 @dataclass(frozen=True)
@@ -605,11 +584,11 @@ class TransactionRow(Row):
 
     TABLE = "pending_transactions"
     KEY = ("account", "nonce", "attempt")
-    INDEX = (("account", "intention"),)
+    INDEX = (("account", "key"),)
 
     account: Address
     nonce: int
-    intention: str
+    key: str  # of the intention
     hash: Digest
     raw: bytes
     attempt: int = 0
@@ -696,10 +675,8 @@ ROWS: tuple[type[Row], ...] = (
     LeaseRow,
     RoundRow,
     ReputationRow,
-    CountedRow,
     JobRow,
     OperationRow,
-    PermitRow,
     HostRow,
     CoordinatorRow,
     HostedJobRow,

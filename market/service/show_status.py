@@ -145,7 +145,7 @@ async def _unanchored(now: UnixMillis, work: UnitOfWork) -> UnanchoredView | Non
     batches = await work[BatchRow].where(block=None, order="number", limit=MAX_LOOKED_AT)
     roots = tuple(batch.root for batch in batches)
     fresh = await work[SealRow].where(batch=None, order="stored_at", limit=1)
-    sent = await work[SealRow].where(batch=roots, order="stored_at", limit=1) if roots else []
+    sent = await work[SealRow].where(batch=roots, order="stored_at", limit=1)
     num = await work[SealRow].count(batch=None)
     num += await work[SealRow].count(batch=roots) if roots else 0
     oldest = min([*fresh, *sent], key=lambda seal: seal.stored_at, default=None)

@@ -9,7 +9,7 @@ its chain.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from contracts.governance.escrow import EscrowTimes
 from contracts.terms.errors import ChainForgot, WrongConfiguration
@@ -21,25 +21,14 @@ from market.service.due import note_due
 from market.service.money import apply_money, rebuild_money
 from market.service.ports import Chain, ChainBlock, ChainEvent, UnitOfWork
 from market.service.rows import BatchRow, ChainEventRow, CursorRow, JobRow
-from market.service.slash_events import NAMES, forget_slash
+from market.service.slash import NAMES, forget_slash
 
 MAX_BLOCKS = 2000  # a round
 KEPT_CURSORS = 256
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Synced:
-    """What a round did."""
-
-    head: int
-    events: int
-    went_back: bool
-
-
-async def sync_chain(
-    now: UnixMillis, work: UnitOfWork, chain: Chain, *, first_block: int
-) -> Synced:
+async def sync_chain(now: UnixMillis, work: UnitOfWork, chain: Chain, *, first_block: int) -> None:
     """Apply what is new on chain. Safe to repeat and to interrupt.
 
     Raises:
@@ -51,14 +40,13 @@ async def sync_chain(
     async with work:
         cursor, noted = await _cursor(work), await work[CursorRow].get(0)
     if cursor == CursorRow(head.number, head.hash):
-        return Synced(head.number, 0, False)  # the chain knows it, so nothing went back either
-    went_back = await _go_back(now, times, work, chain)
-    if went_back:
+        return  # the chain knows it, so nothing went back either
+    if await _go_back(now, times, work, chain):
         async with work:
             cursor = await _cursor(work)
     start = max(first_block, 1 + (cursor.block if cursor else 0))
     if head.number < start:
-        return Synced(start - 1, 0, went_back)
+        return
     last = await _last_block(min(head.number, start + MAX_BLOCKS - 1), head, chain)
     events = await chain.events(start, last.number)
     if await chain.block(last.number) != last:
@@ -68,7 +56,6 @@ async def sync_chain(
         if first is not None:
             await work[CursorRow].put(CursorRow(0, first.hash))
         await _apply(events, last, times, now, work, chain.anchorer)
-    return Synced(last.number, len(events), went_back)
 
 
 async def _cursor(work: UnitOfWork) -> CursorRow | None:

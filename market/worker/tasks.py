@@ -240,9 +240,9 @@ async def _start_money(runtime: Runtime) -> object:
     return await start_due(runtime.market.clock(), runtime.market.new_work(), start)
 
 
-async def _sync(runtime: Runtime) -> object:
+async def _sync(runtime: Runtime) -> None:
     market, first = runtime.market, runtime.assembled.first_block
-    return await sync_chain(market.clock(), market.new_work(), market.chain, first_block=first)
+    await sync_chain(market.clock(), market.new_work(), market.chain, first_block=first)
 
 
 async def _reconcile(runtime: Runtime) -> object:
