@@ -23,7 +23,7 @@ from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.redis_limiter import RedisLimiter
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.transactions import RowTransactions
-from market.service.evidence import Bundles
+from market.service.convictions import Bundles
 from market.service.histories import Histories
 from market.service.ports import BlobStore, Chain, Limiter, Locks, UnitOfWork, Wakeup
 from market.settings import Settings

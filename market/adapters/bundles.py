@@ -8,7 +8,7 @@ from contracts.terms.errors import AuditMismatch, Malformed, Unreadable
 from contracts.terms.history import Kept, kept_digest
 from contracts.terms.ids import Digest
 from market.adapters.blobs import FileBlobs
-from market.service.evidence import BundleSays
+from market.service.convictions import BundleSays
 from verification.auditing.bundle import Papers, Shown, WorkClaim
 from verification.auditing.bundle_file import BundleFile
 from verification.auditing.sources import show
@@ -42,10 +42,8 @@ def says(shown: Shown) -> BundleSays:
         papers.domain,
         shown.record.job,
         shown.case.subject,
-        shown.case.work,
         report.auditor,
         report.digest(),
-        report.verdict,
         tuple(sorted({kept_digest(item) for item in _kept(papers)})),
     )
 

@@ -6,8 +6,7 @@ sequence, however many workers there are. Reads are pinned to one block.
 
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.chain.connection import Block, Call, ChainConnection, Log
@@ -49,7 +48,7 @@ class Confirming:
 
 
 class RpcChain:
-    """`Chain` over an RPC endpoint. Without locks, nobody else may write with the same keys."""
+    """`Chain` over an RPC endpoint."""
 
     def __init__(
         self,
@@ -58,14 +57,14 @@ class RpcChain:
         anchorer: Address,
         rpc_url: str,
         confirming: Confirming,
+        locks: Locks,
         senders: Mapping[str, Sender] | None = None,
-        locks: Locks | None = None,
         mine: ChainConnection | None = None,
     ) -> None:
         self._contracts, self._chain = contracts, contracts.chain
         self._anchorer, self._rpc_url = anchorer, rpc_url
         self._confirming, self._senders, self._mine = confirming, senders or {}, mine
-        self._locks: Locks = locks or NoLocks()
+        self._locks = locks
         self._times: EscrowTimes | None = None
         self._fixed: tuple[Digest, str, str, int, Digest] | None = None  # first block and token
         self._all_ran_at: Digest | None = None  # the head in which all that was sent had run
@@ -313,20 +312,6 @@ class RpcChain:
         return self._senders[role]
 
 
-class NoLocks:
-    """`Locks` of a process that is alone."""
-
-    @asynccontextmanager
-    async def hold(self, name: str) -> AsyncIterator[None]:
-        """See `Locks.hold`."""
-        yield
-
-    @asynccontextmanager
-    async def try_hold(self, name: str) -> AsyncIterator[bool]:
-        """See `Locks.try_hold`."""
-        yield True
-
-
 def _turn(sender: Sender) -> str:
     return f"sender:{sender.account.hex()}"
 
@@ -347,7 +332,6 @@ def _event(log: Log, names: Mapping[Address, str]) -> ChainEvent:
         event=log.event,
         args=log.args,
         block=log.block,
-        block_hash=log.block_hash,
         transaction=log.transaction,
         log_index=log.index,
         at=log.at,

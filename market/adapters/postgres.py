@@ -37,7 +37,7 @@ from contracts.terms.moments import UnixMillis
 from market.adapters.tables import METADATA
 from market.service.feeds import numbered, topic_of
 from market.service.ports import Place, Rows, UnitOfWork, Wakeup
-from market.service.rows import AUTOMATIC, EventRow, FeedRow, OutboxRow, Row
+from market.service.rows import AUTOMATIC, EventRow, FeedRow, Row
 
 R = TypeVar("R", bound=Row)
 
@@ -141,6 +141,8 @@ class PostgresRows:
         **equals: object,
     ) -> list[Any]:
         """See `Rows.where`."""
+        if () in equals.values():
+            return []
         statement = select(self._table).where(*self._equal(equals)).limit(limit)
         if order:
             column, descends = self._table.c[order.removeprefix("-")], order.startswith("-")
@@ -259,9 +261,8 @@ class PostgresWork:
     def __getitem__(self, cls: type[R]) -> Rows[R]:
         return PostgresRows(cls, self._open())
 
-    async def emit(self, topic: str, subject: bytes) -> None:
-        """See `UnitOfWork.emit`."""
-        await self[OutboxRow].add(OutboxRow(0, topic, subject))
+    def wake(self, topic: str) -> None:
+        """See `UnitOfWork.wake`."""
         self._topics.append(topic)
 
     def tell(self, feed: bytes, kind: str, at: UnixMillis, data: bytes) -> None:

@@ -31,7 +31,7 @@ class RowTransactions:
         """See `TransactionStore.find`."""
         async with self._new_work() as work:
             rows = await work[TransactionRow].where(
-                account=account, intention=key, failed=False, order="-nonce", limit=1
+                account=account, key=key, failed=False, order="-nonce", limit=1
             )
         return (await self.attempts(account, rows[0].nonce))[-1] if rows else None
 
@@ -56,17 +56,7 @@ class RowTransactions:
     async def add(self, transaction: StoredTransaction) -> None:
         """See `TransactionStore.add`."""
         async with self._new_work() as work:
-            await work[TransactionRow].add(
-                TransactionRow(
-                    transaction.account,
-                    transaction.nonce,
-                    transaction.key,
-                    transaction.hash,
-                    transaction.raw,
-                    transaction.attempt,
-                    transaction.failed,
-                )
-            )
+            await work[TransactionRow].add(TransactionRow(**vars(transaction)))
 
     async def mark_failed(self, transaction: StoredTransaction) -> None:
         """See `TransactionStore.mark_failed`."""
@@ -80,6 +70,4 @@ class RowTransactions:
 
 
 def _stored(row: TransactionRow) -> StoredTransaction:
-    return StoredTransaction(
-        row.account, row.nonce, row.intention, row.hash, row.raw, row.attempt, row.failed
-    )
+    return StoredTransaction(**vars(row))

@@ -1,10 +1,9 @@
 """Agents and hosts wait here for work, so that none has to ask for it every second.
 
-A lease is emitted under its offer's topic, a job that a host may open under one topic for all
-hosts; one listener of this process for each kind wakes who waits for it. A
-wake-up that was lost costs the rest of a wait, as the rows are read again at its end. Nobody waits
-longer than `MAX_WAIT_SECONDS`, which is well below the time after which an offer or a job's host
-counts as silent.
+A lease wakes its offer's topic, a job that a host may open one topic for all hosts; one listener of
+this process for each kind wakes who waits for it. A wake-up that was lost costs the rest of a wait,
+as the rows are read again at its end. Nobody waits longer than `MAX_WAIT_SECONDS`, which is well
+below the time after which an offer or a job's host counts as silent.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ class Arrivals:
 
     @contextmanager
     def of(self, topic: str) -> Iterator[asyncio.Event]:
-        """Set once `topic` is emitted, or when all have to go."""
+        """Set once `topic` is woken, or when all have to go."""
         if self._ears is None and not self._closed:
             self._ears = asyncio.create_task(self._listen(), name=f"arrivals {self._prefix}")
         event = asyncio.Event()

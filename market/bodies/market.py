@@ -282,7 +282,6 @@ class StatusView(Body):
     clock: UnixMillisField
     chain: ChainStatusView
     jobs: dict[str, int]  # by state
-    outbox: int  # things that were not told yet
     feed: FeedStatusView
     actions: tuple[ChainActionView, ...]  # the oldest first
     batch: BatchStatusView | None

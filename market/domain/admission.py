@@ -11,14 +11,13 @@ from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
 from contracts.terms.ids import MAX_CHUNKS, ZERO_DIGEST, Digest
 from contracts.terms.messages import AuditSpec, JobSpec
-from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.moments import UnixSeconds
 from market.domain.matching import bundle_of
 from market.domain.sizes import (
     Terms,
     affordable_price,
     affordable_steps,
     check_sizes,
-    cut_of,
     job_cost,
     step_flops,
 )
@@ -262,8 +261,3 @@ def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:
             min_stake=str(spec.min_stake),
             min_stake_would_fit=str(least),
         )
-
-
-def signed_terms(spec: JobSpec, now: UnixMillis) -> Terms:
-    """What a job asks for as it is signed, if it is matched at `now`."""
-    return Terms(spec.price_ceiling, spec.min_stake, spec.deadline, now, cut_of(spec))

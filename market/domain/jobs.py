@@ -115,11 +115,6 @@ Event: TypeAlias = (
 
 
 @dataclass(frozen=True)
-class FindLeases:
-    """Let the next clearing round see the job."""
-
-
-@dataclass(frozen=True)
 class AskForHost:
     """Let a host claim the job."""
 
@@ -136,7 +131,7 @@ class NoteFailure:
     reason: str
 
 
-Effect: TypeAlias = FindLeases | AskForHost | EndLeases | NoteFailure
+Effect: TypeAlias = AskForHost | EndLeases | NoteFailure
 
 _NEVER_TRAINED = "the deadline passed before the job was done"
 _DROPPED = "cancelled by its poster"
@@ -146,7 +141,7 @@ def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]
     """Apply one event; an event that does not fit the state changes nothing."""
     match state, event:
         case JobState.DRAFT, Funded():
-            return JobState.FUNDED, (FindLeases(),)
+            return JobState.FUNDED, ()
         case JobState.DRAFT, FundingRefused(reason):
             return JobState.FAILED, (NoteFailure(reason),)
         case JobState.DRAFT, DeadlinePassed():
@@ -158,7 +153,7 @@ def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]
         case JobState.FUNDED, Leased():
             return JobState.MATCHED, (AskForHost(),)
         case JobState.MATCHED, LeaseLapsed():
-            return JobState.FUNDED, (FindLeases(),)
+            return JobState.FUNDED, ()
         case JobState.MATCHED, Opened():
             return JobState.RUNNING, ()
         case JobState.RUNNING, LastSealed():

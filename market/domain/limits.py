@@ -106,20 +106,15 @@ def quota_of(standing: Standing, bounds: BlobBounds) -> int:
     return max(bounds.anybody, bounds.known) + BYTES_PER_PARAMETER * standing.parameters
 
 
-def has_room(used: int, wanted: int, standing: Standing, bounds: BlobBounds) -> bool:
-    """Whether an account that has `used` bytes here may have `wanted` more."""
-    return used + wanted <= quota_of(standing, bounds)
-
-
 def check_quota(used: int, wanted: int, standing: Standing, bounds: BlobBounds) -> None:
     """Refuse what is beyond an account's quota.
 
     Raises:
         TooLarge: it has not so much room; data: `used`, `size`, `limit`.
     """
-    if has_room(used, wanted, standing, bounds):
-        return
     quota, enough = quota_of(standing, bounds), format_tokens(bounds.known_from)
+    if used + wanted <= quota:
+        return
     remedy = (
         "another job or lease adds room for its model, the market's operator may add more"
         if standing.is_known
@@ -149,10 +144,10 @@ def check_uploads(num_under_way: int) -> None:
         )
 
 
-def disk_has_room(
+def check_disk(
     free: int | None, coming: int, wanted: int, standing: Standing, bounds: BlobBounds
-) -> bool:
-    """Whether the disk has room for `wanted` bytes of such an account.
+) -> None:
+    """Refuse what the disk has no room for.
 
     Args:
         free: What more could be stored on it; None: not known.
@@ -160,20 +155,12 @@ def disk_has_room(
         wanted: What is asked for.
         standing: Whose it is.
         bounds: What strangers leave free.
-    """
-    kept = 0 if standing.is_known else bounds.reserve
-    return free is None or free - coming - wanted >= kept
-
-
-def check_disk(
-    free: int | None, coming: int, wanted: int, standing: Standing, bounds: BlobBounds
-) -> None:
-    """Refuse what the disk has no room for; arguments as of `disk_has_room`.
 
     Raises:
         ServiceUnreachable: it may have later.
     """
-    if disk_has_room(free, coming, wanted, standing, bounds):
+    kept = 0 if standing.is_known else bounds.reserve
+    if free is None or free - coming - wanted >= kept:
         return
     if standing.is_known:
         raise ServiceUnreachable(f"blob store: the disk has no room for {wanted} bytes; try later")

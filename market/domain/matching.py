@@ -16,7 +16,7 @@ at the price that stands, from who asks less: so with an ask that stands, truth 
 both rounds, and no loser of the first wins in the second. Who comes first among equal asks has no
 part in the price, so a good name wins ties and moves nothing else.
 
-Invariant: `feasible` and `why_not` use the same table of constraints, so an offer is feasible
+Invariant: `asks_of` and `exclusions_of` use the same table of constraints, so an offer is asked
 exactly when no constraint excludes it. A relaxation is the least change of the job (or, where the
 job cannot change it, the state of the offer) that would admit one more offer.
 
@@ -282,11 +282,6 @@ def judge(need: Need, offers: Sequence[Candidate]) -> list[Judged]:
     ]
 
 
-def feasible(need: Need, offers: Sequence[Candidate]) -> list[Ask]:
-    """The asks of all offers that may serve the job."""
-    return asks_of(judge(need, offers))
-
-
 def asks_of(judged: Sequence[Judged]) -> list[Ask]:
     """The asks of offers that nothing excludes."""
     return [
@@ -296,13 +291,8 @@ def asks_of(judged: Sequence[Judged]) -> list[Ask]:
     ]
 
 
-def why_not(need: Need, offers: Sequence[Candidate]) -> tuple[Excluded, ...]:
-    """For each constraint that excludes offers: how many, and what would admit one more."""
-    return exclusions_of(need, judge(need, offers))
-
-
 def exclusions_of(need: Need, judged: Sequence[Judged]) -> tuple[Excluded, ...]:
-    """`why_not` of offers that are judged already.
+    """For each constraint that excludes offers: how many, and what would admit one more.
 
     The relaxation is taken over offers that fail this constraint alone, if there are any: for them
     the change is enough by itself.

@@ -348,7 +348,7 @@ def why_no_bundle(
     judged: Sequence[Judged],
     missing: Bundle,
 ) -> WhyNot:
-    """Why a bundle is not complete: `why_not`, after how many owners would do and how many fit.
+    """Why a bundle is not complete: how many owners would do and fit, then `exclusions_of`.
 
     A bundle of which leases stand already is no other cut's, so only numbers are relaxed for it.
     """

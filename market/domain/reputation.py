@@ -17,13 +17,10 @@ Nothing here decides how often somebody is audited (docs/protocol.md 7: the rate
 at risk). It is shown, and it orders equal asks; see `standing`.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cache
-
-from contracts.terms.ids import Address, StepNumber
 
 MOST = 500  # matches, and mismatches, that count
 QUANTILE = Fraction(1, 20)
@@ -43,15 +40,6 @@ class Outcome(StrEnum):
     """It reported in time, or its lease came to its end."""
     MISSED = "missed"
     """It did not report, did not have its data, or lost its lease."""
-
-
-@dataclass(frozen=True)
-class Audited:
-    """One outcome, as the verdicts of a job's sealed history say it."""
-
-    account: Address
-    step: StepNumber  # of the seal that settled it
-    outcome: Outcome
 
 
 @dataclass(frozen=True)
@@ -92,13 +80,6 @@ class Reputation:
     @property
     def _counted(self) -> tuple[int, int]:
         return min(self.matches, MOST), min(self.mismatches, MOST)
-
-
-def fold(reputation: Reputation, outcomes: Iterable[Audited]) -> Reputation:
-    """With these outcomes of its account, in their order."""
-    for each in outcomes:
-        reputation = reputation.after(each.outcome)
-    return reputation
 
 
 def standing(reputation: Reputation) -> int:

@@ -5,21 +5,8 @@ slash of an account in a job is open at a time; the next takes what is left. Uni
 chain seconds. Source: docs/protocol.md 5; the rules are those of JobEscrow.
 """
 
-from dataclasses import dataclass
-
-from contracts.governance.escrow import Budget, Channel, EscrowTimes
+from contracts.governance.escrow import Budget, Channel, EscrowTimes, end_of
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import Address, Digest, JobId
-
-
-@dataclass(frozen=True)
-class Conviction:
-    """Work that was convicted, with the evidence that anyone can run again."""
-
-    evidence: Digest
-    job: JobId
-    account: Address
-    wanted: BaseUnits  # of its stake: what its leases ask for
 
 
 def amount_to_announce(
@@ -34,7 +21,7 @@ def amount_to_announce(
         times: Of the escrow.
         now: Seconds.
     """
-    ended = min((at for at in (channel.end, budget.closed_at) if at), default=None)
-    if ended is not None and now >= ended + times.tail - times.announce - times.execute:
+    ended = end_of(channel.end, budget.closed_at)
+    if ended and now >= ended + times.tail - times.announce - times.execute:
         return BaseUnits(0)
     return BaseUnits(min(wanted, channel.stake))

@@ -13,12 +13,12 @@ from market.service.coding import decode_arguments, decode_pay, wide
 from market.service.money import CONTRACT
 from market.service.ports import UnitOfWork
 from market.service.rows import (
+    AuditBondRow,
     BudgetRow,
     ChainEventRow,
     JobRow,
     LeaseRow,
     LimitRow,
-    ListedAuditorRow,
     SealRow,
 )
 
@@ -28,10 +28,10 @@ NOTHING = BaseUnits(0)
 async def jobs_of(account: Address, work: UnitOfWork) -> list[JobId]:
     """Jobs that an account works in, may audit from outside, or has a limit or stake in."""
     leases = await work[LeaseRow].where(account=account)
-    listed = await work[ListedAuditorRow].where(account=account)
+    bonds = await work[AuditBondRow].where(account=account)
     limits = await work[LimitRow].where(account=account)
-    names = [row.job for row in leases] + [row.job for row in listed]
-    return sorted({*names, *(row.job for row in limits)})
+    jobs = {row.job for row in leases} | {row.job for row in limits}
+    return sorted(jobs.union(row.job for row in bonds if row.listed is not None))
 
 
 async def newest_seal(job: JobRow, work: UnitOfWork) -> SealRow | None:
@@ -44,8 +44,8 @@ async def own_pay(
 ) -> dict[JobId, OwnPay]:
     """What an account has in each of `jobs`."""
     names = tuple(row.job for row in jobs)
-    limits = await work[LimitRow].where(account=account, job=names) if names else []
-    budgets = await work[BudgetRow].where(job=names) if names else []
+    limits = await work[LimitRow].where(account=account, job=names)
+    budgets = await work[BudgetRow].where(job=names)
     limit_of = {row.job: row for row in limits}
     closed = {row.job for row in budgets if row.closed_at}
     found = {}
@@ -80,7 +80,7 @@ async def claims_of(job: JobId, account: Address, work: UnitOfWork) -> tuple[Cla
 async def claimed_in(jobs: Collection[JobId], work: UnitOfWork) -> dict[JobId, BaseUnits]:
     """What all accounts together have claimed in each of `jobs`."""
     sums = dict.fromkeys(jobs, 0)
-    for row in await work[LimitRow].where(job=tuple(sums)) if sums else []:
+    for row in await work[LimitRow].where(job=tuple(sums)):
         sums[row.job] += row.claimed
     return {job: BaseUnits(amount) for job, amount in sums.items()}
 

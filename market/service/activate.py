@@ -31,7 +31,7 @@ async def activate(row: JobRow, account: Address, now: UnixMillis, work: UnitOfW
         if lease.stake <= bond:
             lease = replace(lease, state="active")
             await work[LeaseRow].put(lease)
-            await work.emit(lease_topic(lease.offer), lease.offer)
+            work.wake(lease_topic(lease.offer))
             tell_of_lease(lease, now, work)
     active = [each for each in await live_leases(row.job, work) if each.state == "active"]
     if not bundle_of(spec_of(row).message).without(len(active)).slots:

@@ -1,29 +1,52 @@
-"""What one event of our contracts changes beside the money, inside the caller's transaction.
+"""What one event of our contracts changes beside the money, and what people see of it.
 
-The rows of the escrow's money (`money`) know the event already, and the caller holds the row of its
-job.
+The rows of the escrow's money (`money`) know the event already; the caller is in a transaction and
+holds the row of its job. Amounts that are told are of the one job.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from contracts.governance.escrow import EscrowTimes
 from contracts.terms.errors import InvariantBroken
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, Digest, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
+from market.bodies.events import (
+    AnchoredEvent,
+    BondEvent,
+    ClaimedEvent,
+    CoinEvent,
+    FundedEvent,
+    JobEvent,
+    LimitEvent,
+    QuitEvent,
+    ReclaimedEvent,
+)
 from market.domain.jobs import HAS_ENDED, Closed, JobState
 from market.service.activate import activate
-from market.service.audit_bonds import note_bonded
+from market.service.auditors import note_bonded
 from market.service.coding import wide
 from market.service.convictions import show_next
 from market.service.due import note_due
+from market.service.feeds import event_of, tell_job
 from market.service.fund_jobs import note_opened
 from market.service.life import happen
 from market.service.money import CONTRACT
 from market.service.pass_time import end_account
 from market.service.ports import ChainEvent, UnitOfWork
-from market.service.rows import BatchRow, JobRow
-from market.service.slash_events import NAMES, note_slash
-from market.service.tell_of_chain import tell_of_batch, tell_of_money
+from market.service.rows import BatchEntryRow, BatchRow, JobRow
+from market.service.slash import NAMES, note_slash
+
+_TOLD: Mapping[str, tuple[type[JobEvent], Mapping[str, str]]] = {
+    "Opened": (FundedEvent, {"amount": "budget"}),
+    "ToppedUp": (FundedEvent, {"amount": "amount"}),
+    "Reclaimed": (ReclaimedEvent, {"amount": "amount"}),
+    "LimitSet": (LimitEvent, {"account": "account", "limit": "limit"}),
+    "Bonded": (BondEvent, {"account": "account", "stake": "stake"}),
+    "Ended": (QuitEvent, {"account": "account"}),
+    "Claimed": (ClaimedEvent, {"account": "account", "amount": "amount"}),
+}
+"""Which events of the escrow people see, as what, and which arguments have which names there."""
 
 
 async def apply_event(
@@ -40,7 +63,7 @@ async def apply_event(
     elif event.contract == CONTRACT and "job" in event.args:
         row = await work[JobRow].lock(JobId(_bytes(event, "job")))
         if row is not None:
-            tell_of_money(row.job, event, now, work)
+            _tell_of_money(row.job, event, now, work)
             await _of_job(row, event, times, now, work)
 
 
@@ -84,4 +107,25 @@ async def _anchored(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> Non
         else:
             batch = replace(batch, block=event.block, transaction=event.transaction)
         await work[BatchRow].put(batch)
-        await tell_of_batch(batch, now, work)
+        await _tell_of_batch(batch, now, work)
+
+
+def _tell_of_money(job: JobId, event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
+    if event.event not in _TOLD:
+        return
+    cls, names = _TOLD[event.event]
+    said: dict[str, object] = {
+        name: event.args[of] if name == "account" else wide(event.args[of])
+        for name, of in names.items()
+    }
+    tell_job(job, cls.model_validate({"at": now, "transaction": event.transaction, **said}), work)
+
+
+async def _tell_of_batch(batch: BatchRow, now: UnixMillis, work: UnitOfWork) -> None:
+    """Seals are on chain, or, when the batch has its coin, what draws from them."""
+    steps: dict[JobId, list[StepNumber]] = {}
+    for entry in await work[BatchEntryRow].where(root=batch.root):
+        steps.setdefault(entry.job, []).append(StepNumber(entry.step))
+    cls: type[AnchoredEvent | CoinEvent] = AnchoredEvent if batch.coin is None else CoinEvent
+    for job in sorted(steps):
+        tell_job(job, event_of(cls, batch, at=now, steps=tuple(sorted(steps[job]))), work)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import Forbidden, NotFound
+from contracts.terms.errors import Forbidden
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.jobs import OperationResult, OperationView
@@ -23,6 +23,7 @@ from market.domain.jobs import (
     wanted_after,
 )
 from market.domain.offers import check_moment
+from market.service.find_job import find_job, need
 from market.service.life import happen
 from market.service.ports import UnitOfWork
 from market.service.rows import HostedJobRow, JobRow, OperationRow
@@ -48,9 +49,7 @@ async def ask_job(
         Conflict: see `market.domain.jobs.wanted_after`.
     """
     async with work:
-        row = await work[JobRow].lock(job)
-        if row is None:
-            raise NotFound("no such job", job=job.hex())
+        row = await find_job(job, work, lock=True)
         if row.poster != by:
             raise Forbidden("only its poster pauses, resumes or cancels a job", account=by)
         check_moment(at, now=now, previous=row.wished_at)
@@ -70,11 +69,8 @@ async def find_operation(operation: Digest, now: UnixMillis, work: UnitOfWork) -
         NotFound: there is none of this name.
     """
     async with work:
-        asked = await work[OperationRow].get(operation)
-        row = await work[JobRow].get(asked.job) if asked else None
-        if asked is None or row is None:
-            raise NotFound("no such operation", operation=operation.hex())
-        return await _operation(asked, row, now, work)
+        asked = need(await work[OperationRow].get(operation), "operation", operation=operation)
+        return await _operation(asked, await find_job(asked.job, work), now, work)
 
 
 def _name(job: JobId, action: Action, at: UnixMillis) -> Digest:
@@ -87,7 +83,6 @@ async def _with_wish(
     is_news = wanted != row.wanted
     row = replace(row, wanted=wanted.value, wish=row.wish + is_news, wished_at=at)
     await work[JobRow].put(row)
-    await work.emit("job", row.job)
     if is_news and wanted == Wanted.CANCELLED:
         return await happen(row, Cancelled(), now, work)
     return row

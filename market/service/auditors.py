@@ -1,32 +1,44 @@
 """Accounts that can be asked to audit from outside, and the list that a job fixes of them.
 
-An account registers one session key by its wallet's signature and is heard like an offer. Those
-heard are asked to bond in a checked job (`audit_bonds`). When the job has all of its leases and
+An account registers one session key by its wallet's signature and is heard like an offer. Free
+money can be taken out before a slash. So those heard are asked once to bond in a checked job, as
+soon as all of its slots have a lease:
+
+    asked -> accepted -> bonded
+      +---------+---> refused
+
+A Bond is sent as those of leases are (`orders`). Who does not answer is waited for
+`PATIENCE_MILLIS`, and a bond that was sent as long as that of a lease. When the job is matched and
 nobody is waited for, the list of those whose bond a confirmed block holds is fixed; the job is
 handed to a host with it, and its JobOpening has to name it. It never changes afterwards: who comes
 later is not drawn in this job, who leaves misses reports. Source: docs/protocol.md 2, message 0;
 what its list of all stake is here is said in `contracts.terms.auditors`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from contracts.governance.escrow import Channel
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.errors import BadSignature, Conflict, InsufficientStake, NotFound, Refused
+from contracts.terms.escrow_messages import Bond
 from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Address, JobId
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import recover
-from market.bodies.offers import AuditorJobs, BondAsked, RegisterAuditor
+from contracts.terms.signatures import decode_signed, expect, recover
+from market.bodies.offers import AuditorJobs, BondAsked, BondView, RegisterAuditor
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest
 from market.domain.jobs import JobState
 from market.domain.matching import bundle_of
 from market.domain.offers import check_moment
-from market.service.audit_bonds import BEFORE_LIST, ask_bonds, asked_of, is_awaited, note_refused
+from market.service.accept_lease import check_bond
+from market.service.activate import bond_of
 from market.service.coding import spec_of
-from market.service.leases import live_leases
+from market.service.find_job import need
+from market.service.leases import BOND_MILLIS, live_leases
 from market.service.life import FOR_HOSTS
+from market.service.orders import store_order
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import (
     AuditBondRow,
@@ -35,11 +47,16 @@ from market.service.rows import (
     FreeMoneyRow,
     HeartbeatRow,
     JobRow,
-    ListedAuditorRow,
+    OrderRow,
 )
 from market.service.session import check_session, need_free_key
 from verification.distances.thresholds import shipped_calibration
 
+PATIENCE_MILLIS = 10_000
+"""From the question on; a job's list is fixed without who has sent no bond by then."""
+BEFORE_LIST = (JobState.FUNDED.value, JobState.MATCHED.value)
+"""States of a job in which its list may still be waiting for somebody."""
+_UNANSWERED = ("asked", "accepted")
 HEARD_MILLIS = 60_000
 """Who was not heard for so long is not listed."""
 _ASKED = tuple(
@@ -107,17 +124,15 @@ async def hear_auditor(
     """
     subject = auditor_subject(account)
     async with work:
-        row = await work[AuditorRow].get(account)
-        if row is None:
-            raise NotFound("no such auditor", account=account.hex())
+        row = need(await work[AuditorRow].get(account), "auditor", account=account)
         check_session(row.session_key, heartbeat_digest(subject, at), signature)
         known = await work[HeartbeatRow].lock(subject)
         check_moment(at, now=now, previous=known.at if known else None)
         await work[HeartbeatRow].put(HeartbeatRow(subject, at, now))
-        listed = await work[ListedAuditorRow].where(account=account)
-        jobs = tuple(each.job for each in listed if each.session_key == row.session_key)
-        rows = await work[JobRow].where(job=jobs, state=_ASKED) if jobs else []
-        asked = tuple(BondAsked.of(each) for each in await asked_of(row, work))
+        bonds = await work[AuditBondRow].where(account=account, session_key=row.session_key)
+        jobs = tuple(bond.job for bond in bonds if bond.listed is not None)
+        rows = await work[JobRow].where(job=jobs, state=_ASKED)
+        asked = tuple(BondAsked.of(each) for each in await _asked_of(row, work))
         return AuditorJobs(jobs=tuple(each.job for each in rows), asked=asked)
 
 
@@ -159,16 +174,21 @@ async def list_of_job(job: JobId, work: UnitOfWork) -> tuple[int, AuditorList]:
     row = await work[AuditorListRow].get(job)
     if row is None:
         raise NotFound("this job has no list of outside auditors", job=job.hex())
-    entries = await work[ListedAuditorRow].where(job=job, order="account")
-    return row.block, AuditorList(
+    return row.block, _list_of(await work[AuditBondRow].where(job=job, order="account"))
+
+
+def _list_of(bonds: Iterable[AuditBondRow]) -> AuditorList:
+    """The list that bonds in the order of their accounts make."""
+    return AuditorList(
         auditors=tuple(
             OutsideAuditor(
-                account=each.account,
-                stake=each.stake,
-                session_key=each.session_key,
-                device_class=each.device_class,
+                account=bond.account,
+                stake=bond.listed,
+                session_key=bond.session_key,
+                device_class=bond.device_class,
             )
-            for each in entries
+            for bond in bonds
+            if bond.listed is not None
         )
     )
 
@@ -197,7 +217,7 @@ async def check_opening(row: JobRow, opening: JobOpening, work: UnitOfWork) -> N
 async def _heard(now: UnixMillis, work: UnitOfWork) -> Mapping[Address, AuditorRow]:
     rows = await work[AuditorRow].where()
     subjects = {auditor_subject(row.account): row for row in rows}
-    beats = await work[HeartbeatRow].where(subject=tuple(subjects)) if subjects else []
+    beats = await work[HeartbeatRow].where(subject=tuple(subjects))
     heard = [subjects[beat.subject] for beat in beats if now - beat.heard_at <= HEARD_MILLIS]
     return {row.account: row for row in heard}
 
@@ -222,7 +242,9 @@ async def _may_be_fixed(
     if not await work[AuditBondRow].where(job=row.job, limit=1):
         await _ask(row, heard, now, work)
     bonds = await work[AuditBondRow].where(job=row.job)
-    is_waiting = any([await is_awaited(bond, now, work) for bond in bonds if bond.account in heard])
+    is_waiting = any(
+        [await _is_awaited(bond, now, work) for bond in bonds if bond.account in heard]
+    )
     return row.state == JobState.MATCHED.value and not is_waiting
 
 
@@ -231,12 +253,11 @@ async def _ask(
 ) -> None:
     """Ask who is outside and can bond enough; if there are too many, those with most."""
     spec, inside = spec_of(row).message, await _inside(row, work)
-    rows = await work[FreeMoneyRow].where(account=tuple(heard)) if heard else []
+    rows = await work[FreeMoneyRow].where(account=tuple(heard))
     free = {each.account: each.amount for each in rows}
     able = [each for each in free if each not in inside and 0 < free[each] >= spec.min_stake]
     most = sorted(able, key=lambda each: (-free[each], each))[:MAX_PEERS]
-    assert spec.rules.audit is not None  # `_is_due`
-    await ask_bonds(row.job, spec, spec.rules.audit, [heard[each] for each in most], now, work)
+    await _ask_bonds(row, spec, [heard[each] for each in most], now, work)
 
 
 async def _inside(row: JobRow, work: UnitOfWork) -> set[Address]:
@@ -252,32 +273,24 @@ async def _fix(
     work: UnitOfWork,
 ) -> None:
     """Store the list of those who have bonded, and let go of all others."""
-    bonds = await work[AuditBondRow].where(job=row.job, order="account")
-    for bond in bonds:
-        await note_refused(bond, work)
+    for bond in await work[AuditBondRow].where(job=row.job):
+        await _note_refused(bond, work)
     inside = await _inside(row, work)
     bonded = {
         account: channel.stake
         for (_, account), channel in channels.items()
         if channel.stake and not channel.end
     }
-    listed = AuditorList(
-        auditors=tuple(
-            OutsideAuditor(
-                account=bond.account,
-                stake=BaseUnits(bonded[bond.account]),
-                session_key=bond.session_key,
-                device_class=bond.device_class,
-            )
-            for bond in bonds
-            if bonded.get(bond.account, -1) >= bond.stake
-            and _holds_key(bond, heard)
-            and bond.account not in inside
-        )
-    )
-    await work[AuditorListRow].add(AuditorListRow(row.job, block, listed.digest()))
-    await _store_entries(row.job, listed.auditors, work)
-    await work.emit(FOR_HOSTS, row.job)
+    listed = [
+        replace(bond, listed=BaseUnits(bonded[bond.account]))
+        for bond in await work[AuditBondRow].where(job=row.job, order="account")
+        if bonded.get(bond.account, -1) >= bond.stake
+        and _holds_key(bond, heard)
+        and bond.account not in inside
+    ]
+    await work[AuditBondRow].put_all(listed)
+    await work[AuditorListRow].add(AuditorListRow(row.job, block, _list_of(listed).digest()))
+    work.wake(FOR_HOSTS)
 
 
 def _holds_key(bond: AuditBondRow, heard: Mapping[Address, AuditorRow]) -> bool:
@@ -286,8 +299,89 @@ def _holds_key(bond: AuditBondRow, heard: Mapping[Address, AuditorRow]) -> bool:
     return known is not None and known.session_key == bond.session_key
 
 
-async def _store_entries(job: JobId, auditors: Sequence[OutsideAuditor], work: UnitOfWork) -> None:
+# ------------------------------------------------------------------------------------- their bonds
+
+
+async def _ask_bonds(
+    row: JobRow, spec: JobSpec, auditors: Iterable[AuditorRow], now: UnixMillis, work: UnitOfWork
+) -> None:
+    """Ask auditors to bond in a job, whose row the caller holds, what a lease of it does."""
+    assert spec.rules.audit is not None  # `_is_due`
     for each in auditors:
-        await work[ListedAuditorRow].add(
-            ListedAuditorRow(job, each.account, each.session_key, each.device_class, each.stake)
+        await work[AuditBondRow].add(
+            AuditBondRow(
+                job=row.job,
+                account=each.account,
+                session_key=each.session_key,
+                device_class=each.device_class,
+                price=spec.rules.audit.price,
+                stake=spec.min_stake,
+                asked_at=now,
+            )
         )
+
+
+async def _asked_of(auditor: AuditorRow, work: UnitOfWork) -> list[AuditBondRow]:
+    """What an auditor has not answered yet, of jobs that still wait."""
+    asked = await work[AuditBondRow].where(
+        account=auditor.account, session_key=auditor.session_key, state="asked"
+    )
+    jobs = tuple(bond.job for bond in asked)
+    rows = await work[JobRow].where(job=jobs, state=BEFORE_LIST)
+    waiting = {row.job for row in rows}
+    return [bond for bond in asked if bond.job in waiting]
+
+
+async def accept_bond(
+    account: Address, encoded: bytes, now: UnixMillis, work: UnitOfWork, chain: Chain
+) -> BondView:
+    """Keep the Bond that an auditor signed; it is sent next. Safe to repeat.
+
+    Raises:
+        NotFound: nobody asked this account to bond anything in this job.
+        BadSignature: not by the account. Expired: its time is over.
+        Conflict: it is too low, or it is too late.
+    """
+    bond, times = expect(decode_signed(encoded), Bond).message, await chain.times()
+    async with work:
+        await work[JobRow].lock(bond.job)
+        row = await work[AuditBondRow].lock(bond.job, account)
+        if row is None:
+            raise NotFound("this job asks for no stake of this account", job=bond.job.hex())
+        signed = check_bond(encoded, row, chain.domain)
+        if await work[OrderRow].get(bond.digest()) is not None:
+            return BondView.of(row)
+        if row.state != "asked":
+            raise Conflict(f"a bond that is {row.state} cannot be accepted", state=row.state)
+        await store_order(signed, times, now, work)
+        row = replace(row, state="accepted")
+        await work[AuditBondRow].put(row)
+    return BondView.of(row)
+
+
+async def note_bonded(job: JobId, account: Address, work: UnitOfWork) -> None:
+    """Note that the chain holds a bond, if it is high enough; the caller holds the job's row."""
+    held = await work[AuditBondRow].lock(job, account)
+    if held is not None and held.stake <= await bond_of(job, account, work):
+        await work[AuditBondRow].put(replace(held, state="bonded"))
+
+
+async def _note_refused(bond: AuditBondRow, work: UnitOfWork) -> None:
+    """Note that a bond will not come, or that nobody waits for it any more."""
+    held = await work[AuditBondRow].lock(bond.job, bond.account)
+    if held is not None and held.state in _UNANSWERED:
+        await work[AuditBondRow].put(replace(held, state="refused"))
+
+
+async def _is_awaited(bond: AuditBondRow, now: UnixMillis, work: UnitOfWork) -> bool:
+    """Whether a list waits for an answer, or for the chain: for what was sent as long as leases do.
+
+    Else providers who have bonded before they won would begin before anybody outside could.
+    """
+    waited = now - bond.asked_at
+    if bond.state not in _UNANSWERED or waited >= BOND_MILLIS:
+        return False
+    if waited < PATIENCE_MILLIS:
+        return True
+    orders = await work[OrderRow].where(job=bond.job, account=bond.account, kind="bond")
+    return any(each.transaction is not None for each in orders)

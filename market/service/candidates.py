@@ -6,12 +6,12 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from market.domain.offers import Candidate
+from market.service.leases import heard_of
 from market.service.ports import UnitOfWork
 from market.service.reputation import reputations_of
 from market.service.rows import (
     AuditBondRow,
     FreeMoneyRow,
-    HeartbeatRow,
     LeaseRow,
     LimitRow,
     OfferRow,
@@ -22,12 +22,10 @@ async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
     """Every offer that is not withdrawn and not over."""
     offers = await work[OfferRow].where(withdrawn=False)
     standing = [offer for offer in offers if offer.expires_at * 1000 > now]
-    names = tuple(offer.offer for offer in standing)
-    beats = await work[HeartbeatRow].where(subject=names) if names else []
+    heard = await heard_of((offer.offer for offer in standing), work)
     accounts = tuple({offer.account for offer in standing})
-    balances = await work[FreeMoneyRow].where(account=accounts) if accounts else []
+    balances = await work[FreeMoneyRow].where(account=accounts)
     reputations = await reputations_of(accounts, work)
-    heard = {beat.subject: beat.heard_at for beat in beats}
     promised = await _promised(work)
     free = {
         each.account: BaseUnits(max(0, each.amount - promised[each.account])) for each in balances
@@ -63,7 +61,7 @@ async def _promised(work: UnitOfWork) -> Counter[Address]:
     for bond in await work[AuditBondRow].where(state="accepted"):
         wanted[bond.job, bond.account] = bond.stake
     jobs = tuple({job for job, _ in wanted})
-    limits = await work[LimitRow].where(job=jobs) if jobs else []
+    limits = await work[LimitRow].where(job=jobs)
     bonded = {(each.job, each.account): each.stake for each in limits}
     found = Counter[Address]()
     for place, stake in wanted.items():

@@ -14,7 +14,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
-from market.domain.jobs import HAS_ENDED, JobState
+from market.domain.jobs import HAS_ENDED
 from market.service.coding import decode_pay, seal_of, spec_of
 from market.service.due import SOON_MILLIS
 from market.service.ports import Chain, Claim, UnitOfWork
@@ -63,21 +63,17 @@ async def _claims(
     job: JobId, work: UnitOfWork, accounts: Collection[Address] | None
 ) -> list[Claim]:
     row = await work[JobRow].get(job)
-    if row is None or not row.step or (accounts is None and JobState(row.state) not in HAS_ENDED):
+    seal = None if row is None else await work[SealRow].get(job, row.step)
+    if row is None or seal is None or (accounts is None and row.state not in HAS_ENDED):
         return []
-    seal = await work[SealRow].get(job, row.step)
-    if seal is None:
-        return []
+    wanted = await unshown_in(job, work)
+    if accounts is not None:
+        wanted.intersection_update(accounts)
     limits = {each.account: each for each in await work[LimitRow].where(job=job)}
-    leaves = decode_pay(seal.pay)
-    wanted = [
-        leaf.account
-        for leaf in leaves
-        if (accounts is None or leaf.account in accounts) and is_news(leaf, limits)
-    ]
     header, signed = spec_of(row).message.header(), seal_of(seal)
     return [
-        Claim(header, signed, part, _total(part.leaves, limits)) for part in parts(leaves, wanted)
+        Claim(header, signed, part, _total(part.leaves, limits))
+        for part in parts(decode_pay(seal.pay), wanted)
     ]
 
 

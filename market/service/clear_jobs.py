@@ -88,14 +88,6 @@ class _Buyer:
         return self.row.wanted != Wanted.CANCELLED and missing.slots + missing.spares > 0
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """What the book holds for a job; no clearing: too few sellers."""
-
-    asks: int
-    cleared: Clearing | None
-
-
 async def clear_jobs(now: UnixMillis, work: UnitOfWork, pace: Pace | None = None) -> list[LeaseRow]:
     """Run one round; returns the leases that it reserved or brought back.
 
@@ -193,13 +185,14 @@ def _has_business(buyer: _Buyer, book: Book, pace: Pace) -> bool:
         return True
     if buyer.row.wanted != Wanted.RUNNING:
         return False
-    cleared = _try(buyer, book).cleared
+    _, cleared = _try(buyer, book)
     if cleared is None:
         return buyer.is_funded and pace.may_explain(buyer.row.job)
     return bool(cleared.winners)
 
 
-def _try(buyer: _Buyer, book: Book) -> _Tried:
+def _try(buyer: _Buyer, book: Book) -> tuple[int, Clearing | None]:
+    """How many offers fit a job, and what it would buy; nothing if there are too few sellers."""
     missing = buyer.missing
     need = need_of(buyer.spec, book.now, shipped_calibration())
     fitting = book.fitting(need, buyer.taken, buyer.bonded)
@@ -214,8 +207,8 @@ def _try(buyer: _Buyer, book: Book) -> _Tried:
             all_or_nothing=buyer.is_funded,
         )
     except NoMatch:
-        return _Tried(fitting.bit_count(), None)
-    return _Tried(fitting.bit_count(), cleared)
+        return fitting.bit_count(), None
+    return fitting.bit_count(), cleared
 
 
 async def _clear_one(seen: JobRow, book: Book, pace: Pace, work: UnitOfWork) -> list[LeaseRow]:
@@ -226,15 +219,12 @@ async def _clear_one(seen: JobRow, book: Book, pace: Pace, work: UnitOfWork) -> 
     if not buyer.wants():
         return []
     back = await _bring_back(buyer, book, work)
-    buyer = replace(buyer, leases=(*_others(buyer.leases, back), *back))
+    names = {lease.lease for lease in back}
+    others = (lease for lease in buyer.leases if lease.lease not in names)
+    buyer = replace(buyer, leases=(*others, *back))
     if not buyer.wants() or held.wanted != Wanted.RUNNING:
         return back
     return back + await _buy(buyer, book, pace, work)
-
-
-def _others(leases: Sequence[LeaseRow], back: Sequence[LeaseRow]) -> list[LeaseRow]:
-    names = {lease.lease for lease in back}
-    return [lease for lease in leases if lease.lease not in names]
 
 
 def _returning(buyer: _Buyer, book: Book) -> list[LeaseRow]:
@@ -255,7 +245,7 @@ async def _bring_back(buyer: _Buyer, book: Book, work: UnitOfWork) -> list[Lease
 
 async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[LeaseRow]:
     row, spec, now, missing = buyer.row, buyer.spec, book.now, buyer.missing
-    tried = _try(buyer, book)
+    asks, cleared = _try(buyer, book)
     told = RoundRow(
         number=0,
         job=row.job,
@@ -263,13 +253,12 @@ async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[
         slots=missing.slots,
         spares=missing.spares,
         reserve=spec.price_ceiling,
-        asks=tried.asks,
+        asks=asks,
         is_bought=False,
         price=None,
         winners=encode_winners([]),
         excluded=encode_why_not(WhyNot()),
     )
-    cleared = tried.cleared
     if cleared is None:
         if buyer.is_funded:
             with pace.explaining(row.job):
@@ -320,7 +309,7 @@ def _tell_of_round(
 
 async def _seats(live: Sequence[LeaseRow], work: UnitOfWork) -> list[Seat]:
     names = tuple(lease.offer for lease in live)
-    offers = await work[OfferRow].where(offer=names) if names else []
+    offers = await work[OfferRow].where(offer=names)
     speeds = {offer.offer: offer.flops_per_second for offer in offers}
     return [Seat(lease.stage, speeds[lease.offer], lease.price) for lease in live]
 

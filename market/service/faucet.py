@@ -9,6 +9,9 @@ from contracts.terms.moments import UnixMillis
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import FaucetRow
 
+GIVEN = "given"
+"""What who waits for a grant is woken by."""
+
 
 async def ask_faucet(
     account: Address,
@@ -35,7 +38,6 @@ async def ask_faucet(
             )
         row = FaucetRow(account, len(grants), now, gas, tokens)
         await work[FaucetRow].add(row)
-        await work.emit("faucet", account)
     return row
 
 
@@ -51,5 +53,5 @@ async def give_faucet(work: UnitOfWork, chain: Chain) -> int:
             after = replace(row, state="refused", refusal=refusal.message)
         async with work:
             await work[FaucetRow].put(after)
-            await work.emit("given", row.account)
+            work.wake(GIVEN)
     return len(asked)

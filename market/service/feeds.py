@@ -9,12 +9,15 @@ comes later with a smaller one.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from contracts.terms.ids import JobId
+from market.bodies.base import Body
 from market.bodies.events import JobEvent, MarketEvent
 from market.service.ports import UnitOfWork
 from market.service.rows import EventRow, FeedRow
+
+E = TypeVar("E", bound=Body)
 
 MARKET = b"market"
 PAGE = 500
@@ -30,6 +33,11 @@ def numbered(told: Sequence[EventRow], length: int) -> list[EventRow]:
     """The events of one feed with their numbers, when they make it `length` long."""
     first = length - len(told) + 1
     return [replace(row, sequence=first + index) for index, row in enumerate(told)]
+
+
+def event_of(cls: type[E], source: object, **others: Any) -> E:
+    """An event of `others`, and of the attributes of `source` that are called as its fields are."""
+    return cls.of(source, kind=cls.model_fields["kind"].default, **others)
 
 
 def tell_job(job: JobId, event: JobEvent, work: UnitOfWork) -> None:

@@ -14,7 +14,7 @@ from market.bodies.tracing import StepLineView, StepView
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
-from market.service.seals_on_chain import seals_on_chain
+from market.service.show_coins import seals_on_chain
 from market.service.show_earnings import has_coin
 from market.service.show_steps import step_line_view, step_view
 from verification.earnings import Line

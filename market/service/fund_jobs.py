@@ -14,7 +14,7 @@ from market.service.coding import spec_of
 from market.service.coordinators import note_paid
 from market.service.life import happen
 from market.service.ports import Chain, UnitOfWork
-from market.service.rows import BudgetRow, JobRow, PermitRow
+from market.service.rows import BudgetRow, JobRow
 
 MAX_JOBS_A_ROUND = 50
 
@@ -25,14 +25,12 @@ async def fund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Job
         drafts = await work[JobRow].where(
             state=JobState.DRAFT.value, order="posted_at", limit=MAX_JOBS_A_ROUND
         )
-        permits = {row.job: await work[PermitRow].get(row.job) for row in drafts}
     funded = []
     for row in drafts:
-        permit = permits[row.job]
-        if permit is None or await _is_known(row.job, now, work):
+        if await _is_known(row.job, now, work):
             continue
         try:
-            await chain.open_job(spec_of(row), permit.deadline, permit.signature)
+            await chain.open_job(spec_of(row), row.permit_deadline, row.permit)
             funded.append(row.job)
         except ContractRefused as refusal:
             await _judge(row.job, refusal.message, now, work, chain)

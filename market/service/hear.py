@@ -1,11 +1,12 @@
 """Heartbeats of offers and leases: rows, so that a restart of anything forgets nobody."""
 
-from contracts.terms.errors import Conflict, NotFound
+from contracts.terms.errors import Conflict
 from contracts.terms.ids import Digest, SessionKey
 from contracts.terms.moments import UnixMillis
 from market.bodies.offers import LeasesView
 from market.bodies.signing import heartbeat_digest
 from market.domain.offers import check_moment
+from market.service.find_job import need
 from market.service.ports import UnitOfWork
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
 from market.service.session import check_session
@@ -27,9 +28,7 @@ class SessionKeys:
             NotFound: no such offer.
         """
         if offer not in self._keys:
-            row = await work[OfferRow].get(offer)
-            if row is None:
-                raise NotFound("no such offer", offer=offer.hex())
+            row = need(await work[OfferRow].get(offer), "offer", offer=offer)
             if len(self._keys) >= MAX_KEYS:
                 self._keys.clear()
             self._keys[offer] = row.session_key
@@ -69,9 +68,7 @@ async def hear_lease(
         BadSignature, Expired: see `hear_offer`.
     """
     async with work:
-        row = await work[LeaseRow].get(lease)
-        if row is None:
-            raise NotFound("no such lease", lease=lease.hex())
+        row = need(await work[LeaseRow].get(lease), "lease", lease=lease)
         if row.session_key is None:
             raise Conflict("the lease is not accepted yet", lease=lease.hex())
         check_session(row.session_key, heartbeat_digest(lease, at), signature)

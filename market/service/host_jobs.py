@@ -134,13 +134,12 @@ async def note_heeded(host: str, said: Sequence[HeededWish], work: UnitOfWork) -
     """Note which wishes of posters the coordinators of a host's jobs follow. Safe to repeat."""
     async with work:
         for each in said:
-            row, held = await work[JobRow].get(each.job), await work[HostedJobRow].get(each.job)
-            if row is None or held is None or held.host != host or row.heeded >= each.wish:
+            row = await _hosted_by(host, each.job, work)
+            if row is None or row.heeded >= each.wish:
                 continue  # nearly always: a busy job's row is held by its messages
             row = await work[JobRow].lock(each.job)
             if row is not None and row.heeded < each.wish <= row.wish:
                 await work[JobRow].put(replace(row, heeded=each.wish))
-                await work.emit("job", each.job)
 
 
 async def note_refused(
@@ -155,15 +154,19 @@ async def note_refused(
     said |= {job: _STANDS_STILL + why for job, why in refused.items()}
     async with work:
         for job, failure in said.items():
-            row, held = await work[JobRow].get(job), await work[HostedJobRow].get(job)
-            if row is None or held is None or held.host != host or not _is_news(row, failure):
+            row = await _hosted_by(host, job, work)
+            if row is None or not _is_news(row, failure):
                 continue
             row = await work[JobRow].lock(job)
             if row is not None and _is_news(row, failure):
                 row = replace(row, failure=failure)
                 await work[JobRow].put(row)
-                await work.emit("job", job)
                 tell_of_state(row, now, work)
+
+
+async def _hosted_by(host: str, job: JobId, work: UnitOfWork) -> JobRow | None:
+    held = await work[HostedJobRow].get(job)
+    return await work[JobRow].get(job) if held is not None and held.host == host else None
 
 
 def _is_news(row: JobRow, failure: str | None) -> bool:
@@ -187,10 +190,8 @@ def _renewed(held: HostedJobRow, endpoint: JobEndpoint | None, now: UnixMillis) 
 async def _claim(job: JobId, host: str, now: UnixMillis, work: UnitOfWork) -> HostedJobRow | None:
     held = await work[HostedJobRow].lock(job)
     until = UnixMillis(now + HOSTING_MILLIS)
-    if held is None:
-        held = HostedJobRow(job, host, until)
-        await work[HostedJobRow].add(held)
-        return held
+    if held is None:  # not `put`: of two who claim it at once, one has it
+        return await work[HostedJobRow].add(HostedJobRow(job, host, until))
     if held.host != host and held.until > now:
         return None
     kept = replace(held, until=until) if held.host == host else HostedJobRow(job, host, until)

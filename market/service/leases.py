@@ -7,8 +7,8 @@ becomes of a lease, what its account has at stake in the job stays there until t
 The caller is inside a transaction.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import cast
 
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.digest import digest
@@ -16,9 +16,8 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import LeaseEvent
-from market.bodies.offers import LeaseState
 from market.domain.reputation import Outcome
-from market.service.feeds import tell_job
+from market.service.feeds import event_of, tell_job
 from market.service.ports import UnitOfWork
 from market.service.reputation import note_duty
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
@@ -34,6 +33,12 @@ SILENT = "silent"
 def lease_topic(offer: Digest) -> str:
     """What an agent that looks for work is woken by."""
     return LEASES + offer.hex()
+
+
+async def heard_of(names: Iterable[Digest], work: UnitOfWork) -> dict[Digest, UnixMillis]:
+    """When each offer, lease or auditor of these was heard last, who was ever."""
+    beats = await work[HeartbeatRow].where(subject=tuple(names))
+    return {beat.subject: beat.heard_at for beat in beats}
 
 
 async def live_leases(job: JobId, work: UnitOfWork) -> list[LeaseRow]:
@@ -68,22 +73,14 @@ async def reserve(
     )
     await work[LeaseRow].add(row)
     await work[OfferRow].put(replace(offer, lease=lease))
-    await work.emit(lease_topic(offer.offer), offer.offer)
+    work.wake(lease_topic(offer.offer))
     tell_of_lease(row, now, work)
     return row
 
 
 def tell_of_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
     """Tell who watches the job in which state the lease is now."""
-    event = LeaseEvent(
-        at=now,
-        lease=row.lease,
-        account=row.account,
-        stage=row.stage,
-        price=row.price,
-        state=cast(LeaseState, row.state),
-    )
-    tell_job(row.job, event, work)
+    tell_job(row.job, event_of(LeaseEvent, row, at=now), work)
 
 
 async def end(
@@ -92,7 +89,7 @@ async def end(
     """End a lease and free its offer."""
     over = replace(row, state=state, live_offer=None)
     await work[LeaseRow].put(over)
-    await work.emit(lease_topic(row.offer), row.offer)
+    work.wake(lease_topic(row.offer))
     tell_of_lease(over, now, work)
     offer = await work[OfferRow].lock(row.offer)
     if offer is not None and offer.lease == row.lease:
@@ -108,7 +105,7 @@ async def come_back(row: LeaseRow, offer: OfferRow, now: UnixMillis, work: UnitO
     await work[HeartbeatRow].put(HeartbeatRow(row.lease, last, now))
     await work[LeaseRow].put(row)
     await work[OfferRow].put(replace(offer, lease=row.lease))
-    await work.emit(lease_topic(offer.offer), offer.offer)
+    work.wake(lease_topic(offer.offer))
     tell_of_lease(row, now, work)
     return row
 

@@ -4,30 +4,26 @@ The caller holds the job's row (`lock`) and is inside a transaction.
 """
 
 from dataclasses import replace
-from typing import cast
 
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import JobChangedEvent, StateEvent
-from market.bodies.jobs import JobState as JobStateName
 from market.domain.jobs import (
     HAS_ENDED,
     AskForHost,
     EndLeases,
     Event,
-    FindLeases,
     JobState,
     NoteFailure,
     advance,
 )
 from market.service.due import note_due
-from market.service.feeds import tell_job, tell_market
+from market.service.feeds import event_of, tell_job, tell_market
 from market.service.leases import end_leases
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
 
 FOR_HOSTS = "host"
-TOPICS = {FindLeases: "clear", AskForHost: FOR_HOSTS}
-"""What an effect wakes; the beat finds the same work in rows."""
+"""What hosts that wait for a job are woken by."""
 
 
 async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -> JobRow:
@@ -40,11 +36,10 @@ async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -
                 after = replace(after, failure=reason)
             case EndLeases():
                 await end_leases(row.job, now, work)
-            case FindLeases() | AskForHost():
-                await work.emit(TOPICS[type(effect)], row.job)
+            case AskForHost():
+                work.wake(FOR_HOSTS)
     if after != row:
         await work[JobRow].put(after)
-        await work.emit("job", row.job)
         tell_of_state(after, now, work)
         if JobState(after.state) in HAS_ENDED:
             await note_due(row.job, "claim", now, work)
@@ -53,6 +48,5 @@ async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -
 
 def tell_of_state(row: JobRow, now: UnixMillis, work: UnitOfWork) -> None:
     """Tell who watches the job, or the market, in which state it is now."""
-    state = cast(JobStateName, row.state)
-    tell_job(row.job, StateEvent(at=now, state=state, failure=row.failure), work)
-    tell_market(JobChangedEvent(at=now, job=row.job, name=row.name, state=state), work)
+    tell_job(row.job, event_of(StateEvent, row, at=now), work)
+    tell_market(event_of(JobChangedEvent, row, at=now), work)

@@ -8,17 +8,19 @@ import base64
 import binascii
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, get_type_hints
+from functools import cached_property
+from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
-from contracts.terms.encoding import Value, decode, encode
-from contracts.terms.errors import Malformed, TooLarge
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from contracts.terms.errors import Malformed
 from market.bodies.base import LIST_PAGE
 from market.service.ports import Place, UnitOfWork
 from market.service.rows import Row
 
 R = TypeVar("R", bound=Row)
 
-_MAX_BYTES = 400
+_STRICT = ConfigDict(strict=True, ser_json_bytes="base64", val_json_bytes="base64")
 
 
 @dataclass(frozen=True)
@@ -79,42 +81,21 @@ class Listing(Generic[R]):
         return Place(getattr(row, self.order.removeprefix("-")), key)
 
     def _cursor(self, place: Place) -> str:
-        values: list[Any] = [self.cls.TABLE, place.value, *place.key]
-        return base64.urlsafe_b64encode(encode(values)).decode().rstrip("=")
+        values = (self.cls.TABLE, place.value, *place.key)
+        return base64.urlsafe_b64encode(self._spelling.dump_json(values)).decode().rstrip("=")
 
     def _place(self, cursor: str) -> Place:
         try:
             data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-            match decode(data, max_bytes=_MAX_BYTES):
-                case [self.cls.TABLE, *values]:
-                    first, *key = _typed(values, self._kinds())
-                    return Place(first, tuple(key))
-        except (binascii.Error, TooLarge, Malformed) as error:
+            _, first, *key = self._spelling.validate_json(data)
+        except (binascii.Error, ValidationError) as error:
             raise Malformed("cursor: none of this list", field="cursor") from error
-        raise Malformed("cursor: none of this list", field="cursor")
+        return Place(first, tuple(key))
 
-    def _kinds(self) -> tuple[type, ...]:
+    @cached_property
+    def _spelling(self) -> TypeAdapter[tuple[Any, ...]]:
+        """The name of the table, then what a place holds."""
         hints = get_type_hints(self.cls)
         names = (self.order.removeprefix("-"), *self.cls.KEY)
-        return tuple(_plain(hints[name]) for name in names)
-
-
-def _plain(hint: Any) -> type:
-    while hasattr(hint, "__supertype__"):
-        hint = hint.__supertype__
-    assert isinstance(hint, type)
-    return hint
-
-
-def _typed(values: list[Value], kinds: tuple[type, ...]) -> list[Value]:
-    if len(values) != len(kinds):
-        raise Malformed("another number of values")
-    return [_of_kind(value, kind) for value, kind in zip(values, kinds, strict=True)]
-
-
-def _of_kind(value: Value, kind: type) -> Value:
-    if kind is int and isinstance(value, bytes):  # so an amount above 2^63 is encoded
-        value = int.from_bytes(value, "big")
-    if type(value) is not kind:
-        raise Malformed("a value of another type")
-    return value
+        kinds = (Literal[self.cls.TABLE], *(hints[name] for name in names))
+        return TypeAdapter(tuple[kinds], config=_STRICT)  # type: ignore[valid-type]  # of columns

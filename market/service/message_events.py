@@ -22,6 +22,7 @@ from contracts.terms.messages import (
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from market.bodies.events import AuditedEvent, JobEvent, PeerEvent, RuledEvent, SealedEvent
+from market.service.feeds import event_of
 from verification.docket import Docket
 
 M = TypeVar("M", bound=Message)
@@ -36,65 +37,35 @@ def events_of(
         return ()
     match item.message:
         case Notice() as notice:
-            return (_of_notice(notice, record, at),)
+            lease = record.leases.get(notice.peer)
+            account = None if lease is None else lease.account
+            return (event_of(PeerEvent, notice, at=at, account=account),)
         case AuditReport() as report:
-            return (_of_report(report, at),)
+            return (event_of(AuditedEvent, report, at=at),)
         case Seal() as seal:  # its rulings come before it, so that a step is told whole
             return (*_of_rulings(record, at), _of_seal(seal, before, record, at))
     return ()
-
-
-def _of_notice(notice: Notice, record: JobRecord, at: UnixMillis) -> PeerEvent:
-    lease = record.leases.get(notice.peer)
-    return PeerEvent(
-        at=at,
-        what=notice.what,
-        peer=notice.peer,
-        account=None if lease is None else lease.account,
-        stage=notice.stage,
-        step=notice.step,
-    )
-
-
-def _of_report(report: AuditReport, at: UnixMillis) -> AuditedEvent:
-    return AuditedEvent(
-        at=at,
-        step=report.step,
-        stage=report.stage,
-        auditor=report.auditor,
-        subject=report.subject,
-        verdict=report.verdict,
-    )
 
 
 def _of_rulings(record: JobRecord, at: UnixMillis) -> Iterator[RuledEvent]:
     if not isinstance(record.checking, Docket):
         return
     for ruling in record.checking.rulings:
-        yield RuledEvent(
-            at=at,
-            what=ruling.what,
-            subject=ruling.subject,
-            step=ruling.step,
-            peer=ruling.peer,
-            by=ruling.by,
-        )
+        yield event_of(RuledEvent, ruling, at=at)
 
 
 def _of_seal(seal: Seal, before: JobHistory, record: JobRecord, at: UnixMillis) -> SealedEvent:
     commits = _counted(before)
-    return SealedEvent(
+    return event_of(
+        SealedEvent,
+        seal,
         at=at,
-        step=seal.step,
         seal=seal.digest(),
         units=_num_units(before),
         peers=len({commit.peer for commit in commits}),
         members=len(record.members),
         loss_millionths=_loss(before, commits, record.spec.batch.stages - 1),
-        earned=seal.earned,
-        vested=seal.vested,
         budget=record.spec.budget,
-        last=seal.last,
     )
 
 

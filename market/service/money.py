@@ -2,7 +2,7 @@
 
 The rows are the fold of `contracts.governance.escrow` over those events, and nobody else writes
 them: so they can be made again from the chain alone, and `rebuilt_differences` names each that is
-not what the events make of it. What the chain forgot is taken back by folding its jobs anew.
+not what the events make of it. When the chain went back, all of them are made again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,6 @@ from contracts.governance.escrow import (
 )
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, JobId
-from contracts.terms.moments import UnixSeconds
 from market.service.coding import decode_arguments, wide
 from market.service.ports import UnitOfWork
 from market.service.rows import BudgetRow, ChainEventRow, FreeMoneyRow, LimitRow
@@ -54,30 +53,16 @@ async def apply_money(
     await _store(state, work)
 
 
-async def forget_money(
-    events: Sequence[ChainEventRow], announce_seconds: int, work: UnitOfWork
-) -> None:
-    """Take back what the chain forgot: `events`, which are no longer among the stored ones."""
-    ours = _ours(events)
-    accounts, jobs, channels = _touched(ours)
-    before, after = EscrowState(announce_seconds), EscrowState(announce_seconds)
-    for job in sorted(jobs):
-        await work[BudgetRow].lock(job)
-        kept = _ours(await work[ChainEventRow].where(contract=CONTRACT, job=job, order="block"))
-        _fold(kept, before)
-        _fold(kept, after)
-    after.balances = {}
-    _fold(ours, after)  # what is left there is what the forgotten events moved
-    for job in sorted(jobs - before.budgets.keys()):
+async def rebuild_money(announce_seconds: int, work: UnitOfWork) -> None:
+    """Make the rows anew of the stored events: what the chain forgot is no longer among them."""
+    known, made = await known_state(announce_seconds, work), await _rebuilt(announce_seconds, work)
+    for job in sorted(known.budgets.keys() - made.budgets.keys()):
         await work[BudgetRow].remove(job)
-    for place in sorted(channels - before.channels.keys()):
+    for place in sorted(known.channels.keys() - made.channels.keys()):
         await work[LimitRow].remove(*place)
-    before.channels = {place: it for place, it in before.channels.items() if place in channels}
-    before.balances = {}
-    for account in sorted(accounts | after.balances.keys()):
-        if (free := await work[FreeMoneyRow].lock(account)) is not None:
-            before.balances[account] = free.amount - after.balances.get(account, 0)
-    await _store(before, work)
+    for account in sorted(known.balances.keys() - made.balances.keys()):
+        await work[FreeMoneyRow].remove(account)
+    await _store(made, work)
 
 
 async def known_state(announce_seconds: int, work: UnitOfWork) -> EscrowState:
@@ -93,9 +78,14 @@ async def known_state(announce_seconds: int, work: UnitOfWork) -> EscrowState:
 
 async def rebuilt_differences(announce_seconds: int, work: UnitOfWork) -> list[str]:
     """Each row that is not what the stored events make of it, as one line."""
+    made = await _rebuilt(announce_seconds, work)
+    return differences(await known_state(announce_seconds, work), made)
+
+
+async def _rebuilt(announce_seconds: int, work: UnitOfWork) -> EscrowState:
     made = EscrowState(announce_seconds)
     _fold(_ours(await work[ChainEventRow].where(contract=CONTRACT, order="block")), made)
-    return differences(await known_state(announce_seconds, work), made)
+    return made
 
 
 def _ours(events: Iterable[ChainEventRow]) -> list[ChainEventRow]:
@@ -160,34 +150,14 @@ def channel_of(row: LimitRow) -> Channel:
 async def _store(state: EscrowState, work: UnitOfWork) -> None:
     await work[BudgetRow].put_all(
         [
-            BudgetRow(
-                job=job,
-                poster=state.terms[job].poster,
-                burst=BaseUnits(state.terms[job].burst),
-                rate=BaseUnits(state.terms[job].rate),
-                funded=BaseUnits(budget.funded),
-                committed=BaseUnits(budget.committed),
-                closed_at=UnixSeconds(budget.closed_at),
-                allowance=BaseUnits(budget.allowance),
-                since=UnixSeconds(budget.since),
-            )
+            BudgetRow(job, **vars(state.terms[job]), **vars(budget))
             for job, budget in state.budgets.items()
         ]
     )
     await work[LimitRow].put_all(
         [
-            LimitRow(
-                job=job,
-                account=account,
-                limit=BaseUnits(it.limit),
-                claimed=BaseUnits(it.claimed),
-                earned=BaseUnits(it.earned),
-                stake=BaseUnits(it.stake),
-                end=UnixSeconds(it.end),
-                slash_amount=BaseUnits(it.slash_amount),
-                slash_from=UnixSeconds(it.slash_from),
-            )
-            for (job, account), it in state.channels.items()
+            LimitRow(job, account, **vars(channel))
+            for (job, account), channel in state.channels.items()
         ]
     )
     await work[FreeMoneyRow].put_all(

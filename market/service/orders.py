@@ -18,7 +18,6 @@ from contracts.terms.errors import (
     Expired,
     Forbidden,
     Malformed,
-    NotFound,
 )
 from contracts.terms.escrow_messages import Bond, Close, End, Grant, Quit
 from contracts.terms.ids import Address, Digest, JobId
@@ -27,6 +26,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from market.service.coding import spec_of
 from market.service.due import note_due
+from market.service.find_job import find_job
 from market.service.leases import LIVE
 from market.service.money import budget_of, terms_of
 from market.service.ports import Chain, Order, UnitOfWork
@@ -74,9 +74,7 @@ async def take_order(
     if message.job != job:
         raise Malformed("it is an order for another job", job=message.job.hex())
     async with work:
-        row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
+        row = await find_job(job, work)
     match message:
         case Grant() | End():
             signer = row.coordinator
@@ -110,14 +108,8 @@ def order_of(encoded: bytes) -> Signed[Order]:
         Malformed, UnknownVersion: it is none.
     """
     signed = decode_signed(encoded)
-    if isinstance(signed.message, Grant):
-        return expect(signed, Grant)
-    if isinstance(signed.message, Bond):
-        return expect(signed, Bond)
-    if isinstance(signed.message, Quit):
-        return expect(signed, Quit)
-    if isinstance(signed.message, End):
-        return expect(signed, End)
+    if isinstance(signed.message, Grant | Bond | Quit | End):
+        return Signed(signed.message, signed.signature)
     return expect(signed, Close)
 
 
@@ -324,7 +316,7 @@ async def _covered(
         bond = expect(decode_signed(each.signed), Bond).message
         of_account[bond.account].append((bond.stake, each))
     accounts = tuple(of_account)
-    rows = await work[FreeMoneyRow].where(account=accounts) if accounts else []
+    rows = await work[FreeMoneyRow].where(account=accounts)
     free = Counter({row.account: row.amount for row in rows})
     found = []
     for account, of_one in of_account.items():

@@ -14,11 +14,19 @@ from market.domain.matching import bundle_of
 from market.domain.offers import HEARTBEAT_MILLIS, is_heard
 from market.domain.reputation import Outcome
 from market.service.coding import spec_of
-from market.service.leases import BLOCK_MILLIS, BOND_MILLIS, LIVE, SILENT, end, live_leases
+from market.service.leases import (
+    BLOCK_MILLIS,
+    BOND_MILLIS,
+    LIVE,
+    SILENT,
+    end,
+    heard_of,
+    live_leases,
+)
 from market.service.life import happen
 from market.service.ports import UnitOfWork
 from market.service.reputation import note_duty
-from market.service.rows import HeartbeatRow, JobRow, LeaseRow, MessageRow
+from market.service.rows import JobRow, LeaseRow, MessageRow
 
 NOTICE = Notice.model_fields["kind"].default
 
@@ -90,9 +98,7 @@ async def release_silent(now: UnixMillis, work: UnitOfWork) -> int:
 
 async def _release_gone(job: JobRow, now: UnixMillis, work: UnitOfWork) -> int:
     active = await work[LeaseRow].where(job=job.job, state="active")
-    names = tuple(name for lease in active for name in (lease.lease, lease.offer))
-    beats = await work[HeartbeatRow].where(subject=names) if names else []
-    heard = {beat.subject: beat.heard_at for beat in beats}
+    heard = await heard_of((each for lease in active for each in (lease.lease, lease.offer)), work)
     patience = spec_of(job).message.rules.lease_grace + HEARTBEAT_MILLIS
     silent = [
         lease for lease in active if heard.get(lease.lease, lease.reserved_at) + patience <= now

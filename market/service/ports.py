@@ -88,6 +88,8 @@ class Rows(Protocol[R]):
     ) -> list[R]:
         """Rows whose columns equal the given values (one of them, for a tuple), by key.
 
+        Nothing is asked of the database for an empty tuple.
+
         Args:
             order: Column to sort by, `-column` for descending; then by key.
             after: Only rows whose `order` column is beyond this value; only rows behind it, if it
@@ -116,8 +118,8 @@ class UnitOfWork(Protocol):
     def __getitem__(self, cls: type[R]) -> Rows[R]:
         """The table of a row class."""
 
-    async def emit(self, topic: str, subject: bytes) -> None:
-        """Tell others, after the commit and at least once."""
+    def wake(self, topic: str) -> None:
+        """Wake who waits for `topic`, after the commit."""
 
     def tell(self, feed: bytes, kind: str, at: UnixMillis, data: bytes) -> None:
         """Append an `EventRow` to `feed` at the end of the transaction, and wake its readers.
@@ -202,7 +204,6 @@ class ChainEvent:
     event: str
     args: Mapping[str, Value]
     block: int
-    block_hash: Digest
     transaction: Digest
     log_index: int
     at: UnixSeconds = NO_TIME  # of its block, for events of the escrow

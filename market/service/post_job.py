@@ -13,10 +13,10 @@ from market.domain.admission import Surroundings, check_job, named_blobs
 from market.domain.jobs import JobState
 from market.domain.quote import quote
 from market.service.candidates import candidates
-from market.service.feeds import tell_job
+from market.service.feeds import event_of, tell_job
 from market.service.life import tell_of_state
 from market.service.ports import BlobStore, Chain, UnitOfWork
-from market.service.rows import CoordinatorRow, JobRow, MessageRow, PermitRow
+from market.service.rows import CoordinatorRow, JobRow, MessageRow
 from market.service.stored_parts import size_in_parts
 from verification.distances.thresholds import shipped_calibration
 
@@ -52,11 +52,9 @@ async def post_job(
             )
         if permit.deadline * 1000 <= now:
             raise Expired("the permit is over", deadline=permit.deadline, now=now // 1000)
-        row = _row(signed, encoded, now)
+        row = _row(signed, encoded, permit, now)
         await work[JobRow].add(row)
-        await work[PermitRow].add(PermitRow(row.job, permit.deadline, permit.signature))
         await work[MessageRow].add(_first_message(signed))
-        await work.emit("fund", row.job)
         tell_job(row.job, _posted(row, spec), work)
         tell_of_state(row, now, work)
     return row
@@ -64,14 +62,11 @@ async def post_job(
 
 def _posted(row: JobRow, spec: JobSpec) -> PostedEvent:
     audit = spec.rules.audit
-    return PostedEvent(
+    return event_of(
+        PostedEvent,
+        row,
         at=row.posted_at,
-        name=row.name,
-        poster=row.poster,
-        budget=row.budget,
         price_ceiling=spec.price_ceiling,
-        deadline=row.deadline,
-        steps=row.steps,
         stages=spec.batch.stages,
         peers_per_stage=spec.batch.peers_per_stage,
         audit_budget=None if audit is None else audit.budget,
@@ -113,7 +108,7 @@ async def _is_here(what: str, name: Digest, blobs: BlobStore) -> bool:
     return await size is not None
 
 
-def _row(signed: Signed[JobSpec], encoded: bytes, now: UnixMillis) -> JobRow:
+def _row(signed: Signed[JobSpec], encoded: bytes, permit: Permit, now: UnixMillis) -> JobRow:
     spec = signed.message
     return JobRow(
         job=spec.job(),
@@ -126,6 +121,8 @@ def _row(signed: Signed[JobSpec], encoded: bytes, now: UnixMillis) -> JobRow:
         steps=spec.batch.steps,
         state=JobState.DRAFT.value,
         posted_at=now,
+        permit=permit.signature,
+        permit_deadline=permit.deadline,
         num_messages=1,
     )
 

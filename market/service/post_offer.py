@@ -5,7 +5,6 @@ An offer needs no stake: what a job asks for, its account bonds when the job tak
 
 from dataclasses import replace
 
-from contracts.terms.errors import NotFound
 from contracts.terms.ids import Digest
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis
@@ -13,7 +12,8 @@ from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from market.bodies.events import OfferEvent
 from market.bodies.signing import withdrawal_digest
 from market.domain.offers import check_offer
-from market.service.feeds import tell_market
+from market.service.feeds import event_of, tell_market
+from market.service.find_job import need
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import OfferRow
 from market.service.session import check_session
@@ -35,8 +35,7 @@ async def post_offer(encoded: bytes, now: UnixMillis, work: UnitOfWork, chain: C
         check_offer(offer, now=now)
         row = _row(offer, encoded, now)
         await work[OfferRow].add(row)
-        await work.emit("clear", row.offer)
-        _tell_of_offer(row, now, work)
+        tell_market(event_of(OfferEvent, row, at=now), work)
     return row
 
 
@@ -56,18 +55,6 @@ def _row(offer: Offer, encoded: bytes, now: UnixMillis) -> OfferRow:
     )
 
 
-def _tell_of_offer(row: OfferRow, now: UnixMillis, work: UnitOfWork) -> None:
-    event = OfferEvent(
-        at=now,
-        offer=row.offer,
-        account=row.account,
-        device_class=row.device_class,
-        price=row.price,
-        withdrawn=row.withdrawn,
-    )
-    tell_market(event, work)
-
-
 async def withdraw_offer(
     offer: Digest, signature: bytes, now: UnixMillis, work: UnitOfWork
 ) -> None:
@@ -78,11 +65,9 @@ async def withdraw_offer(
         BadSignature: not by the agent's session key.
     """
     async with work:
-        row = await work[OfferRow].lock(offer)
-        if row is None:
-            raise NotFound("no such offer", offer=offer.hex())
+        row = need(await work[OfferRow].lock(offer), "offer", offer=offer)
         check_session(row.session_key, withdrawal_digest(offer), signature)
         if not row.withdrawn:
             row = replace(row, withdrawn=True)
             await work[OfferRow].put(row)
-            _tell_of_offer(row, now, work)
+            tell_market(event_of(OfferEvent, row, at=now), work)

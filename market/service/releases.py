@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from contracts.governance.escrow import end_of
+from contracts.governance.escrow import Budget, end_of
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import Address, JobId
@@ -18,6 +18,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.service.claims import REFUSED_MILLIS, claim_job, unshown_in
 from market.service.coding import spec_of
 from market.service.due import SOON_MILLIS
+from market.service.money import budget_of
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import BudgetRow, JobRow, LimitRow
 
@@ -31,9 +32,7 @@ class _Held:
 
     header: JobHeader
     ended: Mapping[Address, UnixSeconds]
-    closed_at: UnixSeconds | None
-    funded: BaseUnits
-    free: BaseUnits
+    budget: Budget
 
 
 async def release_job(
@@ -54,10 +53,11 @@ async def release_job(
     try:
         if due:
             return await _release(job, due, now, work, chain)
-        if held.closed_at is not None and held.free:
-            free_from = UnixSeconds(held.closed_at + tail)
+        if held.budget.closed_at and held.budget.free:
+            free_from = UnixSeconds(held.budget.closed_at + tail)
             if await chain.is_over(free_from):
-                await chain.reclaim(held.header, held.free, held.funded)
+                free, funded = BaseUnits(held.budget.free), BaseUnits(held.budget.funded)
+                await chain.reclaim(held.header, free, funded)
                 return UnixMillis(now + SOON_MILLIS)
             moments[Address(bytes(20))] = free_from
     except ContractRefused as refusal:  # somebody was quicker, and its event is on its way
@@ -90,8 +90,8 @@ async def _release(
 
 
 async def _held(job: JobId, work: UnitOfWork) -> _Held | None:
-    row, budget = await work[JobRow].get(job), await work[BudgetRow].get(job)
-    if row is None or budget is None:
+    row, budget = await work[JobRow].get(job), budget_of(await work[BudgetRow].get(job))
+    if row is None:
         return None
     ended = {}
     for each in await work[LimitRow].where(job=job):
@@ -100,10 +100,4 @@ async def _held(job: JobId, work: UnitOfWork) -> _Held | None:
         may_return = each.end and not budget.closed_at  # who is released may work there again
         if at and (each.stake or unspent or may_return):
             ended[each.account] = at
-    return _Held(
-        spec_of(row).message.header(),
-        ended,
-        budget.closed_at or None,
-        budget.funded,
-        BaseUnits(budget.funded - budget.committed),
-    )
+    return _Held(spec_of(row).message.header(), ended, budget)

@@ -126,17 +126,6 @@ class ReputationRow(Row):
     liveness: int  # 1e-6
 
 
-@dataclass(frozen=True)
-class CountedRow(Row):
-    """The last seal of a job whose outcomes are in reputations."""
-
-    TABLE = "counted_outcomes"
-    KEY = ("job",)
-
-    job: JobId
-    step: int
-
-
 # ----------------------------------------------------------------------------------- jobs, hosting
 
 
@@ -158,13 +147,14 @@ class JobRow(Row):
     steps: int
     state: str
     posted_at: UnixMillis
+    permit: bytes  # EIP-2612, of its poster's tokens
+    permit_deadline: UnixSeconds
     failure: str | None = None
     opening: bytes | None = None
     opening_block: int | None = None
     num_messages: int = 0
     step: int = 0  # the last sealed one
-    last_seal: Digest | None = None
-    is_sealed: bool = False  # `last_seal` is the job's last
+    is_sealed: bool = False  # the last seal is here
     not_matched: bytes = b"{}"  # `coding.encode_why_not`
     wanted: str = "running"  # by its poster: paused, cancelled
     wish: int = 0  # number of what is wanted: grows with every change
@@ -186,18 +176,6 @@ class OperationRow(Row):
     wish: int  # the job's number for it
     asked_at: UnixMillis
     superseded: bool = False  # another wish came before it was heeded
-
-
-@dataclass(frozen=True)
-class PermitRow(Row):
-    """The EIP-2612 permit that came with a job."""
-
-    TABLE = "permits"
-    KEY = ("job",)
-
-    job: JobId
-    deadline: UnixSeconds
-    signature: bytes
 
 
 @dataclass(frozen=True)
@@ -264,7 +242,7 @@ class AuditBondRow(Row):
 
     TABLE = "audit_bonds"
     KEY = ("job", "account")
-    INDEX = (("account",), ("state",))
+    INDEX = (("account",), ("session_key",), ("state",))
 
     job: JobId
     account: Address
@@ -274,6 +252,7 @@ class AuditBondRow(Row):
     stake: BaseUnits
     asked_at: UnixMillis
     state: str = "asked"  # accepted: it signed a bond; bonded; refused: too late, or never
+    listed: BaseUnits | None = None  # what the job's list says that it has bonded
 
 
 @dataclass(frozen=True)
@@ -286,21 +265,6 @@ class AuditorListRow(Row):
     job: JobId
     block: int  # as of which bonds are; the opening block
     digest: Digest
-
-
-@dataclass(frozen=True)
-class ListedAuditorRow(Row):
-    """An entry of such a list."""
-
-    TABLE = "listed_auditors"
-    KEY = ("job", "account")
-    INDEX = (("account",), ("session_key",))
-
-    job: JobId
-    account: Address
-    session_key: SessionKey
-    device_class: str
-    stake: BaseUnits
 
 
 @dataclass(frozen=True)
@@ -442,7 +406,6 @@ class BlobOwnerRow(Row):
     account: Address
     blob: Digest
     num_bytes: int
-    stored_at: UnixMillis
 
 
 @dataclass(frozen=True)
@@ -512,11 +475,10 @@ class ChainEventRow(Row):
 
     TABLE = "chain_events"
     KEY = ("block", "log_index")
-    INDEX = (("job",), ("event",), ("block_hash",))
+    INDEX = (("job",), ("event",))
 
     block: int
     log_index: int
-    block_hash: Digest
     transaction: Digest
     contract: str
     event: str
@@ -622,11 +584,11 @@ class TransactionRow(Row):
 
     TABLE = "pending_transactions"
     KEY = ("account", "nonce", "attempt")
-    INDEX = (("account", "intention"),)
+    INDEX = (("account", "key"),)
 
     account: Address
     nonce: int
-    intention: str
+    key: str  # of the intention
     hash: Digest
     raw: bytes
     attempt: int = 0
@@ -653,18 +615,6 @@ class FaucetRow(Row):
 
 
 # ------------------------------------------------------------------------------------ bookkeeping
-
-
-@dataclass(frozen=True)
-class OutboxRow(Row):
-    """Something happened that others want to know; sent after the commit, at least once."""
-
-    TABLE = "outbox"
-    KEY = ("sequence",)
-
-    sequence: int
-    topic: str
-    subject: bytes
 
 
 @dataclass(frozen=True)
@@ -725,17 +675,14 @@ ROWS: tuple[type[Row], ...] = (
     LeaseRow,
     RoundRow,
     ReputationRow,
-    CountedRow,
     JobRow,
     OperationRow,
-    PermitRow,
     HostRow,
     CoordinatorRow,
     HostedJobRow,
     AuditorRow,
     AuditBondRow,
     AuditorListRow,
-    ListedAuditorRow,
     ConvictionRow,
     EvidenceRow,
     SlashRow,
@@ -757,7 +704,6 @@ ROWS: tuple[type[Row], ...] = (
     CursorRow,
     TransactionRow,
     FaucetRow,
-    OutboxRow,
     FeedRow,
     EventRow,
     BeatRow,
@@ -766,7 +712,6 @@ ROWS: tuple[type[Row], ...] = (
 """Every table."""
 
 AUTOMATIC = {
-    OutboxRow: "sequence",
     RoundRow: "number",
     BlobUploadRow: "number",
 }

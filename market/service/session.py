@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from contracts.terms.errors import BadSignature, Conflict
 from contracts.terms.ids import Address, Digest, SessionKey
 from market.service.ports import UnitOfWork
-from market.service.rows import AuditBondRow, AuditorRow, LeaseRow, ListedAuditorRow
+from market.service.rows import AuditBondRow, AuditorRow, LeaseRow
 
 
 def check_session(key: SessionKey, signed: Digest, signature: bytes) -> None:
@@ -30,11 +30,10 @@ async def need_free_key(key: SessionKey, account: Address, work: UnitOfWork) -> 
     Raises:
         Conflict: it is another account's.
     """
-    bound: list[LeaseRow | AuditorRow | AuditBondRow | ListedAuditorRow] = [
+    bound: list[LeaseRow | AuditorRow | AuditBondRow] = [
         *await work[LeaseRow].where(session_key=key),
         *await work[AuditorRow].where(session_key=key),
         *await work[AuditBondRow].where(session_key=key),
-        *await work[ListedAuditorRow].where(session_key=key),
     ]
     if any(each.account != account for each in bound):
         raise Conflict("this session key is another account's: make a new one")
@@ -47,6 +46,7 @@ async def account_of_session(key: SessionKey, work: UnitOfWork) -> Address | Non
             return lease.account
         for auditor in await work[AuditorRow].where(session_key=key):
             return auditor.account
-        for listed in await work[ListedAuditorRow].where(session_key=key, limit=1):
-            return listed.account  # by a key of before: its jobs go on under it
+        for bond in await work[AuditBondRow].where(session_key=key):
+            if bond.listed is not None:
+                return bond.account  # by a key of before: its jobs go on under it
     return None

@@ -150,7 +150,7 @@ async def _reserved_at(job: JobId, work: UnitOfWork) -> dict[SessionKey, UnixMil
 async def _stored_at(job: JobId, tally: Tally, work: UnitOfWork) -> dict[int, UnixMillis]:
     """When the seals came that anybody's work lies between, by step."""
     steps = {step for first, newest in tally.worked.values() for step in (first - 1, newest)}
-    seals = await work[SealRow].where(job=job, step=tuple(sorted(steps))) if steps else []
+    seals = await work[SealRow].where(job=job, step=tuple(sorted(steps)))
     return {seal.step: seal.stored_at for seal in seals}
 
 

@@ -6,16 +6,17 @@ checks it against SealAnchor (`lane_of_job`, `verification.draws.lanes`).
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from contracts.governance.lane import AnchoredBatch, recorded
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
 from market.bodies.anchors import AnchoredStepView, BatchEntryView, BatchView, CoinsView
+from market.bodies.earnings import AnchorView
 from market.service.coding import decode_arguments
-from market.service.find_job import find_job
+from market.service.find_job import find_job, need
 from market.service.ports import UnitOfWork
-from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow
+from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow, SealRow
 from verification.draws.lanes import Entry, LanePage, ShownBatch, show_batch
 
 MAX_LEAVES = 50_000
@@ -32,7 +33,7 @@ async def coins_of_job(job: JobId, work: UnitOfWork, *, after: int, limit: int) 
         await find_job(job, work)
         entries = await work[BatchEntryRow].where(job=job, order="step", after=after, limit=limit)
         roots = tuple({entry.root for entry in entries})
-        batches = await work[BatchRow].where(root=roots) if roots else []
+        batches = await work[BatchRow].where(root=roots)
     by_root = {batch.root: batch for batch in batches}
     steps = (
         AnchoredStepView.of(by_root[entry.root], step=entry.step)
@@ -42,6 +43,23 @@ async def coins_of_job(job: JobId, work: UnitOfWork, *, after: int, limit: int) 
     return CoinsView(steps=tuple(steps))
 
 
+async def seals_on_chain(
+    job: JobId, steps: Iterable[int], work: UnitOfWork
+) -> dict[int, tuple[SealRow, AnchorView | None]]:
+    """Those of `steps` that are sealed, each with the batch on chain that holds it, if one does."""
+    wanted = tuple(set(steps))
+    seals = await work[SealRow].where(job=job, step=wanted)
+    roots = tuple({seal.batch for seal in seals if seal.batch is not None})
+    batches = await work[BatchRow].where(root=roots)
+    confirmed = {
+        row.root: AnchorView.of(row, batch=row.root) for row in batches if row.block is not None
+    }
+    return {
+        seal.step: (seal, None if seal.batch is None else confirmed.get(seal.batch))
+        for seal in seals
+    }
+
+
 async def batch_of_root(root: Digest, work: UnitOfWork) -> BatchView:
     """A batch with its leaves.
 
@@ -49,9 +67,7 @@ async def batch_of_root(root: Digest, work: UnitOfWork) -> BatchView:
         NotFound: no such batch.
     """
     async with work:
-        row = await work[BatchRow].get(root)
-        if row is None:
-            raise NotFound("no such batch", root=root.hex())
+        row = need(await work[BatchRow].get(root), "batch", root=root)
         entries = await work[BatchEntryRow].where(root=root)
     return BatchView.of(row, entries=tuple(map(BatchEntryView.of, entries)))
 
@@ -128,7 +144,7 @@ async def _shown(
 ) -> list[ShownBatch]:
     since = tuple(each.root for each in batches if _block_of(each) > opening_block)
     entries: dict[Digest, list[Entry]] = {batch.root: [] for batch in batches}
-    for each in await work[BatchEntryRow].where(root=since) if since else []:
+    for each in await work[BatchEntryRow].where(root=since):
         entries[each.root].append((each.job, each.step, each.seal))
     counts = itertools.accumulate(len(entries[batch.root]) for batch in batches)
     fitting = max(1, sum(count <= MAX_LEAVES for count in counts))

@@ -31,7 +31,7 @@ from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
-from market.service.seals_on_chain import seals_on_chain
+from market.service.show_coins import seals_on_chain
 from verification.earnings import Line
 
 MAX_JOBS_A_PAGE = 8
@@ -199,7 +199,7 @@ async def _jobs_that_paid(
 ) -> tuple[list[JobRow], dict[JobId, OwnPay]]:
     """Jobs in which an account earned a base unit, in the order of their posting."""
     jobs = tuple(await jobs_of(account, work))
-    rows = await work[JobRow].where(job=jobs) if jobs else []
+    rows = await work[JobRow].where(job=jobs)
     pay = await own_pay(account, rows, work)
     paid = [row for row in rows if pay[row.job].earned]
     paid.sort(key=lambda row: (row.posted_at, row.job))

@@ -12,7 +12,6 @@ from market.bodies.jobs import (
     JobView,
     ProgressView,
     StepReport,
-    UnpublishedView,
 )
 from market.bodies.offers import AuditorsView, AuditorView
 from market.domain.jobs import JobState, Wanted, outcome
@@ -83,6 +82,7 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
     """A job with everything. The caller is inside a transaction."""
     hosted = await work[HostedJobRow].get(row.job)
     reports = await work[ReportRow].where(job=row.job, order="step")
+    claims = await work[CheckpointRow].where(job=row.job, order="peer")
     why = WhyNot() if row.state in _MATCHED else decode_why_not(row.not_matched)
     return JobView.of(
         row,
@@ -96,7 +96,7 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
         not_matched=why.exclusions,
         advice=why.shown_advice(),
         transactions=await _transactions(row.job, work),
-        unpublished=await _unpublished(row.job, work),
+        unpublished=tuple(map(unpublished_view, failures(claims))),
     )
 
 
@@ -114,11 +114,6 @@ def progress_view(row: JobRow, reports: Sequence[ReportRow]) -> ProgressView:
 async def _transactions(job: JobId, work: UnitOfWork) -> dict[str, Digest]:
     events = await work[ChainEventRow].where(job=job, event=tuple(_NAMED))
     return {_NAMED[event.event]: event.transaction for event in events}
-
-
-async def _unpublished(job: JobId, work: UnitOfWork) -> tuple[UnpublishedView, ...]:
-    claims = await work[CheckpointRow].where(job=job, order="peer")
-    return tuple(map(unpublished_view, failures(claims)))
 
 
 async def show_reports(job: JobId, work: UnitOfWork, *, after: int, limit: int) -> ReportsView:

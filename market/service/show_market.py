@@ -167,5 +167,5 @@ def _wanted(row: JobRow, held: int) -> DemandView:
 
 async def _held(jobs: list[JobId], work: UnitOfWork) -> Counter[JobId]:
     """Leases that each job has."""
-    leases = await work[LeaseRow].where(job=tuple(jobs), state=LIVE) if jobs else []
+    leases = await work[LeaseRow].where(job=tuple(jobs), state=LIVE)
     return Counter(lease.job for lease in leases)

@@ -56,7 +56,7 @@ async def money_of_job(
     async with work:
         row = await find_job(job, work)
         known = await work[BudgetRow].get(job)
-        seal = await newest_seal(row, work)
+        seal, totals = await newest_seal(row, work), await money_totals(row, work)
         limits = await work[LimitRow].where(job=job)
         part = await ACCOUNTS.part(asked, work, job=job)
         recent = await recent_seals(row, work)
@@ -71,12 +71,7 @@ async def money_of_job(
         job=job,
         poster=poster,
         clock=now,
-        funded=BaseUnits(budget.funded),
-        committed=BaseUnits(budget.committed),
-        free=BaseUnits(budget.free),
-        claimed=BaseUnits(sum(limit.claimed for limit in limits)),
-        earned=NOTHING if seal is None else seal.earned,
-        vested=NOTHING if seal is None else seal.vested,
+        **totals,
         burst=BaseUnits(terms.burst),
         rate=BaseUnits(terms.rate),
         allowance=BaseUnits(budget.allowance_at(terms, now // 1000)),
@@ -145,14 +140,11 @@ def account_money(
     if row.slash_amount:
         until = UnixSeconds(row.slash_from + times.execute)
         slash = AnnouncedView(amount=row.slash_amount, burns_from=row.slash_from, burns_until=until)
-    return AccountMoney(
-        account=row.account,
-        limit=row.limit,
-        claimed=row.claimed,
+    return AccountMoney.of(
+        row,
         earned=earned,
         vested=vested,
         due=due_of(vested, row.limit, row.claimed),
-        stake=row.stake,
         end=UnixSeconds(end) if end else None,
         releasable_at=UnixSeconds(end + times.tail) if end else None,
         slash=slash,

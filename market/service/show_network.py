@@ -51,7 +51,7 @@ async def show_account(account: Address, chain: Chain, work: UnitOfWork) -> Acco
     async with work:
         jobs = tuple(await jobs_of(account, work))
         limits = await work[LimitRow].where(account=account)  # also of jobs that nobody posted here
-        rows = await work[JobRow].where(job=jobs) if jobs else []
+        rows = await work[JobRow].where(job=jobs)
         pay = (await own_pay(account, rows, work)).values()
     return AccountView.of(
         now,

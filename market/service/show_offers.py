@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
 from market.bodies.offers import LeasesView, LeaseView, OffersView, OfferView, ProviderView
 from market.domain.offers import offer_state
 from market.domain.reputation import is_trusted
+from market.service.find_job import need
+from market.service.leases import heard_of
 from market.service.listing import Asked, Listing
 from market.service.ports import UnitOfWork
 from market.service.reputation import reputation_view, reputations_of
-from market.service.rows import HeartbeatRow, JobRow, LeaseRow, OfferRow
+from market.service.rows import JobRow, LeaseRow, OfferRow
 
 OFFERS = Listing(OfferRow, "price")
 
@@ -59,9 +60,7 @@ async def show_lease(lease: Digest, work: UnitOfWork) -> LeaseView:
         NotFound: no such lease.
     """
     async with work:
-        row = await work[LeaseRow].get(lease)
-        if row is None:
-            raise NotFound("no such lease", lease=lease.hex())
+        row = need(await work[LeaseRow].get(lease), "lease", lease=lease)
         return (await lease_views([row], work))[0]
 
 
@@ -74,7 +73,7 @@ async def show_live_leases(offer: Digest, work: UnitOfWork) -> LeasesView:
 
 async def lease_views(rows: Sequence[LeaseRow], work: UnitOfWork) -> tuple[LeaseView, ...]:
     """Leases, in the given order. The caller is inside a transaction."""
-    heard = await _heard([row.lease for row in rows], work)
+    heard = await heard_of((row.lease for row in rows), work)
     jobs = {name: await work[JobRow].get(name) for name in sorted({row.job for row in rows})}
     return tuple(
         LeaseView.of(row, spec=job.signed, heard_at=heard.get(row.lease))
@@ -86,7 +85,7 @@ async def lease_views(rows: Sequence[LeaseRow], work: UnitOfWork) -> tuple[Lease
 async def _offer_views(
     rows: Sequence[OfferRow], now: UnixMillis, work: UnitOfWork
 ) -> tuple[OfferView, ...]:
-    heard = await _heard([row.offer for row in rows], work)
+    heard = await heard_of((row.offer for row in rows), work)
     return tuple(
         OfferView.of(row, heard_at=heard.get(row.offer), state=_state(row, now)) for row in rows
     )
@@ -99,9 +98,3 @@ def _state(row: OfferRow, now: UnixMillis) -> str:
         expires_at=row.expires_at,
         now=now,
     ).value
-
-
-async def _heard(names: Sequence[Digest], work: UnitOfWork) -> dict[Digest, UnixMillis]:
-    """When each was heard last, who was ever."""
-    beats = await work[HeartbeatRow].where(subject=tuple(names)) if names else []
-    return {beat.subject: beat.heard_at for beat in beats}

@@ -19,10 +19,10 @@ from market.domain.offers import is_heard
 from market.service.coding import spec_of
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
-from market.service.leases import LIVE, SILENT
+from market.service.leases import LIVE, SILENT, heard_of
 from market.service.ports import UnitOfWork
 from market.service.reputation import reputation_view, reputations_of
-from market.service.rows import HeartbeatRow, LeaseRow, OfferRow, SealRow
+from market.service.rows import LeaseRow, OfferRow, SealRow
 from verification.earnings import Earnings, Line
 
 RECENT = 8
@@ -65,7 +65,8 @@ async def peers_of(
     ordered = sorted(leases, key=lambda lease: (_stage(lease, done), lease.account, lease.lease))
     page = ordered[after : after + limit]
     pay = [found.earnings.of_peer(_peer(lease) or _NOBODY) for lease in page]
-    devices, heard = await _devices(page, work), await _heard(page, work)
+    devices = await _devices(page, work)
+    heard = await heard_of((lease.lease for lease in page), work)
     reputations = await reputations_of((lease.account for lease in page), work)
     millis = await _millis(job, done.steps, work)
     tokens = spec.batch.rows_per_unit * spec.model.sequence_length
@@ -151,14 +152,8 @@ def _peer(lease: LeaseRow) -> PeerId | None:
 
 async def _devices(leases: Sequence[LeaseRow], work: UnitOfWork) -> dict[Digest, str]:
     names = tuple(lease.offer for lease in leases)
-    offers = await work[OfferRow].where(offer=names) if names else []
+    offers = await work[OfferRow].where(offer=names)
     return {offer.offer: offer.device_class for offer in offers}
-
-
-async def _heard(leases: Sequence[LeaseRow], work: UnitOfWork) -> dict[Digest, UnixMillis]:
-    names = tuple(lease.lease for lease in leases)
-    beats = await work[HeartbeatRow].where(subject=names) if names else []
-    return {beat.subject: beat.heard_at for beat in beats}
 
 
 async def _millis(job: JobId, steps: tuple[int, int], work: UnitOfWork) -> int:

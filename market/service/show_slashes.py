@@ -1,11 +1,10 @@
 """Convictions and slashes as everybody sees them, by job, by account, or by evidence."""
 
-from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixSeconds
 from market.bodies.slashes import ConvictionsView, ConvictionView, SlashesView, SlashView
 from market.service.coding import items
-from market.service.find_job import find_job
+from market.service.find_job import find_job, need
 from market.service.listing import FIRST, Asked, Listing
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import ConvictionRow, SlashRow
@@ -34,7 +33,7 @@ async def find_convictions(
             await find_job(job, work)
             part = await CONVICTIONS.part(asked, work, job=job)
         named = tuple(row.evidence for row in part.rows if row.evidence is not None)
-        slashes = await work[SlashRow].where(evidence=named) if named else []
+        slashes = await work[SlashRow].where(evidence=named)
     views: dict[Digest | None, SlashView | None] = {None: None}
     for slash in slashes:
         views[slash.evidence] = await slash_view(slash, chain)
@@ -65,9 +64,7 @@ async def slash_of(evidence: Digest, work: UnitOfWork, chain: Chain) -> SlashVie
         NotFound: there is none.
     """
     async with work:
-        row = await work[SlashRow].get(evidence)
-    if row is None:
-        raise NotFound("no such slash", evidence=evidence.hex())
+        row = need(await work[SlashRow].get(evidence), "slash", evidence=evidence)
     return await slash_view(row, chain)
 
 

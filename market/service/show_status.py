@@ -31,7 +31,6 @@ from market.service.rows import (
     HostRow,
     JobRow,
     OrderRow,
-    OutboxRow,
     SealRow,
     SlashRow,
 )
@@ -55,7 +54,6 @@ async def status_of(
     async with work:
         cursors = await work[CursorRow].where(order="-block", limit=1)
         jobs = {state.value: await work[JobRow].count(state=state.value) for state in JobState}
-        outbox = await work[OutboxRow].count()
         actions = await _waiting(now, work)
         batch = await _batch(now, work)
         unanchored = await _unanchored(now, work)
@@ -67,7 +65,6 @@ async def status_of(
         clock=now,
         chain=await _chain(chain, cursors[0].block if cursors else None, confirmations, now),
         jobs=jobs,
-        outbox=outbox,
         feed=feed,
         actions=actions,
         batch=batch,
@@ -148,7 +145,7 @@ async def _unanchored(now: UnixMillis, work: UnitOfWork) -> UnanchoredView | Non
     batches = await work[BatchRow].where(block=None, order="number", limit=MAX_LOOKED_AT)
     roots = tuple(batch.root for batch in batches)
     fresh = await work[SealRow].where(batch=None, order="stored_at", limit=1)
-    sent = await work[SealRow].where(batch=roots, order="stored_at", limit=1) if roots else []
+    sent = await work[SealRow].where(batch=roots, order="stored_at", limit=1)
     num = await work[SealRow].count(batch=None)
     num += await work[SealRow].count(batch=roots) if roots else 0
     oldest = min([*fresh, *sent], key=lambda seal: seal.stored_at, default=None)

@@ -21,7 +21,7 @@ from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.rows import SealRow
-from market.service.seals_on_chain import seals_on_chain
+from market.service.show_coins import seals_on_chain
 from market.service.show_earnings import drawn_of
 from verification.earnings import Line
 from verification.traces import StepTrace

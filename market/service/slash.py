@@ -12,53 +12,46 @@ escrow's time for that has come. Only the canceller's key, which is not ours, st
 account answers is shown beside the slash, for who holds that key and for everybody. One slash of an
 account in a job is open at a time; the others wait, and take what is left. One that ran out while
 nobody burned is announced again, until the stake is on its way back (`lapsed`). A slash is named by
-job, account and evidence; what the chain says of it is noted by `slash_events`. Beat finds all of
-it in rows. Units: base units; the market's milliseconds, the chain's seconds.
+job, account and evidence. An announcement names its evidence; what ends it names job and account
+alone. One that is not of our rows is somebody's who shares the role. Beat finds all of it in rows.
+Units: base units; the market's milliseconds, the chain's seconds.
 """
 
 import logging
 from dataclasses import replace
+from typing import cast
 
 from contracts.governance.escrow import Channel, EscrowTimes
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import ContractRefused, NotFound
+from contracts.terms.errors import BadSignature, Conflict, ContractRefused, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain.slashing import Conviction, amount_to_announce
+from contracts.terms.signatures import recover
+from market.bodies.events import SlashEvent
+from market.bodies.signing import answer_digest
+from market.domain.slashing import amount_to_announce
+from market.service.coding import decode_arguments, wide
+from market.service.feeds import event_of, tell_job
+from market.service.find_job import need
 from market.service.money import budget_of, channel_of
-from market.service.ports import Chain, Slash, UnitOfWork
-from market.service.rows import BudgetRow, JobRow, LimitRow, SlashRow
-from market.service.slash_events import tell_of_slash, times_announced
+from market.service.ports import BlobStore, Chain, ChainEvent, Slash, UnitOfWork
+from market.service.rows import BudgetRow, ChainEventRow, JobRow, LimitRow, SlashRow
 
 OPEN = ("announcing", "announced")
 """States in which a slash holds a part of the stake."""
 UNENDED = ("convicted", *OPEN)
 """States in which a slash may still take something."""
+_ENDS = {"Burned": "burned", "SlashDropped": "dropped"}
+NAMES = ("SlashAnnounced", *_ENDS)
+"""The events that this is about."""
 log = logging.getLogger(__name__)
 
 
-async def convict(
-    conviction: Conviction, since: UnixMillis, now: UnixMillis, work: UnitOfWork
-) -> SlashRow:
-    """Note a conviction, which counts since `since`. Safe to repeat.
-
-    Raises:
-        NotFound: no such job.
-    """
+async def convict(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> SlashRow:
+    """Store a conviction of which no slash is yet."""
     async with work:
-        if known := await work[SlashRow].get(conviction.evidence):
-            return known
-        if await work[JobRow].get(conviction.job) is None:
-            raise NotFound("no such job", job=conviction.job.hex())
-        row = SlashRow(
-            conviction.evidence,
-            conviction.job,
-            conviction.account,
-            conviction.wanted,
-            convicted_at=since,
-        )
         await work[SlashRow].add(row)
-        await _emit(row, now, work)
+        tell_of_slash(row, now, work)
     return row
 
 
@@ -106,7 +99,7 @@ async def _plan(
     state = "announcing" if amount else "lapsed" if channel.stake else "nothing"
     planned = replace(first, state=state, amount=amount)
     await work[SlashRow].put(planned)
-    await _emit(planned, now, work)
+    tell_of_slash(planned, now, work)
 
 
 async def _announce(row: SlashRow, now: UnixMillis, work: UnitOfWork, chain: Chain) -> bool:
@@ -153,9 +146,106 @@ async def _back(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
         if held is not None and held.state == row.state:
             held = replace(held, state="convicted", amount=BaseUnits(0), burns_from=None)
             await work[SlashRow].put(held)
-            await _emit(held, now, work)
+            tell_of_slash(held, now, work)
 
 
-async def _emit(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
-    await work.emit("slash", row.evidence)
+async def answer_slash(
+    evidence: Digest,
+    answer: Digest,
+    signature: bytes,
+    *,
+    now: UnixMillis,
+    work: UnitOfWork,
+    blobs: BlobStore,
+) -> SlashRow:
+    """What a convicted account says: a blob that is shown beside it and stops nothing.
+
+    Safe to repeat.
+
+    Raises:
+        NotFound: no such slash, or the answer is no blob of this market.
+        BadSignature: not by the convicted account's wallet.
+        Conflict: it was answered with another blob.
+    """
+    if await blobs.size(answer) is None:
+        raise NotFound("no such blob", digest=answer.hex())
+    async with work:
+        row = need(await work[SlashRow].lock(evidence), "slash", evidence=evidence)
+        if recover(answer_digest(evidence, answer), signature) != row.account:
+            raise BadSignature(f"not signed by 0x{row.account.hex()}")
+        if row.answer == answer:
+            return row
+        if row.answer is not None:
+            raise Conflict("this slash was answered before", answer=row.answer.hex())
+        row = replace(row, answer=answer)
+        await work[SlashRow].put(row)
+        tell_of_slash(row, now, work)
+    return row
+
+
+# --------------------------------------------------------------------- what the chain's events say
+
+
+def tell_of_slash(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
+    """Tell who watches the job in which state the slash is now."""
+    tell_job(row.job, event_of(SlashEvent, row, at=now), work)
+
+
+async def note_slash(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> SlashRow | None:
+    """A slash was announced, burned or dropped; what it is now, if it is ours.
+
+    The rows of the escrow's money know the event already.
+    """
+    job, account = (
+        JobId(cast(bytes, event.args["job"])),
+        Address(cast(bytes, event.args["account"])),
+    )
+    if event.event == "SlashAnnounced":
+        row = await work[SlashRow].lock(event.args["evidence"])
+        limit = await work[LimitRow].get(job, account)
+        if row is None or limit is None or (row.job, row.account) != (job, account):
+            await _overwritten(job, account, work)  # by what is not ours
+            return None
+        row = replace(
+            row,
+            state="announced",
+            amount=BaseUnits(wide(event.args["amount"])),
+            burns_from=UnixSeconds(limit.slash_from),
+            announced_by=event.transaction,
+        )
+    else:
+        held = await work[SlashRow].where(job=job, account=account, state="announced")
+        if not held:
+            return None
+        row = replace(held[0], state=_ENDS[event.event], ended_by=event.transaction)
+        if event.event == "Burned":
+            row = replace(row, amount=BaseUnits(wide(event.args["amount"])))
+    await work[SlashRow].put(row)
     tell_of_slash(row, now, work)
+    return row
+
+
+async def _overwritten(job: JobId, account: Address, work: UnitOfWork) -> None:
+    """Our announcement ran out, and another stands there: what ends it is not the end of ours."""
+    for row in await work[SlashRow].where(job=job, account=account, state="announced"):
+        before = replace(row, state="convicted", amount=BaseUnits(0), burns_from=None)
+        await work[SlashRow].put(before)
+
+
+async def times_announced(row: SlashRow, work: UnitOfWork) -> int:
+    """How often the chain announced a slash; what it has forgotten does not count."""
+    events = await work[ChainEventRow].where(event="SlashAnnounced", job=row.job)
+    return sum(decode_arguments(each.args)["evidence"] == row.evidence for each in events)
+
+
+async def forget_slash(event: ChainEventRow, work: UnitOfWork) -> None:
+    """The chain went back before an event; its transaction is sent again."""
+    if event.event == "SlashAnnounced":
+        evidence = decode_arguments(event.args)["evidence"]
+        row = await work[SlashRow].lock(evidence)
+        if row is not None:
+            before = replace(row, state="announcing", burns_from=None, announced_by=None)
+            await work[SlashRow].put(before)
+        return
+    for row in await work[SlashRow].where(job=event.job, ended_by=event.transaction):
+        await work[SlashRow].put(replace(row, state="announced", ended_by=None))

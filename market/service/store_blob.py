@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from contracts.terms.errors import DeadlineExceeded
+from contracts.terms.errors import DeadlineExceeded, ServiceUnreachable, TooLarge
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
@@ -31,8 +31,6 @@ from market.domain.limits import (
     check_disk,
     check_quota,
     check_uploads,
-    disk_has_room,
-    has_room,
 )
 from market.domain.sizes import parameters_of
 from market.service.ports import BlobStore, UnitOfWork
@@ -173,14 +171,15 @@ async def _begin(
         coming = sum(row.num_bytes for row in rows)
         used = await used_by(upload.by, work)
         free = await blobs.free_bytes()  # read now: whatever was settled before is on the disk
-        standing = STRANGER
-        if not (
-            has_room(used, wanted, standing, bounds)
-            and disk_has_room(free, coming, wanted, standing, bounds)
-        ):
-            standing = await _standing(upload.by, bounds, work)
-        check_quota(used, wanted, standing, bounds)
-        check_disk(free, coming, wanted, standing, bounds)
+
+        def check(standing: Standing) -> None:
+            check_quota(used, wanted, standing, bounds)
+            check_disk(free, coming, wanted, standing, bounds)
+
+        try:
+            check(STRANGER)
+        except (TooLarge, ServiceUnreachable):  # unless something of it is at stake here
+            check(await _standing(upload.by, bounds, work))
         await _charge(upload.by, wanted, work)
         return await work[BlobUploadRow].add(
             BlobUploadRow(0, upload.by, upload.name, wanted, began_at=now)
@@ -224,9 +223,7 @@ async def _settle(row: BlobUploadRow, work: UnitOfWork, *, is_stored: bool) -> N
         await work[BlobUploadRow].remove(row.number)
         await _charge(row.account, -row.num_bytes, work)
     if is_stored and await work[BlobOwnerRow].get(row.account, row.blob) is None:
-        await work[BlobOwnerRow].add(
-            BlobOwnerRow(row.account, row.blob, row.num_bytes, row.began_at)
-        )
+        await work[BlobOwnerRow].add(BlobOwnerRow(row.account, row.blob, row.num_bytes))
         await _charge(row.account, row.num_bytes, work)
 
 
@@ -245,7 +242,7 @@ async def _standing(account: Address, bounds: BlobBounds, work: UnitOfWork) -> S
         if job.budget >= bounds.known_from
     ]
     names = {lease.job for lease in await work[LeaseRow].where(account=account, state=_WORKED)}
-    worked = await work[JobRow].where(job=tuple(sorted(names))) if names else []
+    worked = await work[JobRow].where(job=tuple(sorted(names)))
     jobs = {job.job: job for job in (*paid, *worked)}
     has_stake = sum(stakes) + (free.amount if free else 0) >= bounds.known_from
     return Standing(

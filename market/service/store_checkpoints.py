@@ -16,7 +16,7 @@ from contracts.terms.moments import UnixMillis
 from market.bodies.events import CheckpointEvent, UnpublishedEvent
 from market.bodies.jobs import CheckpointsView, CheckpointView, PostCheckpoint, UnpublishedView
 from market.bodies.signing import checkpoint_digest
-from market.service.feeds import tell_job
+from market.service.feeds import event_of, tell_job
 from market.service.find_job import find_job
 from market.service.histories import Histories
 from market.service.ports import BlobStore, UnitOfWork
@@ -81,15 +81,10 @@ def _claimed(
 
 
 def _tell(row: CheckpointRow, now: UnixMillis, work: UnitOfWork) -> None:
-    stage, step = StageIndex(row.stage), StepNumber(row.step)
     if row.failure:
-        failed = UnpublishedEvent(at=now, stage=stage, step=step, peer=row.peer, reason=row.failure)
-        tell_job(row.job, failed, work)
-        return
-    event = CheckpointEvent(
-        at=now, stage=stage, step=step, blob=row.blob, peer=row.peer, is_here=row.is_here
-    )
-    tell_job(row.job, event, work)
+        tell_job(row.job, event_of(UnpublishedEvent, row, at=now, reason=row.failure), work)
+    else:
+        tell_job(row.job, event_of(CheckpointEvent, row, at=now), work)
 
 
 async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) -> CheckpointsView:

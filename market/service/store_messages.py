@@ -26,6 +26,7 @@ from market.service.coding import encode_pay, stored_name
 from market.service.convictions import note_convictions
 from market.service.due import note_due
 from market.service.feeds import tell_job
+from market.service.find_job import find_job
 from market.service.histories import Histories
 from market.service.leases import SILENT
 from market.service.life import happen
@@ -56,9 +57,7 @@ async def store_messages(
     """
     items = [(decode_kept(data), data) for data in encoded]
     async with work:
-        row = await work[JobRow].lock(job)
-        if row is None:
-            raise errors.NotFound("no such job", job=job.hex())
+        row = await find_job(job, work, lock=True)
         if row.coordinator != by:
             raise errors.Forbidden(
                 "only its coordinator adds to a job's messages", coordinator=row.coordinator.hex()
@@ -77,7 +76,6 @@ async def store_messages(
         if new:
             await _write(post, work)
             await work[JobRow].put(post.row)
-            await work.emit("messages", job)
     histories.remember(job, post.row.num_messages, post.history)
     return Stored(stored=len(new), known=len(items) - len(new))
 
@@ -102,7 +100,7 @@ async def _unknown(
 ) -> list[tuple[Kept, bytes]]:
     """Items that are not stored, each once, in order."""
     named = {kept_digest(item): (item, data) for item, data in items}
-    stored = await work[MessageRow].where(job=row.job, digest=tuple(named)) if named else []
+    stored = await work[MessageRow].where(job=row.job, digest=tuple(named))
     known = {each.digest for each in stored}
     return [pair for name, pair in named.items() if name not in known]
 
@@ -112,7 +110,7 @@ async def _stored_under_names_of(
 ) -> dict[Digest, bytes]:
     """What is stored under a name that a new item bears."""
     names = tuple(name for item, _ in new if (name := _name(item)) is not None)
-    stored = await work[MessageRow].where(job=row.job, name=names) if names else []
+    stored = await work[MessageRow].where(job=row.job, name=names)
     return {each.name: each.data for each in stored if each.name is not None}
 
 
@@ -226,7 +224,7 @@ async def _sealed(
         stored_at=now,
     )
     await work[SealRow].add(stored)
-    row = replace(row, step=int(message.step), last_seal=message.digest(), is_sealed=message.last)
+    row = replace(row, step=int(message.step), is_sealed=message.last)
     await work[JobRow].put(row)
     if history.record is not None:
         await note_convictions(history.record, work)

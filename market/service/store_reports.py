@@ -45,7 +45,6 @@ async def store_reports(
                 continue
             await work[ReportRow].put(row_of_step)
             tell_job(job, ReportedEvent(**each.model_dump()), work)
-        await work.emit("reports", job)
     stored_now = len(set(steps) - set(known))
     return Stored(stored=stored_now, known=len(reports) - stored_now)
 

@@ -9,7 +9,7 @@ its chain.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from contracts.governance.escrow import EscrowTimes
 from contracts.terms.errors import ChainForgot, WrongConfiguration
@@ -18,28 +18,17 @@ from contracts.terms.moments import UnixMillis
 from market.service.apply_event import apply_event
 from market.service.coding import encode_arguments
 from market.service.due import note_due
-from market.service.money import apply_money, forget_money
+from market.service.money import apply_money, rebuild_money
 from market.service.ports import Chain, ChainBlock, ChainEvent, UnitOfWork
 from market.service.rows import BatchRow, ChainEventRow, CursorRow, JobRow
-from market.service.slash_events import NAMES, forget_slash
+from market.service.slash import NAMES, forget_slash
 
 MAX_BLOCKS = 2000  # a round
 KEPT_CURSORS = 256
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Synced:
-    """What a round did."""
-
-    head: int
-    events: int
-    went_back: bool
-
-
-async def sync_chain(
-    now: UnixMillis, work: UnitOfWork, chain: Chain, *, first_block: int
-) -> Synced:
+async def sync_chain(now: UnixMillis, work: UnitOfWork, chain: Chain, *, first_block: int) -> None:
     """Apply what is new on chain. Safe to repeat and to interrupt.
 
     Raises:
@@ -51,14 +40,13 @@ async def sync_chain(
     async with work:
         cursor, noted = await _cursor(work), await work[CursorRow].get(0)
     if cursor == CursorRow(head.number, head.hash):
-        return Synced(head.number, 0, False)  # the chain knows it, so nothing went back either
-    went_back = await _go_back(now, times, work, chain)
-    if went_back:
+        return  # the chain knows it, so nothing went back either
+    if await _go_back(now, times, work, chain):
         async with work:
             cursor = await _cursor(work)
     start = max(first_block, 1 + (cursor.block if cursor else 0))
     if head.number < start:
-        return Synced(start - 1, 0, went_back)
+        return
     last = await _last_block(min(head.number, start + MAX_BLOCKS - 1), head, chain)
     events = await chain.events(start, last.number)
     if await chain.block(last.number) != last:
@@ -68,7 +56,6 @@ async def sync_chain(
         if first is not None:
             await work[CursorRow].put(CursorRow(0, first.hash))
         await _apply(events, last, times, now, work, chain.anchorer)
-    return Synced(last.number, len(events), went_back)
 
 
 async def _cursor(work: UnitOfWork) -> CursorRow | None:
@@ -104,8 +91,6 @@ async def _apply(
     for cursor in old[KEPT_CURSORS:]:
         if cursor.block:
             await work[CursorRow].remove(cursor.block)
-    if events:
-        await work.emit("chain", last.hash)
 
 
 async def _hold_jobs(jobs: Sequence[JobId | None], work: UnitOfWork) -> None:
@@ -120,7 +105,6 @@ def _row(event: ChainEvent) -> ChainEventRow:
         job=JobId(job) if isinstance(job, bytes) else None,
         block=event.block,
         log_index=event.log_index,
-        block_hash=event.block_hash,
         transaction=event.transaction,
         contract=event.contract,
         event=event.event,
@@ -154,7 +138,7 @@ async def _go_back(now: UnixMillis, times: EscrowTimes, work: UnitOfWork, chain:
             await work[CursorRow].remove(row.block)
         for event in events:
             await work[ChainEventRow].remove(event.block, event.log_index)
-        await forget_money(events, times.announce, work)
+        await rebuild_money(times.announce, work)
         for event in reversed(events):
             await _forget(event, now, work)
     return True

@@ -39,7 +39,7 @@ from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, MessageRow, SealRow
-from market.service.seals_on_chain import seals_on_chain
+from market.service.show_coins import seals_on_chain
 from market.service.show_earnings import drawn_of
 from market.service.show_steps import coin_view
 from verification.docket import Docket

@@ -27,7 +27,7 @@ class Bounds:
 
     late: float
     down: float
-    unit: Literal["s", "blocks", "things"] = "s"
+    unit: Literal["s", "blocks"] = "s"
 
     def judge(self, value: float) -> Health:
         """A value against them."""
@@ -49,7 +49,6 @@ QUEUE = Bounds(10, 60)
 ACTION = Bounds(30, 300)
 ANCHORING = Bounds(60, 600)
 FEED = Bounds(1, 10)
-OUTBOX = Bounds(500, 5000, "things")
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,6 @@ def checks_of(status: StatusView, *, is_embedded: bool) -> tuple[Check, ...]:
         *_queues(status),
         _actions(status),
         _anchoring(status),
-        _outbox(status.outbox),
         _feed(status.feed),
         _hosts(status.hosts),
     )
@@ -146,12 +144,6 @@ def _anchoring(status: StatusView) -> Check:
     value = f"{oldest.seals}, the oldest for {span(oldest.age_millis / 1000)}"
     late = "draws, and with them pay, wait for their coins"
     return Check(name, health, value, bounds, _why(health, "the next batch takes them", late))
-
-
-def _outbox(waiting: int) -> Check:
-    health = OUTBOX.judge(waiting)
-    why = _why(health, "others are woken as things happen", "agents find news only when they ask")
-    return Check("Outbox", health, f"{waiting} to tell", OUTBOX.spelled(), why)
 
 
 def _feed(feed: FeedStatusView) -> Check:

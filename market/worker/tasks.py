@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import uvloop
@@ -36,7 +37,6 @@ from market.service.at_rest import is_at_rest
 from market.service.auditors import fix_auditors
 from market.service.claims import claim_job
 from market.service.clear_jobs import clear_jobs
-from market.service.drain_outbox import drain_outbox
 from market.service.due import AGAIN_MILLIS, Task, begin_due, note_done, start_due
 from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
@@ -223,27 +223,6 @@ async def _clear(runtime: Runtime) -> object:
     return await clear_jobs(market.clock(), market.new_work(), runtime.pace)
 
 
-async def _lapse(runtime: Runtime) -> object:
-    return await lapse_leases(runtime.market.clock(), runtime.market.new_work())
-
-
-async def _silent(runtime: Runtime) -> object:
-    return await release_silent(runtime.market.clock(), runtime.market.new_work())
-
-
-async def _deadlines(runtime: Runtime) -> object:
-    return await pass_deadlines(runtime.market.clock(), runtime.market.new_work())
-
-
-async def _outbox(runtime: Runtime) -> object:
-    return await drain_outbox(runtime.market.new_work(), runtime.market.wakeup.wake)
-
-
-async def _fund(runtime: Runtime) -> object:
-    market = runtime.market
-    return await fund_jobs(market.clock(), market.new_work(), market.chain)
-
-
 async def _faucet(runtime: Runtime) -> object:
     return await give_faucet(runtime.market.new_work(), runtime.market.chain)
 
@@ -261,65 +240,50 @@ async def _start_money(runtime: Runtime) -> object:
     return await start_due(runtime.market.clock(), runtime.market.new_work(), start)
 
 
-async def _sync(runtime: Runtime) -> object:
-    market = runtime.market
-    return await sync_chain(
-        market.clock(),
-        market.new_work(),
-        market.chain,
-        first_block=runtime.assembled.first_block,
-    )
-
-
-async def _auditors(runtime: Runtime) -> object:
-    market = runtime.market
-    return await fix_auditors(market.clock(), market.new_work(), market.chain)
-
-
-async def _announce(runtime: Runtime) -> object:
-    market = runtime.market
-    return await announce_slashes(market.clock(), market.new_work(), market.chain)
-
-
-async def _burn(runtime: Runtime) -> object:
-    market = runtime.market
-    return await burn_slashes(market.clock(), market.new_work(), market.chain)
+async def _sync(runtime: Runtime) -> None:
+    market, first = runtime.market, runtime.assembled.first_block
+    await sync_chain(market.clock(), market.new_work(), market.chain, first_block=first)
 
 
 async def _reconcile(runtime: Runtime) -> object:
     return await reconcile(runtime.market.new_reading(), runtime.market.chain)
 
 
-async def _beat(runtime: Runtime) -> object:
-    return await note_beat("default", runtime.market.clock(), runtime.market.new_work())
+def _by_clock(use_case: Callable[[UnixMillis, UnitOfWork], Awaitable[object]]) -> UseCase:
+    """A use case of rows alone."""
+    return lambda runtime: use_case(runtime.market.clock(), runtime.market.new_work())
 
 
-async def _chain_beat(runtime: Runtime) -> object:
-    return await note_beat("chain", runtime.market.clock(), runtime.market.new_work())
+def _on_chain(use_case: Callable[[UnixMillis, UnitOfWork, Chain], Awaitable[object]]) -> UseCase:
+    """A use case that asks the chain, or writes to it."""
+
+    def run(runtime: Runtime) -> Awaitable[object]:
+        market = runtime.market
+        return use_case(market.clock(), market.new_work(), market.chain)
+
+    return run
 
 
 def periodic(settings: Settings) -> dict[str, Periodic]:
     """Every use case by name, in the order of a round."""
     seconds = timedelta(seconds=1)
+    anchoring = timedelta(seconds=settings.anchor_seconds)
     return {
-        "outbox": Periodic(_outbox, seconds, chain=False),
-        "lapse": Periodic(_lapse, 2 * seconds, chain=False, of_jobs=True),
-        "silent": Periodic(_silent, 5 * seconds, chain=False),
-        "deadlines": Periodic(_deadlines, 2 * seconds, chain=False, of_jobs=True),
+        "lapse": Periodic(_by_clock(lapse_leases), 2 * seconds, chain=False, of_jobs=True),
+        "silent": Periodic(_by_clock(release_silent), 5 * seconds, chain=False),
+        "deadlines": Periodic(_by_clock(pass_deadlines), 2 * seconds, chain=False, of_jobs=True),
         "clear": Periodic(_clear, seconds, chain=False, of_jobs=True),
-        "auditors": Periodic(_auditors, seconds, chain=False, of_jobs=True),
+        "auditors": Periodic(_on_chain(fix_auditors), seconds, chain=False, of_jobs=True),
         "money": Periodic(_start_money, seconds, chain=False),
-        "anchor": Periodic(
-            _start_anchor, timedelta(seconds=settings.anchor_seconds), chain=False, of_jobs=True
-        ),
+        "anchor": Periodic(_start_anchor, anchoring, chain=False, of_jobs=True),
         "reconcile": Periodic(_reconcile, 60 * seconds, chain=False),
-        "beat": Periodic(_beat, NOTED_EVERY, chain=False),
+        "beat": Periodic(_by_clock(partial(note_beat, "default")), NOTED_EVERY, chain=False),
         "faucet": Periodic(_faucet, seconds),
-        "fund": Periodic(_fund, seconds, of_jobs=True),
+        "fund": Periodic(_on_chain(fund_jobs), seconds, of_jobs=True),
         "chain_sync": Periodic(_sync, seconds),
-        "announce_slashes": Periodic(_announce, 2 * seconds, of_jobs=True),
-        "burn_slashes": Periodic(_burn, 2 * seconds, of_jobs=True),
-        "chain_beat": Periodic(_chain_beat, NOTED_EVERY),
+        "announce_slashes": Periodic(_on_chain(announce_slashes), 2 * seconds, of_jobs=True),
+        "burn_slashes": Periodic(_on_chain(burn_slashes), 2 * seconds, of_jobs=True),
+        "chain_beat": Periodic(_by_clock(partial(note_beat, "chain")), NOTED_EVERY),
     }
 
 

@@ -534,7 +534,7 @@ async def test_workers__two_share_the_money_of_100_jobs_and_one_is_killed__each_
             async with world.new_reading() as work:
                 sent = await work[TransactionRow].where(failed=False)
                 (free,) = await work[FreeMoneyRow].where(account=leaf.account)
-            assert len({(each.account, each.intention) for each in sent}) == len(sent)
+            assert len({(each.account, each.key) for each in sent}) == len(sent)
             assert await reconcile(world.new_reading(), world.ports) > 0
             due = NUM_JOBS * leaf.vested
             tell_losses("one of two workers killed", [Loss("ann", due, free.amount, 0)])

@@ -14,7 +14,7 @@ from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain import matching
-from market.domain.matching import Ask, Need, clear, feasible
+from market.domain.matching import Ask, Need, asks_of, clear, judge
 from market.domain.offers import Candidate
 from market.domain.reputation import Reputation
 
@@ -81,7 +81,7 @@ def test_book__any_offers_and_round__clears_as_the_plain_definition(
     for need, slots, spares, numbers in round_of:
         without = frozenset(Address(bytes([number]) * 20) for number in numbers)
         left = [each for each in standing if each.account not in without]
-        asks = feasible(need, left)
+        asks = asks_of(judge(need, left))
         fitting = found.fitting(need, without)
         assert fitting.bit_count() == len(asks)
         cheapest = found.cheapest(fitting, slots + spares + 1)

@@ -166,10 +166,12 @@ CANDIDATES = st.builds(
 def test_matching__any_offers__excluded_exactly_when_infeasible(offers: list[Candidate]) -> None:
     """Feasible and excluded are one question; each count is of offers that fail it."""
     for offer in offers:
-        assert bool(matching.feasible(NEED, [offer])) != bool(matching.why_not(NEED, [offer]))
-    for found in matching.why_not(NEED, offers):
-        alone = [bool(matching.why_not(NEED, [offer])) for offer in offers]
+        judged = matching.judge(NEED, [offer])
+        assert bool(matching.asks_of(judged)) != bool(matching.exclusions_of(NEED, judged))
+    book = matching.judge(NEED, offers)
+    for found in matching.exclusions_of(NEED, book):
+        alone = [bool(each.failed) for each in book]
         assert 0 < found.offers <= sum(alone)
         assert found.constraint in matching.CONSTRAINTS and found.would_fit
-    for ask in matching.feasible(NEED, offers):
+    for ask in matching.asks_of(book):
         assert ask.price <= NEED.price_ceiling

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain.matching import Need, feasible, judge
+from market.domain.matching import Need, asks_of, judge
 from market.domain.offers import Candidate
 from market.domain.quote import Relaxation, least_relaxation
 from market.domain.reputation import Reputation
@@ -56,7 +56,7 @@ def owners(terms: Terms, offers: list[Candidate]) -> int:
         terms.price_ceiling, terms.cut.memory_bytes, terms.min_stake, terms.deadline, terms.start
     )
     then = [replace(each, heard_at=each.heard_at and terms.start) for each in offers]
-    return len({ask.seller for ask in feasible(need, then)})
+    return len({ask.seller for ask in asks_of(judge(need, then))})
 
 
 def is_matched(terms: Terms, offers: list[Candidate]) -> bool:

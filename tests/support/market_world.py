@@ -37,12 +37,10 @@ from market.domain.limits import BlobBounds
 from market.domain.sizes import job_cost
 from market.service.accept_lease import accept_lease
 from market.service.anchor_seals import anchor_seals
-from market.service.audit_bonds import accept_bond
-from market.service.auditors import fix_auditors, hear_auditor, register_auditor
+from market.service.auditors import accept_bond, fix_auditors, hear_auditor, register_auditor
 from market.service.clear_jobs import clear_jobs
-from market.service.drain_outbox import drain_outbox
+from market.service.convictions import BundleSays
 from market.service.due import begin_due, note_done, start_due
-from market.service.evidence import BundleSays
 from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
 from market.service.hear import hear_offer
@@ -178,8 +176,8 @@ class World:
         """A blob that is a bundle about `subject`; `changed` is what it says beside that."""
         name = blob_digest(text)
         values: dict[str, Any] = {
-            "domain": self.domain, "job": job, "subject": subject, "work": subject,
-            "auditor": make_session("auditor").peer, "report": ZERO_DIGEST, "verdict": "mismatch",
+            "domain": self.domain, "job": job, "subject": subject,
+            "auditor": make_session("auditor").peer, "report": ZERO_DIGEST,
         }  # fmt: skip
         self.blobs.blobs[name] = text
         self.bundles.says[name] = BundleSays(**(values | changed))
@@ -410,7 +408,6 @@ class World:
         await burn_slashes(now, work(), chain)
         await self.do_money()
         await self.sync()
-        await drain_outbox(work(), MemoryWakeup().wake)
         await reconcile(self.new_reading(), chain)
 
     async def start_job(self, name: str = "ann", price: int = 10**11, **changed: Any) -> JobMaker:

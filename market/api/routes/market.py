@@ -45,7 +45,7 @@ from market.bodies.market import (
 )
 from market.bodies.signing import signed_call
 from market.service.coordinators import allocate_coordinator
-from market.service.faucet import ask_faucet
+from market.service.faucet import GIVEN, ask_faucet
 from market.service.ports import UnitOfWork
 from market.service.rows import FaucetRow
 from market.service.show_coins import batch_of_root
@@ -117,7 +117,7 @@ async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
     while row.state == "asked":
         if api.market.clock() > ends:
             raise errors.DeadlineExceeded("the faucet has not answered yet: ask again")
-        await api.market.wakeup.wait("given", _LOOK_SECONDS)
+        await api.market.wakeup.wait(GIVEN, _LOOK_SECONDS)
         async with work:
             row = await work[FaucetRow].get(row.account, row.number) or row
     if row.state == "refused":

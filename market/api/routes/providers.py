@@ -37,9 +37,7 @@ from market.bodies.slashes import (
     SlashView,
 )
 from market.service.accept_lease import accept_lease
-from market.service.answer_slash import answer_slash
-from market.service.audit_bonds import accept_bond
-from market.service.auditors import hear_auditor, register_auditor
+from market.service.auditors import accept_bond, hear_auditor, register_auditor
 from market.service.convictions import publish_evidence
 from market.service.hear import hear_lease, hear_offer
 from market.service.leases import lease_topic
@@ -47,6 +45,7 @@ from market.service.listing import Asked
 from market.service.post_offer import post_offer, withdraw_offer
 from market.service.show_offers import list_offers, show_lease, show_live_leases, show_provider
 from market.service.show_slashes import find_convictions, slash_of, slash_view, slashes_of_job
+from market.service.slash import answer_slash
 from verification.distances.thresholds import shipped_calibration
 
 offers_router = Routes(tags=["offers"])

@@ -12,6 +12,7 @@ from contracts.terms.errors import DeadlineExceeded, Unavailable
 from contracts.terms.ids import Digest
 from market.adapters.chain import Confirming, RpcChain
 from tests.support.anvil import DeployedChain, deployed_chain
+from tests.support.fakes.market_memory import NoLocks
 from tests.support.history import make_wallet
 
 LOW, HIGH = FeePolicy(cap=100 * GWEI), FeePolicy(cap=1000 * GWEI)
@@ -111,7 +112,8 @@ async def check_waits_for_nobody(on: DeployedChain, cap: Account) -> None:
         await cap.anchor(stuck, 2)
     rpc = RpcChain(
         on.contracts, anchorer=cap.wallet.account, rpc_url=on.anvil.url,
-        confirming=Confirming(1, 0.0), senders={"anchorer": stuck, "relayer": dora.sender()},
+        confirming=Confirming(1, 0.0), locks=NoLocks(),
+        senders={"anchorer": stuck, "relayer": dora.sender()},
     )  # fmt: skip
     assert await rpc.resend(await rpc.head()) == 1  # and `sync_chain` goes on
     await dora.anchor(dora.sender(), 1)

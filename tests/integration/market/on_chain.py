@@ -22,6 +22,7 @@ from market.bodies.jobs import Permit
 from market.bootstrap import WRITING_ROLES
 from market.service.ports import Chain, UnitOfWork
 from tests.support.anvil import DeployedChain, deployed_chain
+from tests.support.fakes.market_memory import NoLocks
 from tests.support.history import make_wallet
 from tests.support.market_world import SIGNED_SECONDS, STAKE, World, market_spec
 
@@ -114,6 +115,7 @@ async def chain_world(folder: Path, database: str) -> AsyncIterator[ChainWorld]:
                 anchorer=wallets["anchorer"].account,
                 rpc_url=deployed.anvil.url,
                 confirming=Confirming(1, 0.0),
+                locks=NoLocks(),
                 senders={
                     role: Sender(deployed.chain, wallet, store, chain_id)
                     for role, wallet in wallets.items()

@@ -9,8 +9,7 @@ from contracts.terms.escrow_messages import Bond
 from contracts.terms.ids import Address, JobId
 from market.bodies.offers import PostBond
 from market.bodies.routes import POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
-from market.service.audit_bonds import PATIENCE_MILLIS
-from market.service.auditors import fix_auditors, list_of_job
+from market.service.auditors import PATIENCE_MILLIS, fix_auditors, list_of_job
 from market.service.orders import relay_orders
 from market.service.rows import AuditBondRow, AuditorListRow, LimitRow
 from tests.integration.market.client import sdk

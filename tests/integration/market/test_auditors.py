@@ -1,5 +1,7 @@
 """Who is outside of a job is fixed before it is opened, and its opening has to say so."""
 
+from dataclasses import replace
+
 import pytest
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
@@ -16,7 +18,7 @@ from market.service.accept_lease import accept_lease
 from market.service.auditors import HEARD_MILLIS, fix_auditors, list_of_job, register_auditor
 from market.service.histories import Histories
 from market.service.host_jobs import claim_jobs
-from market.service.rows import AuditorListRow, JobRow, LeaseRow, ListedAuditorRow, MessageRow
+from market.service.rows import AuditBondRow, AuditorListRow, JobRow, LeaseRow, MessageRow
 from tests.integration.market.client import HOST, client_of, sdk
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import DEVICE, STAKE, World, market_spec
@@ -97,8 +99,8 @@ async def matched_without_list(world: World) -> JobMaker:
     maker = await world.start_job(audit=AUDIT)
     async with world.new_work() as work:
         await work[AuditorListRow].remove(maker.spec.job())
-        for each in await work[ListedAuditorRow].where(job=maker.spec.job()):
-            await work[ListedAuditorRow].remove(each.job, each.account)
+        for each in await work[AuditBondRow].where(job=maker.spec.job()):
+            await work[AuditBondRow].put(replace(each, listed=None))
     return maker
 
 

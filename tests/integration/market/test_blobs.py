@@ -19,16 +19,16 @@ from market.service.leases import end
 from market.service.ports import BlobStore
 from market.service.rows import (
     NOTHING,
+    AuditBondRow,
     BlobOwnerRow,
     BlobUploadRow,
     BlobUseRow,
     LeaseRow,
-    ListedAuditorRow,
 )
 from market.service.session import account_of_session
 from market.service.store_blob import EVERYBODY, Upload, patience_seconds, store_blob, used_by
 from tests.support.history import make_wallet
-from tests.support.market_world import DEVICE, World, market_spec, one_chunk
+from tests.support.market_world import CEILING, DEVICE, World, market_spec, one_chunk
 
 ANN, EVE = make_wallet("ann").account, make_wallet("eve").account
 KIB = 2**10
@@ -281,8 +281,18 @@ async def test_session_key__of_an_auditor_who_has_another_by_now__is_still_its_o
     key = await world.audit("out1")
     account = make_wallet("out1").account
     async with world.new_work() as work:
-        listed = ListedAuditorRow(market_spec().job(), account, key, DEVICE, NOTHING)
-        await work[ListedAuditorRow].add(listed)
+        await work[AuditBondRow].add(
+            AuditBondRow(
+                market_spec().job(),
+                account,
+                key,
+                DEVICE,
+                CEILING,
+                NOTHING,
+                world.now,
+                listed=NOTHING,
+            )
+        )
     assert await world.audit("out1", key="another") != key
 
     assert await account_of_session(key, world.new_reading()) == account

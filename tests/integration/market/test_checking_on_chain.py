@@ -12,9 +12,8 @@ from contracts.terms.coins import Coin
 from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Digest, StepNumber
 from market.domain.jobs import JobState
-from market.domain.slashing import Conviction
 from market.service.auditors import list_of_job
-from market.service.rows import BatchRow
+from market.service.rows import BatchRow, SlashRow
 from market.service.show_coins import lane_of_job
 from market.service.slash import convict
 from tallystick.provider.coins import SETTLING_SECONDS, CoinFile, CoinWatch, Counts, OnChain
@@ -99,8 +98,8 @@ async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_ba
         job, account = maker.spec.job(), maker.members[0].wallet.account
         evidence = blob_digest(b"bundle")
         world.blobs.blobs[evidence] = b"bundle"
-        convicted = Conviction(evidence, job, account, BaseUnits(1_000_000))
-        await convict(convicted, world.now, world.now, world.new_work())
+        convicted = SlashRow(evidence, job, account, BaseUnits(1_000_000), convicted_at=world.now)
+        await convict(convicted, world.now, world.new_work())
 
         async def is_announced() -> bool:
             return (await slash_of(world, evidence)).state == "announced"

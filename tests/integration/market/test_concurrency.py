@@ -17,7 +17,7 @@ from market.bodies.offers import AcceptLease, LeaseView
 from market.domain.jobs import JobState
 from market.service.clear_jobs import clear_jobs
 from market.service.fund_jobs import fund_jobs
-from market.service.rows import BudgetRow, IdempotencyRow, JobRow, LeaseRow, PermitRow
+from market.service.rows import BudgetRow, IdempotencyRow, JobRow, LeaseRow
 from tests.integration.bad_input.servers import market_at_url
 from tests.integration.market.client import once
 from tests.support.history import DOMAIN, make_session, make_wallet
@@ -57,10 +57,9 @@ async def all_at_once(
         return await asyncio.gather(*[send(*each) for each in requests])
 
 
-async def rows_of_jobs(world: World) -> tuple[list[JobRow], list[PermitRow], list[IdempotencyRow]]:
+async def rows_of_jobs(world: World) -> tuple[list[JobRow], list[IdempotencyRow]]:
     async with world.new_work() as work:
-        jobs, permits = await work[JobRow].where(), await work[PermitRow].where()
-        return jobs, permits, await work[IdempotencyRow].where()
+        return await work[JobRow].where(), await work[IdempotencyRow].where()
 
 
 async def charged_once(world: World, spec: JobSpec) -> None:
@@ -89,8 +88,8 @@ async def test_post__many_times_at_once_with_one_key__one_job_and_one_answer(
     assert Counter(answer.status_code for answer in answers) == {202: POSTS}
     (content,) = {answer.content for answer in answers}
     assert read_body(JobPosted, content).job == spec.job()
-    jobs, permits, keys = await rows_of_jobs(world)
-    assert [len(jobs), len(permits), len(keys)] == [1, 1, 1]
+    jobs, keys = await rows_of_jobs(world)
+    assert [len(jobs), len(keys)] == [1, 1]
     await charged_once(world, spec)
 
 
@@ -105,7 +104,7 @@ async def test_post__one_key_for_two_jobs_at_once__one_of_them_is_a_conflict(
         answers = await all_at_once(url, "/jobs", requests)
 
     assert Counter(answer.status_code for answer in answers) == {202: 5, 409: 5}
-    jobs, _, keys = await rows_of_jobs(world)
+    jobs, keys = await rows_of_jobs(world)
     assert [len(jobs), len(keys)] == [1, 1]
 
 

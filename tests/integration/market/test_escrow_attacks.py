@@ -8,7 +8,6 @@ from contracts.terms.escrow_messages import Close, End, Grant, Limit, Quit
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain.slashing import Conviction
 from market.service import orders
 from market.service.due import AT_ONCE, note_due, start_due
 from market.service.orders import relay_orders
@@ -244,8 +243,9 @@ async def test_slash__somebody_announces_another_account_by_its_evidence__is_not
 ) -> None:
     maker = await pair(world)
     job = maker.spec.job()
-    conviction = Conviction(world.show(b"bundle", job), job, ANN, BaseUnits(1_000_000))
-    row = await convict(conviction, world.now, world.now, world.new_work())
+    shown = world.show(b"bundle", job)
+    conviction = SlashRow(shown, job, ANN, BaseUnits(1_000_000), convicted_at=world.now)
+    row = await convict(conviction, world.now, world.new_work())
 
     await world.ports.announce(Slash(job, BOB, BaseUnits(5), row.evidence), 0)
     await world.sync()
@@ -258,8 +258,9 @@ async def test_slash__somebody_who_shares_the_role_burns_what_ours_did_not__is_n
     world: World,
 ) -> None:
     job = (await world.start_job()).spec.job()
-    conviction = Conviction(world.show(b"bundle", job), job, ANN, BaseUnits(5))
-    row = await convict(conviction, world.now, world.now, world.new_work())
+    shown = world.show(b"bundle", job)
+    conviction = SlashRow(shown, job, ANN, BaseUnits(5), convicted_at=world.now)
+    row = await convict(conviction, world.now, world.new_work())
     await announce_slashes(world.now, world.new_work(), world.ports)
     await world.sync()
 

@@ -14,8 +14,8 @@ from market.service.coding import encode_arguments
 from market.service.money import (
     CONTRACT,
     apply_money,
-    forget_money,
     known_state,
+    rebuild_money,
     rebuilt_differences,
 )
 from market.service.ports import UnitOfWork
@@ -31,7 +31,6 @@ def rows_of(logs: Sequence[Log]) -> list[ChainEventRow]:
         ChainEventRow(
             block=log.block,
             log_index=log.index,
-            block_hash=log.block_hash,
             transaction=log.transaction,
             contract=CONTRACT,
             event=log.event,
@@ -55,7 +54,7 @@ async def forgotten(events: Sequence[ChainEventRow], work: UnitOfWork) -> None:
     async with work:
         for event in events:
             await work[ChainEventRow].remove(event.block, event.log_index)
-        await forget_money(events, ANNOUNCE, work)
+        await rebuild_money(ANNOUNCE, work)
 
 
 @pytest.mark.timeout(300)

@@ -146,7 +146,7 @@ async def test_market__chain_killed_and_started_again__happens_once(
             assert names.count(once) == 1, once
         async with world.new_work() as work:
             sent = await work[TransactionRow].where(failed=False)
-        assert len({(each.account, each.intention) for each in sent}) == len(sent)
+        assert len({(each.account, each.key) for each in sent}) == len(sent)
 
 
 async def test_fund_jobs__permit_of_somebody_else__job_fails_with_the_contracts_reason(

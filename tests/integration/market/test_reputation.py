@@ -1,9 +1,9 @@
 """Reputations in rows: counted once, from seals and leases, and what matching makes of them."""
 
-from contracts.terms.ids import Address, JobId, StepNumber
+from contracts.terms.ids import Address
 from market.bodies.base import read_body
 from market.bodies.offers import ProviderView
-from market.domain.reputation import Audited, Outcome, Reputation
+from market.domain.reputation import Outcome, Reputation
 from market.service.fund_jobs import fund_jobs
 from market.service.pass_time import lapse_leases
 from market.service.reputation import count_outcomes, note_outcomes, reputations_of
@@ -14,15 +14,12 @@ from tests.support.market_world import World, market_spec
 from verification.draws.cases import Ruling
 
 ANN, BOB = (make_wallet(name).account for name in ("ann", "bob"))
-JOB, OTHER = JobId(bytes(32)), JobId(bytes([1]) * 32)
 MATCH, MISMATCH = Outcome.MATCH, Outcome.MISMATCH
 
 
-async def count(world: World, step: int, *found: tuple[Address, Outcome], job: JobId = JOB) -> bool:
-    work, sealed = world.new_work(), StepNumber(step)
-    async with work:
-        outcomes = [Audited(account, sealed, outcome) for account, outcome in found]
-        return await count_outcomes(job, sealed, outcomes, work)
+async def count(world: World, *found: tuple[Address, Outcome]) -> None:
+    async with world.new_work() as work:
+        await count_outcomes(found, work)
 
 
 async def known(world: World, *accounts: Address) -> list[Reputation]:
@@ -33,8 +30,8 @@ async def known(world: World, *accounts: Address) -> list[Reputation]:
 
 
 async def test_count_outcomes__two_seals__add_up_by_account(world: World) -> None:
-    assert await count(world, 3, (ANN, MATCH), (BOB, MISMATCH), (ANN, MATCH))
-    assert await count(world, 5, (ANN, Outcome.MISSED))
+    await count(world, (ANN, MATCH), (BOB, MISMATCH), (ANN, MATCH))
+    await count(world, (ANN, Outcome.MISSED))
 
     ann, bob = await known(world, ANN, BOB)
 
@@ -42,23 +39,11 @@ async def test_count_outcomes__two_seals__add_up_by_account(world: World) -> Non
     assert (bob.matches, bob.mismatches, bob.missed) == (0, 1, 0)
 
 
-async def test_count_outcomes__same_seal_again__counts_once_and_other_jobs_apart(
-    world: World,
-) -> None:
-    await count(world, 3, (ANN, MATCH))
-
-    assert not await count(world, 3, (ANN, MATCH))
-    assert not await count(world, 2, (ANN, MATCH))
-    assert await count(world, 3, (ANN, MATCH), job=OTHER)
-
-    assert (await known(world, ANN))[0].matches == 2
-
-
 async def test_clear__found_lying_and_otherwise_unknown__is_not_leased(world: World) -> None:
     await world.register()
     await world.offer("ann", 10**11)
     await world.offer("bob", 2 * 10**11)
-    await count(world, 3, (ANN, MISMATCH))
+    await count(world, (ANN, MISMATCH))
     spec = market_spec()
     await world.post(spec)
     await fund_jobs(world.now, world.new_work(), world.ports)
@@ -90,7 +75,7 @@ async def test_get_provider__after_some_audits__shows_what_its_name_is_made_of(
     world: World,
 ) -> None:
     await world.offer("ann", 10**11)
-    await count(world, 3, *[(ANN, MATCH)] * 10, (ANN, MISMATCH), (ANN, Outcome.MISSED))
+    await count(world, *[(ANN, MATCH)] * 10, (ANN, MISMATCH), (ANN, Outcome.MISSED))
 
     async with client_of(world) as client:
         ann, stranger = [
@@ -114,10 +99,8 @@ async def test_note_outcomes__newest_seal_has_rulings__accounts_of_peers_and_aud
     auditors = tuple(session_of(name).peer for name in ("out1", "out2"))
     ruling = Ruling("convicted", commit.digest(), maker.record.step, liar.session.peer, auditors)
 
-    for first in (True, False):
-        work = world.new_work()
-        async with work:
-            assert await note_outcomes(ruled(maker, ruling), work) == first
+    async with world.new_work() as work:
+        await note_outcomes(ruled(maker, ruling), work)
 
     about, heard = await known(world, liar.wallet.account, honest)
     assert (about.mismatches, about.matches) == (1, 0)

@@ -30,7 +30,6 @@ from market.service.rows import (
     LeaseRow,
     LimitRow,
     OfferRow,
-    OutboxRow,
 )
 from tests.support.escrow_model import TAIL
 from tests.support.history import DOMAIN, START, make_session, make_wallet
@@ -486,5 +485,4 @@ async def test_tick__done_twice__changes_nothing(world: World) -> None:
 
     assert len(world.chain.blocks) == blocks
     async with world.new_work() as work:
-        assert await work[OutboxRow].where() == []
         assert await work[FaucetRow].where() == []

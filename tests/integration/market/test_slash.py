@@ -10,7 +10,6 @@ from contracts.terms.messages import JobSpec
 from market.bodies.routes import GET_SLASHES, POST_ANSWER
 from market.bodies.signing import answer_digest
 from market.bodies.slashes import AnswerSlash
-from market.domain.slashing import Conviction
 from market.service.rows import FreeMoneyRow, LeaseRow, LimitRow, SlashRow
 from market.service.slash import announce_slashes, burn_slashes, convict
 from tests.integration.market.client import sdk
@@ -28,8 +27,9 @@ async def convicted(
     """A conviction of the job's one provider."""
     job: JobId = maker.spec.job()
     shown = world.show(evidence, job)
-    conviction = Conviction(shown, job, maker.members[0].wallet.account, BaseUnits(wanted))
-    return await convict(conviction, world.now, world.now, world.new_work())
+    account = maker.members[0].wallet.account
+    row = SlashRow(shown, job, account, BaseUnits(wanted), convicted_at=world.now)
+    return await convict(row, world.now, world.new_work())
 
 
 async def slash_of(world: World, evidence: Digest) -> SlashRow:
@@ -141,9 +141,8 @@ async def test_slash__stake_is_on_its_way_back__has_lapsed(world: World) -> None
 
 
 async def test_slash__repeated_at_every_point__happens_once(world: World) -> None:
-    maker = await world.start_job()
+    row = await convicted(world, await world.start_job())
     for _ in range(6):
-        row = await convicted(world, maker)
         for _ in range(2):
             await announce_slashes(world.now, world.new_work(), world.ports)
             await burn_slashes(world.now, world.new_work(), world.ports)

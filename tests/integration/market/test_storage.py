@@ -27,7 +27,6 @@ from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
 from market.migrate import migrate
-from market.service.drain_outbox import drain_outbox
 from market.service.ports import BlobStore, Place, UnitOfWork, Wakeup
 from market.service.rows import (
     AuditorRow,
@@ -95,7 +94,6 @@ async def test_reading__what_changes_or_locks__is_refused(world: World) -> None:
         lambda work: work[CursorRow].remove(1),
         lambda work: work[CursorRow].lock(1),
         lambda work: work[CursorRow].where(lock=True),
-        lambda work: work.emit("messages", b"job"),
         _tell,
     )
     for write in writes:
@@ -257,27 +255,6 @@ async def test_locks__held_by_another__are_not_given_and_waited_for(
 
     assert (is_free, is_other_free, is_free_again) == (False, True, True)
     assert order == ["first", "second"]
-
-
-async def test_outbox__delivery_fails__is_repeated_until_it_succeeds(world: World) -> None:
-    delivered: list[list[str]] = []
-
-    async def fail(topics: list[str]) -> None:
-        raise ConnectionError
-
-    async def deliver(topics: list[str]) -> None:
-        delivered.append(topics)
-
-    async with world.new_work() as work:
-        for topic in ("a", "b", "a"):
-            await work.emit(topic, b"")
-    with pytest.raises(ConnectionError):
-        await drain_outbox(world.new_work(), fail)
-
-    counts = [await drain_outbox(world.new_work(), deliver) for _ in range(2)]
-
-    assert counts == [3, 0]
-    assert delivered == [["a", "b"]]
 
 
 # ------------------------------------------------------------------------------------- migrations

@@ -71,7 +71,7 @@ async def test_workers__two_share_the_grants_of_many_jobs_and_one_is_killed__eac
             sent = await work[TransactionRow].where(failed=False)
         assert [log.event for log in logs].count("LimitSet") == JOBS
         assert all(each.transaction is not None for each in orders) and len(orders) == JOBS
-        assert len({(each.account, each.intention) for each in sent}) == len(sent)
+        assert len({(each.account, each.key) for each in sent}) == len(sent)
         assert all(num_done(tmp_path, name, "grant") for name in NAMES)
 
 

@@ -6,12 +6,13 @@ For tests. The chain's twin is in `memory_chain`; rows have none, as a Postgres 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Malformed, NotFound, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
 from market.domain.limits import Allowance, Rate, take
-from market.service.evidence import BundleSays
+from market.service.convictions import BundleSays
 
 MAX_BUCKETS = 10_000  # before those that are full again are forgotten
 
@@ -67,6 +68,20 @@ class MemoryLimiter:
         if len(self._full_at) > MAX_BUCKETS:
             self._full_at = {name: at for name, at in self._full_at.items() if at > now}
         return allowance
+
+
+class NoLocks:
+    """`Locks` of a process that is alone."""
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        """See `Locks.hold`."""
+        yield
+
+    @asynccontextmanager
+    async def try_hold(self, name: str) -> AsyncIterator[bool]:
+        """See `Locks.try_hold`."""
+        yield True
 
 
 class MemoryBlobs:

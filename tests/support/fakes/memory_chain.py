@@ -93,7 +93,6 @@ class _Block:
                 event,
                 args,
                 self.number,
-                self.hash,
                 self.transaction,
                 len(self.events),
                 UnixSeconds(self.timestamp),

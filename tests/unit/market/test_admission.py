@@ -62,18 +62,21 @@ def test_check_job__budget_below_cost__says_budget_ceiling_and_steps_that_fit() 
     check_job(asked.model_copy(update={"batch": batch, "optimizer": optimizer}), AROUND)
 
 
-def test_check_job__time_to_open_it_is_over__is_expired() -> None:
-    found = refusal(spec(open_by=UnixSeconds(START)))
+@pytest.mark.parametrize(
+    ("field", "wrong", "fits", "error"),
+    [
+        ("open_by", START, START + 1, Expired),  # the time to open it is over
+        ("deadline", START + 10, None, Expired),  # too near
+        ("memory_bytes", 1, None, Refused),  # below that of the largest stage
+    ],
+)
+def test_check_job__number_that_is_too_low__says_which_fits(
+    field: str, wrong: int, fits: int | None, error: type[Refused]
+) -> None:
+    found = refusal(spec(**{field: wrong}))
 
-    assert isinstance(found, Expired)
-    check_job(spec(open_by=UnixSeconds(START + 1)), AROUND)
-
-
-def test_check_job__deadline_too_near__says_which_fits() -> None:
-    found = refusal(spec(deadline=UnixSeconds(START + 10)))
-
-    assert isinstance(found, Expired)
-    check_job(spec(deadline=found.data["would_fit"]), AROUND)
+    assert type(found) is error
+    check_job(spec(**{field: fits or found.data["would_fit"]}), AROUND)
 
 
 def test_check_job__other_flops_than_the_models__says_which_fit() -> None:
@@ -81,12 +84,6 @@ def test_check_job__other_flops_than_the_models__says_which_fit() -> None:
 
     assert isinstance(found, Conflict)
     assert found.data["would_fit"] == [str(each) for each in spec().unit_flops]
-
-
-def test_check_job__memory_below_the_largest_stage__says_how_much_fits() -> None:
-    found = refusal(spec(memory_bytes=1))
-
-    check_job(spec(memory_bytes=found.data["would_fit"]), AROUND)
 
 
 def test_check_job__sizes_that_do_not_divide__is_refused() -> None:

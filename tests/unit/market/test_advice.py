@@ -10,11 +10,11 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.bodies.jobs import Excluded
-from market.domain.admission import could_be_posted, signed_terms
+from market.domain.admission import could_be_posted
 from market.domain.matching import Bundle, judge
 from market.domain.offers import Candidate
 from market.domain.quote import Advice, Change, WhyNot, need_of, quote, why_no_bundle
-from market.domain.sizes import cut_of, job_cost, other_cuts
+from market.domain.sizes import Terms, cut_of, job_cost, other_cuts
 from market.service.coding import decode_why_not, encode_why_not
 from tests.support.dockets import audit_spec
 from tests.support.history import START
@@ -103,7 +103,7 @@ def test_advice__nobody_is_there_or_all_are_silent__is_none() -> None:
 
 def test_advice__checked_job_whose_stake_covers_no_higher_price__is_another() -> None:
     asked = spec(audit=audit_spec(thresholds=TABLE.digest()), min_stake=BaseUnits(10**6))
-    terms = signed_terms(asked, NOW)
+    terms = Terms(asked.price_ceiling, asked.min_stake, asked.deadline, NOW, cut_of(asked))
 
     def ceiling(factor: int) -> PricePerPflop:
         return PricePerPflop(factor * CEILING)

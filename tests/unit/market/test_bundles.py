@@ -1,10 +1,12 @@
 """Examples of bundles and deals; properties are in tests/property/test_market_bundles.py."""
 
+from dataclasses import replace
+
 import pytest
 
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.ids import Address, Digest
-from market.domain.matching import Ask, Bundle, Seat, buy
+from market.domain.matching import Ask, Bundle, Seat, buy, clear
 
 CEILING = PricePerPflop(20)
 
@@ -51,3 +53,20 @@ def test_buy__spare_later__asks_less_and_is_paid_the_least_that_a_lease_is_paid(
 
     assert [ask.price for ask in bought.winners] == [2, 6]
     assert bought.price == 7
+
+
+def test_clear__more_asks_than_slots__pays_lowest_losing_ask() -> None:
+    clearing = clear(asks(3, 5, 9), slots=2, reserve=CEILING)
+
+    assert [ask.price for ask in clearing.winners] == [3, 5]
+    assert clearing.price == 9
+
+
+def test_clear__equal_asks__the_better_name_wins_at_the_same_price() -> None:
+    known, better, cheap = asks(5, 5, 4)
+    better = replace(better, standing=3)
+
+    clearing = clear([known, better, cheap], slots=2, reserve=CEILING)
+
+    assert clearing.winners == (cheap, better)
+    assert clearing.price == 5

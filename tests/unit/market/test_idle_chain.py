@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts
 from contracts.terms.errors import RpcFailed
@@ -13,6 +15,7 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
 from market.adapters.chain import Confirming, RpcChain
 from market.service.ports import ChainBlock
+from tests.support.fakes.market_memory import NoLocks
 from tests.support.history import make_wallet
 
 HEAD = ChainBlock(7, Digest(b"\x07" * 32), UnixSeconds(1000))
@@ -70,6 +73,7 @@ def chain_of(sender: FakeSender, node: Node) -> RpcChain:
         anchorer=make_wallet("anchorer").account,
         rpc_url="",
         confirming=Confirming(1, 0.0),
+        locks=NoLocks(),
         senders=cast(Any, {"anchorer": sender}),
     )
 
@@ -81,38 +85,38 @@ async def test_heads__one_confirmation__asks_once() -> None:
     assert node.asked == {"eth_getBlockByNumber": 1}
 
 
-async def test_resend__head_in_which_all_had_run__asks_for_no_nonce() -> None:
-    sender, node = FakeSender([]), Node()
-    chain = chain_of(sender, node)
-
-    await chain.resend(HEAD)
+async def again(chain: RpcChain) -> None:
     await chain.resend(HEAD)
 
-    assert sender.looks == 1
 
-
-async def test_resend__another_head_or_something_was_sent_since__looks_again() -> None:
-    sender = FakeSender([])
-    chain = chain_of(sender, Node())
-
-    await chain.resend(HEAD)
-    await chain.resend(BEFORE)  # the chain forgot one
-    await chain.anchor(Digest(bytes(32)))
+async def forgets_one(chain: RpcChain) -> None:
     await chain.resend(BEFORE)
 
-    assert sender.looks == 3
+
+async def sends(chain: RpcChain) -> None:
+    await chain.anchor(Digest(bytes(32)))
+    await chain.resend(HEAD)
 
 
-async def test_resend__something_waits_or_a_role_was_not_answered__looks_again() -> None:
-    sender = FakeSender([1, 1])
+@pytest.mark.parametrize(
+    ("sender", "then", "looks"),
+    [
+        (FakeSender([]), again, 1),  # all had run in that head
+        (FakeSender([]), forgets_one, 2),
+        (FakeSender([]), sends, 2),
+        (FakeSender([1, 1]), again, 2),  # something waits
+        (FakeSender([], broken=True), again, 2),  # a role was not answered
+    ],
+)
+async def test_resend__what_was_sent_may_not_have_run__looks_again(
+    sender: FakeSender, then: Callable[[RpcChain], Awaitable[None]], looks: int
+) -> None:
     chain = chain_of(sender, Node())
 
-    assert [await chain.resend(HEAD) for _ in range(2)] == [1, 1]
-    sender.broken = True
     await chain.resend(HEAD)
-    await chain.resend(HEAD)
+    await then(chain)
 
-    assert sender.looks == 4
+    assert sender.looks == looks
 
 
 async def test_resend__node_loses_its_last_block_meanwhile__looks_again_at_the_older_head() -> None:

@@ -8,7 +8,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.bodies.jobs import Excluded
-from market.domain.matching import Need, feasible, why_not
+from market.domain.matching import Need, asks_of, exclusions_of, judge
 from market.domain.offers import HEARTBEAT_MILLIS, Candidate
 from market.domain.reputation import Reputation, standing
 
@@ -37,15 +37,17 @@ def excluded(constraint: str, offers: int, would_fit: str) -> Excluded:
     return Excluded(constraint=constraint, offers=offers, would_fit=would_fit)
 
 
-def test_feasible__nothing_excludes_it__is_in_the_book() -> None:
-    assert [ask.price for ask in feasible(NEED, [offer()])] == [10]
-    assert why_not(NEED, [offer()]) == ()
+def test_asks__nothing_excludes_it__is_in_the_book() -> None:
+    judged = judge(NEED, [offer()])
+
+    assert [ask.price for ask in asks_of(judged)] == [10]
+    assert exclusions_of(NEED, judged) == ()
 
 
-def test_feasible__somebody_with_a_name__stands_in_the_book_by_it() -> None:
+def test_asks__somebody_with_a_name__stands_in_the_book_by_it() -> None:
     known = Reputation(matches=20, mismatches=1)
 
-    asks = feasible(NEED, [offer(), offer(reputation=known)])
+    asks = asks_of(judge(NEED, [offer(), offer(reputation=known)]))
 
     assert [ask.standing for ask in asks] == [standing(Reputation()), standing(known)]
 
@@ -69,17 +71,19 @@ def test_feasible__somebody_with_a_name__stands_in_the_book_by_it() -> None:
         ),
     ],
 )
-def test_why_not__one_constraint_fails__names_it_and_what_would_fit(
+def test_exclusions__one_constraint_fails__names_it_and_what_would_fit(
     changed: dict[str, Any], constraint: str, would_fit: str
 ) -> None:
-    assert feasible(NEED, [offer(**changed)]) == []
-    assert why_not(NEED, [offer(**changed)]) == (excluded(constraint, 1, would_fit),)
+    judged = judge(NEED, [offer(**changed)])
+
+    assert asks_of(judged) == []
+    assert exclusions_of(NEED, judged) == (excluded(constraint, 1, would_fit),)
 
 
-def test_why_not__cheapest_relaxation__is_of_an_offer_that_fails_nothing_else() -> None:
+def test_exclusions__cheapest_relaxation__is_of_an_offer_that_fails_nothing_else() -> None:
     offers = [offer(price=21, memory_bytes=1), offer(price=30), offer(price=40)]
 
-    found = {each.constraint: each for each in why_not(NEED, offers)}
+    found = {each.constraint: each for each in exclusions_of(NEED, judge(NEED, offers))}
 
     assert found["price"] == excluded("price", 3, "price_ceiling 30")
     assert found["memory"] == excluded("memory", 1, "memory_bytes 1")

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
@@ -122,17 +124,20 @@ def test_need_of__class_held_against_one_other_alone__is_none_that_will_do() -> 
     assert need_of(spec(), NOW, table).devices is None
 
 
-def test_reservable_stake__more_than_twice_the_slots_fit__is_what_twice_as_many_hold() -> None:
-    held = [with_stake(number, stake) for number, stake in enumerate((9, 8, 7, 6, 1, 0), 1)]
+@pytest.mark.parametrize(
+    ("stakes", "slots", "reservable"),
+    [
+        ((9, 8, 7, 6, 1, 0), 2, 6),  # what twice as many as the slots hold
+        ((9, 8, 3), 2, 3),  # fewer fit: what all of them hold
+        ((9, 8, 3), 4, None),
+    ],
+)
+def test_reservable_stake__some_fit__is_what_twice_the_slots_or_all_of_them_hold(
+    stakes: tuple[int, ...], slots: int, reservable: int | None
+) -> None:
+    held = [with_stake(number, stake) for number, stake in enumerate(stakes, 1)]
 
-    assert reservable_stake(judge(need(), held), 2) == 6
-
-
-def test_reservable_stake__fewer_than_twice_fit__is_what_all_of_them_hold() -> None:
-    held = [with_stake(number, stake) for number, stake in enumerate((9, 8, 3), 1)]
-
-    assert reservable_stake(judge(need(), held), 2) == 3
-    assert reservable_stake(judge(need(), held), 4) is None
+    assert reservable_stake(judge(need(), held), slots) == reservable
 
 
 def test_reservable_stake__two_offers_of_one_and_one_too_dear__count_once_and_not() -> None:

@@ -4,27 +4,18 @@ from fractions import Fraction
 
 import pytest
 
-from contracts.terms.ids import ZERO_DIGEST, Address, PeerId, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, PeerId, StepNumber
 from market.domain.reputation import (
     LIVE,
     MOST,
     NEWCOMER,
-    Audited,
     Outcome,
     Reputation,
-    fold,
     is_trusted,
     standing,
 )
 from market.service.reputation import outcomes_of
 from verification.draws.cases import Ruling, What
-
-ANN = Address(bytes(20))
-
-
-def after(*outcomes: Outcome) -> Reputation:
-    """Of somebody to whom this has happened."""
-    return fold(Reputation(), [Audited(ANN, StepNumber(1), each) for each in outcomes])
 
 
 def test_reputation__stranger__is_a_twentieth_though_the_mean_is_a_half() -> None:
@@ -75,23 +66,6 @@ def peer(name: str) -> PeerId:
     return PeerId(name.encode().ljust(32, b"."))
 
 
-def account(name: str) -> Address:
-    return Address(name.encode().ljust(20, b"."))
-
-
-def said(*rulings: tuple[What, str, str]) -> list[tuple[str, str]]:
-    """Outcomes of rulings (what, about whom, heard by whom), a letter a peer."""
-    found = outcomes_of(
-        [
-            Ruling(what, ZERO_DIGEST, StepNumber(4), peer(about), tuple(map(peer, by)))
-            for what, about, by in rulings
-        ],
-        {peer(name): account(name) for name in "abcd"},
-    )
-    assert all(each.step == 4 for each in found)
-    return [(chr(each.account[0]), each.outcome.value) for each in found]
-
-
 @pytest.mark.parametrize(
     ("ruling", "expected"),
     [
@@ -110,4 +84,9 @@ def said(*rulings: tuple[What, str, str]) -> list[tuple[str, str]]:
 def test_outcomes_of__a_ruling__counts_what_is_final_and_nothing_else(
     ruling: tuple[What, str, str], expected: list[tuple[str, str]]
 ) -> None:
-    assert said(ruling) == expected
+    what, about, by = ruling
+    told = Ruling(what, ZERO_DIGEST, StepNumber(4), peer(about), tuple(map(peer, by)))
+
+    found = [(chr(each[0]), outcome.value) for each, outcome in outcomes_of(told)]
+
+    assert found == expected

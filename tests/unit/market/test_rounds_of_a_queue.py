@@ -5,16 +5,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from celery.beat import ScheduleEntry
 from pydantic import SecretStr
 
 from contracts.terms.errors import ChainUnreachable
-from contracts.terms.ids import JobId
 from market.settings import Settings
-from market.worker import tasks
 from market.worker.tasks import Periodic, Runtime, Sleeper, UseCase, make_app, periodic
 
 
@@ -75,7 +72,7 @@ def test_run_due__again_at_once__only_what_is_due_again() -> None:
 
 def test_run_due__no_job_is_open__what_serves_jobs_alone_waits_until_one_is() -> None:
     runtime = Counted()
-    tasks = runtime.due_every(outbox=0.5, fund=0.5)
+    tasks = runtime.due_every(silent=0.5, fund=0.5)
     tasks = {**tasks, "fund": replace(tasks["fund"], of_jobs=True)}
     runtime.rests = True
 
@@ -85,7 +82,7 @@ def test_run_due__no_job_is_open__what_serves_jobs_alone_waits_until_one_is() ->
     runtime.run_due(tasks)
     runtime.close()
 
-    assert runtime.ran == ["outbox", "fund", "outbox", "outbox", "fund"]
+    assert runtime.ran == ["silent", "fund", "silent", "silent", "fund"]
 
 
 def test_run_due__somebody_else_writes_to_the_chain__nothing_runs() -> None:
@@ -115,30 +112,6 @@ def test_beat__next_task_is_due_in_three_milliseconds__sleeps_as_long(
 
     assert app.conf.beat_scheduler == f"{Sleeper.__module__}:Sleeper"
     assert 0 < slept <= 0.003
-
-
-@pytest.mark.parametrize(("is_ours", "done"), [(True, 1), (False, 0)])
-def test_run_money__a_job__is_done_once_by_who_holds_its_lock(
-    monkeypatch: pytest.MonkeyPatch, is_ours: bool, done: int
-) -> None:
-    runtime, told = Counted(is_ours=is_ours), list[JobId]()
-
-    async def relay(job: JobId, *_: object) -> None:
-        told.append(job)
-
-    async def nothing(*_: object) -> None:
-        return None
-
-    market = SimpleNamespace(clock=lambda: 0, new_work=lambda: None, chain=None)
-    monkeypatch.setattr(Counted, "market", market)
-    monkeypatch.setattr(tasks, "MONEY", {"grant": relay})
-    monkeypatch.setattr(tasks, "begin_due", nothing)
-    monkeypatch.setattr(tasks, "note_done", nothing)
-
-    runtime.run_money("grant", JobId(bytes(32)))
-    runtime.close()
-
-    assert len(told) == done
 
 
 def test_make_app__tasks_about_money__go_to_the_queue_of_the_chain() -> None:

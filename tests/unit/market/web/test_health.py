@@ -35,7 +35,7 @@ def host(*, is_heard: bool) -> HostStatusView:
 def status(chain: dict[str, Any] | None = None, **changed: Any) -> StatusView:
     """A market that is well, but for this."""
     values: dict[str, Any] = {
-        "version": "1", "python": "3", "clock": NOW, "jobs": {}, "outbox": 0,
+        "version": "1", "python": "3", "clock": NOW, "jobs": {},
         "chain": ChainStatusView(**(CHAIN | (chain or {}))),
         "feed": FeedStatusView(streams=1, hears=True, lag_millis=20),
         "actions": (), "batch": None, "unanchored": None,
@@ -75,7 +75,6 @@ def test_bounds__value__is_judged(value: float, health: str) -> None:
         (status({"lag_blocks": 51}), "Blocks not read yet", "down"),
         (status(beats=(beat("chain", 0),)), "Queue default", "down"),
         (status(beats=(beat("chain", 11_000), beat("default", 0))), "Queue chain", "late"),
-        (status(outbox=501), "Outbox", "late"),
         (status(hosts=()), "Hosts of coordinators", "late"),
         (status(hosts=(host(is_heard=False),)), "Hosts of coordinators", "down"),
     ],
