@@ -65,7 +65,7 @@ class PayTree:
         hashes = [
             merkle.earned_leaf(each.account, each.earned, each.vested) for each in self.leaves
         ]
-        return merkle.levels(hashes, merkle.plain_node)
+        return merkle.levels(hashes)
 
     @property
     def root(self) -> Digest:

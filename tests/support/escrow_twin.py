@@ -147,7 +147,7 @@ class Twin:
         )
         hashes = [merkle.earned_leaf(each.account, each.earned, each.vested) for each in pay]
         siblings = (DETAILS,) if len(pay) == 2 else ()
-        root = merkle.root([*hashes, *siblings], merkle.plain_node, DETAILS)
+        root = merkle.root([*hashes, *siblings])
         typehash = keccak(b"Seal(bytes32 job,bytes32 payRoot,bytes32 details)")
         struct = Digest(keccak(typehash + header.job() + root + DETAILS))
         seal = COORDINATOR.sign_digest(self._domain.signing_digest(struct))
