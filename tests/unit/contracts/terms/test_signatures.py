@@ -3,10 +3,7 @@
 from functools import cache
 
 import pytest
-from eth_account import Account
-from eth_account.messages import encode_typed_data
 
-from contracts.terms import typed_data
 from contracts.terms.digest import keccak
 from contracts.terms.errors import BadSignature, Malformed, UnknownVersion
 from contracts.terms.ids import Address
@@ -105,56 +102,6 @@ def test_decode_signed__signature_of_another_length__is_malformed(signature: byt
 def test_expect__another_kind__is_unknown_version() -> None:
     with pytest.raises(UnknownVersion):
         expect(made()[0], Notice)
-
-
-STRUCTS = [
-    typed_data.JOB_OPENING,
-    typed_data.OFFER,
-    typed_data.LEASE_ACCEPT,
-    typed_data.SEAL,
-    typed_data.JOB_HEADER,
-    typed_data.GRANT,
-    typed_data.BOND,
-    typed_data.QUIT,
-    typed_data.END,
-    typed_data.CLOSE,
-    typed_data.WITHDRAW,
-]
-
-
-@pytest.mark.parametrize("struct", STRUCTS, ids=[struct.name for struct in STRUCTS])
-def test_signing_digest__every_struct__is_what_wallets_sign(struct: TypedStruct) -> None:
-    values = [_value(kind, place) for place, (kind, _) in enumerate(struct.fields, start=1)]
-    types = {struct.name: [{"type": kind, "name": name} for kind, name in struct.fields]}
-    names = {name: _shown(value) for (_, name), value in zip(struct.fields, values, strict=True)}
-    domain = {
-        "name": "Tallystick",
-        "version": "2",
-        "chainId": DOMAIN.chain_id,
-        "verifyingContract": f"0x{DOMAIN.escrow.hex()}",
-    }
-    wallet = make_wallet("x")
-    signable = encode_typed_data(domain, types, names)
-
-    theirs = Account.sign_message(signable, wallet.secret).signature
-
-    assert wallet.sign_digest(DOMAIN.signing_digest(struct.hash(values))) == bytes(theirs)
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, tuple):
-        return [_shown(each) for each in value]
-    return f"0x{value.hex()}" if isinstance(value, bytes) else value
-
-
-def _value(kind: str, place: int) -> object:
-    if kind.endswith("[]"):
-        return tuple(_value(kind[:-2], each) for each in (place, 7, 8))
-    if kind == "bool":
-        return True
-    if kind == "address":
-        return bytes([place]) * 20
-    return bytes([place]) * 32 if kind == "bytes32" else place
 
 
 @pytest.mark.parametrize(
