@@ -30,7 +30,15 @@ from contracts.terms.messages import (
 )
 from contracts.terms.signatures import Signed
 from tests.support.checked_history import make_auditors
-from tests.support.history import JobMaker, Member, make_digest, make_members, make_session, under
+from tests.support.history import (
+    JobMaker,
+    Member,
+    make_digest,
+    make_members,
+    make_session,
+    messages_of,
+    under,
+)
 
 Items = list[Kept]
 M = TypeVar("M", bound=Message)
@@ -76,15 +84,9 @@ def without(items: Sequence[Kept], kind: type[Message], number: int = 0) -> Item
     return [item for each, item in enumerate(items) if each != index]
 
 
-def all_of(items: Sequence[Kept], kind: type[M]) -> list[M]:
-    """The messages of a kind."""
-    messages = (item.message for item in items if isinstance(item, Signed))
-    return [each for each in messages if isinstance(each, kind)]
-
-
 def message(items: Sequence[Kept], kind: type[M], number: int = 0) -> M:
     """The message `number` of a kind."""
-    return all_of(items, kind)[number]
+    return messages_of(items, kind)[number]
 
 
 def part_of(record: JobRecord, items: Sequence[Kept]) -> str | None:
@@ -427,7 +429,9 @@ def test_verify_seal__average_set_lapsed__members_accept_it_and_the_next_step_go
 def test_derive_seal__no_update_and_missing_data__leaves_that_peer_step_unpaid() -> None:
     maker, record, _ = made()
     items = maker.step_items(update=False)
-    [commit] = [c for c in all_of(items, GradCommit) if c.peer == maker.members[0].session.peer]
+    [commit] = [
+        c for c in messages_of(items, GradCommit) if c.peer == maker.members[0].session.peer
+    ]
 
     derived = derive_seal(record, under([*items, missing(maker, commit.digest())]), last=False)
 
@@ -442,7 +446,7 @@ def test_derive_seal__no_update_and_data_of_other_work_missing__everybody_is_pai
 ) -> None:
     maker, record, _ = made()
     items = maker.step_items(update=False)
-    others = [c for c in all_of(items, GradCommit) if c.peer != maker.members[0].session.peer]
+    others = [c for c in messages_of(items, GradCommit) if c.peer != maker.members[0].session.peer]
     evidence = others[0].digest() if of_another else make_digest("of an older step")
 
     derived = derive_seal(record, under([*items, missing(maker, evidence)]), last=False)
@@ -518,7 +522,7 @@ def test_derive_seal__gradient_ten_times_too_long__has_the_weight_of_the_norm_ga
     maker = after_25_steps()
     items = maker.step_items()
     average = message(items, AverageSet)
-    names = {commit.digest(): commit.peer for commit in all_of(items, GradCommit)}
+    names = {commit.digest(): commit.peer for commit in messages_of(items, GradCommit)}
 
     derived = derive_seal(maker.record, under(items), last=False)
 
@@ -572,9 +576,9 @@ def redone(maker: JobMaker) -> Items:
     )
     second = first.model_copy(update={"revision": 1, "assignments": assignments})
     commit, leaves = maker.commit(redoer, second, units=units, round=1)
-    commits = [each for each in all_of(items, GradCommit) if each.peer != gone.session.peer] + [
-        commit
-    ]
+    commits = [
+        each for each in messages_of(items, GradCommit) if each.peer != gone.session.peer
+    ] + [commit]
     average = maker.average(second, commits)
     return [
         *items,
@@ -637,7 +641,7 @@ def _recommitted(items: Items, **fields: object) -> Items:
 def _reaveraged(items: Items, old: Digest) -> Items:
     """The AverageSet names the first GradCommit as it is now, the chunks name the AverageSet."""
     average = message(items, AverageSet)
-    first = all_of(items, GradCommit)[0].digest()
+    first = messages_of(items, GradCommit)[0].digest()
     members = tuple(
         sorted(
             (
