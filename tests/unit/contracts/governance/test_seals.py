@@ -576,9 +576,8 @@ def redone(maker: JobMaker) -> Items:
     )
     second = first.model_copy(update={"revision": 1, "assignments": assignments})
     commit, leaves = maker.commit(redoer, second, units=units, round=1)
-    commits = [
-        each for each in messages_of(items, GradCommit) if each.peer != gone.session.peer
-    ] + [commit]
+    kept = (each for each in messages_of(items, GradCommit) if each.peer != gone.session.peer)
+    commits = [*kept, commit]
     average = maker.average(second, commits)
     return [
         *items,
