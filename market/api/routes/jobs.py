@@ -115,13 +115,7 @@ async def accept_job(
 @jobs_router.on(routes.POST_QUOTE)
 async def post_quote(api: ApiDep, work: WorkDep, asked: jobs.QuoteRequest) -> jobs.QuoteView:
     """What a job would cost, and whether it would be admitted and matched now."""
-    quoted = await quote_job(
-        asked.spec,
-        now=api.market.clock(),
-        work=work,
-        blobs=api.market.blobs,
-    )
-    return quoted
+    return await quote_job(asked.spec, now=api.market.clock(), work=work, blobs=api.market.blobs)
 
 
 @jobs_router.on(routes.GET_JOBS)
@@ -146,7 +140,7 @@ async def post_messages(
 ) -> Stored:
     """Append kept items (a canonical msgpack array of their bytes); by the job's coordinator."""
     items = _items(await read_bytes(request, MAX_MESSAGES_BYTES))
-    stored = await store_messages(
+    return await store_messages(
         job,
         items,
         by=who.account,
@@ -155,7 +149,6 @@ async def post_messages(
         chain=api.market.chain,
         histories=api.market.histories,
     )
-    return stored
 
 
 @jobs_router.on(routes.GET_MESSAGES)

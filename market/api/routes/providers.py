@@ -41,10 +41,9 @@ async def post_offers(api: ApiDep, work: WorkDep, posted: SignedBody) -> offers.
     """Offer a machine."""
     row = await post_offer(posted.signed, api.market.clock(), work, api.market.chain)
     is_measured = shipped_calibration().admits(row.device_class)
-    stored = offers.OfferStored(
+    return offers.OfferStored(
         offer=row.offer, withdrawn=row.withdrawn, takes_checked_jobs=is_measured
     )
-    return stored
 
 
 @offers_router.on(routes.GET_OFFERS)
