@@ -10,7 +10,7 @@ from pathlib import Path
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import bind
 from contracts.chain.deployment import load_deployment
-from contracts.chain.fees import GWEI, FeePolicy
+from contracts.chain.fees import GWEI
 from contracts.chain.sender import Sender, Watch
 from contracts.keys.files import load_or_create_token
 from contracts.keys.store import account_in, load_or_create_wallet
@@ -107,7 +107,7 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
             store,
             deployment.chain_id,
             watch,
-            fees=FeePolicy(cap=settings.max_fee_gwei * GWEI),
+            max_fee=settings.max_fee_gwei * GWEI,
             patience_seconds=settings.transaction_seconds,
         )
         for role in (WRITING_ROLES if writes else ())

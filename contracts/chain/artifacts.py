@@ -19,60 +19,47 @@ CONTRACTS = ("TestToken", "Parameters", "JobEscrow", "SealAnchor")
 class Artifact:
     """A compiled contract."""
 
-    name: str
     abi: list[dict[str, Any]]
     creation: bytes
-    runtime: bytes
-    immutable_references: Mapping[str, list[dict[str, int]]]
 
 
 @cache
 def artifact(name: str) -> Artifact:
     """The shipped artifact of contract `name`."""
-    text = (resources.files("contracts") / "abi" / f"{name}.json").read_text()
-    raw = json.loads(text)
-    return Artifact(
-        name,
-        raw["abi"],
-        bytes.fromhex(raw["bytecode"].removeprefix("0x")),
-        bytes.fromhex(raw["deployedBytecode"].removeprefix("0x")),
-        raw["immutableReferences"],
-    )
+    raw = compiled(name)
+    return Artifact(raw["abi"], bytes.fromhex(raw["bytecode"].removeprefix("0x")))
 
 
-@dataclass(frozen=True)
-class ErrorNames:
-    """Selectors of custom errors to names and argument types."""
+def compiled(name: str) -> dict[str, Any]:
+    """All that the compiler said of contract `name`, as we ship it."""
+    text = (resources.files("contracts") / "abi" / f"{name}.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
 
-    by_selector: Mapping[bytes, tuple[str, tuple[str, ...]]]
 
-    def explain(self, data: bytes) -> str:
-        """`data` of a revert as text; hex when no contract of ours knows it."""
-        known = self.by_selector.get(data[:4])
-        if known is None:
-            return f"0x{data.hex()}"
-        name, types = known
-        try:
-            values = abi_decode(types, data[4:])
-        except DecodingError:
-            return f"{name}(0x{data[4:].hex()})"
-        return f"{name}({', '.join(_text(value) for value in values)})"
+def explain(data: bytes) -> str:
+    """`data` of a revert as text, e.g. `NotFree(3, 17)`; hex when no contract of ours knows it."""
+    known = _errors().get(data[:4])
+    if known is None:
+        return f"0x{data.hex()}"
+    name, types = known
+    try:
+        values = abi_decode(types, data[4:])
+    except DecodingError:
+        return f"{name}(0x{data[4:].hex()})"
+    return f"{name}({', '.join(_text(value) for value in values)})"
 
 
 @cache
-def error_names() -> ErrorNames:
-    """Errors of all our contracts and the two that Solidity itself throws."""
-    found: dict[bytes, tuple[str, tuple[str, ...]]] = {}
-    entries = [entry for name in CONTRACTS for entry in artifact(name).abi]
-    plain = [("Error", ("string",)), ("Panic", ("uint256",))]
-    named = [
-        (entry["name"], tuple(item["type"] for item in entry["inputs"]))
-        for entry in entries
-        if entry["type"] == "error"
-    ]
-    for name, types in plain + named:
-        found[keccak(f"{name}({','.join(types)})".encode())[:4]] = (name, types)
-    return ErrorNames(found)
+def _errors() -> Mapping[bytes, tuple[str, tuple[str, ...]]]:
+    """Names and argument types by selector: of our contracts' errors, and of Solidity's two."""
+    named = [("Error", ("string",)), ("Panic", ("uint256",))]
+    for entry in (each for name in CONTRACTS for each in artifact(name).abi):
+        if entry["type"] == "error":
+            named.append((entry["name"], tuple(each["type"] for each in entry["inputs"])))
+    return {
+        keccak(f"{name}({','.join(types)})".encode())[:4]: (name, types) for name, types in named
+    }
 
 
 def _text(value: object) -> str:

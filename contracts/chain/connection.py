@@ -24,7 +24,7 @@ from web3.exceptions import (
 from web3.providers.async_base import AsyncJSONBaseProvider
 from web3.types import RPCEndpoint, RPCResponse, TxReceipt
 
-from contracts.chain.artifacts import error_names
+from contracts.chain.artifacts import explain
 from contracts.http_clients import server_of
 from contracts.json_rpc import JsonRpc, first_block_hash
 from contracts.terms import errors
@@ -234,7 +234,7 @@ class ChainConnection:
         except (BadFunctionCallOutput, BadResponseFormat) as error:  # no such contract, or lies
             raise _no_json_rpc(self.url) from error
         except ContractCustomError as error:
-            raise _refused(error) from error
+            raise _refused(error.data if isinstance(error.data, str) else "") from error
         except ContractLogicError as error:
             raise errors.ContractRefused(str(error), error=str(error)) from error
         except (BlockNotFound, Web3RPCError) as error:
@@ -288,18 +288,12 @@ def _rpc_error(method: str, error: object) -> Exception:
         return errors.ChainForgot(f"{method}: {message}")
     data = details.get("data")
     if isinstance(data, str) and data.startswith("0x") and len(data) >= 10:
-        return errors.ContractRefused(_explain(data), error=_explain(data))
+        return _refused(data)
     if any(sign in message.lower() for sign in _RAN):
         return errors.ContractRefused(f"{method}: {message}", error=message)
     return errors.RpcFailed(f"{method}: {message}")
 
 
-def _refused(error: ContractCustomError) -> errors.ContractRefused:
-    data = error.data if isinstance(error.data, str) else ""
-    return errors.ContractRefused(_explain(data), error=_explain(data))
-
-
-def _explain(data: str) -> str:
-    """A contract's error as text, e.g. `WindowStillOpen(3, 1700000000)`."""
-    raw = bytes.fromhex(data[2:])
-    return error_names().explain(raw)
+def _refused(data: str) -> errors.ContractRefused:
+    error = explain(bytes.fromhex(data[2:]))
+    return errors.ContractRefused(error, error=error)

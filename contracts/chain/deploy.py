@@ -22,9 +22,8 @@ from contracts.chain.connection import ChainConnection
 from contracts.chain.deployment import DEVELOPMENT_CHAINS, NAMES, Deployment
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
-from contracts.chain.wrappers.parameters import KEYS
 from contracts.governance.escrow import EscrowTimes
-from contracts.governance.parameters import PARAMETERS, check_values
+from contracts.governance.parameters import parameter_values
 from contracts.keys.store import load_or_create_wallet
 from contracts.settings import ProcessSettings, settings_of
 from contracts.terms.amounts import BASE_UNITS_PER_TOKEN
@@ -44,17 +43,6 @@ ARTIFACTS = {
     "escrow": "JobEscrow",
 }
 
-DEFAULT_PARAMETERS: Mapping[str, int] = {
-    "notice_period": 20,
-    "audit_floor_ppm": 50_000,
-    "sum_audit_ppm": 100_000,
-    "repeat_ppm": 200_000,
-    "margin_ppm": 1_250_000,
-    "deadline_steps": 4,
-    "vesting_steps": 5,
-}
-"""The rates are those of docs/protocol.md 7."""
-
 DEVELOPMENT_TIMES = EscrowTimes(margin=60, announce=10, execute=20, tail=300)
 LEAST_TIMES = EscrowTimes(margin=_DAY, announce=2 * _DAY, execute=_DAY, tail=7 * _DAY)
 """Of a chain with real money: people must be able to see what is announced, and to answer."""
@@ -72,7 +60,7 @@ class DeploySettings(ProcessSettings):
     contracts: Path
     """Where the deployment file is written."""
     chain_parameters: Annotated[dict[str, int], Field(default_factory=dict)]
-    """Changes to `DEFAULT_PARAMETERS`, as JSON."""
+    """Changes to the defaults of `governance.parameters`, as JSON."""
     escrow_times: Annotated[dict[str, int], Field(default_factory=dict)]
     """Changes to the times of the escrow (margin, announce, execute, tail), in seconds, as JSON."""
 
@@ -91,21 +79,6 @@ class Roles:
 def contract_address(deployer: Address, nonce: int) -> Address:
     """Address of the contract that `deployer` creates with `nonce` (yellow paper, section 7)."""
     return Address(keccak(rlp.encode([deployer, nonce]))[12:])
-
-
-def parameter_values(changes: Mapping[str, int]) -> list[int]:
-    """Values in the order of `KEYS`, as the contract will accept them.
-
-    Raises:
-        Malformed: a name that is no parameter, or a value that the contract would refuse.
-    """
-    if unknown := sorted(set(changes) - set(KEYS)):
-        raise Malformed(f"{unknown[0]!r} is no parameter; there are: {', '.join(KEYS)}")
-    values = dict(DEFAULT_PARAMETERS) | dict(changes)
-    ordered = [values[key] for key in KEYS]
-    names = (each.name for each in PARAMETERS)
-    check_values(dict(zip(names, ordered, strict=True)))
-    return ordered
 
 
 def escrow_times(chain_id: int, changes: Mapping[str, int]) -> EscrowTimes:
@@ -150,7 +123,7 @@ async def deploy(
         first_nonce: Nonce of the deployer's first contract.
         block: A block before the first contract.
         roles: Accounts of admin, slasher, canceller and faucet.
-        parameters: Changes to `DEFAULT_PARAMETERS`.
+        parameters: Changes to the defaults of `governance.parameters`.
         times: Of the escrow.
 
     Raises:

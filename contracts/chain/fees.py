@@ -9,6 +9,11 @@ higher. Units: wei for one unit of gas. Rounding: up, as a node refuses a wei to
 from dataclasses import dataclass
 
 GWEI = 10**9
+CAP = 200 * GWEI
+"""No transaction offers a higher maximum, if nothing else is said; above it things wait."""
+TIP = GWEI
+HEADROOM = 2
+"""How often the base fee may double before a new transaction is priced again."""
 
 
 @dataclass(frozen=True)
@@ -19,45 +24,30 @@ class Fees:
     tip: int  # maxPriorityFeePerGas, at most the maximum
 
 
-@dataclass(frozen=True)
-class FeePolicy:
-    """What an account offers, and no more."""
-
-    cap: int = 200 * GWEI
-    """No transaction offers a higher maximum; above it things wait until fees fall."""
-    tip: int = GWEI
-    headroom: int = 2
-    """How often the base fee may double before a new transaction is priced again."""
-
-
-def first_fees(base_fee: int, policy: FeePolicy) -> Fees | None:
+def first_fees(base_fee: int, cap: int) -> Fees | None:
     """For a new transaction; None where the next blocks would not take it below the cap."""
-    if _next(base_fee) + policy.tip > policy.cap:
+    if _eighth_more(base_fee) + TIP > cap:
         return None
-    return Fees(min(policy.cap, base_fee * policy.headroom + policy.tip), policy.tip)
+    return Fees(min(cap, HEADROOM * base_fee + TIP), TIP)
 
 
 def is_outbid(fees: Fees, base_fee: int) -> bool:
     """Whether the block after the next one may not take it."""
-    return fees.maximum < _next(base_fee)
+    return fees.maximum < _eighth_more(base_fee)
 
 
-def replacement(fees: Fees, base_fee: int, policy: FeePolicy) -> Fees | None:
+def replacement(fees: Fees, base_fee: int, cap: int) -> Fees | None:
     """What replaces a transaction that waits; None where that is above the cap, or helps nothing.
 
     Both numbers are an eighth higher at least, and the maximum is what a new one would offer.
     """
     tip = _eighth_more(fees.tip)
     least = max(_eighth_more(fees.maximum), tip)
-    if max(least, _next(base_fee)) > policy.cap:
+    if max(least, _eighth_more(base_fee)) > cap:
         return None
-    return Fees(min(policy.cap, max(least, base_fee * policy.headroom + tip)), tip)
-
-
-def _next(base_fee: int) -> int:
-    """The highest base fee that the next block can have."""
-    return _eighth_more(base_fee)
+    return Fees(min(cap, max(least, HEADROOM * base_fee + tip)), tip)
 
 
 def _eighth_more(number: int) -> int:
+    """Of a base fee: the highest that the next block can have."""
     return -(-number * 9 // 8)

@@ -7,13 +7,12 @@ immutables, whose values are read from it: so one trusted contract names the oth
 Source: Solidity documentation, "Layout of State Variables in Storage".
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from contracts.chain.artifacts import compiled
 from contracts.terms.digest import keccak
 from contracts.terms.errors import InvariantBroken, WrongBytes
 from contracts.terms.ids import Address
@@ -129,8 +128,7 @@ def as_address(word: bytes) -> Address:
 @cache
 def shipped(name: str) -> Shipped:
     """The shipped artifact of contract `name`, as proofs need it."""
-    text = (resources.files("contracts") / "abi" / f"{name}.json").read_text(encoding="utf-8")
-    raw = json.loads(text)
+    raw = compiled(name)
     return Shipped(
         name,
         bytes.fromhex(raw["deployedBytecode"].removeprefix("0x")),

@@ -21,7 +21,7 @@ from hexbytes import HexBytes
 from web3.types import TxReceipt
 
 from contracts.chain.connection import Call, ChainConnection, Receipt, checksummed
-from contracts.chain.fees import FeePolicy, Fees, first_fees, is_outbid, replacement
+from contracts.chain.fees import CAP, Fees, first_fees, is_outbid, replacement
 from contracts.chain.transactions import StoredTransaction, TransactionStore
 from contracts.keys.wallet import Wallet
 from contracts.terms.errors import ContractRefused, DeadlineExceeded, RpcFailed, Unavailable
@@ -52,7 +52,7 @@ class Sender:
         chain_id: int,
         watch: Watch = lambda phase, key: None,
         *,
-        fees: FeePolicy | None = None,
+        max_fee: int = CAP,
         patience_seconds: float = 90.0,
     ) -> None:
         """Write as `wallet`.
@@ -63,12 +63,12 @@ class Sender:
             store: Where transactions are kept.
             chain_id: EIP-155.
             watch: Told what happened.
-            fees: What gas may cost.
+            max_fee: Most that a unit of gas may cost, in wei.
             patience_seconds: How long `send` waits for the chain; the next ones wait no more until
                 the account's first transaction in line was run.
         """
         self._chain, self._store, self._chain_id, self._watch = chain, store, chain_id, watch
-        self._fees, self._patience = fees or FeePolicy(), patience_seconds
+        self._max_fee, self._patience = max_fee, patience_seconds
         self._signer: LocalAccount = Account.from_key(wallet.secret)
         self.account = wallet.account
         self._lock = asyncio.Lock()
@@ -94,19 +94,17 @@ class Sender:
             DeadlineExceeded, ChainUnreachable, RpcFailed: it may or may not have happened; the same
                 key may be tried again.
         """
-        async with self._lock:
-            stored = await self._store.find(self.account, key)
-            if stored is None:
-                target = call.to if call else to
-                stored = await self._sign(key, target, call.data if call else b"", value)
-            return await self._finish(stored)
+        return await self._once(key, call.to if call else to, call.data if call else b"", value)
 
     async def deploy(self, key: str, creation: bytes) -> Receipt:
-        """Create a contract, once per `key`."""
+        """Create a contract, once per `key`; raises as `send`."""
+        return await self._once(key, None, creation, 0)
+
+    async def _once(self, key: str, to: Address | None, data: bytes, value: int) -> Receipt:
         async with self._lock:
             stored = await self._store.find(self.account, key)
             if stored is None:
-                stored = await self._sign(key, None, creation, 0)
+                stored = await self._sign(key, to, data, value)
             return await self._finish(stored)
 
     async def has_code(self, address: Address) -> bool:
@@ -154,7 +152,7 @@ class Sender:
         old = Fees(fields["maxFeePerGas"], fields["maxPriorityFeePerGas"])
         if not is_late and not is_outbid(old, base_fee):
             return transaction
-        fees = replacement(old, base_fee, self._fees)
+        fees = replacement(old, base_fee, self._max_fee)
         if fees is None:
             log.warning("%s waits until fees fall: %s wei a gas", transaction.key, base_fee)
             return transaction
@@ -177,10 +175,10 @@ class Sender:
             await self._store.next_nonce(self.account), await self._chain.nonce(self.account)
         )
         _, base_fee = await self._chain.base_fee()
-        fees = first_fees(base_fee, self._fees)
+        fees = first_fees(base_fee, self._max_fee)
         if fees is None:
             raise Unavailable(
-                f"{key}: gas costs {base_fee} wei, and at most {self._fees.cap} is offered; it "
+                f"{key}: gas costs {base_fee} wei, and at most {self._max_fee} is offered; it "
                 "is sent when fees fall"
             )
         gas = await self._estimate(to, data, value)

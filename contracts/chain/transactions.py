@@ -78,7 +78,6 @@ class SqliteTransactions:
                 " PRIMARY KEY (account, nonce, attempt))"
             )
             self._db.execute("CREATE TABLE IF NOT EXISTS chain (genesis BLOB)")
-            self._take_over()
 
     async def need_chain(self, chain: ChainConnection) -> None:
         """See `TransactionStore.need_chain`; an empty store is of whatever chain it meets."""
@@ -143,18 +142,6 @@ class SqliteTransactions:
             raise
         except sqlite3.DatabaseError as error:
             raise Malformed(f"{self._path} is no store of transactions: {error}") from error
-
-    def _take_over(self) -> None:
-        """Know what was sent before there were attempts: sent again, it would be paid twice."""
-        known = self._db.execute(
-            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'transactions'"
-        )
-        if known.fetchone() is not None:
-            self._db.execute(
-                "INSERT OR IGNORE INTO attempts"
-                " SELECT account, nonce, key, hash, raw, 0, failed FROM transactions"
-            )
-            self._db.execute("DROP TABLE transactions")
 
     def _select(self, where: str, account: Address, value: object) -> list[StoredTransaction]:
         with self._reported():

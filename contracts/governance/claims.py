@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from contracts.governance.pay import PayLeaf, check_leaves
+from contracts.governance.pay import PayLeaf
 from contracts.terms import merkle
 from contracts.terms.amounts import BaseUnits, BaseUnitsField
 from contracts.terms.encoding import Value, decode, encode
@@ -52,20 +52,27 @@ class PayTree:
     """The tree over `leaves`.
 
     Raises:
-        Malformed: they do not ascend by account, each once, or one vests more than it earned.
+        Malformed: they do not ascend by account, each once; one is empty, or vests more than it
+            earned.
     """
 
     leaves: tuple[PayLeaf, ...]
 
     def __post_init__(self) -> None:
-        check_leaves(self.leaves)
+        previous = b""
+        for leaf in self.leaves:
+            if leaf.account <= previous:
+                raise Malformed("pay leaves must be sorted by account, each once")
+            if not 0 <= leaf.vested <= leaf.earned or leaf.earned == 0:
+                raise Malformed(f"0x{leaf.account.hex()}: vests {leaf.vested} of {leaf.earned}")
+            previous = leaf.account
 
     @cached_property
     def _levels(self) -> list[list[Digest]]:
         hashes = [
             merkle.earned_leaf(each.account, each.earned, each.vested) for each in self.leaves
         ]
-        return merkle.levels(hashes, merkle.plain_node)
+        return merkle.levels(hashes)
 
     @property
     def root(self) -> Digest:

@@ -19,7 +19,7 @@ from contracts.governance.record import (
     with_auditors,
     with_lease,
 )
-from contracts.governance.seals import UnderSeal, compare_seal
+from contracts.governance.seals import UnderSeal, verify_seal
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Conflict, Equivocation, Malformed
 from contracts.terms.history import Kept, Leaves, unit_leaves_root
@@ -152,6 +152,6 @@ def _with_leaves(history: JobHistory, item: Leaves) -> JobHistory:
 
 def _with_seal(history: JobHistory, seal: Signed[Seal]) -> JobHistory:
     under = UnderSeal(tuple(history.pending.values()), history.leaves)
-    derived = compare_seal(_opened(history), seal, under)
+    derived = verify_seal(_opened(history), seal, under)
     newest = SealedStep(seal, derived.pay, derived.counted, derived.standing)
     return replace(history, record=derived.record, pending={}, leaves={}, newest=newest)

@@ -16,7 +16,7 @@ from contracts.governance.record import JobRecord, check_signature
 from contracts.governance.steps import StepOutcome, of_kind, read_step, require
 from contracts.governance.vesting import Earned, advance, pay_after
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import BadSignature, Conflict, InvalidSeal, Malformed
+from contracts.terms.errors import BadSignature, Conflict, InvalidSeal
 from contracts.terms.history import messages_root
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import (
@@ -110,22 +110,14 @@ def _facts(
 
 
 def verify_seal(record: JobRecord, seal: Signed[Seal], under: UnderSeal) -> Derived:
-    """Derive the seal again, check every signature under it, and compare field by field.
+    """Derive the seal again and compare it field by field.
+
+    The signatures under it were checked as the messages came (`record.check_signature`).
 
     Raises:
         Equivocation: two values under one name.
         InvalidSeal: it is not the valid seal; data: `part` names the first thing that differs.
     """
-    for signed in under.messages:
-        try:
-            check_signature(record, signed)
-        except (BadSignature, Conflict, Malformed) as error:
-            raise InvalidSeal(f"signature: {error.message}", part="signature") from error
-    return compare_seal(record, seal, under)
-
-
-def compare_seal(record: JobRecord, seal: Signed[Seal], under: UnderSeal) -> Derived:
-    """`verify_seal` for messages whose signatures were checked as they came."""
     try:
         check_signature(record, seal)
     except (BadSignature, Conflict) as error:

@@ -15,7 +15,7 @@ from contracts.terms.digest import peer_id
 from contracts.terms.ids import Address, Digest, PeerId, SessionKey
 from contracts.terms.messages import Message, WalletMessage
 from contracts.terms.signatures import Signed, account_of
-from contracts.terms.typed_data import Domain, TypedStruct, WalletDomain, signing_digest
+from contracts.terms.typed_data import TypedStruct, WalletDomain, signing_digest
 
 M = TypeVar("M", bound=Message)
 W = TypeVar("W", bound=WalletMessage)
@@ -35,7 +35,7 @@ class Wallet:
         """The account that contracts know."""
         return account_of(self._key().public_key.format(compressed=False))
 
-    def sign(self, message: W, domain: Domain | WalletDomain) -> Signed[W]:
+    def sign(self, message: W, domain: WalletDomain) -> Signed[W]:
         """`message` with its EIP-712 signature under `domain`."""
         return Signed(message, self.sign_digest(domain.signing_digest(message.digest())))
 

@@ -58,10 +58,6 @@ class Bond(WalletMessage):
     stake: EscrowAmountField
     by: UnixSecondsField
 
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.BOND`."""
-        return (self.job, self.account, self.stake, self.by)
-
 
 class Quit(WalletMessage):
     """An account stops working in a job; its limit above `keep` goes back to the budget."""
@@ -74,10 +70,6 @@ class Quit(WalletMessage):
     keep: EscrowAmountField
     by: UnixSecondsField
 
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.QUIT`."""
-        return (self.job, self.account, self.keep, self.by)
-
 
 class End(WalletMessage):
     """The coordinator ends the work of accounts that are gone."""
@@ -89,10 +81,6 @@ class End(WalletMessage):
     accounts: Annotated[tuple[AddressField, ...], Len(1, MAX_ACCOUNTS)]
     by: UnixSecondsField
 
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.END`."""
-        return (self.job, self.accounts, self.by)
-
 
 class Close(WalletMessage):
     """The poster ends the work of all."""
@@ -102,10 +90,6 @@ class Close(WalletMessage):
 
     job: JobIdField
     by: UnixSecondsField
-
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.CLOSE`."""
-        return (self.job, self.by)
 
 
 class Withdraw(WalletMessage):
@@ -125,7 +109,3 @@ class Withdraw(WalletMessage):
         if self.fee > self.amount:
             raise ValueError("the fee is more than the amount")
         return self
-
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.WITHDRAW`."""
-        return (self.account, self.amount, self.fee, self.nonce, self.by)

@@ -15,7 +15,7 @@ from contracts.terms.digest import digest
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, Value, decode, encode
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import MAX_UNITS, Digest
-from contracts.terms.merkle import Proof, plain_leaf, plain_node, plain_root
+from contracts.terms.merkle import Proof, plain_leaf, plain_root
 from contracts.terms.messages import Message, UnitLeaf
 from contracts.terms.signatures import Signed, decode_signed
 
@@ -41,7 +41,7 @@ def messages_root(messages: Sequence[Message]) -> Digest:
     return plain_root(_in_order(messages))
 
 
-def prove_message(messages: Sequence[Message], name: Digest) -> tuple[int, Proof[Digest]]:
+def prove_message(messages: Sequence[Message], name: Digest) -> tuple[int, Proof]:
     """Place of a message under `messages_root(messages)`, and its path there.
 
     Raises:
@@ -51,7 +51,7 @@ def prove_message(messages: Sequence[Message], name: Digest) -> tuple[int, Proof
     if name not in names:
         raise NotFound("the seal holds no such message", digest=name.hex())
     index = names.index(name)
-    return index, merkle.prove([plain_leaf(each) for each in names], index, plain_node)
+    return index, merkle.prove([plain_leaf(each) for each in names], index)
 
 
 def _in_order(messages: Sequence[Message]) -> list[Digest]:

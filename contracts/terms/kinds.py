@@ -1,47 +1,32 @@
 """Which messages there are, by kind, and how one is read from its bytes."""
 
+from contracts.terms import escrow_messages, messages
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
-from contracts.terms.escrow_messages import Bond, Close, End, Grant, Quit, Withdraw
-from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
-    JobOpening,
-    JobSpec,
-    LeaseAccept,
-    Message,
-    Notice,
-    Offer,
-    Seal,
-    StepClose,
-    StepCoin,
-    TensorHeader,
-)
+from contracts.terms.messages import Message
 
 MESSAGES: dict[str, type[Message]] = {
     str(cls.model_fields["kind"].default): cls
     for cls in (
-        JobSpec,
-        Offer,
-        JobOpening,
-        LeaseAccept,
-        TensorHeader,
-        StepClose,
-        GradCommit,
-        AverageSet,
-        AveragedChunk,
-        AuditReport,
-        StepCoin,
-        Notice,
-        Seal,
-        Grant,
-        Bond,
-        Quit,
-        End,
-        Close,
-        Withdraw,
+        messages.JobSpec,
+        messages.Offer,
+        messages.JobOpening,
+        messages.LeaseAccept,
+        messages.TensorHeader,
+        messages.StepClose,
+        messages.GradCommit,
+        messages.AverageSet,
+        messages.AveragedChunk,
+        messages.AuditReport,
+        messages.StepCoin,
+        messages.Notice,
+        messages.Seal,
+        escrow_messages.Grant,
+        escrow_messages.Bond,
+        escrow_messages.Quit,
+        escrow_messages.End,
+        escrow_messages.Close,
+        escrow_messages.Withdraw,
     )
 }
 """Every message by its kind."""

@@ -7,9 +7,8 @@ Source: docs/protocol.md 1.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
@@ -44,45 +43,42 @@ def plain_node(left: Digest, right: Digest) -> Digest:
     return keccak(_PLAIN_NODE + left + right)
 
 
-N = TypeVar("N")
-
-
 @dataclass(frozen=True)
-class Proof(Generic[N]):
+class Proof:
     """Path from a leaf to the root: siblings bottom-up, True where the sibling is on the left."""
 
-    siblings: tuple[tuple[N, bool], ...]
+    siblings: tuple[tuple[Digest, bool], ...]
 
 
-def root(leaves: Sequence[N], join: Callable[[N, N], N], empty: N) -> N:
-    """Root of `leaves` in order; `empty` for none."""
-    return levels(leaves, join)[-1][0] if leaves else empty
+def root(leaves: Sequence[Digest]) -> Digest:
+    """Root of `leaves` in order; zero for none."""
+    return levels(leaves)[-1][0] if leaves else ZERO_DIGEST
 
 
-def levels(leaves: Sequence[N], join: Callable[[N, N], N]) -> list[list[N]]:
+def levels(leaves: Sequence[Digest]) -> list[list[Digest]]:
     """All levels, leaves first, root last."""
     built = [list(leaves)]
     while len(built[-1]) > 1:
         level = built[-1]
-        paired = [join(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
+        paired = [plain_node(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
         built.append(paired + level[len(level) & ~1 :])
     return built
 
 
-def prove(leaves: Sequence[N], index: int, join: Callable[[N, N], N]) -> Proof[N]:
+def prove(leaves: Sequence[Digest], index: int) -> Proof:
     """Path of leaf `index`. A node that is carried up has no sibling on that level."""
-    return path_in(levels(leaves, join), index)
+    return path_in(levels(leaves), index)
 
 
-def prove_all(leaves: Sequence[N], join: Callable[[N, N], N]) -> list[Proof[N]]:
+def prove_all(leaves: Sequence[Digest]) -> list[Proof]:
     """Paths of all leaves, in order; the tree is built once."""
-    built = levels(leaves, join)
+    built = levels(leaves)
     return [path_in(built, index) for index in range(len(leaves))]
 
 
-def path_in(built: Sequence[Sequence[N]], index: int) -> Proof[N]:
+def path_in(built: Sequence[Sequence[Digest]], index: int) -> Proof:
     """Path of node `index` of the lowest level of `built`, which `levels` has made."""
-    siblings: list[tuple[N, bool]] = []
+    siblings: list[tuple[Digest, bool]] = []
     for level in built[:-1]:
         sibling = index ^ 1
         if sibling < len(level):
@@ -91,17 +87,17 @@ def path_in(built: Sequence[Sequence[N]], index: int) -> Proof[N]:
     return Proof(tuple(siblings))
 
 
-def fold(leaf: N, proof: Proof[N], join: Callable[[N, N], N]) -> N:
+def fold(leaf: Digest, proof: Proof) -> Digest:
     """The root that `leaf` and `proof` lead to."""
     node = leaf
     for sibling, is_left in proof.siblings:
-        node = join(sibling, node) if is_left else join(node, sibling)
+        node = plain_node(sibling, node) if is_left else plain_node(node, sibling)
     return node
 
 
 def plain_root(leaves: Sequence[bytes]) -> Digest:
     """Root of a plain tree over `leaves` (digests or encoded records), in the given order."""
-    return root([plain_leaf(leaf) for leaf in leaves], plain_node, ZERO_DIGEST)
+    return root([plain_leaf(leaf) for leaf in leaves])
 
 
 def batch_root(entries: Sequence[tuple[JobId, int, Digest]]) -> Digest:
@@ -113,4 +109,4 @@ def batch_root(entries: Sequence[tuple[JobId, int, Digest]]) -> Digest:
     keys = [(job, step) for job, step, _ in entries]
     if any(a >= b for a, b in itertools.pairwise(keys)):
         raise Malformed("batch entries must be sorted by job and step, each once")
-    return root([batch_leaf(*entry) for entry in entries], plain_node, ZERO_DIGEST)
+    return root([batch_leaf(*entry) for entry in entries])

@@ -5,7 +5,6 @@ field). Wallet-signed messages name an EIP-712 struct; `details` in it is the BL
 whole message, so that a wallet binds itself to every field while a contract reads only a few.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -96,6 +95,8 @@ class Message(Record):
 
     kind: str
     typed: ClassVar[TypedStruct | None] = None
+    named_by: ClassVar[tuple[str, ...] | None] = None
+    """Fields of its `equivocation_name`; None: nothing says that it is the only one."""
 
     def encoded(self) -> bytes:
         """Canonical bytes."""
@@ -127,9 +128,10 @@ class WalletMessage(Message):
 
     typed: ClassVar[TypedStruct]
 
-    @abstractmethod
     def typed_values(self) -> tuple[object, ...]:
-        """Values of the EIP-712 struct, in the order of its fields."""
+        """Values of the EIP-712 struct: its fields are fields of the message, or its `details`."""
+        names = self.typed.attributes
+        return tuple(self.details() if each == "details" else getattr(self, each) for each in names)
 
     def digest(self) -> Digest:
         """EIP-712 struct hash, without domain."""
@@ -251,19 +253,6 @@ class JobHeader(WalletMessage):
     open_by: UnixSecondsField
     salt: Count
 
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.JOB_HEADER`."""
-        return (
-            self.poster,
-            self.coordinator,
-            self.spec_hash,
-            self.budget,
-            self.burst,
-            self.rate,
-            self.open_by,
-            self.salt,
-        )
-
     def job(self) -> JobId:
         """The job's id."""
         return JobId(self.digest())
@@ -349,16 +338,13 @@ class Offer(WalletMessage):
     available_from: UnixSecondsField
     expires_at: UnixSecondsField
 
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.OFFER`."""
-        return (self.account, self.session_key, self.price, self.expires_at, self.details())
-
 
 class JobOpening(WalletMessage):
     """Message 0: the coordinator takes the job and names its keys."""
 
     kind: Literal["job_opening.v1"] = "job_opening.v1"
     typed: ClassVar[TypedStruct] = typed_data.JOB_OPENING
+    named_by = ("job",)
 
     job: JobIdField
     job_spec: DigestField
@@ -368,16 +354,13 @@ class JobOpening(WalletMessage):
     opening_block: Annotated[int, Ge(0), Le(UINT64_MAX)]
     outside_auditors: DigestField  # of their list; ZERO_DIGEST while checking is off
 
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.JOB_OPENING`."""
-        return (self.job, self.session_key, self.anchorer, self.opening_block, self.details())
-
 
 class LeaseAccept(WalletMessage):
     """Message 1: a provider binds an offer to a job, with the key of the peer that will work."""
 
     kind: Literal["lease_accept.v1"] = "lease_accept.v1"
     typed: ClassVar[TypedStruct] = typed_data.LEASE_ACCEPT
+    named_by = ("job", "session_key")
 
     job: JobIdField
     account: AddressField
@@ -386,17 +369,6 @@ class LeaseAccept(WalletMessage):
     price: PriceField
     stake: BaseUnitsField  # that the account bonds in the job; of all its leases there the largest
     device_class: Text
-
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.LEASE_ACCEPT`."""
-        return (
-            self.job,
-            self.account,
-            self.session_key,
-            self.price,
-            self.stake,
-            self.details(),
-        )
 
 
 TensorKind = Literal["y", "dx"]
@@ -407,6 +379,7 @@ class TensorHeader(Message):
     """Message 2: travels with a boundary tensor and binds its sender to the bytes."""
 
     kind: Literal["tensor_header.v1"] = "tensor_header.v1"
+    named_by = ("job", "step", "stage", "unit", "attempt", "tensor")
 
     job: JobIdField
     step: StepField
@@ -432,6 +405,7 @@ class StepClose(Message):
     """Message 3: the batch is full; whose copy of each unit counts, and until when to commit."""
 
     kind: Literal["step_close.v1"] = "step_close.v1"
+    named_by = ("job", "step", "revision")
 
     job: JobIdField
     step: StepField
@@ -465,6 +439,7 @@ class GradCommit(Message):
     """Message 4: `peer` binds itself to its units and to the gradient it is about to send."""
 
     kind: Literal["grad_commit.v1"] = "grad_commit.v1"
+    named_by = ("job", "step", "peer", "round")
 
     job: JobIdField
     step: StepField
@@ -492,6 +467,7 @@ class AverageSet(Message):
     """Message 5: one for all stages; what the sums of this step are made of."""
 
     kind: Literal["average_set.v2"] = "average_set.v2"
+    named_by = ("job", "step")
 
     job: JobIdField
     step: StepField
@@ -503,6 +479,7 @@ class AveragedChunk(Message):
     """Message 6: a summing peer binds itself to the weighted mean of one chunk."""
 
     kind: Literal["averaged_chunk.v1"] = "averaged_chunk.v1"
+    named_by = ("job", "step", "stage", "peer", "chunk")
 
     job: JobIdField
     step: StepField
@@ -521,6 +498,7 @@ class AuditReport(Message):
     """Message 7: an auditor states what its replay showed."""
 
     kind: Literal["audit_report.v2"] = "audit_report.v2"
+    named_by = ("auditor", "subject", "attempt")
 
     job: JobIdField
     step: StepField  # of the subject
@@ -541,6 +519,7 @@ class StepCoin(Message):
     """
 
     kind: Literal["step_coin.v1"] = "step_coin.v1"
+    named_by = ("job", "of")
 
     job: JobIdField
     step: StepField  # of the seal that holds this
@@ -554,6 +533,7 @@ class Notice(Message):
     """Message 8: a numbered change of membership, with the digest of its evidence."""
 
     kind: Literal["notice.v1"] = "notice.v1"
+    named_by = ("job", "number")
 
     job: JobIdField
     step: StepField
@@ -570,6 +550,7 @@ class Seal(WalletMessage):
 
     kind: Literal["seal.v2"] = "seal.v2"
     typed: ClassVar[TypedStruct] = typed_data.SEAL
+    named_by = ("job", "step")
 
     job: JobIdField
     step: StepField
@@ -581,10 +562,6 @@ class Seal(WalletMessage):
     vested: BaseUnitsField
     last: bool
 
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.SEAL`."""
-        return (self.job, self.pay_root, self.details())
-
 
 UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, StepCoin, Notice)
 """Messages 3 to 8: what a seal's `messages_root` covers."""
@@ -592,32 +569,9 @@ UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, S
 
 def equivocation_name(message: Message) -> tuple[object, ...] | None:
     """The name under which its signer may state one value only (docs/protocol.md 1), or None."""
-    match message:
-        case TensorHeader():
-            return ("header", message.job, message.step, message.stage, message.unit,
-                    message.attempt, message.tensor)  # fmt: skip
-        case StepClose():
-            return (message.kind, message.job, message.step, message.revision)
-        case GradCommit():
-            return (message.kind, message.job, message.step, message.peer, message.round)
-        case AverageSet():
-            return (message.kind, message.job, message.step)
-        case AveragedChunk():
-            return (message.kind, message.job, message.step, message.stage, message.peer,
-                    message.chunk)  # fmt: skip
-        case AuditReport():
-            return (message.kind, message.auditor, message.subject, message.attempt)
-        case StepCoin():
-            return (message.kind, message.job, message.of)
-        case Notice():
-            return (message.kind, message.job, message.number)
-        case Seal():
-            return (message.kind, message.job, message.step)
-        case JobOpening():
-            return (message.kind, message.job)
-        case LeaseAccept():
-            return (message.kind, message.job, message.session_key)
-    return None
+    if message.named_by is None:
+        return None
+    return (message.kind, *(getattr(message, each) for each in message.named_by))
 
 
 def _tuples(value: object) -> object:

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from pydantic.alias_generators import to_snake
+
 from contracts.terms.digest import keccak
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Address, Digest
-
-DOMAIN_NAME = "Tallystick"
-DOMAIN_VERSION = "2"
 
 
 def _word(solidity_type: str, value: object) -> bytes:
@@ -48,6 +47,11 @@ class TypedStruct:
         return f"{self.name}({','.join(f'{kind} {name}' for kind, name in self.fields)})"
 
     @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """What the fields are called in Python."""
+        return tuple(to_snake(name) for _, name in self.fields)
+
+    @cached_property
     def type_hash(self) -> Digest:
         """keccak of the type string."""
         return keccak(self.type_string.encode())
@@ -73,21 +77,40 @@ def signing_digest(separator: Digest, struct_hash: Digest) -> Digest:
 
 
 @dataclass(frozen=True)
-class Domain:
-    """Where a signature holds: one chain, one JobEscrow."""
+class WalletDomain:
+    """Where a signature holds: one contract on one chain, as a wallet shows it to its owner."""
 
+    name: str
+    version: str
     chain_id: int
-    escrow: Address
+    contract: Address
 
     @cached_property
     def separator(self) -> Digest:
         """EIP-712 domain separator."""
-        ours = WalletDomain(DOMAIN_NAME, DOMAIN_VERSION, self.chain_id, self.escrow)
-        return ours.separator
+        words = (
+            keccak(self.name.encode()),
+            keccak(self.version.encode()),
+            _word("uint256", self.chain_id),
+            _word("address", self.contract),
+        )
+        return keccak(_DOMAIN_TYPE_HASH + b"".join(words))
 
     def signing_digest(self, struct_hash: Digest) -> Digest:
         """What the wallet signs for a struct hash."""
         return signing_digest(self.separator, struct_hash)
+
+
+class Domain(WalletDomain):
+    """The domain of all messages: one chain, one JobEscrow."""
+
+    def __init__(self, chain_id: int, escrow: Address) -> None:
+        super().__init__("Tallystick", "2", chain_id, escrow)
+
+    @property
+    def escrow(self) -> Address:
+        """The contract."""
+        return self.contract
 
 
 JOB_OPENING = TypedStruct(
@@ -165,31 +188,6 @@ PERMIT = TypedStruct(
     ),
 )
 """EIP-2612, signed under the token's own domain, not ours."""
-
-
-@dataclass(frozen=True)
-class WalletDomain:
-    """A domain as a wallet shows it to its owner."""
-
-    name: str
-    version: str
-    chain_id: int
-    contract: Address
-
-    @property
-    def separator(self) -> Digest:
-        """EIP-712 domain separator."""
-        words = (
-            keccak(self.name.encode()),
-            keccak(self.version.encode()),
-            _word("uint256", self.chain_id),
-            _word("address", self.contract),
-        )
-        return keccak(_DOMAIN_TYPE_HASH + b"".join(words))
-
-    def signing_digest(self, struct_hash: Digest) -> Digest:
-        """What the wallet signs for a struct hash."""
-        return signing_digest(self.separator, struct_hash)
 
 
 _DOMAIN_FIELDS = (

@@ -4,7 +4,6 @@ Bodies are read here and nowhere else, so that none is longer than its bound, an
 strict classes of `market.bodies`.
 """
 
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -234,28 +233,17 @@ _HOST = HTTPBearer(
 )
 
 
-@dataclass(frozen=True)
-class HostCaller:
-    """A host by its name, or the market's operator, who has none."""
-
-    host: str | None
-
-
-def host_of(request: Request, api: Api) -> HostCaller | None:
-    """Which host the request shows the credential of; None if it shows none that holds."""
+def host_of(request: Request, api: Api) -> str | None:
+    """Name of the host whose credential the request shows; None if it shows none that holds."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer":
         return None
-    token = token.strip()
-    if secrets.compare_digest(token.encode(errors="replace"), api.host_token.encode()):
-        return HostCaller(None)
-    found = host_credential(token, api.host_token)
-    return None if found is None else HostCaller(found.host)
+    return host_credential(token.strip(), api.host_token)
 
 
 async def _host_caller(
     request: Request, api: ApiDep, shown: Annotated[object, Depends(_HOST)]
-) -> HostCaller:
+) -> str:
     found = host_of(request, api)
     if found is None:
         raise errors.Forbidden(
@@ -264,16 +252,8 @@ async def _host_caller(
     return found
 
 
-async def _named_host(who: Annotated[HostCaller, Depends(_host_caller)]) -> str:
-    if who.host is None:
-        raise errors.Forbidden(
-            "this is the operator's token: a host shows a credential of its own name"
-        )
-    return who.host
-
-
-HostDep = Annotated[str, Depends(_named_host)]
-"""The name of the host that calls. Raises Forbidden: no credential, or the operator's token."""
+HostDep = Annotated[str, Depends(_host_caller)]
+"""The name of the host that calls. Raises Forbidden: no credential of this market."""
 
 
 def check_host(shown: str, said: str) -> None:
@@ -312,53 +292,33 @@ KeyDep = Annotated[
 
 @dataclass(frozen=True)
 class Keyed:
-    """A request with the key that its caller gave it; whose key it is, its route finds out."""
+    """A request with the key that its caller gave it; its answer is stored with what it did.
+
+    Another account's keys are others, whatever they are called: whose key it is, its route says.
+    """
 
     route: str
     key: str
     request: Digest
     now: UnixMillis
 
-    def of(self, account: Address) -> "Once":
-        """The request as one of `account`: another's keys are others, whatever they are called."""
-        return Once(self.route, account, self.key, self.request, self.now)
-
-
-@dataclass(frozen=True)
-class Once:
-    """A request whose answer is stored with what it did."""
-
-    route: str
-    owner: Address
-    key: str
-    request: Digest
-    now: UnixMillis
-
-    async def find(self, work: UnitOfWork) -> Response | None:
+    async def find(self, owner: Address, work: UnitOfWork) -> Response | None:
         """The stored answer.
 
         Raises:
             Conflict: the key was used for another request.
         """
-        known = await work[IdempotencyRow].get(self.route, self.owner, self.key)
+        known = await work[IdempotencyRow].get(self.route, owner, self.key)
         if known is None:
             return None
         if known.request != self.request:
             raise errors.Conflict("this Idempotency-Key was used for another request", key=self.key)
         return Response(known.response, known.status, media_type="application/json")
 
-    async def store(self, response: Response, work: UnitOfWork) -> None:
+    async def store(self, owner: Address, response: Response, work: UnitOfWork) -> None:
         """Keep the answer."""
-        row = IdempotencyRow(
-            self.route,
-            self.owner,
-            self.key,
-            self.request,
-            response.status_code,
-            bytes(response.body),
-            self.now,
-        )
-        await work[IdempotencyRow].add(row)
+        said = self.request, response.status_code, bytes(response.body), self.now
+        await work[IdempotencyRow].add(IdempotencyRow(self.route, owner, self.key, *said))
 
 
 async def keyed(request: Request, api: ApiDep, key: KeyDep) -> Keyed:
@@ -372,19 +332,22 @@ KeyedDep = Annotated[Keyed, Depends(keyed)]
 
 
 async def carry_out(
-    this: Once, work: UnitOfWork, make: Callable[[UnitOfWork], Awaitable[Response]]
+    this: Keyed,
+    owner: Address,
+    work: UnitOfWork,
+    make: Callable[[UnitOfWork], Awaitable[Response]],
 ) -> Response:
     """Answer `this` from storage, or make the answer and store it in the same transaction."""
     try:
         async with work:
-            if (known := await this.find(work)) is not None:
+            if (known := await this.find(owner, work)) is not None:
                 return known
             response = await make(work)
-            await this.store(response, work)
+            await this.store(owner, response, work)
     except errors.TallystickError:
         # Whatever refuses may be what the same request did, which came at the same time and first.
         async with work:
-            if (known := await this.find(work)) is not None:
+            if (known := await this.find(owner, work)) is not None:
                 return known
         raise
     return response

@@ -1,7 +1,5 @@
 """Batches of seals on chain, and the coins that follow from the blocks that record them."""
 
-from typing import ClassVar
-
 from contracts.terms.ids import DigestField, JobIdField, StepField
 from market.bodies.base import COINS_PAGE, Body, Part
 
@@ -39,7 +37,7 @@ class AnchoredStepView(Body):
 class CoinsView(Part):
     """Anchored steps of a job, ascending."""
 
-    rows: ClassVar[str] = "steps"
-    most: ClassVar[int] = COINS_PAGE
+    rows = "steps"
+    most = COINS_PAGE
 
     steps: tuple[AnchoredStepView, ...]

@@ -1,6 +1,6 @@
 """What an account earned, line by line, and why a line waits; what a job that runs has spent."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -83,15 +83,7 @@ class ClaimPartView(Body):
 class EarningView(Body):
     """A peer-step, or an audit that is paid."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "kind",
-        "job",
-        "step",
-        "stage",
-        "peer",
-        "amount",
-        "state",
-    )
+    columns = ("kind", "job", "step", "stage", "peer", "amount", "state")
 
     cursor: LineCursor
     kind: Literal["work", "audit"]
@@ -125,8 +117,8 @@ class EarningsView(Part):
     where the next page begins, and None after the last line.
     """
 
-    rows: ClassVar[str] = "lines"
-    most: ClassVar[int] = EARNINGS_PAGE
+    rows = "lines"
+    most = EARNINGS_PAGE
 
     account: AddressField
     job: JobIdField | None
@@ -175,38 +167,21 @@ class OutlookView(Body):
     spent_up_at: UnixMillisField | None
 
 
-class AccountSpendView(Body):
-    """What a job spends on an account; the other amounts sum to `earned`."""
+class AccountSpendView(PartsView):
+    """What a job spends on an account; the parts sum to `earned`."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "account",
-        "earned",
-        "waiting",
-        "vested",
-        "over_limit",
-        "claimed",
-    )
+    columns = ("account", "earned", "waiting", "vested", "over_limit", "claimed")
 
     account: AddressField
     earned: Money
-    waiting: Money
     frozen: Money
     forfeited: Money
-    vested: Money  # within the limit, and not claimed
-    over_limit: Money
-    claimed: Money
 
 
 class StepSpendView(Body):
     """What a step cost, and what of all vested in it."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "step",
-        "seal",
-        "earned",
-        "vested",
-        "stored_at",
-    )
+    columns = ("step", "seal", "earned", "vested", "stored_at")
 
     step: int
     seal: DigestField
@@ -218,8 +193,8 @@ class StepSpendView(Body):
 class SpendView(Part):
     """Where a job's money is and how long it lasts; see `JobMoney` for the escrow's side."""
 
-    rows: ClassVar[str] = "steps"
-    most: ClassVar[int] = SPEND_PAGE
+    rows = "steps"
+    most = SPEND_PAGE
 
     job: JobIdField
     state: JobState
@@ -246,15 +221,7 @@ class SpendView(Part):
 class SeatView(Body):
     """A peer of a job, or a lease whose peer has not come yet."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "stage",
-        "peer",
-        "account",
-        "state",
-        "share",
-        "tokens_per_second",
-        "earned",
-    )
+    columns = ("stage", "peer", "account", "state", "share", "tokens_per_second", "earned")
 
     lease: DigestField
     account: AddressField
@@ -279,8 +246,8 @@ class SeatView(Body):
 class PeersView(Part):
     """A job's seats by stage; `next` is where the next page begins, None after the last one."""
 
-    rows: ClassVar[str] = "seats"
-    most: ClassVar[int] = PEERS_PAGE
+    rows = "seats"
+    most = PEERS_PAGE
 
     job: JobIdField
     stages: int

@@ -6,7 +6,7 @@ milliseconds: of a step report the coordinator's, of all others the market's. Am
 names.
 """
 
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 from annotated_types import Ge
 from pydantic import Field, TypeAdapter, ValidationError
@@ -22,10 +22,11 @@ from contracts.terms.ids import (
 )
 from contracts.terms.messages import Verdict
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
-from market.bodies.base import Body, Failure, Money, Part, Price
-from market.bodies.jobs import Excluded, JobState, StepReport
+from market.bodies.base import Body, Money, Part, Price
+from market.bodies.jobs import Excluded, JobState, StepReport, UnpublishedView
 from market.bodies.offers import LeaseState
 from market.bodies.slashes import SlashState
+from market.bodies.tracing import RulingName
 
 E = TypeVar("E")
 
@@ -34,11 +35,16 @@ HEARTBEAT_SECONDS = 15
 """Pause after which a stream says that it is alive."""
 
 
-class PostedEvent(Body):
+class _Event(Body):
+    """Something that happened at a moment."""
+
+    at: UnixMillisField
+
+
+class PostedEvent(_Event):
     """The job was posted; what its progress is measured against."""
 
     kind: Literal["posted"] = "posted"
-    at: UnixMillisField
     name: str
     poster: AddressField
     budget: Money
@@ -50,37 +56,33 @@ class PostedEvent(Body):
     audit_budget: Money | None  # part of the budget; None: nobody checks
 
 
-class StateEvent(Body):
+class StateEvent(_Event):
     """The job is in another state."""
 
     kind: Literal["state"] = "state"
-    at: UnixMillisField
     state: JobState
     failure: str | None
 
 
-class UnmatchedEvent(Body):
+class UnmatchedEvent(_Event):
     """A clearing round found no bundle for the job: what excludes how many offers."""
 
     kind: Literal["unmatched"] = "unmatched"
-    at: UnixMillisField
     not_matched: tuple[Excluded, ...]
 
 
-class FundedEvent(Body):
+class FundedEvent(_Event):
     """The poster's tokens went into the job's budget."""
 
     kind: Literal["funded"] = "funded"
-    at: UnixMillisField
     amount: Money
     transaction: DigestField
 
 
-class LeaseEvent(Body):
+class LeaseEvent(_Event):
     """A lease of the job began, or is in another state."""
 
     kind: Literal["lease"] = "lease"
-    at: UnixMillisField
     lease: DigestField
     account: AddressField
     stage: int
@@ -88,11 +90,10 @@ class LeaseEvent(Body):
     state: LeaseState
 
 
-class PeerEvent(Body):
+class PeerEvent(_Event):
     """The coordinator's Notice of a peer: it joined, left, was suspended, or owed something."""
 
     kind: Literal["peer"] = "peer"
-    at: UnixMillisField
     what: Literal["join", "leave", "missed_report", "missing_data", "suspension"]
     peer: PeerIdField
     account: AddressField | None  # None: of somebody outside the job
@@ -100,11 +101,10 @@ class PeerEvent(Body):
     step: StepField
 
 
-class SealedEvent(Body):
+class SealedEvent(_Event):
     """A step is sealed: what was done in it, and what the job owes since."""
 
     kind: Literal["sealed"] = "sealed"
-    at: UnixMillisField
     step: StepField
     seal: DigestField
     units: int  # of each stage
@@ -123,11 +123,10 @@ class ReportedEvent(StepReport):
     kind: Literal["report"] = "report"
 
 
-class AuditedEvent(Body):
+class AuditedEvent(_Event):
     """An auditor's report on a drawn piece of work arrived."""
 
     kind: Literal["audited"] = "audited"
-    at: UnixMillisField
     step: StepField  # of the subject
     stage: StageField
     auditor: PeerIdField
@@ -135,55 +134,40 @@ class AuditedEvent(Body):
     verdict: Verdict
 
 
-class RuledEvent(Body):
+class RuledEvent(_Event):
     """A seal decided about a drawn piece of work: see `verification.draws.cases.What`."""
 
     kind: Literal["ruled"] = "ruled"
-    at: UnixMillisField
-    what: Literal[
-        "drawn",
-        "settled",
-        "unrepeated",
-        "missed",
-        "accused",
-        "contradicted",
-        "convicted",
-        "missing",
-        "slashable",
-        "unconfirmed",
-    ]
+    what: RulingName
     subject: DigestField
     step: StepField  # of the seal
     peer: PeerIdField  # whom it is about
     by: tuple[PeerIdField, ...]  # who was heard
 
 
-class AnchoredEvent(Body):
+class AnchoredEvent(_Event):
     """Seals of the job are on chain."""
 
     kind: Literal["anchored"] = "anchored"
-    at: UnixMillisField
     steps: tuple[StepField, ...]
     root: DigestField
     block: int
     transaction: DigestField
 
 
-class CoinEvent(Body):
+class CoinEvent(_Event):
     """The coin of anchored steps is known: it draws who is audited."""
 
     kind: Literal["coin"] = "coin"
-    at: UnixMillisField
     steps: tuple[StepField, ...]
     root: DigestField
     coin: DigestField
 
 
-class CheckpointEvent(Body):
+class CheckpointEvent(_Event):
     """A member says which index lists its stage's weights; `is_here` once all parts are."""
 
     kind: Literal["checkpoint"] = "checkpoint"
-    at: UnixMillisField
     stage: StageField
     step: StepField
     blob: DigestField
@@ -191,81 +175,69 @@ class CheckpointEvent(Body):
     is_here: bool
 
 
-class UnpublishedEvent(Body):
+class UnpublishedEvent(_Event, UnpublishedView):
     """A member could not upload its stage's weights, and nobody has."""
 
     kind: Literal["unpublished"] = "unpublished"
-    at: UnixMillisField
-    stage: StageField
-    step: StepField
-    peer: PeerIdField
-    reason: Failure
 
 
-class LimitEvent(Body):
+class LimitEvent(_Event):
     """An account's limit is another: most that it can be paid in the job, in total."""
 
     kind: Literal["limit"] = "limit"
-    at: UnixMillisField
     account: AddressField
     limit: Money
     transaction: DigestField
 
 
-class BondEvent(Body):
+class BondEvent(_Event):
     """An account put its stake behind its work in the job."""
 
     kind: Literal["bond"] = "bond"
-    at: UnixMillisField
     account: AddressField
     stake: Money
     transaction: DigestField
 
 
-class QuitEvent(Body):
+class QuitEvent(_Event):
     """An account's work in the job has ended, by itself, the coordinator, or a slash."""
 
     kind: Literal["quit"] = "quit"
-    at: UnixMillisField
     account: AddressField
     transaction: DigestField
 
 
-class ClaimedEvent(Body):
+class ClaimedEvent(_Event):
     """Vested pay went into an account's balance in the escrow."""
 
     kind: Literal["claimed"] = "claimed"
-    at: UnixMillisField
     account: AddressField
     amount: Money  # of this claim
     transaction: DigestField
 
 
-class ReclaimedEvent(Body):
+class ReclaimedEvent(_Event):
     """The poster got back what was not committed."""
 
     kind: Literal["reclaimed"] = "reclaimed"
-    at: UnixMillisField
     amount: Money
     transaction: DigestField
 
 
-class SlashEvent(Body):
+class SlashEvent(_Event):
     """A slash for what was done in the job is in another state."""
 
     kind: Literal["slash"] = "slash"
-    at: UnixMillisField
     evidence: DigestField
     account: AddressField
     state: SlashState
     amount: Money
 
 
-class EndEvent(Body):
+class EndEvent(_Event):
     """The job is over and all of its events were sent; `at` is that of the last one."""
 
     kind: Literal["end"] = "end"
-    at: UnixMillisField
 
 
 JobEvent: TypeAlias = (
@@ -293,32 +265,29 @@ JobEvent: TypeAlias = (
 )
 
 
-class JobChangedEvent(Body):
+class JobChangedEvent(_Event):
     """A job was posted, or is in another state."""
 
     kind: Literal["job"] = "job"
-    at: UnixMillisField
     job: JobIdField
     name: str
     state: JobState
 
 
-class RoundEvent(Body):
+class RoundEvent(_Event):
     """A clearing round bound offers to a job, or found for the first time why it cannot."""
 
     kind: Literal["round"] = "round"
-    at: UnixMillisField
     job: JobIdField
     bought: Annotated[int, Ge(0)]  # leases
     price: Price | None  # None: nothing was bought
     offers: Annotated[int, Ge(0)]  # that stood
 
 
-class OfferEvent(Body):
+class OfferEvent(_Event):
     """A machine was offered, or taken back."""
 
     kind: Literal["offer"] = "offer"
-    at: UnixMillisField
     offer: DigestField
     account: AddressField
     device_class: str
@@ -346,8 +315,8 @@ class NumberedMarketEvent(NamedTuple):
 class ReportsView(Part):
     """Step reports, by step."""
 
-    rows: ClassVar[str] = "reports"
-    most: ClassVar[int] = REPORTS_PAGE
+    rows = "reports"
+    most = REPORTS_PAGE
 
     reports: tuple[StepReport, ...]
 

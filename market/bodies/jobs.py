@@ -3,7 +3,7 @@
 Beside that: step reports, checkpoints, and what a poster asks of its job while it lasts.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le, Len
 
@@ -156,15 +156,7 @@ class ProgressView(Body):
 class JobSummary(Body):
     """A job in a list."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "job",
-        "name",
-        "outcome",
-        "step",
-        "steps",
-        "budget",
-        "claimed",
-    )
+    columns = ("job", "name", "outcome", "step", "steps", "budget", "claimed")
 
     job: JobIdField
     name: str
@@ -180,7 +172,7 @@ class JobSummary(Body):
 class JobsView(Page):
     """Jobs, newest first."""
 
-    rows: ClassVar[str] = "jobs"
+    rows = "jobs"
 
     jobs: tuple[JobSummary, ...]
 
@@ -217,13 +209,7 @@ class JobView(Body):
 class StepReport(Body):
     """What a coordinator says of a step, for people: not paid, not audited."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "at",
-        "step",
-        "loss_millionths",
-        "validation_millionths",
-        "tokens_per_second",
-    )
+    columns = ("at", "step", "loss_millionths", "validation_millionths", "tokens_per_second")
 
     step: Annotated[int, Ge(1), Le(MAX_STEPS)]
     loss_millionths: Annotated[int, Ge(-(2**53)), Le(2**53)]  # 1e-6 nats per token

@@ -1,6 +1,6 @@
 """The market itself: depth, demand, rounds; its chain, faucet, accounts; and whether it is well."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -81,13 +81,7 @@ class WinnerView(Body):
 class ClearingRoundView(Body):
     """What a clearing round decided for a job: whom it bought, or why nobody."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "number",
-        "at",
-        "job",
-        "asks",
-        "price",
-    )
+    columns = ("number", "at", "job", "asks", "price")
 
     number: int
     job: JobIdField

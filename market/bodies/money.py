@@ -1,6 +1,6 @@
 """A job's money: orders for the escrow, what it holds for whom, and the newest seal's pay."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
@@ -40,15 +40,7 @@ class AnnouncedView(Body):
 class AccountMoney(Body):
     """What the escrow holds for an account in a job, and what the newest seal says of it."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "account",
-        "limit",
-        "earned",
-        "vested",
-        "claimed",
-        "stake",
-        "end",
-    )
+    columns = ("account", "limit", "earned", "vested", "claimed", "stake", "end")
 
     account: AddressField
     limit: Money  # most that it can be paid, in total
@@ -76,7 +68,7 @@ class JobMoney(Page):
     free = funded - committed; claimed <= committed. `committed` is the sum of all limits.
     """
 
-    rows: ClassVar[str] = "accounts"
+    rows = "accounts"
 
     job: JobIdField
     poster: AddressField

@@ -1,6 +1,6 @@
 """Offers, who makes them, their leases; outside auditors, and what checking has shown."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Len
 
@@ -42,7 +42,7 @@ class OfferStored(Body):
 class OfferView(Body):
     """An offer as the market knows it."""
 
-    columns: ClassVar[tuple[str, ...]] = (
+    columns = (
         "offer",
         "account",
         "state",
@@ -67,7 +67,7 @@ class OfferView(Body):
 class OffersView(Page):
     """Offers, cheapest first."""
 
-    rows: ClassVar[str] = "offers"
+    rows = "offers"
 
     offers: tuple[OfferView, ...]
 
@@ -120,14 +120,7 @@ class Withdrawal(Body):
 class LeaseView(Body):
     """An offer bound to a job."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "lease",
-        "job",
-        "state",
-        "stage",
-        "price",
-        "stake",
-    )
+    columns = ("lease", "job", "state", "stage", "price", "stake")
 
     lease: DigestField
     state: LeaseState
@@ -256,15 +249,20 @@ class RatesView(Body):
     greatest: int
 
 
-class ReceivedView(Body):
-    """Audits of what a peer has signed: peer-steps, sums and reports, each once."""
+class OutcomesView(Body):
+    """What became of messages that were drawn."""
 
-    drawn: int
-    open: int
     matched: int
     mismatched: int
     unrepeated: int
     missing: int
+    open: int
+
+
+class ReceivedView(OutcomesView):
+    """Audits of what a peer has signed: peer-steps, sums and reports, each once."""
+
+    drawn: int
 
 
 class PeerChecksView(Body):

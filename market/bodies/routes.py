@@ -35,70 +35,8 @@ from contracts.terms.errors import (
     WrongBytes,
     WrongConfiguration,
 )
-from market.bodies.anchors import BatchView, CoinsView
+from market.bodies import anchors, earnings, events, jobs, market, money, offers, slashes, tracing
 from market.bodies.base import Body, SignedBody, Stored
-from market.bodies.earnings import EarningsView, PeersView, SpendView
-from market.bodies.events import JobEvent, MarketEvent, ReportsView
-from market.bodies.jobs import (
-    AskJob,
-    CheckpointStored,
-    CheckpointsView,
-    ClaimJobs,
-    CloneJob,
-    HostedJobs,
-    HostHeartbeat,
-    HostRegistered,
-    JobPosted,
-    JobsView,
-    JobView,
-    OperationView,
-    PostCheckpoint,
-    PostJob,
-    PostReports,
-    PostTypedJob,
-    QuoteRequest,
-    QuoteView,
-    RegisterHost,
-    TypedJob,
-)
-from market.bodies.market import (
-    AccountView,
-    ClearingRoundsView,
-    CoordinatorView,
-    FaucetRequest,
-    FaucetView,
-    HealthView,
-    MarketView,
-    NetworkView,
-    StatusView,
-)
-from market.bodies.money import JobMoney, OrderView, PayView, PostOrder
-from market.bodies.offers import (
-    AcceptLease,
-    AuditorJobs,
-    AuditorRegistered,
-    AuditorsView,
-    BondView,
-    ChecksView,
-    Heartbeat,
-    LeaseHeard,
-    LeasesView,
-    LeaseView,
-    OfferStored,
-    OffersView,
-    PostBond,
-    ProviderView,
-    RegisterAuditor,
-    Withdrawal,
-)
-from market.bodies.slashes import (
-    AnswerSlash,
-    ConvictionsView,
-    PostEvidence,
-    SlashesView,
-    SlashView,
-)
-from market.bodies.tracing import StepLinesView, StepsView, WorkTraceView
 
 V = TypeVar("V", covariant=True)
 
@@ -140,71 +78,73 @@ _NOTHING = type(None)
 _STREAM = "text/event-stream"
 OCTETS = "application/octet-stream"
 
-GET_HEALTH = Route("GET", "/health", HealthView)
-GET_NETWORK = Route("GET", "/network", NetworkView, refuses=_CHAIN)
-GET_STATUS = Route("GET", "/status", StatusView)
+GET_HEALTH = Route("GET", "/health", market.HealthView)
+GET_NETWORK = Route("GET", "/network", market.NetworkView, refuses=_CHAIN)
+GET_STATUS = Route("GET", "/status", market.StatusView)
 POST_FAUCET = Route(
-    "POST", "/faucet", FaucetView, FaucetRequest,
+    "POST", "/faucet", market.FaucetView, market.FaucetRequest,
     refuses=(WrongConfiguration, Forbidden, Conflict, ContractRefused, DeadlineExceeded, *_CHAIN),
 )  # fmt: skip
-GET_ACCOUNT = Route("GET", "/accounts/{account}", AccountView, refuses=_CHAIN)
-GET_EARNINGS = Route("GET", "/accounts/{account}/earnings", EarningsView, refuses=(NotFound,))
+GET_ACCOUNT = Route("GET", "/accounts/{account}", market.AccountView, refuses=_CHAIN)
+GET_EARNINGS = Route(
+    "GET", "/accounts/{account}/earnings", earnings.EarningsView, refuses=(NotFound,)
+)
 POST_COORDINATOR = Route(
-    "POST", "/coordinators", CoordinatorView, refuses=(NoMatch, Conflict), status=201
+    "POST", "/coordinators", market.CoordinatorView, refuses=(NoMatch, Conflict), status=201
 )
 
-GET_MARKET = Route("GET", "/market", MarketView)
-GET_ROUNDS = Route("GET", "/market/rounds", ClearingRoundsView)
+GET_MARKET = Route("GET", "/market", market.MarketView)
+GET_ROUNDS = Route("GET", "/market/rounds", market.ClearingRoundsView)
 GET_MARKET_EVENTS = Route(
-    "GET", "/market/events", bytes, media=_STREAM, tells=get_args(MarketEvent)
+    "GET", "/market/events", bytes, media=_STREAM, tells=get_args(events.MarketEvent)
 )
 
 POST_OFFER = Route(
-    "POST", "/offers", OfferStored, SignedBody,
+    "POST", "/offers", offers.OfferStored, SignedBody,
     refuses=(*_SIGNED, Expired, InsufficientStake, *_CHAIN), status=201,
 )  # fmt: skip
-GET_OFFERS = Route("GET", "/offers", OffersView)
+GET_OFFERS = Route("GET", "/offers", offers.OffersView)
 DELETE_OFFER = Route(
-    "DELETE", "/offers/{offer}", _NOTHING, Withdrawal,
+    "DELETE", "/offers/{offer}", _NOTHING, offers.Withdrawal,
     refuses=(NotFound, BadSignature), status=204,
 )  # fmt: skip
 POST_OFFER_HEARTBEAT = Route(
-    "POST", "/offers/{offer}/heartbeat", LeasesView, Heartbeat,
+    "POST", "/offers/{offer}/heartbeat", offers.LeasesView, offers.Heartbeat,
     refuses=(NotFound, BadSignature, Expired),
 )  # fmt: skip
-GET_LEASE = Route("GET", "/leases/{lease}", LeaseView, refuses=(NotFound,))
+GET_LEASE = Route("GET", "/leases/{lease}", offers.LeaseView, refuses=(NotFound,))
 POST_ACCEPT = Route(
-    "POST", "/leases/{lease}/accept", LeaseView, AcceptLease,
+    "POST", "/leases/{lease}/accept", offers.LeaseView, offers.AcceptLease,
     refuses=(*_SIGNED, NotFound, Conflict, Expired, Forbidden, InsufficientStake),
 )  # fmt: skip
 POST_LEASE_HEARTBEAT = Route(
-    "POST", "/leases/{lease}/heartbeat", LeaseHeard, Heartbeat,
+    "POST", "/leases/{lease}/heartbeat", offers.LeaseHeard, offers.Heartbeat,
     refuses=(NotFound, BadSignature, Conflict, Expired),
 )  # fmt: skip
-GET_PROVIDER = Route("GET", "/providers/{account}", ProviderView)
+GET_PROVIDER = Route("GET", "/providers/{account}", offers.ProviderView)
 
 POST_AUDITOR = Route(
-    "POST", "/auditors", AuditorRegistered, RegisterAuditor,
+    "POST", "/auditors", offers.AuditorRegistered, offers.RegisterAuditor,
     refuses=(BadSignature, Expired, InsufficientStake, Refused, *_CHAIN),
 )  # fmt: skip
 POST_AUDITOR_HEARTBEAT = Route(
-    "POST", "/auditors/{account}/heartbeat", AuditorJobs, Heartbeat,
+    "POST", "/auditors/{account}/heartbeat", offers.AuditorJobs, offers.Heartbeat,
     refuses=(NotFound, BadSignature, Expired),
 )  # fmt: skip
 POST_AUDITOR_BOND = Route(
-    "POST", "/auditors/{account}/bonds", BondView, PostBond,
+    "POST", "/auditors/{account}/bonds", offers.BondView, offers.PostBond,
     refuses=(*_SIGNED, NotFound, Conflict, Forbidden, Expired),
 )  # fmt: skip
 
-POST_JOB = Route("POST", "/jobs", JobPosted, PostJob, refuses=_POSTING, status=202)
+POST_JOB = Route("POST", "/jobs", jobs.JobPosted, jobs.PostJob, refuses=_POSTING, status=202)
 POST_QUOTE = Route(
-    "POST", "/jobs/quote", QuoteView, QuoteRequest, refuses=(UnknownVersion, *_CHAIN)
+    "POST", "/jobs/quote", jobs.QuoteView, jobs.QuoteRequest, refuses=(UnknownVersion, *_CHAIN)
 )
-GET_JOBS = Route("GET", "/jobs", JobsView)
-GET_JOB = Route("GET", "/jobs/{job}", JobView, refuses=(NotFound,))
+GET_JOBS = Route("GET", "/jobs", jobs.JobsView)
+GET_JOB = Route("GET", "/jobs/{job}", jobs.JobView, refuses=(NotFound,))
 GET_JOB_EVENTS = Route(
     "GET", "/jobs/{job}/events", bytes,
-    refuses=(NotFound,), media=_STREAM, tells=get_args(JobEvent),
+    refuses=(NotFound,), media=_STREAM, tells=get_args(events.JobEvent),
 )  # fmt: skip
 POST_MESSAGES = Route(
     "POST", "/jobs/{job}/messages", Stored, bytes,
@@ -214,41 +154,50 @@ POST_MESSAGES = Route(
     ),
 )  # fmt: skip
 GET_MESSAGES = Route("GET", "/jobs/{job}/messages", bytes, refuses=(NotFound,))
-GET_COINS = Route("GET", "/jobs/{job}/coins", CoinsView, refuses=(NotFound,))
+GET_COINS = Route("GET", "/jobs/{job}/coins", anchors.CoinsView, refuses=(NotFound,))
 GET_LANE = Route("GET", "/jobs/{job}/lane", bytes, refuses=(NotFound, Conflict))
-GET_AUDITORS = Route("GET", "/jobs/{job}/auditors", AuditorsView, refuses=(NotFound,))
+GET_AUDITORS = Route("GET", "/jobs/{job}/auditors", offers.AuditorsView, refuses=(NotFound,))
 POST_REPORTS = Route(
-    "POST", "/jobs/{job}/reports", Stored, PostReports, refuses=(NotFound, Conflict, BadSignature)
+    "POST",
+    "/jobs/{job}/reports",
+    Stored,
+    jobs.PostReports,
+    refuses=(NotFound, Conflict, BadSignature),
 )
-GET_REPORTS = Route("GET", "/jobs/{job}/reports", ReportsView, refuses=(NotFound,))
+GET_REPORTS = Route("GET", "/jobs/{job}/reports", events.ReportsView, refuses=(NotFound,))
 POST_CHECKPOINT = Route(
-    "POST", "/jobs/{job}/checkpoints", CheckpointStored, PostCheckpoint,
+    "POST", "/jobs/{job}/checkpoints", jobs.CheckpointStored, jobs.PostCheckpoint,
     refuses=(NotFound, Conflict, Forbidden, BadSignature),
 )  # fmt: skip
-GET_CHECKPOINTS = Route("GET", "/jobs/{job}/checkpoints", CheckpointsView, refuses=(NotFound,))
-GET_CHECKS = Route("GET", "/jobs/{job}/checks", ChecksView, refuses=(NotFound,))
-GET_SPEND = Route("GET", "/jobs/{job}/spend", SpendView, refuses=(NotFound,))
-GET_PEERS = Route("GET", "/jobs/{job}/peers", PeersView, refuses=(NotFound,))
-GET_STEPS = Route("GET", "/jobs/{job}/steps", StepsView, refuses=(NotFound,))
-GET_STEP = Route("GET", "/jobs/{job}/steps/{step}", StepLinesView, refuses=(NotFound,))
-GET_WORK = Route("GET", "/jobs/{job}/steps/{step}/work/{peer}", WorkTraceView, refuses=(NotFound,))
+GET_CHECKPOINTS = Route("GET", "/jobs/{job}/checkpoints", jobs.CheckpointsView, refuses=(NotFound,))
+GET_CHECKS = Route("GET", "/jobs/{job}/checks", offers.ChecksView, refuses=(NotFound,))
+GET_SPEND = Route("GET", "/jobs/{job}/spend", earnings.SpendView, refuses=(NotFound,))
+GET_PEERS = Route("GET", "/jobs/{job}/peers", earnings.PeersView, refuses=(NotFound,))
+GET_STEPS = Route("GET", "/jobs/{job}/steps", tracing.StepsView, refuses=(NotFound,))
+GET_STEP = Route("GET", "/jobs/{job}/steps/{step}", tracing.StepLinesView, refuses=(NotFound,))
+GET_WORK = Route(
+    "GET", "/jobs/{job}/steps/{step}/work/{peer}", tracing.WorkTraceView, refuses=(NotFound,)
+)
 
-POST_PAUSE = Route("POST", "/jobs/{job}/pause", OperationView, AskJob, refuses=_WISH, status=202)
-POST_RESUME = Route("POST", "/jobs/{job}/resume", OperationView, AskJob, refuses=_WISH, status=202)
-POST_CANCEL = Route("POST", "/jobs/{job}/cancel", OperationView, AskJob, refuses=_WISH, status=202)
-GET_OPERATION = Route("GET", "/operations/{operation}", OperationView, refuses=(NotFound,))
+POST_PAUSE, POST_RESUME, POST_CANCEL = (
+    Route("POST", path, jobs.OperationView, jobs.AskJob, refuses=_WISH, status=202)
+    for path in ("/jobs/{job}/pause", "/jobs/{job}/resume", "/jobs/{job}/cancel")
+)
+GET_OPERATION = Route("GET", "/operations/{operation}", jobs.OperationView, refuses=(NotFound,))
 POST_TYPED_DATA = Route(
-    "POST", "/jobs/typed-data", TypedJob, CloneJob,
+    "POST", "/jobs/typed-data", jobs.TypedJob, jobs.CloneJob,
     refuses=(NotFound, NoMatch, Unaffordable, Conflict, *_CHAIN),
 )  # fmt: skip
-POST_TYPED_JOB = Route("POST", "/jobs/typed", JobPosted, PostTypedJob, refuses=_POSTING, status=202)
+POST_TYPED_JOB = Route(
+    "POST", "/jobs/typed", jobs.JobPosted, jobs.PostTypedJob, refuses=_POSTING, status=202
+)
 
 POST_ORDER = Route(
-    "POST", "/jobs/{job}/orders", OrderView, PostOrder,
+    "POST", "/jobs/{job}/orders", money.OrderView, money.PostOrder,
     refuses=(*_SIGNED, Expired, Forbidden, NotFound, Conflict), status=202,
 )  # fmt: skip
-GET_MONEY = Route("GET", "/jobs/{job}/money", JobMoney, refuses=(NotFound, *_CHAIN))
-GET_PAY = Route("GET", "/jobs/{job}/pay", PayView, refuses=(NotFound,))
+GET_MONEY = Route("GET", "/jobs/{job}/money", money.JobMoney, refuses=(NotFound, *_CHAIN))
+GET_PAY = Route("GET", "/jobs/{job}/pay", money.PayView, refuses=(NotFound,))
 
 PUT_BLOB = Route(
     "PUT", "/blobs/{blob}", _NOTHING, bytes,
@@ -258,25 +207,27 @@ GET_BLOB = Route("GET", "/blobs/{blob}", bytes, refuses=(NotFound,), media=OCTET
 HEAD_BLOB = Route("HEAD", "/blobs/{blob}", _NOTHING, refuses=(NotFound,))
 
 POST_HOST = Route(
-    "POST", "/hosting/register", HostRegistered, RegisterHost, refuses=(BadSignature,)
+    "POST", "/hosting/register", jobs.HostRegistered, jobs.RegisterHost, refuses=(BadSignature,)
 )
-POST_CLAIM = Route("POST", "/hosting/claim", HostedJobs, ClaimJobs)
-POST_HOST_HEARTBEAT = Route("POST", "/hosting/heartbeat", HostedJobs, HostHeartbeat)
+POST_CLAIM = Route("POST", "/hosting/claim", jobs.HostedJobs, jobs.ClaimJobs)
+POST_HOST_HEARTBEAT = Route("POST", "/hosting/heartbeat", jobs.HostedJobs, jobs.HostHeartbeat)
 
-GET_CONVICTIONS = Route("GET", "/jobs/{job}/convictions", ConvictionsView, refuses=(NotFound,))
-GET_CONVICTIONS_OF = Route("GET", "/accounts/{account}/convictions", ConvictionsView)
-GET_SLASHES = Route("GET", "/jobs/{job}/slashes", SlashesView, refuses=(NotFound,))
-GET_SLASH = Route("GET", "/slashes/{evidence}", SlashView, refuses=(NotFound,))
+GET_CONVICTIONS = Route(
+    "GET", "/jobs/{job}/convictions", slashes.ConvictionsView, refuses=(NotFound,)
+)
+GET_CONVICTIONS_OF = Route("GET", "/accounts/{account}/convictions", slashes.ConvictionsView)
+GET_SLASHES = Route("GET", "/jobs/{job}/slashes", slashes.SlashesView, refuses=(NotFound,))
+GET_SLASH = Route("GET", "/slashes/{evidence}", slashes.SlashView, refuses=(NotFound,))
 POST_EVIDENCE = Route(
-    "POST", "/jobs/{job}/evidence", SlashView, PostEvidence,
+    "POST", "/jobs/{job}/evidence", slashes.SlashView, slashes.PostEvidence,
     refuses=(NotFound, BadSignature, Forbidden, Conflict, Malformed),
 )  # fmt: skip
 POST_ANSWER = Route(
-    "POST", "/slashes/{evidence}/answer", SlashView, AnswerSlash,
+    "POST", "/slashes/{evidence}/answer", slashes.SlashView, slashes.AnswerSlash,
     refuses=(NotFound, BadSignature, Conflict),
 )  # fmt: skip
 
-GET_BATCH = Route("GET", "/batches/{root}", BatchView, refuses=(NotFound,))
+GET_BATCH = Route("GET", "/batches/{root}", anchors.BatchView, refuses=(NotFound,))
 
 TABLE = {name: route for name, route in globals().items() if isinstance(route, Route)}
 """All of them, by what they are called here."""

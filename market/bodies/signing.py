@@ -9,9 +9,9 @@ outlives restarts of both sides. Within its time it may be repeated by who overh
 take it do the same request once.
 
 A host shows a credential of its own, made from the operator's token and bound to its name:
-`tsh_NAME.OWNER.MAC`: the name in base64url, the account that the host speaks for in hex (empty: not
-said), a keyed digest of both. Nothing is stored: the market makes it again from the token that lies
-in `keys/host-token`, and so does a host that lies beside it. Another token makes all of them void.
+`tsh_NAME.MAC`, the name in base64url and a digest of it with the token. Nothing is stored: the
+market makes it again from the token that lies in `keys/host-token`, and so does a host that lies
+beside it. Another token makes all of them void.
 """
 
 import base64
@@ -166,8 +166,8 @@ class HostCredential:
         return f"{PREFIX}{name}.{said.hex()}"
 
 
-def host_credential(shown: str, operator_token: str) -> HostCredential | None:
-    """Whose credential a bearer token is; None if it is none of this market."""
+def host_credential(shown: str, operator_token: str) -> str | None:
+    """Name of the host whose credential a bearer token is; None if it is none of this market."""
     name, _, _ = shown.removeprefix(PREFIX).partition(".")
     try:
         host = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
@@ -175,6 +175,5 @@ def host_credential(shown: str, operator_token: str) -> HostCredential | None:
         return None
     if not operator_token:
         return None
-    found = HostCredential(host)
-    known = found.shown(operator_token).encode()
-    return found if hmac.compare_digest(known, shown.encode(errors="replace")) else None
+    known = HostCredential(host).shown(operator_token).encode()
+    return host if hmac.compare_digest(known, shown.encode(errors="replace")) else None

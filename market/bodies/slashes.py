@@ -1,6 +1,6 @@
 """Convictions, the slashes that follow, and what the convicted account answers."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Len
 
@@ -43,12 +43,7 @@ class SlashView(Body):
 class ConvictionView(Body):
     """What a job's seals made slashable; `slash` once an auditor has named the bundle."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "account",
-        "subject",
-        "step",
-        "wanted",
-    )
+    columns = ("account", "subject", "step", "wanted")
 
     job: JobIdField
     subject: DigestField  # the message that was found wrong
@@ -62,7 +57,7 @@ class ConvictionView(Body):
 class ConvictionsView(Page):
     """Convictions in the order of their seals, of one job or of one account."""
 
-    rows: ClassVar[str] = "convictions"
+    rows = "convictions"
 
     convictions: tuple[ConvictionView, ...]
 
@@ -70,7 +65,7 @@ class ConvictionsView(Page):
 class SlashesView(Page):
     """Slashes of a job, in the order of convictions."""
 
-    rows: ClassVar[str] = "slashes"
+    rows = "slashes"
 
     slashes: tuple[SlashView, ...]
 

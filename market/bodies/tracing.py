@@ -6,7 +6,7 @@ keccak(5 | job | step as 8 bytes | seal), with the same nodes; a pay leaf is kec
 earned | vested), amounts in 10 bytes, with the same nodes. Siblings come from the bottom up.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from contracts.terms.ids import AddressField, DigestField, Hex, JobIdField, PeerIdField, StageField
 from contracts.terms.messages import Verdict
@@ -20,6 +20,7 @@ from market.bodies.earnings import (
     OutcomeName,
     PartsView,
 )
+from market.bodies.offers import OutcomesView
 
 STEPS_PAGE = 200
 STEP_LINES_PAGE = 500
@@ -47,16 +48,6 @@ class StepCoinView(Body):
     coin: DigestField  # hash of that block; zeros: it came too late, all of the step is drawn
 
 
-class OutcomesView(Body):
-    """What became of messages that were drawn."""
-
-    matched: int
-    mismatched: int
-    unrepeated: int
-    missing: int
-    open: int
-
-
 class DrawablesView(Body):
     """Messages of a step that its coin may draw."""
 
@@ -68,14 +59,7 @@ class DrawablesView(Body):
 class StepView(Body):
     """A sealed step."""
 
-    columns: ClassVar[tuple[str, ...]] = (
-        "step",
-        "seal",
-        "drawn",
-        "earned",
-        "vested",
-        "stored_at",
-    )
+    columns = ("step", "seal", "drawn", "earned", "vested", "stored_at")
 
     step: int
     seal: DigestField
@@ -101,8 +85,8 @@ class StepView(Body):
 class StepsView(Part):
     """Sealed steps of a job, ascending; ask again beyond the last one for those that follow."""
 
-    rows: ClassVar[str] = "steps"
-    most: ClassVar[int] = STEPS_PAGE
+    rows = "steps"
+    most = STEPS_PAGE
 
     job: JobIdField
     steps: tuple[StepView, ...]
@@ -130,8 +114,8 @@ class StepLineView(Body):
 class StepLinesView(Part):
     """A step with its lines; `next` is where the next page begins, None after the last line."""
 
-    rows: ClassVar[str] = "lines"
-    most: ClassVar[int] = STEP_LINES_PAGE
+    rows = "lines"
+    most = STEP_LINES_PAGE
 
     job: JobIdField
     step: StepView

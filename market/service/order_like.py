@@ -12,8 +12,6 @@ from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.typed_data import (
-    DOMAIN_NAME,
-    DOMAIN_VERSION,
     PERMIT,
     WalletDomain,
     wallet_request,
@@ -117,7 +115,6 @@ async def typed_order(
     """What the wallet of an order's poster is asked to sign: the order, and the permit for it."""
     chain_id, permit_deadline = chain.domain.chain_id, UnixSeconds(now // 1000 + PERMIT_SECONDS)
     nonce = (await chain.account(spec.poster)).permit_nonce
-    ours = WalletDomain(DOMAIN_NAME, DOMAIN_VERSION, chain_id, chain.domain.escrow)
     tokens = WalletDomain(
         network.token_name, network.token_version, chain_id, network.contracts["token"]
     )
@@ -125,7 +122,7 @@ async def typed_order(
     return TypedJob(
         job=spec.job(),
         spec=spec.encoded(),
-        header=wallet_request(spec.typed, spec.typed_values(), ours),
+        header=wallet_request(spec.typed, spec.typed_values(), chain.domain),
         permit=wallet_request(PERMIT, permit, tokens),
         permit_deadline=permit_deadline,
     )

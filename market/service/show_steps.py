@@ -7,9 +7,9 @@ from contracts.terms.errors import NotFound
 from contracts.terms.ids import JobId, StepNumber
 from contracts.terms.messages import StepCoin
 from market.bodies.earnings import AnchorView
+from market.bodies.offers import OutcomesView
 from market.bodies.tracing import (
     DrawablesView,
-    OutcomesView,
     StepCoinView,
     StepLinesView,
     StepLineView,
@@ -25,6 +25,8 @@ from market.service.show_coins import seals_on_chain
 from market.service.show_earnings import drawn_of
 from verification.earnings import Line
 from verification.traces import StepTrace
+
+_NO_OUTCOMES = dict.fromkeys(OutcomesView.model_fields, 0)
 
 
 async def steps_of(
@@ -91,13 +93,7 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
             reports=trace.drawables.get("report", 0),
         ),
         drawn=len(trace.drawn),
-        outcomes=OutcomesView(
-            matched=outcomes["matched"],
-            mismatched=outcomes["mismatched"],
-            unrepeated=outcomes["unrepeated"],
-            missing=outcomes["missing"],
-            open=outcomes["open"],
-        ),
+        outcomes=OutcomesView.model_validate(_NO_OUTCOMES | dict(outcomes)),
     )
 
 

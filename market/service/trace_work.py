@@ -14,7 +14,7 @@ from contracts.terms.amounts import Flops
 from contracts.terms.errors import InvariantBroken, NotFound
 from contracts.terms.history import decode_kept, kept_digest, messages_root, prove_message
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
-from contracts.terms.merkle import Proof, batch_leaf, earned_leaf, plain_leaf, plain_node
+from contracts.terms.merkle import Proof, batch_leaf, earned_leaf, plain_leaf
 from contracts.terms.messages import UNDER_A_SEAL, AuditReport, GradCommit, Message
 from contracts.terms.signatures import Signed
 from market.bodies.earnings import ClaimPartView, PartsView
@@ -132,11 +132,11 @@ async def _anchored(job: JobId, step: StepNumber, work: UnitOfWork) -> AnchoredV
     entries = sorted((each.job, each.step, each.seal) for each in rows)
     index = next(i for i, (of, at, _) in enumerate(entries) if (of, at) == (job, step))
     leaves = [batch_leaf(*entry) for entry in entries]
-    path = merkle.prove(leaves, index, plain_node)
+    path = merkle.prove(leaves, index)
     return AnchoredView(anchor=anchor, leaf=leaves[index], index=index, siblings=_plain(path))
 
 
-def _plain(proof: Proof[Digest]) -> tuple[PlainStep, ...]:
+def _plain(proof: Proof) -> tuple[PlainStep, ...]:
     return tuple(PlainStep(hash=sibling, left=left) for sibling, left in proof.siblings)
 
 

@@ -8,8 +8,7 @@ process starts. A browser runs no file whose hash differs from the one in the ta
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -20,66 +19,47 @@ PREFIX = "/static"
 MANIFEST = STATIC / "vendor" / "manifest.json"
 
 
-@dataclass(frozen=True)
-class Vendored:
-    """A file that somebody else wrote."""
-
-    package: str
-    version: str
-    license: str
-    licence_file: str
-    path: str  # below static/vendor
-    integrity: str
-
-
-def vendored() -> Iterator[Vendored]:
-    """All files of the manifest."""
-    for entry in json.loads(MANIFEST.read_text()):
-        about = (entry["package"], entry["version"], entry["license"], entry["licence_file"])
-        for path, said in entry["files"].items():
-            yield Vendored(*about, path, said["integrity"])
-
-
 def integrity_of(data: bytes) -> str:
     """The value of an `integrity` attribute."""
     return f"sha384-{base64.b64encode(hashlib.sha384(data).digest()).decode()}"
 
 
 @cache
-def _pinned() -> Mapping[str, str]:
-    return {f"vendor/{each.path}": each.integrity for each in vendored()}
+def pinned() -> Mapping[str, str]:
+    """Hashes of the manifest, by the file's name below `static`."""
+    return {
+        f"vendor/{path}": said["integrity"]
+        for entry in json.loads(MANIFEST.read_text())
+        for path, said in entry["files"].items()
+    }
 
 
 @cache
 def integrity(name: str) -> str:
     """Hash of a file below `static`: of the manifest where it is not ours."""
-    return _pinned().get(name) or integrity_of((STATIC / name).read_bytes())
+    return pinned().get(name) or integrity_of((STATIC / name).read_bytes())
 
 
 def script(name: str, *, module: bool = False) -> Markup:
     """The tag that runs a script, after the page was read."""
-    kind = Markup(' type="module"') if module else Markup(" defer")
-    return Markup('<script src="{}/{}" integrity="{}"{}></script>').format(
-        PREFIX, name, integrity(name), kind
-    )
+    kind = 'type="module"' if module else "defer"
+    return _tag(f'<script src="{{}}" integrity="{{}}" {kind}></script>', name)
 
 
 def early_script(name: str) -> Markup:
     """The tag of a script that runs before anything is shown."""
-    return Markup('<script src="{}/{}" integrity="{}"></script>').format(
-        PREFIX, name, integrity(name)
-    )
+    return _tag('<script src="{}" integrity="{}"></script>', name)
 
 
 def preload(name: str) -> Markup:
     """The tag that fetches a module which another one imports, so that its hash is checked too."""
-    return Markup('<link rel="modulepreload" href="{}/{}" integrity="{}">').format(
-        PREFIX, name, integrity(name)
-    )
+    return _tag('<link rel="modulepreload" href="{}" integrity="{}">', name)
 
 
 def stylesheet(name: str) -> Markup:
     """The tag of a style sheet."""
-    return Markup('<link rel="stylesheet" href="{}/{}" integrity="{}">').format(
-        PREFIX, name, integrity(name)
-    )
+    return _tag('<link rel="stylesheet" href="{}" integrity="{}">', name)
+
+
+def _tag(form: str, name: str) -> Markup:
+    return Markup(form).format(f"{PREFIX}/{name}", integrity(name))

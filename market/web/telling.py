@@ -8,34 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from contracts.terms.moments import UnixMillis
-from market.bodies.events import (
-    AnchoredEvent,
-    AuditedEvent,
-    BondEvent,
-    CheckpointEvent,
-    ClaimedEvent,
-    CoinEvent,
-    EndEvent,
-    FundedEvent,
-    JobChangedEvent,
-    LeaseEvent,
-    LimitEvent,
-    NumberedJobEvent,
-    NumberedMarketEvent,
-    OfferEvent,
-    PeerEvent,
-    PostedEvent,
-    QuitEvent,
-    ReclaimedEvent,
-    ReportedEvent,
-    RoundEvent,
-    RuledEvent,
-    SealedEvent,
-    SlashEvent,
-    StateEvent,
-    UnmatchedEvent,
-    UnpublishedEvent,
-)
+from market.bodies import events
 from market.web.words import millionths, short, tokens
 
 
@@ -62,12 +35,12 @@ Words: TypeAlias = tuple[str, Callable[[Any, str], Said]]
 """The kind in words, and what an event of it says; the text is the hex name of its job."""
 
 
-def told_of_job(events: Iterable[NumberedJobEvent], job: str) -> tuple[Told, ...]:
+def told_of_job(events: Iterable[events.NumberedJobEvent], job: str) -> tuple[Told, ...]:
     """Events of a job, in the given order."""
     return tuple(_told(number, event, job, _JOB) for number, event in events)
 
 
-def told_of_market(events: Iterable[NumberedMarketEvent]) -> tuple[Told, ...]:
+def told_of_market(events: Iterable[events.NumberedMarketEvent]) -> tuple[Told, ...]:
     """Events of the market, in the given order."""
     return tuple(_told(number, event, "", _MARKET) for number, event in events)
 
@@ -80,7 +53,7 @@ def _told(number: int, event: Any, job: str, table: Mapping[str, Words]) -> Told
 # --------------------------------------------------------------------------------- of one job
 
 
-def _posted(event: PostedEvent, job: str) -> Said:
+def _posted(event: events.PostedEvent, job: str) -> Said:
     size = f"{event.steps} steps, {event.stages} x {event.peers_per_stage} peers"
     money = f"{tokens(event.budget)} tokens at {tokens(event.price_ceiling)} per PFLOP at most"
     return Said(f"{size}, {money}", "#spec-title")
@@ -98,21 +71,21 @@ _STATES = {
 """What a state of a job says to people."""
 
 
-def _state(event: StateEvent, job: str) -> Said:
+def _state(event: events.StateEvent, job: str) -> Said:
     why = f": {event.failure}" if event.failure else ""
     return Said(f"{_STATES[event.state]}{why}", "#state-title", event.state)
 
 
-def _unmatched(event: UnmatchedEvent, job: str) -> Said:
+def _unmatched(event: events.UnmatchedEvent, job: str) -> Said:
     found = "; ".join(f"{_words(each.constraint)} {each.offers}" for each in event.not_matched)
     return Said(f"no bundle: offers excluded by {found or 'nothing'}", "#why-title", "missing")
 
 
-def _funded(event: FundedEvent, job: str) -> Said:
+def _funded(event: events.FundedEvent, job: str) -> Said:
     return Said(f"{tokens(event.amount)} tokens into escrow", "#money-title", "funded")
 
 
-def _lease(event: LeaseEvent, job: str) -> Said:
+def _lease(event: events.LeaseEvent, job: str) -> Said:
     text = f"stage {event.stage}, {_hex(event.account)} at {tokens(event.price)}: {event.state}"
     return Said(text, _provider(event.account), event.state)
 
@@ -126,25 +99,25 @@ _NOTICES = {
 }
 
 
-def _peer(event: PeerEvent, job: str) -> Said:
+def _peer(event: events.PeerEvent, job: str) -> Said:
     what, like = _NOTICES[event.what]
     href = None if event.account is None else _provider(event.account)
     return Said(f"stage {event.stage}, {_hex(event.peer)} {what}, step {event.step}", href, like)
 
 
-def _sealed(event: SealedEvent, job: str) -> Said:
+def _sealed(event: events.SealedEvent, job: str) -> Said:
     loss = "" if event.loss_millionths is None else f", loss {millionths(event.loss_millionths)}"
     text = f"step {event.step} by {event.peers} of {event.members} peers{loss}"
     earned = f"; {tokens(event.earned)} of {tokens(event.budget)} tokens earned"
     return Said(text + earned + (" (the last one)" if event.last else ""), _step(job, event.step))
 
 
-def _report(event: ReportedEvent, job: str) -> Said:
+def _report(event: events.ReportedEvent, job: str) -> Said:
     loss = f"step {event.step}, loss {millionths(event.loss_millionths)}"
     return Said(f"{loss}, {event.tokens_per_second:,} tokens/s", "#curve-title")
 
 
-def _audited(event: AuditedEvent, job: str) -> Said:
+def _audited(event: events.AuditedEvent, job: str) -> Said:
     text = f"{_hex(event.auditor)} repeated {_hex(event.subject)}"
     where = f" of step {event.step}, stage {event.stage}: {event.verdict}"
     return Said(text + where, _step(job, event.step), event.verdict)
@@ -164,62 +137,62 @@ _RULINGS = {
 }
 
 
-def _ruled(event: RuledEvent, job: str) -> Said:
+def _ruled(event: events.RuledEvent, job: str) -> Said:
     by = f" ({len(event.by)} heard)" if event.by else ""
     text = f"step {event.step}: {_hex(event.peer)} {_RULINGS[event.what]}{by}"
     return Said(text, _step(job, event.step), event.what)
 
 
-def _anchored(event: AnchoredEvent, job: str) -> Said:
+def _anchored(event: events.AnchoredEvent, job: str) -> Said:
     text = f"seals of {_steps(event.steps)} in block {event.block}"
     return Said(text, _step(job, event.steps[0]) if event.steps else None, "final")
 
 
-def _coin(event: CoinEvent, job: str) -> Said:
+def _coin(event: events.CoinEvent, job: str) -> Said:
     text = f"{_hex(event.coin)} draws from {_steps(event.steps)}"
     return Said(text, _step(job, event.steps[0]) if event.steps else None)
 
 
-def _checkpoint(event: CheckpointEvent, job: str) -> Said:
+def _checkpoint(event: events.CheckpointEvent, job: str) -> Said:
     what = "is here whole" if event.is_here else "is claimed"
     text = f"stage {event.stage} after step {event.step} {what}, says {_hex(event.peer)}"
     return Said(text, "#checkpoints-title")
 
 
-def _unpublished(event: UnpublishedEvent, job: str) -> Said:
+def _unpublished(event: events.UnpublishedEvent, job: str) -> Said:
     text = f"weights of stage {event.stage} were not published: {event.reason}"
     return Said(text, "#checkpoints-title", "failed")
 
 
-def _limit(event: LimitEvent, job: str) -> Said:
+def _limit(event: events.LimitEvent, job: str) -> Said:
     text = f"{_hex(event.account)} can be paid {tokens(event.limit)} tokens in total"
     return Said(text, "#limits-title")
 
 
-def _bond(event: BondEvent, job: str) -> Said:
+def _bond(event: events.BondEvent, job: str) -> Said:
     text = f"{_hex(event.account)} has {tokens(event.stake)} tokens at stake"
     return Said(text, "#limits-title", "bonded")
 
 
-def _quit(event: QuitEvent, job: str) -> Said:
+def _quit(event: events.QuitEvent, job: str) -> Said:
     return Said(f"the work of {_hex(event.account)} in this job ended", "#limits-title", "ended")
 
 
-def _claimed(event: ClaimedEvent, job: str) -> Said:
+def _claimed(event: events.ClaimedEvent, job: str) -> Said:
     text = f"{_hex(event.account)} claimed {tokens(event.amount)} tokens"
     return Said(text, _provider(event.account), "claimed")
 
 
-def _reclaimed(event: ReclaimedEvent, job: str) -> Said:
+def _reclaimed(event: events.ReclaimedEvent, job: str) -> Said:
     return Said(f"{tokens(event.amount)} tokens back to the poster", "#money-title")
 
 
-def _slash(event: SlashEvent, job: str) -> Said:
+def _slash(event: events.SlashEvent, job: str) -> Said:
     text = f"{tokens(event.amount)} tokens of the stake of {_hex(event.account)}: {event.state}"
     return Said(text, _provider(event.account), "convicted")
 
 
-def _end(event: EndEvent, job: str) -> Said:
+def _end(event: events.EndEvent, job: str) -> Said:
     return Said("nothing more happens to this job")
 
 
@@ -255,19 +228,19 @@ VERDICTS = "audited", "ruled"
 # ----------------------------------------------------------------------------- of the market
 
 
-def _job(event: JobChangedEvent, _: str) -> Said:
+def _job(event: events.JobChangedEvent, _: str) -> Said:
     text = f"{event.name}: {_STATES[event.state]}"
     return Said(text, f"/jobs/{event.job.hex()}", event.state)
 
 
-def _round(event: RoundEvent, _: str) -> Said:
+def _round(event: events.RoundEvent, _: str) -> Said:
     job, of = f"/jobs/{event.job.hex()}", f"for job {_hex(event.job)}, {event.offers} offers stood"
     if event.price is None:
         return Said(f"bought nothing {of}", job, "missing")
     return Said(f"bought {event.bought} at {tokens(event.price)} per PFLOP {of}", job, "matched")
 
 
-def _offer(event: OfferEvent, _: str) -> Said:
+def _offer(event: events.OfferEvent, _: str) -> Said:
     what = f"{event.device_class} at {tokens(event.price)} per PFLOP"
     by = f" by {_hex(event.account)}"
     text = f"{what} was taken back{by}" if event.withdrawn else f"{what} is offered{by}"

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from tests.support.patience import patience
 
 FOLDER = Path(__file__).parent
@@ -42,6 +44,23 @@ class Browser:
             "open", url=url, scripts=scripts, scheme=scheme, width=width, before=before
         )
         return found
+
+    def open_well(self, url: str, ready: str, *, scheme: str = "light", width: int = 1280) -> None:
+        """Load a page in which nothing fails, is out of sight, or is wrong for anybody.
+
+        Args:
+            url: Its address.
+            ready: An expression: it is all there.
+            scheme: Of its colours.
+            width: Of the window.
+        """
+        opened = self.open(url, scheme=scheme, width=width)
+        self.wait(ready)
+        # 304: a browser that has been here asks whether what it has is still so
+        assert opened["status"] in (200, 304)
+        assert (self.logs(), self.axe()) == ([], [])
+        assert self.evaluate("document.documentElement.scrollWidth") <= width
+        assert self.evaluate("document.querySelectorAll('h1').length") == 1
 
     def leave(self) -> None:
         """Close the page, and with it what it listens to."""
@@ -123,6 +142,13 @@ class Browser:
         if "error" in answer:
             raise BrowserFailed(answer["error"])
         return answer["value"]
+
+
+def ask_api(url: str, path: str) -> Any:
+    """What the API of the market at `url` tells programs."""
+    answer = httpx.get(f"{url}/v1{path}", trust_env=False, timeout=patience(WAIT_SECONDS))
+    assert answer.status_code == 200, answer.text
+    return answer.json()
 
 
 def node() -> Path:

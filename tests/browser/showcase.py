@@ -4,21 +4,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.terms.amounts import PricePerPflop
-from contracts.terms.ids import Address, JobId, StageIndex, StepNumber
+from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
-from market.bodies.jobs import PostCheckpoint, PostReports, StepReport
+from market.bodies.jobs import PostReports, StepReport
 from market.bodies.routes import POST_EVIDENCE
-from market.bodies.signing import checkpoint_digest, reports_digest
+from market.bodies.signing import reports_digest
 from market.service.claims import claim_job
-from market.service.store_checkpoints import store_checkpoint
 from market.service.store_reports import store_reports
 from tests.integration.market.client import sdk
+from tests.integration.market.test_checkpoints import claim, told
 from tests.integration.market.test_checks import checked
 from tests.integration.market.test_convictions import evidence, note, ruled, slashable
 from tests.support.databases import new_world
-from tests.support.history import JobMaker, make_digest, make_wallet
+from tests.support.history import JobMaker, make_digest, make_wallet, messages_of
 from tests.support.market_world import MANIFEST, World, market_spec, sign_digest
 
 PRICE = 10**11
@@ -109,11 +108,7 @@ async def _convicted(world: World) -> JobId:
     maker = await _begun(world, "bob", salt=2, name=HOSTILE)
     maker.seal_step()
     await world.send(maker)
-    commit = next(
-        item.message
-        for item in maker.items
-        if isinstance(item, Signed) and isinstance(item.message, GradCommit)
-    )
+    commit = messages_of(maker.items, GradCommit)[0]
     await note(world, ruled(maker, slashable(maker, commit.digest())))
     async with sdk(world) as client:
         await client.call(
@@ -154,25 +149,9 @@ async def _paying(world: World, provider: str, salt: int) -> None:
 
 
 async def _checkpoint(world: World, maker: JobMaker) -> None:
-    session, blob = maker.members[0].session, make_digest("weights")
+    blob = make_digest("weights")
     world.blobs.blobs[blob] = MANIFEST
-    signature = sign_digest(session, checkpoint_digest(maker.spec.job(), 0, 6, blob))
-    claim = PostCheckpoint(
-        stage=StageIndex(0),
-        step=StepNumber(6),
-        blob=blob,
-        failure="",
-        session_key=session.key,
-        signature=signature,
-    )
-    await store_checkpoint(
-        maker.spec.job(),
-        claim,
-        now=world.now,
-        work=world.new_work(),
-        histories=world.histories,
-        blobs=world.blobs,
-    )
+    await told(world, maker, claim(maker, maker.members[0].session, step=6, blob=blob))
 
 
 async def _waiting(world: World) -> JobId:

@@ -2,13 +2,12 @@
 
 import asyncio
 
-import httpx
 import pytest
 
 from contracts.keys.wallet import Wallet
 from market.bodies.signing import hosting_digest
 from market.service.host_jobs import register_host
-from tests.browser.driving import Browser
+from tests.browser.driving import Browser, ask_api
 from tests.browser.showcase import Showcase, showcase
 from tests.browser.wallet import ask_for_quote, provider, sign, sign_and_post
 from tests.integration.bad_input.servers import market_in_a_thread
@@ -46,19 +45,19 @@ def test_post__by_keyboard_and_pressed_again__is_one_job_and_another_only_on_pur
         sign(browser, TWICE)
         browser.open(address, before=provider(TWICE))  # closed between the two signatures
         order, permit, name = sign_and_post(browser, TWICE)
-        job = httpx.get(f"{url}/v1/jobs/{name}", trust_env=False).json()
+        job = ask_api(url, f"/jobs/{name}")
         looked_up = ("console: ", f"status 404: {url}/v1/jobs/{name}")  # was it posted already?
         strange = [line for line in browser.logs() if not line.startswith(looked_up)]
         browser.open(address, before=provider(TWICE))
         browser.evaluate(press)
         browser.wait("!document.getElementById('post').disabled")
         said, asked = browser.texts("#posted")[0], browser.evaluate("asked.length")
-        num_jobs = len(httpx.get(f"{url}/v1/jobs", trust_env=False).json()["jobs"])
+        num_jobs = len(ask_api(url, "/jobs")["jobs"])
         browser.evaluate(press)
         sign(browser, TWICE), sign(browser, TWICE)
         browser.wait("location.pathname.startsWith('/jobs/')")
         other = str(browser.evaluate("location.pathname")).removeprefix("/jobs/")
-        num_then = len(httpx.get(f"{url}/v1/jobs", trust_env=False).json()["jobs"])
+        num_then = len(ask_api(url, "/jobs")["jobs"])
         browser.leave()
 
     message = permit["message"]

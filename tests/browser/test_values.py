@@ -2,19 +2,16 @@
 
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.browser.conftest import Site
-from tests.browser.driving import Browser
+from tests.browser.driving import Browser, ask_api
 from tests.browser.test_pages import address
 
 
 def api(site: Site, path: str) -> Any:
     """What programs are told."""
-    answer = httpx.get(f"{site.url}/v1{path}", trust_env=False)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return ask_api(site.url, path)
 
 
 def row_values(browser: Browser, caption: str) -> list[list[str]]:

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
-from tests.browser.driving import Browser
-from tests.support.patience import patience
+from tests.browser.driving import Browser, ask_api
 
 SERIOUS = ("serious", "critical")
 WISH = "name=again&steps=3&budget=50&ceiling=1000000&hours=2"
@@ -54,9 +51,7 @@ class Tour:
 
     def ask(self, path: str) -> Any:
         """What programs are told."""
-        answer = httpx.get(f"{self._url}/v1{path}", trust_env=False, timeout=patience(30))
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        return ask_api(self._url, path)
 
     def open(self, path: str) -> None:
         """A page that opens, and in which nothing fails."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eth_abi.abi import encode as abi_encode
+from pydantic.alias_generators import to_pascal
 
 from contracts.governance import lane
 from contracts.governance.claims import Path as TreePath
@@ -55,7 +56,7 @@ def build() -> dict[str, Any]:
         "batches": [_batch(size) for size in (1, 2, 3, 5, 9)],
         "lanes": [_lane(seed) for seed in range(3)],
         "parameters": {
-            "names": [each.name for each in PARAMETERS],
+            "names": [to_pascal(each.name) for each in PARAMETERS],
             "lowest": [str(each.lowest) for each in PARAMETERS],
             "highest": [str(each.highest) for each in PARAMETERS],
         },
@@ -177,7 +178,7 @@ def _batch(size: int) -> dict[str, Any]:
     jobs = sorted(JobId(_word(f"job {number}")) for number in range(size))
     entries = [(job, 5 * step + 1, _word(f"seal {step}")) for step, job in enumerate(jobs)]
     leaves = [merkle.batch_leaf(*entry) for entry in entries]
-    proofs = [merkle.prove(leaves, index, merkle.plain_node) for index in range(size)]
+    proofs = [merkle.prove(leaves, index) for index in range(size)]
     return {
         "jobs": [_hex(job) for job, _, _ in entries],
         "steps": [str(step) for _, step, _ in entries],

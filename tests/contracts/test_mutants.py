@@ -19,138 +19,110 @@ class Mutant:
     """A one-line change and who must notice it."""
 
     name: str
-    source: str
     old: str
     new: str
     noticed_by: str  # part of a forge test's name
+    source: str = "JobEscrow"
 
 
 MUTANTS = (
     Mutant(
         "limits may exceed the budget",
-        "JobEscrow",
         "uint256 room = job.funded - job.committed; // J2",
         "uint256 room = type(uint80).max;",
         "invariant_J2",
     ),
     Mutant(
         "the bucket holds more than burst",
-        "JobEscrow",
         "if (allowance > header.burst) allowance = header.burst;",
         "",
         "invariant_J4",
     ),
     Mutant(
-        "a replayed grant stops the refill",
-        "JobEscrow",
-        "if (grown == 0) return;",
-        "",
-        "test_grant__replays",
+        "a replayed grant stops the refill", "if (grown == 0) return;", "", "test_grant__replays"
     ),
     Mutant(
         "an account that ended is granted more",
-        "JobEscrow",
         "if (it.ended || limit <= before",
         "if (limit <= before",
         "test_grant__replayed_after_a_quit",
     ),
-    Mutant(
-        "pay is claimed twice",
-        "JobEscrow",
-        "claimed: due,",
-        "claimed: claimed,",
-        "invariant_J3",
-    ),
+    Mutant("pay is claimed twice", "claimed: due,", "claimed: claimed,", "invariant_J3"),
     Mutant(
         "what was shown as earned flows back",
-        "JobEscrow",
         "if (keep < it.earned) keep = it.earned;",
         "",
         "invariant_J[27]",
     ),
-    Mutant(
-        "committed money flows back",
-        "JobEscrow",
-        "if (amount > free) amount = free;",
-        "",
-        "invariant_J2",
-    ),
+    Mutant("committed money flows back", "if (amount > free) amount = free;", "", "invariant_J2"),
     Mutant(
         "a held bond fills up what was burned",
-        "JobEscrow",
         "if (it.end != 0 || stake <= it.stake)",
         "if (stake <= it.stake)",
         "test_burn__announced",
     ),
     Mutant(
         "stake is slashed in the moment before its release",
-        "JobEscrow",
         "|| isOpen || isLate)",
         "|| isOpen)",
         "test_announce__ended",
     ),
     Mutant(
         "an end after the close holds stake back",
-        "JobEscrow",
         "if (ended == 0 || (closedAt != 0 && closedAt < ended)) ended",
         "if (ended == 0) ended",
         "test_close__earlier",
     ),
     Mutant(
         "a signature is good for ever",
-        "JobEscrow",
         "return block.timestamp <= by && by <=",
         "return by != 0 || by <=",
         "test_bond__replayed_after_a_release",
     ),
     Mutant(
         "a signed withdrawal counts twice",
-        "JobEscrow",
         "= balances[account].nonce++;",
         "= nonce;",
         "test_withdrawFor__signed",
     ),
     Mutant(
         "stake burns without its notice",
-        "JobEscrow",
         "amount == 0 || block.timestamp < from ||",
         "amount == 0 ||",
         "invariant_J6",
     ),
     Mutant(
         "stake is free before the tail is over",
-        "JobEscrow",
         "if (ended == 0 || block.timestamp < ended + TAIL) continue;",
         "if (ended == 0) continue;",
         "invariant_J6",
     ),
     Mutant(
         "a stranger takes what is free before the tail is over",
-        "JobEscrow",
         "block.timestamp >= uint256(job.closedAt) + TAIL;",
         "true;",
         "invariant_J6",
     ),
     Mutant(
         "the order of a path does not matter",
-        "PayTree",
         "sides := shr(1, sides)",
         "",
         "test_claimAll__subtrees",
+        "PayTree",
     ),
     Mutant(
         "two batches share a beacon",
-        "SealAnchor",
         "if (lane_.pendingBlock == block.number) revert AlreadyAnchored",
         "if (false) revert AlreadyAnchored",
         "test_anchor__twice",
+        "SealAnchor",
     ),
     Mutant(
         "a number changes without notice",
-        "Parameters",
         "if (block.timestamp < change.effectiveAt) revert",
         "if (false) revert",
         "test_change__takes_effect",
+        "Parameters",
     ),
 )
 

@@ -19,7 +19,7 @@ from contracts.terms.digest import keccak
 from contracts.terms.errors import ContractRefused
 from contracts.terms.escrow_messages import Bond, Close
 from contracts.terms.ids import Address, Digest, JobId
-from contracts.terms.typed_data import WalletDomain
+from contracts.terms.typed_data import Domain
 from tests.integration.chain.test_escrow import (
     ANN,
     ANNOUNCE,
@@ -78,9 +78,7 @@ async def second_money(folder: Path) -> AsyncIterator[SecondMoney]:
         deployed_at(node.url, folder, wallets, TIMES) as deployed,
     ):
         contracts, senders = deployed.contracts, deployed.senders
-        domain = WalletDomain(
-            "Tallystick", "2", deployed.deployment.chain_id, contracts.escrow.address
-        )
+        domain = Domain(deployed.deployment.chain_id, contracts.escrow.address)
         for name, account in (("a", POSTER.account), ("b", senders["relayer"].account)):
             await senders["faucet"].send(name, contracts.token.faucet(account, BUDGET))
         approve = contracts.token.approve(contracts.escrow.address, BUDGET)

@@ -14,7 +14,7 @@ from contracts.governance.lane import AnchoredBatch, anchored, recorded
 from contracts.terms import merkle
 from contracts.terms.digest import keccak
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest
-from contracts.terms.merkle import batch_leaf, plain_node
+from contracts.terms.merkle import batch_leaf
 from tests.support.checked_history import told
 from tests.support.fake_chain import SHIPS, FakeChain, contract_code
 from tests.support.history import DOMAIN, START, JobMaker, make_members, make_wallet
@@ -82,7 +82,7 @@ class AuditedMarket:
     def anchor_entries(self, entries: tuple[Entry, ...]) -> Digest:
         """Anchor a batch of `entries`, sorted or not."""
         nodes = [batch_leaf(*entry) for entry in entries]
-        root, block = merkle.root(nodes, plain_node, ZERO_DIGEST), len(self.chain.headers)
+        root, block = merkle.root(nodes), len(self.chain.headers)
         place = SHIPS["seals"].place("_lanes", self.anchorer)
         lane = anchored(self._lane_hash(), root, block)
         number = int.from_bytes(lane, "big")

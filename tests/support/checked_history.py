@@ -19,8 +19,8 @@ from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.history import Kept
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.merkle import batch_leaf, plain_node, root
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.merkle import batch_leaf, root
 from contracts.terms.messages import (
     AuditReport,
     AuditSpec,
@@ -116,7 +116,7 @@ class MadeUpLane:
         """See `Anchoring.anchor`."""
         seal = self._maker.seals[-1].seal
         entry, block = (seal.job, int(seal.step), seal.digest()), 2 + 2 * len(self.lane)
-        name = root([batch_leaf(*entry)], plain_node, ZERO_DIGEST)
+        name = root([batch_leaf(*entry)])
         batch = AnchoredBatch(name, block, make_digest("coin", seal.digest()))
         self.lane.append((batch, (entry,)))
 

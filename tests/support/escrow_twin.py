@@ -32,7 +32,7 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobHeader, WalletMessage
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
-from contracts.terms.typed_data import WalletDomain
+from contracts.terms.typed_data import Domain
 from tallystick.up.ports import choose
 from tests.support import escrow_model as model
 from tests.support.anvil import Anvil
@@ -66,9 +66,7 @@ class Twin:
         times = (model.MARGIN, model.ANNOUNCE, model.EXECUTE, model.TAIL)
         roles = (self._token.address, minter, CANCELLER.account)
         self._contract = JobEscrow(self._chain, await self._deploy("JobEscrow", (*roles, times)))
-        self._domain = WalletDomain(
-            "Tallystick", "2", await self._chain.chain_id(), self._contract.address
-        )
+        self._domain = Domain(await self._chain.chain_id(), self._contract.address)
         for wallet in WALLETS.values():
             assert await self._send(self._token.faucet(wallet.account, RICH), SLASHER)
             assert await self._send(self._token.approve(self._contract.address, RICH), wallet)
@@ -147,7 +145,7 @@ class Twin:
         )
         hashes = [merkle.earned_leaf(each.account, each.earned, each.vested) for each in pay]
         siblings = (DETAILS,) if len(pay) == 2 else ()
-        root = merkle.root([*hashes, *siblings], merkle.plain_node, DETAILS)
+        root = merkle.root([*hashes, *siblings])
         typehash = keccak(b"Seal(bytes32 job,bytes32 payRoot,bytes32 details)")
         struct = Digest(keccak(typehash + header.job() + root + DETAILS))
         seal = COORDINATOR.sign_digest(self._domain.signing_digest(struct))

@@ -15,7 +15,7 @@ from contracts.chain.proofs import EMPTY_NODE, HEADER_FIELDS, Header
 from contracts.governance.escrow import EscrowTimes
 from contracts.terms.digest import keccak
 from contracts.terms.ids import Address, Digest
-from contracts.terms.typed_data import DOMAIN_NAME, DOMAIN_VERSION, Domain
+from contracts.terms.typed_data import Domain
 from verification.audit.chain_proof import SHIPPED_AS, Nodes
 
 SHIPS: dict[str, Shipped] = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
@@ -115,7 +115,7 @@ def _big_endian(value: int) -> bytes:
 
 def contract_code(domain: Domain, times: EscrowTimes) -> dict[str, bytes]:
     """Code of one deployment: the shipped code with the immutables of its escrow."""
-    texts = {"name": DOMAIN_NAME.encode(), "version": DOMAIN_VERSION.encode()}
+    texts = {"name": domain.name.encode(), "version": domain.version.encode()}
     words = {
         "_cachedChainId": domain.chain_id.to_bytes(32, "big"),
         "_cachedThis": domain.escrow.rjust(32, b"\0"),

@@ -8,7 +8,7 @@ computed: digests stand for tensors, so a history of three members takes millise
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
-from typing import Any
+from typing import Any, TypeVar
 
 from contracts.governance.checking import Begin, unread
 from contracts.governance.gates import gate, peer_step
@@ -44,6 +44,8 @@ from contracts.terms.messages import (
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+
+M = TypeVar("M", bound=Message)
 
 ESCROW = Address(bytes.fromhex("5e" * 20))
 DOMAIN = Domain(31337, ESCROW)
@@ -392,6 +394,12 @@ class JobMaker:
     def next_step(self) -> StepNumber:
         """The step that is worked on."""
         return StepNumber(self.record.step + 1)
+
+
+def messages_of(items: Iterable[Kept], kind: type[M]) -> list[M]:
+    """The messages of a kind."""
+    messages = (item.message for item in items if isinstance(item, Signed))
+    return [each for each in messages if isinstance(each, kind)]
 
 
 def under(items: Iterable[Kept]) -> UnderSeal:

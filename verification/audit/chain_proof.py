@@ -19,7 +19,7 @@ from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed
-from contracts.terms.typed_data import DOMAIN_NAME, DOMAIN_VERSION, Domain
+from contracts.terms.typed_data import Domain
 from verification.reading import Field, at, mismatch, require
 
 SHIPPED_AS = {"escrow": "JobEscrow", "seals": "SealAnchor"}
@@ -141,10 +141,10 @@ def check_wiring(
     expected = {
         "_cachedThis": domain.escrow.rjust(32, b"\0"),
         "_cachedDomainSeparator": domain.separator,
-        "_hashedName": keccak(DOMAIN_NAME.encode()),
-        "_hashedVersion": keccak(DOMAIN_VERSION.encode()),
-        "_name": _short_string(DOMAIN_NAME),
-        "_version": _short_string(DOMAIN_VERSION),
+        "_hashedName": keccak(domain.name.encode()),
+        "_hashedVersion": keccak(domain.version.encode()),
+        "_name": _short_string(domain.name),
+        "_version": _short_string(domain.version),
     }
     for immutable, value in expected.items():
         require(own[immutable] == value, where, f"{immutable} is of another deployment")

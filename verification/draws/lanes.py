@@ -34,7 +34,7 @@ from contracts.terms.coins import Coin
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Equivocation
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
-from contracts.terms.merkle import Proof, batch_leaf, plain_node
+from contracts.terms.merkle import Proof, batch_leaf
 from verification.reading import Field, at, require
 
 # ----------------------------------------------------------------------------------------- batches
@@ -53,7 +53,7 @@ class ShownLeaf:
     job: JobId
     step: StepNumber
     seal: Digest
-    proof: Proof[Digest]
+    proof: Proof
 
     @property
     def key(self) -> tuple[JobId, int]:
@@ -76,7 +76,7 @@ class ShownBatch:
 
 def show_batch(entries: Sequence[Entry]) -> tuple[ShownLeaf, ...]:
     """The leaves of a batch of `entries`."""
-    proofs = merkle.prove_all([batch_leaf(*entry) for entry in entries], plain_node)
+    proofs = merkle.prove_all([batch_leaf(*entry) for entry in entries])
     return tuple(
         ShownLeaf(job, StepNumber(step), seal, proof)
         for (job, step, seal), proof in zip(entries, proofs, strict=True)
@@ -126,7 +126,7 @@ def check_batch(shown: ShownBatch, path: str) -> None:
     leaves, path = shown.leaves, f"{path}/leaves"
     require(bool(leaves), path, "a batch since the opening shows its leaves")
     for index, leaf in enumerate(leaves):
-        node = merkle.fold(batch_leaf(leaf.job, leaf.step, leaf.seal), leaf.proof, plain_node)
+        node = merkle.fold(batch_leaf(leaf.job, leaf.step, leaf.seal), leaf.proof)
         require(node == shown.batch.root, f"{path}/{index}", "not under the batch's root")
     for index, (left, right) in enumerate(itertools.pairwise(leaves)):
         require(left.key < right.key, f"{path}/{index}", "not sorted by job and step")
@@ -181,12 +181,12 @@ def _read_leaf(field: Field) -> ShownLeaf:
     )
 
 
-def _turns(proof: Proof[Digest], left: bool) -> bool:
+def _turns(proof: Proof, left: bool) -> bool:
     """Whether any sibling of the path stands on that side."""
     return any(is_left == left for _, is_left in proof.siblings)
 
 
-def _are_neighbours(left: Proof[Digest], right: Proof[Digest]) -> bool:
+def _are_neighbours(left: Proof, right: Proof) -> bool:
     """Whether no leaf lies between the two, whose paths lead to one root."""
     ours, theirs = list(left.siblings), list(right.siblings)
     while ours and theirs and ours[-1] == theirs[-1]:

@@ -15,11 +15,6 @@ class Token(Contract):
         """Base units that `account` holds."""
         return BaseUnits(await self._read(at, "balanceOf", checksummed(account)))
 
-    async def allowance(self, owner: Address, spender: Address, at: Block) -> BaseUnits:
-        """Base units that `spender` may take from `owner`."""
-        arguments = (checksummed(owner), checksummed(spender))
-        return BaseUnits(await self._read(at, "allowance", *arguments))
-
     async def permit_nonce(self, owner: Address, at: Block) -> int:
         """Next EIP-2612 nonce of `owner`."""
         return int(await self._read(at, "nonces", checksummed(owner)))

@@ -7,9 +7,8 @@ stream that is ended, and the event `end` once a job is closed and all was sent.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request, Response
@@ -72,17 +71,6 @@ class EventStream(StreamingResponse):
                 log.info("a reader of live events took nothing for %d s", SEND_SECONDS)
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """Which events, and how the stream ends."""
-
-    feed: bytes
-    after: int
-    follow: bool
-    is_last: Callable[[EventRow], bool]
-    says_end: bool  # when everything was sent
-
-
 def _place(request: Request, api: ApiDep) -> Iterator[None]:
     """Hold a place among the streams until this one ends."""
     client = request.client.host if request.client else ""
@@ -103,8 +91,8 @@ async def get_job_events(
     async with work:
         is_over = (await find_job(job, work)).state == CLOSED
     start = _start(after, last_event_id) or 0
-    wanted = _Wanted(job, start, follow and not is_over, _is_close, follow or is_over)
-    return _stream(wanted, api)
+    found = api.watching.events(job, after=start, follow=follow and not is_over, is_last=_is_close)
+    return _stream(found, start, api, ends=job if follow or is_over else None)
 
 
 @router.on(GET_MARKET_EVENTS, dependencies=[Depends(_place)])
@@ -121,7 +109,7 @@ async def get_market_events(
         async with work:
             newest = await newest_event(MARKET, work)
         start = newest.sequence if newest else 0
-    return _stream(_Wanted(MARKET, start, follow, lambda row: False, False), api)
+    return _stream(api.watching.events(MARKET, after=start, follow=follow), start, api)
 
 
 @router.on(GET_REPORTS)
@@ -157,25 +145,27 @@ def _is_close(row: EventRow) -> bool:
     return isinstance(event, StateEvent) and event.state == CLOSED
 
 
-def _stream(wanted: _Wanted, api: Api) -> EventStream:
+Found = AsyncGenerator[Sequence[EventRow], None]
+
+
+def _stream(found: Found, after: int, api: Api, *, ends: bytes | None = None) -> EventStream:
+    """Events `found` beyond a number, and that there are no more of the job `ends`."""
     # A proxy that buffers or stores would show nothing before the end.
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return EventStream(_lines(wanted, api), headers=headers)
+    return EventStream(_lines(found, after, api, ends), headers=headers)
 
 
-async def _lines(wanted: _Wanted, api: Api) -> AsyncGenerator[bytes, None]:
-    place = wanted.after
+async def _lines(
+    found: Found, place: int, api: Api, ends: bytes | None
+) -> AsyncGenerator[bytes, None]:
     yield format_sse_event(comment=f"events beyond {place}", retry=RETRY_MILLIS)
-    found = api.watching.events(
-        wanted.feed, after=place, follow=wanted.follow, is_last=wanted.is_last
-    )
     try:
         async with aclosing(found):
             async for rows in found:
                 yield b"".join(map(_wire, rows)) or HEARTBEAT
                 place = rows[-1].sequence if rows else place
-        if wanted.says_end:
-            yield await _end(wanted.feed, place, api)
+        if ends is not None:
+            yield await _end(ends, place, api)
     except Unavailable as error:
         yield format_sse_event(comment=error.message)
 

@@ -36,7 +36,7 @@ from market.api.context import (
 )
 from market.api.cursors import asked
 from market.api.routing import Routes
-from market.bodies import routes
+from market.bodies import jobs, money, routes
 from market.bodies.anchors import CoinsView
 from market.bodies.base import (
     COINS_PAGE,
@@ -46,30 +46,6 @@ from market.bodies.base import (
     MESSAGES_PAGE,
     Stored,
 )
-from market.bodies.jobs import (
-    AskJob,
-    CheckpointStored,
-    CheckpointsView,
-    ClaimJobs,
-    CloneJob,
-    HostedJobs,
-    HostHeartbeat,
-    HostRegistered,
-    JobAction,
-    JobPosted,
-    JobsView,
-    JobView,
-    OperationView,
-    Permit,
-    PostCheckpoint,
-    PostJob,
-    PostReports,
-    PostTypedJob,
-    QuoteRequest,
-    QuoteView,
-    RegisterHost,
-)
-from market.bodies.money import JobMoney, OrderView, PayView, PostOrder
 from market.bodies.offers import AuditorsView
 from market.bodies.signing import wish_digest
 from market.domain.jobs import Action
@@ -108,7 +84,7 @@ JOBS_PAGE = 200  # if nothing else is asked
 async def post_jobs(
     api: ApiDep,
     work: WorkDep,
-    posted: PostJob,
+    posted: jobs.PostJob,
     this: KeyedDep,
 ) -> Response:
     """Order work; the id comes back at once, the budget goes into escrow next."""
@@ -116,7 +92,7 @@ async def post_jobs(
 
 
 async def accept_job(
-    signed: bytes, permit: Permit, api: Api, work: UnitOfWork, this: Keyed
+    signed: bytes, permit: jobs.Permit, api: Api, work: UnitOfWork, this: Keyed
 ) -> Response:
     """Store a signed JobSpec with its permit, and answer with its id."""
     spec = expect(decode_signed(signed), JobSpec)
@@ -131,31 +107,25 @@ async def accept_job(
             chain=api.market.chain,
             blobs=api.market.blobs,
         )
-        return answer(JobPosted.of(row), 202)
+        return answer(jobs.JobPosted.of(row), 202)
 
-    return await carry_out(this.of(spec.message.poster), work, make)
+    return await carry_out(this, spec.message.poster, work, make)
 
 
 @jobs_router.on(routes.POST_QUOTE)
-async def post_quote(api: ApiDep, work: WorkDep, asked: QuoteRequest) -> QuoteView:
+async def post_quote(api: ApiDep, work: WorkDep, asked: jobs.QuoteRequest) -> jobs.QuoteView:
     """What a job would cost, and whether it would be admitted and matched now."""
-    quoted = await quote_job(
-        asked.spec,
-        now=api.market.clock(),
-        work=work,
-        blobs=api.market.blobs,
-    )
-    return quoted
+    return await quote_job(asked.spec, now=api.market.clock(), work=work, blobs=api.market.blobs)
 
 
 @jobs_router.on(routes.GET_JOBS)
-async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> JobsView:
+async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> jobs.JobsView:
     """List jobs, newest first."""
     return await list_jobs(asked, work)
 
 
 @jobs_router.on(routes.GET_JOB)
-async def get_job(job: JobPath, work: WorkDep) -> JobView:
+async def get_job(job: JobPath, work: WorkDep) -> jobs.JobView:
     """A job with everything that its members and its poster ask for."""
     return await show_job(job, work)
 
@@ -170,7 +140,7 @@ async def post_messages(
 ) -> Stored:
     """Append kept items (a canonical msgpack array of their bytes); by the job's coordinator."""
     items = _items(await read_bytes(request, MAX_MESSAGES_BYTES))
-    stored = await store_messages(
+    return await store_messages(
         job,
         items,
         by=who.account,
@@ -179,7 +149,6 @@ async def post_messages(
         chain=api.market.chain,
         histories=api.market.histories,
     )
-    return stored
 
 
 @jobs_router.on(routes.GET_MESSAGES)
@@ -229,7 +198,7 @@ async def get_auditors(job: JobPath, work: WorkDep) -> AuditorsView:
 
 
 @jobs_router.on(routes.POST_REPORTS)
-async def post_reports(job: JobPath, work: WorkDep, posted: PostReports) -> Stored:
+async def post_reports(job: JobPath, work: WorkDep, posted: jobs.PostReports) -> Stored:
     """Tell people how the steps went."""
     return await store_reports(job, posted.reports, posted.signature, work)
 
@@ -239,8 +208,8 @@ async def post_checkpoint(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
-    posted: PostCheckpoint,
-) -> CheckpointStored:
+    posted: jobs.PostCheckpoint,
+) -> jobs.CheckpointStored:
     """Say which index lists the weights of one's stage, or why they were not uploaded."""
     wanted = await store_checkpoint(
         job,
@@ -250,11 +219,11 @@ async def post_checkpoint(
         histories=api.market.histories,
         blobs=api.market.blobs,
     )
-    return CheckpointStored(wanted=wanted)
+    return jobs.CheckpointStored(wanted=wanted)
 
 
 @jobs_router.on(routes.GET_CHECKPOINTS)
-async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> CheckpointsView:
+async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> jobs.CheckpointsView:
     """Where the trained weights are, stage by stage."""
     return await claimed_checkpoints(job, work, api.market.blobs)
 
@@ -275,12 +244,12 @@ def _items(data: bytes) -> list[bytes]:
 
 # ------------------------------------------------------------------- what a poster asks of its job
 
-Ask = Callable[[JobAction], Awaitable[Response]]
+Ask = Callable[[jobs.JobAction], Awaitable[Response]]
 
 
 async def _ask(
     job: JobPath,
-    asked: Annotated[AskJob, body(AskJob)],
+    asked: Annotated[jobs.AskJob, body(jobs.AskJob)],
     who: CallerDep,
     api: ApiDep,
     work: WorkDep,
@@ -288,7 +257,7 @@ async def _ask(
 ) -> Ask:
     """A function that asks something of the job for whoever signed the request, or its body."""
 
-    async def ask(action: JobAction) -> Response:
+    async def ask(action: jobs.JobAction) -> Response:
         if asked.signature is None:
             by = permit(who, "jobs").account
         else:
@@ -299,7 +268,7 @@ async def _ask(
             found = await ask_job(job, Action(action), by=by, at=asked.at, now=now, work=work)
             return answer(found, routes.POST_PAUSE.status)
 
-        return await carry_out(this.of(by), work, make)
+        return await carry_out(this, by, work, make)
 
     return ask
 
@@ -326,7 +295,7 @@ async def post_cancel(ask: AskDep) -> Response:
 
 
 @jobs_router.on(routes.GET_OPERATION)
-async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> OperationView:
+async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> jobs.OperationView:
     """What became of an operation, and what it waits for."""
     return await find_operation(operation, api.market.clock(), work)
 
@@ -335,7 +304,9 @@ async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> Op
 
 
 @wallets_router.on(routes.POST_TYPED_DATA)
-async def post_typed_data(api: ApiDep, work: WorkDep, wanted: CloneJob, this: KeyedDep) -> Response:
+async def post_typed_data(
+    api: ApiDep, work: WorkDep, wanted: jobs.CloneJob, this: KeyedDep
+) -> Response:
     """Write a job down for its poster's wallet; a coordinator is allocated to it."""
     await check_budget(wanted, api.market.chain)
 
@@ -347,12 +318,12 @@ async def post_typed_data(api: ApiDep, work: WorkDep, wanted: CloneJob, this: Ke
         spec = await write_order(wanted, now=now, salt=salt, margin=margin, work=work)
         return answer(await typed_order(spec, network, chain, now=now))
 
-    return await carry_out(this.of(wanted.poster), work, make)
+    return await carry_out(this, wanted.poster, work, make)
 
 
 @wallets_router.on(routes.POST_TYPED_JOB)
 async def post_typed_job(
-    api: ApiDep, work: WorkDep, posted: PostTypedJob, this: KeyedDep
+    api: ApiDep, work: WorkDep, posted: jobs.PostTypedJob, this: KeyedDep
 ) -> Response:
     """Order work, as `POST /jobs`, for who cannot encode a signed message."""
     spec = expect(Signed(decode_message(posted.spec), posted.signature), JobSpec)
@@ -363,7 +334,9 @@ async def post_typed_job(
 
 
 @money_router.on(routes.POST_ORDER)
-async def post_order(job: JobPath, api: ApiDep, work: WorkDep, posted: PostOrder) -> OrderView:
+async def post_order(
+    job: JobPath, api: ApiDep, work: WorkDep, posted: money.PostOrder
+) -> money.OrderView:
     """Hand in a signed Grant, Bond, Quit, End or Close; the market sends it to the escrow.
 
     Grant and End are the coordinator's, Bond and Quit the account's, Close the poster's. The same
@@ -376,14 +349,14 @@ async def post_order(job: JobPath, api: ApiDep, work: WorkDep, posted: PostOrder
 @money_router.on(routes.GET_MONEY)
 async def get_money(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
-) -> JobMoney:
+) -> money.JobMoney:
     """A job's budget in the escrow, what flows back when, and its accounts by address."""
     times = (await api.network()).times
     return await money_of_job(job, asked, times, api.market.clock(), work)
 
 
 @money_router.on(routes.GET_PAY)
-async def get_pay(job: JobPath, work: WorkDep) -> PayView:
+async def get_pay(job: JobPath, work: WorkDep) -> money.PayView:
     """The newest seal with all leaves of its pay tree: all that a claim needs."""
     return await pay_of_job(job, work)
 
@@ -393,13 +366,13 @@ async def get_pay(job: JobPath, work: WorkDep) -> PayView:
 
 @hosting_router.on(routes.POST_HOST)
 async def post_register(
-    api: ApiDep, work: WorkDep, who: HostDep, posted: RegisterHost
-) -> HostRegistered:
+    api: ApiDep, work: WorkDep, who: HostDep, posted: jobs.RegisterHost
+) -> jobs.HostRegistered:
     """Name a host and the coordinators whose wallets it holds."""
     check_host(who, posted.host)
     claims = [(claim.address, claim.signature) for claim in posted.coordinators]
     known = await register_host(posted.host, claims, api.market.clock(), work)
-    return HostRegistered(coordinators=known)
+    return jobs.HostRegistered(coordinators=known)
 
 
 @hosting_router.on(routes.POST_CLAIM)
@@ -407,12 +380,12 @@ async def post_claim(
     api: ApiDep,
     work: WorkDep,
     who: HostDep,
-    posted: ClaimJobs,
+    posted: jobs.ClaimJobs,
     wait: Annotated[
         int,
         Query(ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for a job, if it has none"),
     ] = 0,
-) -> HostedJobs:
+) -> jobs.HostedJobs:
     """Take every job of this host's coordinators that nobody holds; answers all it holds, at once
     or when there may be a first one."""
     check_host(who, posted.host)
@@ -426,8 +399,8 @@ async def post_claim(
 
 @hosting_router.on(routes.POST_HOST_HEARTBEAT)
 async def post_heartbeat(
-    api: ApiDep, work: WorkDep, who: HostDep, posted: HostHeartbeat
-) -> HostedJobs:
+    api: ApiDep, work: WorkDep, who: HostDep, posted: jobs.HostHeartbeat
+) -> jobs.HostedJobs:
     """Keep jobs for another while; a job that is missing in the answer is not held any more."""
     check_host(who, posted.host)
     return await hear_host(posted, api.market.clock(), work)

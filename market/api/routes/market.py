@@ -30,19 +30,8 @@ from market.api.context import (
     stream,
 )
 from market.api.routing import Routes
-from market.bodies import routes
+from market.bodies import market, routes
 from market.bodies.base import MAX_BUNDLE_BYTES, Money
-from market.bodies.market import (
-    ROUNDS_PAGE,
-    AccountView,
-    ClearingRoundsView,
-    CoordinatorView,
-    FaucetRequest,
-    FaucetView,
-    HealthView,
-    NetworkView,
-    StatusView,
-)
 from market.bodies.signing import signed_call
 from market.service.coordinators import allocate_coordinator
 from market.service.faucet import GIVEN, ask_faucet
@@ -69,13 +58,13 @@ _LOOK_SECONDS = 0.5
 
 
 @network_router.on(routes.GET_HEALTH)
-async def get_health() -> HealthView:
+async def get_health() -> market.HealthView:
     """The process answers; says nothing of what is behind it."""
-    return HealthView()
+    return market.HealthView()
 
 
 @network_router.on(routes.GET_NETWORK)
-async def get_network(api: ApiDep) -> NetworkView:
+async def get_network(api: ApiDep) -> market.NetworkView:
     """Chain, contracts, parameters: all that a newcomer needs."""
     return await api.network_view()
 
@@ -84,13 +73,12 @@ async def get_network(api: ApiDep) -> NetworkView:
 async def post_faucet(
     api: ApiDep,
     work: WorkDep,
-    asked: FaucetRequest,
+    asked: market.FaucetRequest,
     this: KeyedDep,
 ) -> Response:
     """Gas and test tokens, on an embedded chain; waits until they are there."""
-    once = this.of(asked.account)
     async with work:
-        if (known := await once.find(work)) is not None:
+        if (known := await this.find(asked.account, work)) is not None:
             return known
     if not (await api.network()).embedded:
         raise errors.WrongConfiguration(
@@ -106,12 +94,12 @@ async def post_faucet(
     )
     response = answer(await _given(row, api, work))
     async with work:
-        if await once.find(work) is None:
-            await once.store(response, work)
+        if await this.find(asked.account, work) is None:
+            await this.store(asked.account, response, work)
     return response
 
 
-async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
+async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> market.FaucetView:
     """Wait for the chain worker; a client that gives up asks again and meets the same grant."""
     ends = api.market.clock() + FAUCET_SECONDS * 1000
     while row.state == "asked":
@@ -123,11 +111,11 @@ async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
     if row.state == "refused":
         raise errors.ContractRefused(f"the faucet was refused: {row.refusal}", error=row.refusal)
     sent = [each for each in (row.gas_transaction, row.token_transaction) if each is not None]
-    return FaucetView(gas=row.gas, tokens=row.tokens, transactions=tuple(sent))
+    return market.FaucetView(gas=row.gas, tokens=row.tokens, transactions=tuple(sent))
 
 
 @network_router.on(routes.GET_ACCOUNT)
-async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> AccountView:
+async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> market.AccountView:
     """What an account has on chain, and in its jobs."""
     return await show_account(account, api.market.chain, work)
 
@@ -144,9 +132,9 @@ async def post_coordinator(
 
     async def make(work: UnitOfWork) -> Response:
         coordinator = await allocate_coordinator(who.account, api.market.clock(), work)
-        return answer(CoordinatorView(coordinator=coordinator), 201)
+        return answer(market.CoordinatorView(coordinator=coordinator), 201)
 
-    return await carry_out(this.of(who.account), work, make)
+    return await carry_out(this, who.account, work, make)
 
 
 # ------------------------------------------------------------------ depth, demand, clearing rounds
@@ -167,8 +155,10 @@ async def get_rounds(
     ] = None,
     before: Annotated[int | None, Query(ge=0, le=2**53, description="rounds earlier")] = None,
     job: JobQuery = None,
-    limit: Annotated[int, Query(ge=1, le=ROUNDS_PAGE, description="rounds at most")] = ROUNDS_PAGE,
-) -> ClearingRoundsView:
+    limit: Annotated[
+        int, Query(ge=1, le=market.ROUNDS_PAGE, description="rounds at most")
+    ] = market.ROUNDS_PAGE,
+) -> market.ClearingRoundsView:
     """Rounds beyond `after`; without it the newest ones, or the newest `before` one."""
     return await rounds_view(work, after=after, before=before, job=job, limit=limit)
 
@@ -177,12 +167,12 @@ async def get_rounds(
 
 
 @status_router.on(routes.GET_STATUS)
-async def get_status(api: ApiDep, work: WorkDep) -> StatusView:
+async def get_status(api: ApiDep, work: WorkDep) -> market.StatusView:
     """Chain, queues, jobs by state, anchors, hosts, workers and feeds, each with its age."""
     return await status_view(api, work)
 
 
-async def status_view(api: Api, work: UnitOfWork) -> StatusView:
+async def status_view(api: Api, work: UnitOfWork) -> market.StatusView:
     """How the market is now."""
     return await status_of(
         api.market.clock(),

@@ -11,31 +11,8 @@ from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import AccountPath, ApiDep, DigestPath, JobPath, WorkDep
 from market.api.cursors import asked
 from market.api.routing import Routes
-from market.bodies import routes
+from market.bodies import offers, routes, slashes
 from market.bodies.base import SignedBody
-from market.bodies.offers import (
-    AcceptLease,
-    AuditorJobs,
-    AuditorRegistered,
-    BondView,
-    Heartbeat,
-    LeaseHeard,
-    LeasesView,
-    LeaseView,
-    OfferStored,
-    OffersView,
-    PostBond,
-    ProviderView,
-    RegisterAuditor,
-    Withdrawal,
-)
-from market.bodies.slashes import (
-    AnswerSlash,
-    ConvictionsView,
-    PostEvidence,
-    SlashesView,
-    SlashView,
-)
 from market.service.accept_lease import accept_lease
 from market.service.auditors import accept_bond, hear_auditor, register_auditor
 from market.service.convictions import publish_evidence
@@ -59,23 +36,26 @@ ROUTERS = (offers_router, providers_router, auditors_router, slashes_router)
 
 
 @offers_router.on(routes.POST_OFFER)
-async def post_offers(api: ApiDep, work: WorkDep, posted: SignedBody) -> OfferStored:
+async def post_offers(api: ApiDep, work: WorkDep, posted: SignedBody) -> offers.OfferStored:
     """Offer a machine."""
     row = await post_offer(posted.signed, api.market.clock(), work, api.market.chain)
     is_measured = shipped_calibration().admits(row.device_class)
-    stored = OfferStored(offer=row.offer, withdrawn=row.withdrawn, takes_checked_jobs=is_measured)
-    return stored
+    return offers.OfferStored(
+        offer=row.offer, withdrawn=row.withdrawn, takes_checked_jobs=is_measured
+    )
 
 
 @offers_router.on(routes.GET_OFFERS)
-async def get_offers(api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]) -> OffersView:
+async def get_offers(
+    api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+) -> offers.OffersView:
     """List offers that stand or are leased, cheapest first."""
     return await list_offers(asked, api.market.clock(), work)
 
 
 @offers_router.on(routes.DELETE_OFFER)
 async def delete_offer(
-    offer: DigestPath, api: ApiDep, work: WorkDep, withdrawal: Withdrawal
+    offer: DigestPath, api: ApiDep, work: WorkDep, withdrawal: offers.Withdrawal
 ) -> Response:
     """Take an offer back; a lease that it has goes on."""
     await withdraw_offer(offer, withdrawal.signature, api.market.clock(), work)
@@ -87,14 +67,14 @@ async def post_offer_heartbeat(
     offer: DigestPath,
     api: ApiDep,
     work: WorkDep,
-    beat: Heartbeat,
+    beat: offers.Heartbeat,
     wait: Annotated[
         int,
         Query(
             ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for a lease, if there is none"
         ),
     ] = 0,
-) -> LeasesView:
+) -> offers.LeasesView:
     """An agent is alive; the answer is its live leases, at once or when the first one comes."""
     with api.arrivals.of(lease_topic(offer)) as news:
         found = await hear_offer(
@@ -107,7 +87,7 @@ async def post_offer_heartbeat(
 
 
 @offers_router.on(routes.GET_LEASE)
-async def get_lease(lease: DigestPath, work: WorkDep) -> LeaseView:
+async def get_lease(lease: DigestPath, work: WorkDep) -> offers.LeaseView:
     """A lease."""
     return await show_lease(lease, work)
 
@@ -117,8 +97,8 @@ async def post_accept(
     lease: DigestPath,
     api: ApiDep,
     work: WorkDep,
-    accepted: AcceptLease,
-) -> LeaseView:
+    accepted: offers.AcceptLease,
+) -> offers.LeaseView:
     """Bind a provider to a job; the market sends the bond behind it to the escrow."""
     now, chain = api.market.clock(), api.market.chain
     async with work:
@@ -128,19 +108,19 @@ async def post_accept(
 
 @offers_router.on(routes.POST_LEASE_HEARTBEAT)
 async def post_lease_heartbeat(
-    lease: DigestPath, api: ApiDep, work: WorkDep, beat: Heartbeat
-) -> LeaseHeard:
+    lease: DigestPath, api: ApiDep, work: WorkDep, beat: offers.Heartbeat
+) -> offers.LeaseHeard:
     """A peer is alive; the answer is the state of its lease."""
     now = api.market.clock()
     row = await hear_lease(lease, beat.at, beat.signature, now, work)
-    return LeaseHeard.of(row, heard_at=now)
+    return offers.LeaseHeard.of(row, heard_at=now)
 
 
 # --------------------------------------------------------------------- what is known of a provider
 
 
 @providers_router.on(routes.GET_PROVIDER)
-async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> ProviderView:
+async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> offers.ProviderView:
     """An account's reputation with its factors; a stranger has one too."""
     return await show_provider(account, api.market.clock(), work)
 
@@ -149,16 +129,18 @@ async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> Prov
 
 
 @auditors_router.on(routes.POST_AUDITOR)
-async def post_auditors(api: ApiDep, work: WorkDep, posted: RegisterAuditor) -> AuditorRegistered:
+async def post_auditors(
+    api: ApiDep, work: WorkDep, posted: offers.RegisterAuditor
+) -> offers.AuditorRegistered:
     """Offer to audit from outside, under a key of one's own."""
     free = await register_auditor(posted, api.market.clock(), work, api.market.chain)
-    return AuditorRegistered(free=free)
+    return offers.AuditorRegistered(free=free)
 
 
 @auditors_router.on(routes.POST_AUDITOR_HEARTBEAT)
 async def post_auditor_heartbeat(
-    beat: Heartbeat, account: AccountPath, api: ApiDep, work: WorkDep
-) -> AuditorJobs:
+    beat: offers.Heartbeat, account: AccountPath, api: ApiDep, work: WorkDep
+) -> offers.AuditorJobs:
     """An auditor is alive; the answer is the jobs that may draw it, or would with its bond."""
     now = api.market.clock()
     return await hear_auditor(account, beat.at, beat.signature, now, work)
@@ -166,11 +148,11 @@ async def post_auditor_heartbeat(
 
 @auditors_router.on(routes.POST_AUDITOR_BOND)
 async def post_auditor_bond(
-    posted: PostBond,
+    posted: offers.PostBond,
     account: AccountPath,
     api: ApiDep,
     work: WorkDep,
-) -> BondView:
+) -> offers.BondView:
     """Put stake behind reports in a job that asks for it; the market sends it to the escrow."""
     now = api.market.clock()
     return await accept_bond(account, posted.bond, now, work, api.market.chain)
@@ -182,7 +164,7 @@ async def post_auditor_bond(
 @slashes_router.on(routes.GET_CONVICTIONS)
 async def get_convictions(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
-) -> ConvictionsView:
+) -> slashes.ConvictionsView:
     """What a job's seals made slashable, who may show why, and what became of it."""
     return await find_convictions(work, api.market.chain, asked, job=job)
 
@@ -190,7 +172,7 @@ async def get_convictions(
 @slashes_router.on(routes.GET_CONVICTIONS_OF)
 async def get_convictions_of(
     account: AccountPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
-) -> ConvictionsView:
+) -> slashes.ConvictionsView:
     """What an account was convicted of, in all jobs."""
     return await find_convictions(work, api.market.chain, asked, account=account)
 
@@ -198,15 +180,15 @@ async def get_convictions_of(
 @slashes_router.on(routes.GET_SLASHES)
 async def get_slashes(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
-) -> SlashesView:
+) -> slashes.SlashesView:
     """Slashes of a job's convicts, and how far each is."""
     return await slashes_of_job(job, work, api.market.chain, asked)
 
 
 @slashes_router.on(routes.POST_EVIDENCE)
 async def post_evidence(
-    posted: PostEvidence, job: JobPath, api: ApiDep, work: WorkDep
-) -> SlashView:
+    posted: slashes.PostEvidence, job: JobPath, api: ApiDep, work: WorkDep
+) -> slashes.SlashView:
     """An auditor names the bundle that shows what the job's seals ruled; slashing begins."""
     row = await publish_evidence(
         job,
@@ -222,15 +204,15 @@ async def post_evidence(
 
 
 @slashes_router.on(routes.GET_SLASH)
-async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> SlashView:
+async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> slashes.SlashView:
     """A slash by its evidence."""
     return await slash_of(evidence, work, api.market.chain)
 
 
 @slashes_router.on(routes.POST_ANSWER)
 async def post_answer(
-    evidence: DigestPath, api: ApiDep, work: WorkDep, posted: AnswerSlash
-) -> SlashView:
+    evidence: DigestPath, api: ApiDep, work: WorkDep, posted: slashes.AnswerSlash
+) -> slashes.SlashView:
     """The convicted account shows a blob that speaks for it, beside the slash; it stops nothing."""
     market = api.market
     row = await answer_slash(

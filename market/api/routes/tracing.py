@@ -21,23 +21,8 @@ from market.api.context import (
     parse_bytes,
 )
 from market.api.routing import Routes
-from market.bodies import routes
-from market.bodies.earnings import (
-    EARNINGS_PAGE,
-    PEERS_PAGE,
-    SPEND_PAGE,
-    EarningsView,
-    PeersView,
-    SpendView,
-)
+from market.bodies import earnings, routes, tracing
 from market.bodies.offers import ChecksView
-from market.bodies.tracing import (
-    STEP_LINES_PAGE,
-    STEPS_PAGE,
-    StepLinesView,
-    StepsView,
-    WorkTraceView,
-)
 from market.service.ports import UnitOfWork
 from market.service.show_checks import checks_of_job
 from market.service.show_earnings import earnings_of
@@ -67,9 +52,9 @@ async def get_earnings(
     job: JobQuery = None,
     after: Annotated[str | None, Query(max_length=MAX_CURSOR, description="a cursor")] = None,
     limit: Annotated[
-        int, Query(ge=1, le=EARNINGS_PAGE, description="lines at most")
-    ] = EARNINGS_PAGE,
-) -> EarningsView:
+        int, Query(ge=1, le=earnings.EARNINGS_PAGE, description="lines at most")
+    ] = earnings.EARNINGS_PAGE,
+) -> earnings.EarningsView:
     """Every peer-step and paid audit of an account beyond a cursor: where its pay is, and why."""
     place = None if after is None else read_cursor(after)
     return await earnings_view(account, api, work, job=job, after=place, limit=limit)
@@ -82,8 +67,8 @@ async def earnings_view(
     *,
     job: JobId | None = None,
     after: tuple[JobId, int] | None = None,
-    limit: int = EARNINGS_PAGE,
-) -> EarningsView:
+    limit: int = earnings.EARNINGS_PAGE,
+) -> earnings.EarningsView:
     """A page of an account's lines; see `earnings_of`."""
     now = api.market.clock()
     async with work:
@@ -113,8 +98,10 @@ async def get_spend(
     api: ApiDep,
     work: WorkDep,
     after: Annotated[int, Query(ge=0, le=MAX_STEPS, description="steps beyond this one")] = 0,
-    limit: Annotated[int, Query(ge=1, le=SPEND_PAGE, description="steps at most")] = SPEND_PAGE,
-) -> SpendView:
+    limit: Annotated[
+        int, Query(ge=1, le=earnings.SPEND_PAGE, description="steps at most")
+    ] = earnings.SPEND_PAGE,
+) -> earnings.SpendView:
     """What a job has spent, on whom and step by step, how fast, and how long its budget lasts."""
     return await spend_view(job, api, work, after=after, limit=limit)
 
@@ -125,15 +112,17 @@ async def get_peers(
     api: ApiDep,
     work: WorkDep,
     after: Annotated[int, Query(ge=0, le=2**40, description="so many peers are left out")] = 0,
-    limit: Annotated[int, Query(ge=1, le=PEERS_PAGE, description="peers at most")] = PEERS_PAGE,
-) -> PeersView:
+    limit: Annotated[
+        int, Query(ge=1, le=earnings.PEERS_PAGE, description="peers at most")
+    ] = earnings.PEERS_PAGE,
+) -> earnings.PeersView:
     """The grid of stages and peers: who serves, what each did last, and what it earned."""
     return await peers_view(job, api, work, after=after, limit=limit)
 
 
 async def spend_view(
-    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = SPEND_PAGE
-) -> SpendView:
+    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = earnings.SPEND_PAGE
+) -> earnings.SpendView:
     """What a job has spent; its steps beyond `after`."""
     now = api.market.clock()
     async with work:
@@ -141,8 +130,8 @@ async def spend_view(
 
 
 async def peers_view(
-    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = PEERS_PAGE
-) -> PeersView:
+    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = earnings.PEERS_PAGE
+) -> earnings.PeersView:
     """A job's seats beyond the first `after`."""
     now = api.market.clock()
     async with work:
@@ -180,8 +169,10 @@ async def get_steps(
     api: ApiDep,
     work: WorkDep,
     after: Annotated[int, Query(ge=0, le=MAX_STEPS, description="steps beyond this one")] = 0,
-    limit: Annotated[int, Query(ge=1, le=STEPS_PAGE, description="steps at most")] = STEPS_PAGE,
-) -> StepsView:
+    limit: Annotated[
+        int, Query(ge=1, le=tracing.STEPS_PAGE, description="steps at most")
+    ] = tracing.STEPS_PAGE,
+) -> tracing.StepsView:
     """Sealed steps beyond `after`: seal, anchor, coin, and what was drawn and came of it."""
     async with work:
         return await steps_of(job, work, api.followed, after=after, limit=limit)
@@ -195,15 +186,14 @@ async def get_step(
     work: WorkDep,
     after: Annotated[int, Query(ge=0, le=2**40, description="so many lines are left out")] = 0,
     limit: Annotated[
-        int, Query(ge=1, le=STEP_LINES_PAGE, description="lines at most")
-    ] = STEP_LINES_PAGE,
-) -> StepLinesView:
+        int, Query(ge=1, le=tracing.STEP_LINES_PAGE, description="lines at most")
+    ] = tracing.STEP_LINES_PAGE,
+) -> tracing.StepLinesView:
     """A step's peer-steps and paid audits."""
     async with work:
-        found = await lines_of_step(
+        return await lines_of_step(
             job, StepNumber(step), work, api.followed, after=after, limit=limit
         )
-    return found
 
 
 @tracing_router.on(routes.GET_WORK)
@@ -214,10 +204,9 @@ async def get_work(
     api: ApiDep,
     work: WorkDep,
     number: Annotated[int, Query(alias="round", ge=0, le=2**40, description="of the work")] = 0,
-) -> WorkTraceView:
+) -> tracing.WorkTraceView:
     """A peer-step from its GradCommit to the transactions that paid it, with all Merkle paths."""
     async with work:
-        found = await trace_work(
+        return await trace_work(
             job, StepNumber(step), peer, number, work=work, followed=api.followed
         )
-    return found

@@ -22,7 +22,7 @@ from market.bodies.advice import in_words
 from market.bodies.base import API_PREFIX
 from market.bodies.earnings import SeatView
 from market.bodies.events import NumberedJobEvent, read_job_event
-from market.bodies.jobs import QuoteView, StepReport
+from market.bodies.jobs import StepReport
 from market.bodies.money import JobMoney
 from market.domain.jobs import Outcome, sentence
 from market.service.coding import spec_of
@@ -253,7 +253,9 @@ async def get_quote_page(
         row = await find_job(job_of(like), work)
     try:
         wish = _wish(asked, now)
-        spec = _draft(spec_of(row).message, wish, now)
+        known = spec_of(row).message
+        # There is no wallet and no coordinator yet: those of the known job stand in for them.
+        spec = order_like(known, wish, poster=known.poster, coordinator=known.coordinator, salt=now)
     except Refused as error:
         return _form(row, asked, error.message, status=400)
     return page(
@@ -263,7 +265,7 @@ async def get_quote_page(
         like=row,
         now=now,
         wish=wish,
-        quote=await _quote(spec, api, work),
+        quote=await quote_job(spec.encoded(), now=now, work=work, blobs=api.market.blobs),
         order=_order(row.job, wish),
         wish_name=_wish_name(row.job, asked),
     )
@@ -311,20 +313,6 @@ def _tokens(text: str, name: str) -> BaseUnits:
         return read_tokens(text.strip().replace(",", ""))
     except ValueError as error:
         raise Malformed(f"{name}: {error}", field=name) from error
-
-
-def _draft(like: JobSpec, wish: Wish, now: UnixMillis) -> JobSpec:
-    """For the quote, before there is a wallet or a coordinator: those of the job it is like."""
-    return order_like(like, wish, poster=like.poster, coordinator=like.coordinator, salt=now)
-
-
-async def _quote(spec: JobSpec, api: Api, work: UnitOfWork) -> QuoteView:
-    return await quote_job(
-        spec.encoded(),
-        now=api.market.clock(),
-        work=work,
-        blobs=api.market.blobs,
-    )
 
 
 def _wish_name(like: JobId, asked: dict[str, str]) -> str:

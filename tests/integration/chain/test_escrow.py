@@ -20,7 +20,7 @@ from contracts.terms.escrow_messages import Bond, Close, End, Grant, Limit, Quit
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
 from contracts.terms.messages import JobHeader
 from contracts.terms.moments import UnixSeconds
-from contracts.terms.typed_data import PERMIT, WalletDomain
+from contracts.terms.typed_data import PERMIT, Domain
 from tests.support.anvil import Deployed, deployed_chain
 from tests.support.history import make_wallet
 
@@ -39,7 +39,7 @@ class Money:
 
     deployed: Deployed
     escrow: JobEscrow
-    domain: WalletDomain
+    domain: Domain
     known: EscrowState = field(default_factory=lambda: EscrowState(ANNOUNCE))
     read_to: int = 0
     sent: int = 0
@@ -95,7 +95,7 @@ async def money(folder: Path) -> AsyncIterator[Money]:
         found = await deployed.chain.receipt(receipt.transaction)
         assert found is not None and found["contractAddress"]
         escrow = JobEscrow(deployed.chain, Address(bytes.fromhex(found["contractAddress"][2:])))
-        domain = WalletDomain("Tallystick", "2", deployed.deployment.chain_id, escrow.address)
+        domain = Domain(deployed.deployment.chain_id, escrow.address)
         for name, account in (("a", POSTER.account), ("b", senders["relayer"].account)):
             await senders["faucet"].send(name, token.faucet(account, BUDGET))
         await senders["relayer"].send("approve", token.approve(escrow.address, BUDGET))

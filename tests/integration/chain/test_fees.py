@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.chain.fees import GWEI, FeePolicy
+from contracts.chain.fees import GWEI
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.errors import DeadlineExceeded, Unavailable
@@ -15,7 +15,7 @@ from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.fakes.market_memory import NoLocks
 from tests.support.history import make_wallet
 
-LOW, HIGH = FeePolicy(cap=100 * GWEI), FeePolicy(cap=1000 * GWEI)
+LOW, HIGH = 100 * GWEI, 1000 * GWEI
 
 
 class Killed(Exception):
@@ -30,11 +30,11 @@ class Account:
         self.store = SqliteTransactions(":memory:")
         self.dies_at: str | None = None
 
-    def sender(self, fees: FeePolicy = HIGH, *, patience: float = 30.0) -> Sender:
+    def sender(self, max_fee: int = HIGH, *, patience: float = 30.0) -> Sender:
         """Of a process that has just started."""
         return Sender(
             self.on.chain, self.wallet, self.store, self.on.deployment.chain_id, self._watch,
-            fees=fees, patience_seconds=patience,
+            max_fee=max_fee, patience_seconds=patience,
         )  # fmt: skip
 
     async def anchor(self, sender: Sender, number: int) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.chain.connection import Receipt
 from contracts.chain.deploy import DeploySettings, run
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ChainForgot, ContractRefused, WrongConfiguration
@@ -20,20 +21,31 @@ async def _anchored(deployed: DeployedChain) -> list[bytes]:
     return [log.args["root"] for log in logs if log.event == "Anchored"]
 
 
+async def _anchor(deployed: DeployedChain, number: int) -> Receipt:
+    root = Digest(bytes([number]) * 32)
+    call = deployed.contracts.seals.anchor(root)
+    return await deployed.senders["anchorer"].send(f"anchor:{number}", call)
+
+
+async def _lose_blocks(deployed: DeployedChain) -> None:
+    """The chain is killed before it stores what it has done."""
+    await deployed.anvil.stop()
+    deployed.anvil.forget()
+    await deployed.anvil.start()
+
+
 async def test_send__chain_killed_before_its_dump__same_bytes_again_and_one_event(
     tmp_path: Path,
 ) -> None:
     async with deployed_chain(tmp_path) as deployed:
         anchorer = deployed.senders["anchorer"]
         await deployed.anvil.save()
-        await anchorer.send("anchor:1", deployed.contracts.seals.anchor(Digest(b"\1" * 32)))
-        lost = await anchorer.send("anchor:2", deployed.contracts.seals.anchor(Digest(b"\2" * 32)))
+        await _anchor(deployed, 1)
+        lost = await _anchor(deployed, 2)
 
-        await deployed.anvil.stop()
-        deployed.anvil.forget()
-        await deployed.anvil.start()
+        await _lose_blocks(deployed)
         assert await deployed.chain.nonce(anchorer.account) == 0, "the kill must have cost blocks"
-        again = await anchorer.send("anchor:2", deployed.contracts.seals.anchor(Digest(b"\2" * 32)))
+        again = await _anchor(deployed, 2)
 
         assert again.transaction == lost.transaction
         assert await _anchored(deployed) == [b"\1" * 32, b"\2" * 32]
@@ -61,9 +73,7 @@ async def test_send__refused_by_the_contract__named_and_free_to_try_again(tmp_pa
 async def test_read__block_that_the_chain_forgot__pin_again(tmp_path: Path) -> None:
     async with deployed_chain(tmp_path) as deployed:
         head = await deployed.chain.head()
-        await deployed.anvil.stop()
-        deployed.anvil.forget()
-        await deployed.anvil.start()
+        await _lose_blocks(deployed)
 
         with pytest.raises(ChainForgot):
             await deployed.chain.check(head)
@@ -79,9 +89,7 @@ async def test_genesis__chain_is_started_again__is_the_same(tmp_path: Path) -> N
 
             assert await deployed.chain.genesis() == genesis
             assert (await deployed.chain.block(0)).hash == genesis
-        await deployed.senders["anchorer"].send(
-            "anchor:1", deployed.contracts.seals.anchor(Digest(b"\1" * 32))
-        )
+        await _anchor(deployed, 1)
 
 
 async def test_send__chain_made_anew_with_the_same_keys__gets_nothing_of_the_old_one(
@@ -89,12 +97,10 @@ async def test_send__chain_made_anew_with_the_same_keys__gets_nothing_of_the_old
 ) -> None:
     async with deployed_chain(tmp_path) as deployed:
         anchorer = deployed.senders["anchorer"]
-        await anchorer.send("anchor:1", deployed.contracts.seals.anchor(Digest(b"\1" * 32)))
+        await _anchor(deployed, 1)
         old = await deployed.chain.genesis()
         while await deployed.chain.genesis() == old:  # it is, if made anew within the same second
-            await deployed.anvil.stop()
-            deployed.anvil.forget()
-            await deployed.anvil.start()
+            await _lose_blocks(deployed)
         for sender in deployed.senders.values():
             await deployed.anvil.fund(deployed.chain, sender.account)
 

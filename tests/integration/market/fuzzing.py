@@ -34,7 +34,7 @@ from market.service.ask_job import ask_job
 from market.service.faucet import give_faucet
 from market.service.rows import BatchRow, LeaseRow
 from tallystick.sdk.http import signed_by
-from tests.integration.market.client import HOST, TOKEN
+from tests.integration.market.client import HOST
 from tests.integration.market.test_slash import convicted
 from tests.support.databases import new_world
 from tests.support.examples import examples
@@ -193,10 +193,10 @@ send_msgpack_as_octets()
 
 
 def headers_of(operation: Any) -> dict[str, str]:
-    """What lets a caller in: a host's credential, the operator's token, or a signature."""
+    """What lets a caller in: a host's credential, or a signature."""
     schemes = {name for each in operation.definition.raw.get("security", ()) for name in each}
     if "host" in schemes:
-        return HOST if "/hosting/" in operation.path else {"Authorization": f"Bearer {TOKEN}"}
+        return HOST
     return {"Authorization": SIGN} if schemes else {}
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from contracts.governance.escrow import BURN, Budget, Channel, EscrowState, EscrowTimes
 from contracts.governance.lane import anchored, recorded
+from contracts.governance.parameters import PARAMETERS
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
 from contracts.terms.encoding import Value
@@ -35,15 +36,6 @@ from tests.support import escrow_model as model
 
 NAMES = ("token", "parameters", "escrow", "seals")
 TIMES = EscrowTimes(model.MARGIN, model.ANNOUNCE, model.EXECUTE, model.TAIL)
-PARAMETERS = {
-    "notice_period": 20,
-    "audit_floor_ppm": 50_000,
-    "sum_audit_ppm": 100_000,
-    "repeat_ppm": 200_000,
-    "margin_ppm": 1_250_000,
-    "deadline_steps": 4,
-    "vesting_steps": 5,
-}
 
 
 @dataclass
@@ -110,7 +102,7 @@ class MemoryChain:
         self._domain, self._anchorer = domain, anchorer
         self.now = now
         self.blocks: list[_Block] = [_Block(0, 0, now, ZERO_DIGEST)]
-        self.parameters = dict(PARAMETERS)
+        self.parameters = {each.name: each.default for each in PARAMETERS}
         self.state = _State()
         self._sent: dict[str, Effect] = {}  # by intention, in the order of nonces
         self._mined: list[str] = []

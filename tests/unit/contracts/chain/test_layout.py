@@ -49,14 +49,11 @@ def test_place__entry_of_a_mapping__is_hashed_from_its_padded_key() -> None:
     assert place.read([7 | 9 << 64, 11]) == {"low": 7, "high": 9, "next": 11}
 
 
-def test_place__mapping_of_mappings__is_hashed_twice() -> None:
+def test_place__mapping_of_mappings_or_nothing__is_hashed_twice_or_our_own_bug() -> None:
     inner = keccak((1).to_bytes(32, "big") + (4).to_bytes(32, "big"))
     slot = int.from_bytes(keccak(b"k" * 32 + inner), "big")
 
     assert MADE.place("nested", 1, b"k" * 32).slot == slot
-
-
-def test_place__unknown_variable__is_our_own_bug() -> None:
     with pytest.raises(InvariantBroken):
         MADE.place("missing")
 
@@ -82,9 +79,6 @@ def test_read_immutables__deployed_code__holds_the_values() -> None:
 def test_read_immutables__other_code__is_refused(code: bytes) -> None:
     with pytest.raises(WrongBytes):
         MADE.read_immutables(code)
-
-
-def test_as_address__something_in_front__is_refused() -> None:
     with pytest.raises(WrongBytes):
         as_address(b"\1" + bytes(31))
 

@@ -76,6 +76,21 @@ def test_tree__nobody_earned__has_the_zero_root() -> None:
         tree_of(3).prove(Address(b"\xff" * 20))
 
 
+@pytest.mark.parametrize(
+    "leaves",
+    [[(5, 1, 0), (3, 1, 0)], [(5, 1, 0), (5, 1, 0)], [(5, 1, 2)], [(5, 0, 0)]],
+    ids=["unsorted", "twice", "vests more than earned", "empty leaf"],
+)
+def test_tree__leaves_that_break_a_rule__are_refused(leaves: list[tuple[int, int, int]]) -> None:
+    made = [
+        PayLeaf(Address(account.to_bytes(20, "big")), BaseUnits(earned), BaseUnits(vested))
+        for account, earned, vested in leaves
+    ]
+
+    with pytest.raises(Malformed):
+        PayTree(tuple(made))
+
+
 def test_sealed_pay__encoded__comes_back_or_is_refused_where_the_seal_signs_other_leaves() -> None:
     maker = JobMaker()
     maker.seal_step()

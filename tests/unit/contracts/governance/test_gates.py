@@ -8,8 +8,7 @@ import pytest
 from contracts.governance.gates import FINE, WINDOW, Gates, PeerStep, gate, peer_step, remember
 from contracts.terms.ids import Address, StageIndex, StepNumber
 from contracts.terms.messages import GradCommit
-from contracts.terms.signatures import Signed
-from tests.support.history import JobMaker, make_digest
+from tests.support.history import JobMaker, make_digest, messages_of
 
 LATE = StepNumber(WINDOW + 1)
 UNIT = 10**9  # a norm of 1
@@ -70,8 +69,7 @@ def test_remember__window__drops_the_oldest_step() -> None:
 
 def test_peer_step__norm__is_the_root_of_all_parts() -> None:
     maker = JobMaker()
-    items = [item.message for item in maker.step_items() if isinstance(item, Signed)]
-    commit = next(message for message in items if isinstance(message, GradCommit))
+    commit = messages_of(maker.step_items(), GradCommit)[0]
     owner = maker.members[0].wallet.account
 
     seen = peer_step(commit, owner)

@@ -72,12 +72,17 @@ def test_follow__item_twice__is_a_conflict(kind: type) -> None:
         follow(follow(history, item), item)
 
 
-def test_follow__second_opening__is_equivocation() -> None:
-    history, item = until(JobOpening)
-    other = made().opening.model_copy(update={"opening_block": 77})
+def test_follow__second_opening_or_step_close__is_equivocation() -> None:
+    maker = made()
+    opening = maker.opening.model_copy(update={"opening_block": 77})
+    (at_opening, first), (at_close, close) = until(JobOpening), until(StepClose)
+    assert isinstance(close, Signed)
+    other = close.message.model_copy(update={"commit_ends": 5})
 
     with pytest.raises(Equivocation):
-        follow(follow(history, item), made().coordinator.sign(other, DOMAIN))
+        follow(follow(at_opening, first), maker.coordinator.sign(opening, DOMAIN))
+    with pytest.raises(Equivocation):
+        follow(follow(at_close, close), maker.session.sign(other))
 
 
 def test_follow__second_spec_message_of_a_step_that_is_over_or_after_the_last__is_a_conflict() -> (
@@ -93,15 +98,6 @@ def test_follow__second_spec_message_of_a_step_that_is_over_or_after_the_last__i
     ):
         with pytest.raises(Conflict):
             follow(history, item)
-
-
-def test_follow__second_value_of_a_step_close__is_equivocation() -> None:
-    history, item = until(StepClose)
-    assert isinstance(item, Signed)
-    other = item.message.model_copy(update={"commit_ends": 5})
-
-    with pytest.raises(Equivocation):
-        follow(follow(history, item), made().session.sign(other))
 
 
 def test_follow__message_with_a_foreign_signature__is_refused() -> None:

@@ -9,14 +9,11 @@ from contracts.terms.ids import ZERO_DIGEST, Digest
 ROOT, COIN = Digest(b"r" * 32), Digest(b"c" * 32)
 
 
-def test_fold_lane__no_batch__is_zero() -> None:
-    assert fold_lane(()) == ZERO_DIGEST
-
-
-def test_fold_lane__two_batches__folds_root_block_and_coin_in_turn() -> None:
+def test_fold_lane__two_batches_or_none__folds_root_block_and_coin_in_turn() -> None:
     lane = fold_lane((AnchoredBatch(ROOT, 5, COIN), AnchoredBatch(ROOT, 9, None)))
 
     assert lane == anchored(recorded(anchored(ZERO_DIGEST, ROOT, 5), COIN), ROOT, 9)
+    assert fold_lane(()) == ZERO_DIGEST
 
 
 @pytest.mark.parametrize(

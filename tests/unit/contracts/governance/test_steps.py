@@ -12,7 +12,7 @@ from contracts.terms.history import Kept
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.messages import AveragedChunk, GradCommit, PartDigest
 from contracts.terms.signatures import Signed
-from tests.support.history import MODEL, JobMaker, Member, make_members, under
+from tests.support.history import MODEL, JobMaker, Member, make_members, messages_of, under
 
 SHARED = 2  # number of the first shared chunk
 
@@ -21,14 +21,6 @@ def tied_job() -> JobMaker:
     """Two stages of two members, two chunks a stage, and two that both stages share."""
     members = make_members(("ann", "bob", "cem", "dan"), stages=2)
     return JobMaker(members=members, spec_changes={"model": MODEL})
-
-
-def chunks_of(items: list[Kept]) -> list[AveragedChunk]:
-    return [
-        item.message
-        for item in items
-        if isinstance(item, Signed) and isinstance(item.message, AveragedChunk)
-    ]
 
 
 def with_shared(items: list[Kept], **fields: object) -> list[Kept]:
@@ -47,9 +39,8 @@ def with_shared(items: list[Kept], **fields: object) -> list[Kept]:
 
 def parts(items: list[Kept], stage: int) -> list[int]:
     """Squared norms of the part of the shared chunk that each GradCommit of a stage bound."""
-    messages = [item.message for item in items if isinstance(item, Signed)]
-    commits = [each for each in messages if isinstance(each, GradCommit) and each.stage == stage]
-    return [commit.parts[SHARED].norm_squared for commit in commits]
+    commits = messages_of(items, GradCommit)
+    return [each.parts[SHARED].norm_squared for each in commits if each.stage == stage]
 
 
 def test_derive_seal__tied_job__shared_chunks_are_there_once_and_count_once_in_the_norm() -> None:
@@ -58,7 +49,7 @@ def test_derive_seal__tied_job__shared_chunks_are_there_once_and_count_once_in_t
 
     derived = maker.seal(items)
 
-    chunks = chunks_of(items)
+    chunks = messages_of(items, AveragedChunk)
     assert [(chunk.stage, chunk.chunk) for chunk in chunks] == list(maker.spec.chunking.all)
     assert len(chunks) == 2 * 2 + 2
     assert derived.seal.gradient_norm == gradient_norm(chunks) > 0

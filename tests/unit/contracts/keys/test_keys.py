@@ -35,43 +35,25 @@ def test_session__loaded_again__is_the_same_key(tmp_path: Path) -> None:
     assert (tmp_path / "keys" / "session").stat().st_mode & 0o777 == 0o600
 
 
-def test_session__file_of_another_length__is_malformed(tmp_path: Path) -> None:
+def test_session__file_of_another_length_or_a_folder__is_refused(tmp_path: Path) -> None:
     (tmp_path / "session").write_bytes(b"short")
 
     with pytest.raises(Malformed):
         load_or_create_session(tmp_path / "session")
-
-
-def test_session__folder_in_the_way__is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused):
         load_or_create_session(tmp_path)
 
 
-def test_wallet__keystore_made_on_first_use__opens_again(tmp_path: Path) -> None:
-    path = tmp_path / "wallet.json"
-    wallet = make_wallet("x")
+def test_wallet__keystore__opens_again_and_is_never_overwritten(tmp_path: Path) -> None:
+    path, wallet = tmp_path / "wallet.json", make_wallet("x")
     save_wallet(path, wallet)
-
-    assert load_wallet(path) == wallet
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_wallet__keystore_exists__is_never_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "wallet.json"
-    path.write_bytes(b"another key")
 
     with pytest.raises(Refused):
         save_wallet(path, make_wallet("other"))
-
-    assert path.read_bytes() == b"another key"
-
-
-def test_wallet__no_file_or_another_file__is_a_typed_refusal(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         load_wallet(tmp_path / "missing.json")
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(Malformed):
-        load_wallet(tmp_path / "other.json")
+    assert load_wallet(path) == wallet
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_wallet__another_passphrase__is_forbidden_and_its_account_is_known(tmp_path: Path) -> None:
@@ -115,5 +97,6 @@ def keystore_of(wallet: Wallet) -> dict[str, Any]:
 def test_account__in_another_file__is_malformed(text: str, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_bytes(text.encode("latin-1"))
 
-    with pytest.raises(Malformed):
-        account_in(tmp_path / "other.json")
+    for read in (account_in, load_wallet):
+        with pytest.raises(Malformed):
+            read(tmp_path / "other.json")

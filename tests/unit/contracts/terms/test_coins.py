@@ -24,13 +24,9 @@ def said(coin: Coin) -> StepCoin:
 
 
 @pytest.mark.parametrize("coin", [COIN, UNSEEN])
-def test_decode_coin__encoded__is_the_coin(coin: Coin) -> None:
+def test_coin__encoded_and_said__is_the_coin_that_we_read_ourselves(coin: Coin) -> None:
     assert decode_coin(coin.encoded()) == coin
     assert len(coin.encoded()) == COIN_BYTES
-
-
-@pytest.mark.parametrize("coin", [COIN, UNSEEN])
-def test_check_coin__what_we_read_ourselves__passes(coin: Coin) -> None:
     check_coin(said(coin), coin, SEAL)
 
 

@@ -1,11 +1,12 @@
 """Is everything that a page loads what its tag says, and what its package held?"""
 
+import json
 import re
 
 import pytest
 
 from market.web import assets
-from market.web.assets import STATIC, Vendored, integrity_of, vendored
+from market.web.assets import MANIFEST, STATIC, integrity_of, pinned
 from market.web.headers import POLICY, is_page
 from market.web.rendering import environment
 
@@ -14,18 +15,14 @@ TAG = re.compile(r"<(?:script|link|style)\b[^>]*>")
 NOT_HASHED = '<link rel="icon" href="/static/icon.svg" type="image/svg+xml">'
 
 
-@pytest.mark.parametrize("each", tuple(vendored()), ids=lambda each: each.path)
-def test_vendored__file__has_the_hash_of_the_manifest(each: Vendored) -> None:
-    assert integrity_of((STATIC / "vendor" / each.path).read_bytes()) == each.integrity
-    assert assets.integrity(f"vendor/{each.path}") == each.integrity
+def test_vendored__folder__holds_the_files_of_the_manifest_and_licences() -> None:
+    folder, hashes = STATIC / "vendor", pinned()
+    licences = {f"vendor/{each['licence_file']}" for each in json.loads(MANIFEST.read_text())}
+    there = {str(path.relative_to(STATIC)) for path in folder.rglob("*") if path.is_file()}
 
-
-def test_vendored__folder__holds_what_the_manifest_names_and_licences() -> None:
-    named = {each.path for each in vendored()} | {each.licence_file for each in vendored()}
-    folder = STATIC / "vendor"
-    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-
-    assert there == named | {"manifest.json"}
+    assert there == {*hashes, *licences, "vendor/manifest.json"}
+    assert {name: integrity_of((STATIC / name).read_bytes()) for name in hashes} == hashes
+    assert {name: assets.integrity(name) for name in hashes} == hashes
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -9,8 +9,8 @@ from contracts.governance.lane import AnchoredBatch
 from contracts.terms import merkle
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch
-from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
-from contracts.terms.merkle import batch_leaf, batch_root, plain_node
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.merkle import batch_leaf, batch_root
 from verification.draws.lanes import (
     Entry,
     ShownBatch,
@@ -48,7 +48,7 @@ def shuffled(batch: tuple[Entry, ...], *order: int) -> ShownBatch:
 
 
 def plain_top(nodes: list[Digest]) -> Digest:
-    return merkle.root(nodes, plain_node, ZERO_DIGEST)
+    return merkle.root(nodes)
 
 
 BATCHES = [

@@ -9,7 +9,7 @@ from contracts.terms import merkle
 from contracts.terms.coins import Coin
 from contracts.terms.errors import AuditMismatch, Equivocation, Malformed
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
-from contracts.terms.merkle import batch_leaf, batch_root, plain_node
+from contracts.terms.merkle import batch_leaf, batch_root
 from verification.draws.lanes import (
     Entry,
     FollowedLane,
@@ -89,7 +89,7 @@ def test_give_up__tree_is_not_sorted__its_anchorer_chooses_no_coin_whatever_it_s
         (LATER, 1, Digest(b"8" * 32)),
         (JOB, 1, Digest(b"4" * 32)),
     )
-    root = merkle.root([batch_leaf(*each) for each in behind], plain_node, ZERO_DIGEST)
+    root = merkle.root([batch_leaf(*each) for each in behind])
     moved = AnchoredBatch(root, 12, coin(2))
     again = AnchoredBatch(batch_root((behind[2],)), 15, coin(3))
     chain = [batch(0), batch(1), moved, again]
