@@ -363,7 +363,7 @@ def test_after__late_auditor_is_drawn_again_in_a_dispute__its_old_report_says_no
 
     assert job.case_of("ann") == case
     job.seal(job.report(case, "match", by=late))
-    assert job.docket.heard == (peer(late),)
+    assert [each.said.auditor for each in job.docket.audits] == [peer(late)]
 
 
 def test_after__report_lost_to_one_that_came_late__is_not_that_of_the_next_round() -> None:
