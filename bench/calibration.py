@@ -44,7 +44,7 @@ from bench.calibration_devices import (
     devices,
     save,
 )
-from bench.measuring import about, limit, parsed, parser_of, tell
+from bench.measuring import about, clopper_pearson, limit, parsed, parser_of, tell
 from contracts.terms.ids import StepNumber, UnitId
 from contracts.terms.messages import LOSS_SCALE, CodecName
 from tests.numerics.loop import rows_of, synthetic_corpus, train
@@ -53,7 +53,7 @@ from training.config import StageSlice, TrainConfig, slices_of, whole_model
 from training.recipes import micro, tiny_llama
 from training.stages.exact import set_threads
 from training.stages.stage import Stage, UnitInputs, rows_tensor
-from verification.distances.calibration import Sample, clopper_pearson
+from verification.distances.calibration import Sample
 from verification.distances.comparison import Comparison, Distances
 from verification.distances.thresholds import (
     MEASURES,

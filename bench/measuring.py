@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import platform
 import signal
@@ -205,3 +206,31 @@ class Processes:
             for line in self._lines[role]
             if line["seconds"] >= since and (not events or line["event"] in events)
         ]
+
+
+def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact two-sided interval of a rate (Clopper and Pearson 1934, Biometrika 26).
+
+    With no failure among n it is [(1 - confidence) / 2)^(1/n), 1]. Precise to 1e-9; floats, because
+    it is shown and never decides.
+    """
+    tail = (1 - confidence) / 2
+    low = 0.0 if successes == 0 else _solve(lambda p: 1 - _at_most(successes - 1, trials, p), tail)
+    high = 1.0 if successes == trials else _solve(lambda p: -_at_most(successes, trials, p), -tail)
+    return (low, high)
+
+
+def _at_most(successes: int, trials: int, rate: float) -> float:
+    """P(Binomial(trials, rate) <= successes)."""
+    return math.fsum(
+        math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(successes + 1)
+    )
+
+
+def _solve(rising: Callable[[float], float], wanted: float) -> float:
+    """Where in [0, 1] a rising function is `wanted`, by bisection."""
+    low, high = 0.0, 1.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
+    return (low + high) / 2

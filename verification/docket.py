@@ -30,6 +30,7 @@ from functools import cached_property
 from math import ceil
 
 from contracts.governance.checking import Cause, Forfeit, Late, Standing, StepFacts, Terms
+from contracts.governance.record import JobRecord
 from contracts.governance.steps import require
 from contracts.terms.amounts import FLOPS_PER_PFLOP, Flops
 from contracts.terms.auditors import AuditorList
@@ -79,8 +80,7 @@ class Docket:
     spent: int = 0  # on audits, base units x 1e15
     rulings: tuple[Ruling, ...] = ()  # of the newest seal
     exposed: tuple[tuple[PeerId, Exposed], ...] = ()  # peer-steps of the newest seal
-    heard: tuple[PeerId, ...] = ()  # whose reports count in the newest seal
-    audits: tuple[PaidAudit, ...] = ()  # these reports, in the same order
+    audits: tuple[PaidAudit, ...] = ()  # the reports that count in the newest seal
 
     @property
     def is_clear(self) -> bool:
@@ -213,12 +213,18 @@ def begin_job(spec: JobSpec, outside: AuditorList) -> Docket:
     return begin(spec, outside, shipped_calibration())
 
 
+def docket_of(record: JobRecord) -> Docket:
+    """The docket of a job that is checked, which alone is audited."""
+    assert isinstance(record.checking, Docket)
+    return record.checking
+
+
 class _Fold:
     """One seal taken into a docket."""
 
     def __init__(self, docket: Docket, facts: StepFacts, terms: Terms) -> None:
         classes = {peer: lease.device_class for peer, lease in terms.leases.items()}
-        self.docket = replace(docket, rulings=(), exposed=(), heard=(), audits=(), classes=classes)
+        self.docket = replace(docket, rulings=(), exposed=(), audits=(), classes=classes)
         self._rules, self._facts, self._terms = docket.rules, facts, terms
         self._members = dict(terms.members)  # without who leaves in this seal
         self._forfeits: list[Forfeit] = []
@@ -326,13 +332,12 @@ class _Fold:
         # Disputes may cost more than was kept for them: no seal may say more than the budget.
         paid = min(case.flops, self.docket.left // price)
         self._audits[report.auditor] += paid
-        spent, heard = self.docket.spent + paid * price, self.docket.heard
+        spent = self.docket.spent + paid * price
         said = Heard(report.auditor, report.verdict, report.digest())
         audit = PaidAudit(said, report.attempt, case, Flops(paid))
         self.docket = replace(
             self.docket,
             spent=spent,
-            heard=(*heard, report.auditor),
             audits=(*self.docket.audits, audit),
         )
         if case.kind != "report" and case.round != CONFIRMING and said.verdict != "missing":

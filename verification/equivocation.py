@@ -13,7 +13,6 @@ Source: docs/protocol.md 1 and 4.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import peer_id
@@ -37,10 +36,18 @@ from contracts.terms.messages import (
     WalletMessage,
     equivocation_name,
 )
-from contracts.terms.signatures import Signed, decode_signed, recover, verify_session, verify_wallet
+from contracts.terms.signatures import Signed, recover, verify_session, verify_wallet
 from contracts.terms.typed_data import Domain
 from verification.damage import read_map
-from verification.reading import Field, at, mismatch, require
+from verification.reading import (
+    Field,
+    at,
+    mismatch,
+    read_domain,
+    read_signed,
+    require,
+    signed_value,
+)
 
 VERSION = "equivocation.v2"
 MAX_PROOF_BYTES = 4 * MAX_MESSAGE_BYTES
@@ -65,10 +72,10 @@ class TwoValues:
             {
                 "version": VERSION,
                 "chain": {"chain_id": self.domain.chain_id, "escrow": self.domain.escrow},
-                "first": _signed_value(self.first),
-                "second": _signed_value(self.second),
+                "first": signed_value(self.first),
+                "second": signed_value(self.second),
                 "key": self.key,
-                "bonds": [_signed_value(each) for each in self.bonds],
+                "bonds": [signed_value(each) for each in self.bonds],
             }
         )
 
@@ -93,15 +100,12 @@ def read_proof(data: bytes) -> TwoValues:
     """
     value = read_map(data, VERSION, max_bytes=MAX_PROOF_BYTES)
     fields = Field(value).record("version", "chain", "first", "second", "key", "bonds")
-    chain = fields["chain"].record("chain_id", "escrow")
-    chain_id = chain["chain_id"].integer()
-    require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
     return TwoValues(
-        Domain(chain_id, Address(chain["escrow"].bytes(20))),
-        _read_signed(fields["first"]),
-        _read_signed(fields["second"]),
+        read_domain(fields["chain"].record("chain_id", "escrow")),
+        read_signed(fields["first"]),
+        read_signed(fields["second"]),
         SessionKey(fields["key"].bytes(0, 32)),
-        tuple(_read_signed(each) for each in fields["bonds"].list()),
+        tuple(read_signed(each) for each in fields["bonds"].list()),
     )
 
 
@@ -249,14 +253,3 @@ def _proves(two: TwoValues) -> bool:
 
 def _recovered(signed: Signed[Message], domain: Domain) -> Address:
     return recover(domain.signing_digest(signed.message.digest()), signed.signature)
-
-
-def _signed_value(signed: Signed[Message]) -> dict[str, Any]:
-    return {"message": signed.message.value(), "signature": signed.signature}
-
-
-def _read_signed(field: Field) -> Signed[Message]:
-    fields = field.record("message", "signature")
-    value = {"message": fields["message"].value, "signature": fields["signature"].value}
-    with at(field.path):
-        return decode_signed(encode(value))

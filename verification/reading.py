@@ -4,13 +4,19 @@ A `Field` is a decoded value with the path that leads to it. Whatever is not as 
 `AuditMismatch` with that path, so that a reader of an audit file learns where it lies.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
-from contracts.terms.encoding import Value
+from contracts.terms.encoding import Value, encode
 from contracts.terms.errors import AuditMismatch, TallystickError, Unreadable
+from contracts.terms.ids import Address
+from contracts.terms.messages import Message
+from contracts.terms.signatures import Signed, decode_signed
+from contracts.terms.typed_data import Domain
+
+M = TypeVar("M", bound=Message)
 
 
 def mismatch(path: str, message: str) -> NoReturn:
@@ -86,3 +92,21 @@ class Field:
     def text(self, expected: str) -> None:
         """Exactly the text `expected`."""
         require(self.value == expected, self.path, f"expected {expected}")
+
+
+def read_domain(fields: Mapping[str, Field]) -> Domain:
+    """Where wallet signatures hold, of the fields `chain_id` and `escrow`."""
+    chain_id = fields["chain_id"].integer()
+    require(chain_id < 2**64, fields["chain_id"].path, "no chain id")
+    return Domain(chain_id, Address(fields["escrow"].bytes(20)))
+
+
+def read_signed(field: Field) -> Signed[Message]:
+    """A signed message of any kind."""
+    with at(field.path):
+        return decode_signed(encode(field.value))
+
+
+def signed_value(signed: Signed[M]) -> dict[str, Any]:
+    """`signed` as a file holds it."""
+    return {"message": signed.message.value(), "signature": signed.signature}

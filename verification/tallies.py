@@ -83,7 +83,7 @@ class Tally:
             self.exposed[peer].append(each)
             first, _ = self.worked.get(peer, (step, step))
             self.worked[peer] = first, step
-        self.done.update(docket.heard)
+        self.done.update(audit.said.auditor for audit in docket.audits)
         for ruling in docket.rulings:
             self.rulings[ruling.what] += 1
             self._rule(ruling)

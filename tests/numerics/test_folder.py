@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -244,73 +245,39 @@ def test_read_config__size_missing_or_no_number__malformed(
         read_config(altered(tmp_path, **changed))
 
 
-def without_weights(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
-def with_another_shape(folder: Path) -> None:
-    altered(folder, intermediate_size=64)
-
-
-def with_more_layers(folder: Path) -> None:
-    altered(folder, num_hidden_layers=4)
-
-
-def cut_short(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def with_an_index_that_leaves(folder: Path) -> None:
-    without_weights(folder)
-    names = parameter_shapes(read_config(folder), whole_model(read_config(folder)))
-    index = {"weight_map": dict.fromkeys(names, "../model.safetensors")}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
-def with_no_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{]")
-
-
-def with_a_cut_config(folder: Path) -> None:
-    (folder / "config.json").write_text('{"model_type": "lla')
-
-
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+WEIGHTS = "model.safetensors"
+Spoil = Callable[[Path], object]
 
 
-def of_pointers(folder: Path) -> None:
-    (folder / "model.safetensors").write_text(LFS)
+def writing(name: str, content: str) -> Spoil:
+    return lambda folder: (folder / name).write_text(content)
 
 
-def with_a_page_for_a_template(folder: Path) -> None:
-    (folder / "chat_template.jinja").write_text("<!doctype html><title>404</title>")
+def cut_to(end: int) -> Spoil:
+    return lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:end])
 
 
-def with_a_pointer_for_a_config(folder: Path) -> None:
-    (folder / "generation_config.json").write_text(LFS)
+def without_weights(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+
+
+def indexed(file: str) -> Spoil:
+    """The index says that all weights are in this file."""
+
+    def spoil(folder: Path) -> None:
+        without_weights(folder)
+        names = parameter_shapes(read_config(folder), whole_model(read_config(folder)))
+        index = {"weight_map": dict.fromkeys(names, file)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    return spoil
 
 
 def with_a_link_to_nothing(folder: Path) -> None:
-    path = folder / "model.safetensors"
+    path = folder / WEIGHTS
     path.unlink()
     path.symlink_to("../.git/annex/objects/x/y/SHA256E-s1--0f/SHA256E-s1--0f")
-
-
-def without_a_shard(folder: Path) -> None:
-    without_weights(folder)
-    names = parameter_shapes(read_config(folder), whole_model(read_config(folder)))
-    index = {"weight_map": dict.fromkeys(names, "model-00001-of-00002.safetensors")}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
-def cut_in_the_head(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:100])
-
-
-def with_too_much_beside(folder: Path) -> None:
-    (folder / "vocab.txt").write_text("much " * 2**23)
 
 
 def with_a_link_out(folder: Path) -> None:
@@ -318,46 +285,58 @@ def with_a_link_out(folder: Path) -> None:
     (folder / "README.md").symlink_to("../secret")
 
 
-def with_programs(folder: Path) -> None:
-    (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": "a.B"}}')
-
-
 @pytest.mark.parametrize(
     ("spoil", "error", "words"),
     [
         (without_weights, errors.NotFound, "pickled weights are never read"),
-        (with_another_shape, errors.Malformed, "has shape"),
-        (with_more_layers, errors.Malformed, r"has no tensor model\.layers\.3"),
+        (partial(altered, intermediate_size=64), errors.Malformed, "has shape"),
+        (partial(altered, num_hidden_layers=4), errors.Malformed, r"no tensor model\.layers\.3"),
+        (cut_to(-1), errors.Malformed, "no safetensors file: it ends before .* cut, download it"),
+        (cut_to(100), errors.Malformed, "ends in its head, at byte 100: it was cut, download"),
         (
-            cut_short,
+            writing("config.json", '{"model_type": "lla'),
             errors.Malformed,
-            "no safetensors file: it ends before .* cut, download it again",
+            "config.json is JSON that ends early",
         ),
-        (cut_in_the_head, errors.Malformed, "ends in its head, at byte 100: it was cut, download"),
-        (with_a_cut_config, errors.Malformed, "config.json is JSON that ends early"),
-        (of_pointers, errors.Malformed, "safetensors is a Git LFS pointer.*: run `git lfs pull`"),
         (
-            with_a_pointer_for_a_config,
+            writing(WEIGHTS, LFS),
+            errors.Malformed,
+            "safetensors is a Git LFS .*: run `git lfs pull`",
+        ),
+        (
+            writing("generation_config.json", LFS),
             errors.Malformed,
             "generation_config.json is a Git LFS pointer",
         ),
-        (with_a_page_for_a_template, errors.Malformed, "chat_template.jinja is an HTML page"),
+        (
+            writing("chat_template.jinja", "<!doctype html><title>404</title>"),
+            errors.Malformed,
+            "chat_template.jinja is an HTML page",
+        ),
         (with_a_link_to_nothing, errors.NotFound, "is not here: run `git annex get`"),
         (
-            without_a_shard,
+            indexed("model-00001-of-00002.safetensors"),
             errors.NotFound,
             "there is no .*00001-of-00002.safetensors.*: download it",
         ),
-        (with_too_much_beside, errors.TooLarge, "move .*/vocab.txt out of the folder"),
+        (
+            writing("vocab.txt", "much " * 2**23),
+            errors.TooLarge,
+            "move .*/vocab.txt out of the folder",
+        ),
         (with_a_link_out, errors.Refused, "README.md is a link out of the folder"),
-        (with_programs, errors.Refused, "auto_map in .*tokenizer_config.json names programs"),
-        (with_an_index_that_leaves, errors.Malformed, "names no file of the folder"),
-        (with_no_json, errors.Malformed, "no JSON"),
+        (
+            writing("tokenizer_config.json", '{"auto_map": {"AutoTokenizer": "a.B"}}'),
+            errors.Refused,
+            "auto_map in .*tokenizer_config.json names programs",
+        ),
+        (indexed(f"../{WEIGHTS}"), errors.Malformed, "names no file of the folder"),
+        (writing("config.json", "{]"), errors.Malformed, "no JSON"),
         (shutil.rmtree, errors.NotFound, "there is no folder"),
     ],
 )
 def test_read_folder__files_that_do_not_fit__typed_refusal(
-    tmp_path: Path, spoil: Callable[[Path], None], error: type[Exception], words: str
+    tmp_path: Path, spoil: Spoil, error: type[Exception], words: str
 ) -> None:
     saved(tmp_path / "model")
     spoil(tmp_path / "model")

@@ -18,7 +18,7 @@ from tallystick.sdk.job_file import JobFile, parse_job_file
 from tallystick.sdk.job_spec import Prepared, build_spec, prepare
 from tests.numerics.plain import plain_losses
 from tests.support.fakes.blobs import MemoryBlobs
-from training.config import slices_of, train_config, whole_model
+from training.config import ModelConfig, slices_of, train_config, whole_model
 from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
 from training.models.folder import write_folder
@@ -46,6 +46,13 @@ def words() -> bytes:
     )
     tokenizer.train_from_iterator([TEXT], trainer)
     return tokenizer.to_str().encode()
+
+
+def written(folder: Path, model: ModelConfig, words: bytes | None = None) -> dict[str, Any]:
+    """Initial weights, in a folder `model`."""
+    weights = {n: v.numpy() for n, v in initial_weights(model, whole_model(model)).items()}
+    write_folder(folder / "model", model, weights, words)
+    return weights
 
 
 def job(folder: Path, **changed: Any) -> JobFile:
@@ -112,8 +119,7 @@ def test_prepare__folder_with_a_tokenizer__both_are_used_and_stages_get_their_we
     tmp_path: Path, words: bytes
 ) -> None:
     model = replace(MODEL, vocab_size=304, init_seed=9)
-    started = {n: v.numpy() for n, v in initial_weights(model, whole_model(model)).items()}
-    write_folder(tmp_path / "model", model, started, words)
+    started = written(tmp_path, model, words)
     made = job(tmp_path, model={"folder": str(tmp_path / "model"), "sequence_length": 16}, stages=2)
 
     prepared = prepare(made)
@@ -135,20 +141,14 @@ def test_prepare__folder_with_a_tokenizer__both_are_used_and_stages_get_their_we
 def test_prepare__tokenizer_with_more_ids_than_the_model__refused(
     tmp_path: Path, words: bytes
 ) -> None:
-    write_folder(
-        tmp_path / "model",
-        MODEL,
-        {n: v.numpy() for n, v in initial_weights(MODEL, whole_model(MODEL)).items()},
-        words,
-    )
+    written(tmp_path, MODEL, words)
 
     with pytest.raises(Refused, match="gives 300 different tokens, the model has vocab_size 256"):
         prepare(job(tmp_path, model=str(tmp_path / "model")))
 
 
 def test_prepare__weights_larger_than_a_blob__are_parts(tmp_path: Path) -> None:
-    weights = {n: v.numpy() for n, v in initial_weights(MODEL, whole_model(MODEL)).items()}
-    write_folder(tmp_path / "model", MODEL, weights)
+    weights = written(tmp_path, MODEL)
     made = job(tmp_path, model=str(tmp_path / "model"))
 
     prepared = prepare(made, part_bytes=1000)
@@ -163,8 +163,7 @@ def test_prepare__weights_larger_than_a_blob__are_parts(tmp_path: Path) -> None:
 def test_prepare__weights_larger_than_all_parts__refused_with_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights = {n: v.numpy() for n, v in initial_weights(MODEL, whole_model(MODEL)).items()}
-    write_folder(tmp_path / "model", MODEL, weights)
+    written(tmp_path, MODEL)
     monkeypatch.setattr(prepare_module, "MAX_WHOLE_BYTES", 1000)
 
     with pytest.raises(TooLarge, match="a job starts from at most 1000"):
@@ -174,9 +173,7 @@ def test_prepare__weights_larger_than_all_parts__refused_with_the_limit(
 def test_prepare__folder_without_a_tokenizer__refused_unless_bytes_are_its_tokens(
     tmp_path: Path, words: bytes
 ) -> None:
-    model = replace(MODEL, vocab_size=304)
-    weights = {n: v.numpy() for n, v in initial_weights(model, whole_model(model)).items()}
-    write_folder(tmp_path / "model", model, weights)
+    written(tmp_path, replace(MODEL, vocab_size=304))
     (tmp_path / "words.json").write_bytes(words)
 
     with pytest.raises(Refused, match=r"has no tokenizer\.json.*save_pretrained.*or name one"):

@@ -11,7 +11,7 @@ import pytest
 
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
-from tests.support.altering import Path, altered, field_path, leaves
+from tests.support.altering import Path, altered, leaves, one_of_every_field_path
 from tests.support.audited import Audited, checked_job, paid_job
 from tests.support.checked_swarm import begin_checked
 from tests.support.examples import examples
@@ -35,15 +35,6 @@ def decoded(name: str) -> Any:
 
 def check(data: bytes, made: Audited) -> Verdict:
     return verify(data, SHIPS, pins=made.pins, begin=begin_checked)
-
-
-def one_of_every_field_path(name: str) -> dict[str, Path]:
-    """A leaf of every field path, chosen by seed."""
-    chance = random.Random(SEED)
-    by_field: dict[str, list[Path]] = {}
-    for path, _ in leaves(decoded(name)):
-        by_field.setdefault(field_path(decoded(name), path), []).append(path)
-    return {name: chance.choice(paths) for name, paths in by_field.items()}
 
 
 def assert_refused(path: Path, name: str, chance: random.Random) -> None:
@@ -73,7 +64,7 @@ def test_verify__untouched_file__is_anchored() -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_verify__one_leaf_of_a_field_path_altered__fails_with_its_path(name: str) -> None:
     chance = random.Random(f"{SEED} {name}")
-    chosen = one_of_every_field_path(name)
+    chosen = one_of_every_field_path(decoded(name), SEED)
 
     assert len(chosen) > 150
     for path in chance.sample(list(chosen.values()), min(len(chosen), examples(50))):
@@ -81,7 +72,7 @@ def test_verify__one_leaf_of_a_field_path_altered__fails_with_its_path(name: str
 
 
 def test_decoded__checked_file__has_all_that_checking_says() -> None:
-    fields = set(one_of_every_field_path("checked"))
+    fields = set(one_of_every_field_path(decoded("checked"), SEED))
 
     assert {
         "items/*/data/auditor_list.v1/auditors/*/stake",

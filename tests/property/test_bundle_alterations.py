@@ -10,7 +10,7 @@ import pytest
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
 from tests.support.altering import Path as LeafPath
-from tests.support.altering import altered, field_path, leaves
+from tests.support.altering import altered, one_of_every_field_path
 from tests.support.bundles import KINDS, Story, made_digest, make_story, shown, work_papers, write
 from tests.support.checked_swarm import begin_checked
 from verification.auditing.bundle import MAX_PAPERS_BYTES, read_papers
@@ -31,13 +31,6 @@ def decoded(kind: str) -> Any:
     return decode(KINDS[kind](story()).encoded(), max_bytes=MAX_PAPERS_BYTES)
 
 
-def one_of_every_field_path(kind: str) -> list[LeafPath]:
-    chance, by_field = random.Random(SEED), dict[str, list[LeafPath]]()
-    for path, _ in leaves(decoded(kind)):
-        by_field.setdefault(field_path(decoded(kind), path), []).append(path)
-    return [chance.choice(paths) for paths in by_field.values()]
-
-
 def meant_by(path: LeafPath) -> str:
     """Where an altered leaf shows: the chain is under the first wallet signature."""
     return "spec" if path[0] == "chain" else "/".join(map(str, path))
@@ -45,9 +38,9 @@ def meant_by(path: LeafPath) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_papers__one_leaf_of_every_field_path_altered__fails_at_its_path(kind: str) -> None:
-    chance, chosen = random.Random(f"{SEED} {kind}"), one_of_every_field_path(kind)
+    chance, chosen = random.Random(f"{SEED} {kind}"), one_of_every_field_path(decoded(kind), SEED)
 
-    for path in chosen:
+    for path in chosen.values():
         if path == ("version",):  # a file of another version accuses nobody
             continue
         with pytest.raises(AuditMismatch) as caught:

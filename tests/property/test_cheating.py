@@ -1,23 +1,22 @@
 """No schedule of cheating gains: the table of trials.md, and any other that hypothesis thinks of.
 
-Expected gains are exact and of the shipped rates (`verification.draws.odds`), in values of one
+Expected gains are exact and of the shipped rates (`bench.cheating`), in values of one
 step. The bound is -(m - 1) v; for steps of different value, v is that of the first cheat.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.cheating import ONE_A_FLOP, SETTLING, Game, Turn, cheating, expected_gain
 from contracts.governance import vesting
 from contracts.governance.checking import Forfeit, Standing
 from contracts.governance.pay import Lease
 from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.ids import Address, PeerId, StepNumber
-from verification.draws import odds
 from verification.draws.economics import Terms, least_stake, power
 
 V = 60  # base units: parts of it are whole for every margin and phi below
@@ -36,7 +35,6 @@ SHAPES: dict[str, Sequence[tuple[int, int, int]]] = {  # every, cheats, honest s
     "every 2nd step": [(2, 3, STAYS), (2, 3, 0), (2, 13, 0), (2, 30, 0)],
     "every 5th step": [(5, 2, STAYS), (5, 2, 0), (5, 8, 0), (5, 20, 0)],
 }
-LONG = [(1, 150), (2, 75), (5, 30)]  # every, cheats: 150 steps
 
 
 def terms_with(
@@ -46,7 +44,7 @@ def terms_with(
     return Terms(floor, Fraction(1, 10), Fraction(1, 5), margin, Fraction(detection), window)
 
 
-def games(margin: Fraction) -> Iterator[Any]:
+def games(margin: Fraction) -> Iterator[Game]:
     """Every setting of the table: stakes from the least that q <= 1 needs to 20 v."""
     for window in WINDOWS:
         for floor in FLOORS:
@@ -55,7 +53,7 @@ def games(margin: Fraction) -> Iterator[Any]:
                 least = least_stake(terms, value=BaseUnits(V), power=power(terms, phi))
                 assert least is not None
                 for stake in sorted({least, max(least, V), max(least, 5 * V), 20 * V}):
-                    yield odds.Game(terms, stake, phi, friends=phi)
+                    yield Game(terms, stake, phi, friends=phi)
 
 
 def in_values(gain: Fraction) -> Fraction:
@@ -74,67 +72,13 @@ def test_cheating__every_schedule_of_the_table__loses_the_margin(
         for name, shapes in SHAPES.items():
             for start in STARTS:
                 for every, cheats, then in shapes:
-                    plan = odds.cheating(cheats, every=every, start=start, then=then, worth=V)
-                    gain = in_values(odds.expected_gain(game, plan))
+                    plan = cheating(cheats, every=every, start=start, then=then, worth=V)
+                    gain = in_values(expected_gain(game, plan))
                     worst[name] = max(worst[name], gain)
 
     rows = [f"{float(gain):+8.3f} v  {name}" for name, gain in worst.items()]
     record_property("table", "\n".join([f"worst expected gain at m = {float(margin)}", *rows]))
     assert max(worst.values()) == -(margin - 1)  # never above, and tight
-
-
-@pytest.mark.parametrize("margin", MARGINS, ids=str)
-def test_cheating__150_steps__loses_the_margin(margin: Fraction) -> None:
-    for window in WINDOWS:
-        terms = terms_with(margin, window=window)
-        for phi in PHIS:
-            least = least_stake(terms, value=BaseUnits(V), power=power(terms, phi))
-            assert least is not None
-            game = odds.Game(terms, least, phi, friends=phi)
-            for start in (0, 60):
-                for every, cheats in LONG:
-                    plan = odds.cheating(cheats, every=every, start=start, worth=V)
-                    gain = in_values(odds.expected_gain(game, plan))
-                    assert gain <= -(margin - 1)
-
-
-def test_cheating__nobody_eligible_in_the_stage__loses_the_margin() -> None:
-    margin = Fraction(5, 4)
-    game = odds.Game(terms_with(margin), V // 4, phi=None, friends=Fraction(0))
-    gains = [
-        in_values(odds.expected_gain(game, odds.cheating(cheats, start=start, worth=V)))
-        for start in STARTS
-        for cheats in (1, 5, 26)
-    ]
-
-    assert max(gains) == -(margin - 1)
-
-
-def test_cheating__all_peers_of_one_owner_at_once__loses_the_margin_of_each() -> None:
-    """Peers of unlike value and stake; their owner is a third of one stage and all of another."""
-    margin = Fraction(5, 4)
-    terms = terms_with(margin, detection="99/100")
-    peers = []
-    for worth, phi in (
-        (V, Fraction(1, 3)),
-        (2 * V, Fraction(1, 3)),
-        (7 * V, Fraction(1)),
-        (V, None),
-    ):
-        stake = least_stake(terms, value=BaseUnits(worth), power=power(terms, phi))
-        assert stake is not None
-        game = odds.Game(terms, stake, phi, friends=phi or Fraction(0))
-        peers.append((game, worth))
-
-    for cheats, then in ((1, 0), (5, 0), (12, STAYS)):
-        for start in STARTS:
-            plans = [
-                (game, odds.cheating(cheats, start=start, then=then, worth=worth))
-                for game, worth in peers
-            ]
-            # They never audit each other, and each has its own stake, pay and draws.
-            together = sum((odds.expected_gain(*each) for each in plans), Fraction(0))
-            assert in_values(together) <= -(margin - 1) * (1 + 2 + 7 + 1)
 
 
 # ------------------------------------------------------------------------------- any schedule
@@ -151,7 +95,7 @@ turns = st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, max_
     window=st.sampled_from([0, 1, *WINDOWS]),
     floor=st.sampled_from(FLOORS),
     detection=st.sampled_from(["1", "0.99", "2/3"]),
-    settling=st.sampled_from([0, 1, odds.SETTLING]),
+    settling=st.sampled_from([0, 1, SETTLING]),
 )
 def test_cheating__any_schedule_that_the_router_allows__loses_the_margin(
     wanted: list[tuple[int, bool]],
@@ -167,29 +111,29 @@ def test_cheating__any_schedule_that_the_router_allows__loses_the_margin(
     """Whatever the router can be made to hand out, and whenever it is falsified."""
     terms = terms_with(margin, window=window, floor=floor, detection=detection)
     friends = fewer_friends * (phi or 0)
-    game = odds.Game(terms, stake, phi, friends, settling)
-    plan: list[Any] = []
+    game = Game(terms, stake, phi, friends, settling)
+    plan: list[Turn] = []
     for worth, cheats in wanted:
         most = game.most(tuple(turn.value for turn in plan))
-        plan.append(odds.Turn(min(worth, most), cheats))
+        plan.append(Turn(min(worth, most), cheats))
     first = next((turn.value for turn in plan if turn.cheats and turn.value), 0)
 
-    assert odds.expected_gain(game, plan) <= -(margin - 1) * first
+    assert expected_gain(game, plan) <= -(margin - 1) * first
 
 
 # ------------------------------------------------------------------- the same pay as the seals
 
 PEER, ACCOUNT = PeerId(b"p" * 32), Address(b"a" * 20)
-LEASES = {PEER: Lease(ACCOUNT, odds.ONE_A_FLOP)}
+LEASES = {PEER: Lease(ACCOUNT, ONE_A_FLOP)}
 
 
-def vested_in_ledger(game: Any, values: Sequence[int], found: int | None) -> int:
+def vested_in_ledger(game: Game, values: Sequence[int], found: int | None) -> int:
     """What the shipped fold of pay has vested at the end; `found`: the step that convicts it.
 
     A draw is open until `game.settling` seals later; a conviction takes what waits in that seal,
     and after it the peer works no more.
     """
-    state: Any = vesting.PayState(window=game.terms.window)
+    state = vesting.PayState(window=game.terms.window)
     convicted = None if found is None else found + game.settling
     for step in range(1, len(values) + game.settling + 2):
         worth = values[step - 1] if step <= len(values) else 0
@@ -220,10 +164,10 @@ def test_schedules__any_outcome__pays_what_the_ledger_pays(
     step = min(at, len(values))
     # Everything is drawn and found, so that the gain is that of a single outcome.
     certain = terms_with(Fraction(5, 4), window=window, floor=Fraction(1))
-    game = odds.Game(certain, 0, Fraction(0), Fraction(0), settling)
-    plan = [odds.Turn(each, cheats=n == step) for n, each in enumerate(values, start=1)]
+    game = Game(certain, 0, Fraction(0), Fraction(0), settling)
+    plan = [Turn(each, cheats=n == step) for n, each in enumerate(values, start=1)]
     cost = sum(turn.value for turn in plan[: step + settling] if not turn.cheats)
 
-    gain = odds.expected_gain(game, plan)
+    gain = expected_gain(game, plan)
     assert gain + cost == vested_in_ledger(game, values, step)
     assert sum(values) == vested_in_ledger(game, values, None)

@@ -9,6 +9,7 @@ was anchored, and where somebody does not sign again they fail at his signature.
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeAlias, TypeVar
 
 import pytest
 
@@ -43,6 +44,10 @@ from verification.audit import audit_file
 from verification.audit.audit_file import AuditFile
 from verification.docket import Docket
 from verification.draws.cases import Case
+
+Story: TypeAlias = Callable[[CheckedMaker, Said], Said]
+Sealing: TypeAlias = Callable[[CheckedMaker, list[Kept], Derived], tuple[list[Kept], Derived]]
+M = TypeVar("M", StepCoin, AuditReport, Seal)
 
 
 def check(file: AuditFile) -> audit_file.Verdict:
@@ -129,18 +134,14 @@ def without_list(file: AuditFile, number: int) -> AuditFile:
     return replace(file, lane=tuple(lane))
 
 
-def drawn_whole(maker: CheckedMaker, messages: Said) -> Said:
+def drawn_whole(maker: CheckedMaker, coin: StepCoin) -> StepCoin:
     """Of steps 2 to 6 everything is drawn, as nobody has seen what the second batch holds."""
-    return [
-        maker.coin(2).model_copy(update={"of": each.of, "batch": ZERO_DIGEST})
-        if isinstance(each, StepCoin) and 2 <= each.of <= 6
-        else each
-        for each in messages
-    ]
+    is_drawn = 2 <= coin.of <= 6
+    return changed(maker.coin(2), of=coin.of, batch=ZERO_DIGEST) if is_drawn else coin
 
 
 def test_verify__list_that_nobody_served_and_all_was_drawn__fits_and_is_no_anchored_file() -> None:
-    file = anchored(Twist(said=drawn_whole)).file
+    file = anchored(Twist(said=coins(drawn_whole))).file
 
     found = check(without_list(file, 1))
 
@@ -270,33 +271,51 @@ def knowing(*names: str) -> Begin:
     return lambda spec, _: begin_checked(spec, make_auditors(names))
 
 
-def flipped(worker: int, verdict: Verdict) -> Callable[[CheckedMaker, Said], Said]:
+def changed(message: M, **values: object) -> M:
+    """A message that says something else."""
+    return message.model_copy(update=values)
+
+
+def coins(change: Callable[[CheckedMaker, StepCoin], StepCoin]) -> Story:
+    """Each coin is changed."""
+    return lambda maker, messages: [
+        change(maker, each) if isinstance(each, StepCoin) else each for each in messages
+    ]
+
+
+def reports(worker: int, change: Callable[[CheckedMaker, AuditReport], AuditReport]) -> Story:
+    """Each report on somebody's work is changed."""
+    return lambda maker, messages: [
+        change(maker, each)
+        if isinstance(each, AuditReport) and _worker(maker, each) == maker.peer(worker)
+        else each
+        for each in messages
+    ]
+
+
+def flipped(worker: int, verdict: Verdict) -> Story:
     """All reports on somebody's work get another verdict, and keep their distances."""
-
-    def said(maker: CheckedMaker, messages: Said) -> Said:
-        return [
-            each.model_copy(update={"verdict": verdict})
-            if isinstance(each, AuditReport) and _worker(maker, each) == maker.peer(worker)
-            else each
-            for each in messages
-        ]
-
-    return said
+    return reports(worker, lambda _, report: changed(report, verdict=verdict))
 
 
-def measured(worker: int, verdict: Verdict) -> Callable[[CheckedMaker, Said], Said]:
+def measured(worker: int, verdict: Verdict) -> Story:
     """All reports on somebody's work get distances that their verdicts do not follow from."""
+    return reports(
+        worker,
+        lambda maker, report: changed(
+            report, distances=maker.report(_case(maker, report), verdict).distances
+        ),
+    )
 
-    def said(maker: CheckedMaker, messages: Said) -> Said:
-        found: Said = []
-        for each in messages:
-            if isinstance(each, AuditReport) and _worker(maker, each) == maker.peer(worker):
-                other = maker.report(_case(maker, each), verdict)
-                each = each.model_copy(update={"distances": other.distances})
-            found.append(each)
-        return found
 
-    return said
+def lied(maker: CheckedMaker, report: AuditReport) -> AuditReport:
+    """All matches, and the distances say so too."""
+    return maker.report(_case(maker, report), "match")
+
+
+def by_somebody_else(maker: CheckedMaker, report: AuditReport) -> AuditReport:
+    """Bob says so himself."""
+    return changed(lied(maker, report), auditor=maker.peer(BOB))
 
 
 def _case(maker: CheckedMaker, report: AuditReport) -> Case:
@@ -307,33 +326,17 @@ def _worker(maker: CheckedMaker, report: AuditReport) -> PeerId:
     return _case(maker, report).worker
 
 
-def other_coin(of: int, **changed: object) -> Callable[[CheckedMaker, Said], Said]:
+def other_coin(of: int, **values: object) -> Story:
     """The coin of one step is another one."""
-
-    def said(_: CheckedMaker, messages: Said) -> Said:
-        return [
-            each.model_copy(update=changed)
-            if isinstance(each, StepCoin) and each.of == of
-            else each
-            for each in messages
-        ]
-
-    return said
+    return coins(lambda _, coin: changed(coin, **values) if coin.of == of else coin)
 
 
-def coin_moved(maker: CheckedMaker, messages: Said) -> Said:
+def coin_moved(maker: CheckedMaker, coin: StepCoin) -> StepCoin:
     """Step 2 is drawn with the coin of step 1."""
-    return [
-        maker.coin(1).model_copy(update={"of": StepNumber(2)})
-        if isinstance(each, StepCoin) and each.of == 2
-        else each
-        for each in messages
-    ]
+    return changed(maker.coin(1), of=StepNumber(2)) if coin.of == 2 else coin
 
 
-def with_notice(
-    step: int, make: Callable[[CheckedMaker], Notice]
-) -> Callable[[CheckedMaker, Said], Said]:
+def with_notice(step: int, make: Callable[[CheckedMaker], Notice]) -> Story:
     """One Notice more under one seal."""
 
     def said(maker: CheckedMaker, messages: Said) -> Said:
@@ -361,16 +364,6 @@ def called_late(maker: CheckedMaker, messages: Said) -> Said:
         if isinstance(each, AuditReport):
             found.append(maker.notice("missed_report", each.auditor, each.subject))
     return renumbered(maker, found)
-
-
-def by_somebody_else(maker: CheckedMaker, messages: Said) -> Said:
-    """Reports on bob's work are his own."""
-    return [
-        maker.report(_case(maker, each), "match", auditor=maker.peer(BOB))
-        if isinstance(each, AuditReport) and _worker(maker, each) == maker.peer(BOB)
-        else each
-        for each in messages
-    ]
 
 
 def not_suspended(maker: CheckedMaker, messages: Said) -> Said:
@@ -402,10 +395,15 @@ def nobody_loses(standing: Standing) -> Standing:
     return replace(standing, forfeits=(), frozen=frozenset())
 
 
+def repaid(maker: CheckedMaker, derived: Derived, pay: tuple[PayLeaf, ...]) -> Derived:
+    """The same seal over other pay."""
+    seal = changed(derived.seal, pay_root=PayTree(pay).root, previous=maker.record.previous)
+    return replace(derived, seal=seal, pay=pay)
+
+
 def moved_to(
-    taker: Callable[[CheckedMaker], Address],
-    givers: Callable[[JobMaker], Set[Address]],
-) -> Callable[[CheckedMaker, list[Kept], Derived], tuple[list[Kept], Derived]]:
+    taker: Callable[[CheckedMaker], Address], givers: Callable[[JobMaker], Set[Address]]
+) -> Sealing:
     """The pay of some is somebody else's."""
 
     def seal(
@@ -416,28 +414,23 @@ def moved_to(
             had = amounts.get(account, PayLeaf(account, BaseUnits(0), BaseUnits(0)))
             sums = had.earned + lost.earned, had.vested + lost.vested
             amounts[account] = PayLeaf(account, BaseUnits(sums[0]), BaseUnits(sums[1]))
-        pay = tuple(amounts[each] for each in sorted(amounts))
-        values = {"pay_root": PayTree(pay).root, "previous": maker.record.previous}
-        return items, replace(derived, seal=derived.seal.model_copy(update=values), pay=pay)
+        return items, repaid(maker, derived, tuple(amounts[each] for each in sorted(amounts)))
 
     return seal
 
 
-def vests_all_of(
-    number: int,
-) -> Callable[[CheckedMaker, list[Kept], Derived], tuple[list[Kept], Derived]]:
+def vests_all_of(number: int) -> Sealing:
     """What a member forfeits, or is frozen of it, vests all the same."""
 
     def seal(
         maker: CheckedMaker, items: list[Kept], derived: Derived
     ) -> tuple[list[Kept], Derived]:
-        account = maker.members[number].wallet.account
+        account = account_of(number)(maker)
         pay = tuple(
             replace(leaf, vested=leaf.earned) if leaf.account == account else leaf
             for leaf in derived.pay
         )
-        values = {"pay_root": PayTree(pay).root, "previous": maker.record.previous}
-        return items, replace(derived, seal=derived.seal.model_copy(update=values), pay=pay)
+        return items, repaid(maker, derived, pay)
 
     return seal
 
@@ -459,8 +452,9 @@ def swept_away(
     """A report that its auditor's GradCommit names is not sealed."""
     kept = [each for each in items if not _is_report(each)] if maker.next_step == 3 else items
     messages = [each.message for each in kept if isinstance(each, Signed)]
-    values = {"messages_root": messages_root(messages), "previous": maker.record.previous}
-    return kept, replace(derived, seal=derived.seal.model_copy(update=values))
+    root = messages_root(messages)
+    seal = changed(derived.seal, messages_root=root, previous=maker.record.previous)
+    return kept, replace(derived, seal=seal)
 
 
 def _is_report(item: Kept) -> bool:
@@ -488,7 +482,7 @@ FORGED: dict[str, tuple[str, Twist]] = {
     ),
     "who was not drawn reports": (
         "the seal says something else",
-        Twist(believing(Hospitable), by_somebody_else),
+        Twist(believing(Hospitable), reports(BOB, by_somebody_else)),
     ),
     "a report is not sealed": ("reports: one that", Twist(seal=swept_away)),
     "a coin is another one": (
@@ -499,7 +493,7 @@ FORGED: dict[str, tuple[str, Twist]] = {
         "the chain has another coin for step 1",
         Twist(said=other_coin(1, batch=make_digest("batch"))),
     ),
-    "a coin is moved": ("the chain has another coin for step 2", Twist(said=coin_moved)),
+    "a coin is moved": ("the chain has another coin for step 2", Twist(said=coins(coin_moved))),
     "late before the deadline": ("missed_report: not before", Twist(hasty, called_late)),
     "late who was not asked": (
         "missed_report: nobody waits",
@@ -558,16 +552,6 @@ def test_verify__forged_and_signed_by_everybody_and_anchored__is_refused(name: s
 # -------------------------------------------------------------------- what might have been so
 
 
-def lied(maker: CheckedMaker, messages: Said) -> Said:
-    """Auditors of bob say that all matches, with distances that say so too."""
-    return [
-        maker.report(_case(maker, each), "match")
-        if isinstance(each, AuditReport) and _worker(maker, each) == maker.peer(BOB)
-        else each
-        for each in messages
-    ]
-
-
 def kept_back(maker: CheckedMaker, messages: Said) -> Said:
     """No report on bob's work is ever sealed; whoever owes one is called late."""
     found: Said = []
@@ -588,7 +572,7 @@ def invented(maker: CheckedMaker, messages: Said) -> Said:
 
 
 TOLD_AGAIN: dict[str, Twist] = {
-    "false work is found right": Twist(said=lied),
+    "false work is found right": Twist(said=reports(BOB, lied)),
     "reports are left out": Twist(said=kept_back),
     "data are said to be missing": Twist(said=invented),
     "one more is outside": Twist(outside=("out", "oda", "olu")),

@@ -2,15 +2,12 @@
 
 A life is a few steps of work, then empty seals until nothing is open: whoever owes a report says
 something, leaves, or is silent until a Notice calls it late. `vesting` folds the money beside it.
-Vesting and draws notice one line that is wrong.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from itertools import cycle
 from operator import ge
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,17 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.governance import vesting
-from contracts.governance.checking import Standing, StepFacts, Terms
+from contracts.governance.checking import Standing
 from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops, PricePerPflop
 from contracts.terms.ids import ZERO_DIGEST, PeerId, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, AuditSpec, GradCommit
 from tests.support.dockets import UNIT_FLOPS, CheckedJob, audit_spec, distances_of, peer
 from tests.support.examples import examples
-from tests.support.history import make_digest
-from tests.support.mutation import mutant
-from verification import docket
 from verification.draws import cases
-from verification.draws import selection as draws
 from verification.verdicts import PROJECTIONS
 
 WORKERS, OUTSIDE = ("ann", "bob", "cem", "dan"), ("out", "oda", "olu")
@@ -48,11 +41,10 @@ choices = st.lists(st.integers(0, 10**6), min_size=30, max_size=60)
 
 @dataclass
 class Life:
-    """One job, seal by seal, with its pay beside it; `look` sees each seal."""
+    """One job, seal by seal, with its pay beside it; `looks` see each seal."""
 
     numbers: list[int]
-    look: "Callable[[Life], None]"
-    folds: ModuleType = docket
+    looks: "Sequence[Callable[[Life], None]]"
     outside: tuple[str, ...] = OUTSIDE
     sayings: tuple[str, ...] = SAYINGS
     audit: AuditSpec = AUDIT
@@ -66,7 +58,6 @@ class Life:
         self.job = CheckedJob(
             WORKERS, OWNERS, self.outside, audit=self.audit, price=PRICE, rules=FULL_STEP
         )
-        self.job.docket = self.folds.Docket(self.job.docket.rules)
         self.pay: Any = vesting.PayState(window=WINDOW)
         self._next: Iterator[int] = cycle(self.numbers)
 
@@ -104,7 +95,8 @@ class Life:
         due = self.job.docket.convicts & self.job.members.keys() - leaving
         said += [self.job.notice("suspension", self.job.name_of(each)) for each in sorted(due)]
         self._fold(commits, self.job.seal(*said, last=last), last=last)
-        self.look(self)
+        for look in self.looks:
+            look(self)
 
     def _coins(self, is_busy: bool) -> list[Any]:
         """Those of some steps, in order; one in four is zero."""
@@ -223,113 +215,28 @@ def audits_are_paid_whole(life: Life) -> None:
     assert life.job.docket.spent == life.replayed * PRICE
 
 
-Look = Callable[[], Callable[[Life], None]]
-INVARIANTS: list[Look] = [
-    lambda: owners_differ,
-    lambda: nothing_vests_early,
-    nothing_falls,
-    turns_are_told_apart,
-]
+@settings(max_examples=examples(20), report_multiple_bugs=False)
+@given(numbers=choices, is_crowded=st.booleans())
+def test_docket__any_life__keeps_its_invariants(numbers: list[int], is_crowded: bool) -> None:
+    """With and without auditors outside."""
+    looks = (owners_differ, nothing_vests_early, nothing_falls(), turns_are_told_apart())
+    Life(numbers, looks, OUTSIDE if is_crowded else ()).live()
 
 
-def holds(look: Look, folds: ModuleType = docket) -> None:
-    """An invariant in lives with and without auditors outside."""
-
-    @settings(max_examples=examples(20), report_multiple_bugs=False)
-    @given(numbers=choices, is_crowded=st.booleans())
-    def check(numbers: list[int], is_crowded: bool) -> None:
-        Life(numbers, look(), folds, OUTSIDE if is_crowded else ()).live()
-
-    check()
-
-
-def all_of_them() -> Callable[[Life], None]:
-    """Every invariant at once."""
-    looks = [make() for make in INVARIANTS]
-
-    def look(life: Life) -> None:
-        for each in looks:
-            each(life)
-
-    return look
-
-
-def test_docket__any_life__keeps_its_invariants() -> None:
-    holds(all_of_them)
-
-
-def is_paid(look: Look, sayings: tuple[str, ...]) -> None:
-    """An invariant in lives whose budget covers few steps, all of whose reports are repeated."""
-
-    @settings(max_examples=examples(10))
-    @given(numbers=choices, units=st.integers(MOST_UNITS, 8 * MOST_UNITS))
-    def check(numbers: list[int], units: int) -> None:
-        audit = audit_spec(
-            price=PRICE, repeats=MILLION, deadline=DEADLINE, budget=BaseUnits(units * PRICE)
-        )
-        Life(numbers, look(), sayings=sayings, audit=audit, steps=MANY_STEPS).live()
-
-    check()
-
-
-DISPUTED = ("match", "mismatch", "mismatch", "missing")
-PEACEFUL = ("match", "match", "silence", "leave")
-
-
-def test_docket__small_budget_and_many_disputes__is_never_passed_and_the_job_ends() -> None:
-    is_paid(lambda: budget_is_kept, DISPUTED)
-
-
-def test_docket__small_budget_and_no_dispute__pays_every_audit_that_may_come() -> None:
-    is_paid(lambda: audits_are_paid_whole, PEACEFUL)
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("look", "sayings"),
     [
-        ("owing=frozenset(case.auditor for", "owing=frozenset(None for"),
-        ("settled_to=StepNumber(waiting - 1)", "settled_to=StepNumber(waiting)"),
-        ("= min(case.held_since, found", "= max(case.held_since, found"),
-        ("if case.round != CONFIRMING:", "if case.round == CONFIRMING:"),
+        (budget_is_kept, ("match", "mismatch", "mismatch", "missing")),
+        (audits_are_paid_whole, ("match", "match", "silence", "leave")),
     ],
+    ids=["many disputes", "no dispute"],
 )
-def test_docket__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        holds(lambda: nothing_vests_early, mutant(docket, old, new))
-
-
-# ------------------------------------------------------------------------------------ frequencies
-
-COINS, SIGMAS = 300, 5
-
-
-def drawn_as_often_as_q(floor: int, folds: ModuleType = docket) -> None:
-    """Over many coins: the part of peer-steps that are drawn is q, within five deviations."""
-    job = CheckedJob(audit=audit_spec(floor=floor))
-    job.docket = folds.Docket(job.docket.rules)
-    job.seal(*(job.commit(name) for name in job.workers))
-    rates = [each.rate for each in job.docket.undrawn[StepNumber(1)]]
-    assert rates == [Fraction(floor, MILLION)] * 3  # so much is at stake that q is at the floor
-    found = sum(_num_drawn(job, number) for number in range(COINS))
-    expected, variance = COINS * sum(rates), COINS * sum(q * (1 - q) for q in rates)
-    assert (found - expected) ** 2 <= SIGMAS**2 * variance
-
-
-def _num_drawn(job: CheckedJob, number: int) -> int:
-    coin = job.coin(1, make_digest(f"coin number {number}"))
-    facts = StepFacts(StepNumber(2), [], {}, frozenset(), [], [coin], [], [], last=False)
-    after, _ = job.docket.after(facts, Terms(job.spec, job.leases, job.members))
-    return len(after.open)
-
-
-@pytest.mark.parametrize("floor", [MILLION // 20, MILLION * 3 // 4])
-def test_docket__many_coins__draw_as_often_as_q(floor: int) -> None:
-    drawn_as_often_as_q(floor)
-
-
-@pytest.mark.nightly
-def test_docket__drawn_half_as_often__is_noticed() -> None:
-    old = "rate.numerator * _SCALE"
-    with pytest.raises(AssertionError):
-        drawn_as_often_as_q(MILLION // 4, mutant(draws, old, f"{old} // 2", docket))
+@settings(max_examples=examples(10))
+@given(numbers=choices, units=st.integers(MOST_UNITS, 8 * MOST_UNITS))
+def test_docket__budget_for_few_steps__is_never_passed_and_pays_what_may_come(
+    look: Callable[[Life], None], sayings: tuple[str, ...], numbers: list[int], units: int
+) -> None:
+    """All reports are repeated, and the job ends."""
+    budget = BaseUnits(units * PRICE)
+    audit = audit_spec(price=PRICE, repeats=MILLION, deadline=DEADLINE, budget=budget)
+    Life(numbers, (look,), sayings=sayings, audit=audit, steps=MANY_STEPS).live()

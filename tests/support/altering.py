@@ -31,6 +31,14 @@ def field_path(value: Any, path: Path) -> str:
     return "/".join(names)
 
 
+def one_of_every_field_path(value: Any, seed: int) -> dict[str, Path]:
+    """A leaf of every field path, chosen by seed."""
+    chance, by_field = random.Random(seed), dict[str, list[Path]]()
+    for path, _ in leaves(value):
+        by_field.setdefault(field_path(value, path), []).append(path)
+    return {name: chance.choice(paths) for name, paths in by_field.items()}
+
+
 def altered(value: Any, path: Path, chance: random.Random) -> Any:
     """A copy of `value` whose leaf at `path` is another one of the same type."""
     changed = deepcopy(value)

@@ -40,14 +40,12 @@ class AnsweringTransport:
         handler: Handler,
         *,
         listen: str | None = None,
-        on_connect: SessionCallback = ignore_session,
         on_disconnect: SessionCallback = ignore_session,
     ) -> str | None:
         """See `port.Transport.serve`."""
         return await self._inner.serve(
             self._around(handler),
             listen=listen,
-            on_connect=on_connect,
             on_disconnect=on_disconnect,
         )
 

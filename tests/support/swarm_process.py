@@ -23,8 +23,6 @@ from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import Digest
 from tallystick.gym.hooks import Failing, parse_failpoints
 from tallystick.gym.registry import behaviour_of
-from tallystick.provider.agent import LEASED_SECONDS
-from tallystick.provider.disk import Room
 from tallystick.sdk.process import telling_traffic
 from tests.support.checked_swarm import MadeUpCoins
 from tests.support.fakes.coordinator import MemoryLimits, MemoryRoster, MemoryWishes
@@ -165,8 +163,7 @@ async def _worker(
     from training.worker.stage_compute import StageCompute
 
     set_threads(1)
-    rules, leave = papers.spec.message.rules, asyncio.Event()
-    watching = asyncio.create_task(_leave_if_full(folder / role, leave, tell))
+    rules = papers.spec.message.rules
     await run_worker(
         folder / role,
         Membership(papers.spec, papers.signed_opening(), papers.leases[role], DOMAIN),
@@ -178,21 +175,9 @@ async def _worker(
         ),
         lambda stage: StageCompute(papers.spec.message, FolderBlobs(folder / "blobs"), stage=stage),
         tell,
-        leave=leave,
         behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), rules),
         checking=_checking(papers.opening.auditors),
     )
-    watching.cancel()
-
-
-async def _leave_if_full(folder: Path, leave: asyncio.Event, tell: Tell) -> None:
-    """What an agent does for its peers."""
-    folder.mkdir(exist_ok=True)
-    room = Room(folder)
-    while (lacks := room.lacks()) is None:
-        await asyncio.sleep(LEASED_SECONDS)
-    tell("stands_back", reason=lacks)
-    leave.set()
 
 
 def _checking(listed: AuditorList | None) -> Checking | None:

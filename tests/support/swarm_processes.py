@@ -24,7 +24,6 @@ from training.data.corpus import builtin_files, read_corpus, shard_corpus
 
 Line = dict[str, Any]
 LOOK_EVERY = 0.02  # seconds between two looks at a log file
-ON_ITS_DISK = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
 
 
 @dataclass
@@ -42,8 +41,6 @@ class ProcessSwarm:
     """Of the job, as `make_papers` takes it."""
     sites: Mapping[str, Site] = field(default_factory=dict)
     """Role -> machine that it runs on; none: this one."""
-    disks: Mapping[str, int] = field(default_factory=dict)
-    """Worker -> bytes of the disk of its own that its folder is; none: that of this machine."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -101,10 +98,6 @@ class ProcessSwarm:
         if (site := self.sites.get(role)) is not None:
             environment["TALLYSTICK_LISTEN"] = f"{site.address}:0"
             words = site.command(*words)
-        if role in self.disks:
-            (self.folder / role).mkdir(exist_ok=True)
-            size, folder = str(self.disks[role]), str(self.folder / role)
-            words = ["unshare", "--mount", "sh", "-c", ON_ITS_DISK, "sh", size, folder, *words]
         with (self.folder / f"{role}.stderr").open("ab") as errors:
             return await asyncio.create_subprocess_exec(
                 *words,
@@ -126,10 +119,6 @@ class ProcessSwarm:
     def send(self, role: str, number: signal.Signals) -> None:
         """Send a signal to a process."""
         self.processes[role].send_signal(number)
-
-    def disk_of(self, role: str) -> Path:
-        """The folder of a worker that has a disk of its own, seen from here."""
-        return Path(f"/proc/{self.processes[role].pid}/root{self.folder / role}")
 
     def lines(self, role: str, event: str | None = None) -> list[Line]:
         """What a process has told, whole lines only."""

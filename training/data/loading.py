@@ -100,7 +100,7 @@ class UnitRows:
         )
 
     def positions(self, step: StepNumber, unit: UnitId) -> tuple[RowPosition, ...]:
-        """Where the unit's rows lie: see `order.rows_of_unit`."""
+        """Where the rows of `unit` in `step` lie."""
         numbers = row_numbers(self._manifest_id, self._data, self._train.num_rows, step, unit)
         return tuple(self._train.position(number) for number in numbers)
 

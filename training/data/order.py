@@ -20,7 +20,7 @@ from contracts.terms.digest import digest
 from contracts.terms.errors import Refused
 from contracts.terms.ids import Digest, StepNumber, UnitId
 from training.config import DataConfig
-from training.data.manifest import Manifest, Shard
+from training.data.manifest import Shard
 
 _ROUNDS = 4
 
@@ -104,21 +104,3 @@ def row_numbers(
         )
         numbers.append(permuted(position, num_rows, key))
     return tuple(numbers)
-
-
-def rows_of_unit(
-    manifest: Manifest,
-    data: DataConfig,
-    sequence_length: int,
-    *,
-    step: StepNumber,
-    unit: UnitId,
-) -> tuple[RowPosition, ...]:
-    """Where the rows of `unit` in `step` lie.
-
-    Raises:
-        Refused: the training shards hold no row of this length.
-    """
-    index = index_rows(manifest.train, sequence_length, token_bytes=manifest.token_bytes)
-    numbers = row_numbers(manifest.digest(), data, index.num_rows, step, unit)
-    return tuple(index.position(number) for number in numbers)

@@ -69,11 +69,7 @@ class BytesSource:
 
     def __init__(self, data: Buffer) -> None:
         self._data = memoryview(data).cast("B")
-
-    @property
-    def num_bytes(self) -> int:
-        """See `Source.num_bytes`."""
-        return self._data.nbytes
+        self.num_bytes = self._data.nbytes
 
     def read_into(self, start: int, into: memoryview) -> None:
         """See `Source.read_into`."""
@@ -87,14 +83,9 @@ class FileSource:
         """Look how long it is; raises Malformed if it cannot be read."""
         self._path = path
         try:
-            self._size = path.stat().st_size
+            self.num_bytes = path.stat().st_size
         except OSError as error:
             raise Malformed(f"cannot read {path}: {error.strerror}") from error
-
-    @property
-    def num_bytes(self) -> int:
-        """See `Source.num_bytes`."""
-        return self._size
 
     def read_into(self, start: int, into: memoryview) -> None:
         """See `Source.read_into`; raises Malformed if the file is shorter by now."""
@@ -113,12 +104,7 @@ class RangeSource:
     """Bytes [start, end) of another source."""
 
     def __init__(self, source: Source, start: int, end: int) -> None:
-        self._source, self._start, self._end = source, start, end
-
-    @property
-    def num_bytes(self) -> int:
-        """See `Source.num_bytes`."""
-        return self._end - self._start
+        self._source, self._start, self.num_bytes = source, start, end - start
 
     def read_into(self, start: int, into: memoryview) -> None:
         """See `Source.read_into`."""
@@ -131,12 +117,7 @@ class JoinedSource:
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = [source for source in sources if source.num_bytes]
         ends = list(accumulate((source.num_bytes for source in self._sources), initial=0))
-        self._starts, self._size = ends[:-1], ends[-1]
-
-    @property
-    def num_bytes(self) -> int:
-        """See `Source.num_bytes`."""
-        return self._size
+        self._starts, self.num_bytes = ends[:-1], ends[-1]
 
     def read_into(self, start: int, into: memoryview) -> None:
         """See `Source.read_into`."""
@@ -157,12 +138,7 @@ class PartsSource:
     """
 
     def __init__(self, index: Parts, part: Callable[[Digest], Source]) -> None:
-        self._index, self._part = index, part
-
-    @property
-    def num_bytes(self) -> int:
-        """See `Source.num_bytes`."""
-        return self._index.num_bytes
+        self._index, self._part, self.num_bytes = index, part, index.num_bytes
 
     def read_into(self, start: int, into: memoryview) -> None:
         """See `Source.read_into`; raises Malformed for a part of another size, and as `part`."""

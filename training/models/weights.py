@@ -268,12 +268,7 @@ class _Widened:
     """A tensor of narrower floats, loaded for each read."""
 
     def __init__(self, tensor: StoredTensor) -> None:
-        self._tensor = tensor
-
-    @property
-    def num_bytes(self) -> int:
-        """See `Source.num_bytes`."""
-        return _FP32 * math.prod(self._tensor.shape)
+        self._tensor, self.num_bytes = tensor, _FP32 * math.prod(tensor.shape)
 
     def read_into(self, start: int, into: memoryview) -> None:
         """See `Source.read_into`."""

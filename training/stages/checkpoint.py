@@ -16,9 +16,11 @@ that root lies under the state root that the caller got from a GradCommit.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -38,6 +40,7 @@ from training.stages.torch_free import StateRoots
 VERSION = "tallystick.checkpoint.v2"
 _SUFFIX = ".safetensors"
 _ASIDE = ".tmp"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,9 @@ def load_checkpoint(
         UnknownVersion: another program's file.
         WrongBytes: its bytes do not have the root that the file, or the seal, names.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            info = _info(file.metadata(), path)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
-    except FileNotFoundError as error:
-        raise NotFound(f"no checkpoint {path}", path=str(path)) from error
-    except (SafetensorError, OSError) as error:
-        raise Malformed(f"checkpoint {path} is damaged: {error}", path=str(path)) from error
+    with _opened(path) as file:
+        info = _said(file, VERSION, path, lambda about: _info(about, path))
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
     _load_checked(stage, tensors, info, sealed_root)
     return info
 
@@ -132,22 +130,14 @@ def adopt_checkpoint(
     return CheckpointInfo(step, info.counter, info.state_root, path)
 
 
-def load_newest(
-    stage: Stage, folder: Path, *, sealed_root: Digest | None = None
-) -> tuple[CheckpointInfo | None, list[Path]]:
-    """Load the newest checkpoint that is whole.
-
-    Returns:
-        What was loaded (none: the stage is as it was), and the files that were passed over
-        because they are damaged or have another root.
-    """
-    passed_over: list[Path] = []
+def load_newest(stage: Stage, folder: Path) -> CheckpointInfo | None:
+    """Load the newest checkpoint that is whole; if there is none, the stage is as it was."""
     for path in reversed(list_checkpoints(folder)):
         try:
-            return load_checkpoint(stage, path, sealed_root=sealed_root), passed_over
+            return load_checkpoint(stage, path)
         except (Malformed, WrongBytes):
-            passed_over.append(path)
-    return None, passed_over
+            continue
+    return None
 
 
 def _load_checked(
@@ -158,13 +148,8 @@ def _load_checked(
     except Malformed as error:
         raise Malformed(f"checkpoint {info.path}: {error.message}", path=str(info.path)) from error
     for wanted in (info.state_root, sealed_root):
-        if wanted is not None and root != wanted:
-            raise WrongBytes(
-                f"checkpoint {info.path} has another state root",
-                path=str(info.path),
-                expected=wanted.hex(),
-                actual=root.hex(),
-            )
+        if wanted is not None:
+            _need(info.path, "state", root, wanted)
     stage.load(tensors, info.counter)
 
 
@@ -174,15 +159,9 @@ def _metadata(info: CheckpointInfo) -> dict[str, str]:
     return {VERSION: json.dumps(about, sort_keys=True)}
 
 
-def _info(metadata: dict[str, str] | None, path: Path) -> CheckpointInfo:
-    if not metadata or VERSION not in metadata:
-        raise UnknownVersion(f"{path} is not a checkpoint of this version", path=str(path))
-    try:
-        about = json.loads(metadata[VERSION])
-        root = Digest(bytes.fromhex(about["state_root"]))
-        return CheckpointInfo(int(about["step"]), int(about["counter"]), root, path)
-    except (KeyError, ValueError, TypeError) as error:
-        raise Malformed(f"checkpoint {path} is damaged: {error}", path=str(path)) from error
+def _info(about: dict[str, Any], path: Path) -> CheckpointInfo:
+    root = Digest(bytes.fromhex(about["state_root"]))
+    return CheckpointInfo(int(about["step"]), int(about["counter"]), root, path)
 
 
 # -------------------------------------------------------------------------------- files of weights
@@ -196,7 +175,7 @@ def save_weights(stage: Stage, path: Path, roots: StateRoots) -> None:
     Raises:
         Unavailable: the disk is full or cannot be written.
     """
-    aside = path.with_suffix(f"{path.suffix}.tmp")
+    aside = path.with_suffix(path.suffix + _ASIDE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(stage.weights(), aside, metadata=_weights_metadata(roots))
@@ -235,25 +214,10 @@ def load_weights(path: Path, shapes: Mapping[str, Shape], state_root: Digest) ->
     return tensors
 
 
-def _need(path: Path, what: str, actual: Digest, wanted: Digest) -> None:
-    if actual != wanted:
-        raise WrongBytes(
-            f"weights {path} have another {what} root",
-            path=str(path),
-            expected=wanted.hex(),
-            actual=actual.hex(),
-        )
-
-
 def _read(path: Path, names: Iterable[str]) -> tuple[StateRoots, dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            roots = _roots(file.metadata(), path)
-            return roots, {name: file.get_tensor(name) for name in names}
-    except FileNotFoundError as error:
-        raise NotFound(f"no weights {path}", path=str(path)) from error
-    except (SafetensorError, OSError) as error:
-        raise Malformed(f"weights {path} are damaged: {error}", path=str(path)) from error
+    with _opened(path) as file:
+        roots = _said(file, WEIGHTS_VERSION, path, _roots)
+        return roots, {name: file.get_tensor(name) for name in names}
 
 
 def _weights_metadata(roots: StateRoots) -> dict[str, str]:
@@ -266,12 +230,41 @@ def _weights_metadata(roots: StateRoots) -> dict[str, str]:
     return {WEIGHTS_VERSION: json.dumps(about, sort_keys=True)}
 
 
-def _roots(metadata: dict[str, str] | None, path: Path) -> StateRoots:
-    if not metadata or WEIGHTS_VERSION not in metadata:
-        raise UnknownVersion(f"{path} holds no weights of this version", path=str(path))
+def _roots(about: dict[str, Any]) -> StateRoots:
+    weights, moments = (Digest(bytes.fromhex(about[name])) for name in ("weights", "moments"))
+    return StateRoots(weights, moments, int(about["counter"]))
+
+
+# -------------------------------------------------------------------------------------------- both
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
-        about = json.loads(metadata[WEIGHTS_VERSION])
-        weights, moments = (Digest(bytes.fromhex(about[name])) for name in ("weights", "moments"))
-        return StateRoots(weights, moments, int(about["counter"]))
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise NotFound(f"no file {path}", path=str(path)) from error
+    except (SafetensorError, OSError) as error:
+        raise Malformed(f"{path} is damaged: {error}", path=str(path)) from error
+
+
+def _said(file: Any, version: str, path: Path, read: Callable[[dict[str, Any]], T]) -> T:
+    """What a file of this version says of itself."""
+    metadata = file.metadata()
+    if not metadata or version not in metadata:
+        raise UnknownVersion(f"{path} is no file of {version}", path=str(path))
+    try:
+        return read(json.loads(metadata[version]))
     except (KeyError, ValueError, TypeError) as error:
-        raise Malformed(f"weights {path} are damaged: {error}", path=str(path)) from error
+        raise Malformed(f"{path} is damaged: {error}", path=str(path)) from error
+
+
+def _need(path: Path, what: str, actual: Digest, wanted: Digest) -> None:
+    if actual != wanted:
+        raise WrongBytes(
+            f"{path} has another {what} root",
+            path=str(path),
+            expected=wanted.hex(),
+            actual=actual.hex(),
+        )

@@ -40,7 +40,6 @@ from training.stages.torch_free import UpdateScalars
 
 # ------------------------------------------------------------------------ arithmetic and wire form
 
-_BYTES_PER_ELEMENT = 4
 _BLOCK = 2**15  # elements at a time: what fits a core's cache is done two to four times faster
 _LEVELS_AT_ONCE = 4
 

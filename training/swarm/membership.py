@@ -7,7 +7,7 @@ move by exactly the time for which some stage had nobody, or the coordinator was
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import Notice
@@ -23,6 +23,8 @@ from training.swarm.state import (
     Working,
     at_work,
 )
+
+NoticeKind: TypeAlias = Literal["join", "leave", "missed_report", "missing_data", "suspension"]
 
 
 def stage_for_newcomer(state: SwarmState, coming: Iterable[StageIndex] = ()) -> StageIndex:
@@ -73,16 +75,7 @@ def joined(state: SwarmState, event: events.PeerJoined) -> events.Change:
     known = event.peer in state.members or event.stage not in state.terms.stages
     if known or isinstance(state.phase, Finished):
         return state, ()
-    notice = Notice(
-        job=state.terms.job,
-        step=state.step,
-        number=state.next_notice,
-        what="join",
-        peer=event.peer,
-        stage=event.stage,
-        address=event.address,
-        evidence=event.lease,
-    )
+    state, notice = _notice(state, "join", event.peer, event.stage, event.address, event.lease)
     member = Member(
         event.peer,
         event.stage,
@@ -96,10 +89,31 @@ def joined(state: SwarmState, event: events.PeerJoined) -> events.Change:
         state,
         members={**state.members, event.peer: member},
         owners={**state.owners, event.peer: event.owner},
-        next_notice=state.next_notice + 1,
         paused=False,
     )
-    return _started(state), (events.SendNotice(notice),)
+    return _started(state), (notice,)
+
+
+def _notice(
+    state: SwarmState,
+    what: NoticeKind,
+    peer: PeerId,
+    stage: StageIndex,
+    address: str,
+    evidence: Digest,
+) -> tuple[SwarmState, events.SendNotice]:
+    """The next Notice."""
+    message = Notice(
+        job=state.terms.job,
+        step=state.step,
+        number=state.next_notice,
+        what=what,
+        peer=peer,
+        stage=stage,
+        address=address,
+        evidence=evidence,
+    )
+    return replace(state, next_notice=state.next_notice + 1), events.SendNotice(message)
 
 
 def _started(state: SwarmState) -> SwarmState:
@@ -193,36 +207,16 @@ def left(
 ) -> events.Change:
     """A member less, with its Notice."""
     member = state.members[peer]
-    notice = Notice(
-        job=state.terms.job,
-        step=state.step,
-        number=state.next_notice,
-        what=what,
-        peer=peer,
-        stage=member.stage,
-        address=member.address,
-        evidence=evidence,
-    )
+    state, notice = _notice(state, what, peer, member.stage, member.address, evidence)
     members = {name: each for name, each in state.members.items() if name != peer}
     # Who goes may be who caused a pause.
-    state = replace(state, members=members, next_notice=state.next_notice + 1, paused=False)
-    return state, (events.SendNotice(notice),)
+    return replace(state, members=members, paused=False), (notice,)
 
 
 def noticed(state: SwarmState, event: events.NoticeDue) -> events.Change:
     """A Notice about an audit, which moves nobody."""
-    notice = Notice(
-        job=state.terms.job,
-        step=state.step,
-        number=state.next_notice,
-        what=event.what,
-        peer=event.peer,
-        stage=event.stage,
-        address="",
-        evidence=event.subject,
-    )
-    state = replace(state, next_notice=state.next_notice + 1, to_seal=state.to_seal + 1)
-    return state, (events.SendNotice(notice),)
+    state, notice = _notice(state, event.what, event.peer, event.stage, "", event.subject)
+    return replace(state, to_seal=state.to_seal + 1), (notice,)
 
 
 def with_deadlines_in_order(state: SwarmState) -> SwarmState:

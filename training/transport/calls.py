@@ -26,7 +26,16 @@ from contracts.terms.ids import (
 )
 from contracts.terms.messages import Count, Positive, Record, Signed64, Text
 from training.transport.port import MIB
-from training.transport.wire import KIB, MAX_TENSORS, PING, RELAY, Method, Methods, WireMessage
+from training.transport.wire import (
+    KIB,
+    MAX_TENSORS,
+    PING,
+    RELAY,
+    Method,
+    Methods,
+    Request,
+    WireMessage,
+)
 
 MAX_HEADER = 2 * MIB
 MAX_ITEMS_BYTES = 64 * MIB
@@ -50,12 +59,9 @@ class MemberView(Record):
     address: Text  # empty: through the coordinator
 
 
-class WorkerView(Record):
+class WorkerView(MemberView):
     """A member that may be given units now, and how many of them by the trainer that asks."""
 
-    session_key: SessionKeyField
-    stage: StageField
-    address: Text  # empty: through the coordinator
     rate: Positive  # units per 1e6 seconds, as the coordinator measured when the peer joined
     quota: Count  # units of this step (docs/protocol.md 7, caps), those counted already included
     counted: Count  # how many of them are counted already
@@ -519,6 +525,18 @@ class GetWeightsRange(WireMessage):
     end: Count
 
 
+def _for_bytes(name: str, request: type[Request], *, tensors: int = 1) -> Method[Request, Done]:
+    """A method whose answer is no more than bytes of the size of a chunk."""
+    return Method(
+        name,
+        request,
+        Done,
+        KIB,
+        max_reply_tensor_bytes=MAX_CHUNK_BYTES,
+        max_reply_tensors=tensors,
+    )
+
+
 JOIN = Method(
     "job.join", Join, Joined, MAX_HEADER, MAX_MESSAGE_BYTES, 1, max_reply_header_bytes=MAX_HEADER
 )
@@ -532,20 +550,11 @@ UNITS_DONE = Method(
 VALIDATED = Method("job.validated", Validated, Done, KIB)
 LEAVE = Method("job.leave", Leave, Done, KIB)
 REPORT = Method("job.report", Report, Done, KIB, MAX_MESSAGE_BYTES, 1)
-FIND = Method(
-    "job.find", Find, Done, KIB, max_reply_tensor_bytes=MAX_CHUNK_BYTES, max_reply_tensors=2
-)
+FIND = _for_bytes("job.find", Find, tensors=2)
 FORWARD = Method("stage.forward", Forward, Computed, 2 * KIB)
 BACKWARD = Method("stage.backward", Backward, Computed, 2 * KIB)
 MEASURE = Method("stage.measure", Measure, Done, KIB)
-GET_TENSOR = Method(
-    "peer.get_tensor",
-    GetTensor,
-    Done,
-    KIB,
-    max_reply_tensor_bytes=MAX_CHUNK_BYTES,
-    max_reply_tensors=2,
-)
+GET_TENSOR = _for_bytes("peer.get_tensor", GetTensor, tensors=2)
 CLOSE_STEP = Method(
     "step.close",
     CloseStep,
@@ -604,41 +613,13 @@ TAKE_CHUNK = Method(
     max_reply_header_bytes=MAX_HEADER,
 )
 TAKE_SEAL = Method("step.take_seal", TakeSeal, SealTaken, MAX_HEADER, MAX_ITEMS_BYTES, MAX_TENSORS)
-GET_PART = Method(
-    "peer.get_part",
-    GetPart,
-    Done,
-    KIB,
-    max_reply_tensor_bytes=MAX_CHUNK_BYTES,
-    max_reply_tensors=1,
-)
-GET_CHUNK = Method(
-    "peer.get_chunk",
-    GetChunk,
-    Done,
-    KIB,
-    max_reply_tensor_bytes=MAX_CHUNK_BYTES,
-    max_reply_tensors=1,
-)
+GET_PART = _for_bytes("peer.get_part", GetPart)
+GET_CHUNK = _for_bytes("peer.get_chunk", GetChunk)
 
 GET_STATE = Method("peer.get_state", GetState, StateView, KIB)
-GET_STATE_RANGE = Method(
-    "peer.get_state_range",
-    GetStateRange,
-    Done,
-    KIB,
-    max_reply_tensor_bytes=MAX_CHUNK_BYTES,
-    max_reply_tensors=1,
-)
+GET_STATE_RANGE = _for_bytes("peer.get_state_range", GetStateRange)
 GET_WEIGHTS = Method("peer.get_weights", GetWeights, WeightsView, KIB)
-GET_WEIGHTS_RANGE = Method(
-    "peer.get_weights_range",
-    GetWeightsRange,
-    Done,
-    KIB,
-    max_reply_tensor_bytes=MAX_CHUNK_BYTES,
-    max_reply_tensors=1,
-)
+GET_WEIGHTS_RANGE = _for_bytes("peer.get_weights_range", GetWeightsRange)
 
 FOR_AUDITORS = (GET_TENSOR.name, GET_PART.name, GET_WEIGHTS.name, GET_WEIGHTS_RANGE.name)
 """What an outside auditor may ask members for."""

@@ -86,7 +86,6 @@ class Endpoint:
         self._handler: Handler = _NotServing()
         self._serving = self._closed = False
         self._members: frozenset[SessionKey] = frozenset()
-        self._on_connect: SessionCallback = ignore_session
         self._on_disconnect: SessionCallback = ignore_session
         self._live: dict[SessionKey, list[MuxSession]] = {}
         self._accepted: set[MuxSession] = set()
@@ -98,9 +97,7 @@ class Endpoint:
         """See `port.Transport.sessions`."""
         return MappingProxyType(self._newest)
 
-    def serve(
-        self, handler: Handler, on_connect: SessionCallback, on_disconnect: SessionCallback
-    ) -> None:
+    def serve(self, handler: Handler, on_disconnect: SessionCallback) -> None:
         """Answer with `handler` from now on.
 
         Raises:
@@ -110,7 +107,7 @@ class Endpoint:
             raise errors.WrongConfiguration("this transport serves already")
         self._serving = True
         self._handler = handler
-        self._on_connect, self._on_disconnect = on_connect, on_disconnect
+        self._on_disconnect = on_disconnect
 
     def set_members(self, keys: Iterable[SessionKey]) -> None:
         """See `port.Transport.set_members`."""
@@ -267,7 +264,6 @@ class Endpoint:
         self._newest[node] = session
         for old in live[: -self.limits.max_sessions_per_peer]:
             old.stop()
-        self._on_connect(session)
         return session
 
     async def _run(self, session: MuxSession) -> None:

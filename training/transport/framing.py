@@ -29,7 +29,6 @@ from contracts.terms.errors import Malformed
 from training.transport.wire import MAX_DEADLINE_MS, MAX_TENSORS
 
 MAX_FRAME_BYTES = 2**20 + 2**16  # a MiB of tensor, and what says so
-MAX_ID = 2**64 - 1
 
 _FIXED = struct.Struct("!BBHIQ")
 _HEADER_LENGTH = struct.Struct("!I")

@@ -249,12 +249,11 @@ class GrpcTransport:
         handler: Handler,
         *,
         listen: str | None = None,
-        on_connect: SessionCallback = ignore_session,
         on_disconnect: SessionCallback = ignore_session,
     ) -> str | None:
         """See `port.Transport.serve`."""
         address = None if listen is None else self._bind(listen)
-        self._endpoint.serve(handler, on_connect, on_disconnect)
+        self._endpoint.serve(handler, on_disconnect)
         if self._server is not None:
             await self._server.start()
         return address

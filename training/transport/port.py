@@ -149,7 +149,7 @@ SessionCallback: TypeAlias = Callable[[Session], None]
 
 
 def ignore_session(_session: Session) -> None:
-    """The default of `on_connect` and `on_disconnect`."""
+    """The default of `on_disconnect`."""
 
 
 class Transport(Protocol):
@@ -168,13 +168,12 @@ class Transport(Protocol):
         handler: Handler,
         *,
         listen: str | None = None,
-        on_connect: SessionCallback = ignore_session,
         on_disconnect: SessionCallback = ignore_session,
     ) -> str | None:
         """Answer calls with `handler`, on dialled sessions too; listen if an address is given.
 
         Call it before `dial`: until then calls of others are answered `Unavailable`. The
-        callbacks run in the event loop for every session that begins or ends; they must not raise.
+        callback runs in the event loop for every session that ends; it must not raise.
 
         Args:
             listen: `host:port`, port 0 for any free one; None to be reached only by own dials.

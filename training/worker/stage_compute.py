@@ -213,7 +213,7 @@ class StageCompute:
 
     def restore(self, folder: Path) -> StepNumber:
         """See `Compute.restore`."""
-        info, _ = load_newest(self._stage, folder)
+        info = load_newest(self._stage, folder)
         return StepNumber(info.step if info else 0)
 
     def checkpoint(self, folder: Path, step: StepNumber) -> Path:

@@ -57,7 +57,7 @@ from verification.docket import Docket, begin_job
 from verification.draws.lanes import ShownBatch, batch_value, check_batch, drawn_by, read_batch
 from verification.draws.odds import Odds
 from verification.draws.selection import step_coin
-from verification.reading import Field, at, mismatch, require
+from verification.reading import Field, at, mismatch, read_domain, require, signed_value
 from verification.tallies import Tally
 
 VERSION = "audit_file.v2"
@@ -175,10 +175,8 @@ def read_file(data: bytes) -> AuditFile:
     value = read_map(data, VERSION, max_bytes=MAX_FILE_BYTES)
     fields = Field(value).record("version", "chain", "items", "lane", "code", "block")
     chain = fields["chain"].record("chain_id", "escrow", "seals")
-    chain_id = chain["chain_id"].integer()
-    require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
     return AuditFile(
-        Domain(chain_id, Address(chain["escrow"].bytes(20))),
+        read_domain(chain),
         Address(chain["seals"].bytes(20)),
         tuple(_read_item(each) for each in fields["items"].list()),
         tuple(read_batch(each) for each in fields["lane"].list()),
@@ -322,7 +320,7 @@ def _item_value(item: Kept) -> dict[str, object]:
         return {"type": "leaves", "grad_commit": item.grad_commit, "leaves": leaves}
     if isinstance(item, AuditorList):
         return {"type": "auditors", "data": item.value()}
-    return {"type": "signed", "message": item.message.value(), "signature": item.signature}
+    return {"type": "signed", **signed_value(item)}
 
 
 def _check_items(file: AuditFile, begin: Begin) -> _History:

@@ -42,7 +42,7 @@ from verification.auditing.loop import (
     verdict_on,
 )
 from verification.auditing.recording import Recording, is_evidence, recording
-from verification.auditing.sources import Replay, Source
+from verification.auditing.replays import RunningReplay, Source
 from verification.distances.comparison import Comparison
 from verification.distances.thresholds import (
     INPUT_GRADIENT,
@@ -67,8 +67,12 @@ class Found:
     projections: tuple[int, ...]
 
 
-async def replay_peer_step(source: Source, sealed: SealedCommit, seed: bytes) -> Found:
+async def replay_peer_step(
+    source: Source, sealed: SealedCommit, seed: bytes, recorded: Recording | None = None
+) -> Found:
     """Do a peer-step again and compare.
+
+    `recorded` also keeps what a replay reads that does not come from `source`: weights and rows.
 
     Raises:
         NotFound: a tensor, or the weights, cannot be found any more.
@@ -84,8 +88,12 @@ async def replay_peer_step(source: Source, sealed: SealedCommit, seed: bytes) ->
             replay = await stack.enter_async_context(beginning)
         except NotFound as error:  # our own weights: nobody else is to blame
             raise Unavailable(error.message) from error
+        if recorded is not None:
+            await recorded.link(replay.weights)
         for leaf in sealed.leaves:
             done = await _unit(source, sealed, leaf, replay)
+            if recorded is not None and done.rows is not None:
+                await recorded.put(done.rows.digest, done.rows.data)
             await _compare_unit(source, sealed, leaf, replay, done, comparison)
             units.append(done)
         parts = [await source.part(commit, part.chunk) for part in commit.parts]
@@ -102,7 +110,7 @@ async def replay_peer_step(source: Source, sealed: SealedCommit, seed: bytes) ->
 
 
 async def _unit(
-    source: Source, sealed: SealedCommit, leaf: UnitLeaf, replay: Replay
+    source: Source, sealed: SealedCommit, leaf: UnitLeaf, replay: RunningReplay
 ) -> ReplayedUnit:
     step, stage, last = sealed.commit.step, sealed.commit.stage, _last(source.record.spec)
     below, above = (stage - 1, stage), (stage, stage + 1)
@@ -124,7 +132,7 @@ async def _compare_unit(
     source: Source,
     sealed: SealedCommit,
     leaf: UnitLeaf,
-    replay: Replay,
+    replay: RunningReplay,
     done: ReplayedUnit,
     comparison: Comparison,
 ) -> None:
@@ -146,7 +154,7 @@ async def _compare_unit(
         comparison.add(LOSS, _nats(leaf.loss), _nats(done.loss))
 
 
-async def _readable(replay: Replay, data: Buffer | None, own: Numbers) -> Numbers:
+async def _readable(replay: RunningReplay, data: Buffer | None, own: Numbers) -> Numbers:
     if data is None:
         return _not_finite(own.shape)
     try:
@@ -158,7 +166,7 @@ async def _readable(replay: Replay, data: Buffer | None, own: Numbers) -> Number
 async def _claimed_gradient(
     commit: GradCommit,
     parts: Sequence[bytes],
-    replay: Replay,
+    replay: RunningReplay,
     own: Sequence[Buffer],
     replayed: Mapping[str, Numbers],
 ) -> Mapping[str, Numbers]:
@@ -217,7 +225,7 @@ async def report_on(audited: AuditedJob, case: Case) -> AuditReport:
 
 async def _replayed(audited: AuditedJob, case: Case, recorded: Recording) -> AuditReport:
     sealed = audited.commit(case.work)
-    found = await replay_peer_step(recorded, sealed, seed_for(case, audited.peer))
+    found = await replay_peer_step(recorded, sealed, seed_for(case, audited.peer), recorded)
     distances = compared_with_report(recorded, case, found.distances, found.projections)
     verdict = verdict_on(audited, case, distances)
     return make_report(audited, case, verdict, distances, found.projections)

@@ -28,7 +28,7 @@ from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Conflict
 from contracts.terms.history import unit_leaves_root
-from contracts.terms.ids import MAX_UNITS, ZERO_DIGEST, Address, Digest, PeerId, UnitId
+from contracts.terms.ids import MAX_UNITS, ZERO_DIGEST, Digest, PeerId, UnitId
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
@@ -42,13 +42,21 @@ from contracts.terms.messages import (
     StepCoin,
     UnitLeaf,
 )
-from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
+from contracts.terms.signatures import Signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from verification.damage import read_map
-from verification.docket import Docket, begin_job
+from verification.docket import Docket, begin_job, docket_of
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.selection import ordering_coin
-from verification.reading import Field, at, mismatch, require
+from verification.reading import (
+    Field,
+    at,
+    mismatch,
+    read_domain,
+    read_signed,
+    require,
+    signed_value,
+)
 from verification.verdicts import limits_of, verdict_of
 
 VERSION = "bundle.v3"
@@ -134,12 +142,12 @@ class Papers:
         value = {
             "version": VERSION,
             "chain": {"chain_id": self.domain.chain_id, "escrow": self.domain.escrow},
-            "spec": _value(self.spec),
-            "opening": _value(self.opening),
+            "spec": signed_value(self.spec),
+            "opening": signed_value(self.opening),
             "outside": self.outside.value(),
-            "leases": [_value(lease) for lease in self.leases],
+            "leases": [signed_value(lease) for lease in self.leases],
             "claim": _claim_value(self.claim),
-            "report": _value(self.report),
+            "report": signed_value(self.report),
         }
         return encode(value)  # type: ignore[arg-type]  # nested dicts of Value, invariant to mypy
 
@@ -159,13 +167,12 @@ class Shown:
     @property
     def docket(self) -> Docket:
         """The rules of the job's draws."""
-        assert isinstance(self.record.checking, Docket)  # by `check_papers`
-        return self.record.checking
+        return docket_of(self.record)
 
     @property
     def classes(self) -> dict[PeerId, str]:
         """Device classes of all who are named."""
-        return _classes(self.record)
+        return classes_of(self.record)
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -182,13 +189,10 @@ def read_papers(data: bytes) -> Papers:
     fields = Field(value).record(
         "version", "chain", "spec", "opening", "outside", "leases", "claim", "report"
     )
-    chain = fields["chain"].record("chain_id", "escrow")
-    chain_id = chain["chain_id"].integer()
-    require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
     with at("outside"):
         outside = decode_auditors(encode(fields["outside"].value))
     return Papers(
-        Domain(chain_id, Address(chain["escrow"].bytes(20))),
+        read_domain(fields["chain"].record("chain_id", "escrow")),
         _signed(fields["spec"], JobSpec),
         _signed(fields["opening"], JobOpening),
         outside,
@@ -237,36 +241,32 @@ def _leaf(field: Field) -> UnitLeaf:
 
 def _signed(field: Field, cls: type[T]) -> Signed[T]:
     with at(field.path):
-        return expect(decode_signed(encode(field.value)), cls)
-
-
-def _value(signed: Signed[T]) -> dict[str, object]:
-    return {"message": signed.message.value(), "signature": signed.signature}
+        return expect(read_signed(field), cls)
 
 
 def _commit_value(shown: ShownCommit) -> dict[str, object]:
     return {
-        "commit": _value(shown.signed),
+        "commit": signed_value(shown.signed),
         "leaves": [leaf.value() for leaf in shown.leaves],
-        "closes": [_value(close) for close in shown.closes],
+        "closes": [signed_value(close) for close in shown.closes],
     }
 
 
 def _claim_value(claim: WorkClaim | SumClaim) -> dict[str, object]:
-    repeated = None if claim.repeated is None else _value(claim.repeated)
+    repeated = None if claim.repeated is None else signed_value(claim.repeated)
     if isinstance(claim, SumClaim):
         return {
             "type": "sum",
-            "chunk": _value(claim.chunk),
-            "average": _value(claim.average),
-            "commits": [_value(commit) for commit in claim.commits],
+            "chunk": signed_value(claim.chunk),
+            "average": signed_value(claim.average),
+            "commits": [signed_value(commit) for commit in claim.commits],
             "repeated": repeated,
         }
     return {
         "type": "work",
         "work": _commit_value(claim.work),
         "rows": [_commit_value(shown) for shown in claim.rows],
-        "coin": _value(claim.coin),
+        "coin": signed_value(claim.coin),
         "repeated": repeated,
     }
 
@@ -414,9 +414,7 @@ def _check_report(record: JobRecord, case: Case, report: Signed[AuditReport]) ->
     if case.is_of_sum:
         require(not said.distances, "report", "a sum is compared by bytes")
         return
-    docket = record.checking
-    assert isinstance(docket, Docket)  # the job is checked
-    limits = limits_of(docket.rules, case, said.auditor, _classes(record))
+    limits = limits_of(docket_of(record).rules, case, said.auditor, classes_of(record))
     with at("report"):
         verdict = verdict_of(case, said.distances, limits)
     require(verdict == said.verdict, "report", "its verdict does not follow from its distances")
@@ -445,7 +443,8 @@ def _check(record: JobRecord, signed: Signed[T], path: str) -> None:
         check_signature(record, signed)
 
 
-def _classes(record: JobRecord) -> dict[PeerId, str]:
+def classes_of(record: JobRecord) -> dict[PeerId, str]:
+    """Device classes of all who may be named."""
     return {peer: lease.device_class for peer, lease in record.pay_leases().items()}
 
 

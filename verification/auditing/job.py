@@ -42,7 +42,7 @@ from training.worker.peers import Peers
 from training.worker.ports import Behaviour
 from training.worker.sealed import SealedCommit, SealedWork
 from training.worker.tensors import Kept, OnDisk
-from verification.auditing.sources import Replays
+from verification.auditing.replays import Replays
 
 # --------------------------------------------------- fetching what others have bound themselves to
 
@@ -183,7 +183,7 @@ class Book(Protocol):
 
 
 class AuditedJob(ABC):
-    """Satisfies `sources.Source`."""
+    """Satisfies `replays.Source`."""
 
     def __init__(
         self,

@@ -20,11 +20,11 @@ from contracts.terms.ids import Digest, PeerId, StageIndex
 from contracts.terms.messages import AuditReport, Verdict
 from training.averaging.slices import Slice
 from training.worker.work import Work
+from verification.auditing.bundle import classes_of
 from verification.auditing.job import AuditedJob, Fetcher
-from verification.auditing.replays import Replays
-from verification.auditing.sources import Source
+from verification.auditing.replays import Replays, Source
 from verification.distances.thresholds import SATURATED
-from verification.docket import Docket
+from verification.docket import docket_of
 from verification.draws.cases import Case
 from verification.verdicts import PROJECTIONS, limits_of, verdict_of
 
@@ -86,7 +86,11 @@ class Auditing:
         """Audit for ever; cancelled when we are not needed any more."""
         while True:
             version = audited.version
-            open_cases = [case for case in _owed(audited) if not await self._is_done(audited, case)]
+            open_cases = [
+                case
+                for case in docket_of(audited.record).owed_by(audited.peer)
+                if not await self._is_done(audited, case)
+            ]
             if open_cases:
                 await self._pause(AGAIN)
             else:
@@ -125,27 +129,20 @@ class Auditing:
             return make_report(audited, case, "missing")
 
 
-def _owed(audited: AuditedJob) -> tuple[Case, ...]:
-    docket = audited.record.checking
-    assert isinstance(docket, Docket)  # of a checked job, which alone is audited
-    return docket.owed_by(audited.peer)
-
-
 def agreeing_report(audited: AuditedJob, case: Case) -> AuditReport:
     """What somebody says who found no difference, or did not look."""
     if case.is_of_sum:
         return make_report(audited, case, "match")
-    docket = audited.record.checking
-    assert isinstance(docket, Docket)  # as above
-    limits = limits_of(docket.rules, case, audited.peer, _classes(audited))
+    limits = _limits(audited, case)
     verdict: Verdict = "match" if case.said in (None, "match") else "mismatch"
     nothing = tuple(sorted((name, 0) for name in limits))
     return make_report(audited, case, verdict, nothing, (0,))
 
 
-def _classes(audited: AuditedJob) -> dict[PeerId, str]:
-    """Device classes of everybody."""
-    return {peer: lease.device_class for peer, lease in audited.record.pay_leases().items()}
+def _limits(audited: AuditedJob, case: Case) -> dict[str, int]:
+    """See `limits_of`: between our device and those of who did the work."""
+    record = audited.record
+    return limits_of(docket_of(record).rules, case, audited.peer, classes_of(record))
 
 
 def make_report(
@@ -193,10 +190,7 @@ def verdict_on(audited: AuditedJob, case: Case, distances: tuple[tuple[str, int]
     Raises:
         Refused: the calibration table does not hold the two classes.
     """
-    docket = audited.record.checking
-    assert isinstance(docket, Docket)  # as above
-    limits = limits_of(docket.rules, case, audited.peer, _classes(audited))
-    return verdict_of(case, distances, limits)
+    return verdict_of(case, distances, _limits(audited, case))
 
 
 # ---------------------------------------------------------------------------------------- a member

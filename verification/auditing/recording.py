@@ -11,9 +11,9 @@ evidence cannot be kept, which is told instead; bytes go to disk as they come.
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import Buffer
@@ -35,8 +35,6 @@ from contracts.terms.messages import (
     StepCoin,
 )
 from contracts.terms.signatures import Signed, expect
-from training.averaging.slices import Slice
-from training.worker.ports import Numbers, ReplayedUnit
 from verification.auditing.bundle import (
     Papers,
     ShownCommit,
@@ -48,8 +46,8 @@ from verification.auditing.bundle import (
 )
 from verification.auditing.bundle_file import write_bundle
 from verification.auditing.job import AuditedJob
-from verification.auditing.sources import Replay, Replays
-from verification.docket import Docket, begin
+from verification.auditing.replays import Replays
+from verification.docket import begin, docket_of
 from verification.draws.cases import Case
 from verification.draws.selection import ordering_coin
 
@@ -75,7 +73,7 @@ async def recording(audited: AuditedJob) -> AsyncIterator["Recording"]:
 
 
 class Recording:
-    """Satisfies `sources.Source` by a job; what it hands out is also written down."""
+    """Satisfies `replays.Source` by a job; what it hands out is also written down."""
 
     def __init__(self, audited: AuditedJob, spool: "_Spool") -> None:
         self._audited, self._spool = audited, spool
@@ -88,7 +86,7 @@ class Recording:
 
     def replays_in(self, stage: StageIndex) -> Replays:
         """See `Source.replays_in`."""
-        return _RecordedReplays(self, self._audited.replays_in(stage))
+        return self._audited.replays_in(stage)
 
     def state_of(self, commit: GradCommit) -> Digest:
         """See `Source.state_of`; a reader of a bundle knows no other state than the claim's."""
@@ -157,9 +155,7 @@ class Recording:
             await self.part(commit, ChunkIndex(claim.chunk.message.chunk))
 
     def _bundle(self, path: Path, papers: Papers) -> int:
-        docket = self.record.checking
-        assert isinstance(docket, Docket)  # of a checked job, which alone is audited
-        table = docket.rules.table
+        table = docket_of(self.record).rules.table
         path.parent.mkdir(exist_ok=True)
         shown = check_papers(papers, lambda spec, outside: begin(spec, outside, table))
         blobs = {name: self._spool.blob(name) for name in shown.wanted}
@@ -200,62 +196,6 @@ class _Spool:
     def clear(self) -> None:
         """Remove it."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-@dataclass(frozen=True)
-class _RecordedReplays:
-    """Satisfies `sources.Replays`."""
-
-    recording: Recording
-    inner: Replays
-
-    def begin(
-        self, step: StepNumber, state_root: Digest, seed: bytes
-    ) -> AbstractAsyncContextManager[Replay]:
-        """See `Replays.begin`."""
-        return self._begin(step, state_root, seed)
-
-    @asynccontextmanager
-    async def _begin(
-        self, step: StepNumber, state_root: Digest, seed: bytes
-    ) -> AsyncIterator[Replay]:
-        async with self.inner.begin(step, state_root, seed) as replay:
-            await self.recording.link(replay.weights)
-            yield _RecordedReplay(self.recording, replay)
-
-
-@dataclass(frozen=True)
-class _RecordedReplay:
-    """Satisfies `sources.Replay`."""
-
-    recording: Recording
-    inner: Replay
-
-    @property
-    def weights(self) -> Path:
-        """See `Replay.weights`."""
-        return self.inner.weights
-
-    async def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
-        """See `Replay.unit`."""
-        done = await self.inner.unit(unit, x, dy)
-        if done.rows is not None:
-            await self.recording.put(done.rows.digest, done.rows.data)
-        return done
-
-    async def gradient(self) -> Sequence[Slice]:
-        """See `Replay.gradient`."""
-        return await self.inner.gradient()
-
-    async def boundary(self, data: Buffer) -> Numbers:
-        """See `Replay.boundary`."""
-        return await self.inner.boundary(data)
-
-    async def parameters(
-        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
-    ) -> Mapping[str, Numbers]:
-        """See `Replay.parameters`."""
-        return await self.inner.parameters(parts, norms_squared)
 
 
 # ------------------------------------------------------------------------------------------ papers

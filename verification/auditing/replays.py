@@ -19,12 +19,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from typing_extensions import Buffer
 
+from contracts.governance.record import JobRecord
 from contracts.terms.errors import Misbehaved, NotFound, Refused, TallystickError, Unavailable
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import AuditReport, GradCommit
 from training.averaging.slices import Slice
 from training.telling import Tell, tell_nobody, telling_about
 from training.transport.calls import WeightsView
@@ -39,6 +41,45 @@ T = TypeVar("T")
 
 WeightsOf: TypeAlias = Callable[[StepNumber, Digest], Awaitable[Path]]
 """File of the weights that a step was computed on, whose state has this root; raises NotFound."""
+
+
+class Source(Protocol):
+    """Everything that a replay needs: `AuditedJob`, `Recording` and `Bundled` have it."""
+
+    @property
+    def record(self) -> JobRecord:
+        """What the seals so far establish."""
+
+    def replays_in(self, stage: StageIndex) -> "Replays":
+        """Of a stage that we audit in."""
+
+    def state_of(self, commit: GradCommit) -> Digest:
+        """Root of the state of its stage, in which the commit is judged.
+
+        Raises:
+            Unavailable: members differ, and no AverageSet has followed that says who was right.
+        """
+
+    def report(self, name: Digest) -> AuditReport:
+        """A sealed report; raises NotFound."""
+
+    async def tensor(
+        self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
+    ) -> bytes:
+        """A boundary tensor between two stages, as it is digested (`formed_tensor`).
+
+        Args:
+            step: Of the unit.
+            stages: The one below the tensor and the one above.
+            unit: Whose tensor it is.
+            digest: That a leaf names.
+
+        Raises:
+            NotFound, Unavailable: nobody has it, or nobody is reached.
+        """
+
+    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
+        """Wire bytes of a part of a gradient; raises Unavailable."""
 
 
 class Meter:
@@ -71,7 +112,7 @@ class Meter:
 
 
 class RunningReplay:
-    """One peer-step on its way; see `sources.Replay` for what its methods raise, and `Replays`."""
+    """One peer-step on its way; see `ports.Replay` for what its methods raise, and `Replays`."""
 
     def __init__(self, meter: Meter, replay: Replay, weights: Path) -> None:
         self._meter, self._replay = meter, replay

@@ -5,16 +5,18 @@ against the state root of the claim. Then the code that auditors run does the wo
 bundle holds; this machine's own thresholds decide. It opens no socket and trusts no number.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 
 from contracts.governance.checking import Begin
+from contracts.governance.record import JobRecord
 from contracts.terms.digest import digest, formed_digest, tensor_digest
 from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, NotFinite, Refused
-from contracts.terms.ids import Digest, PeerId, StepNumber, UnitId
-from contracts.terms.messages import JobSpec
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import AuditReport, GradCommit, JobSpec
 from training.averaging.slices import slice_digest
 from training.averaging.sums import mean_slice
 from training.stages.exact import device_class
@@ -29,7 +31,7 @@ from verification.auditing.bundle_file import WEIGHTS, BundleFile
 from verification.auditing.loop import compared_with_report, seed_for, verdict_on_sum
 from verification.auditing.outcome import Distance, Outcome
 from verification.auditing.replays import Replays
-from verification.auditing.sources import Bundled, BundledBytes, show
+from verification.auditing.sources import BundledBytes, show
 from verification.docket import begin_job
 from verification.reading import at, mismatch
 from verification.verdicts import limits_of, verdict_of
@@ -181,3 +183,39 @@ class BundledRows:
         data = self._held.rows(unit)
         size = len(data) // self._bytes.rows_shape[0]
         return tuple(data[at : at + size] for at in range(0, len(data), size))
+
+
+class Bundled:
+    """Satisfies `replays.Source`; its replays begin on the bundle's weights."""
+
+    def __init__(self, held: BundledBytes, replays: Replays) -> None:
+        self._held, self._replays = held, replays
+
+    @property
+    def record(self) -> JobRecord:
+        """See `Source.record`; no seal is in it."""
+        return self._held.shown.record
+
+    def replays_in(self, stage: StageIndex) -> Replays:
+        """See `Source.replays_in`."""
+        return self._replays
+
+    def state_of(self, commit: GradCommit) -> Digest:
+        """See `Source.state_of`: a bundle is only made where the claim says the same."""
+        return Digest(commit.state_root)
+
+    def report(self, name: Digest) -> AuditReport:
+        """See `Source.report`: the one that was repeated."""
+        claim = self._held.shown.papers.claim
+        assert isinstance(claim, WorkClaim) and claim.repeated is not None  # only that is asked for
+        return claim.repeated.message
+
+    async def tensor(
+        self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
+    ) -> bytes:
+        """See `Source.tensor`."""
+        return self._held.blob(digest)
+
+    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
+        """See `Source.part`."""
+        return self._held.blob(commit.parts[chunk].digest)

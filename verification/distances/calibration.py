@@ -12,15 +12,14 @@ Classes whose arithmetic adds in another dtype (`--apart`) keep their own, wider
 not widen those of others.
 
 Samples are JSON lines, `Sample.line()`; `bench/calibration.py` writes them from real
-stages. `python -m verification.distances.calibration --out FILE SAMPLES...` makes the table, and
-`clopper_pearson` is the interval of every rate that we state. Units: distances in 1e-9.
+stages. `python -m verification.distances.calibration --out FILE SAMPLES...` makes the table.
+Units: distances in 1e-9.
 """
 
 import argparse
 import json
-import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, cast, get_args
@@ -38,7 +37,6 @@ from verification.distances.thresholds import (
 
 FACTOR = 5
 QUANTILE_OF_1000 = 999
-CONFIDENCE = 0.95
 
 ARITHMETIC: Mapping[DType, int] = {"float32": 100_000, "bfloat16": 4_000_000}
 """Least threshold whatever the codec: 840 units in the last place of fp32, one of bf16; deeper and
@@ -189,39 +187,6 @@ def calibration_text(table: Calibration) -> str:
     lines = ",\n".join(f"  {json.dumps(pair.value())}" for pair in table.pairs)
     opened = json.dumps(head, indent=1).removesuffix("\n}")
     return f'{opened},\n "pairs": [\n{lines}\n ]\n}}\n'
-
-
-# --------------------------------------------------------------------------------------- rates
-
-
-def clopper_pearson(
-    successes: int, trials: int, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
-    """The exact two-sided interval of a rate (Clopper and Pearson 1934, Biometrika 26).
-
-    With no failure among n it is [(1 - confidence) / 2)^(1/n), 1]. Precise to 1e-9; floats, because
-    it is shown and never decides.
-    """
-    tail = (1 - confidence) / 2
-    low = 0.0 if successes == 0 else _solve(lambda p: 1 - _at_most(successes - 1, trials, p), tail)
-    high = 1.0 if successes == trials else _solve(lambda p: -_at_most(successes, trials, p), -tail)
-    return (low, high)
-
-
-def _at_most(successes: int, trials: int, rate: float) -> float:
-    """P(Binomial(trials, rate) <= successes)."""
-    return math.fsum(
-        math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(successes + 1)
-    )
-
-
-def _solve(rising: Callable[[float], float], wanted: float) -> float:
-    """Where in [0, 1] a rising function is `wanted`, by bisection."""
-    low, high = 0.0, 1.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
-    return (low + high) / 2
 
 
 # ---------------------------------------------------------------------------------------- tool

@@ -69,8 +69,6 @@ def ordering_coin(job: JobId, step: StepNumber, coin: Digest) -> Digest:
 
 # ----------------------------------------------------------------------------------- what it draws
 
-NOBODY_IS_DRAWN = Fraction(0)
-"""q under `checking: off`."""
 
 _SCALE = 2**256
 

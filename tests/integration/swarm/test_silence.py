@@ -6,7 +6,6 @@ whom it struck has committed to work again. Printed for each: seconds without a 
 """
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -26,9 +25,8 @@ import pytest
 from contracts.terms.history import decode_kept
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Seal
 from contracts.terms.signatures import Signed
-from tallystick.provider.disk import RESERVE
 from tests.support.namespaces import Site, network, packets_as_sent
-from tests.support.swarm_job import COORDINATOR, TRAINER, Line
+from tests.support.swarm_job import COORDINATOR, TRAINER
 from tests.support.swarm_process import process_papers
 from tests.support.swarm_processes import ProcessSwarm
 
@@ -165,51 +163,6 @@ def together(disturbances: Iterable[AbstractContextManager[object]]) -> Iterator
         for each in disturbances:
             stack.enter_context(each)
         yield
-
-
-@contextmanager
-def full(disk: Path) -> Iterator[None]:
-    """No byte more can be written there meanwhile."""
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        # At once: its owner may look at any moment, and stands back from what is full in part.
-        stat = os.statvfs(disk)
-        file.seek(stat.f_bavail * stat.f_frsize - 2**20)
-        os.posix_fallocate(file.fileno(), 0, file.tell())
-        while True:
-            file.write(bytes(2**20))
-    assert os.statvfs(disk).f_bavail == 0
-    yield
-
-
-@pytest.mark.nightly
-@pytest.mark.root  # network namespaces, and a disk of its own
-@pytest.mark.timeout(600)
-async def test_swarm__disk_of_a_peer_is_full__it_leaves_in_order_and_the_others_go_on(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    with network("home", *PEERS) as sites:
-        roles = {COORDINATOR: sites["home"], TRAINER: sites["home"]}
-        roles |= {name: sites[name] for name in PEERS}
-        disks = {name: RESERVE + 64 * 2**20 for name in PEERS[:1]}
-        swarm = ProcessSwarm(
-            tmp_path, workers=PEERS, stages=2, changed=JOB, sites=roles, disks=disks
-        )
-        async with running(swarm) as watching:
-            filled = list[list[Line]]()
-
-            def fill() -> AbstractContextManager[object]:
-                filled.append(swarm.lines(PEERS[0], "stands_back"))
-                return full(swarm.disk_of(PEERS[0]))
-
-            row = Row("a peer's disk full for 60 s", 60, (), fill)
-            table = [HEAD, " | ".join(await watching.carry_out(row))]
-        record_property("table", "\n".join(table))
-        print(*table, sep="\n")
-        assert filled[0] == []  # it was at work until then
-        (said,) = swarm.lines(PEERS[0], "stands_back")
-        assert "the disk is full: 0 MB are free" in said["reason"]
-        assert swarm.lines(PEERS[0], "left") and swarm.processes[PEERS[0]].returncode == 0
 
 
 @pytest.mark.nightly

@@ -13,6 +13,7 @@ from tests.integration.transport.harness import (
     MemoryNet,
     Net,
     Peer,
+    connected,
     greeted,
     key,
     pair,
@@ -88,14 +89,9 @@ async def test_silence__both_ways__is_noticed_by_both_and_ends_without_a_word_la
 
 @pytest.mark.simulated_time
 async def test_fault__silence_for_a_while__session_ends_and_a_later_dial_is_answered() -> None:
-    network = MemoryNetwork()
-    one = MemoryTransport(network, key(1), METHODS, limits=QUICK)
-    inner = MemoryTransport(network, key(2), METHODS, limits=QUICK)
+    net = MemoryNet()
+    one, inner, address = await pair(net, server_limits=QUICK, client_limits=QUICK)
     two = FaultyTransport(inner, {("echo", key(1), 1): Silence(timedelta(seconds=0.6))})
-    one.set_members([two.key])
-    address = await one.serve(Peer(), listen=ANY_PORT)
-    await two.serve(Peer())
-    assert address is not None
     session = await two.dial(one.key, [address], deadline=DEADLINE)
 
     with pytest.raises(PeerUnreachable, match="silent"):
@@ -104,20 +100,14 @@ async def test_fault__silence_for_a_while__session_ends_and_a_later_dial_is_answ
     again = await two.dial(one.key, [address], deadline=DEADLINE)
     await again.call("echo", b"", deadline=DEADLINE)
     two.need_all_struck()
-    await two.close()
-    await one.close()
+    await net.close()
 
 
 @pytest.mark.simulated_time
 async def test_silence__shorter_than_is_noticed__what_was_said_arrives() -> None:
-    network = MemoryNetwork()
-    one = MemoryTransport(network, key(1), METHODS, limits=NEVER)
-    two = MemoryTransport(network, key(2), METHODS, limits=NEVER)
-    one.set_members([two.key])
-    address = await one.serve(Peer(), listen=ANY_PORT)
-    await two.serve(Peer())
-    assert address is not None
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    net = MemoryNet()
+    one, two, session = await connected(net, server_limits=NEVER, client_limits=NEVER)
+    assert isinstance(two, MemoryTransport)
 
     two.silence(one.key)
     call = asyncio.ensure_future(session.call("echo", b"word", deadline=DEADLINE))
@@ -127,5 +117,4 @@ async def test_silence__shorter_than_is_noticed__what_was_said_arrives() -> None
     two.hear(one.key)
 
     assert (await call).header == b"word"
-    await two.close()
-    await one.close()
+    await net.close()

@@ -174,14 +174,12 @@ class FaultyTransport:
         handler: Handler,
         *,
         listen: str | None = None,
-        on_connect: SessionCallback = ignore_session,
         on_disconnect: SessionCallback = ignore_session,
     ) -> str | None:
         """See `port.Transport.serve`."""
         return await self._inner.serve(
             _GuardedHandler(self, handler),
             listen=listen,
-            on_connect=lambda session: on_connect(self._wrap(session)),
             on_disconnect=lambda session: on_disconnect(self._unwrap(session)),
         )
 

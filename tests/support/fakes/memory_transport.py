@@ -198,12 +198,11 @@ class MemoryTransport:
         handler: Handler,
         *,
         listen: str | None = None,
-        on_connect: SessionCallback = ignore_session,
         on_disconnect: SessionCallback = ignore_session,
     ) -> str | None:
         """See `port.Transport.serve`."""
         address = None if listen is None else self._network.bind(listen, self)
-        self._endpoint.serve(handler, on_connect, on_disconnect)
+        self._endpoint.serve(handler, on_disconnect)
         return address
 
     async def dial(self, node: SessionKey, hints: Sequence[str], *, deadline: Deadline) -> Session:

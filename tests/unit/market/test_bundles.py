@@ -1,4 +1,4 @@
-"""Examples of bundles and deals; properties are in tests/property/test_market_bundles.py."""
+"""Examples of bundles and deals; properties are in tests/property/test_market_clearing.py."""
 
 from dataclasses import replace
 

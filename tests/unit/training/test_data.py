@@ -21,7 +21,7 @@ from training.data.corpus import (
 )
 from training.data.loading import CheckedBlobs, UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
-from training.data.order import permuted, rows_of_unit
+from training.data.order import permuted
 from training.recipes import micro
 
 STEP_1, STEP_2 = StepNumber(1), StepNumber(2)
@@ -118,12 +118,13 @@ def test_permuted__fixed_key__is_this_order() -> None:
     assert [permuted(i, 10, bytes(32)) for i in range(10)] == [5, 8, 4, 2, 7, 0, 1, 9, 3, 6]
 
 
-def test_rows_of_unit__same_arguments__same_rows_and_other_arguments_other_rows() -> None:
-    manifest = sharded().manifest
+def test_positions__same_arguments__same_rows_and_other_arguments_other_rows() -> None:
+    corpus = sharded()
 
     def rows(seed: int, step: StepNumber, unit: int) -> object:
         data = DataConfig(rows_per_unit=2, units_per_step=2, seed=seed)
-        return rows_of_unit(manifest, data, 32, step=step, unit=UnitId(unit))
+        made = UnitRows(corpus.manifest, data, 32, MemoryBlobs(corpus.blobs))
+        return made.positions(step, UnitId(unit))
 
     assert rows(5, STEP_1, 0) == rows(5, STEP_1, 0)
     others = [rows(6, STEP_1, 0), rows(5, STEP_1, 1), rows(5, STEP_2, 0)]
@@ -136,7 +137,7 @@ def test_unit_rows__load__gives_the_bytes_at_the_positions() -> None:
 
     loaded = rows.load(STEP_2, UnitId(1))
 
-    positions = rows_of_unit(corpus.manifest, TWO_ROWS, 32, step=STEP_2, unit=UnitId(1))
+    positions = rows.positions(STEP_2, UnitId(1))
     assert loaded == tuple(corpus.blobs[p.shard][p.offset : p.offset + 33] for p in positions)
 
 

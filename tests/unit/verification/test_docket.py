@@ -11,7 +11,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import InvalidSeal, Refused
 from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import MILLION, GradCommit
+from contracts.terms.messages import MILLION, GradCommit, Verdict
 from tests.support.dockets import (
     LIMIT,
     OTHER_CLASS,
@@ -93,12 +93,7 @@ def test_after__small_floor_and_little_at_risk__draws_nobody() -> None:
     drawn(job, "ann", "bob", "cem")
 
     assert not job.docket.open  # one in a million, and stake a million times the value
-
-
-def test_after__above_the_norm_gate__is_drawn_for_certain() -> None:
-    job, _ = above_the_gate()
-
-    assert [case.doer for case, _ in job.docket.open.values()] == [peer("ann")]
+    assert job.docket.needed_of(StepNumber(1)) == frozenset()
 
 
 def test_after__coin_of_zero__draws_everything() -> None:
@@ -220,9 +215,11 @@ def test_after__disputes_cost_more_than_the_budget__the_last_auditor_gets_what_i
 def test_after__sum__is_drawn_for_the_other_peers_of_its_stage() -> None:
     job = CheckedJob(audit=audit_spec(floor=1, sums=MILLION))
 
-    job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"), job.chunk("ann"))
+    chunk = job.chunk("ann")
+    job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"), chunk)
     job.seal(job.coin(1))
 
+    assert job.docket.needed_of(StepNumber(1)) == frozenset({chunk.digest()})
     [case] = [case for case, _ in job.docket.open.values()]
     assert case.kind == "sum" and case.auditor in {peer("bob"), peer("cem")}
     job.seal(job.report(case, "match"))
@@ -294,12 +291,18 @@ def test_after__auditor_owes__holds_back_its_pay_until_it_is_told_late() -> None
     assert standing.forfeits == (Forfeit(peer(first), StepNumber(1), "missed_report"),)
 
 
-def test_after__late_report_of_a_missed_attempt__still_outranks_the_next_one() -> None:
-    job = one_case()
+def first_is_late(**changed: object) -> tuple[CheckedJob, Case, str, str]:
+    """Ann's case, whose first auditor was late; as it was before, and who are asked."""
+    job = one_case(**changed)
     case = job.case_of("ann")
     first, second = (job.name_of(each) for each in case.order[:2])
     job.seal()
     job.seal(job.notice("missed_report", first, case.subject))
+    return job, case, first, second
+
+
+def test_after__late_report_of_a_missed_attempt__still_outranks_the_next_one() -> None:
+    job, case, first, second = first_is_late()
     now = job.case_of("ann")
 
     job.seal(
@@ -340,38 +343,22 @@ def test_after__report_that_does_not_count_comes_with_the_notice__was_missed() -
     assert job.rulings == [("missed", first)]
 
 
-def late_and_disputed() -> tuple[CheckedJob, Case]:
-    """Ann's first auditor was late, the second says mismatch; and the case as the first had it."""
-    job = CheckedJob(outside=())
-    job.seal(*(job.commit(name) for name in job.workers))
-    job.seal(job.coin(1))
-    before = job.case_of("ann")
-    job.seal()
-    job.seal(job.notice("missed_report", job.name_of(before.order[0]), before.subject))
+def test_after__late_auditor_is_drawn_again_in_a_dispute__its_old_report_says_nothing() -> None:
+    job, before, late, _ = first_is_late(outside=())
     job.seal(job.report(job.case_of("ann"), "mismatch"))
     job.seal(job.coin(5))
-    return job, before
-
-
-def test_after__late_auditor_is_drawn_again_in_a_dispute__its_old_report_says_nothing() -> None:
-    job, before = late_and_disputed()
     case = job.case_of("ann")
-    late = job.name_of(before.order[0])
     assert (case.auditor, case.coin == before.coin) == (peer(late), False)
 
     job.seal(job.report(before, "match", by=late))
 
     assert job.case_of("ann") == case
     job.seal(job.report(case, "match", by=late))
-    assert job.docket.heard == (peer(late),)
+    assert [each.said.auditor for each in job.docket.audits] == [peer(late)]
 
 
 def test_after__report_lost_to_one_that_came_late__is_not_that_of_the_next_round() -> None:
-    job = one_case()
-    before = job.case_of("ann")
-    first, second = (job.name_of(each) for each in before.order[:2])
-    job.seal()
-    job.seal(job.notice("missed_report", first, before.subject))
+    job, before, first, second = first_is_late()
     said = job.report(job.case_of("ann"), "match", by=second)
 
     job.seal(said, job.report(before, "mismatch", by=first))
@@ -534,7 +521,10 @@ def test_after__two_against_one__is_convicted_forfeits_and_has_to_be_suspended()
     assert peer("ann") not in job.members
 
 
-def test_after__convicted__an_outside_auditor_confirms_before_stake_is_touched() -> None:
+@pytest.mark.parametrize(("said", "ruling"), [("mismatch", "slashable"), ("match", "unconfirmed")])
+def test_after__convicted__an_outside_auditor_confirms_before_stake_is_touched(
+    said: Verdict, ruling: str
+) -> None:
     job = accused()
     job.seal(job.report(job.case_of("ann"), "mismatch"))
 
@@ -544,19 +534,9 @@ def test_after__convicted__an_outside_auditor_confirms_before_stake_is_touched()
     assert {job.name_of(each) for each in case.order} <= {"out", "oda", "olu"}
     (late,) = job.docket.awaited()  # ann is gone: what it alone held, these two have had
     assert {job.name_of(each) for each in late.heard} == {"bob", "cem"}
-    job.seal(job.report(case, "mismatch"))
-    assert job.rulings == [("slashable", "ann")]
+    job.seal(job.report(case, said))
+    assert job.rulings == [(ruling, "ann")]
     assert not job.docket.open
-
-
-def test_after__outside_auditor_disagrees__stake_is_not_touched() -> None:
-    job = accused()
-    job.seal(job.report(job.case_of("ann"), "mismatch"))
-    job.seal(job.notice("suspension", "ann"), job.coin(5))
-
-    job.seal(job.report(job.case_of("ann"), "match"))
-
-    assert job.rulings == [("unconfirmed", "ann")]
 
 
 def test_after__second_auditor_contradicts__the_first_is_frozen_instead() -> None:
@@ -647,11 +627,17 @@ def test_after__missing_said_again_after_the_notice__counts() -> None:
     assert job.case_of("ann").awaits == job.step
 
 
-def test_after__missing_for_two__costs_unvested_pay_and_nothing_else() -> None:
+def called_missing() -> CheckedJob:
+    """Ann's data are missing, say her first auditor and the coordinator; a second one is drawn."""
     job = one_case()
     case = job.case_of("ann")
     job.seal(job.report(case, "missing"), job.notice("missing_data", "ann", case.subject))
     job.seal(job.coin(3))
+    return job
+
+
+def test_after__missing_for_two__costs_unvested_pay_and_nothing_else() -> None:
+    job = called_missing()
 
     standing = job.seal(job.report(job.case_of("ann"), "missing"))
 
@@ -661,10 +647,7 @@ def test_after__missing_for_two__costs_unvested_pay_and_nothing_else() -> None:
 
 
 def test_after__second_auditor_finds_the_data__is_settled_by_what_it_says() -> None:
-    job = one_case()
-    case = job.case_of("ann")
-    job.seal(job.report(case, "missing"), job.notice("missing_data", "ann", case.subject))
-    job.seal(job.coin(3))
+    job = called_missing()
 
     job.seal(job.report(job.case_of("ann"), "match"))
 
@@ -731,11 +714,7 @@ def test_after__rubber_stamp_is_seen_twice__auditor_is_convicted_and_the_work_dr
 
 
 def test_after__work_is_drawn_again__turns_have_other_numbers_than_before() -> None:
-    job = one_case(audit=audit_spec(repeats=MILLION))
-    before = job.case_of("ann")
-    late, stamper = (job.name_of(each) for each in before.order[:2])
-    job.seal()
-    job.seal(job.notice("missed_report", late, before.subject))
+    job, before, late, stamper = first_is_late(audit=audit_spec(repeats=MILLION))
     job.seal(job.report(job.case_of("ann"), "match", by=stamper))
     for coin in (5, 7):
         job.seal(job.coin(coin))
@@ -860,16 +839,11 @@ def test_needed_of__step_without_its_coin__is_everything() -> None:
     assert job.docket.needed_of(StepNumber(1)) is None
 
 
-def test_needed_of__coin_is_here__is_the_work_that_was_drawn() -> None:
+def test_needed_of__above_the_norm_gate__is_drawn_for_certain_and_the_rest_is_not_needed() -> None:
     job, high = above_the_gate()
 
+    assert [case.doer for case, _ in job.docket.open.values()] == [peer("ann")]
     assert job.docket.needed_of(StepNumber(1)) == frozenset({high.digest()})
-
-
-def test_needed_of__nobody_was_drawn__is_nothing() -> None:
-    job = drawn(CheckedJob(audit=audit_spec(floor=1)), "ann", "bob", "cem")
-
-    assert job.docket.needed_of(StepNumber(1)) == frozenset()
 
 
 def test_needed_of__report_may_be_repeated__still_is_the_work_until_its_coin() -> None:
@@ -881,16 +855,6 @@ def test_needed_of__report_may_be_repeated__still_is_the_work_until_its_coin() -
 
     job.seal(job.coin(3))
     assert job.docket.needed_of(StepNumber(1)) == frozenset()
-
-
-def test_needed_of__sum__is_the_averaged_chunk() -> None:
-    job = CheckedJob(audit=audit_spec(floor=1, sums=MILLION))
-    chunk = job.chunk("ann")
-    job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"), chunk)
-
-    job.seal(job.coin(1))
-
-    assert job.docket.needed_of(StepNumber(1)) == frozenset({chunk.digest()})
 
 
 # ----------------------------------------------------------------------------------- money at risk

@@ -80,14 +80,30 @@ def test_note__match__counts_for_who_worked_and_for_who_looked() -> None:
     assert job.tally.rulings["settled"] == 1
 
 
-def test_note__two_rounds_against_one__are_one_draw_and_a_conviction_at_its_seal() -> None:
+@pytest.mark.parametrize(
+    ("said", "received", "convicts"),
+    [
+        (["mismatch"], Received(1, 0, 1, 0, 0), {"ann"}),
+        (["match", "match"], Received(1, 1, 0, 0, 0), {"first"}),
+        (["match", "mismatch"], Received(1, 0, 1, 0, 0), {"ann", "second"}),
+    ],
+)
+def test_note__accused__is_one_draw_and_convicts_at_the_seal_that_decides(
+    said: list[str], received: Received, convicts: set[str]
+) -> None:
     job = accused()
+    for verdict in said[:-1]:
+        job.hear("ann", verdict)
+        job.seal(job.coin(5))
+    named = {"ann": ANN} | dict(
+        zip(("first", "second"), (each.auditor for each in job.case_of("ann").heard), strict=False)
+    )
 
-    job.hear("ann", "mismatch")
+    job.hear("ann", said[-1])
 
-    assert job.received["ann"] == Received(1, 0, 1, 0, 0)
-    assert job.tally.convicted == {ANN: job.step}
-    assert job.tally.done.total() == 2
+    assert job.received["ann"] == received
+    assert job.tally.convicted == {named[each]: job.step for each in convicts}
+    assert job.tally.done.total() == len(said) + 1
 
 
 def test_note__confirmed_outside__changes_neither_draw_nor_verdict() -> None:
@@ -100,30 +116,6 @@ def test_note__confirmed_outside__changes_neither_draw_nor_verdict() -> None:
 
     assert job.received["ann"] == Received(1, 0, 1, 0, 0)
     assert job.tally.convicted == {ANN: at}
-
-
-def test_note__accuser_alone_against_two__the_accused_counts_as_matched() -> None:
-    job = accused()
-    first = job.case_of("ann").heard[0].auditor
-    job.hear("ann", "match")
-    job.seal(job.coin(5))
-
-    job.hear("ann", "match")
-
-    assert job.received["ann"] == Received(1, 1, 0, 0, 0)
-    assert job.tally.convicted == {first: job.step}
-
-
-def test_note__accused_and_who_spoke_for_it_are_convicted__it_counts_as_mismatched() -> None:
-    job = accused()
-    job.hear("ann", "match")
-    heard = job.case_of("ann").heard
-    job.seal(job.coin(5))
-
-    job.hear("ann", "mismatch")
-
-    assert job.received["ann"] == Received(1, 0, 1, 0, 0)
-    assert job.tally.convicted.keys() == {ANN, heard[1].auditor}
 
 
 def test_note__nobody_reports__is_unrepeated_and_each_missed_one() -> None:

@@ -28,6 +28,7 @@ from training.swarm.events import (
     PeerJoined,
     SealApplied,
     SealStored,
+    Ticked,
     UnitsDone,
 )
 from training.swarm.state import Averaging, Closed, Committed, Copy, Place, SwarmState, Terms
@@ -111,6 +112,10 @@ def duty_of(state: SwarmState, peer: PeerId) -> Duty | None:
     return duties_of(state).get(peer)
 
 
+HALVES = {A: (0, 1, 2), B: (3, 4, 5)}
+"""The units of a step of two peers."""
+
+
 class Swarm:
     """Drives the machine by hand; `now` is what events carry."""
 
@@ -136,6 +141,11 @@ class Swarm:
         """The moment of the next event."""
         return UnixMillis(self.now)
 
+    def wait(self, span: int) -> tuple[Effect, ...]:
+        """Let milliseconds pass."""
+        self.now += span
+        return self.tell(Ticked(self.at))
+
     def join(self, *peers: PeerId, stage: int = 0) -> None:
         """Each peer joins a stage."""
         for each in peers:
@@ -151,6 +161,11 @@ class Swarm:
             for unit in units
         )
         return self.tell(UnitsDone(self.state.step, copies, self.at))
+
+    def work_all(self, shares: Mapping[PeerId, Iterable[int]]) -> None:
+        """Each peer computes its units of the first stage."""
+        for doer, units in shares.items():
+            self.work(doer, *units)
 
     def commit(self, *peers: PeerId, of: StepClose | None = None) -> None:
         """Each peer commits to what the StepClose gives it and it has not committed to."""
@@ -214,8 +229,7 @@ class Swarm:
 
     def whole_step(self, work: Mapping[PeerId, Iterable[int]], *, last: bool = False) -> None:
         """One undisturbed step."""
-        for doer, units in work.items():
-            self.work(doer, *units)
+        self.work_all(work)
         self.commit(*work)
         self.hold(*work)
         self.average(*work)

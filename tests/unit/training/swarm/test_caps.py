@@ -2,6 +2,8 @@
 
 from fractions import Fraction
 
+import pytest
+
 from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
 from tests.unit.training.swarm.factories import A, B, C, Swarm, joining, peer, terms
 from training.swarm.caps import (
@@ -27,34 +29,28 @@ def measured(name: PeerId, rate: int, owner: str = "") -> Measured:
     return Measured(name, Address((owner or name.decode()[0]).encode() * 20), rate)
 
 
-def test_caps__two_equal_peers__a_fifth_above_their_half() -> None:
-    caps = caps_in_stage([measured(A, 100), measured(B, 100)])
+@pytest.mark.parametrize(
+    ("rates", "owners", "caps"),
+    [
+        ((100, 100), "ab", {"a": Fraction(3, 5), "b": Fraction(3, 5)}),
+        ((2000, 100), "ab", {"a": Fraction(6, 5) * Fraction(20, 21)}),
+        ((900, 100, 100, 100, 100), "abcde", {"a": Fraction(1, 4), "b": Fraction(3, 16)}),
+        ((100,) * 6, "xxcdef", {"a": Fraction(1, 8), "b": Fraction(1, 8)}),
+    ],
+    ids=["a fifth above its half", "bound to its rate", "a quarter", "two peers share a quarter"],
+)
+def test_caps__peers_of_these_rates_and_owners__are_so_large(
+    rates: tuple[int, ...], owners: str, caps: dict[str, Fraction]
+) -> None:
+    workers = [
+        measured(peer(name), rate, owner)
+        for name, rate, owner in zip("abcdef", rates, owners, strict=False)
+    ]
 
-    assert caps == {A: Fraction(3, 5), B: Fraction(3, 5)}
+    found = caps_in_stage(workers)
 
-
-def test_caps__one_twenty_times_faster_by_measurement__still_bound_to_its_rate() -> None:
-    caps = caps_in_stage([measured(A, 2000), measured(B, 100)])
-
-    assert caps[A] == Fraction(6, 5) * Fraction(20, 21)
-
-
-def test_caps__five_owners_and_one_with_most_of_the_rates__gets_a_quarter() -> None:
-    workers = [measured(peer(name), 900 if name == "a" else 100) for name in "abcde"]
-
-    caps = caps_in_stage(workers)
-
-    assert caps[A] == Fraction(1, 4)
-    assert sum(caps.values()) == 1  # the others are lifted, all by the same factor
-    assert caps[B] == Fraction(3, 16)
-
-
-def test_caps__owner_with_two_peers_among_five_owners__shares_its_quarter() -> None:
-    workers = [measured(peer(name), 100, "x" if name in "ab" else name) for name in "abcdef"]
-
-    caps = caps_in_stage(workers)
-
-    assert caps[A] == caps[B] == Fraction(1, 8)
+    assert {name: found[peer(name)] for name in caps} == caps
+    assert sum(found.values()) >= 1
 
 
 def test_quotas__rounding__moves_around_from_step_to_step() -> None:
@@ -69,41 +65,28 @@ def test_quotas__rounding__moves_around_from_step_to_step() -> None:
 
 
 THREE = [measured(A, 100), measured(B, 100), measured(C, 100)]
+FIVE = [measured(peer(name), 100) for name in "abcde"]
 
 
-def test_quotas__one_is_covered_for_less__others_do_it_and_their_speed_caps_are_lifted() -> None:
-    quotas = quotas_in_stage(THREE, 12, most={A: 2, B: 100, C: 100})
+@pytest.mark.parametrize(
+    ("workers", "units", "most", "quotas"),
+    [
+        (THREE, 12, (2, 100, 100), (2, 5, 5)),  # others do it, and their speed caps are lifted
+        (THREE, 12, (2, 2, 1), (5, 5, 2)),  # 4.8, the cap by speed, 4.8 and 2.4
+        ([measured(A, 1000), *THREE[1:]], 12, (0, 0, 0), (10, 1, 1)),  # no more than their speed
+        (THREE, 12, (0, 50, 50), (1, 6, 5)),
+        (FIVE, 20, (20, 20, 1, 1, 1), (9, 8, 1, 1, 1)),  # a quarter is 5
+    ],
+    ids=["one for less", "all for less than a step", "nobody", "less than a unit", "two of five"],
+)
+def test_quotas__covered_for_so_many_units__are_these(
+    workers: list[Measured], units: int, most: tuple[int, ...], quotas: tuple[int, ...]
+) -> None:
+    names = [worker.peer for worker in workers]
 
-    assert quotas == {A: 2, B: 5, C: 5}
+    found = quotas_in_stage(workers, units, most=dict(zip(names, most, strict=True)))
 
-
-def test_quotas__all_together_are_covered_for_less_than_a_step__covers_are_lifted_alike() -> None:
-    quotas = quotas_in_stage(THREE, 12, most={A: 2, B: 2, C: 1})
-
-    assert sum(quotas.values()) == 12
-    assert quotas == {A: 5, B: 5, C: 2}  # 4.8, the cap by speed, 4.8 and 2.4
-
-
-def test_quotas__nobody_is_covered__slow_ones_get_no_more_than_their_speed() -> None:
-    workers = [measured(A, 1000), measured(B, 100), measured(C, 100)]
-
-    quotas = quotas_in_stage(workers, 12, most=dict.fromkeys((A, B, C), 0))
-
-    assert quotas == {A: 10, B: 1, C: 1}
-
-
-def test_quotas__covered_for_less_than_a_unit__may_do_one() -> None:
-    assert quotas_in_stage(THREE, 12, most={A: 0, B: 50, C: 50})[A] == 1
-
-
-def test_quotas__five_owners_and_only_two_covered__quarters_are_lifted() -> None:
-    workers = [measured(peer(name), 100) for name in "abcde"]
-    most = dict.fromkeys(map(peer, "cde"), 1)
-
-    quotas = quotas_in_stage(workers, 20, most=most)
-
-    assert [quotas[peer(name)] for name in "cde"] == [1, 1, 1]
-    assert sorted((quotas[A], quotas[B])) == [8, 9]  # a quarter is 5
+    assert found == dict(zip(names, quotas, strict=True))
 
 
 def test_quotas_of__cover_of_a_stage__is_asked_with_what_speed_allows() -> None:

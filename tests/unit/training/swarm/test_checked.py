@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from contracts.terms.ids import ZERO_DIGEST
-from tests.unit.training.swarm.factories import JOB, STAGE, A, B, Swarm, terms
+from tests.unit.training.swarm.factories import HALVES, JOB, STAGE, A, B, Swarm, terms
 from training.swarm.duties import missing_places
 from training.swarm.events import (
     BuildSeal,
@@ -20,8 +20,6 @@ from training.swarm.events import (
 )
 from training.swarm.state import Averaging, Closed, Finished, Sealing, Working
 from training.swarm.step import MAX_BARREN_STEPS
-
-HALVES = {A: (0, 1, 2), B: (3, 4, 5)}
 
 
 def checked(steps: int = 3) -> Swarm:
@@ -44,8 +42,7 @@ def paused() -> Swarm:
     swarm = checked(steps=9)
     swarm.tell(Checked(True, False, swarm.at))
     for _ in range(MAX_BARREN_STEPS):
-        for doer, units in HALVES.items():
-            swarm.work(doer, *units)
+        swarm.work_all(HALVES)
         swarm.commit(*HALVES)
         swarm.hold(*HALVES)
         assert isinstance(swarm.state.phase, Averaging)
@@ -59,8 +56,7 @@ def paused() -> Swarm:
 def test_advance__too_few_coins__step_waits_and_closes_with_the_next_one() -> None:
     swarm = checked()
     swarm.tell(Checked(False, False, swarm.at))
-    for doer, units in HALVES.items():
-        swarm.work(doer, *units)
+    swarm.work_all(HALVES)
 
     assert isinstance(swarm.state.phase, Working)
 

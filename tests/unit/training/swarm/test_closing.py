@@ -48,8 +48,7 @@ SHARES = {A: (0, 1), B: (2, 3), C: (4, 5)}
 def closed() -> Swarm:
     swarm = Swarm(terms(peers=3))
     swarm.join(A, B, C)
-    for doer, units in SHARES.items():
-        swarm.work(doer, *units)
+    swarm.work_all(SHARES)
     return swarm
 
 
@@ -230,8 +229,7 @@ def weights_in(step: int) -> dict[PeerId, int]:
     for _ in range(step - 1):
         gates = remember(gates, [usual(who) for who in SHARES])
     swarm.state = replace(swarm.state, step=StepNumber(step), gates=gates)
-    for doer, units in SHARES.items():
-        swarm.work(doer, *units)
+    swarm.work_all(SHARES)
     gradients(swarm, {A: 10**12, B: 10**12, C: 100 * 10**12})
     swarm.hold(A, B, C)
     assert isinstance(swarm.state.phase, Averaging)
@@ -295,8 +293,7 @@ def test_leaving__a_member_lags_for_ever__goes_when_one_who_is_away_would_have()
     assert notices(swarm) == []
     assert next_deadline(swarm.state) == swarm.now + 5_000
 
-    swarm.now += 5_000
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(5_000)
 
     assert notices(swarm) == [("leave", B, 2)]
 
@@ -309,8 +306,7 @@ def test_leaving__has_work_that_a_laggard_lets_nobody_seal__goes_without_it() ->
     for each in (A, B):
         swarm.tell(PeerLeaving(each, swarm.at))
 
-    swarm.now += 10_000
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(10_000)
 
     assert notices(swarm) == [("leave", A, 2), ("leave", B, 2)]
 
@@ -322,8 +318,7 @@ def test_leaving__has_work_and_others_do_the_rest__waits_for_its_seal_however_lo
     swarm.work(B, 3, 4)
     swarm.tell(PeerLeaving(B, swarm.at))
 
-    swarm.now += 60_000
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(60_000)
 
     assert notices(swarm) == []
 
@@ -333,9 +328,8 @@ def test_without_overdue__member_had_committed__its_work_still_counts() -> None:
     swarm.commit(A)
     swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(2)),), swarm.at))
     swarm.tell(PeerLost(A, swarm.at))
-    swarm.now += 10_000
 
-    effects = swarm.tell(Ticked(swarm.at))
+    effects = swarm.wait(10_000)
 
     assert notices(swarm) == [("leave", A, 1)]
     assert not any(isinstance(effect, Redo) for effect in effects)
@@ -355,7 +349,6 @@ def test_redo__who_was_to_do_it_is_gone_and_all_others_are_struck__ends_without_
     swarm.tell(PeerLost(B, swarm.at))
     assert isinstance(swarm.state.phase, Working)
 
-    swarm.now += swarm.state.terms.lease_grace
-    effects = swarm.tell(Ticked(swarm.at))
+    effects = swarm.wait(swarm.state.terms.lease_grace)
 
     assert EndedWithoutUpdate(StepNumber(1)) in effects

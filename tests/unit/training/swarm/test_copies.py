@@ -12,7 +12,6 @@ from training.swarm.events import (
     PeerLost,
     Redo,
     SendStepClose,
-    Ticked,
     UnitsDone,
     UnitsLost,
 )
@@ -50,16 +49,6 @@ def done(swarm: Swarm) -> dict[Place, Copy]:
     return dict(swarm.state.phase.draft.done)
 
 
-def test_take_copies__same_report_twice__changes_nothing() -> None:
-    swarm = three_stages()
-    report(swarm, *whole(0))
-    before = swarm.state
-
-    report(swarm, *whole(0))
-
-    assert swarm.state == before
-
-
 def test_take_copies__higher_attempt_of_the_whole_unit__replaces_all_of_it() -> None:
     swarm = three_stages()
     report(swarm, *whole(0, attempt=1))
@@ -94,8 +83,7 @@ def test_take_copies__peer_of_a_segment_died__its_place_is_missing_and_the_rest_
     swarm = three_stages(2, B2)
     report(swarm, *whole(0))
     swarm.tell(PeerLost(B, swarm.at))
-    swarm.now += 10_000
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(10_000)
 
     assert place(1, 0) in missing_places(swarm.state)
     assert [each for each, _ in copies_known(swarm.state)] == [place(0, 0), place(2, 0)]
@@ -159,8 +147,7 @@ def test_lose_units__somebody_committed__waits_for_the_deadline() -> None:
 
     assert lose(swarm, 0) == ()
     assert swarm.phase(Working).ends == UnixMillis(swarm.now + swarm.terms.commit_timeout)
-    swarm.now += swarm.terms.commit_timeout
-    effects = swarm.tell(Ticked(swarm.at))
+    effects = swarm.wait(swarm.terms.commit_timeout)
 
     assert EndedWithoutUpdate(StepNumber(1)) in effects
 

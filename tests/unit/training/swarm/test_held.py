@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from contracts.terms.ids import StepNumber
-from tests.unit.training.swarm.factories import A, B, Swarm, terms
+from tests.unit.training.swarm.factories import HALVES, A, B, Swarm, terms
 from training.swarm.duties import missing_places
 from training.swarm.events import (
     BuildSeal,
@@ -16,11 +16,8 @@ from training.swarm.events import (
     SealDue,
     SealWanted,
     StopAsked,
-    Ticked,
 )
 from training.swarm.state import Closed, Sealing, Working
-
-HALVES = {A: (0, 1, 2), B: (3, 4, 5)}
 
 
 def at_work(*, is_checked: bool = False) -> Swarm:
@@ -67,8 +64,7 @@ def test_hold__units_come_that_were_out__step_waits_with_them() -> None:
     for peer in (A, B):
         swarm.tell(PeerReturned(peer, "", swarm.state.members[peer].applied, swarm.at))
 
-    for doer, units in HALVES.items():
-        swarm.work(doer, *units)
+    swarm.work_all(HALVES)
     assert isinstance(swarm.state.phase, Working)
     swarm.tell(GoOnAsked(swarm.at))
 
@@ -130,7 +126,6 @@ def test_cancel__coordinator_restarts_and_nobody_returns__ends_without_them() ->
     swarm.tell(StopAsked(swarm.at))
     swarm.tell(Resumed(swarm.at))
 
-    swarm.now += swarm.state.terms.lease_grace
-    effects = swarm.tell(Ticked(swarm.at))
+    effects = swarm.wait(swarm.state.terms.lease_grace)
 
     assert BuildSeal(swarm.state.step, last=True) in effects

@@ -19,7 +19,7 @@ from tests.unit.training.swarm.factories import (
     terms,
 )
 from training.swarm.duties import next_deadline
-from training.swarm.events import PeerLost, PeerReturned, Resumed, Ticked
+from training.swarm.events import PeerLost, PeerReturned, Resumed
 from training.swarm.journaled import decode_event
 from training.swarm.membership import stage_for_newcomer, state_step_for
 from training.swarm.state import Finished
@@ -33,8 +33,7 @@ def test_returned__within_the_grace__same_member_at_its_new_address() -> None:
     num_effects = len(swarm.effects)
 
     swarm.tell(PeerLost(A, swarm.at))
-    swarm.now += 9_999
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(9_999)
     swarm.tell(PeerReturned(A, "elsewhere", StepNumber(0), swarm.at))
 
     assert len(swarm.effects) == num_effects

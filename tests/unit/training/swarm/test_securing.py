@@ -27,7 +27,6 @@ from training.swarm.events import (
     PeerLeaving,
     PeerLost,
     PeerReturned,
-    Ticked,
 )
 from training.swarm.securing import HOLD, LOST, held_by_one
 from training.swarm.state import Averaging, Sealing, Terms
@@ -53,8 +52,7 @@ def averaged(of: Terms, owners: Mapping[PeerId, Address] = NOBODY) -> Swarm:
 
 def average_step(swarm: Swarm, *, only: bool = False) -> None:
     """All three work, and average a chunk each; `only`: up to the AverageSet."""
-    for doer, units in THIRDS.items():
-        swarm.work(doer, *units)
+    swarm.work_all(THIRDS)
     swarm.commit(*THIRDS)
     swarm.hold(*THIRDS)
     if not only:
@@ -68,11 +66,6 @@ def chunk_of_c(swarm: Swarm) -> AveragedChunk:
 
 def barren(swarm: Swarm) -> bool:
     return isinstance(swarm.state.phase, Sealing) and not swarm.state.phase.has_update
-
-
-def pass_time(swarm: Swarm, span: int) -> None:
-    swarm.now += span
-    swarm.tell(Ticked(swarm.at))
 
 
 def test_seal__everybody_holds_all_chunks__is_due_at_once() -> None:
@@ -91,9 +84,9 @@ def test_seal__one_takes_long_and_two_owners_hold_all__waits_five_seconds() -> N
     swarm.hold_chunks(A, B)
     assert next_deadline(swarm.state) == swarm.at + HOLD
 
-    pass_time(swarm, HOLD - 1)
+    swarm.wait(HOLD - 1)
     assert isinstance(swarm.state.phase, Averaging)
-    pass_time(swarm, 1)
+    swarm.wait(1)
 
     assert isinstance(swarm.state.phase, Sealing)
 
@@ -103,9 +96,9 @@ def test_seal__one_owner_alone_says_to_hold_all__its_word_is_not_enough() -> Non
     swarm.hold_chunks(A)
     assert held_by_one(swarm.state) == {(0, 0)}  # who averaged the others says to hold them
 
-    pass_time(swarm, 59_999)
+    swarm.wait(59_999)
     assert isinstance(swarm.state.phase, Averaging)
-    pass_time(swarm, 1)
+    swarm.wait(1)
 
     assert barren(swarm)
 
@@ -115,10 +108,10 @@ def test_seal__coordinator_has_what_one_owner_holds__comes_when_the_others_had_t
     swarm.hold_chunks(A)
     swarm.tell(MeansKept(swarm.state.step, ((StageIndex(0), ChunkIndex(0)),), swarm.at))
 
-    pass_time(swarm, HOLD - 1)
+    swarm.wait(HOLD - 1)
     assert isinstance(swarm.state.phase, Averaging)
     assert isinstance(duty_of(swarm.state, B), HoldChunks)
-    pass_time(swarm, 1)
+    swarm.wait(1)
 
     assert isinstance(swarm.state.phase, Sealing)
 
@@ -130,7 +123,7 @@ def test_seal__coordinator_had_a_mean_that_was_withdrawn__another_one_does_not_c
     swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
     swarm.tell(ChunkAveraged(averaged_chunk(A, swarm.phase(Averaging).average, 2), swarm.at))
 
-    pass_time(swarm, HOLD)
+    swarm.wait(HOLD)
 
     assert isinstance(swarm.state.phase, Averaging)
 
@@ -139,7 +132,7 @@ def test_seal__several_peers_of_one_owner_hold_all__count_once() -> None:
     swarm = averaged(slow_exchange(), owners={B: owner_of(A)})
     swarm.hold_chunks(A, B)
 
-    pass_time(swarm, HOLD)
+    swarm.wait(HOLD)
 
     assert isinstance(swarm.state.phase, Averaging)
 
@@ -162,7 +155,7 @@ def test_seal__a_member_misses_it__is_not_waited_for_in_the_next_two_steps() -> 
         average_step(swarm)
         swarm.hold_chunks(A, B)
         waited.append(isinstance(swarm.state.phase, Averaging))
-        pass_time(swarm, HOLD)
+        swarm.wait(HOLD)
         swarm.seal()
 
     assert waited == [True, False, False, True, False, False, False, False]
@@ -180,7 +173,7 @@ def test_withheld__mean_is_nowhere__its_holders_do_not_count_and_another_sums_it
     assert summing != C
     swarm.tell(ChunkAveraged(averaged_chunk(summing, swarm.state.phase.average, 2), swarm.at))
     swarm.hold_chunks(A, B)
-    pass_time(swarm, HOLD)
+    swarm.wait(HOLD)
     assert isinstance(swarm.state.phase, Sealing)
 
 
@@ -190,7 +183,7 @@ def test_withheld__after_the_time_for_sums__lapses_at_once() -> None:
     swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
     swarm.now += 50_000
     swarm.tell(ChunkAveraged(chunk, swarm.at))
-    pass_time(swarm, 30_000)  # the others do not hold it yet
+    swarm.wait(30_000)  # the others do not hold it yet
     assert isinstance(swarm.state.phase, Averaging)
 
     swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
@@ -263,7 +256,7 @@ def test_pause__steps_lapse_by_owners_who_are_told_by_it__does_not_begin() -> No
             ChunkAveraged(averaged_chunk(liar, swarm.state.phase.average, name[1]), swarm.at)
         )
         swarm.tell(MeansWithheld(swarm.state.step, liar, (name,), swarm.at))
-        pass_time(swarm, 60_000)
+        swarm.wait(60_000)
         assert isinstance(swarm.state.phase, Sealing) and not swarm.state.phase.has_update
         swarm.seal()
 
@@ -280,7 +273,7 @@ def test_pause__a_stage_has_nobody_but_who_is_told_by_it__begins() -> None:
         swarm.hold(A)
         assert isinstance(swarm.state.phase, Averaging)
         swarm.tell(PartsDenied(swarm.state.step, A, swarm.at))
-        pass_time(swarm, 60_000)
+        swarm.wait(60_000)
         swarm.seal()
         lapsed += 1
 
@@ -292,9 +285,9 @@ def test_seal__nobody_here_holds_a_chunk__lapses_at_the_deadline() -> None:
     swarm.tell(PeerLost(C, swarm.at))
     deadline = swarm.phase(Averaging).ends
 
-    pass_time(swarm, deadline - swarm.now - 1)
+    swarm.wait(deadline - swarm.now - 1)
     assert isinstance(swarm.state.phase, Averaging)
-    pass_time(swarm, 1)
+    swarm.wait(1)
 
     assert barren(swarm)
     assert any(isinstance(effect, EndedWithoutUpdate) for effect in swarm.effects)
@@ -306,7 +299,7 @@ def test_seal__the_stage_had_nobody_for_a_while__that_time_does_not_count() -> N
     for peer in THIRDS:
         swarm.tell(PeerLost(peer, swarm.at))
 
-    pass_time(swarm, HOLD + 1)
+    swarm.wait(HOLD + 1)
 
     assert isinstance(swarm.state.phase, Averaging)
     for peer in (A, B):
@@ -321,8 +314,8 @@ def test_lapse__who_is_here_cannot_sum_and_the_holder_is_away__comes_after_four_
         swarm.tell(PartsDenied(swarm.state.step, peer, swarm.at))
     assert next_deadline(swarm.state) == swarm.at + LOST
 
-    pass_time(swarm, LOST - 1)
+    swarm.wait(LOST - 1)
     assert isinstance(swarm.state.phase, Averaging)
-    pass_time(swarm, 1)
+    swarm.wait(1)
 
     assert barren(swarm)

@@ -2,8 +2,7 @@
 
 from contracts.terms.digest import digest
 from contracts.terms.ids import Digest, StepNumber, UnitId
-from contracts.terms.messages import AverageSet
-from tests.unit.training.swarm.factories import STAGE, A, B, C, Swarm, copy, duty_of, terms
+from tests.unit.training.swarm.factories import HALVES, STAGE, A, B, C, Swarm, copy, duty_of, terms
 from training.swarm.duties import (
     ApplySeal,
     Commit,
@@ -31,10 +30,8 @@ from training.swarm.events import (
     UnitsDone,
     UnitsLacked,
 )
-from training.swarm.state import Averaging, Closed, Committed, Sealing, Working
+from training.swarm.state import Averaging, Closed, Committed, Sealing
 from training.swarm.step import advance, assigned_units
-
-HALVES = {A: (0, 1, 2), B: (3, 4, 5)}
 
 
 def two_at_work() -> Swarm:
@@ -45,8 +42,7 @@ def two_at_work() -> Swarm:
 
 def closed() -> Swarm:
     swarm = two_at_work()
-    swarm.work(A, 0, 1, 2)
-    swarm.work(B, 3, 4, 5)
+    swarm.work_all(HALVES)
     return swarm
 
 
@@ -54,15 +50,6 @@ def committed() -> Swarm:
     swarm = closed()
     swarm.commit(A, B)
     return swarm
-
-
-def test_advance__all_peers_joined__numbered_notices_and_all_units_missing() -> None:
-    swarm = two_at_work()
-
-    notices = [e.message for e in swarm.effects if isinstance(e, SendNotice)]
-
-    assert [(n.number, n.what, n.peer) for n in notices] == [(0, "join", A), (1, "join", B)]
-    assert missing_places(swarm.state) == tuple((STAGE, UnitId(unit)) for unit in range(6))
 
 
 def test_advance__every_unit_done__closes_with_each_unit_once() -> None:
@@ -155,9 +142,8 @@ def test_advance__one_computed_in_another_state_and_said_so_first__is_left_out()
 def test_advance__commit_too_late__others_redo_its_units_in_a_further_round() -> None:
     swarm = closed()
     swarm.commit(A)
-    swarm.now += 1000
 
-    effects = swarm.tell(Ticked(swarm.at))
+    effects = swarm.wait(1000)
     swarm.work(A, 3, 4, 5)
     swarm.commit(A)
 
@@ -174,8 +160,7 @@ def test_advance__lost_before_its_commit__others_redo_its_units_long_before_the_
     swarm.work(B, 2, 3)
     swarm.commit(A)
     swarm.tell(PeerLost(B, swarm.at))
-    swarm.now += swarm.terms.redo_after - 1
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(swarm.terms.redo_after - 1)
     assert isinstance(swarm.state.phase, Closed)
 
     swarm.now += 1
@@ -194,8 +179,7 @@ def test_advance__lost_before_its_commit_and_nobody_else_there__is_waited_for() 
     swarm.work(B, 0, 1, stage=1)
     swarm.tell(PeerLost(B, swarm.at))
 
-    swarm.now += swarm.terms.redo_after
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(swarm.terms.redo_after)
 
     assert isinstance(swarm.state.phase, Closed)
 
@@ -204,9 +188,8 @@ def test_advance__only_peer_commits_too_late__step_ends_without_update() -> None
     swarm = Swarm(terms(peers=1))
     swarm.join(A)
     swarm.work(A, *range(6))
-    swarm.now += 1000
 
-    effects = swarm.tell(Ticked(swarm.at))
+    effects = swarm.wait(1000)
 
     average, ended, seal = effects
     assert isinstance(average, SendAverageSet)
@@ -220,12 +203,10 @@ def test_advance__only_peer_is_away_beyond_the_deadline__clock_stands_still() ->
     swarm.join(A)
     swarm.work(A, *range(6))
     swarm.tell(PeerLost(A, swarm.at))
-    swarm.now += 9000
 
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(9000)
     swarm.tell(PeerReturned(A, "there", StepNumber(0), swarm.at))
-    swarm.now += 999
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(999)
 
     assert isinstance(swarm.state.phase, Closed)
     assert next_deadline(swarm.state) == swarm.now + 1
@@ -247,9 +228,8 @@ def test_advance__away_longer_than_the_grace__leaves_and_its_units_go_out_again(
     swarm = two_at_work()
     swarm.work(B, 3)
     swarm.tell(PeerLost(B, swarm.at))
-    swarm.now += 10_000
 
-    notice, redo = swarm.tell(Ticked(swarm.at))
+    notice, redo = swarm.wait(10_000)
 
     assert isinstance(notice, SendNotice)
     assert (notice.message.what, notice.message.number) == ("leave", 2)
@@ -262,8 +242,7 @@ def test_advance__peer_left_after_the_close__its_units_go_out_with_those_that_ar
         swarm.join(who, stage=stage)
         swarm.work(who, *range(6), stage=stage)
     swarm.tell(Resumed(swarm.at))
-    swarm.now += 10_000
-    swarm.tell(Ticked(swarm.at))
+    swarm.wait(10_000)
     assert swarm.state.members == {}
     swarm.join(A)
 
@@ -282,21 +261,9 @@ def test_advance__owner_gone_before_its_parts_were_fetched__its_units_are_done_a
 
     swarm = committed()
     swarm.tell(PeerLost(B, swarm.at))
-    swarm.now += 3000
-    effects = swarm.tell(Ticked(swarm.at))
+    effects = swarm.wait(3000)
 
     assert effects == (Redo(tuple((STAGE, UnitId(unit)) for unit in (3, 4, 5))),)
-
-
-def test_advance__parts_held__average_set_ascends_and_weighs_samples() -> None:
-    swarm = committed()
-
-    swarm.hold(A, B)
-
-    average: AverageSet = swarm.phase(Averaging).average
-    names = [member.grad_commit for member in average.members]
-    assert names == sorted(names)
-    assert [member.weight for member in average.members] == [6, 6]
 
 
 def test_advance__summing_peer_gone__the_next_one_is_asked_for_its_chunks() -> None:
@@ -313,26 +280,12 @@ def test_advance__summing_peer_gone__the_next_one_is_asked_for_its_chunks() -> N
     assert [chunk for _, chunk in after.chunks] == [0, 1, 2]
 
 
-def test_advance__all_chunks_averaged__seal_is_built_and_next_step_begins() -> None:
-    swarm = committed()
-    swarm.hold(A, B)
-
-    swarm.average(A, B)
-    built = swarm.effects[-1]
-    swarm.seal()
-
-    assert built == BuildSeal(StepNumber(1), last=False)
-    assert swarm.state.step == 2
-    assert swarm.state.phase == Working()
-
-
 def test_advance__three_steps_without_update__job_pauses_until_a_peer_returns() -> None:
     swarm = Swarm(terms(peers=1, steps=9))
     swarm.join(A)
     for _ in range(3):
         swarm.work(A, *range(6))
-        swarm.now += 1000
-        swarm.tell(Ticked(swarm.at))
+        swarm.wait(1000)
         assert isinstance(swarm.state.phase, Sealing)
         swarm.seal()
 

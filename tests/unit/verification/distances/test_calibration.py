@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.measuring import clopper_pearson
 from contracts.terms.errors import Malformed
 from verification.distances.calibration import (
     FACTOR,
     Honest,
     Sample,
     calibration_text,
-    clopper_pearson,
     least,
     main,
     make_calibration,

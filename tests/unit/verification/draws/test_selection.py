@@ -22,7 +22,6 @@ from contracts.terms.ids import (
 from tests.support.history import make_digest
 from verification.draws import selection as draws
 from verification.draws.selection import (
-    NOBODY_IS_DRAWN,
     Chunk,
     PeerStep,
     Repeat,
@@ -73,8 +72,8 @@ def test_prf__every_subject__has_its_own_number() -> None:
 
 @pytest.mark.parametrize("each", SUBJECTS)
 def test_is_drawn__checking_off__is_nobody_whatever_the_coin(each: Subject) -> None:
-    assert not is_drawn(COIN, each, NOBODY_IS_DRAWN)
-    assert not is_drawn(None, each, NOBODY_IS_DRAWN)
+    assert not is_drawn(COIN, each, Fraction(0))
+    assert not is_drawn(None, each, Fraction(0))
 
 
 @pytest.mark.parametrize("each", SUBJECTS)
