@@ -16,6 +16,7 @@ import pytest
 from contracts.terms.ids import UnitId
 from contracts.terms.messages import AverageSet, StepClose
 from tests.faults.test_memory_swarm import NINE, QUICK, STEPS, swarm_of
+from tests.support.fakes.counting import CountingCompute
 from tests.support.plain_swarm import plain_run
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, patient_rules
 
@@ -114,7 +115,8 @@ async def test_swarm__anything_goes_wrong__weights_and_pay_are_those_of_the_seal
     assert sum(record.pay.earned.values()) == paid
     moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
     updates = {step: counted[step] if step in moved else [] for step in counted}
+    computes = [(n, c) for n, c in swarm.computes.items() if isinstance(c, CountingCompute)]
     for stage, root in enumerate(plain_run(spec, updates).weights):
-        ended = [c for n, c in swarm.computes.items() if swarm.stage_of(n) == stage]
-        newest = max(each.counter for each in ended)  # type: ignore[attr-defined]  # they count
-        assert {c.roots().weights for c in ended if c.counter == newest} == {root}  # type: ignore[attr-defined]
+        ended = [compute for name, compute in computes if swarm.stage_of(name) == stage]
+        newest = max(compute.counter for compute in ended)
+        assert {c.roots().weights for c in ended if c.counter == newest} == {root}
