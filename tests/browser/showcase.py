@@ -93,7 +93,7 @@ async def _begun(world: World, provider: str, **changed: Any) -> JobMaker:
     (lease,) = await world.beat(provider)
     member = await world.accept(provider, lease)
     await world.tick()
-    return world.maker(spec, member, lease)
+    return world.maker(spec, (member, lease))
 
 
 async def _checked(world: World) -> JobId:
@@ -107,8 +107,7 @@ async def _checked(world: World) -> JobId:
 
 async def _convicted(world: World) -> JobId:
     maker = await _begun(world, "bob", salt=2, name=HOSTILE)
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     commit = next(
         item.message
         for item in maker.items
@@ -130,15 +129,10 @@ async def _running(world: World) -> JobMaker:
     maker = await _begun(world, "cem", salt=3, name="a running job")
     job, account = maker.spec.job(), maker.members[0].wallet.account
     await world.grant(job, cem=maker.spec.budget * 3 // 4)
-    for _ in range(4):
-        maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker, 4)
     await claim_job(job, world.now, world.new_work(), world.ports, [account])
     await world.sync()
-    start = len(maker.items)
-    for _ in range(2):
-        maker.seal_step()
-    await world.send(maker, start)
+    await world.seal(maker, 2)
     said = signed_reports(maker, *range(1, 7))
     await store_reports(maker.spec.job(), said.reports, said.signature, world.new_work())
     await _checkpoint(world, maker)
@@ -148,9 +142,7 @@ async def _running(world: World) -> JobMaker:
 async def _paying(world: World, provider: str, salt: int) -> None:
     """A job that pays one more account."""
     maker = await _begun(world, provider, salt=salt, name=f"a job of {provider}'s")
-    for _ in range(salt):
-        maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker, salt)
 
 
 async def _checkpoint(world: World, maker: JobMaker) -> None:
