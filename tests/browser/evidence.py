@@ -73,8 +73,7 @@ async def late_evidence() -> Evidence:
 
 async def _shown(world: World, story: Story) -> Evidence:
     unchecked = await world.start_job("dan", salt=8, open_by=world.by)
-    unchecked.seal_step()
-    await world.send(unchecked)
+    await world.seal(unchecked)
     async with sdk(world) as client:
         traces = await _traces(story.job, client)
     return Evidence(world, story.job, traces, unchecked)

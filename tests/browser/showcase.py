@@ -92,7 +92,7 @@ async def _begun(world: World, provider: str, **changed: Any) -> JobMaker:
     (lease,) = await world.beat(provider)
     member = await world.accept(provider, lease)
     await world.tick()
-    return world.maker(spec, member, lease)
+    return world.maker(spec, (member, lease))
 
 
 async def _checked(world: World) -> JobId:
@@ -106,8 +106,7 @@ async def _checked(world: World) -> JobId:
 
 async def _convicted(world: World) -> JobId:
     maker = await _begun(world, "bob", salt=2, name=HOSTILE)
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     commit = messages_of(maker.items, GradCommit)[0]
     await note(world, ruled(maker, slashable(maker, commit.digest())))
     async with sdk(world) as client:
@@ -125,15 +124,10 @@ async def _running(world: World) -> JobMaker:
     maker = await _begun(world, "cem", salt=3, name="a running job")
     job, account = maker.spec.job(), maker.members[0].wallet.account
     await world.grant(job, cem=maker.spec.budget * 3 // 4)
-    for _ in range(4):
-        maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker, 4)
     await claim_job(job, world.now, world.new_work(), world.ports, [account])
     await world.sync()
-    start = len(maker.items)
-    for _ in range(2):
-        maker.seal_step()
-    await world.send(maker, start)
+    await world.seal(maker, 2)
     said = signed_reports(maker, *range(1, 7))
     await store_reports(maker.spec.job(), said.reports, said.signature, world.new_work())
     await _checkpoint(world, maker)
@@ -143,9 +137,7 @@ async def _running(world: World) -> JobMaker:
 async def _paying(world: World, provider: str, salt: int) -> None:
     """A job that pays one more account."""
     maker = await _begun(world, provider, salt=salt, name=f"a job of {provider}'s")
-    for _ in range(salt):
-        maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker, salt)
 
 
 async def _checkpoint(world: World, maker: JobMaker) -> None:

@@ -47,22 +47,18 @@ from tallystick.up.child import Child
 from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
 from tests.support.history import make_wallet
 from tests.support.market_services import run_postgres, run_redis
+from tests.support.money_story import Loss, account_of, agreed, by_events, tell
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack
 from tests.support.weather import (
     GWEI,
-    Loss,
-    account_of,
-    agree,
     earned_by,
     end_market,
     events_of,
-    folded,
     held_still,
     pass_moment,
     said,
     sky,
-    tell_losses,
     until_event,
     until_money,
     worked,
@@ -109,7 +105,7 @@ async def paid_in_full(running: Stack, job: JobId) -> JobMoney:
 def left_by_poster(money: JobMoney) -> Loss:
     """What the poster has not got back yet of what nobody earned; accounts hold it until TAIL."""
     unearned = money.funded - money.earned
-    return Loss("poster", unearned, money.free, money.committed - money.earned)
+    return Loss("poster", unearned - money.free, money.committed - money.earned)
 
 
 # ------------------------------------------------------------------------------------ a bad relayer
@@ -151,8 +147,8 @@ async def test_relayer__holds_every_signature_until_its_by__parties_sign_again_a
             assert "signed its bond" in (tmp_path / f"provider-{name}.log").read_text()
         assert len(running.lines(log, "limits_granted")) >= 2
         assert all_leases(view, "active") or view.state == "finished"
-        state, earned = await agree(running, job), await earned_by(running, job)
-        tell_losses(
+        state, earned = (await agreed(running, job)).state, await earned_by(running, job)
+        tell(
             "signatures held until their by",
             [*worked(running, job, state, earned), left_by_poster(money)],
         )
@@ -191,15 +187,15 @@ async def test_coordinator__comes_back_after_tail_and_vests__claims_still_pay(
         assert money.claimed > before.vested and money.vested == money.earned
 
         # Only the round that it was in when it went silent, and which no seal said, may be lost.
-        state, earned = await agree(running, job), await earned_by(running, job)
+        state, earned = (await agreed(running, job)).state, await earned_by(running, job)
         rounds = await pay_of_last_round(running, job)
         allowed = {name: rounds[account_of(running, name)] for name in NAMES}
         returned = sum(log.args["amount"] for log in await events_of(running, "Reclaimed", job))
-        tell_losses(
+        tell(
             "coordinator away for TAIL",
             [
                 *worked(running, job, state, earned, allowed),
-                Loss("poster", closed.funded - money.claimed, returned, 0),
+                Loss("poster", closed.funded - money.claimed - returned, 0),
             ],
         )
 
@@ -313,7 +309,7 @@ async def test_market__gone_for_good_in_the_middle__job_is_done_and_paid_by_ship
         )
         said(running, "job", "close", job.hex(), "--direct", *wallet)
         back = said(running, "job", "reclaim", job.hex(), *wallet)
-        state, head = await folded(running)
+        state, head = await by_events(running)
         after = await running.contracts.token.balance(running.poster.account, head)
 
         earned = {leaf.account: int(leaf.earned) for leaf in pay}
@@ -321,15 +317,15 @@ async def test_market__gone_for_good_in_the_middle__job_is_done_and_paid_by_ship
         assert any(int(each["jobs"][0]["paid"]) for each in settled)
         assert after - before == int(back["amount"])
         budget = state.budgets[job]
-        poster = Loss("poster", spec.budget - sum(earned.values()), after - before, 0)
+        poster = Loss("poster", spec.budget - sum(earned.values()) - (after - before), 0)
         assert budget.funded == budget.committed == sum(earned.values())
-        tell_losses("market gone for good", [*worked(running, job, state, earned), poster])
+        tell("market gone for good", [*worked(running, job, state, earned), poster])
 
         ends = max(state.channels[job, each].end for each in earned)
         await pass_moment(ends + 80)
         for name in NAMES:  # stakes, too
             said(running, "provider", "settle", job.hex(), "--home", str(tmp_path / name))
-        state, _ = await folded(running)
+        state, _ = await by_events(running)
         assert not any(state.channels[job, each].stake for each in earned)
 
 
@@ -370,9 +366,9 @@ async def test_chain__takes_blocks_back_and_does_not_answer__bonds_grants_claims
             assert len({each.args["account"] for each in after}) == len(after) == len(NAMES) or (
                 name == "LimitSet"
             )
-        state, earned = await agree(running, job), await earned_by(running, job)
+        state, earned = (await agreed(running, job)).state, await earned_by(running, job)
         money = await running.client.whole(GET_MONEY, job=job)
-        tell_losses(
+        tell(
             "5 blocks taken back three times, no node for 60 s twice",
             [*worked(running, job, state, earned), left_by_poster(money)],
         )
@@ -411,9 +407,9 @@ async def test_fees__rise_tenfold_while_claims_wait__each_is_priced_again_and_pa
             name = f"0x{each.transaction.hex()}"
             sent = await weather.ask("eth_getTransactionByHash", name)
             assert isinstance(sent, dict) and int(sent["maxFeePerGas"], 16) >= 100 * GWEI
-        state, earned = await agree(running, job), await earned_by(running, job)
+        state, earned = (await agreed(running, job)).state, await earned_by(running, job)
         money = await running.client.whole(GET_MONEY, job=job)
-        tell_losses(
+        tell(
             "fees ten times as high", [*worked(running, job, state, earned), left_by_poster(money)]
         )
 
@@ -500,8 +496,7 @@ async def test_workers__two_share_the_money_of_100_jobs_and_one_is_killed__each_
                         await asyncio.sleep(0.1)
 
             async def rows(claimed: int) -> list[LimitRow]:
-                async with world.new_reading() as work:
-                    return await work[LimitRow].where(account=leaf.account, claimed=claimed)
+                return await world.rows(LimitRow, account=leaf.account, claimed=claimed)
 
             queues = dict.fromkeys(WORKERS, "chain") | {"clearing": "default"}
             with workers(
@@ -537,4 +532,4 @@ async def test_workers__two_share_the_money_of_100_jobs_and_one_is_killed__each_
             assert len({(each.account, each.key) for each in sent}) == len(sent)
             assert await reconcile(world.new_reading(), world.ports) > 0
             due = NUM_JOBS * leaf.vested
-            tell_losses("one of two workers killed", [Loss("ann", due, free.amount, 0)])
+            tell("one of two workers killed", [Loss("ann", due - free.amount, 0)])

@@ -87,31 +87,6 @@ async def test_hold__parts_of_many__a_few_are_on_their_way_at_once(six: Pipeline
     assert (fetching.most, fetching.most_of_one) == (FETCHES, FETCHES_OF_ONE)
 
 
-async def test_hold__one_owner_is_silent__all_others_are_here_in_time(
-    six: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commits = await committed(six)
-    Fetching(six, "bob0")
-    parts, bob = wanted(six, commits), six.peer("bob0")
-    honest = [part for part in parts if commits[part[0]].message.peer != bob]
-    half = six.works["ann0"].station.rules.exchange_timeout / 1000 / 2
-    timeout, ends = asyncio.timeout, list[asyncio.Timeout]()
-
-    def noted(delay: float | None) -> asyncio.Timeout:
-        made = timeout(delay)
-        if delay == half:
-            ends.append(made)
-        return made
-
-    monkeypatch.setattr(asyncio, "timeout", noted)
-    holding = asyncio.create_task(six.works["ann0"].averages.hold(parts, commits))
-    while len(six.told("part_stored")) < len(honest):
-        await asyncio.sleep(0)
-    ends[0].reschedule(0.0)  # half of the exchange is over
-
-    assert await holding == honest
-
-
 async def test_sum__parts_come_in_another_order__is_that_of_who_had_them_all(six: Pipeline) -> None:
     commits = await committed(six)
     average = average_of(six, commits)

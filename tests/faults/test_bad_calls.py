@@ -29,8 +29,8 @@ from contracts.terms.messages import Assignment, AverageSet, Seal, StepClose
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute
-from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import DOMAIN, make_session
+from tests.support.pipeline import worker_of
 from tests.support.swarm_job import TRAINER, MemorySwarm, make_papers
 from training.coordinator.answers import Answers as CoordinatorAnswers
 from training.coordinator.book import Book, Signer
@@ -41,10 +41,7 @@ from training.transport import calls
 from training.transport.dispatch import Dispatcher
 from training.transport.wire import PING, RELAY, AnyMethod, Passed, WireMessage
 from training.worker.answers import Answers as WorkerAnswers
-from training.worker.book import WorkerBook
 from training.worker.download import RANGE
-from training.worker.peers import Peers
-from training.worker.station import Station
 from training.worker.work import Work
 
 STRANGER = make_session("stranger")
@@ -83,10 +80,11 @@ class Served:
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     papers = make_papers("ann", steps=NUM_STEPS, units_per_step=2, chunks=2)
     swarm = MemorySwarm(papers, tmp_path)
-    network = MemoryNetwork()
     measuring = Measuring(papers.job)
     signer = Signer(papers.coordinator, papers.session, DOMAIN)
-    with Journal(tmp_path / "c") as ours, Journal(tmp_path / "w") as theirs:
+    making = worker_of(papers, "ann", tmp_path, tell_nobody, lambda _: CountingCompute(2))
+    async with making as (work, _):
+        ours = Journal(tmp_path / "c")
         book = Book(ours, papers.spec, papers.opening, signer, tell_nobody)
         answers = CoordinatorAnswers(
             book,
@@ -96,24 +94,15 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             welcome=lambda _peer: None,
             why_idle=lambda _account: None,
         )
-        opening = swarm.papers.signed_opening()
-        own = papers.members["ann"].session
-        transport = MemoryTransport(network, own.key, calls.METHODS)
-        peers = Peers(transport, papers.spec.message, opening.message, tell_nobody)
-        worker_book = WorkerBook(theirs, papers.spec, opening, DOMAIN)
-        work = Work(
-            Station(worker_book, tmp_path, peers, own, tell_nobody),
-            lambda _stage: CountingCompute(2),
-        )
         await work.states.take_stage(STAGE, StepNumber(0))
         yield Served(
             swarm,
             answers.dispatcher(),
             WorkerAnswers(work).dispatcher(),
             work,
-            worker_book.record,
+            work.book.record,
         )
-        await work.close()
+        ours.close()
 
 
 async def refused(

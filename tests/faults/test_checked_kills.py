@@ -7,7 +7,7 @@ when the first audit of that round is told.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from contracts.governance.job import JobHistory, follow
 from contracts.governance.pay import PayLeaf
 from contracts.governance.vesting import forfeited_by
 from contracts.terms.amounts import pay_for
@@ -24,19 +23,18 @@ from contracts.terms.errors import Conflict
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import MILLION, AuditReport, AveragedChunk, Notice
 from tallystick.gym.registry import behaviour_of
-from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import audit_spec
-from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, TRAINER, Line, MemorySwarm, make_papers
 from training.worker.ports import Honest
 from verification.docket import Docket
+from verification.draws.cases import Ruling
 
 STEPS = 3
 THREE = ("ann", "bob", "cem")
 FOUR = (*THREE, "dan")
 LIAR = "ann"
 
-AUDITOR, SECOND, AUDITED = "auditor", "second auditor", "audited"
+AUDITOR, SECOND, AUDITED, ANOTHER = "auditor", "second auditor", "audited", "another outside"
 ANYBODY = (AUDITOR, AUDITED, COORDINATOR, TRAINER)
 OF_AN_AUDITOR = ("audited", "audit_handed_in", "seal_stored", "seal_applied")
 OF_THE_COORDINATOR = ("report_taken", "seal_stored", "coin_taken")
@@ -57,6 +55,7 @@ class Death:
     of: str | None = None  # whose work it is about; None: anybody's
     kind: str = "work"
     since: int = 1  # of the steps whose audits count
+    by: Collection[str] | None = None  # who audits; None: anybody
     roles: dict[str, str] = field(default_factory=dict)
     victim: str | None = None
     is_late: bool = False  # its victim had been turned away, and ended by itself
@@ -64,7 +63,7 @@ class Death:
     def __call__(self, name: str, line: Line) -> str | None:
         """Who dies at this line."""
         teller, event, victim = self.where
-        if not self.roles and self._begins(line):
+        if not self.roles and (self.by is None or name in self.by) and self._begins(line):
             self.roles = roles_of(self.swarm, name, name_of(self.swarm, line["peer"]))
         if not self.roles or self.victim or event != line["event"]:
             return None
@@ -85,17 +84,23 @@ class Death:
 
 
 def roles_of(swarm: MemorySwarm, auditor: str, audited: str) -> dict[str, str]:
-    """Who is who in one audit."""
+    """Who is who in one audit, by a member or from outside."""
     left = [name for name in swarm.papers.members if name not in (auditor, audited)]
+    outside = [name for name in swarm.papers.outside if name != auditor]
     return {
-        AUDITOR: auditor, AUDITED: audited, SECOND: left[0],
-        COORDINATOR: COORDINATOR, TRAINER: TRAINER,
-    }  # fmt: skip
+        AUDITOR: auditor,
+        AUDITED: audited,
+        SECOND: left[0],
+        ANOTHER: next(iter(outside), ""),
+        COORDINATOR: COORDINATOR,
+        TRAINER: TRAINER,
+    }
 
 
 def name_of(swarm: MemorySwarm, peer: PeerId) -> str:
-    """A member's name."""
-    return next(name for name in swarm.papers.members if swarm.session_of(name).peer == peer)
+    """The name of a member, or of an auditor from outside."""
+    names = (*swarm.papers.members, *swarm.papers.outside)
+    return next(name for name in names if swarm.session_of(name).peer == peer)
 
 
 def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
@@ -106,13 +111,6 @@ def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
     audit = audit_spec(sums=MILLION, deadline=2)
     papers = make_papers(*workers, audit=audit, steps=STEPS, **changed)
     return MemorySwarm(papers, folder, together=True)
-
-
-def docket_of(swarm: MemorySwarm) -> Docket:
-    """What became of its draws, from what the market heard."""
-    record = swarm.history().record
-    assert record is not None and isinstance(record.checking, Docket)
-    return record.checking
 
 
 # ---------------------------------------------------------------------------------- what must hold
@@ -130,7 +128,7 @@ def assert_landed(death: Death, *convicts: str) -> None:
 
 def assert_whole(swarm: MemorySwarm, *convicts: str, missed: Sequence[PeerId] = ()) -> None:
     """The job has ended with every verdict in it once, and all pay where it belongs."""
-    record, docket = swarm.history().record, docket_of(swarm)
+    record, docket = swarm.history().record, swarm.docket()
     assert record is not None and record.ended and docket.is_clear
     guilty = {swarm.session_of(name).peer for name in convicts}
     assert docket.convicts == guilty
@@ -158,12 +156,15 @@ def assert_every_verdict_once(swarm: MemorySwarm) -> None:
 
 def unrepeated(swarm: MemorySwarm) -> set[Digest]:
     """What nobody was left to look at: no other owner worked in that step, but for convicts."""
-    history, found = JobHistory(DOMAIN, begin_checked), set[Digest]()
-    for item in swarm.items():
-        history = follow(history, item)
-        if history.record and isinstance(history.record.checking, Docket):
-            rulings = history.record.checking.rulings
-            found |= {each.subject for each in rulings if each.what == "unrepeated"}
+    return {each.subject for each in rulings_of(swarm) if each.what == "unrepeated"}
+
+
+def rulings_of(swarm: MemorySwarm) -> list[Ruling]:
+    """What all seals decided, in order."""
+    found = list[Ruling]()
+    for history in swarm.sealed():
+        assert history.record is not None and isinstance(history.record.checking, Docket)
+        found += history.record.checking.rulings
     return found
 
 
@@ -206,21 +207,14 @@ def flops_of(swarm: MemorySwarm) -> Counter[PeerId]:
 
 def earned_by_seal(swarm: MemorySwarm, peer: PeerId) -> list[int]:
     """What each seal added to a peer's work."""
-    history, sums = JobHistory(DOMAIN, begin_checked), [0]
-    for item in swarm.items():
-        history = follow(history, item)
-        sums.append(history.record.pay.earned.get(peer, 0) if history.record else 0)
+    records = [history.record for history in swarm.sealed()]
+    sums = [0, *(record.pay.earned.get(peer, 0) for record in records if record)]
     return [after - before for before, after in pairwise(sums)]
 
 
 def pay_of_seals(swarm: MemorySwarm) -> list[tuple[PayLeaf, ...]]:
     """The pay behind each seal, in order."""
-    history, pays = JobHistory(DOMAIN, begin_checked), list[tuple[PayLeaf, ...]]()
-    for item in swarm.items():
-        before, history = history.newest, follow(history, item)
-        if history.newest is not None and history.newest is not before:
-            pays.append(history.newest.pay)
-    return pays
+    return [history.newest.pay for history in swarm.sealed() if history.newest]
 
 
 # ------------------------------------------------------------------------------------------ kills

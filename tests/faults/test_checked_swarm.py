@@ -17,7 +17,6 @@ from contracts.terms.ids import SessionKey, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Notice, StepCoin
 from tallystick.gym.around import Around, Computing
 from tallystick.gym.registry import behaviour_of
-from tests.faults.test_checked_kills import docket_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, make_digest
@@ -51,7 +50,7 @@ async def test_checked_swarm__honest__everything_is_audited_and_paid(
 
     await swarm.run()
 
-    docket, history = docket_of(swarm), swarm.history()
+    docket, history = swarm.docket(), swarm.history()
     assert history.record is not None and history.newest is not None and history.record.ended
     assert docket.is_clear and not docket.convicts
     verdicts = [line["verdict"] for _, line in swarm.log if line["event"] == "audited"]
@@ -144,7 +143,7 @@ async def test_checked_swarm__coordinator_wants_no_report__grad_commits_bring_th
 
     await swarm.run()
 
-    assert docket_of(swarm).convicts == {papers.members["ann"].session.peer}
+    assert swarm.docket().convicts == {papers.members["ann"].session.peer}
     assert not [each for each in swarm.messages(Notice) if each.what == "missed_report"]
     early = [commit for commit in swarm.messages(GradCommit) if commit.step < 8]
     named = {name for commit in early for name in commit.reports}
@@ -170,7 +169,7 @@ async def test_checked_swarm__one_lies__is_convicted_alone_and_loses_what_waits(
 
     history = swarm.history()
     assert history.record is not None and history.newest is not None and history.record.ended
-    assert docket_of(swarm).convicts == {swarm.papers.members["ann"].session.peer}
+    assert swarm.docket().convicts == {swarm.papers.members["ann"].session.peer}
     assert isinstance(swarm.refused["ann"], Conflict)  # it came again, and was turned away
     pay = {leaf.account: leaf for leaf in history.newest.pay}
     accounts = {name: member.wallet.account for name, member in swarm.papers.members.items()}
@@ -215,7 +214,7 @@ async def test_checked_swarm__one_claims_another_state__is_replayed_in_that_of_i
     ann = swarm.papers.members["ann"].session.peer
     stated = [{c.state_root for c in swarm.commits() if c.step == step} for step in (1, 2)]
     assert [len(each) for each in stated] == [1, 2]
-    assert docket_of(swarm).convicts == {ann}
+    assert swarm.docket().convicts == {ann}
     late = {each.peer for each in swarm.messages(Notice) if each.what == "missed_report"}
     assert late <= {ann}, "others have no weights of its state, and need none"
 
@@ -236,7 +235,7 @@ async def test_checked_swarm__one_claims_another_state_while_nothing_is_updated_
     await swarm.run()
 
     liars = {papers.members[name].session.peer for name in ("ann", "bob")}
-    assert docket_of(swarm).convicts == liars
+    assert swarm.docket().convicts == liars
     moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
     assert {2, 3} & moved == set(), "ann is convicted for steps without an update"
     late = {each.peer for each in swarm.messages(Notice) if each.what == "missed_report"}
@@ -265,7 +264,7 @@ async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_
 
     await swarm.run()
 
-    assert docket_of(swarm).convicts == {papers.members["ann"].session.peer}
+    assert swarm.docket().convicts == {papers.members["ann"].session.peer}
     assert len(swarm.lines("paused")) == 1
     worked = {commit.step for commit in swarm.messages(GradCommit)}
     moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
@@ -282,7 +281,7 @@ async def test_checked_swarm__one_accuses_everybody__is_convicted_by_a_fourth_ow
 
     await swarm.run()
 
-    assert docket_of(swarm).convicts == {swarm.papers.members["ann"].session.peer}
+    assert swarm.docket().convicts == {swarm.papers.members["ann"].session.peer}
 
 
 async def test_checked_swarm__accused_where_nobody_else_is_left__nothing_is_proved(
@@ -294,7 +293,7 @@ async def test_checked_swarm__accused_where_nobody_else_is_left__nothing_is_prov
     await swarm.run()
 
     newest = swarm.history().newest
-    assert newest is not None and not docket_of(swarm).convicts
+    assert newest is not None and not swarm.docket().convicts
     assert all(leaf.earned == leaf.vested for leaf in newest.pay)
 
 
@@ -308,7 +307,7 @@ async def test_checked_swarm__audit_budget_is_spent__ends_early_and_pays_what_wa
 
     history = swarm.history()
     assert history.record is not None and history.newest is not None and history.record.ended
-    assert docket_of(swarm).is_spent
+    assert swarm.docket().is_spent
     worked = [seal.step for seal in swarm.seals() if seal.gradient_norm]
     assert 1 in worked and len(worked) < 4
     seal = history.newest.seal.message

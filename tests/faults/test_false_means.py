@@ -46,8 +46,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(securing, "HOLD", 50)
 
 
-class MadeUp(Honest):
-    """From step `since` on it signs means that follow from no parts."""
+class LyingInSums(Honest):
+    """From step `since` on its means are what `lie` makes of the true mean and the parts."""
 
     def __init__(self, since: int) -> None:
         self._since = since
@@ -61,33 +61,33 @@ class MadeUp(Honest):
         totals: Sequence[int],
     ) -> Slice:
         """See `Behaviour.mean`."""
-        if step < self._since:
-            return compute.mean(parts, weights, totals)
-        return compute.mean(parts[:1], [1], [4])  # no longer than the true one
-
-
-class OfAnotherSize(Honest):
-    """From step WINDOW on its means, or its parts, have one element more, a zero."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def mean(
-        self,
-        compute: Compute,
-        step: StepNumber,
-        parts: Sequence[Buffer],
-        weights: Sequence[int],
-        totals: Sequence[int],
-    ) -> Slice:
-        """See `Behaviour.mean`."""
         mean = compute.mean(parts, weights, totals)
-        return _longer(mean) if self._what == "means" and step >= WINDOW else mean
+        return mean if step < self._since else self.lie(compute, step, parts, mean)
+
+    def lie(
+        self, compute: Compute, step: StepNumber, parts: Sequence[Buffer], mean: Slice
+    ) -> Slice:
+        """What follows from no parts, and is no longer than the true mean."""
+        return compute.mean(parts[:1], [1], [4])
+
+
+class LongMeans(LyingInSums):
+    """Its means have one element more, a zero."""
+
+    def lie(
+        self, compute: Compute, step: StepNumber, parts: Sequence[Buffer], mean: Slice
+    ) -> Slice:
+        """See `LyingInSums.lie`."""
+        return _longer(mean)
+
+
+class LongParts(Honest):
+    """From step WINDOW on its parts have one element more, a zero."""
 
     def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
         """See `Behaviour.parts`."""
         parts = compute.gradient()
-        return tuple(map(_longer, parts)) if self._what == "parts" and step >= WINDOW else parts
+        return tuple(map(_longer, parts)) if step >= WINDOW else parts
 
 
 def _longer(mean: Slice) -> Slice:
@@ -143,7 +143,7 @@ def lie_in_sums(
             raise NotFound("no such chunk")
         return None
 
-    swarm.behaviours[LIAR] = MadeUp(WINDOW)
+    swarm.behaviours[LIAR] = LyingInSums(WINDOW)
     around(swarm, {LIAR: first})
 
 
@@ -175,7 +175,7 @@ async def test_swarm__one_binds_chunks_of_another_size__the_others_go_on_without
     tmp_path: Path, names: tuple[str, ...], what: str
 ) -> None:
     swarm = swarm_of(tmp_path, *names, chunks=len(names), rules=RULES)
-    swarm.behaviours[LIAR] = OfAnotherSize(what)
+    swarm.behaviours[LIAR] = LongMeans(WINDOW) if what == "means" else LongParts()
 
     await swarm.run(timeout=20)
 
@@ -236,7 +236,7 @@ async def test_swarm__answer_about_an_older_mean__does_not_count_for_a_newer_one
     swarm = swarm_of(
         tmp_path, "ann", "bob", LIAR, chunks=6, steps=4, rules=patient_rules(exchange_timeout=4000)
     )
-    swarm.behaviours[LIAR] = MadeUp(3)
+    swarm.behaviours[LIAR] = LyingInSums(3)
 
     def chunks_of(name: str, step: int) -> set[int]:
         lines = swarm.lines("chunk_stored", of=name)
@@ -331,7 +331,7 @@ async def test_swarm__a_mean_is_with_its_signer_and_others_take_nothing__it_come
 
         return first
 
-    swarm.behaviours[LIAR] = MadeUp(WINDOW)
+    swarm.behaviours[LIAR] = LyingInSums(WINDOW)
     around(swarm, {LIAR: hide, "ann": slow("ann"), "bob": slow("bob")})
     await swarm.run(timeout=20)
 

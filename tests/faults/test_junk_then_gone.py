@@ -10,7 +10,6 @@ import pytest
 
 from contracts.terms.messages import AuditReport, GradCommit
 from tallystick.gym.registry import behaviour_of
-from tests.faults.test_checked_kills import docket_of
 from tests.support.dockets import audit_spec
 from tests.support.swarm_job import MemorySwarm, make_papers
 
@@ -39,4 +38,4 @@ async def test_junk_then_gone__its_units_are_done_again__nobody_finds_a_mismatch
     assert {each.step for each in swarm.messages(GradCommit) if each.peer == peer} == {1}
     assert swarm.lines("redo_differs"), "somebody has done again what was junk"
     assert "mismatch" not in {each.verdict for each in swarm.messages(AuditReport)}
-    assert not docket_of(swarm).convicts
+    assert not swarm.docket().convicts

@@ -15,7 +15,14 @@ from contracts.terms.errors import Conflict, NotFound
 from contracts.terms.ids import SessionKey, StepNumber
 from contracts.terms.messages import AveragedChunk
 from contracts.terms.signatures import decode_signed, expect
-from tests.faults.test_false_means import LIAR, RULES, around, assert_all_applied, step_of
+from tests.faults.test_false_means import (
+    LIAR,
+    RULES,
+    LyingInSums,
+    around,
+    assert_all_applied,
+    step_of,
+)
 from tests.faults.test_memory_swarm import STEPS, WINDOW, lying, swarm_of
 from tests.support.lying import Answer
 from tests.support.swarm_job import COORDINATOR, MemorySwarm
@@ -25,7 +32,7 @@ from training.swarm import securing
 from training.transport import calls
 from training.transport.port import Transport
 from training.transport.wire import ask
-from training.worker.ports import Compute, Honest
+from training.worker.ports import Compute
 
 pytestmark = pytest.mark.simulated_time
 
@@ -64,22 +71,17 @@ async def test_swarm__mean_is_signed_for_another_job_or_step__another_sums_in_it
     assert swarm.lines("ended_without_update") == []
 
 
-class Zeros(Honest):
+class Zeros(LyingInSums):
     """In step WINDOW its means are zeros; all but the first have the norm that it is made with."""
 
     def __init__(self, norm: int) -> None:
+        super().__init__(WINDOW)
         self._norm, self._is_first = norm, True
 
-    def mean(
-        self,
-        compute: Compute,
-        step: StepNumber,
-        parts: Sequence[Buffer],
-        weights: Sequence[int],
-        totals: Sequence[int],
+    def lie(
+        self, compute: Compute, step: StepNumber, parts: Sequence[Buffer], mean: Slice
     ) -> Slice:
-        """See `Behaviour.mean`."""
-        mean = compute.mean(parts, weights, totals)
+        """See `LyingInSums.lie`."""
         if step != WINDOW:
             return mean
         norm, self._is_first = 0 if self._is_first else self._norm, False

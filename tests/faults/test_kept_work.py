@@ -18,26 +18,23 @@ import pytest
 from contracts.terms.errors import Forbidden, Malformed, NotFound, Unavailable, WrongBytes
 from contracts.terms.history import Leaves
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, UnitLeaf
+from contracts.terms.messages import GradCommit, UnitLeaf
 from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute, CountingReplayer
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
-from tests.support.history import DOMAIN, make_session
+from tests.support.history import make_session
+from tests.support.pipeline import worker_of
 from tests.support.swarm_job import MemorySwarm, make_papers
-from training.averaging.slices import slice_digest
-from training.journal import Journal
 from training.transport import calls
 from training.worker import keeping as keeping_module
 from training.worker.answers import Answers
-from training.worker.book import WorkerBook
 from training.worker.download import RANGE
 from training.worker.engine import Engine
 from training.worker.keeping import Keeping
 from training.worker.peers import Peers
-from training.worker.ports import ReplayedUnit
+from training.worker.ports import Compute, ReplayedUnit
 from training.worker.retention import Retention
 from training.worker.states import States
-from training.worker.station import Station
 from training.worker.work import Work
 from verification.auditing.job import Fetcher
 from verification.auditing.loop import MemberJob
@@ -146,30 +143,25 @@ async def reopened(
 ) -> AsyncIterator[Members]:
     """All members over copies of their folders, at their last state."""
     papers = swarm.papers
+
+    def make_compute(stage: StageIndex) -> Compute:
+        return CountingCompute(CHUNKS, stage, STAGES)
+
     async with AsyncExitStack() as stack:
         found = Members(swarm, MemoryNetwork(), stack)
         for name in NAMES:
             copytree(swarm.folder / name, folder / name)
-            session, tell = papers.members[name].session, found.teller(name)
-            transport = MemoryTransport(found.network, session.key, calls.METHODS)
-            stack.push_async_callback(transport.close)
-            journal = stack.enter_context(Journal(folder / name / "journal.sqlite"))
-            book = WorkerBook(journal, papers.spec, swarm.papers.signed_opening(), DOMAIN)
-            peers = Peers(
-                transport, papers.spec.message, swarm.papers.signed_opening().message, tell
+            making = worker_of(
+                papers, name, folder, found.teller(name), make_compute, found.network
             )
-            work = Work(
-                Station(book, folder / name, peers, session, tell),
-                lambda stage: CountingCompute(CHUNKS, stage, STAGES),
-            )
+            work, transport = await stack.enter_async_context(making)
             work.keeping.retention = retention or Retention(most=16)
-            stack.push_async_callback(work.close)
             await work.states.resume()
             address = await transport.serve(Answers(work).dispatcher(), listen="memory:0")
             found.works[name] = work
             found.views.append(
                 calls.MemberView(
-                    session_key=session.key, stage=work.station.stage, address=address or ""
+                    session_key=transport.key, stage=work.station.stage, address=address or ""
                 )
             )
         for work in found.works.values():
@@ -261,49 +253,6 @@ def assert_is_the_claim(subject: PeerStep, units: Sequence[ReplayedUnit]) -> Non
 # -------------------------------------------------------------------------------------- members
 
 
-async def test_members__every_peer_step_of_a_job__is_replayed_by_another_from_what_is_kept(
-    job: MemorySwarm, tmp_path: Path
-) -> None:
-    subjects = peer_steps(job)
-    async with reopened(job, tmp_path) as members:
-        for subject in subjects:
-            commit, auditor = subject.commit, MemberJob(members.mate_of(subject.commit))
-            units, parts = await replay(auditor, subject)
-
-            assert_is_the_claim(subject, units)
-            assert parts == [part.digest for part in commit.parts], subject.name
-            for number, part in enumerate(commit.parts):
-                data = await auditor.part(commit, ChunkIndex(number))
-                assert slice_digest(data) == part.digest
-
-    assert {subject.commit.step for subject in subjects} == set(range(1, STEPS + 1))
-    assert {subject.commit.stage for subject in subjects} == set(range(STAGES))
-
-
-async def test_members__every_sum_of_a_job__is_summed_again_from_what_is_kept(
-    job: MemorySwarm, tmp_path: Path
-) -> None:
-    messages = [item.message for item in job.items() if isinstance(item, Signed)]
-    sets = {each.digest(): each for each in messages if isinstance(each, AverageSet)}
-    commits = {each.digest(): each for each in messages if isinstance(each, GradCommit)}
-    means = [each for each in messages if isinstance(each, AveragedChunk)]
-
-    async with reopened(job, tmp_path) as members:
-        for mean in means:
-            auditor = next(
-                work
-                for work in members.works.values()
-                if work.station.stage == mean.stage and work.station.peer != mean.peer
-            )
-            average = sets[mean.average_set]
-            again = await MemberJob(auditor).sum_again(
-                average, commits, (StageIndex(mean.stage), ChunkIndex(mean.chunk))
-            )
-            assert again is not None and again.digest == mean.chunk_digest
-
-    assert len(means) == STEPS * STAGES * CHUNKS
-
-
 async def test_members__owner_has_lost_its_tensors__those_it_had_them_from_serve_them(
     job: MemorySwarm, tmp_path: Path
 ) -> None:
@@ -367,37 +316,6 @@ async def test_members__state_root_of_a_claim_is_another__the_replay_does_not_be
 
 
 # ------------------------------------------------------------------------------------- outsiders
-
-
-async def test_outsider__every_peer_step_of_a_stage__replayed_on_weights_from_its_members(
-    job: MemorySwarm, tmp_path: Path
-) -> None:
-    async with reopened(job, tmp_path) as members:
-        outsider = await outsider_of(members, tmp_path, 1)
-        for subject in peer_steps(job):
-            if subject.commit.stage == 1:
-                units, parts = await replay(outsider, subject)
-
-                assert_is_the_claim(subject, units)
-                assert parts == [part.digest for part in subject.commit.parts]
-
-        assert len(list((tmp_path / "outside").glob("*"))) == 1  # the last weights alone
-
-
-async def test_outsider__a_member_serves_other_weights__has_them_from_the_other_one(
-    job: MemorySwarm, tmp_path: Path
-) -> None:
-    subject = next(s for s in peer_steps(job) if s.commit.stage == 0 and s.commit.step == 3)
-    async with reopened(job, tmp_path) as members:
-        outsider = await outsider_of(members, tmp_path, 0)
-        at = members.of(subject.commit).station
-        file = at.folder / "weights" / "00000002.weights"
-        lying = CountingCompute(CHUNKS, 0, STAGES)
-        lying.save_weights(file, at.compute.roots_of_weights(file))
-
-        units, _ = await replay(outsider, subject)
-
-        assert_is_the_claim(subject, units)
 
 
 async def test_outsider__whose_work_is_audited__is_asked_for_weights_only_if_nobody_else_has_them(

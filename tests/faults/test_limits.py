@@ -10,10 +10,8 @@ from pathlib import Path
 
 from contracts.governance.claims import decode_sealed_pay
 from contracts.governance.escrow import Budget
-from contracts.governance.job import JobHistory, follow
 from contracts.terms.ids import Address
 from tests.support.fakes.coordinator import ENOUGH
-from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.worker.store import PAY_FILE
 
@@ -113,11 +111,8 @@ async def test_limits__coordinator_dies__knows_what_the_rounds_before_have_paid(
 
 def rounds_of(swarm: MemorySwarm) -> dict[Address, list[int]]:
     """What each seal added to the pay of each account."""
-    history, totals = JobHistory(DOMAIN), list[dict[Address, int]]([{}])
-    for item in swarm.items():
-        before, history = history.newest, follow(history, item)
-        if history.newest is not None and history.newest is not before:
-            totals.append({leaf.account: leaf.earned for leaf in history.newest.pay})
+    pays = [history.newest.pay for history in swarm.sealed() if history.newest]
+    totals = [{}, *({leaf.account: leaf.earned for leaf in pay} for pay in pays)]
     return {
         account: [b.get(account, 0) - a.get(account, 0) for a, b in pairwise(totals)]
         for account in totals[-1]

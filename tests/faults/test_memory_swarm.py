@@ -180,21 +180,6 @@ async def test_swarm__one_peer_and_a_kill__every_byte_as_without(
 @pytest.mark.parametrize(
     ("teller", "event", "victim"),
     kills(
-        OF_THE_COORDINATOR,
-        *("bob", COORDINATOR, TRAINER),
-        always=[(COORDINATOR, "grad_commit_stored", "bob"), (COORDINATOR, "seal_stored", "bob")],
-    ),
-)
-async def test_swarm__three_peers_and_a_kill__equals_the_plain_run(
-    tmp_path: Path, teller: str, event: str, victim: str
-) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", "cem")
-    await run_with_a_kill(swarm, (teller, event, WINDOW), victim)
-
-
-@pytest.mark.parametrize(
-    ("teller", "event", "victim"),
-    kills(
         [*OF_THE_COORDINATOR, *OF_A_PEER],
         *("bob", COORDINATOR, "trainer-1"),
         always=[
@@ -291,22 +276,6 @@ async def test_swarm__leaver__its_work_counts_and_it_ends_by_itself(tmp_path: Pa
     assert {c.step for c in swarm.commits() if c.peer == bob} == {1, WINDOW}
     assert swarm.lines("redo", of=COORDINATOR) == []
     del swarm.computes["bob"]
-    assert_as_plain(swarm)
-
-
-async def test_swarm__everybody_killed_in_one_step__equals_the_plain_run(tmp_path: Path) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", "cem")
-    swarm.deadly = {
-        (COORDINATOR, "grad_commit_stored", WINDOW): "ann",
-        (COORDINATOR, "chunk_stored", WINDOW): "bob",
-        (COORDINATOR, "seal_stored", WINDOW): COORDINATOR,
-        (COORDINATOR, "average_set_stored", WINDOW): TRAINER,
-    }
-
-    await swarm.run()
-
-    assert swarm.deadly == {}
-    assert swarm.restarts == 4
     assert_as_plain(swarm)
 
 

@@ -4,7 +4,6 @@ They are no members: they read the history as the market has it, and fetch what 
 """
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,20 +13,19 @@ from typing import Any, cast
 
 import pytest
 
-from contracts.governance.job import JobHistory, follow
 from contracts.terms import errors
 from contracts.terms.coins import Coin, Coins
 from contracts.terms.digest import peer_id
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, SessionKey, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, GradCommit, Seal
-from contracts.terms.signatures import Signed
+from contracts.terms.messages import MILLION, AuditReport, GradCommit
 from tallystick.gym.behaviours import FAR
 from tallystick.gym.registry import behaviour_of
+from tests.faults.test_checked_kills import rulings_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
-from tests.support.friends import friend, until_convicted
+from tests.support.friends import until_convicted
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import LyingTransport
 from tests.support.swarm_job import COORDINATOR, CountingArithmetic, Line, MemorySwarm, make_papers
@@ -39,8 +37,6 @@ from training.worker.ports import Honest, Wanted
 from training.worker.run import Connection
 from verification.auditing.loop import Auditing
 from verification.auditing.outsider import FollowedJob, OutsiderBook, run_outside
-from verification.docket import Docket
-from verification.draws.cases import Ruling
 
 OUTSIDE = ("out", "oda", "olu")
 
@@ -50,18 +46,6 @@ def swarm_of(folder: Path, *workers: str, audit: dict[str, Any], **changed: Any)
     spec = audit_spec(**({"deadline": 6} | audit))
     usual: dict[str, Any] = {"steps": 3, "outside": OUTSIDE}
     return MemorySwarm(make_papers(*workers, audit=spec, **(usual | changed)), folder)
-
-
-def rulings_of(swarm: MemorySwarm) -> list[Ruling]:
-    """What all seals decided, in order."""
-    history, found = JobHistory(DOMAIN, begin_checked), list[Ruling]()
-    for item in swarm.items():
-        history = follow(history, item)
-        if isinstance(item, Signed) and isinstance(item.message, Seal):
-            assert history.record is not None and isinstance(history.record.checking, Docket)
-            found += history.record.checking.rulings
-    assert history.record is not None and history.record.ended
-    return found
 
 
 def names(swarm: MemorySwarm) -> dict[PeerId, str]:
@@ -74,6 +58,7 @@ def names(swarm: MemorySwarm) -> dict[PeerId, str]:
 def about(swarm: MemorySwarm, what: str) -> set[tuple[str, ...]]:
     """Whom the rulings of a kind are about, and then by whom."""
     known = names(swarm)
+    assert swarm.seals()[-1].last
     return {
         (known[each.peer], *(known[peer] for peer in each.by))
         for each in rulings_of(swarm)
@@ -267,18 +252,6 @@ async def test_outside__killed_with_its_report_on_disk__hands_in_the_same_one(
     said = [each for each in swarm.messages(AuditReport) if each.auditor == peer_id(key)]
     assert len(swarm.lines("report_kept", of="out")) == len(said) > 0
     assert len(swarm.lines("audited", of="out")) == len(said)
-
-
-async def test_outside__two_of_adjacent_stages_exchange_nan_for_a_unit__both_are_convicted(
-    tmp_path: Path,
-) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", audit={}, stages=2)
-    swarm.behaviours = {name: friend(math.nan) for name in ("ann", "bob")}
-
-    await until_convicted(swarm, "ann", "bob")
-
-    verdicts = {(line["step"], line["verdict"]) for line in swarm.lines("audited")}
-    assert {step for step, verdict in verdicts if verdict == "mismatch"} == {2}
 
 
 async def test_outside__audits_end_before_the_job__is_no_silent_end(

@@ -6,7 +6,6 @@ the kind and round that the case names.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,22 @@ import pytest
 
 from contracts.terms.messages import MILLION, AuditReport
 from tallystick.gym.registry import behaviour_of
-from tests.faults.test_checked_kills import Where, deaths
-from tests.faults.test_outside_auditors import OUTSIDE, about, names
+from tests.faults.test_checked_kills import (
+    ANOTHER,
+    AUDITED,
+    AUDITOR,
+    Death,
+    Where,
+    assert_landed,
+    deaths,
+)
+from tests.faults.test_outside_auditors import OUTSIDE, about
 from tests.faults.test_outside_auditors import swarm_of as short_job
-from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm
+from tests.support.swarm_job import COORDINATOR, MemorySwarm
 from verification.docket import Docket
 from verification.draws.cases import CONFIRMING, FIRST, SECOND
 
 LIAR = "ann"
-AUDITOR, AUDITED, ANOTHER = "auditor", "audited", "another outside"
-
 LINES = [
     (AUDITOR, "audited"),  # nothing is kept yet
     (AUDITOR, "report_kept"),  # nothing is sent yet
@@ -34,43 +39,11 @@ LINES = [
 VICTIMS = (AUDITOR, AUDITED, ANOTHER, COORDINATOR)
 
 
-@dataclass
-class Death:
-    """One death in the life of one audit from outside: `MemorySwarm.dies_at`."""
-
-    swarm: MemorySwarm
-    where: Where
-    kind: str
-    round: int
-    since: int = 1  # of the steps whose audits count
-    auditor: str | None = None
-    audited: str = ""
-    victim: str | None = None
-
-    def __call__(self, name: str, line: Line) -> str | None:
-        """Who dies at this line."""
-        if self.auditor is None and name in OUTSIDE and self._begins(line):
-            self.auditor, self.audited = name, names(self.swarm)[line["peer"]]
-        if self.auditor is None or self.victim is not None or not self._is_it(name, line):
-            return None
-        others = [each for each in self.swarm.papers.outside if each != self.auditor]
-        self.victim = {
-            AUDITOR: self.auditor, AUDITED: self.audited, ANOTHER: others[0],
-            COORDINATOR: COORDINATOR,
-        }[self.where[2]]  # fmt: skip
-        return self.victim
-
-    def _begins(self, line: Line) -> bool:
-        wanted = {"event": "audited", "kind": self.kind, "round": self.round}
-        return wanted.items() <= line.items() and line["step"] >= self.since
-
-    def _is_it(self, name: str, line: Line) -> bool:
-        teller, event, _ = self.where
-        assert self.auditor is not None
-        if event == "report_taken" and line["event"] == event:
-            return bool(line["peer"] == self.swarm.session_of(self.auditor).peer)
-        told = {AUDITOR: self.auditor}.get(teller, teller)
-        return bool(line["event"] == event and name == told)
+def death_outside(
+    swarm: MemorySwarm, where: Where, kind: str, number: int, since: int = 1
+) -> Death:
+    """One death in the life of one audit from outside."""
+    return Death(swarm, where, number, kind=kind, since=since, by=OUTSIDE)
 
 
 def swarm_of(folder: Path, *workers: str, audit: dict[str, Any]) -> MemorySwarm:
@@ -82,8 +55,7 @@ def swarm_of(folder: Path, *workers: str, audit: dict[str, Any]) -> MemorySwarm:
 
 def assert_nothing_lost(swarm: MemorySwarm, death: Death, *convicts: str) -> None:
     """The death has landed; every report counts once, and only who lied has lost anything."""
-    assert death.victim is not None, "the kill has to land"
-    assert swarm.restarts == 1
+    assert_landed(death, *convicts)
     record = swarm.history().record
     assert record is not None and isinstance(record.checking, Docket)
     assert record.ended and record.checking.is_clear
@@ -112,11 +84,11 @@ async def test_kills__a_report_is_repeated_and_somebody_dies__it_is_agreed_with(
     where: Where, tmp_path: Path
 ) -> None:
     swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={"repeats": MILLION})
-    swarm.dies_at = death = Death(swarm, where, "report", FIRST)
+    swarm.dies_at = died = death_outside(swarm, where, "report", FIRST)
 
     await swarm.run()
 
-    assert_nothing_lost(swarm, death)
+    assert_nothing_lost(swarm, died)
     assert {each.verdict for each in swarm.messages(AuditReport)} == {"match"}
 
 
@@ -129,11 +101,11 @@ async def test_kills__a_conviction_is_confirmed_and_somebody_dies__stake_may_be_
 ) -> None:
     swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={})
     swarm.behaviours[LIAR] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
-    swarm.dies_at = death = Death(swarm, where, "work", CONFIRMING, since=2)
+    swarm.dies_at = died = death_outside(swarm, where, "work", CONFIRMING, since=2)
 
     await swarm.run()
 
-    assert_nothing_lost(swarm, death, LIAR)
+    assert_nothing_lost(swarm, died, LIAR)
     slashable = about(swarm, "slashable")
     assert {whom for whom, *_ in slashable} == {LIAR}
     assert all(by[-1] in OUTSIDE for _, *by in slashable)
@@ -145,9 +117,9 @@ async def test_kills__the_second_auditor_is_from_outside_and_somebody_dies__the_
 ) -> None:
     swarm = swarm_of(tmp_path, "ann", "bob", audit={})
     swarm.behaviours[LIAR] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
-    swarm.dies_at = death = Death(swarm, where, "work", SECOND, since=2)
+    swarm.dies_at = died = death_outside(swarm, where, "work", SECOND, since=2)
 
     await swarm.run()
 
-    assert_nothing_lost(swarm, death, LIAR)
+    assert_nothing_lost(swarm, died, LIAR)
     assert all(by[0] == "bob" and by[1] in OUTSIDE for _, *by in about(swarm, "convicted"))

@@ -12,7 +12,6 @@ from contracts.terms.errors import Conflict, NotFound, Overloaded, Unavailable, 
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import UnitLeaf
 from tests.support.fakes.counting import CountingCompute
-from tests.support.patience import patience
 from tests.support.pipeline import UNIT, Pipeline, pipeline
 from training.averaging.slices import Slice
 from training.transport import calls
@@ -63,16 +62,6 @@ def gradient(swarm: Pipeline, name: str) -> tuple[Slice, ...]:
 
 def in_gradient(swarm: Pipeline, name: str) -> tuple[UnitId, ...]:
     return swarm.works[name].station.compute.units
-
-
-async def test_units__up_and_down_three_stages__leaves_are_linked(three: Pipeline) -> None:
-    first, middle, last = await three.through("ann0", "ann1", "ann2")
-
-    assert (middle.x, middle.dy) == (first.y, last.dx)
-    assert (last.x, first.dy) == (middle.y, middle.dx)
-    assert last.loss is not None
-    assert (last.y, last.dy, first.dx) == (ZERO_DIGEST,) * 3
-    assert all(in_gradient(three, name) == (UNIT,) for name in ("ann0", "ann1", "ann2"))
 
 
 async def test_units__the_same_question_again__the_same_answer_and_nothing_computed(
@@ -242,52 +231,6 @@ async def test_units__more_forwards_than_there_is_room_for__overloaded_at_once(
     assert (await three.forward("ann0", unit=UnitId(2))).unit == 2
 
 
-async def test_units__backward_waits_beside_forwards__goes_first(three: Pipeline) -> None:
-    first = await three.forward("ann0")
-    middle = await three.forward("ann1", three.held(first.y, "ann0"))
-    last = await three.forward("ann2", three.held(middle.y, "ann1"))
-    others = [await three.forward("ann0", unit=UnitId(unit)) for unit in (1, 2)]
-    engine, gate = three.works["ann1"].station.engine, asyncio.Event()
-    blocker = asyncio.ensure_future(engine.at(Rank.STEP, gate.wait))
-    forwards = []
-    for number, y in enumerate(others, start=1):
-        asked = three.forward("ann1", three.held(y.y, "ann0"), unit=y.unit)
-        forwards.append(asyncio.ensure_future(asked))
-        await waits(three, "ann1", number)  # who has fetched its x first is asked first
-
-    backward = asyncio.ensure_future(
-        three.backward("ann1", three.held(first.y, "ann0"), three.held(last.dx, "ann2"))
-    )
-    await waits(three, "ann1", 3)
-    gate.set()
-    await asyncio.gather(blocker, backward, *forwards)
-
-    order = [(line["event"], line["unit"]) for name, line in three.lines if name == "ann1"]
-    assert order[-3:] == [("unit_done", 0), ("unit_forward", 1), ("unit_forward", 2)]
-
-
-async def waits(swarm: Pipeline, name: str, number: int) -> None:
-    """Until so many passes wait for their turn at a worker."""
-    turn = swarm.works[name].station.engine._turn
-    async with asyncio.timeout(patience(60)):
-        while turn.waiting < number:
-            await asyncio.sleep(0)
-
-
-async def test_units__evaluate__runs_through_all_stages_and_counts_nothing(
-    three: Pipeline,
-) -> None:
-    for work in three.works.values():
-        await work.station.note_state(StepNumber(1))
-
-    first = await evaluate(three, "ann0", None)
-    middle = await evaluate(three, "ann1", three.held(first.y, "ann0"))
-    last = await evaluate(three, "ann2", three.held(middle.y, "ann1"))
-
-    assert last.loss is not None
-    assert [in_gradient(three, name) for name in ("ann0", "ann1", "ann2")] == [()] * 3
-
-
 async def test_tensors__wrong_bytes_on_disk__are_not_handed_out(three: Pipeline) -> None:
     first = await three.forward("ann0")
     (path,) = three.works["ann0"].station.folder.glob(f"tensors/*/{first.y.hex()}.bin")
@@ -383,19 +326,6 @@ async def test_commit__bound_unit_is_asked_for_with_another_x__conflict(three: P
         await three.forward("ann1", three.held(other.y, "odd0"), attempt=9)
 
 
-async def test_commit__same_close_again_after_a_restart__the_same_bytes(three: Pipeline) -> None:
-    _, middle, _ = await three.through("ann0", "ann1", "ann2")
-    work, close = three.works["ann1"], three.close(ann1=(0,))
-    before = await work.commits.commit(close)
-
-    await work.states.resume()
-
-    assert await work.commits.commit(close) == before
-    assert await three.forward("ann1", three.held(middle.x, "ann0")) == middle.model_copy(
-        update={"dy": ZERO_DIGEST, "dx": ZERO_DIGEST}
-    )
-
-
 # ------------------------------------------------------------------------------ neighbours that lie
 
 
@@ -413,18 +343,6 @@ async def test_units__dy_of_another_shape_than_our_y__is_refused_before_it_is_co
     assert caught.value.data["digest"] == dy.digest.hex(), "so that it is made again"
     assert gradient(three, "ann1") == before
     assert middle.dy == last.dx
-
-
-async def test_units__redo_with_a_dy_of_another_shape__is_refused_and_not_counted(
-    three: Pipeline,
-) -> None:
-    first, _, last = await three.through("ann0", "ann1", "ann2")
-    dy = await lying_dy(three, last.dx)
-
-    with pytest.raises(WrongBytes, match="dy is not of the shape"):
-        await three.backward("bob1", three.held(first.y, "ann0"), dy)
-
-    assert in_gradient(three, "bob1") == ()
 
 
 async def lying_dy(swarm: Pipeline, honest: Digest, *, unit: UnitId = UNIT) -> calls.Held:

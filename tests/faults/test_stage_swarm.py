@@ -104,31 +104,6 @@ def assert_as_plain(swarm: MemorySwarm, corpus: ShardedCorpus) -> None:
         assert float((tensor - plain_ones[name]).abs().max()) <= WEIGHTS_TOLERANCE
 
 
-async def test_swarm__three_peers_with_the_real_stage__equal_bytes_and_the_plain_result(
-    tmp_path: Path, corpus: ShardedCorpus
-) -> None:
-    swarm = swarm_of(tmp_path, corpus, "ann", "bob", "cem")
-    swarm.deadly = {(COORDINATOR, "grad_commit_stored", 3): "bob"}
-    swarm.together = True
-
-    await swarm.run()
-
-    assert swarm.restarts == 1
-    assert_as_plain(swarm, corpus)
-
-
-async def test_swarm__one_peer_with_the_real_stage__is_the_plain_run_byte_for_byte(
-    tmp_path: Path, corpus: ShardedCorpus
-) -> None:
-    swarm = swarm_of(tmp_path, corpus, "ann")
-
-    await swarm.run()
-
-    expected, losses = plain(swarm, corpus)
-    assert swarm.losses() == pytest.approx(losses, abs=1)
-    assert swarm.weights_roots() == [{expected.roots().weights}]
-
-
 @pytest.mark.parametrize(
     ("teller", "event", "victim"),
     [

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from contracts.terms.messages import GradCommit, Notice, StepClose
-from tests.faults.test_checked_kills import docket_of
 from tests.faults.test_checked_swarm import checked_swarm
 from tests.faults.test_memory_swarm import UNITS, assert_as_plain, swarm_of
 from tests.support.plain_swarm import plain_run
@@ -133,7 +132,7 @@ async def test_cancel__nobody_ever_came__a_last_seal_that_earned_nothing(tmp_pat
 
 def assert_audited(swarm: MemorySwarm, steps: int) -> None:
     """So many steps had work; every draw is settled, nobody was called late, and all are paid."""
-    docket, history = docket_of(swarm), swarm.history()
+    docket, history = swarm.docket(), swarm.history()
     assert docket.is_clear and not docket.convicts
     assert len({commit.step for commit in swarm.messages(GradCommit)}) == steps
     assert {each.what for each in swarm.messages(Notice)} == {"join"}
@@ -149,7 +148,7 @@ async def test_pause__checked_job__its_draws_go_on_in_empty_steps_and_all_steps_
 
     async def resumed() -> None:
         await heeded(swarm, PAUSE)
-        while not docket_of(swarm).is_clear:
+        while not swarm.docket().is_clear:
             await asyncio.sleep(0.2)  # it folds the whole history
         worked = len(swarm.messages(StepClose))
         await asyncio.sleep(0.3)

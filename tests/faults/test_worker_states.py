@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -18,16 +18,11 @@ from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute
-from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
-from tests.support.history import DOMAIN
+from tests.support.pipeline import worker_of
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers, patient_rules
 from training.coordinator.answers import Answers as CoordinatorAnswers
-from training.journal import Journal
 from training.transport import calls
 from training.worker import served
-from training.worker.book import WorkerBook
-from training.worker.peers import Peers
-from training.worker.station import Station
 from training.worker.store import Store
 from training.worker.work import Work
 
@@ -142,27 +137,21 @@ def seal_of(swarm: MemorySwarm, step: int) -> list[Kept]:
 
 
 @asynccontextmanager
-async def worker_of(
+async def worker_again(
     swarm: MemorySwarm, folder: Path, compute: type[CountingCompute] = CountingCompute
 ) -> AsyncIterator[tuple[Work, list[str]]]:
     """The first stage's worker again, alone, with the averages of the job but no state."""
     stage = StageIndex(0)
     (name,) = (n for n, each in swarm.computes.items() if each.is_first)
-    session, spec, told = swarm.papers.members[name].session, swarm.papers.spec, list[str]()
+    told = list[str]()
 
     def tell(event: str, **_: object) -> None:
         told.append(event)
 
-    async with AsyncExitStack() as stack:
-        journal = stack.enter_context(Journal(folder / "journal.sqlite"))
-        transport = MemoryTransport(MemoryNetwork(), session.key, calls.METHODS)
-        stack.push_async_callback(transport.close)
-        peers = Peers(transport, spec.message, swarm.papers.signed_opening().message, tell)
-        book = WorkerBook(journal, spec, swarm.papers.signed_opening(), DOMAIN)
-        work = Work(Station(book, folder, peers, session, tell), lambda s: compute(2, s, STAGES))
-        stack.push_async_callback(work.close)
+    making = worker_of(swarm.papers, name, folder, tell, lambda s: compute(2, s, STAGES))
+    async with making as (work, _):
         await work.states.take_stage(stage, StepNumber(0))
-        copytree(swarm.folder / name / "chunks", folder / "chunks")
+        copytree(swarm.folder / name / "chunks", folder / name / "chunks")
         yield work, told
 
 
@@ -186,7 +175,7 @@ class Spoilt(CountingCompute):
 async def test_states__a_sealed_job__every_state_is_the_one_that_was_committed_to(
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:
-    async with worker_of(sealed, tmp_path / "again") as (work, _):
+    async with worker_again(sealed, tmp_path / "again") as (work, _):
         taken = await take(work, sealed, 1, 2, 3, 4, 5)
 
         roots = [work.book.state_root(StageIndex(0), StepNumber(step)) for step in range(6)]
@@ -198,7 +187,7 @@ async def test_states__ours_differs_from_the_others__rebuilt_by_the_next_seal(
     tmp_path: Path, sealed: MemorySwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Spoilt, "times", 1)
-    async with worker_of(sealed, tmp_path / "again", Spoilt) as (work, told):
+    async with worker_again(sealed, tmp_path / "again", Spoilt) as (work, told):
         (spoilt,) = (await take(work, sealed, 1, 2, 3))[2:]
         assert "state_differs" not in told
 
@@ -217,7 +206,7 @@ async def test_states__rebuilt_and_started_again__is_the_rebuilt_state(
     tmp_path: Path, sealed: MemorySwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Spoilt, "times", 1)
-    async with worker_of(sealed, tmp_path / "again", Spoilt) as (work, told):
+    async with worker_again(sealed, tmp_path / "again", Spoilt) as (work, told):
         await take(work, sealed, 1, 2, 3, 4, 5)
         before = work.station.roots
 
@@ -237,7 +226,7 @@ async def test_states__own_derivation_comes_out_the_same__disputed_and_kept(
             super().apply(chunks, sealed_norm)
             self.weights[0] += self.counter == 3
 
-    async with worker_of(sealed, tmp_path / "again", Other) as (work, told):
+    async with worker_again(sealed, tmp_path / "again", Other) as (work, told):
         ours = (await take(work, sealed, 1, 2, 3))[2][1]
 
         await take(work, sealed, 4, 5)
@@ -250,7 +239,7 @@ async def test_states__computed_twice_and_never_alike__breaks(
     tmp_path: Path, sealed: MemorySwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Spoilt, "times", 2)
-    async with worker_of(sealed, tmp_path / "again", Spoilt) as (work, _):
+    async with worker_again(sealed, tmp_path / "again", Spoilt) as (work, _):
         await take(work, sealed, 1, 2, 3)
 
         with pytest.raises(errors.InvariantBroken, match="twice alike"):
@@ -262,7 +251,7 @@ async def test_states__computed_twice_and_never_alike__breaks(
 async def test_states__a_newcomer__stores_seals_and_answers_zero_until_it_can_load(
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:
-    async with worker_of(sealed, tmp_path / "again") as (work, _):
+    async with worker_again(sealed, tmp_path / "again") as (work, _):
         await work.states.take_stage(StageIndex(0), StepNumber(4))
 
         taken = await take(work, sealed, 1, 2, 3)
@@ -279,7 +268,7 @@ async def test_states__a_newcomer__stores_seals_and_answers_zero_until_it_can_lo
 async def test_states__checkpoint_and_ranges__only_what_is_there(
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:
-    async with worker_of(sealed, tmp_path / "again") as (work, _):
+    async with worker_again(sealed, tmp_path / "again") as (work, _):
         await take(work, sealed, 1, 2)
         stage, step = StageIndex(0), StepNumber(2)
 
@@ -299,7 +288,7 @@ async def test_states__checkpoint_and_ranges__only_what_is_there(
 async def test_states__checkpoint_of_several_ranges__is_named_as_a_whole_and_read_once(
     tmp_path: Path, sealed: MemorySwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with worker_of(sealed, tmp_path / "again") as (work, _):
+    async with worker_again(sealed, tmp_path / "again") as (work, _):
         await take(work, sealed, 1, 2)
         stage, step = StageIndex(0), StepNumber(2)
         data = work.station.compute.checkpoint(work.station.checkpoints, step).read_bytes()
@@ -322,7 +311,7 @@ async def test_states__checkpoint_of_several_ranges__is_named_as_a_whole_and_rea
 async def test_states__member_is_measured_for_another_stage__keeps_its_seat(
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:
-    async with worker_of(sealed, tmp_path / "again") as (work, _):
+    async with worker_again(sealed, tmp_path / "again") as (work, _):
         await take(work, sealed, 1)
 
         with pytest.raises(errors.Conflict, match="member of stage 0"):
@@ -364,7 +353,7 @@ async def test_states__device_fails_in_an_update__ends_instead_of_going_on_with_
             super().apply(chunks, sealed_norm)
             raise RuntimeError("out of memory")
 
-    async with worker_of(sealed, tmp_path / "again", Failing) as (work, _):
+    async with worker_again(sealed, tmp_path / "again", Failing) as (work, _):
         with pytest.raises(errors.InvariantBroken, match="out of memory"):
             await take(work, sealed, 1)
 

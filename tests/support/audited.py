@@ -104,9 +104,9 @@ class AuditedMarket:
         """Set fields of a stored value of `contract`; those that it has not are passed over."""
         self.chain.write(self.addresses[contract], place, **values)
 
-    def proof(self, maker: JobMaker, *, timestamp: int = START + 100) -> ChainProof:
+    def proof(self, maker: JobMaker) -> ChainProof:
         """Mine a block and prove in it what concerns `maker`'s job."""
-        header = self.chain.mine(timestamp)
+        header = self.chain.mine(START + 100)
         places = wanted_places(SHIPS, maker.spec.job(), maker.anchorer, claimants(maker.items))
         contracts = {}
         for name, wanted in places.items():
@@ -191,13 +191,13 @@ def pay(job: JobMaker, other: JobMaker, *, steps: int = 3) -> Audited:
 
 
 @cache
-def paid_job(*, stages: int = 1, steps: int = 3) -> Audited:
+def paid_job(*, stages: int = 1) -> Audited:
     """The plain case, made once: a job that has ended and is paid."""
     names: Mapping[int, str] = {1: "abc", 2: "abcd"}
     members = make_members(names[stages], stages=stages)
     job = JobMaker(name="audited", members=members, opening_block=EARLY_BLOCK)
     other = JobMaker(name="other", members=make_members("bcd", seed="other"))
-    return pay(job, other, steps=steps)
+    return pay(job, other)
 
 
 def running_job(*, name: str = "running", steps: int = 1) -> tuple[AuditedMarket, JobMaker]:

@@ -5,7 +5,7 @@ answers `tallystick audit export` as a market's API would.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from contracts.chain.connection import Call
 from contracts.chain.sender import Sender
@@ -17,15 +17,14 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
 from contracts.terms.escrow_messages import Bond, Grant, Limit
 from contracts.terms.history import Kept
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
+from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.merkle import batch_root
 from contracts.terms.messages import Seal
-from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.moments import UnixSeconds
 from market.bodies.anchors import BatchEntryView, BatchView
-from market.bodies.market import ContractsView, EscrowTimesView, NetworkView, TokenView
+from market.bodies.market import NetworkView
 from tests.support.answering import AnsweringMarket
-from tests.support.anvil import DeployedChain
-from tests.support.audited import TIMES
+from tests.support.anvil import DeployedChain, network_of
 from tests.support.history import JobMaker, Member, make_members, make_wallet
 from verification.draws.lanes import Entry
 
@@ -134,25 +133,7 @@ class ChainMarket(AnsweringMarket):
 
     async def get_network(self) -> NetworkView:
         """See `export.Market`."""
-        deployment = self.deployed.deployment
-        addresses = {name: getattr(deployment, name) for name in ContractsView.model_fields}
-        return NetworkView(
-            version="test",
-            chain_id=deployment.chain_id,
-            genesis=ZERO_DIGEST,
-            rpc_url="",
-            embedded=True,
-            contracts=ContractsView(**addresses),
-            deployed_block=0,
-            token=TokenView(
-                name="", version="", symbol="", decimals=6, domain_separator=ZERO_DIGEST
-            ),
-            times=EscrowTimesView(**asdict(TIMES)),
-            parameters={},
-            anchorer=self.deployed.senders["anchorer"].account,
-            confirmations=0,
-            clock=UnixMillis(0),
-        )
+        return await network_of(self.deployed)
 
     async def messages(self, job: JobId, *, after: int = 0) -> AsyncIterator[tuple[int, Kept]]:
         """See `export.Market`."""

@@ -22,10 +22,16 @@ from contracts.terms.messages import (
     Verdict,
 )
 from contracts.terms.signatures import Signed, expect
-from tests.support.checked_history import make_auditors
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import CLASS, UNTIED, audit_spec, distances_of
-from tests.support.history import JobMaker, Member, make_digest, make_members, make_session
+from tests.support.history import (
+    JobMaker,
+    Member,
+    make_digest,
+    make_members,
+    make_session,
+    outside_auditors,
+)
 from verification.auditing.bundle import (
     Papers,
     Shown,
@@ -51,7 +57,7 @@ def make_job() -> JobMaker:
         members=make_members(NAMES, stages=STAGES),
         spec_changes={"audit": audit_spec(), "model": UNTIED.model_copy(update={"num_layers": 3})},
         device_class=CLASS,
-        outside=make_auditors((OUT,)),
+        outside=outside_auditors((OUT,), device_class=CLASS),
         begin=begin_checked,
     )
 
@@ -144,14 +150,15 @@ def work_papers(
     return _papers(story, claim, story.report(auditor, work.commit, verdict), named)
 
 
-def repeat_papers(
-    story: Story, doer: str = "bob", auditor: str = "eve", *, verdict: Verdict = "mismatch"
-) -> Papers:
-    """A report that somebody from outside repeated: of `auditor`, who found no difference."""
-    papers = work_papers(story, doer, auditor, verdict="match")
-    assert isinstance(papers.claim, WorkClaim)
+def repeat_papers(story: Story) -> Papers:
+    """A report on bob's work that somebody from outside repeated; eve found no difference."""
+    return _repeated(story, work_papers(story, "bob", "eve", verdict="match"))
+
+
+def _repeated(story: Story, papers: Papers) -> Papers:
     claim = replace(papers.claim, repeated=papers.report)
-    return replace(papers, claim=claim, report=story.report(OUT, papers.report.message, verdict))
+    report = story.report(OUT, papers.report.message, "mismatch")
+    return replace(papers, claim=claim, report=report)
 
 
 def sum_papers(story: Story, *, verdict: Verdict = "mismatch") -> Papers:
@@ -165,12 +172,9 @@ def sum_papers(story: Story, *, verdict: Verdict = "mismatch") -> Papers:
     return _papers(story, claim, story.report(auditor, chunk.message, verdict), set(NAMES))
 
 
-def sum_repeat_papers(story: Story, *, verdict: Verdict = "mismatch") -> Papers:
+def sum_repeat_papers(story: Story) -> Papers:
     """A report on a sum that somebody from outside repeated."""
-    papers = sum_papers(story, verdict="match")
-    assert isinstance(papers.claim, SumClaim)
-    claim = replace(papers.claim, repeated=papers.report)
-    return replace(papers, claim=claim, report=story.report(OUT, papers.report.message, verdict))
+    return _repeated(story, sum_papers(story, verdict="match"))
 
 
 def _papers(

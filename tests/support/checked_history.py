@@ -16,8 +16,8 @@ from contracts.governance.job import SealedStep
 from contracts.governance.lane import AnchoredBatch
 from contracts.governance.seals import Derived, derive_seal
 from contracts.keys.wallet import Session
-from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.auditors import AuditorList, OutsideAuditor
+from contracts.terms.amounts import PricePerPflop
+from contracts.terms.auditors import AuditorList
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.merkle import batch_leaf, root
@@ -41,7 +41,7 @@ from tests.support.history import (
     make_digest,
     make_members,
     make_session,
-    make_wallet,
+    outside_auditors,
     under,
 )
 from verification.docket import Docket
@@ -55,18 +55,9 @@ LIE_FROM = 2
 ANN, BOB, CEM = range(3)
 
 
-def make_auditors(names: Iterable[str] = ("out", "oda")) -> AuditorList:
+def make_auditors(names: Iterable[str]) -> AuditorList:
     """Staked accounts outside the job."""
-    entries = [
-        OutsideAuditor(
-            account=make_wallet(name).account,
-            stake=BaseUnits(2_000_000),
-            session_key=make_session(name).key,
-            device_class=CLASS,
-        )
-        for name in names
-    ]
-    return AuditorList(auditors=tuple(sorted(entries, key=lambda each: each.account)))
+    return outside_auditors(names, device_class=CLASS, stake=2_000_000)
 
 
 Said: TypeAlias = list[Message]

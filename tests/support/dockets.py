@@ -11,7 +11,6 @@ from typing import Any
 from contracts.governance.checking import Standing, StepFacts, Terms
 from contracts.governance.pay import Lease
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
-from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import (
     MILLION,
@@ -25,7 +24,14 @@ from contracts.terms.messages import (
     StepCoin,
     Verdict,
 )
-from tests.support.history import MODEL, make_digest, make_session, make_spec, make_wallet
+from tests.support.history import (
+    MODEL,
+    make_digest,
+    make_session,
+    make_spec,
+    make_wallet,
+    outside_auditors,
+)
 from verification import docket as dockets
 from verification.distances.thresholds import (
     MEASURES,
@@ -101,16 +107,9 @@ class CheckedJob:
 
     def __post_init__(self) -> None:
         spec = checked_spec(self.audit, **self.rules)
-        entries = [
-            OutsideAuditor(
-                account=make_wallet(name).account,
-                stake=BaseUnits(self.stake),
-                session_key=make_session(name).key,
-                device_class=self.classes.get(name, CLASS),
-            )
-            for name in self.outside
-        ]
-        listed = AuditorList(auditors=tuple(sorted(entries, key=lambda each: each.account)))
+        listed = outside_auditors(
+            self.outside, device_class=CLASS, stake=self.stake, classes=self.classes
+        )
         self.spec = spec
         self.docket: Docket = dockets.begin(spec, listed, calibration())
         self.leases = {

@@ -5,7 +5,7 @@ history as it is kept, `record` what it establishes. Equal arguments make equal 
 computed: digests stand for tensors, so a history of three members takes milliseconds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from contracts.governance.record import JobRecord
 from contracts.governance.seals import Derived, UnderSeal, derive_seal
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
-from contracts.terms.auditors import AuditorList
+from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.digest import digest, keccak
 from contracts.terms.history import Kept, Leaves, unit_leaves_root
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber, UnitId
@@ -91,6 +91,27 @@ def make_wallet(name: str) -> Wallet:
 def make_session(name: str) -> Session:
     """The session key of `name`; the same every time."""
     return Session(keccak(b"session " + name.encode()))
+
+
+def outside_auditors(
+    names: Iterable[str],
+    *,
+    device_class: str = "cpu",
+    stake: int = 10**9,
+    classes: Mapping[str, str] | None = None,
+    session_of: Callable[[str], Session] = make_session,
+) -> AuditorList:
+    """Accounts outside of a job with a key each; `classes`: of devices, where they differ."""
+    entries = [
+        OutsideAuditor(
+            account=make_wallet(name).account,
+            stake=BaseUnits(stake),
+            session_key=session_of(name).key,
+            device_class=(classes or {}).get(name, device_class),
+        )
+        for name in names
+    ]
+    return AuditorList(auditors=tuple(sorted(entries, key=lambda each: each.account)))
 
 
 @dataclass(frozen=True)

@@ -174,8 +174,7 @@ async def begin_story(world: World, **changed: Any) -> Story:
 
 
 async def _leases(world: World, job: JobId) -> dict[bytes, LeaseRow]:
-    async with world.new_work() as work:
-        return {row.account: row for row in await work[LeaseRow].where(job=job)}
+    return {row.account: row for row in await world.rows(LeaseRow, job=job)}
 
 
 def _audit_session(name: str) -> Session:

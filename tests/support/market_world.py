@@ -5,7 +5,7 @@
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contracts.keys.wallet import Session, Wallet
@@ -29,7 +29,7 @@ from market.api.app import make_app
 from market.api.context import USUAL, Api
 from market.bodies.base import Stored
 from market.bodies.jobs import Permit
-from market.bodies.offers import LeaseView, RegisterAuditor
+from market.bodies.offers import Heartbeat, LeaseView, RegisterAuditor
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest, hosting_digest
 from market.bootstrap import Market
 from market.domain.admission import needed_memory, signed_flops
@@ -46,13 +46,13 @@ from market.service.fund_jobs import fund_jobs
 from market.service.hear import hear_offer
 from market.service.histories import Histories
 from market.service.host_jobs import register_host
-from market.service.orders import take_order
+from market.service.orders import relay_orders, take_order
 from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
-from market.service.ports import Chain, Order, UnitOfWork, Wakeup
+from market.service.ports import Chain, Order, R, UnitOfWork, Wakeup
 from market.service.post_job import post_job
 from market.service.post_offer import post_offer
 from market.service.reconcile import reconcile
-from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow, OrderRow
+from market.service.rows import AuditBondRow, JobRow, LeaseRow, LimitRow, OrderRow
 from market.service.slash import announce_slashes, burn_slashes
 from market.service.store_blob import Uploads
 from market.service.store_messages import store_messages
@@ -225,34 +225,52 @@ class World:
 
     async def audit(self, name: str, *, key: str = "") -> SessionKey:
         """An account with tokens in the escrow offers to audit from outside; its audit key."""
-        wallet, self.beats = make_wallet(name), self.beats + 1
-        if not (await self.ports.account(wallet.account)).free:
+        self.beats += 1
+        if not (await self.ports.account(make_wallet(name).account)).free:
             await self.stake(name)
             await self.sync()
-        session, now = make_session(f"audit {key or name}"), self.now
-        signature = wallet.sign_digest(auditor_digest(wallet.account, session.key, DEVICE, now))
-        said = RegisterAuditor(
-            account=wallet.account,
+        said = self.sign_auditor(name, make_session(f"audit {key or name}"))
+        await register_auditor(said, self.now, self.new_work(), self.ports)
+        self.auditors[name] = make_session(f"audit {key or name}")
+        return said.session_key
+
+    def sign_auditor(
+        self, name: str, session: Session, *, by: str = "", at: UnixMillis | None = None
+    ) -> RegisterAuditor:
+        """An account says that it audits by a session key."""
+        account, at = make_wallet(name).account, self.now if at is None else at
+        named = auditor_digest(account, session.key, DEVICE, at)
+        return RegisterAuditor(
+            account=account,
             session_key=session.key,
             device_class=DEVICE,
-            at=now,
-            signature=signature,
+            at=at,
+            signature=make_wallet(by or name).sign_digest(named),
         )
-        await register_auditor(said, now, self.new_work(), self.ports)
-        self.auditors[name] = session
-        return session.key
+
+    def sign_beat(self, session: Session, subject: Digest) -> Heartbeat:
+        """A heartbeat, a moment later than what was said before."""
+        self.beats += 1
+        signature = sign_digest(session, heartbeat_digest(subject, self.now))
+        return Heartbeat(at=self.now, signature=signature)
+
+    def auditor_beat(self, name: str) -> Heartbeat:
+        """A heartbeat of an auditor."""
+        subject = auditor_subject(make_wallet(name).account)
+        return self.sign_beat(make_session(f"audit {name}"), subject)
+
+    def offer_beat(self, name: str) -> Heartbeat:
+        """A heartbeat of an agent."""
+        return self.sign_beat(make_session(f"agent {name}"), self.offers[name])
 
     async def bond(self, name: str) -> tuple[AuditBondRow, ...]:
         """An auditor's heartbeat; it bonds in every job that asks for it."""
-        wallet, session = make_wallet(name), self.auditors[name]
-        self.beats += 1
-        now = self.now
-        subject = auditor_subject(wallet.account)
-        signature = sign_digest(session, heartbeat_digest(subject, now))
-        heard = await hear_auditor(wallet.account, now, signature, now, self.new_work())
+        wallet = make_wallet(name)
+        beat = self.sign_beat(self.auditors[name], auditor_subject(wallet.account))
+        at, signature = beat.at, beat.signature
+        heard = await hear_auditor(wallet.account, at, signature, at, self.new_work())
         jobs = tuple(each.job for each in heard.asked)
-        async with self.new_work() as work:
-            asked = await work[AuditBondRow].where(account=wallet.account, job=jobs) if jobs else []
+        asked = await self.rows(AuditBondRow, account=wallet.account, job=jobs)
         for each in asked:
             signed = self.sign_bond(name, each)
             await accept_bond(
@@ -262,10 +280,8 @@ class World:
 
     async def beat(self, name: str) -> tuple[LeaseView, ...]:
         """An agent's heartbeat."""
-        self.beats += 1
-        offer, now = self.offers[name], self.now
-        signature = sign_digest(make_session(f"agent {name}"), heartbeat_digest(offer, now))
-        return (await hear_offer(offer, now, signature, now, self.new_work())).leases
+        beat, offer = self.offer_beat(name), self.offers[name]
+        return (await hear_offer(offer, beat.at, beat.signature, beat.at, self.new_work())).leases
 
     async def register(self, host: str = "host", names: Sequence[str] = ("coordinator",)) -> None:
         """A host with the wallet of the test's coordinator."""
@@ -358,6 +374,12 @@ class World:
         """The coordinator posts what it has kept, from item `start` on."""
         return await self.store(maker, [encode_kept(item) for item in maker.items[start:]])
 
+    async def seal(self, maker: JobMaker, steps: int = 1, *, last: bool = False) -> None:
+        """The coordinator seals more steps, and posts what the market does not know."""
+        for step in range(steps):
+            maker.seal_step(last=last and step == steps - 1)
+        await self.send(maker)
+
     async def store(self, maker: JobMaker, items: Sequence[bytes]) -> Stored:
         """The coordinator posts these."""
         return await store_messages(
@@ -371,6 +393,10 @@ class World:
         )
 
     # ------------------------------------------------------------------------ what the market does
+
+    async def relay(self, job: JobId) -> None:
+        """Send what was ordered of a job, as far as it can be sent."""
+        await relay_orders(job, self.now, self.new_work(), self.ports)
 
     async def sync(self) -> None:
         """Read the chain."""
@@ -388,6 +414,12 @@ class World:
             begun = await begin_due(job, task, self.now, self.new_work())
             again_at = await MONEY[task](job, self.now, self.new_work(), self.ports)
             await note_done(begun, again_at, self.new_work())
+
+    async def ticks(self, number: int, seconds: int = 4) -> None:
+        """As often, with some time after each."""
+        for _ in range(number):
+            await self.tick()
+            self.wait(seconds)
 
     async def tick(self) -> None:
         """Everything that beat drives, once."""
@@ -410,13 +442,13 @@ class World:
         await self.sync()
         await reconcile(self.new_reading(), chain)
 
-    async def start_job(self, name: str = "ann", price: int = 10**11, **changed: Any) -> JobMaker:
+    async def start_job(self, name: str = "ann", **changed: Any) -> "LeasedMaker":
         """A job that is matched with one provider, and its coordinator's records.
 
         All who audit have bonded in it.
         """
         await self.register(names=("coordinator", "another coordinator"))
-        await self.offer(name, price)
+        await self.offer(name, 10**11)
         spec = market_spec(**({"open_by": self.by} | changed))
         await self.post(spec)
         await self.tick()
@@ -425,32 +457,49 @@ class World:
         for auditor in self.auditors:
             await self.bond(auditor)
         await self.tick()
-        return self.maker(spec, member, lease)
+        return self.maker(spec, (member, lease))
 
-    def maker(self, spec: JobSpec, member: Member, lease: LeaseRow | LeaseView) -> JobMaker:
-        """What the coordinator of a matched job keeps."""
+    def maker(
+        self, spec: JobSpec, *leased: tuple[Member, LeaseRow | LeaseView], **opened: Any
+    ) -> "LeasedMaker":
+        """What the coordinator of a matched job keeps; `opened`: of its opening, unless usual."""
         return LeasedMaker(
             name=spec.name,
-            members=[member],
+            members=[member for member, _ in leased],
             spec_changes=spec_changes(spec),
             anchorer=self.anchorer,
             domain=self.domain,
-            leases={member.session.key: self.accept_of(lease, member.wallet, member.session)},
+            leases={
+                member.session.key: self.accept_of(lease, member.wallet, member.session)
+                for member, lease in leased
+            },
+            **opened,
         )
+
+    async def rows(self, kind: type[R], **wanted: Any) -> list[R]:
+        """Rows of a table, as `Rows.where` finds them."""
+        async with self.new_work() as work:
+            return await work[kind].where(**wanted)
+
+    async def row(self, kind: type[R], *key: Any) -> R:
+        """A row that is there."""
+        async with self.new_work() as work:
+            row = await work[kind].get(*key)
+        assert row is not None
+        return row
+
+    async def limit(self, job: JobId, name: str = "ann") -> LimitRow:
+        """What somebody may earn and has earned in a job."""
+        return await self.row(LimitRow, job, make_wallet(name).account)
+
+    @property
+    def chain_events(self) -> list[str]:
+        """Names of all events of the chain in memory."""
+        return [event.event for block in self.chain.blocks for event in block.events]
 
     async def job(self, job: JobId) -> JobRow:
         """A job's row."""
-        async with self.new_work() as work:
-            row = await work[JobRow].get(job)
-        assert row is not None
-        return row
-
-    async def offer_row(self, name: str) -> OfferRow:
-        """An offer's row."""
-        async with self.new_work() as work:
-            row = await work[OfferRow].get(self.offers[name])
-        assert row is not None
-        return row
+        return await self.row(JobRow, job)
 
 
 @dataclass
@@ -458,6 +507,10 @@ class LeasedMaker(JobMaker):
     """A `JobMaker` whose leases are those that a market made."""
 
     leases: dict[bytes, LeaseAccept] = field(default_factory=dict)
+
+    def opened_anew(self, **changed: Any) -> "LeasedMaker":
+        """The same job before its first step, opened otherwise."""
+        return replace(self, **changed)
 
     def lease(self, member: Member) -> LeaseAccept:
         """The lease of `member`."""

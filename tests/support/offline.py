@@ -60,15 +60,6 @@ def verify_options(pins: Pins | None) -> list[str]:
     return [word for name, each in named.items() for word in (f"--{name}", f"0x{each.hex()}")]
 
 
-def verify_offline(
-    data: bytes, folder: Path, *, pins: Pins | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run `audit verify` on a file of `data` in a process of its own."""
-    file = folder / "job.tally"
-    file.write_bytes(data)
-    return run_offline("audit", "verify", str(file), *verify_options(pins), folder=folder)
-
-
 def run_here(*arguments: str) -> tuple[int, str, str]:
     """Run a command in this process: exit code, what it printed, what it complained of."""
     done = CliRunner().invoke(app, list(arguments))

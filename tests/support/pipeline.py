@@ -4,14 +4,14 @@ A test asks them what a trainer would ask. They find each other over the in-memo
 compute with `CountingCompute`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import Assignment, JobOpening, StepClose, UnitLeaf
+from contracts.terms.messages import Assignment, StepClose, UnitLeaf
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute
@@ -24,6 +24,7 @@ from training.transport import calls
 from training.worker.answers import Answers
 from training.worker.book import WorkerBook
 from training.worker.peers import Peers
+from training.worker.ports import Compute
 from training.worker.station import Station
 from training.worker.work import Work
 
@@ -35,7 +36,6 @@ class Pipeline:
     """One worker or more of each stage: `ann0`, `bob0`, `ann1` and so on."""
 
     papers: Papers
-    opening: Signed[JobOpening]
     works: dict[str, Work]
     transports: dict[str, MemoryTransport]
     lines: list[tuple[str, dict[str, Any]]]
@@ -72,19 +72,17 @@ class Pipeline:
         *,
         unit: UnitId = UNIT,
         attempt: int = 0,
-        evaluate: bool = False,
-        step: int = 1,
         dx: Digest = ZERO_DIGEST,
     ) -> UnitLeaf:
         """Ask a worker for a forward pass."""
         asked = calls.Forward(
             job=self.papers.job,
-            step=step,
+            step=1,
             stage=self.stage_of(name),
             unit=unit,
             attempt=attempt,
             x=x,
-            evaluate=evaluate,
+            evaluate=False,
             dx=dx,
         )
         return await self.works[name].units.forward(asked)
@@ -156,28 +154,45 @@ class Pipeline:
 
 
 @asynccontextmanager
+async def worker_of(
+    papers: Papers,
+    name: str,
+    folder: Path,
+    tell: Tell,
+    make_compute: Callable[[StageIndex], Compute],
+    network: MemoryNetwork | None = None,
+) -> AsyncIterator[tuple[Work, MemoryTransport]]:
+    """A worker over its folder in `folder`, which has no stage yet and knows no members."""
+    folder, session, opening = folder / name, papers.members[name].session, papers.signed_opening()
+    folder.mkdir(exist_ok=True, parents=True)
+    transport = MemoryTransport(network or MemoryNetwork(), session.key, calls.METHODS)
+    peers = Peers(transport, papers.spec.message, opening.message, tell)
+    with Journal(folder / "journal.sqlite") as journal:
+        book = WorkerBook(journal, papers.spec, opening, DOMAIN)
+        work = Work(Station(book, folder, peers, session, tell), make_compute)
+        try:
+            yield work, transport
+        finally:
+            await work.close()
+            await transport.close()
+
+
+@asynccontextmanager
 async def pipeline(folder: Path, *names: str, **changed: Any) -> AsyncIterator[Pipeline]:
     """Workers by these names, each in the stage that its name ends with."""
     stages = 1 + max(int(name[-1]) for name in names)
     papers = make_papers(*names, **{"stages": stages, "units_per_step": 6} | changed)
-    opening = papers.signed_opening()
     network, members = MemoryNetwork(), []
-    found = Pipeline(papers, opening, {}, {}, [])
+    found = Pipeline(papers, {}, {}, [])
+
+    def make_compute(stage: StageIndex) -> Compute:
+        return CountingCompute(2, stage, stages)
+
     async with AsyncExitStack() as stack:
         for name in names:
             session, stage = papers.members[name].session, found.stage_of(name)
-            transport = MemoryTransport(network, session.key, calls.METHODS)
-            stack.push_async_callback(transport.close)
-
-            tell = found.teller(name)
-            journal = stack.enter_context(Journal(folder / name / "journal.sqlite"))
-            book = WorkerBook(journal, papers.spec, opening, DOMAIN)
-            peers = Peers(transport, papers.spec.message, opening.message, tell)
-            work = Work(
-                Station(book, folder / name, peers, session, tell),
-                lambda stage: CountingCompute(2, stage, stages),
-            )
-            stack.push_async_callback(work.close)
+            making = worker_of(papers, name, folder, found.teller(name), make_compute, network)
+            work, transport = await stack.enter_async_context(making)
             address = await transport.serve(Answers(work).dispatcher(), listen="memory:0")
             await work.states.take_stage(stage, StepNumber(0))
             found.works[name], found.transports[name] = work, transport

@@ -1,5 +1,6 @@
 """What a job of `CountingCompute` comes to without a swarm: one compute a stage, one loop."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from contracts.terms.ids import Digest, StepNumber, UnitId
@@ -17,15 +18,20 @@ class PlainRun:
     validation: dict[int, int] = field(default_factory=dict)
 
 
-def plain_run(spec: JobSpec) -> PlainRun:
-    """Every step with all units in order, and the validation that is due."""
+def plain_run(spec: JobSpec, units_of: Mapping[int, Sequence[UnitId]] | None = None) -> PlainRun:
+    """Every step with its units in order, by default all, and the validation that is due.
+
+    A step of `units_of` without units changes nothing.
+    """
     batch, run = spec.batch, PlainRun()
     stages = [CountingCompute(batch.chunks, s, batch.stages) for s in range(batch.stages)]
     for step in range(1, batch.steps + 1):
-        units = range(batch.units_per_step)
-        run.losses[step] = _mean([_unit(stages, StepNumber(step), UnitId(unit)) for unit in units])
-        for stage in stages:
-            stage.apply([piece.data for piece in stage.gradient()], sealed_norm=1)
+        units = range(batch.units_per_step) if units_of is None else units_of[step]
+        if units:
+            losses = [_unit(stages, StepNumber(step), UnitId(unit)) for unit in units]
+            run.losses[step] = _mean(losses)
+            for stage in stages:
+                stage.apply([piece.data for piece in stage.gradient()], sealed_norm=1)
         if step % batch.validate_every == 0 or step == batch.steps:
             groups = range(num_groups(batch.rows_per_unit))
             run.validation[step] = _mean([_group(stages, UnitId(group)) for group in groups])

@@ -6,7 +6,7 @@ which stage is the coordinator's to say; `stage_of` tells it from the seals.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,8 +19,6 @@ from typing_extensions import Buffer
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.keys.wallet import Session, Wallet
-from contracts.terms.amounts import BaseUnits
-from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.chunks import Chunk
 from contracts.terms.coins import Coins
 from contracts.terms.errors import Refused
@@ -43,7 +41,15 @@ from tests.support.dockets import CLASS
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
-from tests.support.history import DOMAIN, Member, make_members, make_session, make_spec, make_wallet
+from tests.support.history import (
+    DOMAIN,
+    Member,
+    make_members,
+    make_session,
+    make_spec,
+    make_wallet,
+    outside_auditors,
+)
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock
@@ -51,7 +57,6 @@ from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.ports import Wish
 from training.coordinator.run import Clocks, CoordinatedJob, Opening, Signer, World, run_coordinator
-from training.trainer.calling import Pause
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS, NEXT_STEP, StepWork
 from training.transport.port import Handler, Limits, Transport
@@ -60,6 +65,7 @@ from training.worker.ports import HONEST, Behaviour, Compute
 from training.worker.run import Connection, Membership, run_worker
 from verification.auditing.loop import Auditing, MemberAuditor, Replaying
 from verification.auditing.outsider import Arithmetic, FollowedJob, run_outside
+from verification.docket import Docket
 
 M = TypeVar("M", bound=Message)
 COORDINATOR, TRAINER = "coordinator", "trainer"
@@ -141,7 +147,7 @@ def make_papers(
             make_wallet("anchorer").account,
             7,
             tuple(each.key for each in sessions.values()),
-            None if spec.rules.audit is None else auditor_list(outside, device_class),
+            outside_auditors(outside, device_class=device_class) if spec.rules.audit else None,
         ),
         coordinator,
         make_session("coordinator"),
@@ -150,20 +156,6 @@ def make_papers(
         leases,
         {name: make_session(name) for name in outside},
     )
-
-
-def auditor_list(names: Sequence[str], device_class: str = CLASS) -> AuditorList:
-    """These with a wallet and a key each, by account."""
-    entries = [
-        OutsideAuditor(
-            account=make_wallet(name).account,
-            stake=BaseUnits(10**9),
-            session_key=make_session(name).key,
-            device_class=device_class,
-        )
-        for name in names
-    ]
-    return AuditorList(auditors=tuple(sorted(entries, key=lambda each: each.account)))
 
 
 def patient_rules(**changed: Any) -> RulesSpec:
@@ -251,7 +243,6 @@ class MemorySwarm:
     elements: Mapping[Chunk, int] | None = None
     """Of each chunk; those of `CountingCompute` if there is no other arithmetic."""
     max_units: int | None = None
-    trainer_pause: Pause = _short
     wrap: Wrap = lambda _name, transport: transport
     feed: MemoryFeed = field(default_factory=MemoryFeed)
     log: list[tuple[str, Line]] = field(default_factory=list)
@@ -496,7 +487,7 @@ class MemorySwarm:
             locate=self._locate,
             tell=self._tell(name),
             max_units=self.max_units,
-            pause=self.trainer_pause,
+            pause=_short,
         )
 
     async def _worker(self, name: str, transport: Transport) -> None:
@@ -560,12 +551,31 @@ class MemorySwarm:
         """What the market has."""
         return [decode_kept(item) for item in self.feed.items]
 
-    def history(self) -> JobHistory:
-        """What the market derives from it."""
+    def histories(self) -> Iterator[JobHistory]:
+        """What the market derives from it, item by item."""
         history = JobHistory(DOMAIN, self.begin)
         for item in self.items():
             history = follow(history, item)
-        return history
+            yield history
+
+    def sealed(self) -> list[JobHistory]:
+        """The same at each seal."""
+        found = list[JobHistory]()
+        for history in self.histories():
+            before = found[-1].newest if found else None
+            if history.newest is not None and history.newest is not before:
+                found.append(history)
+        return found
+
+    def history(self) -> JobHistory:
+        """The same at the end."""
+        return list(self.histories())[-1]
+
+    def docket(self) -> Docket:
+        """What became of the draws of a checked job."""
+        record = self.history().record
+        assert record is not None and isinstance(record.checking, Docket)
+        return record.checking
 
     def messages(self, kind: type[M]) -> list[M]:
         """All messages of one kind, in order."""

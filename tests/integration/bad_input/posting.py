@@ -230,8 +230,7 @@ class Poster:
 
     async def jobs(self) -> list[JobRow]:
         """What the market holds."""
-        async with self.world.new_work() as work:
-            return await work[JobRow].where()
+        return await self.world.rows(JobRow)
 
     @property
     def tokens(self) -> int:

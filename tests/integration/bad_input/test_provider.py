@@ -292,8 +292,7 @@ async def working(world: World) -> AsyncIterator[None]:
 
 
 async def offers(world: World) -> list[OfferRow]:
-    async with world.new_work() as work:
-        return await work[OfferRow].where()
+    return await world.rows(OfferRow)
 
 
 def left(run_id: str) -> list[int]:

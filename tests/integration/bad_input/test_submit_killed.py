@@ -110,8 +110,7 @@ async def _escrows(world: World) -> dict[JobId, int]:
     """Base units in escrow, by job, once the market has paid in all that it was posted."""
     for _ in range(3):
         await world.tick()
-    async with world.new_work() as work:
-        rows = await work[JobRow].where()
+    rows = await world.rows(JobRow)
     return {row.job: (await world.chain.budget(row.job)).funded for row in rows}
 
 

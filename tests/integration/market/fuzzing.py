@@ -112,9 +112,7 @@ async def busy_market() -> Busy:
     world = new_world()
     await world.audit("out1")
     maker = await world.start_job()
-    maker.seal_step()
-    maker.seal_step()
-    await world.send(maker, 1)
+    await world.seal(maker, 2)
     slash = await convicted(world, maker)
     for _ in range(4):
         world.wait(6)
@@ -123,8 +121,7 @@ async def busy_market() -> Busy:
     asked = await ask_job(
         job, Action.PAUSE, by=maker.spec.poster, at=world.now, now=world.now, work=world.new_work()
     )
-    async with world.new_work() as work:
-        (batch, *_), (lease, *_) = await work[BatchRow].where(), await work[LeaseRow].where()
+    (batch, *_), (lease, *_) = await world.rows(BatchRow), await world.rows(LeaseRow)
     names: dict[str, Digest | bytes] = {
         "job": job,
         "operation": asked.operation,

@@ -9,11 +9,11 @@ from contracts.governance.escrow import Budget, Channel
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
-from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT
-from market.bodies.market import ContractsView, EscrowTimesView, NetworkView, TokenView
-from tests.support.anvil import FAST_TIMES, DeployedChain, deployed_chain
+from market.bodies.market import NetworkView
+from tests.support.anvil import FAST_TIMES, DeployedChain, deployed_chain, network_of
 from tests.support.history import make_spec, make_wallet
 
 POSTER, COORDINATOR = make_wallet("poster"), make_wallet("coordinator")
@@ -77,19 +77,4 @@ async def open_job(folder: Path) -> AsyncIterator[OpenJob]:
             escrow.open(spec.header(), signed.signature),
         )
         await senders["relayer"].send("open", escrow.together(opening))
-        name, symbol, decimals = await contracts.token.label(head)
-        contract_of = {each: getattr(deployed.deployment, each) for each in _CONTRACTS}
-        network = NetworkView(
-            version="1", chain_id=deployed.deployment.chain_id, genesis=await chain.genesis(),
-            rpc_url=deployed.anvil.url, embedded=False, contracts=ContractsView(**contract_of),
-            deployed_block=0, anchorer=senders["anchorer"].account, confirmations=1,
-            clock=UnixMillis(0), times=EscrowTimesView(**FAST_TIMES), parameters={},
-            token=TokenView(
-                name=name, version="1", symbol=symbol, decimals=decimals,
-                domain_separator=separator,
-            ),
-        )  # fmt: skip
-        yield OpenJob(deployed, network, signed)
-
-
-_CONTRACTS = tuple(ContractsView.model_fields)
+        yield OpenJob(deployed, await network_of(deployed), signed)

@@ -43,7 +43,6 @@ async def test_sync__another_chain__is_refused_and_what_is_stored_stays(
         await store.need_chain(node_of(new))
 
     await store.need_chain(node_of(old))
-    async with world.new_work() as work:
-        cursors = await work[CursorRow].where(order="block")
+    cursors = await world.rows(CursorRow, order="block")
     assert cursors[0] == CursorRow(0, old.blocks[0].hash)
     assert [each.block for each in cursors] == [0, 3, 4]

@@ -311,8 +311,7 @@ async def test_blobs__length_is_not_said_or_is_a_lie__is_refused_and_costs_nothi
 
     assert [each.json()["code"] for each in answers] == ["malformed", "too_large", "too_large"]
     assert await world.blobs.size(name) is None
-    async with world.new_reading() as work:
-        assert {row.num_bytes for row in await work[BlobUseRow].where()} == {0}
+    assert {row.num_bytes for row in await world.rows(BlobUseRow)} == {0}
 
 
 async def test_blobs__one_account_stores_all_it_can__is_refused_with_what_to_do(

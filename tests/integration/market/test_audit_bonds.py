@@ -13,7 +13,7 @@ from market.service.auditors import PATIENCE_MILLIS, fix_auditors, list_of_job
 from market.service.orders import relay_orders
 from market.service.rows import AuditBondRow, AuditorListRow, LimitRow
 from tests.integration.market.client import sdk
-from tests.integration.market.test_auditors import AUDIT, beat
+from tests.integration.market.test_auditors import AUDIT
 from tests.support.history import make_wallet
 from tests.support.market_world import STAKE, World, market_spec
 
@@ -34,16 +34,11 @@ async def asking(world: World) -> JobId:
 
 
 async def bond_of(world: World, job: JobId, name: str = "out1") -> AuditBondRow:
-    async with world.new_work() as work:
-        row = await work[AuditBondRow].get(job, make_wallet(name).account)
-    assert row is not None
-    return row
+    return await world.row(AuditBondRow, job, make_wallet(name).account)
 
 
 async def staked(world: World, job: JobId, account: Address = OUT) -> int:
-    async with world.new_work() as work:
-        row = await work[LimitRow].get(job, account)
-    return 0 if row is None else row.stake
+    return sum(row.stake for row in await world.rows(LimitRow, job=job, account=account))
 
 
 async def listed(world: World, job: JobId) -> dict[str, int] | None:
@@ -156,9 +151,9 @@ async def test_heartbeat_auditor__asked__is_told_job_price_and_stake_until_it_ha
     await world.audit("out1")
     job = await asking(world)
     async with sdk(world) as client:
-        first = await client.call(POST_AUDITOR_HEARTBEAT, beat(world, "out1"), account=OUT)
+        first = await client.call(POST_AUDITOR_HEARTBEAT, world.auditor_beat("out1"), account=OUT)
         await world.bond("out1")
-        after = await client.call(POST_AUDITOR_HEARTBEAT, beat(world, "out1"), account=OUT)
+        after = await client.call(POST_AUDITOR_HEARTBEAT, world.auditor_beat("out1"), account=OUT)
 
     assert [(each.job, each.price, each.stake) for each in first.asked] == [
         (job, AUDIT.price, BONDED)

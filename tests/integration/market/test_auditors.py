@@ -8,22 +8,23 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.errors import BadSignature, Conflict, Expired, InsufficientStake, NotFound
 from contracts.terms.history import Kept, encode_kept
-from contracts.terms.ids import Digest, JobId, SessionKey
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import AuditSpec, JobOpening
 from contracts.terms.moments import UnixMillis
-from market.bodies.offers import Heartbeat, RegisterAuditor
+from market.bodies.offers import AuditorJobs
 from market.bodies.routes import GET_AUDITORS, POST_AUDITOR, POST_AUDITOR_HEARTBEAT
-from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest
 from market.service.accept_lease import accept_lease
 from market.service.auditors import HEARD_MILLIS, fix_auditors, list_of_job, register_auditor
 from market.service.histories import Histories
 from market.service.host_jobs import claim_jobs
 from market.service.rows import AuditBondRow, AuditorListRow, JobRow, LeaseRow, MessageRow
+from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import HOST, client_of, sdk
 from tests.support.history import JobMaker, make_session, make_wallet
-from tests.support.market_world import DEVICE, STAKE, World, market_spec
+from tests.support.market_world import STAKE, World, market_spec
 from verification.distances.thresholds import shipped_calibration
 
+OUT1 = make_session("audit out1")
 AUDIT = AuditSpec(
     floor=50_000,
     sums=100_000,
@@ -161,13 +162,9 @@ async def test_register_auditor__with_the_session_key_of_a_member__is_refused(wo
     (lease,) = await world.beat("ann")
     ann = await world.accept("ann", lease)
     await world.stake("thief")
-    thief, at, key = make_wallet("thief"), world.now, ann.session.key
-    signature = thief.sign_digest(auditor_digest(thief.account, key, DEVICE, at))
 
     with pytest.raises(Conflict):
-        said = RegisterAuditor(
-            account=thief.account, session_key=key, device_class=DEVICE, at=at, signature=signature
-        )
+        said = world.sign_auditor("thief", ann.session)
         await register_auditor(said, world.now, world.new_work(), world.ports)
 
 
@@ -186,8 +183,7 @@ async def test_accept_lease__with_the_key_of_an_auditor__is_refused(
     await world.offer("thief", 1)
     await world.post(market_spec(salt=7))
     await world.tick()
-    async with world.new_work() as work:
-        (lease,) = await work[LeaseRow].where(account=make_wallet("thief").account)
+    (lease,) = await world.rows(LeaseRow, account=make_wallet("thief").account)
     accept = world.accept_of(lease, make_wallet("thief"), make_session("audit out1"))
     encoded = make_wallet("thief").sign(accept, world.domain).encoded()
 
@@ -209,36 +205,20 @@ async def post(world: World, maker: JobMaker, *items: Kept) -> None:
 # ------------------------------------------------------------------------------------ over HTTP
 
 
-def registration(world: World, name: str, *, key: str = "", by: str = "") -> RegisterAuditor:
-    account, session = make_wallet(name).account, make_session(f"audit {key or name}")
-    signature = make_wallet(by or name).sign_digest(
-        auditor_digest(account, session.key, DEVICE, world.now)
-    )
-    return RegisterAuditor(
-        account=account,
-        session_key=session.key,
-        device_class=DEVICE,
-        at=world.now,
-        signature=signature,
-    )
-
-
-def beat(world: World, name: str) -> Heartbeat:
-    world.beats += 1
-    subject, at = auditor_subject(make_wallet(name).account), world.now
-    signature = make_session(f"audit {name}").private_key.sign(heartbeat_digest(subject, at))
-    return Heartbeat(at=at, signature=signature)
+async def heard(client: MarketClient, world: World, name: str, *, by: str = "") -> AuditorJobs:
+    """What the market answers to a heartbeat."""
+    beat, account = world.auditor_beat(by or name), make_wallet(name).account
+    return await client.call(POST_AUDITOR_HEARTBEAT, beat, account=account)
 
 
 async def test_heartbeat_auditor__listed__is_told_its_jobs(world: World) -> None:
-    account = make_wallet("out1").account
     await world.stake("out1")
     async with sdk(world) as client:
-        registered = await client.call(POST_AUDITOR, registration(world, "out1"))
+        registered = await client.call(POST_AUDITOR, world.sign_auditor("out1", OUT1))
         world.auditors["out1"] = make_session("audit out1")
-        before = await client.call(POST_AUDITOR_HEARTBEAT, beat(world, "out1"), account=account)
+        before = await heard(client, world, "out1")
         maker = await world.start_job(audit=AUDIT)
-        after = await client.call(POST_AUDITOR_HEARTBEAT, beat(world, "out1"), account=account)
+        after = await heard(client, world, "out1")
 
     assert registered.free == STAKE
     assert before.jobs == () and after.jobs == (maker.spec.job(),)
@@ -248,32 +228,21 @@ async def test_register_auditor__what_does_not_hold__is_refused(world: World) ->
     await world.stake("out1")
     await world.stake("out2")
     async with sdk(world) as client:
-        await client.call(POST_AUDITOR, registration(world, "out1"))
-        again = await client.call(POST_AUDITOR, registration(world, "out1"))
+        await client.call(POST_AUDITOR, world.sign_auditor("out1", OUT1))
+        again = await client.call(POST_AUDITOR, world.sign_auditor("out1", OUT1))
         with pytest.raises(BadSignature):
-            await client.call(POST_AUDITOR, registration(world, "out1", by="out2"))
+            await client.call(POST_AUDITOR, world.sign_auditor("out1", OUT1, by="out2"))
         with pytest.raises(InsufficientStake):
-            await client.call(POST_AUDITOR, registration(world, "poor"))
+            await client.call(POST_AUDITOR, world.sign_auditor("poor", make_session("poor")))
         with pytest.raises(Conflict):
-            await client.call(POST_AUDITOR, registration(world, "out2", key="out1"))
-        old = replace_at(world, registration(world, "out1", key="another"))
+            await client.call(POST_AUDITOR, world.sign_auditor("out2", OUT1))
+        another, before = make_session("another"), UnixMillis(world.now - 1000)
+        old = world.sign_auditor("out1", another, at=before)
         with pytest.raises(Expired):
             await client.call(POST_AUDITOR, old)
         with pytest.raises(NotFound):
-            await client.call(
-                POST_AUDITOR_HEARTBEAT, beat(world, "poor"), account=make_wallet("poor").account
-            )
+            await heard(client, world, "poor")
         with pytest.raises(BadSignature):
-            await client.call(
-                POST_AUDITOR_HEARTBEAT, beat(world, "out2"), account=make_wallet("out1").account
-            )
+            await heard(client, world, "out1", by="out2")
 
     assert again.free == STAKE
-
-
-def replace_at(world: World, said: RegisterAuditor) -> RegisterAuditor:
-    """The same, signed a second before what was said before."""
-    at = UnixMillis(said.at - 1000)
-    key = SessionKey(said.session_key)
-    signature = make_wallet("out1").sign_digest(auditor_digest(said.account, key, DEVICE, at))
-    return said.model_copy(update={"at": at, "signature": signature})

@@ -22,11 +22,10 @@ from market.service.rows import (
     AuditBondRow,
     BlobOwnerRow,
     BlobUploadRow,
-    BlobUseRow,
     LeaseRow,
 )
 from market.service.session import account_of_session
-from market.service.store_blob import EVERYBODY, Upload, patience_seconds, store_blob, used_by
+from market.service.store_blob import EVERYBODY, Upload, store_blob, used_by
 from tests.support.history import make_wallet
 from tests.support.market_world import CEILING, DEVICE, World, market_spec, one_chunk
 
@@ -77,29 +76,12 @@ async def used(world: World, account: Address = ANN) -> int:
     return sums[account] // KIB
 
 
-async def num_stored(world: World, datas: list[bytes]) -> int:
-    found = [await world.blobs.size(blob_digest(data)) for data in datas]
-    return sum(size is not None for size in found)
-
-
 @pytest.fixture(autouse=True)
 def bounds(world: World) -> None:
     world.blob_bounds = TEN
 
 
 # ------------------------------------------------------------------------------------------ quotas
-
-
-async def test_store_blob__many_at_once__are_stored_up_to_the_quota_and_no_further(
-    world: World,
-) -> None:
-    datas = [blob(number) for number in range(16)]
-
-    ended = await asyncio.gather(*(put(world, each) for each in datas), return_exceptions=True)
-
-    assert [type(each) for each in ended if each is not None] == [TooLarge] * 6
-    assert await num_stored(world, datas) == 10
-    assert await used(world) == 40
 
 
 async def test_store_blob__job_is_paid_for__its_poster_has_room_for_its_model(
@@ -155,31 +137,6 @@ async def test_store_blob__takes_too_long__is_ended_and_gives_its_bytes_back(
     assert await used(world) == 0
 
 
-@pytest.mark.parametrize("was_stored", [False, True])
-async def test_store_blob__process_died_on_the_way__is_settled_by_the_next_upload_of_anybody(
-    world: World, was_stored: bool
-) -> None:
-    name = blob_digest(blob(1))
-    async with world.new_work() as work:
-        await work[BlobUploadRow].add(BlobUploadRow(0, ANN, name, 40 * KIB, world.now))
-        await work[BlobUseRow].put_all([BlobUseRow(each, 40 * KIB) for each in (ANN, EVERYBODY)])
-    if was_stored:
-        world.blobs.blobs[name] = blob(1)
-    with pytest.raises(TooLarge):  # it may still be on its way
-        await put(world, blob(2))
-    world.wait(round(2 * patience_seconds(40 * KIB)) + 1)
-
-    await put(world, blob(3), by=EVE)
-
-    assert await used(world) == (40 if was_stored else 0)
-
-
-async def silent(begun: asyncio.Semaphore) -> AsyncIterator[bytes]:
-    begun.release()
-    await asyncio.Event().wait()
-    yield b""
-
-
 # -------------------------------------------------------------------------------------------- disk
 
 
@@ -200,35 +157,6 @@ async def test_store_blob__disk_is_nearly_full__strangers_leave_the_rest_to_who_
         await put(world, blob(3), by=EVE)
 
     assert (await used(world), await used(world, EVE)) == (4, 4)
-
-
-async def test_store_blob__many_accounts_at_once__together_leave_the_reserve(
-    world: World,
-) -> None:
-    world.blobs.free = 112 * KIB
-    crowd = [make_wallet(f"eve {number}").account for number in range(8)]
-    gate = asyncio.Event()
-
-    async def slow(data: bytes) -> AsyncIterator[bytes]:
-        await gate.wait()
-        yield data
-
-    async def open_gate(uploads: list["asyncio.Task[None]"]) -> None:
-        while sum(each.done() for each in uploads) < 5:
-            await asyncio.sleep(0)
-        gate.set()
-
-    uploads = [
-        asyncio.create_task(
-            put_chunks(world, slow(blob(at)), blob_digest(blob(at)), account, 4 * KIB)
-        )
-        for at, account in enumerate(crowd)
-    ]
-    await open_gate(uploads)
-    ended = await asyncio.gather(*uploads, return_exceptions=True)
-
-    assert [type(each) for each in ended if each is not None] == [ServiceUnreachable] * 5
-    assert await num_stored(world, [blob(at) for at in range(8)]) == 3
 
 
 async def test_store_blob__strangers_trickle_what_they_announced__staked_account_has_the_reserve(

@@ -1,25 +1,27 @@
 """Bundles of leases in rows: all or nothing, spares, late joiners, and providers that vanish."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
 
 from contracts.terms.digest import peer_id
 from contracts.terms.ids import ZERO_DIGEST, JobId, StageIndex
-from contracts.terms.messages import JobSpec, LeaseAccept, Notice
+from contracts.terms.messages import JobSpec, Notice
 from contracts.terms.moments import UnixMillis
 from market.bodies.signing import heartbeat_digest
 from market.domain.jobs import JobState
 from market.service.hear import hear_lease
 from market.service.leases import ACCEPT_MILLIS, BOND_MILLIS
 from market.service.pass_time import pass_deadlines, release_silent
-from market.service.rows import JobRow, LeaseRow
+from market.service.ports import UnitOfWork
+from market.service.rows import JobRow, LeaseRow, OfferRow
 from tests.support.history import JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import (
     STAKE,
-    LeasedMaker,
     World,
     market_spec,
     sign_digest,
-    spec_changes,
 )
 
 PRICE = 10**11
@@ -36,8 +38,7 @@ async def post(world: World, **changed: object) -> JobSpec:
 async def leases(world: World, job: JobId) -> dict[str, LeaseRow]:
     """The job's newest lease of each provider."""
     names = {make_wallet(name).account: name for name in world.offers}
-    async with world.new_work() as work:
-        rows = await work[LeaseRow].where(job=job, order="reserved_at")
+    rows = await world.rows(LeaseRow, job=job, order="reserved_at")
     return {names[row.account]: row for row in rows}
 
 
@@ -62,18 +63,9 @@ async def running(world: World, names: tuple[str, ...], **changed: object) -> Jo
     members: list[Member] = []
     while new := await accept_all(world, spec.job()):
         members += new
-    held: dict[bytes, LeaseAccept] = {
-        member.session.key: world.accept_of(lease, member.wallet, member.session)
-        for member in members
-        for lease in (await leases(world, spec.job())).values()
-        if lease.account == member.wallet.account
-    }
-    maker = LeasedMaker(
-        name=spec.name, members=members, spec_changes=spec_changes(spec),
-        anchorer=world.anchorer, domain=world.domain, leases=held,
-    )  # fmt: skip
-    maker.seal_step()
-    await world.send(maker)
+    by_account = {lease.account: lease for lease in (await leases(world, spec.job())).values()}
+    maker = world.maker(spec, *((each, by_account[each.wallet.account]) for each in members))
+    await world.seal(maker)
     assert (await world.job(spec.job())).state == JobState.RUNNING
     return maker
 
@@ -170,7 +162,7 @@ async def test_release__silent_and_left__its_slot_is_bought_again_for_good(world
     rows = await leases(world, job)
     assert (rows["ann"].state, rows["bob"].state) == ("active", "silent")
     assert rows["new"].state == "reserved"
-    assert (await world.offer_row("bob")).lease is None
+    assert (await world.row(OfferRow, world.offers["bob"])).lease is None
 
     await world.beat("bob")  # it comes back, and its slot is another's
     await world.tick()
@@ -178,33 +170,20 @@ async def test_release__silent_and_left__its_slot_is_bought_again_for_good(world
     assert (rows["bob"].state, rows["new"].state) == ("silent", "reserved")
 
 
-async def test_release__messages_hold_the_row_of_the_job__waits_for_it(
-    world: World,
+@pytest.mark.parametrize("passes", [release_silent, pass_deadlines])
+async def test_pass_time__messages_hold_the_row_of_the_job__waits_for_them(
+    world: World, passes: Callable[[UnixMillis, UnitOfWork], Awaitable[int]]
 ) -> None:
     maker = await running(world, ("ann", "bob"), spares=0)
     job = maker.spec.job()
     world.wait(LONG)
     await hear(world, "ann", job=job)
     await leave(world, maker, "bob")
+    at = world.now if passes is release_silent else UnixMillis(2**52)
 
     async with world.new_work() as storing:
         await storing[JobRow].lock(job)
-        releasing = asyncio.create_task(release_silent(world.now, world.new_work()))
-        done, _ = await asyncio.wait([releasing], timeout=0.2)
-
-    assert not done
-    assert await releasing == 1
-
-
-async def test_deadline__messages_hold_the_row_of_the_job__passes_after_them(
-    world: World,
-) -> None:
-    job = (await running(world, ("ann", "bob"), spares=0)).spec.job()
-    late = UnixMillis(2**52)
-
-    async with world.new_work() as storing:
-        await storing[JobRow].lock(job)
-        passing = asyncio.create_task(pass_deadlines(late, world.new_work()))
+        passing = asyncio.ensure_future(passes(at, world.new_work()))
         done, _ = await asyncio.wait([passing], timeout=0.2)
 
     assert not done

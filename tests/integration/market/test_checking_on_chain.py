@@ -52,8 +52,7 @@ def watch_of(world: ChainWorld, chain: ChainConnection, maker: JobMaker, folder:
 
 async def learned(world: ChainWorld, watch: CoinWatch, maker: JobMaker) -> tuple[Coin, ...]:
     """The coin of one more step, once a member believes it."""
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     found: tuple[Coin, ...] = ()
 
     async def is_known() -> bool:
@@ -80,8 +79,7 @@ async def test_coin_watch__chain_killed_between_steps__has_the_coins_that_the_ch
         (tmp_path / "new").mkdir()
         fresh = await watch_of(world, world.on.chain, maker, tmp_path / "new").look()
 
-        async with world.new_work() as work:
-            batches = await work[BatchRow].where(order="number")
+        batches = await world.rows(BatchRow, order="number")
         told = [(coin.batch, coin.block, coin.value) for coin in (*first, *second)]
         assert [coin.step for coin in (*first, *second)] == [1, 2]
         assert told == [(batch.root, batch.block, batch.coin) for batch in batches]

@@ -62,17 +62,8 @@ async def started(world: World) -> JobMaker:
         data=DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=ZERO_DIGEST),
         rows_per_unit=CONFIG.data.rows_per_unit,
     )
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     return maker
-
-
-async def seal(world: World, maker: JobMaker, *, num_steps: int) -> None:
-    """The job goes on."""
-    sent = len(maker.items)
-    for _ in range(num_steps):
-        maker.seal_step()
-    await world.send(maker, sent)
 
 
 def member_of(maker: JobMaker) -> Session:
@@ -125,7 +116,7 @@ async def test_store_checkpoint__newest_claim_of_a_member__is_listed_and_older_o
 ) -> None:
     maker = await started(world)
     session = member_of(maker)
-    await seal(world, maker, num_steps=2)
+    await world.seal(maker, 2)
 
     for step, blob in ((1, OTHER), (3, BLOB), (2, OTHER), (3, BLOB)):
         assert await told(world, maker, claim(maker, session, step=step, blob=blob))
@@ -143,7 +134,7 @@ async def test_claimed_checkpoints__step_that_is_not_sealed__is_shown_when_it_is
 
     assert await claims_of(world, maker) == ()
 
-    await seal(world, maker, num_steps=1)
+    await world.seal(maker)
     (found,) = await claims_of(world, maker)
     assert found.step == 2
 
@@ -274,8 +265,7 @@ async def test_download__job_that_started_from_a_chat_model__all_but_the_weights
         data=DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=prepared.tokenizer),
         rows_per_unit=CONFIG.data.rows_per_unit,
     )
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     stage = Stage(model, whole_model(model), CONFIG.optimizer)
     blobs = Fetched(world.blobs.blobs)
     stage.load(

@@ -4,9 +4,6 @@ import json
 from fractions import Fraction
 from pathlib import Path
 
-import pytest
-
-from contracts.terms.errors import Conflict
 from contracts.terms.ids import JobId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, StepCoin
 from market.bodies.routes import GET_CHECKS, GET_JOB
@@ -18,7 +15,7 @@ from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_slash_verbs import market, said
 from tests.support.dockets import distances_of
 from tests.support.history import make_digest, make_session, make_wallet
-from tests.support.market_world import LeasedMaker, World, market_spec, spec_changes
+from tests.support.market_world import LeasedMaker, World, market_spec
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Case
 from verification.draws.odds import read_exact
@@ -86,26 +83,14 @@ async def checked(world: World) -> Checked:
     begun = await world.start_job(audit=DRAWN)
     async with world.new_work() as work:
         block, listed = await list_of_job(begun.spec.job(), work)
-    assert isinstance(begun, LeasedMaker)
-    maker = LeasedMaker(
-        name=begun.spec.name,
-        members=begun.members,
-        spec_changes=spec_changes(begun.spec),
-        anchorer=world.anchorer,
-        opening_block=block,
-        outside=listed,
-        begin=begin_job,
-        leases=begun.leases,
-    )
-    opened = Checked(world, maker)
+    opened = Checked(world, begun.opened_anew(opening_block=block, outside=listed, begin=begin_job))
     await opened.send()
     return opened
 
 
 async def millis_leased(world: World, job: JobId) -> int:
     """Since ann's lease was reserved."""
-    async with world.new_work() as work:
-        (lease,) = await work[LeaseRow].where(job=job)
+    (lease,) = await world.rows(LeaseRow, job=job)
     return world.now - lease.reserved_at
 
 
@@ -155,14 +140,6 @@ async def test_checks__unchecked_job__says_that_checking_is_off(world: World) ->
 
 
 # -------------------------------------------------------------------------------------- admission
-
-
-async def test_post_job__other_calibration_table__is_refused(world: World) -> None:
-    await world.register()
-    other = DRAWN.model_copy(update={"thresholds": make_digest("another table")})
-
-    with pytest.raises(Conflict, match="another calibration table"):
-        await world.post(market_spec(audit=other))
 
 
 async def test_clear__device_that_nobody_measured__gets_no_seat_in_a_checked_job_and_says_why(

@@ -14,9 +14,6 @@ from contracts.terms.moments import UnixSeconds
 from market.bodies.base import Problem, read_body
 from market.bodies.jobs import JobPosted, Permit, PostJob
 from market.bodies.offers import AcceptLease, LeaseView
-from market.domain.jobs import JobState
-from market.service.clear_jobs import clear_jobs
-from market.service.fund_jobs import fund_jobs
 from market.service.rows import BudgetRow, IdempotencyRow, JobRow, LeaseRow
 from tests.integration.bad_input.servers import market_at_url
 from tests.integration.market.client import once
@@ -70,8 +67,7 @@ async def charged_once(world: World, spec: JobSpec) -> None:
     assert list(state.places) == [spec.job()]
     assert state.job(spec.job()).funded == spec.budget
     assert state.tokens[spec.poster] == 9 * spec.budget
-    async with world.new_work() as work:
-        budgets = await work[BudgetRow].where()
+    budgets = await world.rows(BudgetRow)
     assert [(each.job, each.funded) for each in budgets] == [(spec.job(), spec.budget)]
 
 
@@ -108,33 +104,6 @@ async def test_post__one_key_for_two_jobs_at_once__one_of_them_is_a_conflict(
     assert [len(jobs), len(keys)] == [1, 1]
 
 
-async def test_reserve__many_jobs_and_rounds_for_one_slot__one_lease(
-    world: World,
-) -> None:
-    specs = [market_spec(salt=salt) for salt in range(CLIENTS)]
-    await world.register()
-    await world.offer("ann", 10**11)
-    world.chain.give_tokens(specs[0].poster, BaseUnits(CLIENTS * specs[0].budget))
-    async with market_at_url(world) as url:
-        requests = [(posting(spec), once(str(spec.salt))) for spec in specs]
-        answers = await all_at_once(url, "/jobs", requests)
-    assert Counter(answer.status_code for answer in answers) == {202: CLIENTS}
-    for _ in range(3):  # a round of the relay has a bound
-        await fund_jobs(world.now, world.new_work(), world.ports)
-        await world.sync()
-    await world.beat("ann")
-
-    await asyncio.gather(*[clear_jobs(world.now, world.new_work()) for _ in range(4)])
-
-    async with world.new_work() as work:
-        leases = await work[LeaseRow].where()
-        jobs = await work[JobRow].where(state=JobState.FUNDED.value)
-    assert len(leases) == 1
-    assert len(jobs) == CLIENTS  # the one that won waits for its provider
-    deposits = [each.funded for each in world.chain.state.escrow.jobs]
-    assert deposits == [specs[0].budget] * CLIENTS
-
-
 async def test_accept__many_clients_for_one_lease__one_session_key_and_one_stake(
     world: World,
 ) -> None:
@@ -158,8 +127,7 @@ async def test_accept__many_clients_for_one_lease__one_session_key_and_one_stake
     (won,) = [number for number, each in enumerate(answers) if each.status_code == 200]
     for _ in range(3):
         await world.tick()
-    async with world.new_work() as work:
-        (row,) = await work[LeaseRow].where()
+    (row,) = await world.rows(LeaseRow)
     assert (row.state, row.session_key) == ("active", sessions[won].key)
     bonded = [event for block in world.chain.blocks for event in block.events]
     assert [event.event for event in bonded].count("Bonded") == 1

@@ -6,8 +6,7 @@ import pytest
 
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
-from contracts.terms.amounts import BaseUnits, Flops
-from contracts.terms.auditors import AuditorList, OutsideAuditor
+from contracts.terms.amounts import Flops
 from contracts.terms.digest import blob_digest, digest
 from contracts.terms.errors import BadSignature, Conflict, Forbidden, Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex
@@ -27,7 +26,7 @@ from market.service.rows import ConvictionRow
 from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.escrow_model import ANNOUNCE
-from tests.support.history import JobMaker, make_session, make_wallet
+from tests.support.history import JobMaker, make_session, make_wallet, outside_auditors
 from tests.support.market_world import World
 from verification.docket import PaidAudit, begin_job
 from verification.draws.cases import CONFIRMING, Case, Heard, Ruling
@@ -42,30 +41,14 @@ def session_of(name: str) -> Session:
 async def worked(world: World) -> tuple[JobMaker, GradCommit]:
     """A job that has sealed a step, and what its one provider committed to."""
     maker = await world.start_job()
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     commits = (item.message for item in maker.items if isinstance(item, Signed))
     return maker, next(each for each in commits if isinstance(each, GradCommit))
 
 
 def ruled(maker: JobMaker, *rulings: Ruling) -> JobRecord:
     """The job's record, as if it were checked and its newest seal had ruled this."""
-    listed = AuditorList(
-        auditors=tuple(
-            sorted(
-                (
-                    OutsideAuditor(
-                        account=make_wallet(name).account,
-                        stake=BaseUnits(50_000_000),
-                        session_key=session_of(name).key,
-                        device_class="cpu",
-                    )
-                    for name in AUDITORS
-                ),
-                key=lambda each: each.account,
-            )
-        )
-    )
+    listed = outside_auditors(AUDITORS, session_of=session_of)
     rules = maker.spec.rules.model_copy(update={"audit": AUDIT})
     spec = maker.spec.model_copy(update={"rules": rules})
     audits = tuple(heard_last(each) for each in rulings if each.what == "slashable")
@@ -100,8 +83,7 @@ async def note(world: World, record: JobRecord) -> list[Digest]:
 
 
 async def rows(world: World) -> list[ConvictionRow]:
-    async with world.new_work() as work:
-        return await work[ConvictionRow].where()
+    return await world.rows(ConvictionRow)
 
 
 async def test_note_convictions__slashable_work__knows_the_stake_at_risk(

@@ -132,9 +132,7 @@ async def test_earnings__vested_above_the_limit__waits_for_a_grant_until_the_acc
 ) -> None:
     maker = await world.start_job()
     job, account = maker.spec.job(), account_of("ann")
-    for _ in range(5):
-        maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker, 5)
     vested = maker.seals[-1].seal.vested
     await world.grant(job, ann=vested // 2)
     async with sdk(world) as client:
@@ -171,9 +169,7 @@ async def test_earnings__pages_over_two_jobs__every_line_once_and_sums_of_both(
     story = await begin_story(world)
     await story.work(3)
     other = await world.start_job("dan", salt=2)
-    for _ in range(4):
-        other.seal_step()
-    await world.send(other)
+    await world.seal(other, 4)
     async with sdk(world) as client:
         for name in ("ann", "dan"):
             whole = list((await client.whole(GET_EARNINGS, account=account_of(name))).lines)
@@ -198,9 +194,7 @@ async def test_earnings__job_that_failed_before_its_last_seal__says_that_a_seal_
     world: World,
 ) -> None:
     maker = await world.start_job(deadline=UnixSeconds(world.chain.now + 100))
-    for _ in range(4):
-        maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker, 4)
     while (await world.job(maker.spec.job())).state == "running":
         world.wait(102)
         await world.tick()
@@ -213,8 +207,7 @@ async def test_earnings__job_that_failed_before_its_last_seal__says_that_a_seal_
 
 async def test_earnings__cursor_of_nothing__is_refused(world: World) -> None:
     maker = await world.start_job()
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     account, job = account_of("ann"), maker.spec.job()
     async with sdk(world) as client:
         for after in ("zz", "00:1", f"{'00' * 32}:1", f"{job.hex()}:-1"):

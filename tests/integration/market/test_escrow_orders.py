@@ -8,53 +8,23 @@ from contracts.keys.wallet import Wallet
 from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.escrow_messages import Bond, Close, End, Grant, Limit, Quit
-from contracts.terms.ids import Address, JobId
+from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixSeconds
 from market.service.claims import claim_job
 from market.service.due import AGAIN_MILLIS, begin_due, note_done, note_due, start_due
-from market.service.orders import relay_orders, take_order
+from market.service.orders import take_order
 from market.service.ports import Order
 from market.service.releases import release_job
-from market.service.rows import BudgetRow, DueRow, FreeMoneyRow, LimitRow, OrderRow
+from market.service.rows import BudgetRow, DueRow, FreeMoneyRow, OrderRow
 from tests.support.escrow_model import TAIL
-from tests.support.history import JobMaker, make_wallet
+from tests.support.history import make_wallet
 from tests.support.market_world import STAKE, World, market_spec
 
 ANN = make_wallet("ann").account
 
 
-def names_of(world: World) -> list[str]:
-    """The chain's events."""
-    return [event.event for block in world.chain.blocks for event in block.events]
-
-
-async def limit_of(world: World, job: JobId, account: Address = ANN) -> LimitRow:
-    async with world.new_work() as work:
-        row = await work[LimitRow].get(job, account)
-    assert row is not None
-    return row
-
-
-async def order_row(world: World, order: Order) -> OrderRow:
-    async with world.new_work() as work:
-        row = await work[OrderRow].get(order.digest())
-    assert row is not None
-    return row
-
-
-async def relay(world: World, job: JobId) -> None:
-    await relay_orders(job, world.now, world.new_work(), world.ports)
-
-
 def grant(world: World, job: JobId, limit: int) -> Grant:
     return Grant(job=job, limits=(Limit(account=ANN, limit=BaseUnits(limit)),), by=world.by)
-
-
-async def sealed(world: World, maker: JobMaker, steps: int, *, last: bool = False) -> None:
-    known = len(maker.items) if maker.seals else 0
-    for step in range(steps):
-        maker.seal_step(last=last and step == steps - 1)
-    await world.send(maker, known)
 
 
 # ------------------------------------------------------------------------------------------ intake
@@ -81,9 +51,9 @@ async def test_take_order__by_who_may_give_it__is_sent_and_by_nobody_else(
     first = await world.order(signer, wanted)
     assert await world.order(signer, wanted) == first
     for _ in range(3):
-        await relay(world, job)
+        await world.relay(job)
 
-    assert (await order_row(world, wanted)).transaction is not None
+    assert (await world.row(OrderRow, wanted.digest())).transaction is not None
     assert len(world.chain.blocks) == blocks + 1
 
 
@@ -112,6 +82,10 @@ async def test_take_order__stranger_late_or_of_another_job__is_refused(world: Wo
     with pytest.raises(errors.NotFound):
         other = JobId(b"j" * 32)
         await given(coordinator, grant(world, other, 5), other)
+    spec = market_spec(salt=2)
+    await world.post(spec)
+    with pytest.raises(errors.Conflict):  # it has no budget yet
+        await given(coordinator, grant(world, spec.job(), 5), spec.job())
 
 
 # --------------------------------------------------------------------------------------- what waits
@@ -129,37 +103,37 @@ async def test_relay__bond_that_the_balance_does_not_cover__waits_for_a_deposit(
     await world.accept("ann", lease)
 
     await world.tick()
-    waiting = names_of(world).count("Bonded")
+    waiting = world.chain_events.count("Bonded")
     world.chain.deposit(ANN, STAKE)
     world.wait(6)
     await world.tick()
 
     assert waiting == 0
-    assert (await limit_of(world, job)).stake == lease.stake
+    assert (await world.limit(job)).stake == lease.stake
 
 
-async def test_relay__its_time_is_over__is_refused_and_nothing_is_sent(world: World) -> None:
+@pytest.mark.parametrize(
+    ("more", "seconds", "refusal"),
+    [
+        (5, 51, "it came too late"),
+        (0, 0, "it raises no limit"),
+        (10**12, 0, None),  # above what the bucket allows: it may have room before its time is over
+        (10**12, 61, "it came too late"),
+    ],
+)
+async def test_relay__grant_that_would_do_nothing__costs_no_gas(
+    world: World, more: int, seconds: int, refusal: str | None
+) -> None:
     job = (await world.start_job()).spec.job()
-    wanted, blocks = grant(world, job, 5), len(world.chain.blocks)
+    await world.grant(job, ann=6)
+    wanted, blocks = grant(world, job, 5 + more), len(world.chain.blocks)
     await world.order("coordinator", wanted)
 
-    world.wait(51)
-    await relay(world, job)
+    world.wait(seconds)
+    await world.relay(job)
 
-    row = await order_row(world, wanted)
-    assert row.transaction is None and row.refusal == "it came too late"
-    assert len(world.chain.blocks) == blocks
-
-
-async def test_relay__grant_that_raises_nothing__costs_no_gas(world: World) -> None:
-    job = (await world.start_job()).spec.job()
-    await world.grant(job, ann=5)
-    wanted, blocks = grant(world, job, 4), len(world.chain.blocks)
-    await world.order("coordinator", wanted)
-
-    await relay(world, job)
-
-    assert (await order_row(world, wanted)).refusal == "it raises no limit"
+    row = await world.row(OrderRow, wanted.digest())
+    assert (row.transaction, row.refusal) == (None, refusal)
     assert len(world.chain.blocks) == blocks
 
 
@@ -177,9 +151,9 @@ async def test_claim__limit_rises_after_the_last_seal__the_rest_is_paid_too(worl
     maker = await world.start_job()
     job = maker.spec.job()
     await world.grant(job, ann=1000)
-    await sealed(world, maker, 4, last=True)
+    await world.seal(maker, 4, last=True)
     await world.tick()
-    first = await limit_of(world, job)
+    first = await world.limit(job)
 
     await world.grant(job, ann=maker.spec.budget)
     for _ in range(3):
@@ -187,18 +161,18 @@ async def test_claim__limit_rises_after_the_last_seal__the_rest_is_paid_too(worl
         await world.tick()
 
     assert first.claimed == 1000 < maker.seals[-1].seal.vested
-    assert (await limit_of(world, job)).claimed == maker.seals[-1].seal.vested
-    assert names_of(world).count("Claimed") == 2
+    assert (await world.limit(job)).claimed == maker.seals[-1].seal.vested
+    assert world.chain_events.count("Claimed") == 2
 
 
 async def test_claim__job_runs__is_left_to_its_agents(world: World) -> None:
     maker = await world.start_job()
     job = maker.spec.job()
     await world.grant(job, ann=maker.spec.budget)
-    await sealed(world, maker, 5)
+    await world.seal(maker, 5)
 
     assert await claim_job(job, world.now, world.new_work(), world.ports) is None
-    assert "Claimed" not in names_of(world)
+    assert "Claimed" not in world.chain_events
 
 
 async def test_release__account_quit_while_the_job_runs__what_it_earned_is_shown_first(
@@ -207,21 +181,19 @@ async def test_release__account_quit_while_the_job_runs__what_it_earned_is_shown
     maker = await world.start_job()
     job = maker.spec.job()
     await world.grant(job, ann=maker.spec.budget)
-    await sealed(world, maker, 5)
+    await world.seal(maker, 5)
     earned, vested = maker.seals[-1].seal.earned, maker.seals[-1].seal.vested
     await world.quit("ann", job, keep=maker.spec.budget)
     await world.tick()
     early = await release_job(job, world.now, world.new_work(), world.ports)
 
     world.wait(TAIL + 1)
-    for _ in range(4):
-        await world.tick()
-        world.wait(4)
+    await world.ticks(4)
 
-    after = await limit_of(world, job)
+    after = await world.limit(job)
     assert early is not None and early > world.now - (TAIL + 20) * 1000
     assert (after.limit, after.earned, after.claimed, after.stake) == (earned, earned, vested, 0)
-    assert names_of(world).count("Released") == 1
+    assert world.chain_events.count("Released") == 1
 
 
 async def test_release__nothing_is_held__asks_for_no_other_look(world: World) -> None:
@@ -238,17 +210,19 @@ async def test_reclaim__job_is_closed__what_is_free_goes_back_after_the_tail(wor
     await world.tick()
     world.wait(TAIL - 1)
     await world.tick()
-    before = names_of(world).count("Reclaimed")
+    before = world.chain_events.count("Reclaimed")
 
     for _ in range(4):
         world.wait(4)
         await world.tick()
 
-    async with world.new_work() as work:
-        budget, free = await work[BudgetRow].get(job), await work[FreeMoneyRow].get(spec.poster)
+    budget, free = (
+        await world.row(BudgetRow, job),
+        await world.row(FreeMoneyRow, spec.poster),
+    )
     assert before == 0
-    assert budget is not None and (budget.funded, budget.committed) == (0, 0)
-    assert free is not None and free.amount == spec.budget
+    assert (budget.funded, budget.committed) == (0, 0)
+    assert free.amount == spec.budget
 
 
 # ---------------------------------------------------------------------------------- what is due
@@ -279,6 +253,5 @@ async def test_due__started_and_lost__is_started_again_and_what_comes_meanwhile_
     begun = await begin_due(job, "grant", world.now, world.new_work())
     await note_done(begun, None, world.new_work())
 
-    async with world.new_work() as work:
-        assert [row.task for row in await work[DueRow].where()] == ["release"]
+    assert [row.task for row in await world.rows(DueRow)] == ["release"]
     assert started == [("grant", job)] * 3

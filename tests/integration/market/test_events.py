@@ -75,23 +75,20 @@ async def tell(world: World, *steps: int) -> None:
 
 
 async def rows_of(world: World, feed: bytes) -> list[EventRow]:
-    async with world.new_work() as work:
-        return await work[EventRow].where(feed=feed, order="sequence")
+    return await world.rows(EventRow, feed=feed, order="sequence")
 
 
 async def known_job(world: World) -> JobMaker:
     """A job that runs, with one step."""
     maker = await world.start_job()
-    maker.seal_step()
-    await world.send(maker, 1)
+    await world.seal(maker)
     return maker
 
 
 async def end(world: World, maker: JobMaker) -> None:
     """The last step, and all that follows from it until the poster closes the job."""
-    start, job = len(maker.items), maker.spec.job()
-    maker.seal_step(last=True)
-    await world.send(maker, start)
+    job = maker.spec.job()
+    await world.seal(maker, last=True)
     for _ in range(4):
         world.wait(6)
         await world.tick()
@@ -120,8 +117,7 @@ async def test_tell__transactions_that_end_and_that_do_not__leave_no_gap(world: 
     await asyncio.gather(*(one(number) for number in range(1, 41)))
 
     rows = await rows_of(world, JOB)
-    async with world.new_work() as work:
-        counted = await work[FeedRow].get(JOB)
+    counted = await world.row(FeedRow, JOB)
     assert [row.sequence for row in rows] == list(range(1, 31))
     assert counted == FeedRow(JOB, 30)
     assert {row.at for row in rows} == {number for number in range(1, 41) if number % 4}

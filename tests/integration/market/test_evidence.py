@@ -115,8 +115,7 @@ async def convicted(world: World) -> tuple[JobMaker, JobId, Digest]:
 
 
 async def slashes(world: World) -> list[SlashRow]:
-    async with world.new_work() as work:
-        return await work[SlashRow].where()
+    return await world.rows(SlashRow)
 
 
 async def test_look__convicted_and_nobody_has_shown_it__uploads_and_names_the_bundle(
@@ -214,10 +213,8 @@ async def test_finish__convicted_by_the_last_seal__waits_until_the_market_has_it
     auditor.found(commit.digest())
 
     async def last_seal_arrives() -> None:
-        sent = len(maker.items)
         await note(world, ruled(maker, slashable(maker, commit.digest())))
-        maker.seal_step(last=True)
-        await world.send(maker, sent)
+        await world.seal(maker, last=True)
         auditor.meanwhile = None
 
     auditor.meanwhile = last_seal_arrives
@@ -230,9 +227,7 @@ async def test_finish__market_never_answers__is_told_and_a_restart_shows_it(
     world: World, tmp_path: Path
 ) -> None:
     maker, job, subject = await convicted(world)
-    sent = len(maker.items)
-    maker.seal_step(last=True)
-    await world.send(maker, sent)
+    await world.seal(maker, last=True)
     auditor, again = Auditor(world, job, tmp_path), Auditor(world, job, tmp_path)
     auditor.found(subject)
 

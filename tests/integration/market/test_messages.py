@@ -10,7 +10,7 @@ from contracts.terms.encoding import encode
 from contracts.terms.history import Kept, decode_kept, encode_kept
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Seal
-from contracts.terms.signatures import Signed
+from contracts.terms.signatures import Signed, expect
 from market.domain.jobs import JobState
 from market.service.coding import decode_pay
 from market.service.histories import Histories
@@ -20,8 +20,7 @@ from tests.support.market_world import World
 
 
 async def count(world: World, job: JobId) -> int:
-    async with world.new_work() as work:
-        return len(await work[MessageRow].where(job=job))
+    return len(await world.rows(MessageRow, job=job))
 
 
 async def refuse(world: World, maker: JobMaker, *items: Kept | bytes) -> Exception:
@@ -46,8 +45,7 @@ async def test_store__in_pieces_and_again__equals_one_post(world: World) -> None
     first = [await world.send(maker) for _ in range(2)]
 
     assert [each.known for each in first] == [1, len(maker.items)]
-    async with world.new_work() as work:
-        rows = await work[MessageRow].where(job=maker.spec.job(), order="sequence")
+    rows = await world.rows(MessageRow, job=maker.spec.job(), order="sequence")
     assert [row.data for row in rows] == [encode_kept(item) for item in maker.items]
     assert [row.sequence for row in rows] == list(range(1, len(rows) + 1))
 
@@ -76,73 +74,40 @@ async def test_store__seals__are_kept_with_their_pay(world: World) -> None:
         await world.send(maker)
 
     job, seal = maker.spec.job(), maker.seals[-1].seal
-    async with world.new_work() as work:
-        (last,) = await work[SealRow].where(job=job, last=True)
+    (last,) = await world.rows(SealRow, job=job, last=True)
     assert decode_pay(last.pay) == maker.seals[-1].pay
     assert last.vested == seal.vested == seal.earned == last.earned > 0
     assert (await world.job(job)).state == JobState.FINISHED
 
 
-async def test_store__seal_with_more_pay_re_signed__is_an_invalid_seal(world: World) -> None:
-    maker = await world.start_job()
-    maker.seal_step()
-    *before, seal = maker.items
-    assert isinstance(seal, Signed) and isinstance(seal.message, Seal)
-    changed = {"earned": BaseUnits(seal.message.earned + 1)}
-    forged = resigned(Signed(seal.message, seal.signature), maker.coordinator, **changed)
-
-    error = await refuse(world, maker, *before, forged)
-
-    assert isinstance(error, errors.InvalidSeal) and error.data["part"] == "earned"
-
-
-@pytest.mark.parametrize(
-    ("by", "error"), [("coordinator", errors.Equivocation), ("eve", errors.BadSignature)]
-)
-async def test_store__second_seal_of_a_step__is_refused_by_who_signed_it(
-    world: World, by: str, error: type[Exception]
-) -> None:
-    maker = await world.start_job()
-    maker.seal_step()
-    await world.send(maker)
-    seal = maker.items[-1]
-    assert isinstance(seal, Signed) and isinstance(seal.message, Seal)
-    root = Digest(b"\7" * 32)
-
-    other = resigned(Signed(seal.message, seal.signature), make_wallet(by), messages_root=root)
-
-    assert isinstance(await refuse(world, maker, other), error)
-
-
-async def test_store__message_by_another_session_key__is_a_bad_signature(world: World) -> None:
-    maker = await world.start_job()
-    close = make_session("eve").sign(maker.close())
-
-    assert isinstance(await refuse(world, maker, *maker.items, close), errors.BadSignature)
-
-
-async def test_store__opening_with_another_anchorer__is_a_conflict_that_says_ours(
+async def test_store__what_follows_from_nothing__is_refused_and_nothing_is_kept(
     world: World,
 ) -> None:
     maker = await world.start_job()
-    opening = maker.opening.model_copy(update={"anchorer": make_wallet("eve").account})
-
-    error = await refuse(world, maker, maker.coordinator.sign(opening, DOMAIN))
-
-    assert isinstance(error, errors.Conflict)
-    assert error.data["would_fit"] == world.chain.anchorer.hex()
-
-
-async def test_store__lease_that_the_market_did_not_make__is_a_conflict(world: World) -> None:
-    maker = await world.start_job()
-    wallet, session = make_wallet("eve"), make_session("eve")
-    lease = maker.lease(maker.members[0]).model_copy(
-        update={"account": wallet.account, "session_key": session.key}
+    maker.seal_step()
+    *before, last = maker.items
+    seal = expect(last, Seal) if isinstance(last, Signed) else None
+    assert seal is not None
+    eve, root, more = make_wallet("eve"), Digest(b"\7" * 32), BaseUnits(seal.message.earned + 1)
+    theirs = maker.lease(maker.members[0]).model_copy(
+        update={"account": eve.account, "session_key": make_session("eve").key}
     )
+    anchorer = maker.opening.model_copy(update={"anchorer": eve.account})
 
-    error = await refuse(world, maker, *maker.items[:2], wallet.sign(lease, DOMAIN))
+    unpaid = await refuse(world, maker, *before, resigned(seal, maker.coordinator, earned=more))
+    other = await refuse(world, maker, maker.coordinator.sign(anchorer, DOMAIN))
+    unknown = await refuse(world, maker, *before[:2], eve.sign(theirs, DOMAIN))
+    stranger = await refuse(world, maker, *before, make_session("eve").sign(maker.close()))
+    await world.send(maker)
+    second = await refuse(world, maker, resigned(seal, maker.coordinator, messages_root=root))
+    forged = await refuse(world, maker, resigned(seal, eve, messages_root=root))
 
-    assert isinstance(error, errors.Conflict)
+    assert isinstance(unpaid, errors.InvalidSeal) and unpaid.data["part"] == "earned"
+    assert isinstance(other, errors.Conflict)
+    assert other.data["would_fit"] == world.chain.anchorer.hex()
+    assert [type(each) for each in (unknown, stranger, second, forged)] == [
+        errors.Conflict, errors.BadSignature, errors.Equivocation, errors.BadSignature,
+    ]  # fmt: skip
 
 
 async def test_store__no_item__is_a_typed_refusal(world: World) -> None:

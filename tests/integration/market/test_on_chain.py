@@ -44,24 +44,14 @@ async def in_state(world: ChainWorld, job: JobId, *states: JobState) -> None:
     await until(world, reached)
 
 
-async def granted(world: ChainWorld, maker: JobMaker) -> None:
-    """The coordinator gives its one provider the whole budget as limit."""
-    await world.grant(maker.spec.job(), ann=maker.spec.budget)
-
-
 async def paid(world: ChainWorld, maker: JobMaker) -> None:
     """The market has claimed what the last seal vests."""
 
     async def reached() -> bool:
-        limit = await limit_of(world, maker)
-        return limit is not None and limit.claimed == maker.seals[-1].seal.vested
+        limits = await world.rows(LimitRow, job=maker.spec.job())
+        return [each.claimed for each in limits] == [maker.seals[-1].seal.vested]
 
     await until(world, reached)
-
-
-async def limit_of(world: ChainWorld, maker: JobMaker) -> LimitRow | None:
-    async with world.new_work() as work:
-        return await work[LimitRow].get(maker.spec.job(), maker.members[0].wallet.account)
 
 
 async def matched_job(world: ChainWorld) -> JobMaker:
@@ -77,7 +67,7 @@ async def matched_job(world: ChainWorld) -> JobMaker:
     (lease,) = await world.beat("ann")
     member = await world.accept("ann", lease)
     await in_state(world, spec.job(), JobState.MATCHED)
-    return world.maker(spec, member, lease)
+    return world.maker(spec, (member, lease))
 
 
 async def check_money(world: ChainWorld, maker: JobMaker) -> None:
@@ -101,10 +91,8 @@ async def test_market__on_a_real_chain__pays_at_once_and_to_the_base_unit(
 ) -> None:
     async with chain_world(tmp_path, database) as world:
         maker = await matched_job(world)
-        await granted(world, maker)
-        for step in range(4):
-            maker.seal_step(last=step == 3)
-        await world.send(maker)
+        await world.grant(maker.spec.job(), ann=maker.spec.budget)
+        await world.seal(maker, 4, last=True)
         await paid(world, maker)
 
         await check_money(world, maker)
@@ -112,10 +100,9 @@ async def test_market__on_a_real_chain__pays_at_once_and_to_the_base_unit(
         await world.quit("ann", job, keep=maker.seals[-1].seal.earned)
         await world.close(job)
         await in_state(world, job, JobState.CLOSED)
-        limit = await limit_of(world, maker)
-        assert limit is not None and limit.limit == limit.claimed and limit.end
-        async with world.new_work() as work:
-            orders = await work[OrderRow].where()
+        limit = await world.limit(job)
+        assert limit.limit == limit.claimed and limit.end
+        orders = await world.rows(OrderRow)
         assert sorted(each.kind for each in orders) == ["bond", "close", "grant", "quit"]
         assert all(each.transaction and not each.refusal for each in orders)
 
@@ -126,10 +113,8 @@ async def test_market__chain_killed_and_started_again__happens_once(
     async with chain_world(tmp_path, database) as world:
         maker = await matched_job(world)
         await world.on.anvil.save()
-        await granted(world, maker)
-        maker.seal_step()
-        maker.seal_step(last=True)
-        await world.send(maker)
+        await world.grant(maker.spec.job(), ann=maker.spec.budget)
+        await world.seal(maker, 2, last=True)
         await world.tick()  # anchored and paid, and not in the state file yet
         await world.on.anvil.stop()
         await world.on.anvil.start()
@@ -144,8 +129,7 @@ async def test_market__chain_killed_and_started_again__happens_once(
         names = [log.event for log in logs]
         for once in ("Anchored", "Opened", "Bonded", "LimitSet", "Claimed"):
             assert names.count(once) == 1, once
-        async with world.new_work() as work:
-            sent = await work[TransactionRow].where(failed=False)
+        sent = await world.rows(TransactionRow, failed=False)
         assert len({(each.account, each.key) for each in sent}) == len(sent)
 
 

@@ -43,9 +43,7 @@ async def test_pages__job_from_post_to_its_claims__are_there_at_every_moment(
             assert {name: answer.headers[name] for name in HEADERS} == HEADERS
 
     await all_answer()
-    for _ in range(3):
-        maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker, 3)
     await all_answer()
     for _ in range(4):
         world.wait(6)

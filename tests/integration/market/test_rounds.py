@@ -24,8 +24,11 @@ from market.service.leases import ACCEPT_MILLIS, BOND_MILLIS, LIVE
 from market.service.pace import Pace
 from market.service.pass_time import SETTLES_MILLIS
 from market.service.rows import (
+    BatchRow,
     BudgetRow,
+    DueRow,
     FaucetRow,
+    FreeMoneyRow,
     JobRow,
     LeaseRow,
     LimitRow,
@@ -43,6 +46,15 @@ async def funded_job(world: World, **changed: object) -> JobRow:
     await fund_jobs(world.now, world.new_work(), world.ports)
     await world.sync()
     return await world.job(spec.job())
+
+
+async def leased(world: World) -> tuple[JobRow, LeaseRow]:
+    """A job whose one slot ann has, if she accepts it."""
+    await world.register()
+    await world.offer("ann", 10**11)
+    job = await funded_job(world)
+    (lease,) = await world.clear()
+    return job, lease
 
 
 async def test_at_rest__a_job_is_ordered_and_dropped__not_while_anything_is_due_of_it(
@@ -89,8 +101,7 @@ async def test_clear__one_job_breaks__the_others_are_bought_and_it_is_told(
     with pytest.raises(ExceptionGroup):
         await world.clear()
 
-    async with world.new_work() as work:
-        leased = {lease.job for lease in await work[LeaseRow].where()}
+    leased = {lease.job for lease in await world.rows(LeaseRow)}
     assert leased == {good.job}
 
 
@@ -187,10 +198,7 @@ async def test_clear__many_rounds_at_once_on_postgres__no_offer_leased_twice(
 
 
 async def test_rows__second_live_lease_of_an_offer__is_refused_by_storage(world: World) -> None:
-    await world.register()
-    await world.offer("ann", 10**11)
-    await funded_job(world)
-    (lease,) = await world.clear()
+    _, lease = await leased(world)
 
     with pytest.raises(Conflict):
         async with world.new_work() as work:
@@ -210,8 +218,7 @@ async def test_lease__not_accepted_in_time__lapses_and_its_offer_waits(world: Wo
 
     await world.tick()
 
-    async with world.new_work() as work:
-        (lease,) = await work[LeaseRow].where(job=job.job)
+    (lease,) = await world.rows(LeaseRow, job=job.job)
     assert lease.state == "lapsed"
     assert (await world.job(job.job)).state == JobState.FUNDED
     world.wait(31)
@@ -220,10 +227,7 @@ async def test_lease__not_accepted_in_time__lapses_and_its_offer_waits(world: Wo
 
 
 async def test_accept__terms_that_differ__is_a_conflict_that_says_what_fits(world: World) -> None:
-    await world.register()
-    await world.offer("ann", 10**11)
-    await funded_job(world)
-    (lease,) = await world.clear()
+    _, lease = await leased(world)
     wallet, session = make_wallet("ann"), make_session("peer")
     accept = world.accept_of(lease, wallet, session)
 
@@ -237,10 +241,7 @@ async def test_accept__terms_that_differ__is_a_conflict_that_says_what_fits(worl
 
 
 async def test_accept__by_another_wallet__is_a_bad_signature(world: World) -> None:
-    await world.register()
-    await world.offer("ann", 10**11)
-    await funded_job(world)
-    (lease,) = await world.clear()
+    _, lease = await leased(world)
     accept = world.accept_of(lease, make_wallet("ann"), make_session("peer"))
     signed = make_wallet("eve").sign(accept, DOMAIN)
 
@@ -251,10 +252,7 @@ async def test_accept__by_another_wallet__is_a_bad_signature(world: World) -> No
 
 
 async def test_accept__bond_is_missing_or_too_low__is_a_conflict(world: World) -> None:
-    await world.register()
-    await world.offer("ann", 10**11)
-    await funded_job(world)
-    (lease,) = await world.clear()
+    _, lease = await leased(world)
     wallet = make_wallet("ann")
     signed = wallet.sign(world.accept_of(lease, wallet, make_session("peer")), DOMAIN).encoded()
     low = world.sign_bond("ann", lease, lease.stake - 1).encoded()
@@ -266,10 +264,7 @@ async def test_accept__bond_is_missing_or_too_low__is_a_conflict(world: World) -
 
 
 async def test_accept__balance_was_taken_out__lease_lapses_after_its_time(world: World) -> None:
-    await world.register()
-    await world.offer("ann", 10**11)
-    job = await funded_job(world)
-    (lease,) = await world.clear()
+    job, lease = await leased(world)
     await world.accept("ann", lease)
     world.chain.withdraw(make_wallet("ann").account, STAKE)
 
@@ -286,10 +281,7 @@ async def test_accept__balance_was_taken_out__lease_lapses_after_its_time(world:
 async def test_sync__account_bonds_by_itself__lease_is_active_if_it_is_enough(
     world: World, more: int, state: str
 ) -> None:
-    await world.register()
-    await world.offer("ann", 10**11)
-    job = await funded_job(world)
-    (lease,) = await world.clear()
+    job, lease = await leased(world)
     await world.accept("ann", lease)
 
     world.chain.order(world.sign_bond("ann", lease, lease.stake + more).message)
@@ -301,10 +293,7 @@ async def test_sync__account_bonds_by_itself__lease_is_active_if_it_is_enough(
 async def test_accept__account_has_bonded_before__needs_no_bond_and_begins_at_once(
     world: World,
 ) -> None:
-    await world.register()
-    await world.offer("ann", 10**11)
-    job = await funded_job(world)
-    (lease,) = await world.clear()
+    job, lease = await leased(world)
     world.chain.order(world.sign_bond("ann", lease).message)
     await world.sync()
     wallet = make_wallet("ann")
@@ -332,8 +321,7 @@ async def test_sync__account_quits_before_the_opening__lease_ends_and_another_is
 
 
 async def states_of(world: World, job: JobId) -> list[str]:
-    async with world.new_work() as work:
-        return [lease.state for lease in await work[LeaseRow].where(job=job)]
+    return [lease.state for lease in await world.rows(LeaseRow, job=job)]
 
 
 # --------------------------------------------------------------------------------------- hosting
@@ -387,24 +375,19 @@ async def test_deadline__in_the_middle_of_the_work__coordinator_may_still_give_i
     maker = await world.start_job(deadline=UnixSeconds(START + 1000))
     job = maker.spec.job()
     await world.grant(job, ann=maker.spec.budget)
-    for _ in range(5):
-        maker.seal_step()
-    await world.send(maker)
-    known = len(maker.items)
+    await world.seal(maker, 5)
     world.wait(1001)
     await world.tick()
     while_it_settles = (await world.job(job)).state
-    maker.seal_step(last=True)
-    await world.send(maker, known)
+    await world.seal(maker, last=True)
     await world.tick()
 
-    async with world.new_work() as work:
-        limit = await work[LimitRow].get(job, make_wallet("ann").account)
+    limit = await world.row(LimitRow, job, make_wallet("ann").account)
     assert (while_it_settles, (await world.job(job)).state) == (
         JobState.RUNNING,
         JobState.FINISHED,
     )
-    assert limit is not None and limit.claimed == maker.seals[-1].seal.earned
+    assert limit.claimed == maker.seals[-1].seal.earned
 
 
 async def test_deadline__no_last_seal_comes__fails_and_what_has_vested_is_paid(
@@ -413,18 +396,15 @@ async def test_deadline__no_last_seal_comes__fails_and_what_has_vested_is_paid(
     maker = await world.start_job(deadline=UnixSeconds(START + 1000))
     job = maker.spec.job()
     await world.grant(job, ann=maker.spec.budget)
-    for _ in range(5):
-        maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker, 5)
     world.wait(1001 + SETTLES_MILLIS // 1000)
     await world.tick()
     await world.tick()
 
-    async with world.new_work() as work:
-        limit = await work[LimitRow].get(job, make_wallet("ann").account)
+    limit = await world.row(LimitRow, job, make_wallet("ann").account)
     seal = maker.seals[-1].seal
     assert (await world.job(job)).state == JobState.FAILED
-    assert limit is not None and (limit.claimed, limit.earned) == (seal.vested, seal.earned)
+    assert (limit.claimed, limit.earned) == (seal.vested, seal.earned)
 
 
 async def test_fund__poster_without_tokens__job_fails_with_the_reason(world: World) -> None:
@@ -447,9 +427,7 @@ async def test_fund__poster_without_tokens__job_fails_with_the_reason(world: Wor
 async def test_sync__chain_forgets_blocks__everything_happens_once(world: World, lost: int) -> None:
     maker = await world.start_job()
     await world.grant(maker.spec.job(), ann=maker.spec.budget)
-    for step in range(3):
-        maker.seal_step(last=step == 2)
-    await world.send(maker)
+    await world.seal(maker, 3, last=True)
     for turn in range(14):
         await world.tick()
         world.chain.forget(min(lost, len(world.chain.blocks) - 12))
@@ -457,26 +435,30 @@ async def test_sync__chain_forgets_blocks__everything_happens_once(world: World,
         if turn == 4:
             await world.close(maker.spec.job())
     world.wait(TAIL)
-    for _ in range(8):
-        await world.tick()
-        world.wait(6)
+    await world.ticks(8, 6)
 
     job, account = maker.spec.job(), make_wallet("ann").account
-    async with world.new_work() as work:
-        limit, budget = await work[LimitRow].get(job, account), await work[BudgetRow].get(job)
+    limit, budget = (
+        await world.row(LimitRow, job, account),
+        await world.row(BudgetRow, job),
+    )
     events = [event.event for block in world.chain.blocks for event in block.events]
     earned = maker.seals[-1].seal.earned
     assert (await world.job(job)).state == JobState.CLOSED
-    assert limit is not None and (limit.claimed, limit.limit) == (earned, earned)
-    assert budget is not None and budget.funded == budget.committed == earned
+    assert (limit.claimed, limit.limit) == (earned, earned)
+    assert budget.funded == budget.committed == earned
+    free = {each.account: each.amount for each in await world.rows(FreeMoneyRow)}
+    assert free[account] == STAKE + earned
+    assert free[maker.spec.poster] == maker.spec.budget - earned
+    assert await world.rows(DueRow) == []
+    assert all(batch.block and batch.coin for batch in await world.rows(BatchRow))
     for once in ("Opened", "Anchored", "Claimed", "Closed", "Bonded", "Released", "Reclaimed"):
         assert events.count(once) == 1, once
 
 
 async def test_tick__done_twice__changes_nothing(world: World) -> None:
     maker = await world.start_job()
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     await world.tick()
     await world.tick()  # brings the coin of the batch
     blocks = len(world.chain.blocks)

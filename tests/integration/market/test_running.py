@@ -16,9 +16,7 @@ async def check_spend(story: Story, client: MarketClient) -> SpendView:
     """What it says is what the escrow, the newest seal and the lines of everybody say."""
     found = await client.call(GET_SPEND, job=story.job)
     money = await client.call(GET_MONEY, job=story.job)
-    async with story.world.new_work() as work:
-        seal = await work[SealRow].get(story.job, story.maker.record.step)
-    assert seal is not None
+    seal = await story.world.row(SealRow, story.job, story.maker.record.step)
     names = ("funded", "committed", "free", "earned", "vested", "claimed")
     assert [getattr(found, each) for each in names] == [getattr(money, each) for each in names]
     assert (found.earned, found.vested) == (seal.earned, seal.vested)

@@ -6,11 +6,10 @@ from contracts.governance.escrow import BURN
 from contracts.terms import errors
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Digest, JobId
-from contracts.terms.messages import JobSpec
 from market.bodies.routes import GET_SLASHES, POST_ANSWER
 from market.bodies.signing import answer_digest
 from market.bodies.slashes import AnswerSlash
-from market.service.rows import FreeMoneyRow, LeaseRow, LimitRow, SlashRow
+from market.service.rows import FreeMoneyRow, LeaseRow, SlashRow
 from market.service.slash import announce_slashes, burn_slashes, convict
 from tests.integration.market.client import sdk
 from tests.support.escrow_model import ANNOUNCE, EXECUTE, TAIL
@@ -33,17 +32,7 @@ async def convicted(
 
 
 async def slash_of(world: World, evidence: Digest) -> SlashRow:
-    async with world.new_work() as work:
-        row = await work[SlashRow].get(evidence)
-    assert row is not None
-    return row
-
-
-async def limit_of(world: World, spec: JobSpec) -> LimitRow:
-    async with world.new_work() as work:
-        row = await work[LimitRow].get(spec.job(), ANN)
-    assert row is not None
-    return row
+    return await world.row(SlashRow, evidence)
 
 
 async def wait_and_tick(world: World, seconds: int, *, times: int = 1) -> None:
@@ -69,7 +58,7 @@ async def test_slash__convicted__is_announced_and_burned_and_its_lease_ends(worl
     early = await slash_of(world, row.evidence)
     await wait_and_tick(world, 1)
 
-    burned, limit = await slash_of(world, row.evidence), await limit_of(world, maker.spec)
+    burned, limit = await slash_of(world, row.evidence), await world.limit(maker.spec.job())
     async with world.new_work() as work:
         lost = await work[FreeMoneyRow].get(BURN)
         (lease,) = await work[LeaseRow].where(account=ANN)
@@ -109,7 +98,7 @@ async def test_slash__canceller_drops_it__is_dropped_and_the_stake_stays(world: 
     await wait_and_tick(world, ANNOUNCE, times=3)
 
     assert (await slash_of(world, row.evidence)).state == "dropped"
-    assert (await limit_of(world, maker.spec)).stake == STAKE
+    assert (await world.limit(maker.spec.job())).stake == STAKE
 
 
 async def test_slash__market_slept_through_its_time__is_announced_again_and_burned(
@@ -167,7 +156,7 @@ async def test_slash__chain_forgets_it__happens_again(world: World, event: str) 
     await wait_and_tick(world, ANNOUNCE, times=2)
 
     assert (await slash_of(world, row.evidence)).state == "burned"
-    assert (await limit_of(world, maker.spec)).stake == 0
+    assert (await world.limit(maker.spec.job())).stake == 0
 
 
 async def test_answer__by_its_account__is_shown_beside_it_and_stops_nothing(world: World) -> None:

@@ -13,8 +13,7 @@ async def test_status__market_at_work__says_what_waits_and_since_when(world: Wor
     async with sdk(world) as client:
         empty = await client.call(GET_STATUS)
         maker = await world.start_job()
-        maker.seal_step()
-        await world.send(maker)
+        await world.seal(maker)
         await world.post(market_spec(salt=2))
         for queue in ("default", "chain"):
             await note_beat(queue, world.now, world.new_work())

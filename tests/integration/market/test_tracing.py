@@ -120,8 +120,7 @@ async def test_trace__whole_story__every_path_folds_to_its_root(world: World) ->
     assert outcomes >= {"matched", "mismatched"}
     assert sum(step.outcomes.open for step in steps) == 0
     assert all(step.anchor for step in steps)
-    async with world.new_work() as work:
-        roots = {batch.root for batch in await work[BatchRow].where()}
+    roots = {batch.root for batch in await world.rows(BatchRow)}
     assert {trace.anchored.anchor.batch for trace in late if trace.anchored} <= roots
 
 
@@ -139,8 +138,7 @@ def check_lie(late: list[WorkTraceView]) -> None:
 
 async def test_trace__unchecked_job__has_no_draw(world: World) -> None:
     maker = await world.start_job()
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     await world.tick()
     job = maker.spec.job()
     async with sdk(world) as client:
@@ -156,8 +154,7 @@ async def test_trace__unchecked_job__has_no_draw(world: World) -> None:
 
 async def test_trace__nothing_there__is_not_found(world: World) -> None:
     maker = await world.start_job()
-    maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker)
     job, peer = maker.spec.job(), maker.members[0].session.peer
     async with sdk(world) as client:
         for of, step, whom, number in (

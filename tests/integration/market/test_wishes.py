@@ -25,8 +25,8 @@ from market.bodies.signing import wish_digest
 from market.domain.jobs import JobState
 from market.service.coding import spec_of
 from market.service.host_jobs import HOSTING_MILLIS
-from market.service.rows import JobRow, LeaseRow, OperationRow
-from tests.integration.market.client import HOST, client_of, once
+from market.service.rows import JobRow, LeaseRow, OfferRow, OperationRow
+from tests.integration.market.client import HOST, client_of, once, signed
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import PERMIT, World, market_spec
@@ -89,9 +89,7 @@ async def running(world: World, client: httpx.AsyncClient) -> JobMaker:
     """A job of which some steps are sealed."""
     maker = await world.start_job()
     await hosted(client)
-    for _ in range(3):
-        maker.seal_step()
-    await world.send(maker)
+    await world.seal(maker, 3)
     return maker
 
 
@@ -100,8 +98,7 @@ def problem(answer: httpx.Response) -> Problem:
 
 
 async def leases_of(world: World, job: JobId) -> list[str]:
-    async with world.new_work() as work:
-        return [lease.state for lease in await work[LeaseRow].where(job=job)]
+    return [lease.state for lease in await world.rows(LeaseRow, job=job)]
 
 
 # ------------------------------------------------------------------------------ pause and resume
@@ -172,8 +169,7 @@ async def test_ask__same_request_again__is_answered_from_storage(world: World) -
 
     assert (first.status_code, first.content) == (second.status_code, second.content)
     assert problem(other).code == "conflict"
-    async with world.new_work() as work:
-        assert len(await work[OperationRow].where(job=job)) == 1
+    assert len(await world.rows(OperationRow, job=job)) == 1
 
 
 async def test_ask__same_request_many_times_at_once__is_one_operation(world: World) -> None:
@@ -213,6 +209,26 @@ async def test_ask__by_somebody_else__is_forbidden(world: World) -> None:
     assert [problem(each).code for each in (thief, for_another)] == ["forbidden"] * 2
     assert problem(garbage).code == "bad_signature"
     assert (await world.job(job)).wanted == "running"
+
+
+async def test_ask__without_a_signature_in_the_body__counts_if_its_poster_signed_the_request(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    path, codes = f"/jobs/{maker.spec.job().hex()}/pause", []
+    callers = (None, maker.members[0].session, make_wallet("thief"), POSTER)
+    async with client_of(world) as client:
+        for number, by in enumerate(callers):
+            body, key = AskJob(at=world.now).json_bytes(), f"{number}"
+            headers = signed(world, by, "POST", path, body, key=key) if by else once(key)
+            codes.append((await client.post(path, content=body, headers=headers)).status_code)
+        for token in ("", "x", "tss_" + "a" * 43, "the host's token"):
+            headers = once(f"by {token}") | {"Authorization": f"Bearer {token}"}
+            answer = await client.post(path, content=body, headers=headers)
+            assert problem(answer).code == "bad_signature"
+
+    assert codes == [401, 403, 403, 202]
+    assert (await world.job(maker.spec.job())).wanted == "paused"
 
 
 async def test_ask__after_a_cancel__nothing_but_a_cancel_is_taken(world: World) -> None:
@@ -266,7 +282,7 @@ async def test_cancel__funded__fails_at_once_and_no_host_is_given_it(
     assert cancelled.state == "done"
     assert (await world.job(spec.job())).state == JobState.FAILED
     assert await leases_of(world, spec.job()) == ["ended"]
-    assert (await world.offer_row("ann")).lease is None
+    assert (await world.row(OfferRow, world.offers["ann"])).lease is None
 
 
 async def test_cancel__draft_whose_permit_is_mined_after_all__stays_failed(world: World) -> None:
@@ -285,10 +301,9 @@ async def test_cancel__draft_whose_permit_is_mined_after_all__stays_failed(world
 async def test_cancel__running__is_done_with_the_last_seal(world: World) -> None:
     async with client_of(world) as client:
         maker = await running(world, client)
-        job, known = maker.spec.job(), len(maker.items)
+        job = maker.spec.job()
         cancelled = await ask(world, client, job, "cancel")
-        maker.seal_step(last=True)
-        await world.send(maker, known)
+        await world.seal(maker, last=True)
         over = await again(client, cancelled)
 
     assert cancelled.waits_for == "coordinator"

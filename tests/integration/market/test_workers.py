@@ -45,8 +45,7 @@ async def test_workers__two_share_the_grants_of_many_jobs_and_one_is_killed__eac
                 await world.sync()
 
         async def limits() -> list[LimitRow]:
-            async with world.new_reading() as work:
-                return await work[LimitRow].where(account=account)
+            return await world.rows(LimitRow, account=account)
 
         where = {"database": database, "redis": redis_url, "rpc": world.on.anvil.url}
         with workers(tmp_path, dict.fromkeys(NAMES, "default,chain"), **where) as processes:
@@ -76,10 +75,8 @@ async def test_workers__two_share_the_grants_of_many_jobs_and_one_is_killed__eac
 
 
 async def _num_opened(world: ChainWorld) -> int:
-    async with world.new_reading() as work:
-        return len(await work[BudgetRow].where())
+    return len(await world.rows(BudgetRow))
 
 
 async def _is_due(world: ChainWorld) -> bool:
-    async with world.new_reading() as work:
-        return bool(await work[DueRow].where(task="grant", limit=1))
+    return bool(await world.rows(DueRow, task="grant", limit=1))

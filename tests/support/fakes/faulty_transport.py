@@ -51,10 +51,6 @@ class Fault(Enum):
     """One bit in the middle of the last tensor, or of the header, is flipped."""
     PARTITION = auto()
     """From this message on nothing passes between us and this peer, either way, until healed."""
-    SILENCE = auto()
-    """A request from which on the network between us and this peer drops all, and tells nobody."""
-    HEAL = auto()
-    """A request that ends the partition, and passes."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Silence:
-    """As `Fault.SILENCE`, for this long."""
+    """A request from which on the network between us and this peer drops all, and tells nobody."""
 
     lasts: timedelta
 
@@ -96,7 +92,7 @@ class OnReply:
     fault: Fault | Delay | Partition
 
     def __post_init__(self) -> None:
-        if self.fault in (Fault.DUPLICATE, Fault.HEAL, Fault.SILENCE):
+        if self.fault is Fault.DUPLICATE:
             raise errors.WrongConfiguration(f"{self.fault} is for requests: a call has one answer")
 
 
@@ -251,17 +247,11 @@ class FaultyTransport:
                 self.note_struck(when)
                 self.partition(peer)
                 asyncio.get_running_loop().call_later(lasts.total_seconds(), self.heal, peer)
-            case Fault.SILENCE:
-                self.note_struck(when)
-                self._network.silence(peer)
             case Silence(lasts):
                 self.note_struck(when)
                 network = self._network
                 network.silence(peer)
                 asyncio.get_running_loop().call_later(lasts.total_seconds(), network.hear, peer)
-            case Fault.HEAL if peer in self._cut_off:
-                self.note_struck(when)
-                self.heal(peer)
 
     @property
     def _network(self) -> Silencing:

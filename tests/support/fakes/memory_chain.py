@@ -140,14 +140,6 @@ class MemoryChain:
         """The poster opens its job with its own tokens."""
         self.act(lambda s, b: _open(s, b, header))
 
-    def top_up(self, job: JobId, payer: Address, amount: int) -> None:
-        """Anybody adds to a job's budget."""
-        self.act(lambda s, b: _top_up(s, b, job, payer, amount))
-
-    def reclaim_as_poster(self, header: JobHeader, amount: int) -> None:
-        """The poster takes back what is not committed."""
-        self.act(lambda s, b: _reclaim(s, b, header, header.poster, amount))
-
     def order(self, order: Order) -> None:
         """A party does itself what it could have signed."""
         self.act(lambda s, b: _order(s, b, order))
@@ -156,23 +148,16 @@ class MemoryChain:
         """The canceller ends a slash."""
         self.act(lambda s, b: _drop(s, b, job, account))
 
-    def forget(self, blocks: int, *, for_good: bool = False) -> None:
-        """Lose the newest blocks; their transactions are known to their senders only.
-
-        `for_good`: who sent them does not send them again.
-        """
+    def forget(self, blocks: int) -> None:
+        """Lose the newest blocks; their transactions are known to their senders only."""
         kept = len(self.blocks) - blocks
-        if for_good:
-            for name in self._mined[kept - 1 :]:
-                self._sent.pop(name, None)
         self.blocks, self._mined = self.blocks[:kept], self._mined[: kept - 1]
         self._forgotten += 1
         self.state = _State()
         for name, block in zip(self._mined, self.blocks[1:], strict=True):
-            if name in self._sent:
-                again = _Block(block.number, block.fork, block.timestamp, block.transaction)
-                self.state.escrow.now = block.timestamp
-                self._sent[name](self.state, again)
+            again = _Block(block.number, block.fork, block.timestamp, block.transaction)
+            self.state.escrow.now = block.timestamp
+            self._sent[name](self.state, again)
 
     # -------------------------------------------------------------------------------------- reads
 
@@ -438,13 +423,6 @@ def _open(state: _State, block: _Block, header: JobHeader) -> None:
         burst=header.burst,
         rate=header.rate,
     )
-
-
-def _top_up(state: _State, block: _Block, job: JobId, payer: Address, amount: int) -> None:
-    _need(not state.job(job).closed_at, "JobIsClosed")
-    _pay(state, payer, amount)
-    state.call("top_up", state.places[job], amount)
-    block.log("escrow", "ToppedUp", job=job, amount=amount)
 
 
 def _reclaim(state: _State, block: _Block, header: JobHeader, caller: Address, amount: int) -> None:

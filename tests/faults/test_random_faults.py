@@ -1,0 +1,122 @@
+"""Whole jobs of three stages in which anybody dies, loses files, leaves or is cut off at any time.
+
+A seed chooses what goes wrong and when; time is simulated. Whatever it is, the job ends. The update
+of each step is that of its sealed units, each counted once in every stage, and they are paid.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+
+import pytest
+
+from contracts.terms.ids import UnitId
+from contracts.terms.messages import AverageSet, StepClose
+from tests.faults.test_memory_swarm import NINE, QUICK, STEPS, swarm_of
+from tests.support.fakes.counting import CountingCompute
+from tests.support.plain_swarm import plain_run
+from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, patient_rules
+
+IN_THE_GATE, AT_NIGHT = 3, 200  # jobs
+OFTEN = 1 / 60  # of all lines that are told: something goes wrong at it
+LOST = ("tensors", "parts", "chunks")  # folders of a worker
+
+
+@dataclass
+class Chaos:
+    """What goes wrong in a job: `MemorySwarm.dies_at`."""
+
+    swarm: MemorySwarm
+    chance: Random
+    left: int = 10
+    seen: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        leaver, lost = self.chance.sample(NINE, 2)
+        step = self.chance.randint(1, STEPS)
+        self.swarm.for_good = frozenset({lost})
+        self.swarm.leaving = {(COORDINATOR, "step_closed", step): leaver}
+
+    def __call__(self, _name: str, _line: Line) -> str | None:
+        """Who dies at this line."""
+        if not self.left or self.chance.random() > OFTEN:
+            return None
+        self.left -= 1
+        kind = self.chance.choice(("kill", "kill", "wipe", "cut"))
+        self.seen.append(kind)
+        workers = [*self.swarm.papers.members]
+        if kind == "cut":
+            self._cut(*self.chance.sample([COORDINATOR, *workers], 2))
+            return None
+        if kind == "kill":
+            return self.chance.choice([COORDINATOR, *self.swarm.papers.trainers, *workers])
+        victim = self.chance.choice(workers)
+        rmtree(self.swarm.folder / victim / self.chance.choice(LOST), ignore_errors=True)
+        return victim
+
+    def _cut(self, one: str, other: str) -> None:
+        """Nothing passes between two parties for a while, and neither is told."""
+        network = self.swarm.network
+        sides = [self.swarm.session_of(one).key], [self.swarm.session_of(other).key]
+        network.silence(*sides)
+        seconds = self.chance.choice((0.1, 2.0, 20.0))
+        asyncio.get_running_loop().call_later(seconds, network.hear, *sides)
+
+
+def units_counted(swarm: MemorySwarm) -> dict[int, list[UnitId]]:
+    """Units of the last StepClose of each step that ended with commits, ascending."""
+    closes = {close.step: close for close in swarm.messages(StepClose)}
+    averages = {average.step: average for average in swarm.messages(AverageSet)}
+    return {
+        step: sorted({unit for each in closes[step].assignments for unit in each.units})
+        if average.members
+        else []
+        for step, average in averages.items()
+    }
+
+
+async def until_over(swarm: MemorySwarm) -> None:
+    """Run a job to its end; who is cut off then looks for its coordinator for ever."""
+    running = asyncio.ensure_future(swarm.run(timeout=600))
+    while not running.done() and not swarm.lines("finished", of=COORDINATOR):
+        await asyncio.sleep(1)
+    await asyncio.wait([running], timeout=30)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+@pytest.mark.simulated_time
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=[] if seed < IN_THE_GATE else pytest.mark.nightly)
+        for seed in range(AT_NIGHT)
+    ],
+)
+async def test_swarm__anything_goes_wrong__weights_and_pay_are_those_of_the_sealed_units(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = Random(seed)
+    rules = patient_rules(**QUICK, redo_after=chance.choice((200, 3000)))
+    swarm = swarm_of(tmp_path, *NINE, stages=3, trainers=2, validate_every=STEPS, rules=rules)
+    swarm.dies_at = chaos = Chaos(swarm, chance)
+
+    await until_over(swarm)
+
+    spec, record, counted = swarm.papers.spec.message, swarm.history().record, units_counted(swarm)
+    assert chaos.seen and swarm.restarts, "a job in which nothing went wrong shows nothing"
+    assert record is not None and record.ended and not swarm.refused
+    assert [seal.step for seal in swarm.seals()] == list(range(1, STEPS + 1))
+    paid = sum(map(len, counted.values())) * sum(spec.unit_flops)
+    assert sum(record.pay.earned.values()) == paid
+    moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
+    updates = {step: counted[step] if step in moved else [] for step in counted}
+    computes = [(n, c) for n, c in swarm.computes.items() if isinstance(c, CountingCompute)]
+    for stage, root in enumerate(plain_run(spec, updates).weights):
+        ended = [compute for name, compute in computes if swarm.stage_of(name) == stage]
+        newest = max(compute.counter for compute in ended)
+        assert {c.roots().weights for c in ended if c.counter == newest} == {root}
