@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from training.stages.torch_free import StateRoots
+from training.transport import calls
 from training.transport.calls import StateView, WeightsView
 from training.worker.peers import Peers
 
@@ -65,11 +66,15 @@ class CheckpointFile:
 
     async def view(self, peer: PeerId) -> StateView:
         """See `SharedFile.view`."""
-        return await self.peers.get_state(peer, self.stage, self.step)
+        request = calls.GetState(job=self.peers.job, stage=self.stage, step=self.step)
+        return await self.peers.view(peer, calls.GET_STATE, request)
 
     async def range(self, peer: PeerId, start: int, end: int) -> bytes:
         """See `SharedFile.range`."""
-        return await self.peers.get_state_range(peer, self.stage, self.step, start, end)
+        request = calls.GetStateRange(
+            job=self.peers.job, stage=self.stage, step=self.step, start=start, end=end
+        )
+        return await self.peers.range(peer, calls.GET_STATE_RANGE, request, end - start)
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,8 @@ class WeightsFile:
 
     async def view(self, peer: PeerId) -> WeightsView:
         """See `SharedFile.view`; raises WrongBytes for those of another state."""
-        view = await self.peers.get_weights(peer, self.stage, self.step)
+        request = calls.GetWeights(job=self.peers.job, stage=self.stage, step=self.step)
+        view = await self.peers.view(peer, calls.GET_WEIGHTS, request)
         root = StateRoots(view.weights_root, view.moments_root, view.counter).state
         if root != self.state_root:
             raise WrongBytes(
@@ -103,4 +109,7 @@ class WeightsFile:
 
     async def range(self, peer: PeerId, start: int, end: int) -> bytes:
         """See `SharedFile.range`."""
-        return await self.peers.get_weights_range(peer, self.stage, self.step, start, end)
+        request = calls.GetWeightsRange(
+            job=self.peers.job, stage=self.stage, step=self.step, start=start, end=end
+        )
+        return await self.peers.range(peer, calls.GET_WEIGHTS_RANGE, request, end - start)
