@@ -11,8 +11,7 @@ from typing import cast
 
 import pytest
 
-from contracts.chain.contracts import Contracts
-from contracts.chain.deployment import NAMES, Deployment
+from contracts.chain.deployment import NAMES
 from contracts.governance.escrow import Budget, Channel
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import Conflict, NotFound, ServiceUnreachable
@@ -39,7 +38,7 @@ from market.bodies.offers import (
 from tallystick.provider import agent as agent_module
 from tallystick.provider.agent import PATIENCE_SECONDS, WIND_DOWN_SECONDS, Agent, Ask
 from tallystick.provider.background import Say
-from tallystick.provider.coins import CoinWatches, Counts
+from tallystick.provider.coins import Counts
 from tallystick.provider.disk import PAUSE, RESERVE, Free
 from tallystick.provider.folder import (
     ProviderFolder,
@@ -51,7 +50,7 @@ from tallystick.provider.folder import (
     save_pay,
     save_signed,
 )
-from tallystick.provider.limits import LOOK_SECONDS, Guard, Idleness
+from tallystick.provider.limits import LOOK_SECONDS, Idleness
 from tallystick.provider.money import HAS_QUIT
 from tallystick.provider.outside_audits import cancelled
 from tallystick.sdk.client import MarketClient
@@ -99,11 +98,14 @@ def agent_of(
     *,
     say: Say = print,
     free: Free = lambda _: 10 * RESERVE,
+    chain: OwnChain | None = None,
 ) -> Agent:
-    return Agent(
+    agent = Agent(
         client, folder, make_wallet("ann"), make_session("agent"), ASK, (), {}, say,
         monotonic=clock, free=free,
     )  # fmt: skip
+    agent.stand_on((chain or OwnChain()).on_chain(), TIMES, Counts(0, 0.0))
+    return agent
 
 
 class MadeAnew(AnsweringMarket):
@@ -126,12 +128,12 @@ async def test_heartbeats__market_is_on_another_chain_since__ends_and_says_to_st
     async with MadeAnew() as client:
         agent = agent_of(client, folder, Clock())
 
-        async def standing(deployment: Deployment) -> Signed[Offer]:
-            return agent.wallet.sign(agent._new_offer(0), deployment.domain)
+        async def standing() -> Signed[Offer]:
+            return agent.wallet.sign(agent._new_offer(0), NOWHERE.domain)
 
         agent._standing_offer = standing  # type: ignore[method-assign]
         with pytest.raises(Conflict, match="is on another chain since we began: start again"):
-            await agent._heartbeats(NOWHERE)
+            await agent._heartbeats()
 
 
 async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_it_is_done(
@@ -143,13 +145,13 @@ async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_
         peer = asyncio.create_task(_for_ever())
         agent._peers[LEASE.lease] = peer
         note_upload(folder.lease(LEASE.lease))
-        await agent._follow((), NOWHERE)
+        await agent._follow(())
 
         clock.now = 10 * WIND_DOWN_SECONDS
-        await agent._follow((), NOWHERE)
+        await agent._follow(())
         was_left_alone = not peer.done()
         end_upload(folder.lease(LEASE.lease))
-        await agent._follow((), NOWHERE)
+        await agent._follow(())
     assert was_left_alone and peer.cancelled()
 
 
@@ -186,9 +188,9 @@ async def test_back__market_fails_and_the_agent_is_killed__sends_what_it_signed_
     async with client:
         for _ in range(2):
             folder = ProviderFolder(tmp_path)
-            agent = agent_of(client, folder, Clock())
+            agent = agent_of(client, folder, Clock(), chain=OwnChain(free=5))
             with contextlib.suppress(ServiceUnreachable):
-                await agent.outside._back(asked(5), OwnChain(free=5).on_chain(), TIMES)
+                await agent.outside._back(asked(5))
             folder.close()
 
     first, second = client.sent
@@ -203,8 +205,8 @@ async def test_back__less_is_free_than_is_asked__signs_nothing_and_tells(
 ) -> None:
     client, said = Bonds(), list[str]()
     async with client:
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        await agent.outside._back(asked(5), OwnChain(free=4).on_chain(), TIMES)
+        agent = agent_of(client, folder, Clock(), say=said.append, chain=OwnChain(free=4))
+        await agent.outside._back(asked(5))
 
     assert client.sent == [] and "0.000004 are free in the escrow" in said[0]
 
@@ -277,7 +279,7 @@ async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_ba
     free, said = [10 * RESERVE], list[str]()
     async with Offers() as client, asyncio.timeout(patience(30)):
         agent = agent_of(client, folder, Clock(), say=said.append, free=lambda _: free[0])
-        beats = asyncio.create_task(agent._heartbeats(NOWHERE))
+        beats = asyncio.create_task(agent._heartbeats())
         noted = [await client.noted.get()]
         peer = agent._peers[LEASE.lease] = asyncio.create_task(_for_ever())
         free[0] = RESERVE - 1
@@ -301,12 +303,12 @@ async def test_heartbeats__restarted_with_another_share_while_leased__offers_whe
     said: list[str] = []
     async with Offers() as client, asyncio.timeout(patience(30)):
         before = agent_of(client, folder, Clock(), say=said.append)
-        await before._post_offer(NOWHERE)
+        await before._post_offer()
         client.leases = (LEASE,)
 
         agent = agent_of(client, folder, Clock(), say=said.append)
         share, agent.ask = agent.ask, replace(agent.ask, memory_bytes=1)
-        beats = asyncio.create_task(agent._heartbeats(NOWHERE))
+        beats = asyncio.create_task(agent._heartbeats())
         noted = [await client.noted.get() for _ in range(3)]
         client.leases, agent.ask = (), share  # which is what the withdrawn offer says
         noted.append(await client.noted.get())
@@ -327,7 +329,7 @@ async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_
         accept = agent._lease_accept(lease, make_session("peer"))
         save_accept(folder.lease(lease.lease), agent.wallet.sign(accept, NOWHERE.domain))
         agent.ask = replace(agent.ask, device_class="cpu/x86_64/AVX2/torch-2.13.0")
-        await agent._follow((lease,), NOWHERE)
+        await agent._follow((lease,))
         heard = client.heard
 
     assert "the lease is of a cpu, and this machine computes as a cpu/x86_64/AVX2" in said[0]
@@ -340,11 +342,10 @@ async def test_back__stake_was_bonded_with_another_torch__is_not_bonded_again_no
     client, said = Bonds(), list[str]()
     async with client:
         for own in ("cpu", "cuda/A/torch-2.13.0"):
-            agent = agent_of(client, folder, Clock(), say=said.append)
+            agent = agent_of(client, folder, Clock(), say=said.append, chain=OwnChain(free=5))
             agent.outside.device_class = own
-            await agent.outside._back(asked(5), OwnChain(free=5).on_chain(), TIMES)
-        coins = CoinWatches(client, cast(Contracts, None), Counts(0, 0.0), Clock())
-        await agent.outside._listed((SPEC.job(),), coins, print)
+            await agent.outside._back(asked(5))
+        await agent.outside._listed((SPEC.job(),), print)
 
     assert len(client.sent) == 1 and agent.outside.auditors == {}
     assert [line for line in said if "computes as a cuda/A" in line]
@@ -354,11 +355,10 @@ async def test_paid__market_names_jobs__only_those_with_our_bond_and_a_limit_are
     folder: ProviderFolder,
 ) -> None:
     said, chain = list[str](), OwnChain()
-    own = chain.on_chain()
     save_signed(folder.audit(SPEC.job()), make_wallet("poster").sign(SPEC, NOWHERE.domain))
     found = []
     async with Bonds() as client:
-        agent = agent_of(client, folder, Clock(), say=said.append)
+        agent = agent_of(client, folder, Clock(), say=said.append, chain=chain)
         for channel in (
             Channel(limit=9),
             Channel(stake=5),
@@ -366,10 +366,10 @@ async def test_paid__market_names_jobs__only_those_with_our_bond_and_a_limit_are
             Channel(stake=5, limit=9, end=7),
         ):
             chain.channel = channel
-            found.append(await agent.outside._paid((SPEC.job(), JobId(b"k" * 32)), own))
+            found.append(await agent.outside._paid((SPEC.job(), JobId(b"k" * 32))))
         chain.channel = Channel(stake=5, limit=9)
         save_pay(folder.audit(SPEC.job()), sealed(3, 9, spec=SPEC))
-        found.append(await agent.outside._paid((SPEC.job(),), own))
+        found.append(await agent.outside._paid((SPEC.job(),)))
 
     assert found == [(), (), (SPEC.job(),), (), ()]
     assert "may draw us, and could not pay" in said[0]
@@ -403,11 +403,9 @@ async def test_follow__lease_asks_for_stake__is_accepted_with_a_bond_unless_it_i
     folder: ProviderFolder,
 ) -> None:
     async with Accepts() as client:
-        agent = agent_of(client, folder, Clock())
-        agent._times = TIMES
         for chain in (OwnChain(free=5), OwnChain(channel=Channel(stake=5))):
-            agent._own = chain.on_chain()
-            await agent._follow((reserved(),), NOWHERE)
+            agent = agent_of(client, folder, Clock(), chain=chain)
+            await agent._follow((reserved(),))
 
     first, second = client.accepted
     assert first.bond is not None and second.bond is None and first.accept == second.accept
@@ -421,9 +419,8 @@ async def test_follow__pay_would_vest_after_tail__lease_is_not_accepted(
 ) -> None:
     said: list[str] = []
     async with Accepts(1, 2) as client:
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        agent._times, agent._own = TIMES, OwnChain(free=5).on_chain()
-        await agent._follow((reserved(),), NOWHERE)
+        agent = agent_of(client, folder, Clock(), say=said.append, chain=OwnChain(free=5))
+        await agent._follow((reserved(),))
 
     assert client.accepted == [] and "a TAIL of" in said[0]
 
@@ -433,10 +430,8 @@ async def test_keep_within_limits__limit_comes_and_account_ends__peer_starts_and
 ) -> None:
     clock, said, chain = Clock(), list[str](), OwnChain()
     lease = reserved().model_copy(update={"state": "active"})
-    own = chain.on_chain().contracts
     async with MarketClient("http://127.0.0.1:1") as client:
-        agent = agent_of(client, folder, clock, say=said.append)
-        agent._guard = Guard(make_wallet("ann").account, own.escrow, own.chain, clock)
+        agent = agent_of(client, folder, clock, say=said.append, chain=chain)
 
         def start(lease: LeaseView) -> None:
             agent._peers[lease.lease] = asyncio.create_task(_for_ever())
@@ -468,15 +463,13 @@ async def test_follow__market_shows_the_lease_of_a_peer_otherwise__its_limit_is_
     clock, said, chain = Clock(), list[str](), OwnChain()
     chain.channel = Channel(limit=10**12, stake=5)
     lease = reserved().model_copy(update={"state": "active"})
-    own = chain.on_chain().contracts
     async with Beats(set()) as client:
-        agent = agent_of(client, folder, clock, say=said.append)
-        agent._guard = Guard(make_wallet("ann").account, own.escrow, own.chain, clock)
+        agent = agent_of(client, folder, clock, say=said.append, chain=chain)
         agent._keep_peer = lambda *_: _for_ever()  # type: ignore[method-assign]
         agent._adopt = lambda _: None  # type: ignore[method-assign, assignment]
         save_signed(agent.folder.lease(lease.lease), make_wallet("poster").sign(SPEC, DOMAIN))
         note_settled(agent.folder.lease(lease.lease))  # the market showed no lease for a moment
-        await agent._follow((lease,), NOWHERE)
+        await agent._follow((lease,))
         assert [each.job for each in jobs_in(folder.home, unsettled=True)] == [lease.job]
         peer = agent._peers[lease.lease]
         chain.channel = Channel(limit=0, stake=5)
@@ -486,7 +479,7 @@ async def test_follow__market_shows_the_lease_of_a_peer_otherwise__its_limit_is_
             "as another job": [lease.model_copy(update={"job": JobId(b"k" * 32)})],
             "not at all": [],
         }[shown]
-        await agent._follow(tuple(now), NOWHERE)
+        await agent._follow(tuple(now))
         await agent._look_at_limits()
         await asyncio.wait([peer], timeout=patience(5))
 
@@ -504,18 +497,13 @@ async def test_follow__quit_that_we_signed_still_counts__we_work_there_no_more(
     )  # fmt: skip
     save_signed(folder.lease(Digest(b"q" * 32)), make_wallet("ann").sign(quit_there, DOMAIN))
     active = reserved().model_copy(update={"state": "active"})
-    own = chain.on_chain()
     async with Accepts() as client:
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        agent._times, agent._own = TIMES, own
-        agent._guard = Guard(
-            make_wallet("ann").account, own.contracts.escrow, own.contracts.chain, Clock()
-        )
-        await agent._follow((reserved(),), NOWHERE)
+        agent = agent_of(client, folder, Clock(), say=said.append, chain=chain)
+        await agent._follow((reserved(),))
         was_accepted = bool(client.accepted)
         idle = [await agent._why_idle(active)]
         chain.now += 51
-        await agent._follow((reserved(),), NOWHERE)
+        await agent._follow((reserved(),))
         idle.append(await agent._why_idle(active))
 
     assert not was_accepted and client.accepted and "Quit that we have signed" in said[0]
@@ -528,14 +516,12 @@ async def test_look_at_limits__lease_ends_with_the_job_closed__peer_leaves_and_i
     clock, said, chain = Clock(), list[str](), OwnChain()
     chain.channel = Channel(limit=10**12, stake=5)
     lease = reserved().model_copy(update={"state": "active"})
-    own = chain.on_chain().contracts
     async with Accepts(5) as client:
-        agent = agent_of(client, folder, clock, say=said.append)
-        agent._guard = Guard(make_wallet("ann").account, own.escrow, own.chain, clock)
+        agent = agent_of(client, folder, clock, say=said.append, chain=chain)
         agent._active = agent._started = {lease.lease: lease}
         agent._peers[lease.lease] = asyncio.create_task(_for_ever())
 
-        await agent._follow((), NOWHERE)
+        await agent._follow(())
         await agent._look_at_limits()
         goes_on = lease.lease in agent._peers
         clock.now += LOOK_SECONDS
@@ -558,7 +544,7 @@ async def test_hold__job_that_the_disk_has_no_room_for__is_not_accepted_and_told
     lease = reserved()
     async with MarketClient("http://127.0.0.1:1") as client:
         agent = agent_of(client, folder, clock, say=said.append, free=lambda _: RESERVE + 1)
-        await agent._follow((lease,), NOWHERE)
+        await agent._follow((lease,))
         lacks = agent.room.lacks()
         clock.now = PAUSE
         later = agent.room.lacks()
