@@ -685,10 +685,8 @@ class Agent:
         losses = Losses(self.client, self.wallet.account, self.say)
         while True:
             over = set(self._jobs) - set(self._peers)
-            busy = {self.folder.lease(lease) for lease in self._peers}
-            busy |= {each for each, task in self.outside.auditors.items() if not task.done()}
             with self.faults.telling("slashes", "slashes"):  # nothing else of the agent needs them
-                await slashes.look(busy)
+                await slashes.look()
                 await losses.look(set(self._jobs.values()))
                 for lease in over:  # its last seals were looked at after its peer had ended
                     self._jobs.pop(lease)

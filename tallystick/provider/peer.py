@@ -31,6 +31,7 @@ from market.bodies.jobs import JobView
 from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
 from tallystick.provider.blobs import MarketArtifacts, MarketBlobs
 from tallystick.provider.coins import CoinFile
+from tallystick.provider.disk import ALL_SEALED
 from tallystick.provider.folder import (
     check_promise,
     end_upload,
@@ -39,7 +40,6 @@ from tallystick.provider.folder import (
     note_upload,
 )
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
-from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.process import (
     FAILED,
@@ -62,7 +62,6 @@ from verification.auditing.auditor import report_on
 from verification.auditing.loop import Auditing, MemberAuditor
 from verification.docket import begin_job
 
-_OVER = ("finished", "closed", "failed")
 _POLL = timedelta(seconds=1)  # all peers of a job ask for its whole view, until it is opened
 
 
@@ -108,7 +107,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
             await _work(folder, settings, membership, connection, client, leave, tell)
         except Conflict as error:
             shown = await retrying(lambda: client.call(GET_JOB, job=job))
-            if shown.state not in _OVER and "suspended" not in error.data:
+            if shown.state not in ALL_SEALED and "suspended" not in error.data:
                 raise
             tell("too_late", reason=error.message)  # starting again would change nothing
         finally:
@@ -126,27 +125,23 @@ async def _work(
 ) -> None:
     spec, opening = membership.spec.message, membership.opening.message
     job, session, hooked = JobId(opening.job), connection.session, hooks()
-    evidence = Evidence(folder, client, job, session, tell)
     with contextlib.closing(MarketBlobs(client.url, folder.parent.parent / "blobs")) as blobs:
 
         def compute_for(stage: StageIndex) -> Compute:
             return hooked.compute(StageCompute(spec, blobs, stage=stage, device=settings.device))
 
-        async with evidence.shown():
-            finished = await run_worker(
-                folder,
-                membership,
-                connection,
-                compute_for,
-                tell,
-                leave=leave,
-                behaviour=hooked.behaviour(spec.rules),
-                checking=await _checking(client, spec, opening, folder),
-            )
-            if finished is not None:
-                await _publish(folder, finished, client, job, session, tell)
+        finished = await run_worker(
+            folder,
+            membership,
+            connection,
+            compute_for,
+            tell,
+            leave=leave,
+            behaviour=hooked.behaviour(spec.rules),
+            checking=await _checking(client, spec, opening, folder),
+        )
         if finished is not None:
-            await evidence.finish()
+            await _publish(folder, finished, client, job, session, tell)
 
 
 async def _publish(
