@@ -65,18 +65,8 @@ async def run_trainer(
     """
     transport.set_members([])
     await transport.serve(Dispatcher())
-    sessions = Sessions(transport, coordinator, locate)
-    seed = crc32(transport.key)
-    trainer = _Trainer(
-        job,
-        sessions,
-        Calling(job, sessions, seed=seed, tell=tell, pause=pause),
-        Calling(job, sessions, seed=seed, tell=tell, pause=pause),
-        tell=tell,
-        in_flight=in_flight,
-        max_units=max_units,
-        pause=pause,
-    )
+    sessions, seed = Sessions(transport, coordinator, locate), crc32(transport.key)
+    trainer = _Trainer(job, sessions, seed, tell, in_flight, max_units, pause)
     with first_error():
         await trainer.until_over()
     tell("finished")
@@ -89,16 +79,16 @@ class _Trainer:
         self,
         job: JobId,
         sessions: Sessions,
-        calling: Calling,
-        validating: Calling,
-        *,
+        seed: int,
         tell: Tell,
         in_flight: int,
         max_units: int | None,
         pause: Pause,
     ) -> None:
         self._job, self._sessions = job, sessions
-        self._calling, self._validating = calling, validating
+        self._calling, self._validating = (
+            Calling(job, sessions, seed=seed, tell=tell, pause=pause) for _ in range(2)
+        )
         self._tell, self._pause = tell, pause
         self._tell_rarely = Rarely(tell)
         self._in_flight, self._max_units = in_flight, max_units
