@@ -14,6 +14,7 @@ from contracts.terms.errors import Refused, ServiceUnreachable
 from contracts.terms.escrow_messages import Quit
 from contracts.terms.ids import JobId
 from contracts.terms.signatures import decode_signed, expect
+from contracts.terms.typed_data import Domain
 from market.bodies.money import OrderView, PayLeafView, PayView, PostOrder
 from tallystick.provider.folder import (
     OwnJob,
@@ -38,7 +39,7 @@ from tests.support.history import DOMAIN, make_spec, make_wallet
 from tests.unit.tallystick.provider.own_chain import NOWHERE, TIMES, OwnChain
 from tests.unit.tallystick.provider.test_limits import sealed, sealed_for
 
-ANN = make_wallet("ann").account
+ANN, BOB = (make_wallet(name).account for name in ("ann", "bob"))
 SPEC = make_spec()
 GRANTED = Channel(limit=100, stake=5)
 CLOSED = Budget(closed_at=2000)
@@ -129,6 +130,16 @@ class Orders(AnsweringMarket):
         return self.pay
 
 
+def shown(pay: SealedPay, domain: Domain = NOWHERE.domain) -> PayView:
+    """As a market shows it, signed by the coordinator."""
+    leaves = tuple(
+        PayLeafView(account=leaf.account, earned=leaf.earned, vested=leaf.vested)
+        for leaf in pay.pay
+    )
+    seal = make_wallet("coordinator").sign(pay.seal.message, domain)
+    return PayView(job=SPEC.job(), step=seal.message.step, leaves=leaves, seal=seal.encoded())
+
+
 class World:
     """One agent's money in one job, whose folder it has."""
 
@@ -146,6 +157,17 @@ class World:
     def jobs(self) -> list[OwnJob]:
         """What the agent looks after."""
         return jobs_in(self.home, unsettled=True)
+
+    @property
+    def sent(self) -> list[str]:
+        """The kinds of transactions that were sent."""
+        return [key.partition(":")[0] for key in self.chain.sent]
+
+    @property
+    def pay(self) -> SealedPay | None:
+        """What it claims by."""
+        [job] = self.jobs
+        return job.pay(ANN)
 
     async def look(self, *, live: bool = False, later: float = 0.0) -> bool:
         """One look."""
@@ -186,35 +208,29 @@ async def test_look__market_does_not_relay_a_quit__it_is_sent_by_ourselves(
         for _ in range(2):
             await world.look(later=LEAVE_SECONDS)
 
-        sent = [key for key in world.chain.sent if key.startswith("quit:")]
-        assert len(sent) == 1 and len(client.orders) == (error is None)
+        assert world.sent == ["quit"] and len(client.orders) == (error is None)
         assert LEAVE_SECONDS > ORDER_SECONDS
 
 
+@pytest.mark.parametrize("kept", [None, b"damaged"])
 async def test_look__left_before_the_end__takes_newer_pay_from_the_market_if_it_is_signed(
-    tmp_path: Path,
+    tmp_path: Path, kept: bytes | None
 ) -> None:
     async with Orders() as client:
         world, newest = World(tmp_path, client), sealed(12, 40, 30, lost=10, last=True, spec=SPEC)
-        signed = make_wallet("coordinator").sign(newest.seal.message, NOWHERE.domain)
-        leaves = tuple(
-            PayLeafView(account=leaf.account, earned=leaf.earned, vested=leaf.vested)
-            for leaf in newest.pay
-        )
-        client.pay = PayView(
-            job=SPEC.job(), step=12, leaves=leaves,
-            seal=make_wallet("coordinator").sign(newest.seal.message, DOMAIN).encoded(),
-        )  # fmt: skip
+        if kept is not None:
+            (world.folder / "pay.bin").write_bytes(kept)
+        client.pay = shown(newest, DOMAIN)
         with pytest.raises(Refused):  # of another chain
             await world.look()
-        client.pay = client.pay.model_copy(update={"seal": signed.encoded()})
+        client.pay = shown(newest)
         await world.look(later=1)
         assert client.asked == 1
         await world.look(later=ASK_SECONDS)
-        [job] = world.jobs
-        found = job.pay(ANN)
+        found = world.pay
 
-        assert found is not None and found.seal == signed and found.pay == newest.pay
+    assert found is not None
+    assert (found.seal.message, found.pay) == (newest.seal.message, newest.pay)
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
@@ -222,37 +238,24 @@ async def test_look__job_is_closed_or_others_have_ended__shows_once_what_they_ea
     tmp_path: Path, is_closed: bool
 ) -> None:
     async with Orders() as client:
-        world, bob = World(tmp_path, client), make_wallet("bob").account
+        world = World(tmp_path, client)
         leaves = [
             PayLeaf(ANN, BaseUnits(40), BaseUnits(30)),
-            PayLeaf(bob, BaseUnits(9), BaseUnits(0)),
+            PayLeaf(BOB, BaseUnits(9), BaseUnits(0)),
         ]
         save_pay(world.folder, sealed_for(5, *leaves, spec=SPEC))
         world.chain.channel = replace(GRANTED, claimed=30, earned=40)
-        world.chain.others[bob] = Channel(limit=20, end=0 if is_closed else 1900)
+        world.chain.others[BOB] = Channel(limit=20, end=0 if is_closed else 1900)
         world.chain.budget = CLOSED if is_closed else NO_BUDGET
 
         await world.look(live=not is_closed)
-        at_first = list(world.chain.sent)
+        at_first = world.sent
         await world.look(live=not is_closed, later=TIMES.tail / SHARE_OF_TAIL)
-        world.chain.others[bob] = Channel(limit=20, earned=9, end=1900)
+        world.chain.others[BOB] = Channel(limit=20, earned=9, end=1900)
         for _ in range(3):
             await world.look(live=not is_closed, later=TIMES.tail / SHARE_OF_TAIL)
 
-    assert at_first == [] and [key.partition(":")[0] for key in world.chain.sent] == ["show"]
-
-
-def shown(pay: SealedPay) -> PayView:
-    """As a market shows it, signed by the coordinator."""
-    leaves = tuple(
-        PayLeafView(account=leaf.account, earned=leaf.earned, vested=leaf.vested)
-        for leaf in pay.pay
-    )
-    seal = make_wallet("coordinator").sign(pay.seal.message, NOWHERE.domain)
-    return PayView(job=SPEC.job(), step=seal.message.step, leaves=leaves, seal=seal.encoded())
-
-
-BOB = make_wallet("bob").account
+    assert at_first == [] and world.sent == ["show"]
 
 
 @pytest.mark.parametrize(
@@ -280,13 +283,12 @@ async def test_look__coordinator_signs_and_market_shows_less_than_we_have__nothi
         client.pay = shown(false)
         await world.look()
         await world.look(later=LEAVE_SECONDS)
-        assert [key.partition(":")[0] for key in world.chain.sent] == ["claim"]
+        assert world.sent == ["claim"]
         world.chain.channel = replace(GRANTED, claimed=9, earned=40)
         await world.look(later=LEAVE_SECONDS)
         client.pay = shown(sealed_for(13, replace(ours, vested=BaseUnits(40)), bob, spec=SPEC))
         await world.look(later=ASK_SECONDS)
-        [job] = world.jobs
-        found = job.pay(ANN)
+        found = world.pay
 
     assert [each.keep for each in client.orders] == [40]
     assert found is not None and found.seal.message.step == 13
@@ -302,21 +304,4 @@ async def test_look__job_is_closed_and_the_market_says_that_our_lease_goes_on__i
         await world.look(live=True)
         await world.look(live=True, later=SETTLE_SECONDS)
 
-    assert [key.partition(":")[0] for key in world.chain.sent] == ["claim"]
-
-
-async def test_look__file_of_pay_is_damaged__is_taken_from_the_market_again(
-    tmp_path: Path,
-) -> None:
-    async with Orders() as client:
-        world, newest = World(tmp_path, client), sealed(12, 40, 30, spec=SPEC)
-        (world.folder / "pay.bin").write_bytes(b"damaged")
-        signed = make_wallet("coordinator").sign(newest.seal.message, NOWHERE.domain)
-        leaf = PayLeafView(account=ANN, earned=newest.pay[0].earned, vested=newest.pay[0].vested)
-        client.pay = PayView(job=SPEC.job(), step=12, leaves=(leaf,), seal=signed.encoded())
-
-        await world.look()
-        [job] = world.jobs
-        found = job.pay(ANN)
-
-    assert found is not None and found.pay == newest.pay
+    assert world.sent == ["claim"]
