@@ -34,6 +34,7 @@ from training.transport.port import Session, Transport
 from training.transport.wire import Answer, Method, Request, ask
 
 ASK = 60.0  # seconds, longer than the coordinator keeps a trainer waiting
+IN_FLIGHT = 2  # units on their way for each worker that there is, so that none need wait
 LOST_AFTER = 4  # tries to get a tensor that only a counted copy can have
 
 
@@ -44,7 +45,6 @@ async def run_trainer(
     transport: Transport,
     locate: Locate,
     tell: Tell,
-    in_flight: int = 2,
     max_units: int | None = None,
     pause: Pause = asyncio.sleep,
 ) -> None:
@@ -56,7 +56,6 @@ async def run_trainer(
         transport: Under a session key that the JobOpening names; served here, closed by the caller.
         locate: Where the coordinator listens now.
         tell: The log.
-        in_flight: Units on their way for each worker that there is, so that none need wait.
         max_units: Units on their way in all, at most; 1 makes a deterministic order.
         pause: Waits between tries.
 
@@ -66,7 +65,7 @@ async def run_trainer(
     transport.set_members([])
     await transport.serve(Dispatcher())
     sessions, seed = Sessions(transport, coordinator, locate), crc32(transport.key)
-    trainer = _Trainer(job, sessions, seed, tell, in_flight, max_units, pause)
+    trainer = _Trainer(job, sessions, seed, tell, max_units, pause)
     with first_error():
         await trainer.until_over()
     tell("finished")
@@ -81,7 +80,6 @@ class _Trainer:
         sessions: Sessions,
         seed: int,
         tell: Tell,
-        in_flight: int,
         max_units: int | None,
         pause: Pause,
     ) -> None:
@@ -91,7 +89,7 @@ class _Trainer:
         )
         self._tell, self._pause = tell, pause
         self._tell_rarely = Rarely(tell)
-        self._in_flight, self._max_units = in_flight, max_units
+        self._max_units = max_units
         self._tasks = asyncio.TaskGroup()
         self._step, self._known = StepNumber(0), tuple[calls.QuotaView, ...]()
         self._heard: tuple[Session | None, int] = (None, 0)  # versions are of one session
@@ -208,7 +206,7 @@ class _Trainer:
         """Send out units, the lowest first, as long as there is room."""
         if self._validation is not None:
             return  # the state of the step before is gone as soon as all units are done
-        room = max(1, self._in_flight * len(self._known))
+        room = max(1, IN_FLIGHT * len(self._known))
         if self._max_units is not None:
             room = min(room, self._max_units)
         for unit in sorted(self._waiting)[: max(0, room - len(self._walking))]:

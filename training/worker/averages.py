@@ -13,7 +13,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Mapping,
     Sequence,
@@ -21,7 +20,6 @@ from collections.abc import (
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
 
 from contracts.governance.steps import applied_chunks
 from contracts.terms import errors
@@ -39,8 +37,6 @@ from training.worker.station import Station
 from training.worker.turns import Rank
 
 Commits = Mapping[Digest, Signed[GradCommit]]
-PartOf: TypeAlias = Callable[[GradCommit, ChunkIndex], Coroutine[Any, Any, bytes]]
-T = TypeVar("T")
 
 FETCHES, FETCHES_OF_ONE = 4, 2  # on their way to us at once, in all and from one peer
 
