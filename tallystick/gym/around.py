@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from contracts.terms.digest import tensor_digest
 from contracts.terms.ids import UnitId
-from training.worker.ports import Compute, Honest, Sent
+from training.worker.ports import Behaviour, Compute, Sent
 
 _TWO_BYTES_WIDE = ("float16", "bfloat16")
 
@@ -30,7 +30,7 @@ class Around:
         return getattr(self._inner, name)
 
 
-class Computing(Honest):
+class Computing(Behaviour):
     """Honest in all but its arithmetic."""
 
     def __init__(self, around: Callable[[Compute], Around]) -> None:

@@ -14,12 +14,12 @@ from contracts.terms.messages import AuditReport
 from tallystick.gym.around import Around
 from tallystick.gym.plan import Plan
 from training.averaging.slices import Slice
-from training.worker.ports import Behaviour, Compute, Departure, Honest, Moment, Wanted
+from training.worker.ports import Behaviour, Compute, Departure, Moment, Wanted
 
 # --------------------------------------------------------------------------------- silent and gone
 
 
-class Withheld(Honest):
+class Withheld(Behaviour):
     """Gives away nothing of sealed steps: who asks for that checks. The open step goes on.
 
     Two of these, one of them the neighbour that holds the same tensors, collude.
@@ -33,7 +33,7 @@ class Withheld(Honest):
         return not (wanted.is_sealed and self._plan.covers(wanted.at))
 
 
-class Stalling(Honest):
+class Stalling(Behaviour):
     """Takes every call for something of a sealed step, and never answers: who asks that waits."""
 
     def __init__(self, plan: Plan) -> None:
@@ -46,7 +46,7 @@ class Stalling(Honest):
         return True
 
 
-class Vanishing(Honest):
+class Vanishing(Behaviour):
     """Gone when step `first` is closed, with units done and before they are committed to."""
 
     def __init__(self, plan: Plan) -> None:
@@ -57,7 +57,7 @@ class Vanishing(Honest):
         return "vanish" if moment == "closed" and self._plan.covers(step) else "stay"
 
 
-class Leaving(Honest):
+class Leaving(Behaviour):
     """Leaves in order once step `first` is sealed: what it did is earned, and not checked yet."""
 
     def __init__(self, plan: Plan) -> None:
@@ -73,7 +73,7 @@ class Leaving(Honest):
 FAR = 10**9  # 1e-9: as far from the claim as the claim is long
 
 
-class Accuser(Honest):
+class Accuser(Behaviour):
     """Replays, and finds a difference in everything; in the steps of its plan.
 
     Args:
@@ -96,7 +96,7 @@ class Accuser(Honest):
         return found.model_copy(update={"distances": far, "verdict": "mismatch"})
 
 
-class Stamp(Honest):
+class Stamp(Behaviour):
     """Agrees without a replay."""
 
     def __init__(self, plan: Plan) -> None:
@@ -109,7 +109,7 @@ class Stamp(Honest):
         return agreeing if self._plan.lies_in(agreeing.step) else await replay()
 
 
-class Friend(Honest):
+class Friend(Behaviour):
     """Agrees by what the friend who did the work has told: its claims, and what follows from them.
 
     The gradient of all units is a claim, so the last projection is right. Those on the way to it
@@ -152,8 +152,8 @@ class _Other(Around):
         return self._behaviour.mean(self._inner, self._step, parts, weights, totals)
 
 
-class Together:
-    """Satisfies `Behaviour`: what `first` makes of what `second` makes of the truth."""
+class Together(Behaviour):
+    """What `first` makes of what `second` makes of the truth."""
 
     def __init__(self, first: Behaviour, second: Behaviour) -> None:
         self._first, self._second = first, second

@@ -20,7 +20,7 @@ from contracts.terms.messages import GradientCodecName
 from tallystick.gym.around import Around, all_turned, resent, some_turned
 from tallystick.gym.plan import Plan
 from training.averaging.slices import Slice, slice_digest
-from training.worker.ports import Compute, Honest, Passed, Sent
+from training.worker.ports import Behaviour, Compute, Passed, Sent
 
 # --------------------------------------------------------------------------------------- gradients
 
@@ -30,7 +30,7 @@ Change = Callable[[Compute, StepNumber, Slice], Slice]
 """The step's compute, its number and an honest part -> the part that is sent."""
 
 
-class Forged(Honest):
+class Forged(Behaviour):
     """Honest, but for the parts of the gradient."""
 
     def __init__(self, plan: Plan, change: Change) -> None:
@@ -75,7 +75,7 @@ def scaled(plan: Plan, times: Fraction) -> Forged:
 # ------------------------------------------------------------------------------------------- means
 
 
-class WrongSum(Honest):
+class WrongSum(Behaviour):
     """The mean turned around."""
 
     def __init__(self, plan: Plan, element_bytes: int) -> None:
@@ -96,7 +96,7 @@ class WrongSum(Honest):
         return compute.mean([all_turned(honest.data, self._element_bytes)], [1])
 
 
-class LeftOut(Honest):
+class LeftOut(Behaviour):
     """The first part is not added; the others keep their weights, so the rest is not scaled up."""
 
     def __init__(self, plan: Plan) -> None:
@@ -156,7 +156,7 @@ class Spoilt(Around):
         return None if sent is None else resent(sent, self._change(sent.data))
 
 
-class SpoiltParts(Honest):
+class SpoiltParts(Behaviour):
     """Parts of a gradient that nobody can add up, as long as the true ones by their own word."""
 
     def __init__(self, plan: Plan, codec: GradientCodecName, *, is_oversized: bool) -> None:

@@ -28,7 +28,7 @@ from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, TRAINER, Line, MemorySwarm, make_papers
-from training.worker.ports import Honest
+from training.worker.ports import Behaviour
 from verification.docket import Docket
 
 STEPS = 3
@@ -315,7 +315,7 @@ async def test_kills__one_accuses_and_somebody_dies__the_accuser_alone_is_convic
 
 
 @dataclass
-class Slow(Honest):
+class Slow(Behaviour):
     """Shared by all: who is asked first about a peer-step of step 1 waits before it replays."""
 
     subject: Digest | None = None

@@ -25,7 +25,7 @@ from training.coordinator import asking, means
 from training.swarm import securing
 from training.transport import calls
 from training.transport.port import Handler, Transport
-from training.worker.ports import Compute, Honest
+from training.worker.ports import Behaviour, Compute
 
 First: TypeAlias = Callable[[SessionKey, str, bytes], Awaitable[Answer | None]]
 """Of caller, method and header."""
@@ -46,7 +46,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(securing, "HOLD", 50)
 
 
-class MadeUp(Honest):
+class MadeUp(Behaviour):
     """From step `since` on it signs means that follow from no parts."""
 
     def __init__(self, since: int) -> None:
@@ -66,7 +66,7 @@ class MadeUp(Honest):
         return compute.mean(parts[:1], [1], [4])  # no longer than the true one
 
 
-class OfAnotherSize(Honest):
+class OfAnotherSize(Behaviour):
     """From step WINDOW on its means, or its parts, have one element more, a zero."""
 
     def __init__(self, what: str) -> None:

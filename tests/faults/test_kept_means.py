@@ -25,7 +25,7 @@ from training.swarm import securing
 from training.transport import calls
 from training.transport.port import Transport
 from training.transport.wire import ask
-from training.worker.ports import Compute, Honest
+from training.worker.ports import Behaviour, Compute
 
 pytestmark = pytest.mark.simulated_time
 
@@ -64,7 +64,7 @@ async def test_swarm__mean_is_signed_for_another_job_or_step__another_sums_in_it
     assert swarm.lines("ended_without_update") == []
 
 
-class Zeros(Honest):
+class Zeros(Behaviour):
     """In step WINDOW its means are zeros; all but the first have the norm that it is made with."""
 
     def __init__(self, norm: int) -> None:
