@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from contracts.chain.connection import Block
+from contracts.chain.connection import Block, ChainConnection
 from contracts.chain.contracts import Contracts
 from contracts.chain.wrappers.seals import Lane
 from contracts.governance.lane import AnchoredBatch
@@ -27,7 +27,7 @@ from market.bodies.jobs import JobView
 from market.bodies.routes import GET_JOB
 from tallystick.sdk.client import MarketClient
 from verification.audit.collecting import read_lane
-from verification.draws.lanes import FollowedLane, LanePage, Sighting
+from verification.draws.lanes import FollowedLane, Sighting
 
 SETTLING_SECONDS = 2.0
 """Age at which a block of an embedded chain is in its state file for certain."""
@@ -106,23 +106,6 @@ class Anchors(Protocol):
         """All batches up to a block, from the very first one on, by the chain's own events."""
 
 
-class Blocks(Protocol):
-    """The chain; `contracts.chain.connection.ChainConnection` is one."""
-
-    async def head(self, *, confirmations: int = 0) -> Block:
-        """The newest block, or the one with so many on top."""
-
-    async def block(self, number: int) -> Block:
-        """Raises ChainForgot: there is none."""
-
-
-class Lanes(Protocol):
-    """A market; `tallystick.sdk.client.MarketClient` is one."""
-
-    async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
-        """Batches from `first` on, or from the job's opening."""
-
-
 @dataclass(frozen=True)
 class Counts:
     """When a block counts."""
@@ -146,8 +129,8 @@ class CoinWatch:
         file: CoinFile,
         *,
         anchors: Anchors,
-        blocks: Blocks,
-        market: Lanes,
+        blocks: ChainConnection,
+        market: MarketClient,
         counts: Counts,
         clock: Callable[[], float],
     ) -> None:

@@ -312,26 +312,14 @@ class Book:
             raise InvariantBroken(f"step {step} was not waiting for its seal")
 
     @property
-    def _has_update(self) -> bool:
-        return isinstance(self.state.phase, Sealing) and self.state.phase.has_update
-
-    @property
     def newest_report(self) -> StepReport | None:
         """Of the newest step with an update."""
         return self._newest_report
 
-    def report_of(self, step: StepNumber) -> StepReport | None:
-        """The newest report, if it is of `step`."""
-        return (
-            self._newest_report
-            if self._newest_report and self._newest_report.step == step
-            else None
-        )
-
     def note_validation(self, step: StepNumber, loss: int) -> None:
         """Keep the loss on validation rows after `step` (1e-6), once; not if that is long ago."""
-        report = self.report_of(step)
-        if report is None or report.validation_millionths is not None:
+        report = self._newest_report
+        if report is None or report.step != step or report.validation_millionths is not None:
             return
         self._newest_report = replace(report, validation_millionths=loss)
         self._store([Row(REPORT, self._newest_report.encoded())])
@@ -380,11 +368,11 @@ class Book:
                     yield from (Signed[Message](*signed) for signed in chunks)
 
     def _report(self, step: StepNumber, at: UnixMillis) -> StepReport | None:
+        if not (isinstance(self.state.phase, Sealing) and self.state.phase.has_update):
+            return None  # nothing was learnt
         batch, model = self.record_of_job.spec.batch, self.record_of_job.spec.model
         losses = self._losses(StageIndex(batch.stages - 1))
         tokens = len(losses) * batch.rows_per_unit * model.sequence_length
-        if not self._has_update:
-            return None  # nothing was learnt
         since = self._newest_report.at if self._newest_report else self._began_at
         speed = tokens * 1000 // max(1, at - since) if since is not None else 0
         mean = (2 * sum(losses) + len(losses)) // (2 * len(losses))  # halves up

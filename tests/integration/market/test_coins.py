@@ -28,7 +28,7 @@ from tests.support.market_world import World
 
 @dataclass(frozen=True)
 class OnMemory:
-    """What an agent reads, from the chain in memory: `Anchors` and `Blocks`."""
+    """What an agent reads, from the chain in memory: `Anchors`, and heads as of a connection."""
 
     world: World
 
@@ -65,7 +65,7 @@ def watch_of(world: World, maker: JobMaker, folder: Path, client: MarketClient) 
         maker.opening,
         CoinFile(folder),
         anchors=chain,
-        blocks=chain,
+        blocks=chain,  # type: ignore[arg-type]
         market=client,
         counts=Counts(1, 0.0),
         clock=lambda: float(world.chain.now),

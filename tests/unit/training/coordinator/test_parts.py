@@ -265,9 +265,7 @@ def test_book__validation__is_kept_once_with_the_report_of_its_step(
 
         rows = [row.data for row in journal.rows() if row.kind == REPORT]
         assert [decode_report(row).validation_millionths for row in rows] == [None, 6]
-        assert open_book(papers, journal).report_of(StepNumber(1)) == replace(
-            SEEN, validation_millionths=6
-        )
+        assert open_book(papers, journal).newest_report == replace(SEEN, validation_millionths=6)
 
 
 def test_book__folder_of_another_job_or_key__is_a_conflict(papers: Papers, tmp_path: Path) -> None:
