@@ -387,7 +387,8 @@ class Asking:
                 self._book.record(events.LinkBroken(step, liar, self._clock()))
                 break
             # Its owner has served it: whoever lacks it at the deadline is to blame for that alone.
-            self._book.record(events.PartsHeld(step, self._own_id(), (part,), self._clock()))
+            own = peer_id(self._book.record_of_job.opening.session_key)
+            self._book.record(events.PartsHeld(step, own, (part,), self._clock()))
             try:
                 fresh = await self._hand_part(step, peer, session, part, data)
             except (errors.Refused, errors.Misbehaved) as error:
@@ -418,9 +419,6 @@ class Asking:
                 self._tell_failed(commit.peer, "GradCommit", error)
                 return commit.peer
         return None
-
-    def _own_id(self) -> PeerId:
-        return peer_id(self._book.record_of_job.opening.session_key)
 
     async def _hand_part(
         self, step: StepNumber, peer: PeerId, session: Session, part: Part, data: bytes
@@ -498,16 +496,12 @@ class Asking:
                 withheld.append(signed.message)
             elif takes and (takes := await self._hand_mean(peer, session, signed, data)):
                 held.add(_name(signed.message))
-        self._withdraw(each for each in withheld if self._is_here(each.peer))
+        self._withdraw(each for each in withheld if each.peer in self._here())
         if lacking := wanted - held:
             parts = self._what_was_summed(duty.average)
             held |= await self._request_hold(peer, session, lacking, parts) if parts else set()
         self._withdraw(each for each in withheld if _name(each) not in held)
         return bool(held)
-
-    def _is_here(self, peer: PeerId) -> bool:
-        member = self._book.state.members.get(peer)
-        return member is not None and member.is_here
 
     def _withdraw(self, means: Iterable[AveragedChunk]) -> None:
         """Means that are nowhere; what two owners hold is not, somebody is only late with it."""

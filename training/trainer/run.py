@@ -6,7 +6,7 @@ handles ids and digests alone: tensors go from peer to peer.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 from contracts.terms.errors import Unavailable
@@ -219,21 +219,22 @@ class _Trainer:
         self._rounds[unit] = rounds + 1
         if rounds:  # what it came to before did not count
             await self._pause(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(rounds, 16)))
-        copies: list[calls.CopyView] = []
-        ended: tuple[calls.CopyView, ...] | None = ()
-        span = Span()
-        for stretch in stretches:
-            made = await self._go(stretch)
-            if made is None:
-                ended = None
-                break
-            copies += made
+        span, copies = Span(), await self._go_all(stretches)
         self._walking.pop(unit)
-        event = "unit_walked" if ended is not None else "unit_gave_up"
+        event = "unit_gave_up" if copies is None else "unit_walked"
         self._tell(event, step=self._step, unit=unit, **span.take_timings())
-        self._ended[unit] = ended if ended is None else tuple(copies)
+        self._ended[unit] = copies
         self._to_report.mark()
         self._fill()
+
+    async def _go_all(self, stretches: Iterable[Stretch]) -> tuple[calls.CopyView, ...] | None:
+        """The copies of all stretches; None as soon as one of them has none."""
+        copies: tuple[calls.CopyView, ...] = ()
+        for stretch in stretches:
+            if (made := await self._go(stretch)) is None:
+                return None
+            copies += made
+        return copies
 
     async def _go(self, stretch: Stretch) -> tuple[calls.CopyView, ...] | None:
         """The copies of a stretch; None if only a counted copy has what they are made of."""
@@ -242,9 +243,9 @@ class _Trainer:
             try:
                 way = with_answer(way, call, await self._calling.go(stretch, call))
             except TensorLost as error:
-                self._tell_lost(stretch, call.stage, error)
-                again = self._made_again(way, error)
-                if again is None:
+                about = {"step": self._step, "stage": call.stage, "unit": stretch.unit}
+                self._tell("tensor_lost", digest=error.digest, **about)
+                if (again := self._made_again(way, error)) is None:
                     tries += 1
                     if tries == LOST_AFTER:
                         return None
@@ -260,10 +261,6 @@ class _Trainer:
             makers = way.keepers.get(error.digest, ())
             self._calling.blame(way.stretch.unit, makers, error.by)
         return again
-
-    def _tell_lost(self, stretch: Stretch, stage: StageIndex, error: TensorLost) -> None:
-        about = {"step": self._step, "stage": stage, "unit": stretch.unit}
-        self._tell("tensor_lost", digest=error.digest, **about)
 
     # -------------------------------------------------------------------------------- reports
 

@@ -13,21 +13,9 @@ from training.transport import calls
 from training.transport.calls import StateView, WeightsView
 from training.worker.peers import Peers
 
-
-class AnyView(Protocol):
-    """What a holder says of its file."""
-
-    @property
-    def digest(self) -> Digest:
-        """Of the bytes."""
-
-    @property
-    def num_bytes(self) -> int:
-        """How many they are."""
-
-
-View = TypeVar("View", bound=AnyView)
-View_co = TypeVar("View_co", bound=AnyView, covariant=True)
+View = TypeVar("View", bound=StateView | WeightsView)
+View_co = TypeVar("View_co", bound=StateView | WeightsView, covariant=True)
+"""What a holder says of its file."""
 
 
 class SharedFile(Protocol[View_co]):
