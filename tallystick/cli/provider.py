@@ -292,9 +292,7 @@ async def _start(
                 client=client,
                 folder=folder,
                 wallet=open_or_create(keystore_in(folder.home)),
-                session=folder.agent_session(),
                 ask=ask,
-                peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
                 environment={
                     "TALLYSTICK_PEER_LISTEN": f"{listen_address(market, network.rpc_url)}:0",
                     **_without_passphrase(os.environ),

@@ -134,16 +134,13 @@ class Agent:
     client: MarketClient
     folder: ProviderFolder
     wallet: Wallet
-    session: Session
     ask: Ask
-    peer_argv: tuple[str, ...]
     environment: Mapping[str, str]
     say: Say
     start: Start = children.start
     drain: timedelta = timedelta(seconds=30)
     offers: bool = True  # its machine
     audits: bool = False  # from outside
-    audit_argv: tuple[str, ...] = (sys.executable, "-m", "tallystick.provider.outside")
     monotonic: Callable[[], float] = time.monotonic
     free: Free = free_bytes
     clocks: Callable[[], Clocks] = read_clocks
@@ -170,6 +167,7 @@ class Agent:
         """Nothing is looked at yet."""
         # What computes is what is offered, whatever the environment says.
         self.environment = {**self.environment, **told(self.ask.device)}
+        self.session = self.folder.agent_session()
         self.faults = Faults(self.say, self.monotonic)
         self._woken = asyncio.Event()
         self._interruption = ""  # told once the market has answered after it
@@ -177,10 +175,8 @@ class Agent:
         self.outside = OutsideAudits(
             self.client,
             self.folder,
-            self.wallet,
             self.ask.device_class,
             self.ask.threads,
-            self.audit_argv,
             self.environment,
             self.say,
             self.faults,
@@ -640,7 +636,7 @@ class Agent:
     async def _keep_peer(self, lease: Digest, folder: Path) -> None:
         self.say(f"peer of lease {lease.hex()[:12]} starts")
         await keep(
-            (*self.peer_argv, str(folder)),
+            (sys.executable, "-m", "tallystick.provider.peer", str(folder)),
             environment=self.environment,
             log=self.folder.log(lease),
             say=lambda line: self.faults.tell(f"peer {lease.hex()}", line),

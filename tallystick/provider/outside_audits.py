@@ -6,13 +6,14 @@ which jobs want stake of it, and which have listed it: exactly these are followe
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from contracts.governance.escrow import EscrowTimes
-from contracts.keys.wallet import Session, Wallet
+from contracts.keys.wallet import Session
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import (
     Expired,
@@ -57,10 +58,8 @@ class OutsideAudits:
 
     client: MarketClient
     folder: ProviderFolder
-    wallet: Wallet
     device_class: str
     threads: int
-    argv: tuple[str, ...]
     environment: Mapping[str, str]
     say: Say
     faults: Faults
@@ -77,7 +76,7 @@ class OutsideAudits:
         `adopt` is told of each auditor; what breaks it is to end the agent.
         """
         session, is_known = self.folder.audit_session(), False
-        subject = auditor_subject(self.wallet.account)
+        subject = auditor_subject(self.own.wallet.account)
         while True:
             try:
                 if not is_known:
@@ -85,7 +84,7 @@ class OutsideAudits:
                     is_known = True
                 beat = heartbeat(session, subject)
                 told = await self.client.call(
-                    POST_AUDITOR_HEARTBEAT, beat, account=self.wallet.account
+                    POST_AUDITOR_HEARTBEAT, beat, account=self.own.wallet.account
                 )
                 for asked in told.asked:
                     await self._back(asked)
@@ -100,13 +99,13 @@ class OutsideAudits:
 
     async def _register_auditor(self, session: Session) -> None:
         at = UnixMillis(time.time_ns() // 1_000_000)
-        said = auditor_digest(self.wallet.account, session.key, self.device_class, at)
+        said = auditor_digest(self.own.wallet.account, session.key, self.device_class, at)
         body = RegisterAuditor(
-            account=self.wallet.account,
+            account=self.own.wallet.account,
             session_key=session.key,
             device_class=self.device_class,
             at=at,
-            signature=self.wallet.sign_digest(said),
+            signature=self.own.wallet.sign_digest(said),
         )
         registered = await self.client.call(POST_AUDITOR, body)
         self.say(f"auditing from outside; {format_tokens(registered.free)} tokens are free to bond")
@@ -131,7 +130,7 @@ class OutsideAudits:
         save_signed(folder, spec)
         save_audit_file(folder, self._audit_file(job))
         body = PostBond(bond=bond.encoded())
-        await self.client.call(POST_AUDITOR_BOND, body, account=self.wallet.account)
+        await self.client.call(POST_AUDITOR_BOND, body, account=self.own.wallet.account)
         self.say(f"bonds {format_tokens(asked.stake)} tokens to audit job {job.hex()[:12]}")
 
     def _audit_file(self, job: JobId) -> AuditFile:
@@ -153,7 +152,7 @@ class OutsideAudits:
         Raises:
             Unavailable: the chain does not answer.
         """
-        account = self.wallet.account
+        account = self.own.wallet.account
         known = {job: each for each in jobs_in(self.folder.home) if (job := each.job) in jobs}
         if not known:
             return ()
@@ -198,7 +197,7 @@ class OutsideAudits:
         note_working(folder)
         kept = asyncio.create_task(
             keep(
-                (*self.argv, str(folder)),
+                (sys.executable, "-m", "tallystick.provider.outside", str(folder)),
                 environment=self.environment,
                 log=self.folder.audit_log(job),
                 say=self.say,

@@ -145,8 +145,8 @@ class World:
     def started(self) -> Agent:
         """Another start of the agent in the same folder."""
         agent = Agent(
-            self.market, self.folder, make_wallet("ann"), make_session("agent"), ASK, (), {},
-            self.said.append, monotonic=lambda: self.now, free=lambda _: self.free,
+            self.market, self.folder, make_wallet("ann"), ASK, {}, self.said.append,
+            monotonic=lambda: self.now, free=lambda _: self.free,
         )  # fmt: skip
         agent.stand_on(self.chain.on_chain(), TIMES, Counts(0, 0.0))
         return agent
