@@ -31,7 +31,7 @@ from contracts.terms.escrow_messages import Bond
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
-from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.base import SignedBody
 from market.bodies.money import PostOrder
@@ -57,7 +57,7 @@ from tallystick.provider.background import (
     interruption,
     read_clocks,
 )
-from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
+from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts, signed_spec
 from tallystick.provider.disk import Free, LeaseFolders, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
@@ -503,7 +503,7 @@ class Agent:
             check_tail(spec, self._times, round_seconds(view.reports))
             accept = self.wallet.sign(self._lease_accept(lease, session), self._domain)
             save_accept(folder, accept)
-        save_signed(folder, expect(decode_signed(lease.spec), JobSpec))
+        save_signed(folder, signed_spec(lease.spec, lease.job))
         bond = await bond_for(self._own, self._times, folder, lease.job, lease.stake)
         body = AcceptLease(accept=accept.encoded(), bond=None if bond is None else bond.encoded())
         await self.client.call(POST_ACCEPT, body, lease=lease.lease)
@@ -725,15 +725,8 @@ class Agent:
 
 
 def spec_of(lease: LeaseView) -> JobSpec:
-    """The job of a lease.
-
-    Raises:
-        Refused: it is no job, or another one than the lease names.
-    """
-    spec = expect(decode_signed(lease.spec), JobSpec).message
-    if spec.job() != lease.job:
-        raise errors.BadSignature(f"lease {lease.lease.hex()}: its spec is of another job")
-    return spec
+    """The job of a lease; raises as `signed_spec`."""
+    return signed_spec(lease.spec, lease.job).message
 
 
 async def times_of(own: OnChain) -> EscrowTimes:

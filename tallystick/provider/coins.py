@@ -21,7 +21,7 @@ from contracts.terms import errors
 from contracts.terms.coins import COIN_BYTES, Coin, decode_coin
 from contracts.terms.ids import Address, JobId, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec
-from contracts.terms.signatures import decode_signed, expect, verify_wallet
+from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_JOB
@@ -301,16 +301,28 @@ class CoinWatches:
         )
 
 
+def signed_spec(data: bytes, job: JobId) -> Signed[JobSpec]:
+    """The spec of a job as a market shows it.
+
+    Raises:
+        BadSignature: it is of another job. Malformed: it is none.
+    """
+    spec = expect(decode_signed(data), JobSpec)
+    if spec.message.job() != job:
+        raise errors.BadSignature(f"the market answered with another job than {job.hex()}")
+    return spec
+
+
 def checked_opening(view: JobView, job: JobId, domain: Domain) -> JobOpening | None:
     """The opening of a job that is checked, None for another; both signatures hold.
 
     Raises:
         BadSignature: the market answers with another job, or with what was not signed.
     """
-    spec = expect(decode_signed(view.signed), JobSpec)
+    spec = signed_spec(view.signed, job)
     verify_wallet(spec, spec.message.poster, domain)
     opening = expect(decode_signed(view.opening or b""), JobOpening)
     verify_wallet(opening, spec.message.coordinator, domain)
-    if not spec.message.job() == opening.message.job == job:
-        raise errors.BadSignature(f"the market answered with another job than {job.hex()}")
+    if opening.message.job != job:
+        raise errors.BadSignature(f"the market shows another opening than that of {job.hex()}")
     return opening.message if spec.message.rules.audit is not None else None

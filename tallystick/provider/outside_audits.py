@@ -24,14 +24,12 @@ from contracts.terms.errors import (
     WrongConfiguration,
 )
 from contracts.terms.ids import JobId
-from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import decode_signed, expect
 from market.bodies.offers import BondAsked, PostBond, RegisterAuditor
 from market.bodies.routes import GET_JOB, POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject
 from tallystick.provider.background import Faults, Say, heartbeat
-from tallystick.provider.coins import CoinWatches
+from tallystick.provider.coins import CoinWatches, signed_spec
 from tallystick.provider.folder import (
     AuditFile,
     ProviderFolder,
@@ -120,10 +118,7 @@ class OutsideAudits:
     async def _bond(self, asked: BondAsked) -> None:
         folder, job = self.folder.audit(asked.job), asked.job
         self._check_device(folder)
-        view = await self.client.call(GET_JOB, job=job)
-        spec = expect(decode_signed(view.signed), JobSpec)
-        if spec.message.job() != job:
-            raise Malformed(f"the market answered with another job than {job.hex()}")
+        spec = signed_spec((await self.client.call(GET_JOB, job=job)).signed, job)
         bond = await bond_for(self.own, self.times, folder, job, asked.stake)
         if bond is None:
             return  # it is on chain, and the market will see it

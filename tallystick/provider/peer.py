@@ -22,15 +22,15 @@ from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
 from contracts.settings import ProcessSettings
 from contracts.terms.auditors import decode_auditors
-from contracts.terms.errors import BadSignature, Conflict, NotFound, Unavailable
+from contracts.terms.errors import Conflict, NotFound, Unavailable
 from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
-from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
+from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
 from tallystick.provider.blobs import MarketArtifacts, MarketBlobs
-from tallystick.provider.coins import CoinFile
+from tallystick.provider.coins import CoinFile, signed_spec
 from tallystick.provider.disk import ALL_SEALED
 from tallystick.provider.folder import (
     check_promise,
@@ -97,7 +97,9 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
             return  # nobody knows it yet: gone before the job began
         assert view.opening is not None
         opening = expect(decode_signed(view.opening), JobOpening)
-        membership = Membership(_checked_spec(view, job, domain), opening, lease, domain)
+        spec = signed_spec(view.signed, job)
+        verify_wallet(spec, spec.message.poster, domain)
+        membership = Membership(spec, opening, lease, domain)
         transport = GrpcTransport(session.private_key, METHODS)
         tell = telling_about(telling_traffic(tell, transport.traffic), job=job, peer=session.peer)
         connection = Connection(
@@ -185,14 +187,6 @@ async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> Job
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(leave.wait(), _POLL.total_seconds())
     return None
-
-
-def _checked_spec(view: JobView, job: JobId, domain: Domain) -> Signed[JobSpec]:
-    spec = expect(decode_signed(view.signed), JobSpec)
-    if spec.message.job() != job:
-        raise BadSignature(f"the market answered with another job than {job.hex()}")
-    verify_wallet(spec, spec.message.poster, domain)
-    return spec
 
 
 def main(arguments: list[str]) -> int:
