@@ -213,7 +213,9 @@ class Agent:
                         tasks.create_task(self._read_coins())
                         tasks.create_task(self._watch_limits())
                         tasks.create_task(self._settle(money))
-                        tasks.create_task(self._watch_slashes())
+                        slashes = Slashes(self.client, home, self.wallet.account, self.say)
+                        tasks.create_task(self._watch_slashes(slashes))
+                        tasks.create_task(self._show_evidence(slashes))
                         tasks.create_task(self._clear_folders())
         finally:
             await self._stop_peers()
@@ -676,8 +678,13 @@ class Agent:
                     await self._coins.look(folder)
             await asyncio.sleep(COIN_SECONDS)
 
-    async def _watch_slashes(self) -> None:
-        slashes = Slashes(self.client, self.folder.home, self.wallet.account, self.say)
+    async def _show_evidence(self, slashes: Slashes) -> None:
+        while True:
+            with self.faults.telling("evidence", "evidence"):
+                await slashes.show()
+            await asyncio.sleep(SLASH_SECONDS)
+
+    async def _watch_slashes(self, slashes: Slashes) -> None:
         losses = Losses(self.client, self.wallet.account, self.say)
         while True:
             over = set(self._jobs) - set(self._peers)

@@ -75,20 +75,23 @@ class Slashes:
         self._done: set[Path] = set()  # bundles that are shown, or that nobody takes
         self.is_accused = False  # a slash of this account may still be announced or burned
 
-    async def look(self) -> None:
-        """Look once; safe to repeat.
+    async def show(self) -> None:
+        """Show what others are convicted by, and remove what nobody needs; safe to repeat.
 
-        Raises:
-            Unavailable: the market does not answer now.
-            Refused: it answers what no market should.
+        It lasts as long as bundles need to go up. Raises as `look`.
         """
-        await self._tell_of_own()
         for audit in audits_in(self._home):
             if bundles := bundles_in(audit.folder):
                 with contextlib.suppress(NotFound):  # a market that was set up anew
                     await self._look_after(audit, bundles)
 
-    async def _tell_of_own(self) -> None:
+    async def look(self) -> None:
+        """Tell the owner what has become of slashes of its own; safe to repeat.
+
+        Raises:
+            Unavailable: the market does not answer now.
+            Refused: it answers what no market should.
+        """
         told = {} if self._told is None else self._told
         convictions = (
             await self._client.whole(GET_CONVICTIONS_OF, account=self._account)

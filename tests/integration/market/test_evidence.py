@@ -126,7 +126,7 @@ async def test_look__convicted_and_nobody_has_shown_it__uploads_and_names_the_bu
     auditor = Auditor(world, job, tmp_path)
     auditor.found(subject)
 
-    await auditor.slashes.look()
+    await auditor.slashes.show()
 
     (row,) = await slashes(world)
     assert (row.job, row.evidence, row.state) == (job, blob_digest(TEXT), "convicted")
@@ -140,11 +140,11 @@ async def test_look__started_again__uploads_nothing_twice(world: World, tmp_path
     _, job, subject = await convicted(world)
     Auditor(world, job, tmp_path).found(subject)
     for _ in range(2):
-        await Auditor(world, job, tmp_path).slashes.look()
+        await Auditor(world, job, tmp_path).slashes.show()
     again = Auditor(world, job, tmp_path)
 
     for _ in range(3):
-        await again.slashes.look()
+        await again.slashes.show()
 
     assert len(await slashes(world)) == 1
     assert set(again.wire.asked) == {"GET convictions"} and again.said == []
@@ -157,14 +157,14 @@ async def test_look__slash_by_the_bundle_shown_was_dropped__shows_its_own_too(
     first, second = (Auditor(world, job, tmp_path, name) for name in ("out2", "out1"))
     first.found(subject)
     second.found(subject, b"another bundle")
-    await first.slashes.look()
-    await second.slashes.look()
+    await first.slashes.show()
+    await second.slashes.show()
     waits = list(second.events)
 
     async with world.new_work() as work:
         (row,) = await work[SlashRow].where()
         await work[SlashRow].put(replace(row, state="dropped"))
-    await second.slashes.look()
+    await second.slashes.show()
 
     assert waits == [] and second.events == ["evidence_shown"]
     assert (await slashes(world))[0].evidence == blob_digest(TEXT)
@@ -179,7 +179,7 @@ async def test_look__not_convicted_or_found_by_others__shows_nothing(
     stranger.found(subject)
 
     for auditor in (innocent, stranger):
-        await auditor.slashes.look()
+        await auditor.slashes.show()
 
     assert await slashes(world) == [] and innocent.said == stranger.said == []
 
@@ -190,7 +190,7 @@ async def test_look__market_is_away_for_a_while__shows_it_when_it_is_back(
     _, job, subject = await convicted(world)
     auditor = Auditor(world, job, tmp_path)
     auditor.found(subject)
-    broken = iter([False, False, True])
+    broken = iter([False, True])
 
     async def break_once(_request: httpx.Request) -> None:
         if next(broken, False):
@@ -198,8 +198,8 @@ async def test_look__market_is_away_for_a_while__shows_it_when_it_is_back(
 
     auditor.wire.before = break_once
     with pytest.raises(Unavailable):
-        await auditor.slashes.look()
-    await auditor.slashes.look()
+        await auditor.slashes.show()
+    await auditor.slashes.show()
 
     assert auditor.events == ["evidence_shown"] and len(await slashes(world)) == 1
 
@@ -231,7 +231,7 @@ async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_
     auditor.found(subject)
     accused = list[bool]()
 
-    for happens in (auditor.slashes.look, *(lambda: later(world),) * 4):
+    for happens in (auditor.slashes.show, *(lambda: later(world),) * 4):
         for _ in range(2):
             await owner.slashes.look()
         accused.append(owner.slashes.is_accused)
@@ -254,12 +254,12 @@ async def test_slashes__bundle_of_a_slash__stays_until_it_has_ended(
     _, job, subject = await convicted(world)
     auditor = Auditor(world, job, tmp_path)
     auditor.found(subject)
-    await auditor.slashes.look()
+    await auditor.slashes.show()
     path, owner = bundle_in(lease_of(tmp_path, job), subject), Owner(world, tmp_path)
     seen = []
 
     for _ in range(5):
-        await owner.slashes.look()
+        await owner.slashes.show()
         seen.append(((await slashes(world))[0].state, path.exists()))
         await later(world)
 
@@ -285,7 +285,7 @@ async def test_look__audit_from_outside__is_shown_under_the_key_of_audits(
     async with world.new_work() as work:
         await work[ConvictionRow].add(row)
 
-    await owner.slashes.look()
+    await owner.slashes.show()
 
     assert len(await slashes(world)) == 1
     assert [line.split()[0] for line in owner.said] == ["evidence_shown"]
