@@ -11,7 +11,7 @@ import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from contracts.chain.connection import ChainConnection
@@ -77,16 +77,7 @@ class MarketFeed:
 
     async def report(self, reports: Sequence[StepReport]) -> None:
         """Post step reports, signed by the coordinator's session key."""
-        rows = tuple(
-            StepReportBody(
-                step=report.step,
-                loss_millionths=report.loss_millionths,
-                tokens_per_second=report.tokens_per_second,
-                at=report.at,
-                validation_millionths=report.validation_millionths,
-            )
-            for report in reports
-        )
+        rows = tuple(StepReportBody(**asdict(report)) for report in reports)
         signature = self.session.private_key.sign(reports_digest(self.job, rows))
         body = PostReports(reports=rows, signature=signature)
         with noting_refusals(self.folder):

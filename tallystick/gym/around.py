@@ -16,7 +16,7 @@ from typing import Any, cast
 from contracts.terms.digest import tensor_digest
 from contracts.terms.ids import UnitId
 from tallystick.gym.plan import Plan
-from training.worker.ports import Compute, Honest, Sent
+from training.worker.ports import Behaviour, Compute, Sent
 
 _TWO_BYTES_WIDE = ("float16", "bfloat16")
 
@@ -31,14 +31,14 @@ class Around:
         return getattr(self._inner, name)
 
 
-class Planned(Honest):
+class Planned(Behaviour):
     """Honest, but where its plan says otherwise."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
 
-class Computing(Honest):
+class Computing(Behaviour):
     """Honest in all but its arithmetic."""
 
     def __init__(self, around: Callable[[Compute], Around]) -> None:

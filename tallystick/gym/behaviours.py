@@ -135,8 +135,8 @@ class _Other(Around):
         return self._behaviour.mean(self._inner, self._step, parts, weights, totals)
 
 
-class Together:
-    """Satisfies `Behaviour`: what `first` makes of what `second` makes of the truth."""
+class Together(Behaviour):
+    """What `first` makes of what `second` makes of the truth."""
 
     def __init__(self, first: Behaviour, second: Behaviour) -> None:
         self._first, self._second = first, second

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-from contracts.chain.deployment import Deployment
 from contracts.governance.escrow import EscrowTimes
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session, Wallet
@@ -32,7 +31,8 @@ from contracts.terms.escrow_messages import Bond
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
-from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
 from market.bodies.base import SignedBody
 from market.bodies.money import PostOrder
 from market.bodies.offers import AcceptLease, LeaseHeard, LeaseView, Withdrawal
@@ -57,7 +57,7 @@ from tallystick.provider.background import (
     interruption,
     read_clocks,
 )
-from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
+from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts, signed_spec
 from tallystick.provider.disk import Free, LeaseFolders, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
@@ -82,7 +82,7 @@ from tallystick.provider.money import HAS_QUIT, Money, bond_for, prepare
 from tallystick.provider.outside_audits import OutsideAudits, cancelled, ended
 from tallystick.provider.slashes import Losses, Slashes
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.on_chain import OnChain, deployment_of, on_chain
+from tallystick.sdk.on_chain import OnChain, on_chain
 from tallystick.sdk.submit import check_clock
 from tallystick.up import child as children
 from tallystick.up.child import Start
@@ -134,16 +134,13 @@ class Agent:
     client: MarketClient
     folder: ProviderFolder
     wallet: Wallet
-    session: Session
     ask: Ask
-    peer_argv: tuple[str, ...]
     environment: Mapping[str, str]
     say: Say
     start: Start = children.start
     drain: timedelta = timedelta(seconds=30)
     offers: bool = True  # its machine
     audits: bool = False  # from outside
-    audit_argv: tuple[str, ...] = (sys.executable, "-m", "tallystick.provider.outside")
     monotonic: Callable[[], float] = time.monotonic
     free: Free = free_bytes
     clocks: Callable[[], Clocks] = read_clocks
@@ -154,12 +151,12 @@ class Agent:
     _jobs: dict[Digest, JobId] = field(default_factory=dict)  # of leases that had a peer
     _over_since: dict[Digest, float] = field(default_factory=dict)
     _paused: Digest | None = None  # the offer that we took back ourselves
-    _tasks: asyncio.TaskGroup | None = None
-    _coins: CoinWatches | None = None
+    _tasks: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _chain: str = ""  # of the market, as it was when we began
-    _own: OnChain | None = None
-    _times: EscrowTimes | None = None
-    _guard: Guard | None = None
+    _own: OnChain = field(init=False)
+    _times: EscrowTimes = field(init=False)
+    _guard: Guard = field(init=False)
+    _coins: CoinWatches = field(init=False)
     _active: dict[Digest, LeaseView] = field(default_factory=dict)  # for which a peer may run
     _started: dict[Digest, LeaseView] = field(default_factory=dict)  # whose peer runs
     _leaving: set[Digest] = field(default_factory=set)  # leases whose peer is being stopped
@@ -170,6 +167,7 @@ class Agent:
         """Nothing is looked at yet."""
         # What computes is what is offered, whatever the environment says.
         self.environment = {**self.environment, **told(self.ask.device)}
+        self.session = self.folder.agent_session()
         self.faults = Faults(self.say, self.monotonic)
         self._woken = asyncio.Event()
         self._interruption = ""  # told once the market has answered after it
@@ -177,10 +175,8 @@ class Agent:
         self.outside = OutsideAudits(
             self.client,
             self.folder,
-            self.wallet,
             self.ask.device_class,
             self.ask.threads,
-            self.audit_argv,
             self.environment,
             self.say,
             self.faults,
@@ -192,7 +188,7 @@ class Agent:
         network = await retrying(lambda: self.client.call(GET_NETWORK), on_error=self._waiting)
         self.faults.over("market")
         check_clock(network.clock, UnixSeconds(int(time.time())))
-        deployment, self._chain = deployment_of(network), chain_name(network)
+        self._chain = chain_name(network)
         if self.rpc is not None:
             network = network.model_copy(update={"rpc_url": self.rpc})
         try:
@@ -202,35 +198,40 @@ class Agent:
                     lambda: enter(on_chain(network, self.wallet, home, self.say, KEPT_OF_CHAIN)),
                     on_error=self._waiting,
                 )
-                contracts = own.contracts
                 await retrying(lambda: self._prepare(own), on_error=self._waiting)
                 times = await retrying(lambda: times_of(own), on_error=self._waiting)
-                self._own, self._times = own, times
-                self._guard = Guard(
-                    self.wallet.account, contracts.escrow, contracts.chain, self.monotonic
-                )
                 settling = SETTLING_SECONDS if network.embedded else 0.0
-                counts = Counts(network.confirmations, settling)
-                self._coins = CoinWatches(self.client, contracts, counts, time.time)
+                self.stand_on(own, times, Counts(network.confirmations, settling))
                 money = Money(self.client, own, times, self.ask.claim_at, self.say, self.monotonic)
                 with first_error():
-                    async with asyncio.TaskGroup() as tasks:
-                        self._tasks = tasks
+                    async with self._tasks as tasks:
                         if self.offers:
-                            tasks.create_task(self._heartbeats(deployment))
+                            tasks.create_task(self._heartbeats())
                             tasks.create_task(self._watch_clocks())
                         if self.audits:
-                            audits = self.outside.run(own, times, self._coins, self._adopt)
-                            tasks.create_task(audits)
-                        tasks.create_task(self._read_coins(self._coins))
+                            tasks.create_task(self.outside.run(self._adopt))
+                        tasks.create_task(self._read_coins())
                         tasks.create_task(self._watch_limits())
-                        tasks.create_task(self._settle(money, times.tail))
-                        tasks.create_task(self._watch_slashes(times.announce))
+                        tasks.create_task(self._settle(money))
+                        slashes = Slashes(self.client, home, self.wallet.account, self.say)
+                        tasks.create_task(self._watch_slashes(slashes))
+                        tasks.create_task(self._show_evidence(slashes))
                         tasks.create_task(self._clear_folders())
         finally:
             await self._stop_peers()
             if self.machine is not None:
                 self.machine.close()
+
+    def stand_on(self, own: OnChain, times: EscrowTimes, counts: Counts) -> None:
+        """Go by this chain from now on."""
+        self._own, self._times = own, times
+        self._guard = Guard(self.wallet.account, own.contracts, self.monotonic)
+        self._coins = CoinWatches(self.client, own.contracts, counts, time.time)
+        self.outside.own, self.outside.times, self.outside.coins = own, times, self._coins
+
+    @property
+    def _domain(self) -> Domain:
+        return self._own.contracts.deployment.domain
 
     # ---------------------------------------------------------------------------------- offer
 
@@ -238,11 +239,11 @@ class Agent:
         jobs = jobs_in(self.folder.home, unsettled=True)
         await prepare(self.client, self.ask.stake, jobs, own, self.say)
 
-    async def _standing_offer(self, deployment: Deployment) -> Signed[Offer]:
+    async def _standing_offer(self) -> Signed[Offer]:
         """The stored offer while it stands or is leased, else a new one in its place; posted."""
         while not self._takes_share():
             await asyncio.sleep(HEARTBEAT_SECONDS)
-        offer = await retrying(lambda: self._post_offer(deployment), on_error=self._waiting)
+        offer = await retrying(self._post_offer, on_error=self._waiting)
         self.faults.over("market")
         return offer
 
@@ -267,10 +268,10 @@ class Agent:
         self.ask = replace(self.ask, memory_bytes=share.memory, flops_per_second=speed)
         return True
 
-    async def _post_offer(self, deployment: Deployment) -> Signed[Offer]:
+    async def _post_offer(self) -> Signed[Offer]:
         offer = self.folder.offer()
         if offer is None or not (self._is_asked(offer) or await self._was_leased(offer)):
-            offer = self.wallet.sign(self._new_offer(int(time.time())), deployment.domain)
+            offer = self.wallet.sign(self._new_offer(int(time.time())), self._domain)
             self.folder.save_offer(offer)
         stored = await self.client.call(POST_OFFER, SignedBody(signed=offer.encoded()))
         said = offer.message
@@ -337,8 +338,8 @@ class Agent:
 
     # --------------------------------------------------------------------------------- leases
 
-    async def _heartbeats(self, deployment: Deployment) -> None:
-        offer = await self._standing_offer(deployment)
+    async def _heartbeats(self) -> None:
+        offer = await self._standing_offer()
         leases: tuple[LeaseView, ...] = ()
         beats = 0  # since it was last without work
         while True:
@@ -353,13 +354,13 @@ class Agent:
                     wait = 0 if leases or beats or self._interruption else WAIT_SECONDS
                     leases = await self._heartbeat(offer, wait)
                     self._tell_interruption(leases)
-                    await self._follow(leases, deployment)
+                    await self._follow(leases)
                     if not leases:
-                        offer = await self._kept_up(offer, deployment)
+                        offer = await self._kept_up(offer)
                 self.faults.over("market")
             except errors.NotFound:  # a market that was set up anew
                 await self._need_same_chain()
-                offer, leases = await self._standing_offer(deployment), ()
+                offer, leases = await self._standing_offer(), ()
             except (errors.Expired, errors.Unavailable) as error:  # Expired: our clock is off
                 self._waiting(error)
                 leases = ()
@@ -391,13 +392,13 @@ class Agent:
             self.say(f"{self._interruption}: {aftermath(self._peers, live)}")
             self._interruption = ""
 
-    async def _kept_up(self, offer: Signed[Offer], deployment: Deployment) -> Signed[Offer]:
+    async def _kept_up(self, offer: Signed[Offer]) -> Signed[Offer]:
         """The offer, or the one in its place if it has to be renewed or our share has changed."""
         if not self._takes_share():
             self._paused = offer.message.digest()
             await self._withdraw(offer)
         if self._has_to_be_renewed(offer):
-            return await self._standing_offer(deployment)
+            return await self._standing_offer()
         return offer
 
     async def _need_same_chain(self) -> None:
@@ -451,20 +452,17 @@ class Agent:
         beat = heartbeat(self.session, name)
         return (await client.call(POST_OFFER_HEARTBEAT, beat, offer=name, wait=wait_seconds)).leases
 
-    async def _follow(self, leases: tuple[LeaseView, ...], deployment: Deployment) -> None:
+    async def _follow(self, leases: tuple[LeaseView, ...]) -> None:
         self._held = frozenset(lease.job for lease in leases if lease.lease not in self._done)
         active = [
             each for each in leases if each.state == "active" and each.lease not in self._done
         ]
         self._active = {each.lease: each for each in active}
         for lease in leases:
-            try:
-                await self._follow_lease(lease, deployment)
-                self.faults.over(f"lease {lease.lease.hex()}")
-            except errors.Refused as error:  # it lapsed, or was taken away, a moment ago
-                self.faults.tell(
-                    f"lease {lease.lease.hex()}", f"lease {lease.lease.hex()[:12]}: {error}"
-                )
+            named = f"lease {lease.lease.hex()}"
+            # It may have lapsed, or been taken away, a moment ago.
+            with self.faults.telling(named, named[:18], (errors.Refused,)):
+                await self._follow_lease(lease)
         now, over = self.monotonic(), set(self._peers) - {lease.lease for lease in leases}
         # A lease that came back is over no more, and has all of its time when it ends.
         self._over_since = {name: self._over_since.get(name, now) for name in over}
@@ -473,14 +471,14 @@ class Agent:
             if now - since > WIND_DOWN_SECONDS and not self._uploads(name):
                 await self._stop_peer(name)
 
-    async def _follow_lease(self, lease: LeaseView, deployment: Deployment) -> None:
+    async def _follow_lease(self, lease: LeaseView) -> None:
         """Accept a new lease; speak for an accepted one; keep the peer of an active one running."""
         if lease.lease in self._done:
             return
         if lease.lease not in self._peers:
             check_promise(self.folder.lease(lease.lease), self.ask.device_class)
         if lease.state == "reserved":
-            await self._accept_lease(lease, deployment)
+            await self._accept_lease(lease)
         if lease.state == "accepted":
             await self._bond_again(lease)
         if lease.state in HEARD:
@@ -492,7 +490,7 @@ class Agent:
         session = load_or_create_session(self.folder.lease(lease) / "session.key")
         return await self.client.call(POST_LEASE_HEARTBEAT, heartbeat(session, lease), lease=lease)
 
-    async def _accept_lease(self, lease: LeaseView, deployment: Deployment) -> None:
+    async def _accept_lease(self, lease: LeaseView) -> None:
         folder = self.folder.lease(lease.lease)
         spec = spec_of(lease)
         self.room.need(lease_disk(spec), held=folder_bytes(folder))
@@ -503,34 +501,26 @@ class Agent:
         session = load_or_create_session(folder / "session.key")
         accept = load_accept(folder)
         if accept is None:
-            await self._check_tail(lease.job, spec)
-            accept = self.wallet.sign(self._lease_accept(lease, session), deployment.domain)
+            view = await self.client.call(GET_JOB, job=lease.job)
+            check_tail(spec, self._times, round_seconds(view.reports))
+            accept = self.wallet.sign(self._lease_accept(lease, session), self._domain)
             save_accept(folder, accept)
-        save_signed(folder, expect(decode_signed(lease.spec), JobSpec))
-        bond = None
-        if self._own is not None and self._times is not None:
-            bond = await bond_for(self._own, self._times, folder, lease.job, lease.stake)
+        save_signed(folder, signed_spec(lease.spec, lease.job))
+        bond = await bond_for(self._own, self._times, folder, lease.job, lease.stake)
         body = AcceptLease(accept=accept.encoded(), bond=None if bond is None else bond.encoded())
         await self.client.call(POST_ACCEPT, body, lease=lease.lease)
         self.say(f"accepted job {lease.job.hex()[:12]} at {format_tokens(lease.price)} per PFLOP")
 
     async def _bond_again(self, lease: LeaseView) -> None:
         """Sign another Bond, where the one that the market has was not sent while it counted."""
-        own, folder = self._own, self.folder.lease(lease.lease)
+        folder = self.folder.lease(lease.lease)
         kept = load_signed(folder, Bond)
-        if own is None or self._times is None or kept is None:
+        if kept is None or kept.message.by >= await self._own.contracts.chain.next_time():
             return
-        if kept.message.by >= await own.contracts.chain.next_time():
-            return
-        bond = await bond_for(own, self._times, folder, lease.job, lease.stake)
+        bond = await bond_for(self._own, self._times, folder, lease.job, lease.stake)
         if bond is not None:
             await self.client.call(POST_ORDER, PostOrder(signed=bond.encoded()), job=lease.job)
             self.say(f"signed its bond in job {lease.job.hex()[:12]} again: nobody sent it in time")
-
-    async def _check_tail(self, job: JobId, spec: JobSpec) -> None:
-        if self._times is not None:
-            view = await self.client.call(GET_JOB, job=job)
-            check_tail(spec, self._times, round_seconds(view.reports))
 
     def _lease_accept(self, lease: LeaseView, session: Session) -> LeaseAccept:
         if lease.price < self.ask.price:
@@ -581,8 +571,6 @@ class Agent:
             self.faults.tell(fault, f"no work comes in {about}: {idle.why}")
 
     async def _why_idle(self, lease: LeaseView) -> Idleness | None:
-        if self._guard is None:
-            return None
         if await self._has_quit(lease.job):
             return Idleness(HAS_QUIT)
         leases = (self._active | self._started).values()
@@ -596,8 +584,7 @@ class Agent:
 
     async def _has_quit(self, job: JobId) -> bool:
         """Whether a Quit of ours may still be sent, by whoever holds it."""
-        until = quits_until(self.folder.home, job)
-        if not until or self._own is None:
+        if not (until := quits_until(self.folder.home, job)):
             return False
         try:
             return until >= await self._own.contracts.chain.next_time()
@@ -639,21 +626,19 @@ class Agent:
         save_peer_file(folder, peer)
         note_working(folder)
         self._jobs[lease.lease] = lease.job
-        if self._coins is not None:
-            self._coins.follow(folder, lease.job)
+        self._coins.follow(folder, lease.job)
         kept = asyncio.create_task(self._keep_peer(lease.lease, folder))
         self._peers[lease.lease], self._started[lease.lease] = kept, lease
         self._adopt(kept)
 
     def _adopt(self, kept: "asyncio.Task[None]") -> None:
         """What breaks it ends the agent; what ends the agent lets it leave in order."""
-        assert self._tasks is not None
         self._tasks.create_task(_outcome(kept))
 
     async def _keep_peer(self, lease: Digest, folder: Path) -> None:
         self.say(f"peer of lease {lease.hex()[:12]} starts")
         await keep(
-            (*self.peer_argv, str(folder)),
+            (sys.executable, "-m", "tallystick.provider.peer", str(folder)),
             environment=self.environment,
             log=self.folder.log(lease),
             say=lambda line: self.faults.tell(f"peer {lease.hex()}", line),
@@ -662,8 +647,7 @@ class Agent:
         )
         self._done.add(lease)
         self._forget_peer(lease)
-        if self._coins is not None:
-            self._coins.forget(folder)
+        self._coins.forget(folder)
         self.say(f"peer of lease {lease.hex()[:12]} is done")
 
     def _uploads(self, lease: Digest) -> bool:
@@ -687,53 +671,36 @@ class Agent:
 
     # ----------------------------------------------------------------- coins, slashes and folders
 
-    async def _read_coins(self, coins: CoinWatches) -> None:
+    async def _read_coins(self) -> None:
         while True:
-            for folder in coins.folders:
-                name = f"coins {folder.name}"
-                try:
-                    await coins.look(folder)
-                    self.faults.over(name)
-                except errors.Unavailable as error:
-                    self.faults.tell(name, f"waiting: {error}")
-                except (
-                    errors.Refused,
-                    errors.Misbehaved,
-                ) as error:  # nothing of it counts; asked again
-                    self.faults.tell(name, f"coins for {folder.name[:12]}: {error}")
+            for folder in self._coins.folders:
+                with self.faults.telling(f"coins {folder.name}", f"coins for {folder.name[:12]}"):
+                    await self._coins.look(folder)
             await asyncio.sleep(COIN_SECONDS)
 
-    async def _watch_slashes(self, window: int) -> None:
-        slashes = Slashes(self.client, self.folder.home, self.wallet.account, self.say)
+    async def _show_evidence(self, slashes: Slashes) -> None:
+        while True:
+            with self.faults.telling("evidence", "evidence"):
+                await slashes.show()
+            await asyncio.sleep(SLASH_SECONDS)
+
+    async def _watch_slashes(self, slashes: Slashes) -> None:
         losses = Losses(self.client, self.wallet.account, self.say)
         while True:
             over = set(self._jobs) - set(self._peers)
-            busy = {self.folder.lease(lease) for lease in self._peers}
-            busy |= {each for each, task in self.outside.auditors.items() if not task.done()}
-            try:
-                await slashes.look(busy)
+            with self.faults.telling("slashes", "slashes"):  # nothing else of the agent needs them
+                await slashes.look()
                 await losses.look(set(self._jobs.values()))
                 for lease in over:  # its last seals were looked at after its peer had ended
                     self._jobs.pop(lease)
-                self.faults.over("slashes")
-            except errors.Unavailable as error:
-                self.faults.tell("slashes", f"waiting: {error}")
-            except (
-                errors.Refused,
-                OSError,
-            ) as error:  # asked again; nothing else of the agent needs it
-                self.faults.tell("slashes", f"slashes: {error}")
             least = ACCUSED_SECONDS if slashes.is_accused else SLASH_SECONDS
-            await asyncio.sleep(look_every(window, least=least))
+            await asyncio.sleep(look_every(self._times.announce, least=least))
 
     async def _clear_folders(self) -> None:
         folders = LeaseFolders(self.client, self.folder.home)
         while True:
-            try:
+            with self.faults.telling("folders", "folders of leases that are over"):
                 await folders.clear(self._is_at_work_in)
-                self.faults.over("folders")
-            except (errors.Refused, errors.Unavailable) as error:
-                self.faults.tell("folders", f"folders of leases that are over: {error}")
             await asyncio.sleep(CLEAR_SECONDS)
 
     def _is_at_work_in(self, folder: Path) -> bool:
@@ -743,16 +710,14 @@ class Agent:
 
     # ----------------------------------------------------------------------------------- money
 
-    async def _settle(self, money: Money, tail: int) -> None:
+    async def _settle(self, money: Money) -> None:
         """Claim, show and quit, as far as that is due; soon again while something may be."""
         while True:
-            seconds, is_soon = look_every(tail // LOOKS_A_TAIL, least=CLAIM_SECONDS), True
-            try:
+            seconds = look_every(self._times.tail // LOOKS_A_TAIL, least=CLAIM_SECONDS)
+            is_soon = True
+            with self.faults.telling("claims", "waiting to claim"):
                 jobs = jobs_in(self.folder.home, unsettled=True)
                 is_soon = await money.look(jobs, self._live_of(jobs))
-                self.faults.over("claims")
-            except (errors.Refused, errors.Unavailable) as error:
-                self.faults.tell("claims", f"waiting to claim: {error}")
             await asyncio.sleep(CLAIM_SECONDS if is_soon else seconds)
 
     def _live_of(self, jobs: Sequence[OwnJob]) -> set[JobId]:
@@ -767,15 +732,8 @@ class Agent:
 
 
 def spec_of(lease: LeaseView) -> JobSpec:
-    """The job of a lease.
-
-    Raises:
-        Refused: it is no job, or another one than the lease names.
-    """
-    spec = expect(decode_signed(lease.spec), JobSpec).message
-    if spec.job() != lease.job:
-        raise errors.BadSignature(f"lease {lease.lease.hex()}: its spec is of another job")
-    return spec
+    """The job of a lease; raises as `signed_spec`."""
+    return signed_spec(lease.spec, lease.job).message
 
 
 async def times_of(own: OnChain) -> EscrowTimes:

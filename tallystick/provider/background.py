@@ -21,14 +21,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from contracts.keys.wallet import Session
-from contracts.terms.errors import Refused, Unavailable
+from contracts.terms.errors import Misbehaved, Refused, Unavailable
 from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis
 from contracts.terms.printable import printable
@@ -42,6 +42,9 @@ from tallystick.up.data_folder import tail
 
 REMINDERS = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60))
 """Time between two lines about one fault that lasts; the last one repeats."""
+
+PASSING = (Refused, Misbehaved, Unavailable, OSError)
+"""Errors that may be over when the same is tried again."""
 
 Say = Callable[[str], None]
 
@@ -82,6 +85,22 @@ class Faults:
         fault = self._open.pop(name, None)
         if fault is not None and fault.told:
             self._say(f"over after {_span(self._monotonic() - fault.since)}: {fault.line}")
+
+    @contextlib.contextmanager
+    def telling(
+        self, name: str, about: str, kinds: tuple[type[Exception], ...] = PASSING
+    ) -> Iterator[None]:
+        """Tell of an error inside, and go on.
+
+        Of a market or a node that is away all who wait for it say the same.
+        """
+        try:
+            yield
+        except kinds as error:
+            words = "waiting" if isinstance(error, Unavailable) else about
+            self.tell(name, f"{words}: {error}")
+        else:
+            self.over(name)
 
 
 def _span(seconds: float) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from contracts.chain.connection import Block
+from contracts.chain.connection import Block, ChainConnection
 from contracts.chain.contracts import Contracts
 from contracts.chain.wrappers.seals import Lane
 from contracts.governance.lane import AnchoredBatch
@@ -21,13 +21,13 @@ from contracts.terms import errors
 from contracts.terms.coins import COIN_BYTES, Coin, decode_coin
 from contracts.terms.ids import Address, JobId, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec
-from contracts.terms.signatures import decode_signed, expect, verify_wallet
+from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_JOB
 from tallystick.sdk.client import MarketClient
 from verification.audit.collecting import read_lane
-from verification.draws.lanes import FollowedLane, LanePage, Sighting
+from verification.draws.lanes import FollowedLane, Sighting
 
 SETTLING_SECONDS = 2.0
 """Age at which a block of an embedded chain is in its state file for certain."""
@@ -106,23 +106,6 @@ class Anchors(Protocol):
         """All batches up to a block, from the very first one on, by the chain's own events."""
 
 
-class Blocks(Protocol):
-    """The chain; `contracts.chain.connection.ChainConnection` is one."""
-
-    async def head(self, *, confirmations: int = 0) -> Block:
-        """The newest block, or the one with so many on top."""
-
-    async def block(self, number: int) -> Block:
-        """Raises ChainForgot: there is none."""
-
-
-class Lanes(Protocol):
-    """A market; `tallystick.sdk.client.MarketClient` is one."""
-
-    async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
-        """Batches from `first` on, or from the job's opening."""
-
-
 @dataclass(frozen=True)
 class Counts:
     """When a block counts."""
@@ -146,8 +129,8 @@ class CoinWatch:
         file: CoinFile,
         *,
         anchors: Anchors,
-        blocks: Blocks,
-        market: Lanes,
+        blocks: ChainConnection,
+        market: MarketClient,
         counts: Counts,
         clock: Callable[[], float],
     ) -> None:
@@ -318,16 +301,28 @@ class CoinWatches:
         )
 
 
+def signed_spec(data: bytes, job: JobId) -> Signed[JobSpec]:
+    """The spec of a job as a market shows it.
+
+    Raises:
+        BadSignature: it is of another job. Malformed: it is none.
+    """
+    spec = expect(decode_signed(data), JobSpec)
+    if spec.message.job() != job:
+        raise errors.BadSignature(f"the market answered with another job than {job.hex()}")
+    return spec
+
+
 def checked_opening(view: JobView, job: JobId, domain: Domain) -> JobOpening | None:
     """The opening of a job that is checked, None for another; both signatures hold.
 
     Raises:
         BadSignature: the market answers with another job, or with what was not signed.
     """
-    spec = expect(decode_signed(view.signed), JobSpec)
+    spec = signed_spec(view.signed, job)
     verify_wallet(spec, spec.message.poster, domain)
     opening = expect(decode_signed(view.opening or b""), JobOpening)
     verify_wallet(opening, spec.message.coordinator, domain)
-    if not spec.message.job() == opening.message.job == job:
-        raise errors.BadSignature(f"the market answered with another job than {job.hex()}")
+    if opening.message.job != job:
+        raise errors.BadSignature(f"the market shows another opening than that of {job.hex()}")
     return opening.message if spec.message.rules.audit is not None else None

@@ -32,7 +32,7 @@ from contracts.terms.signatures import decode_signed, expect
 from market.bodies.offers import LeaseView
 from market.bodies.routes import GET_CHECKPOINTS, GET_JOB, GET_LEASE
 from tallystick.provider.folder import is_settled
-from tallystick.provider.slashes import ALL_SEALED, bundles_in
+from tallystick.provider.slashes import bundles_in
 from tallystick.sdk.client import MarketClient
 
 # -------------------------------------------------------------------------------------------- room
@@ -117,6 +117,8 @@ def megabytes(size: int) -> str:
 BULK = ("tensors", "audited", "parts", "chunks", "weights", "download", "recording")
 CHECKPOINTS, SHARDS = "checkpoints", "blobs"
 LEASE_OVER = ("ended", "lapsed")
+ALL_SEALED = ("finished", "closed", "failed")
+"""States of a job in which the market has all of its seals."""
 KEEP_MODEL = timedelta(days=7)
 
 

@@ -10,9 +10,8 @@ falls by our own quitting, so what may be missed is an end. Amounts are base uni
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from contracts.chain.connection import Block
+from contracts.chain.contracts import Contracts
 from contracts.governance.claims import SealedPay
 from contracts.governance.escrow import Budget, Channel, EscrowTimes
 from contracts.governance.limits import (
@@ -32,25 +31,6 @@ from contracts.terms.messages import JobSpec
 from market.bodies.jobs import StepReport
 
 LOOK_SECONDS = 2.0
-
-
-class Blocks(Protocol):
-    """The chain; `contracts.chain.connection.ChainConnection` is one."""
-
-    async def head(self, *, confirmations: int = 0) -> Block:
-        """The newest block, or the one with so many on top."""
-
-
-class Escrow(Protocol):
-    """JobEscrow; `contracts.chain.wrappers.escrow.JobEscrow` is one."""
-
-    async def budgets(self, jobs: Sequence[JobId], at: Block) -> dict[JobId, Budget]:
-        """What is held for jobs."""
-
-    async def channels(
-        self, places: Sequence[tuple[JobId, Address]], at: Block
-    ) -> dict[tuple[JobId, Address], Channel]:
-        """Limits and stakes of accounts in jobs."""
 
 
 class OwnPay:
@@ -118,12 +98,10 @@ class Guard:
     def __init__(
         self,
         account: Address,
-        escrow: Escrow,
-        blocks: Blocks,
+        contracts: Contracts,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._account, self._escrow, self._blocks = account, escrow, blocks
-        self._monotonic = monotonic
+        self._account, self._contracts, self._monotonic = account, contracts, monotonic
         self._jobs: dict[JobId, _Looked] = {}
 
     async def why_idle(
@@ -156,10 +134,6 @@ class Guard:
             may_stay=idle == "no_limit" and may_stay(accrual, channel, lag_rounds=lag),
         )
 
-    def forget(self, job: JobId) -> None:
-        """Nothing of ours works in `job` any more."""
-        self._jobs.pop(job, None)
-
     async def _read(self, spec: JobSpec, job: JobId, found: _Looked) -> None:
         now = self._monotonic()
         if found.at is not None and now - found.at < LOOK_SECONDS:
@@ -167,10 +141,10 @@ class Guard:
         found.at = now
         try:
             # `confirmations` counts the block itself, the node those on top of it.
-            at = await self._blocks.head(confirmations=spec.confirmations - 1)
-            place = (job, self._account)
-            channel = (await self._escrow.channels([place], at))[place]
-            found.channel, found.budget = channel, (await self._escrow.budgets([job], at))[job]
+            at = await self._contracts.chain.head(confirmations=spec.confirmations - 1)
+            escrow, place = self._contracts.escrow, (job, self._account)
+            channel = (await escrow.channels([place], at))[place]
+            found.channel, found.budget = channel, (await escrow.budgets([job], at))[job]
             found.error = None
         except (Refused, Unavailable) as error:  # a node that refuses says nothing, too
             found.error = error

@@ -195,11 +195,6 @@ class Position:
         return self.pay is not None and self.pay.seal.message.last and not self.waiting
 
     @property
-    def may_vest(self) -> bool:
-        """Whether a further seal may vest what was earned."""
-        return bool(self.waiting)
-
-    @property
     def waiting(self) -> int:
         """What was earned, not vested and not forfeited; after a valid last seal it is nothing."""
         lost = 0 if self.pay is None else self.pay.forfeited.get(self.account, 0)
@@ -269,7 +264,7 @@ def next_action(
         )
     if at.channel.stake and at.end and now >= at.end + tail + tail // SHARE_OF_TAIL:
         return "release"
-    if not (is_live or may_bond or at.channel.stake or at.due or at.may_vest):
+    if not (is_live or may_bond or at.channel.stake or at.due or at.waiting):
         return "settled"
     return None
 

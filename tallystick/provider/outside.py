@@ -25,7 +25,6 @@ from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
 from tallystick.provider.folder import load_audit_file
 from tallystick.provider.machine import MAX_NICE, NICE, check_class, stand_back
-from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.process import FAILED, Located, run_process, settings_told, teller
 from training.stages.exact import device_class, set_threads
@@ -50,7 +49,7 @@ class OutsideSettings(ProcessSettings):
 
 
 async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell) -> None:
-    """Audit the job of `folder` until it is over, and show what was found wrong."""
+    """Audit the job of `folder` until it is over; the agent shows what was found wrong."""
     told = load_audit_file(folder)
     check_class(told.device_class, device_class(torch.device(settings.device)))
     job, home = JobId(bytes.fromhex(told.job)), folder.parent.parent
@@ -61,24 +60,21 @@ async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell
         blobs = MarketBlobs(told.market, home / "blobs")
         transport = GrpcTransport(session.private_key, METHODS)
         tell = telling_about(tell, job=job, peer=session.peer)
-        evidence = Evidence(folder, client, job, session, tell)
         try:
-            async with evidence.shown():
-                await run_outside(
-                    folder,
-                    FollowedJob(
-                        job,
-                        Domain(network.chain_id, network.contracts.escrow),
-                        begin_job,
-                        History(client, job).after,
-                        CoinFile(folder),
-                    ),
-                    Connection(session, transport, Located(client, job)),
-                    lambda spec: StagesArithmetic(spec, blobs, device=settings.device),
-                    Auditing(report_on),
-                    tell,
-                )
-            await evidence.finish()
+            await run_outside(
+                folder,
+                FollowedJob(
+                    job,
+                    Domain(network.chain_id, network.contracts.escrow),
+                    begin_job,
+                    History(client, job).after,
+                    CoinFile(folder),
+                ),
+                Connection(session, transport, Located(client, job)),
+                lambda spec: StagesArithmetic(spec, blobs, device=settings.device),
+                Auditing(report_on),
+                tell,
+            )
         finally:
             await transport.close()
             blobs.close()

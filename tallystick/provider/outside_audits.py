@@ -6,13 +6,14 @@ which jobs want stake of it, and which have listed it: exactly these are followe
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from contracts.governance.escrow import EscrowTimes
-from contracts.keys.wallet import Session, Wallet
+from contracts.keys.wallet import Session
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import (
     Expired,
@@ -23,14 +24,12 @@ from contracts.terms.errors import (
     WrongConfiguration,
 )
 from contracts.terms.ids import JobId
-from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import decode_signed, expect
 from market.bodies.offers import BondAsked, PostBond, RegisterAuditor
 from market.bodies.routes import GET_JOB, POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject
 from tallystick.provider.background import Faults, Say, heartbeat
-from tallystick.provider.coins import CoinWatches
+from tallystick.provider.coins import CoinWatches, signed_spec
 from tallystick.provider.folder import (
     AuditFile,
     ProviderFolder,
@@ -57,34 +56,25 @@ class OutsideAudits:
 
     client: MarketClient
     folder: ProviderFolder
-    wallet: Wallet
     device_class: str
     threads: int
-    argv: tuple[str, ...]
     environment: Mapping[str, str]
     say: Say
     faults: Faults
     start: Start
     auditors: dict[Path, "asyncio.Task[None]"] = field(default_factory=dict)
     jobs: frozenset[JobId] = frozenset()  # that may draw us
+    own: OnChain = field(init=False)  # signs bonds, and is read for the stake that is free
+    times: EscrowTimes = field(init=False)
+    coins: CoinWatches = field(init=False)  # told which jobs to follow
 
-    async def run(
-        self,
-        own: OnChain,
-        times: EscrowTimes,
-        coins: CoinWatches,
-        adopt: Callable[["asyncio.Task[None]"], None],
-    ) -> None:
+    async def run(self, adopt: Callable[["asyncio.Task[None]"], None]) -> None:
         """Offer to audit from outside, and follow the jobs that may draw us; until cancelled.
 
-        Args:
-            own: Signs bonds, and is read for the stake that is free.
-            times: Of the escrow.
-            coins: Told which jobs to follow.
-            adopt: Told of each auditor; what breaks it is to end the agent.
+        `adopt` is told of each auditor; what breaks it is to end the agent.
         """
         session, is_known = self.folder.audit_session(), False
-        subject = auditor_subject(self.wallet.account)
+        subject = auditor_subject(self.own.wallet.account)
         while True:
             try:
                 if not is_known:
@@ -92,12 +82,12 @@ class OutsideAudits:
                     is_known = True
                 beat = heartbeat(session, subject)
                 told = await self.client.call(
-                    POST_AUDITOR_HEARTBEAT, beat, account=self.wallet.account
+                    POST_AUDITOR_HEARTBEAT, beat, account=self.own.wallet.account
                 )
                 for asked in told.asked:
-                    await self._back(asked, own, times)
+                    await self._back(asked)
                 self.jobs = frozenset(told.jobs)
-                await self._listed(await self._paid(told.jobs, own), coins, adopt)
+                await self._listed(await self._paid(told.jobs), adopt)
                 self.faults.over("audits")
             except NotFound:  # a market that was set up anew
                 is_known = False
@@ -107,40 +97,35 @@ class OutsideAudits:
 
     async def _register_auditor(self, session: Session) -> None:
         at = UnixMillis(time.time_ns() // 1_000_000)
-        said = auditor_digest(self.wallet.account, session.key, self.device_class, at)
+        said = auditor_digest(self.own.wallet.account, session.key, self.device_class, at)
         body = RegisterAuditor(
-            account=self.wallet.account,
+            account=self.own.wallet.account,
             session_key=session.key,
             device_class=self.device_class,
             at=at,
-            signature=self.wallet.sign_digest(said),
+            signature=self.own.wallet.sign_digest(said),
         )
         registered = await self.client.call(POST_AUDITOR, body)
         self.say(f"auditing from outside; {format_tokens(registered.free)} tokens are free to bond")
 
-    async def _back(self, asked: BondAsked, own: OnChain, times: EscrowTimes) -> None:
+    async def _back(self, asked: BondAsked) -> None:
         """Bond stake in a job that would list us, if as much is free."""
-        fault = f"bond {asked.job.hex()}"
-        try:
-            await self._bond(asked, own, times)
-            self.faults.over(fault)
-        except Refused as error:  # too little is free, or its list was fixed a moment ago
-            self.faults.tell(fault, f"stake for job {asked.job.hex()[:12]}: {error}")
+        # Too little may be free, or its list was fixed a moment ago.
+        job = asked.job.hex()
+        with self.faults.telling(f"bond {job}", f"stake for job {job[:12]}", (Refused,)):
+            await self._bond(asked)
 
-    async def _bond(self, asked: BondAsked, own: OnChain, times: EscrowTimes) -> None:
+    async def _bond(self, asked: BondAsked) -> None:
         folder, job = self.folder.audit(asked.job), asked.job
         self._check_device(folder)
-        view = await self.client.call(GET_JOB, job=job)
-        spec = expect(decode_signed(view.signed), JobSpec)
-        if spec.message.job() != job:
-            raise Malformed(f"the market answered with another job than {job.hex()}")
-        bond = await bond_for(own, times, folder, job, asked.stake)
+        spec = signed_spec((await self.client.call(GET_JOB, job=job)).signed, job)
+        bond = await bond_for(self.own, self.times, folder, job, asked.stake)
         if bond is None:
             return  # it is on chain, and the market will see it
         save_signed(folder, spec)
         save_audit_file(folder, self._audit_file(job))
         body = PostBond(bond=bond.encoded())
-        await self.client.call(POST_AUDITOR_BOND, body, account=self.wallet.account)
+        await self.client.call(POST_AUDITOR_BOND, body, account=self.own.wallet.account)
         self.say(f"bonds {format_tokens(asked.stake)} tokens to audit job {job.hex()[:12]}")
 
     def _audit_file(self, job: JobId) -> AuditFile:
@@ -156,18 +141,19 @@ class OutsideAudits:
         with contextlib.suppress(Malformed):  # we have not backed it yet
             check_class(load_audit_file(folder).device_class, self.device_class)
 
-    async def _paid(self, jobs: Sequence[JobId], own: OnChain) -> tuple[JobId, ...]:
+    async def _paid(self, jobs: Sequence[JobId]) -> tuple[JobId, ...]:
         """Of the jobs that a market names, those in which the chain says that audits can be paid.
 
         Raises:
             Unavailable: the chain does not answer.
         """
-        account = self.wallet.account
+        account = self.own.wallet.account
         known = {job: each for each in jobs_in(self.folder.home) if (job := each.job) in jobs}
         if not known:
             return ()
-        head = await own.contracts.chain.head()
-        channels = await own.contracts.escrow.channels([(job, account) for job in known], head)
+        contracts = self.own.contracts
+        places = [(job, account) for job in known]
+        channels = await contracts.escrow.channels(places, await contracts.chain.head())
         found = list[JobId]()
         for job, each in sorted(known.items()):
             channel, earned = channels[job, account], leaf_of(each.pay(account), account).earned
@@ -183,24 +169,21 @@ class OutsideAudits:
         return tuple(found)
 
     async def _listed(
-        self,
-        jobs: tuple[JobId, ...],
-        coins: CoinWatches,
-        adopt: Callable[["asyncio.Task[None]"], None],
+        self, jobs: tuple[JobId, ...], adopt: Callable[["asyncio.Task[None]"], None]
     ) -> None:
         """Follow exactly the jobs that may draw us, and can pay us."""
         folders = {self.folder.audit(job): job for job in jobs}
-        known = {each for each in coins.folders if each.parent.name == "audits"}
+        known = {each for each in self.coins.folders if each.parent.name == "audits"}
         for folder in sorted(set(folders) - known):
             try:
                 self._check_device(folder)
             except WrongConfiguration as error:
                 self.faults.tell(f"audit {folder.name}", f"job {folder.name[:12]}: {error}")
                 continue
-            coins.follow(folder, folders[folder])
+            self.coins.follow(folder, folders[folder])
             adopt(self._start_auditor(folder, folders[folder]))
         for folder in known - set(folders):
-            coins.forget(folder)
+            self.coins.forget(folder)
             await cancelled(self.auditors.pop(folder))
 
     def _start_auditor(self, folder: Path, job: JobId) -> "asyncio.Task[None]":
@@ -209,7 +192,7 @@ class OutsideAudits:
         note_working(folder)
         kept = asyncio.create_task(
             keep(
-                (*self.argv, str(folder)),
+                (sys.executable, "-m", "tallystick.provider.outside", str(folder)),
                 environment=self.environment,
                 log=self.folder.audit_log(job),
                 say=self.say,

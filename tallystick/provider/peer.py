@@ -22,15 +22,16 @@ from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
 from contracts.settings import ProcessSettings
 from contracts.terms.auditors import decode_auditors
-from contracts.terms.errors import BadSignature, Conflict, NotFound, Unavailable
+from contracts.terms.errors import Conflict, NotFound, Unavailable
 from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
-from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
+from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
 from tallystick.provider.blobs import MarketArtifacts, MarketBlobs
-from tallystick.provider.coins import CoinFile
+from tallystick.provider.coins import CoinFile, signed_spec
+from tallystick.provider.disk import ALL_SEALED
 from tallystick.provider.folder import (
     check_promise,
     end_upload,
@@ -39,7 +40,6 @@ from tallystick.provider.folder import (
     note_upload,
 )
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
-from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.process import (
     FAILED,
@@ -62,7 +62,6 @@ from verification.auditing.auditor import report_on
 from verification.auditing.loop import Auditing, MemberAuditor
 from verification.docket import begin_job
 
-_OVER = ("finished", "closed", "failed")
 _POLL = timedelta(seconds=1)  # all peers of a job ask for its whole view, until it is opened
 
 
@@ -98,7 +97,9 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
             return  # nobody knows it yet: gone before the job began
         assert view.opening is not None
         opening = expect(decode_signed(view.opening), JobOpening)
-        membership = Membership(_checked_spec(view, job, domain), opening, lease, domain)
+        spec = signed_spec(view.signed, job)
+        verify_wallet(spec, spec.message.poster, domain)
+        membership = Membership(spec, opening, lease, domain)
         transport = GrpcTransport(session.private_key, METHODS)
         tell = telling_about(telling_traffic(tell, transport.traffic), job=job, peer=session.peer)
         connection = Connection(
@@ -108,7 +109,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
             await _work(folder, settings, membership, connection, client, leave, tell)
         except Conflict as error:
             shown = await retrying(lambda: client.call(GET_JOB, job=job))
-            if shown.state not in _OVER and "suspended" not in error.data:
+            if shown.state not in ALL_SEALED and "suspended" not in error.data:
                 raise
             tell("too_late", reason=error.message)  # starting again would change nothing
         finally:
@@ -126,27 +127,23 @@ async def _work(
 ) -> None:
     spec, opening = membership.spec.message, membership.opening.message
     job, session, hooked = JobId(opening.job), connection.session, hooks()
-    evidence = Evidence(folder, client, job, session, tell)
     with contextlib.closing(MarketBlobs(client.url, folder.parent.parent / "blobs")) as blobs:
 
         def compute_for(stage: StageIndex) -> Compute:
             return hooked.compute(StageCompute(spec, blobs, stage=stage, device=settings.device))
 
-        async with evidence.shown():
-            finished = await run_worker(
-                folder,
-                membership,
-                connection,
-                compute_for,
-                tell,
-                leave=leave,
-                behaviour=hooked.behaviour(spec.rules),
-                checking=await _checking(client, spec, opening, folder),
-            )
-            if finished is not None:
-                await _publish(folder, finished, client, job, session, tell)
+        finished = await run_worker(
+            folder,
+            membership,
+            connection,
+            compute_for,
+            tell,
+            leave=leave,
+            behaviour=hooked.behaviour(spec.rules),
+            checking=await _checking(client, spec, opening, folder),
+        )
         if finished is not None:
-            await evidence.finish()
+            await _publish(folder, finished, client, job, session, tell)
 
 
 async def _publish(
@@ -190,14 +187,6 @@ async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> Job
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(leave.wait(), _POLL.total_seconds())
     return None
-
-
-def _checked_spec(view: JobView, job: JobId, domain: Domain) -> Signed[JobSpec]:
-    spec = expect(decode_signed(view.signed), JobSpec)
-    if spec.message.job() != job:
-        raise BadSignature(f"the market answered with another job than {job.hex()}")
-    verify_wallet(spec, spec.message.poster, domain)
-    return spec
 
 
 def main(arguments: list[str]) -> int:

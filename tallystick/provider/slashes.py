@@ -2,10 +2,9 @@
 
 An audit leaves its bundle as `evidence/<subject>.bundle` in the folder of the lease, or of the job
 that it audits from outside. When the market lists the subject as convicted, with our session key
-among those who may show why, the file goes up as a blob and is named under that key. One bundle is
-enough as long as nobody doubts it: when its slash was dropped, others show theirs.
-Bundles are shown by the process that audits (`Evidence`); those of one that has ended are shown by
-the agent (`Slashes`), and removed when nobody needs them any more.
+among those who may show why, the agent sends the file up as a blob and names it under that key. One
+bundle is enough as long as nobody doubts it: when its slash was dropped, others show theirs. The
+agent removes a bundle when nobody needs it any more.
 
 An owner whose work was convicted is told of every change: how much is announced, by which evidence,
 and until when the canceller can drop it; its own answer is shown beside that. What an account lost
@@ -17,25 +16,22 @@ disk until a slash took what there was or we have settled, so that a restart sho
 Source: docs/protocol.md 5.
 """
 
-import asyncio
 import contextlib
-import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.errors import Malformed, Misbehaved, NotFound, Refused, TooLarge, Unavailable
+from contracts.terms.errors import Malformed, Misbehaved, NotFound, Refused, TooLarge
 from contracts.terms.ids import Address, Digest, JobId
 from market.bodies.earnings import EarningView
 from market.bodies.routes import (
     GET_CONVICTIONS,
     GET_CONVICTIONS_OF,
     GET_EARNINGS,
-    GET_JOB,
     POST_EVIDENCE,
 )
 from market.bodies.signing import evidence_digest
@@ -44,22 +40,13 @@ from tallystick.provider.background import Say
 from tallystick.provider.folder import is_settled, load_peer_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.convictions import ENDED, told_to_owner
-from training.tasks import first_error
-from training.telling import Tell
 
 # ---------------------------------------------------------------------------------------- evidence
-
-LOOK_EVERY = 2.0  # seconds
-PATIENCE = 60.0  # seconds, with a market that does not answer when the job is over
-ALL_SEALED = ("finished", "closed", "failed")
-"""States of a job in which the market has all of its seals."""
 
 DOUBTED = ("dropped",)
 """States of a slash whose evidence may not hold."""
 OVER = ("burned", "nothing")
 """States of a slash after which no other bundle is wanted."""
-
-Pause = Callable[[float], Awaitable[None]]
 
 
 def bundles_in(folder: Path) -> dict[Digest, Path]:
@@ -69,121 +56,6 @@ def bundles_in(folder: Path) -> dict[Digest, Path]:
         with contextlib.suppress(ValueError):  # nothing that we wrote
             found[Digest(bytes.fromhex(path.stem))] = path
     return found
-
-
-class Evidence:
-    """Bundles of one job, shown under the session key that audits there."""
-
-    def __init__(
-        self,
-        folder: Path,
-        client: MarketClient,
-        job: JobId,
-        session: Session,
-        tell: Tell,
-        *,
-        pause: Pause = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._folder, self._client, self._job, self._session = folder, client, job, session
-        self._tell, self._pause, self._clock = tell, pause, clock
-        self._done: set[Digest] = set()  # subjects that are shown, or that we may not show
-        self._looking = asyncio.Lock()
-
-    @contextlib.asynccontextmanager
-    async def shown(self) -> AsyncIterator[None]:
-        """Show what comes to count while something else is done inside."""
-        with first_error():
-            async with asyncio.TaskGroup() as tasks:
-                showing = tasks.create_task(self._go_on())
-                yield
-                async with self._looking:  # what is half shown is shown, and told
-                    showing.cancel()
-
-    async def finish(self) -> None:
-        """The job is over: show what its last seals made slashable, once the market has them."""
-        ends = self._clock() + PATIENCE
-        while self._left() and not await self._was_last_look():
-            if self._clock() > ends:
-                self._tell("evidence_not_shown", bundles=len(self._left()))
-                return
-            await self._pause(LOOK_EVERY)
-
-    async def look(self) -> None:
-        """Show what counts, unless another's bundle shows it undisputed. Safe to repeat.
-
-        Raises:
-            Unavailable: the market does not answer.
-        """
-        left = self._left()
-        if not left:
-            return
-        for each in (await self._client.whole(GET_CONVICTIONS, job=self._job)).convictions:
-            path = left.get(each.subject)
-            state = None if each.slash is None else each.slash.state
-            if state in OVER:
-                self._done.add(each.subject)
-            elif state not in (None, *DOUBTED) or self._session.peer not in each.auditors:
-                continue
-            elif path is not None:
-                await self._show(each.subject, path)
-
-    def _left(self) -> dict[Digest, Path]:
-        found = bundles_in(self._folder)
-        return {subject: path for subject, path in found.items() if subject not in self._done}
-
-    async def _go_on(self) -> None:
-        while True:
-            async with self._looking:
-                with self._waiting():
-                    await self.look()
-            await self._pause(LOOK_EVERY)
-
-    async def _was_last_look(self) -> bool:
-        """Look, and say whether any later look could show more."""
-        with self._waiting():
-            state = (
-                await self._client.call(GET_JOB, job=self._job)
-            ).state  # before it: no seal comes between
-            await self.look()
-            return state in ALL_SEALED
-        return False
-
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        try:
-            yield
-        except Unavailable as error:
-            self._tell("evidence_waits", code=error.code, reason=error.message)
-
-    async def _show(self, subject: Digest, path: Path) -> None:
-        try:
-            bundle = await self._client.put_file(path, by=self._session)
-            await self._client.call(POST_EVIDENCE, self._named(subject, bundle), job=self._job)
-        except OSError as error:  # it may be readable later
-            self._tell("evidence_waits", code="os_error", reason=f"{path}: {error.strerror}")
-            return
-        except (Refused, Misbehaved) as error:
-            if isinstance(error, TooLarge) and "used" in error.data:  # its account has no room yet
-                self._tell("evidence_waits", code=error.code, reason=error.message)
-                return
-            # Somebody was faster, or it is never taken.
-            self._tell("evidence_refused", subject=subject, code=error.code, reason=error.message)
-        else:
-            self._tell("evidence_shown", subject=subject, bundle=bundle)
-        self._done.add(subject)
-
-    def _named(self, subject: Digest, bundle: Digest) -> PostEvidence:
-        signed = evidence_digest(self._job, subject, bundle)
-        return PostEvidence(
-            subject=subject,
-            bundle=bundle,
-            session_key=self._session.key,
-            signature=self._session.private_key.sign(signed),
-        )
-
-
-# ----------------------------------------------------------------------------------------- slashes
 
 
 class Audit(NamedTuple):
@@ -200,26 +72,26 @@ class Slashes:
     def __init__(self, client: MarketClient, home: Path, account: Address, say: Say) -> None:
         self._client, self._home, self._account, self._say = client, home, account, say
         self._told: dict[tuple[JobId, Digest], str] | None = None  # None: nobody has looked yet
-        self._evidence: dict[Path, Evidence] = {}
+        self._done: set[Path] = set()  # bundles that are shown, or that nobody takes
         self.is_accused = False  # a slash of this account may still be announced or burned
 
-    async def look(self, busy: Collection[Path] = ()) -> None:
-        """Look once; safe to repeat.
+    async def show(self) -> None:
+        """Show what others are convicted by, and remove what nobody needs; safe to repeat.
 
-        Args:
-            busy: Folders whose process runs: it shows its bundles itself.
+        It lasts as long as bundles need to go up. Raises as `look`.
+        """
+        for audit in audits_in(self._home):
+            if bundles := bundles_in(audit.folder):
+                with contextlib.suppress(NotFound):  # a market that was set up anew
+                    await self._look_after(audit, bundles)
+
+    async def look(self) -> None:
+        """Tell the owner what has become of slashes of its own; safe to repeat.
 
         Raises:
             Unavailable: the market does not answer now.
             Refused: it answers what no market should.
         """
-        await self._tell_of_own()
-        for audit in audits_in(self._home):
-            if bundles_in(audit.folder):
-                with contextlib.suppress(NotFound):  # a market that was set up anew
-                    await self._look_after(audit, is_busy=audit.folder in busy)
-
-    async def _tell_of_own(self) -> None:
         told = {} if self._told is None else self._told
         convictions = (
             await self._client.whole(GET_CONVICTIONS_OF, account=self._account)
@@ -236,22 +108,44 @@ class Slashes:
             each.slash is None or each.slash.state not in ENDED for each in convictions
         )
 
-    async def _look_after(self, audit: Audit, *, is_busy: bool) -> None:
+    async def _look_after(self, audit: Audit, bundles: Mapping[Digest, Path]) -> None:
+        """Show what counts, unless another's bundle shows it undisputed; remove what is over."""
+        session = load_or_create_session(audit.key)
         convictions = (await self._client.whole(GET_CONVICTIONS, job=audit.job)).convictions
         over = {each.subject for each in convictions if each.slash and each.slash.state in OVER}
-        for subject, path in bundles_in(audit.folder).items():
+        wanted = {
+            each.subject
+            for each in convictions
+            if session.peer in each.auditors and (each.slash is None or each.slash.state in DOUBTED)
+        }
+        for subject, path in bundles.items():
             if subject in over or is_settled(audit.folder):
                 path.unlink(missing_ok=True)
-        if not is_busy:
-            await self._shown_by_us(audit).look()
+            elif subject in wanted and path not in self._done:
+                await self._show(audit.job, subject, path, session)
 
-    def _shown_by_us(self, audit: Audit) -> Evidence:
-        if audit.folder not in self._evidence:
-            session = load_or_create_session(audit.key)
-            self._evidence[audit.folder] = Evidence(
-                audit.folder, self._client, audit.job, session, self._tell
+    async def _show(self, job: JobId, subject: Digest, path: Path, session: Session) -> None:
+        try:
+            bundle = await self._client.put_file(path, by=session)
+            shown = PostEvidence(
+                subject=subject,
+                bundle=bundle,
+                session_key=session.key,
+                signature=session.private_key.sign(evidence_digest(job, subject, bundle)),
             )
-        return self._evidence[audit.folder]
+            await self._client.call(POST_EVIDENCE, shown, job=job)
+        except OSError as error:  # it may be readable later
+            self._tell("evidence_waits", code="os_error", reason=f"{path}: {error.strerror}")
+            return
+        except (Refused, Misbehaved) as error:
+            if isinstance(error, TooLarge) and "used" in error.data:  # its account has no room yet
+                self._tell("evidence_waits", code=error.code, reason=error.message)
+                return
+            # Somebody was faster, or it is never taken.
+            self._tell("evidence_refused", subject=subject, code=error.code, reason=error.message)
+        else:
+            self._tell("evidence_shown", subject=subject, bundle=bundle)
+        self._done.add(path)
 
     def _tell(self, event: str, **fields: object) -> None:
         about = (f"{n}={v.hex() if isinstance(v, bytes) else v}" for n, v in fields.items())

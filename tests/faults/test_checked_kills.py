@@ -25,7 +25,7 @@ from contracts.terms.messages import MILLION, AuditReport, AveragedChunk, Notice
 from tallystick.gym.registry import behaviour_of
 from tests.support.dockets import audit_spec
 from tests.support.swarm_job import COORDINATOR, TRAINER, Line, MemorySwarm, make_papers
-from training.worker.ports import Honest
+from training.worker.ports import Behaviour
 from verification.docket import Docket
 from verification.draws.cases import Ruling
 
@@ -309,7 +309,7 @@ async def test_kills__one_accuses_and_somebody_dies__the_accuser_alone_is_convic
 
 
 @dataclass
-class Slow(Honest):
+class Slow(Behaviour):
     """Shared by all: who is asked first about a peer-step of step 1 waits before it replays."""
 
     subject: Digest | None = None

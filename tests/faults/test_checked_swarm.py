@@ -31,7 +31,7 @@ from training.transport.calls import REPORT
 from training.transport.port import Handler
 from training.worker import averages
 from training.worker.book import WorkerBook
-from training.worker.ports import Compute, Honest
+from training.worker.ports import Behaviour, Compute
 
 
 def checked_swarm(tmp_path: Path, *workers: str, **changed: Any) -> MemorySwarm:
@@ -178,7 +178,7 @@ async def test_checked_swarm__one_lies__is_convicted_alone_and_loses_what_waits(
     assert all(each.earned == each.vested for each in pay.values() if each != ann)
 
 
-class Padded(Honest):
+class Padded(Behaviour):
     """From step 2 on its parts end in zeros: their norm is as it was, and nobody can add them."""
 
     def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:

@@ -25,7 +25,7 @@ from training.coordinator import asking, means
 from training.swarm import securing
 from training.transport import calls
 from training.transport.port import Handler, Transport
-from training.worker.ports import Compute, Honest
+from training.worker.ports import Behaviour, Compute
 
 First: TypeAlias = Callable[[SessionKey, str, bytes], Awaitable[Answer | None]]
 """Of caller, method and header."""
@@ -46,7 +46,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(securing, "HOLD", 50)
 
 
-class LyingInSums(Honest):
+class LyingInSums(Behaviour):
     """From step `since` on its means are what `lie` makes of the true mean and the parts."""
 
     def __init__(self, since: int) -> None:
@@ -81,7 +81,7 @@ class LongMeans(LyingInSums):
         return _longer(mean)
 
 
-class LongParts(Honest):
+class LongParts(Behaviour):
     """From step WINDOW on its parts have one element more, a zero."""
 
     def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:

@@ -34,6 +34,7 @@ from training.worker.keeping import Keeping
 from training.worker.peers import Peers
 from training.worker.ports import Compute, ReplayedUnit
 from training.worker.retention import Retention
+from training.worker.shared_files import CheckpointFile
 from training.worker.states import States
 from training.worker.work import Work
 from verification.auditing.job import Fetcher
@@ -347,7 +348,9 @@ async def test_outsider__asks_for_what_no_audit_needs__is_refused(
         outsider = await outsider_of(members, tmp_path, 0)
 
         with pytest.raises(Forbidden):
-            await outsider.peers.get_state(subject.commit.peer, StageIndex(0), StepNumber(2))
+            await CheckpointFile(outsider.peers, StageIndex(0), StepNumber(2)).view(
+                subject.commit.peer
+            )
 
 
 async def test_outsider__nobody_has_drawn_it__is_not_let_in(

@@ -19,7 +19,7 @@ from tests.support.dockets import audit_spec
 from tests.support.simulated_time import loop_seconds
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.worker.patience import Patience
-from training.worker.ports import Honest, Wanted
+from training.worker.ports import Behaviour, Wanted
 from verification.auditing import job as claims
 from verification.docket import Docket
 
@@ -123,7 +123,7 @@ async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it
     assert all(pay[name].vested == pay[name].earned > 0 for name in WORKERS[1:])
 
 
-class Reluctant(Honest):
+class Reluctant(Behaviour):
     """Gives sealed work away only when it is asked a third time: an auditor asks twice."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class FirstStepDrawn(MadeUpCoins):
 
 
 @dataclass
-class Waiting(Honest):
+class Waiting(Behaviour):
     """Audits only when the last step with work is sealed."""
 
     swarm: MemorySwarm

@@ -33,7 +33,7 @@ from training.journal import Journal
 from training.telling import tell_nobody
 from training.transport.calls import METHODS
 from training.transport.port import Deadline, Session, Transport
-from training.worker.ports import Honest, Wanted
+from training.worker.ports import Behaviour, Wanted
 from training.worker.run import Connection
 from verification.auditing.loop import Auditing
 from verification.auditing.outsider import FollowedJob, OutsiderBook, run_outside
@@ -96,7 +96,7 @@ async def test_outside__an_auditor_stamps_unseen__two_from_outside_convict_it(
     assert {whom for whom, *_ in about(swarm, "slashable")} == {"ann"}
 
 
-class StampsSums(Honest):
+class StampsSums(Behaviour):
     """Replays work, and agrees with every sum unseen."""
 
     async def report(
@@ -126,7 +126,7 @@ async def test_outside__a_wrong_sum_is_stamped_unseen__its_auditor_and_then_its_
 
 
 @dataclass
-class LateThenDisputed(Honest):
+class LateThenDisputed(Behaviour):
     """Shared by a stage: who is first asked about one peer-step is slow, the second accuses."""
 
     asked: list[PeerId] = field(default_factory=list)
@@ -195,7 +195,7 @@ async def test_outside__a_peer_lies__somebody_outside_confirms_what_the_stage_ha
         assert len(by) == 3 and by[-1] in OUTSIDE
 
 
-class Reticent(Honest):
+class Reticent(Behaviour):
     """Works in another stage than ann, and gives away no boundary tensor of a sealed step."""
 
     def __init__(self, swarm: MemorySwarm, name: str) -> None:

@@ -21,9 +21,9 @@ from tests.numerics.pipeline import CORPUS, FIRST, NUM_CHUNKS, UNITS, Trip, spec
 from tests.support.fakes.blobs import MemoryBlobs
 from training.worker.numeric_recipe import NumericRecipe, corpus_rows
 from training.worker.ports import Numbers, ReplayedUnit
-from training.worker.projections import tolerance
 from training.worker.stage_compute import StageCompute
 from training.worker.stage_replay import StageReplay, StageReplayer
+from verification.distances.thresholds import projections_allowed
 
 SEED = digest("test", b"projections")
 CODECS: tuple[CodecName, ...] = ("none", "float16", "blockwise8")
@@ -129,7 +129,7 @@ def test_replay__units_in_another_order__gradient_and_last_projection_within_the
 
         assert 0 < distance(flat(turned), flat(straight)) <= NEAR
         apart = abs(first[-1].projection - second[-1].projection)
-        assert apart <= tolerance(round(NEAR * 1e9))
+        assert apart <= projections_allowed(round(NEAR * 1e9)) // 1000
 
 
 def test_replay__twice__equal_projections_and_others_for_another_seed(tmp_path: Path) -> None:
@@ -141,7 +141,9 @@ def test_replay__twice__equal_projections_and_others_for_another_seed(tmp_path: 
     )
 
     assert honest == again
-    assert all(abs(a - b) > tolerance(10**6) for a, b in zip(honest, other, strict=True))
+    assert all(
+        abs(a - b) > projections_allowed(10**6) // 1000 for a, b in zip(honest, other, strict=True)
+    )
 
 
 def test_replay__report_without_all_of_the_work__projections_far_outside_the_tolerance(
@@ -149,7 +151,7 @@ def test_replay__report_without_all_of_the_work__projections_far_outside_the_tol
 ) -> None:
     stages = stages_of(spec_of(1, 3))
     trips = [trip(stages, FIRST, unit) for unit in UNITS]
-    allowed = tolerance(round(NEAR * 1e9))
+    allowed = projections_allowed(round(NEAR * 1e9)) // 1000
     honest = [each.projection for each in units_of(replay_of(stages[1], tmp_path), trips, 1)]
 
     # The one who replays one unit and writes it down for all; who takes the weights he has now.

@@ -19,7 +19,7 @@ from tests.support.evidence_swarm import bundles_in, evidence_swarm
 from tests.support.friends import SHARED, friend, until_convicted
 from training.averaging.slices import Slice
 from training.recipes import micro
-from training.worker.ports import Compute, Honest
+from training.worker.ports import Behaviour, Compute
 from verification.auditing.bundle_file import BundleFile
 from verification.auditing.rerun import rerun
 from verification.auditing.sources import show
@@ -61,7 +61,7 @@ def test_friends__exchange_what_nobody_can_compute_on__are_convicted_by_bundles_
     assert found == {swarm.session_of(name).peer for name in ("ann", "bob")}
 
 
-class WrongNorm(Honest):
+class WrongNorm(Behaviour):
     """Sends what it computed, and says of its first part that it is a little longer."""
 
     def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:

@@ -14,7 +14,6 @@ from training.coordinator.book import Book
 from training.coordinator.measuring import Measuring
 from training.coordinator.ports import Clock
 from training.coordinator.routing import WhyIdle, WorkFor
-from training.coordinator.views import member_views
 from training.swarm.duties import missing_places
 from training.swarm.events import (
     PeerJoined,
@@ -167,7 +166,7 @@ class Answers:
             stage=member.stage,
             step=self._book.state.step,
             state_step=state_step_for(self._book.state, member.stage),
-            members=member_views(self._book),
+            members=self._book.member_views(),
         )
         return joined, ()
 
@@ -228,7 +227,7 @@ class Answers:
     ) -> tuple[calls.MembersView, Sequence[Buffer]]:
         """Who the members are now."""
         self._need_job(request.job)
-        return calls.MembersView(members=member_views(self._book)), ()
+        return calls.MembersView(members=self._book.member_views()), ()
 
     async def leave(
         self, caller: SessionKey, request: calls.Leave, _tensors: Tensors

@@ -41,7 +41,6 @@ from training.coordinator.links import (
 )
 from training.coordinator.means import Means
 from training.coordinator.ports import Clock
-from training.coordinator.views import member_views
 from training.swarm import events
 from training.swarm.duties import (
     ApplySeal,
@@ -200,7 +199,7 @@ class Asking:
     async def _hand_seal(self, peer: PeerId, session: Session, step: StepNumber) -> bool:
         items = self._book.items_of(step)
         request = calls.TakeSeal(
-            members=member_views(self._book), all_applied=all_applied(self._book.state)
+            members=self._book.member_views(), all_applied=all_applied(self._book.state)
         )
         try:
             answer, _ = await ask(session, calls.TAKE_SEAL, request, items, deadline=LONGEST_CALL)
@@ -243,7 +242,7 @@ class Asking:
         data: bytes,
         deadline: float,
     ) -> calls.ChunksHeld:
-        mean, request = signed.message, calls.TakeChunk(members=member_views(self._book))
+        mean, request = signed.message, calls.TakeChunk(members=self._book.member_views())
         self._brought[StepNumber(mean.step), peer, mean.digest()] += 1
         sent = [signed.encoded(), data]
         answer, _ = await ask(session, calls.TAKE_CHUNK, request, sent, deadline=deadline)
@@ -254,7 +253,7 @@ class Asking:
         answer, tensors = await ask(
             session,
             calls.CLOSE_STEP,
-            calls.CloseStep(members=member_views(self._book)),
+            calls.CloseStep(members=self._book.member_views()),
             [self._book.signed_close().encoded()],
             deadline=self._time_left(),
         )
@@ -347,7 +346,7 @@ class Asking:
         answer, _ = await ask(
             session,
             calls.FETCH_PARTS,
-            calls.FetchParts(members=member_views(self._book), parts=_names(duty.parts)),
+            calls.FetchParts(members=self._book.member_views(), parts=_names(duty.parts)),
             [signed.encoded() for signed in self._commits_of(duty.parts)],
             deadline=self._time_left(),
         )
@@ -388,7 +387,8 @@ class Asking:
                 self._book.record(events.LinkBroken(step, liar, self._clock()))
                 break
             # Its owner has served it: whoever lacks it at the deadline is to blame for that alone.
-            self._book.record(events.PartsHeld(step, self._own_id(), (part,), self._clock()))
+            own = peer_id(self._book.record_of_job.opening.session_key)
+            self._book.record(events.PartsHeld(step, own, (part,), self._clock()))
             try:
                 fresh = await self._hand_part(step, peer, session, part, data)
             except (errors.Refused, errors.Misbehaved) as error:
@@ -420,15 +420,12 @@ class Asking:
                 return commit.peer
         return None
 
-    def _own_id(self) -> PeerId:
-        return peer_id(self._book.record_of_job.opening.session_key)
-
     async def _hand_part(
         self, step: StepNumber, peer: PeerId, session: Session, part: Part, data: bytes
     ) -> set[Part]:
         commits = [signed.encoded() for signed in self._commits_of([part])]
         request = calls.TakeParts(
-            members=member_views(self._book), num_commits=len(commits), parts=_names([part])
+            members=self._book.member_views(), num_commits=len(commits), parts=_names([part])
         )
         answer, _ = await ask(
             session, calls.TAKE_PARTS, request, [*commits, data], deadline=self._time_left()
@@ -469,7 +466,7 @@ class Asking:
             session,
             calls.SUM_CHUNKS,
             calls.SumChunks(
-                members=member_views(self._book),
+                members=self._book.member_views(),
                 chunks=tuple(chunk for _, chunk in duty.chunks),
             ),
             self._what_was_summed(duty.average),
@@ -499,16 +496,12 @@ class Asking:
                 withheld.append(signed.message)
             elif takes and (takes := await self._hand_mean(peer, session, signed, data)):
                 held.add(_name(signed.message))
-        self._withdraw(each for each in withheld if self._is_here(each.peer))
+        self._withdraw(each for each in withheld if each.peer in self._here())
         if lacking := wanted - held:
             parts = self._what_was_summed(duty.average)
             held |= await self._request_hold(peer, session, lacking, parts) if parts else set()
         self._withdraw(each for each in withheld if _name(each) not in held)
         return bool(held)
-
-    def _is_here(self, peer: PeerId) -> bool:
-        member = self._book.state.members.get(peer)
-        return member is not None and member.is_here
 
     def _withdraw(self, means: Iterable[AveragedChunk]) -> None:
         """Means that are nowhere; what two owners hold is not, somebody is only late with it."""
@@ -555,7 +548,7 @@ class Asking:
         if not asked:
             return set()  # sealed meanwhile
         named = [signed.encoded() for signed in asked]
-        request = calls.HoldChunks(members=member_views(self._book), num_chunks=len(named))
+        request = calls.HoldChunks(members=self._book.member_views(), num_chunks=len(named))
         with self._failing(peer, session, "HoldChunks"):
             answer, _ = await ask(
                 session, calls.HOLD_CHUNKS, request, [*named, *parts], deadline=self._time_to_sum()

@@ -53,6 +53,7 @@ from training.swarm.journaled import decode_event, encode_event
 from training.swarm.state import Sealing, SwarmState, terms_of
 from training.swarm.step import advance, is_last_step
 from training.telling import Tell
+from training.transport import calls
 from training.worker.sealed import SealedWork
 
 EVENT, KEPT, REPORT = "event", "kept", "report"
@@ -183,6 +184,16 @@ class Book:
         """Session key of a peer with a lease."""
         return self.record_of_job.leases[peer].session_key
 
+    def member_views(self) -> tuple[calls.MemberView, ...]:
+        """What others need to know to reach and trust the members."""
+        members = sorted(self.state.members.values(), key=lambda member: member.peer)
+        return tuple(
+            calls.MemberView(
+                session_key=self.key_of(each.peer), stage=each.stage, address=each.address
+            )
+            for each in members
+        )
+
     def stage_before(self, peer: PeerId) -> StageIndex | None:
         """Stage of a peer that was here before and left: it has that state on its disk."""
         return self._stages.get(peer)
@@ -301,26 +312,14 @@ class Book:
             raise InvariantBroken(f"step {step} was not waiting for its seal")
 
     @property
-    def _has_update(self) -> bool:
-        return isinstance(self.state.phase, Sealing) and self.state.phase.has_update
-
-    @property
     def newest_report(self) -> StepReport | None:
         """Of the newest step with an update."""
         return self._newest_report
 
-    def report_of(self, step: StepNumber) -> StepReport | None:
-        """The newest report, if it is of `step`."""
-        return (
-            self._newest_report
-            if self._newest_report and self._newest_report.step == step
-            else None
-        )
-
     def note_validation(self, step: StepNumber, loss: int) -> None:
         """Keep the loss on validation rows after `step` (1e-6), once; not if that is long ago."""
-        report = self.report_of(step)
-        if report is None or report.validation_millionths is not None:
+        report = self._newest_report
+        if report is None or report.step != step or report.validation_millionths is not None:
             return
         self._newest_report = replace(report, validation_millionths=loss)
         self._store([Row(REPORT, self._newest_report.encoded())])
@@ -369,11 +368,11 @@ class Book:
                     yield from (Signed[Message](*signed) for signed in chunks)
 
     def _report(self, step: StepNumber, at: UnixMillis) -> StepReport | None:
+        if not (isinstance(self.state.phase, Sealing) and self.state.phase.has_update):
+            return None  # nothing was learnt
         batch, model = self.record_of_job.spec.batch, self.record_of_job.spec.model
         losses = self._losses(StageIndex(batch.stages - 1))
         tokens = len(losses) * batch.rows_per_unit * model.sequence_length
-        if not self._has_update:
-            return None  # nothing was learnt
         since = self._newest_report.at if self._newest_report else self._began_at
         speed = tokens * 1000 // max(1, at - since) if since is not None else 0
         mean = (2 * sum(losses) + len(losses)) // (2 * len(losses))  # halves up
@@ -424,44 +423,37 @@ class Book:
                     self._tell("paused", step=step)
 
 
+_TOLD: dict[type[events.Event], tuple[str, tuple[str, ...]]] = {
+    events.PeerJoined: ("peer_joined", ("peer", "stage", "rate")),
+    events.PeerReturned: ("peer_returned", ("peer", "applied")),
+    events.PeerLost: ("peer_lost", ("peer",)),
+    events.PeerLeaving: ("peer_leaving", ("peer",)),
+    events.UnitsLost: ("units_lost", ("units",)),
+    events.LinkBroken: ("link_broken", ("peer",)),
+    events.PartsDenied: ("parts_denied", ("peer",)),
+    events.PartsHeld: ("parts_held", ("peer", "parts")),
+    events.MeansKept: ("means_kept", ("chunks",)),
+    events.MeansWithheld: ("means_withheld", ("peer", "chunks")),
+    events.SealApplied: ("seal_applied", ("step", "peer")),
+}
+"""How an event is told, and with which of its fields; of several things their number is told."""
+
+
 def _tell_event(tell: Tell, step: StepNumber, event: events.Event) -> None:
     match event:
-        case events.PeerJoined(peer=peer, stage=stage, rate=rate):
-            tell("peer_joined", step=step, peer=peer, stage=stage, rate=rate)
-        case events.PeerReturned(peer=peer, applied=applied):
-            tell("peer_returned", step=step, peer=peer, applied=applied)
-        case events.PeerLost(peer=peer):
-            tell("peer_lost", step=step, peer=peer)
         case events.GradCommitted(commit=commit, units=units):
-            tell(
-                "grad_commit_stored",
-                step=step,
-                peer=commit.peer,
-                stage=commit.stage,
-                round=commit.round,
-                units=len(units),
-            )
-        case events.PeerLeaving(peer=peer):
-            tell("peer_leaving", step=step, peer=peer)
-        case events.UnitsLost(units=units):
-            tell("units_lost", step=step, units=len(units))
-        case events.LinkBroken(peer=peer):
-            tell("link_broken", step=step, peer=peer)
-        case events.PartsDenied(peer=peer):
-            tell("parts_denied", step=step, peer=peer)
+            about = {"peer": commit.peer, "stage": commit.stage, "round": commit.round}
+            tell("grad_commit_stored", step=step, **about, units=len(units))
         case events.UnitsDone(copies=copies):
             tell("units_taken", step=step, units=len({unit for (_, unit), _ in copies}))
-        case events.PartsHeld(peer=peer, parts=parts):
-            tell("parts_held", step=step, peer=peer, parts=len(parts))
         case events.ChunkAveraged(chunk=chunk):
             about = {"peer": chunk.peer, "stage": chunk.stage, "chunk": chunk.chunk}
             tell("chunk_stored", step=step, **about)
-        case events.MeansKept(chunks=chunks):
-            tell("means_kept", step=step, chunks=len(chunks))
-        case events.MeansWithheld(peer=peer, chunks=chunks):
-            tell("means_withheld", step=step, peer=peer, chunks=len(chunks))
-        case events.SealApplied(peer=peer, step=applied):
-            tell("seal_applied", step=applied, peer=peer)
+        case _ if type(event) in _TOLD:
+            name, fields = _TOLD[type(event)]
+            said = {field: getattr(event, field) for field in fields}
+            counted = {n: len(v) if isinstance(v, tuple) else v for n, v in said.items()}
+            tell(name, **({"step": step} | counted))
 
 
 def _kept(item: Kept | Signed[JobSpec] | Signed[LeaseAccept]) -> Row:

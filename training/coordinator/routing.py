@@ -10,7 +10,7 @@ Invariant: `attempts_from` rises from answer to answer, restarts included.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TypeAlias
 
 from contracts.governance.checking import Terms
@@ -22,7 +22,7 @@ from training.coordinator.ports import Clock
 from training.stages.torch_free import num_groups
 from training.swarm.caps import Units, quotas_for_trainer
 from training.swarm.duties import copies_known, missing_places, workers_of
-from training.swarm.state import Copy, Finished, Member, Place, SwarmState
+from training.swarm.state import Finished, Member, Place, SwarmState
 from training.transport import calls
 from training.transport.port import Session
 
@@ -123,7 +123,10 @@ class WorkFor:
             step=state.step,
             attempts_from=self._attempts_from,
             places=tuple(calls.PlaceView(stage=stage, unit=unit) for stage, unit in places),
-            copies=tuple(_copy_view(place, copy) for place, copy in copies),
+            copies=tuple(
+                calls.CopyView(stage=stage, unit=unit, **asdict(copy))
+                for (stage, unit), copy in copies
+            ),
             workers=self._worker_views(trainer),
             validate_after=self._validate_after(trainer),
             validation_groups=num_groups(self._book.record_of_job.spec.batch.rows_per_unit),
@@ -232,17 +235,3 @@ def _soon(state: SwarmState) -> SwarmState:
 
     members: dict[PeerId, Member] = {peer: ready(each) for peer, each in state.members.items()}
     return replace(state, members=members)
-
-
-def _copy_view(place: Place, copy: Copy) -> calls.CopyView:
-    stage, unit = place
-    return calls.CopyView(
-        stage=stage,
-        unit=unit,
-        peer=copy.peer,
-        attempt=copy.attempt,
-        x=copy.x,
-        y=copy.y,
-        dy=copy.dy,
-        dx=copy.dx,
-    )

@@ -6,7 +6,7 @@ handles ids and digests alone: tensors go from peer to peer.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 from contracts.terms.errors import Unavailable
@@ -34,6 +34,7 @@ from training.transport.port import Session, Transport
 from training.transport.wire import Answer, Method, Request, ask
 
 ASK = 60.0  # seconds, longer than the coordinator keeps a trainer waiting
+IN_FLIGHT = 2  # units on their way for each worker that there is, so that none need wait
 LOST_AFTER = 4  # tries to get a tensor that only a counted copy can have
 
 
@@ -44,7 +45,6 @@ async def run_trainer(
     transport: Transport,
     locate: Locate,
     tell: Tell,
-    in_flight: int = 2,
     max_units: int | None = None,
     pause: Pause = asyncio.sleep,
 ) -> None:
@@ -56,7 +56,6 @@ async def run_trainer(
         transport: Under a session key that the JobOpening names; served here, closed by the caller.
         locate: Where the coordinator listens now.
         tell: The log.
-        in_flight: Units on their way for each worker that there is, so that none need wait.
         max_units: Units on their way in all, at most; 1 makes a deterministic order.
         pause: Waits between tries.
 
@@ -65,18 +64,8 @@ async def run_trainer(
     """
     transport.set_members([])
     await transport.serve(Dispatcher())
-    sessions = Sessions(transport, coordinator, locate)
-    seed = crc32(transport.key)
-    trainer = _Trainer(
-        job,
-        sessions,
-        Calling(job, sessions, seed=seed, tell=tell, pause=pause),
-        Calling(job, sessions, seed=seed, tell=tell, pause=pause),
-        tell=tell,
-        in_flight=in_flight,
-        max_units=max_units,
-        pause=pause,
-    )
+    sessions, seed = Sessions(transport, coordinator, locate), crc32(transport.key)
+    trainer = _Trainer(job, sessions, seed, tell, max_units, pause)
     with first_error():
         await trainer.until_over()
     tell("finished")
@@ -89,19 +78,18 @@ class _Trainer:
         self,
         job: JobId,
         sessions: Sessions,
-        calling: Calling,
-        validating: Calling,
-        *,
+        seed: int,
         tell: Tell,
-        in_flight: int,
         max_units: int | None,
         pause: Pause,
     ) -> None:
         self._job, self._sessions = job, sessions
-        self._calling, self._validating = calling, validating
+        self._calling, self._validating = (
+            Calling(job, sessions, seed=seed, tell=tell, pause=pause) for _ in range(2)
+        )
         self._tell, self._pause = tell, pause
         self._tell_rarely = Rarely(tell)
-        self._in_flight, self._max_units = in_flight, max_units
+        self._max_units = max_units
         self._tasks = asyncio.TaskGroup()
         self._step, self._known = StepNumber(0), tuple[calls.QuotaView, ...]()
         self._heard: tuple[Session | None, int] = (None, 0)  # versions are of one session
@@ -218,7 +206,7 @@ class _Trainer:
         """Send out units, the lowest first, as long as there is room."""
         if self._validation is not None:
             return  # the state of the step before is gone as soon as all units are done
-        room = max(1, self._in_flight * len(self._known))
+        room = max(1, IN_FLIGHT * len(self._known))
         if self._max_units is not None:
             room = min(room, self._max_units)
         for unit in sorted(self._waiting)[: max(0, room - len(self._walking))]:
@@ -231,21 +219,22 @@ class _Trainer:
         self._rounds[unit] = rounds + 1
         if rounds:  # what it came to before did not count
             await self._pause(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(rounds, 16)))
-        copies: list[calls.CopyView] = []
-        ended: tuple[calls.CopyView, ...] | None = ()
-        span = Span()
-        for stretch in stretches:
-            made = await self._go(stretch)
-            if made is None:
-                ended = None
-                break
-            copies += made
+        span, copies = Span(), await self._go_all(stretches)
         self._walking.pop(unit)
-        event = "unit_walked" if ended is not None else "unit_gave_up"
+        event = "unit_gave_up" if copies is None else "unit_walked"
         self._tell(event, step=self._step, unit=unit, **span.take_timings())
-        self._ended[unit] = ended if ended is None else tuple(copies)
+        self._ended[unit] = copies
         self._to_report.mark()
         self._fill()
+
+    async def _go_all(self, stretches: Iterable[Stretch]) -> tuple[calls.CopyView, ...] | None:
+        """The copies of all stretches; None as soon as one of them has none."""
+        copies: tuple[calls.CopyView, ...] = ()
+        for stretch in stretches:
+            if (made := await self._go(stretch)) is None:
+                return None
+            copies += made
+        return copies
 
     async def _go(self, stretch: Stretch) -> tuple[calls.CopyView, ...] | None:
         """The copies of a stretch; None if only a counted copy has what they are made of."""
@@ -254,9 +243,9 @@ class _Trainer:
             try:
                 way = with_answer(way, call, await self._calling.go(stretch, call))
             except TensorLost as error:
-                self._tell_lost(stretch, call.stage, error)
-                again = self._made_again(way, error)
-                if again is None:
+                about = {"step": self._step, "stage": call.stage, "unit": stretch.unit}
+                self._tell("tensor_lost", digest=error.digest, **about)
+                if (again := self._made_again(way, error)) is None:
                     tries += 1
                     if tries == LOST_AFTER:
                         return None
@@ -272,10 +261,6 @@ class _Trainer:
             makers = way.keepers.get(error.digest, ())
             self._calling.blame(way.stretch.unit, makers, error.by)
         return again
-
-    def _tell_lost(self, stretch: Stretch, stage: StageIndex, error: TensorLost) -> None:
-        about = {"step": self._step, "stage": stage, "unit": stretch.unit}
-        self._tell("tensor_lost", digest=error.digest, **about)
 
     # -------------------------------------------------------------------------------- reports
 

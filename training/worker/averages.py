@@ -13,7 +13,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Mapping,
     Sequence,
@@ -21,7 +20,6 @@ from collections.abc import (
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
 
 from contracts.governance.steps import applied_chunks
 from contracts.terms import errors
@@ -39,8 +37,6 @@ from training.worker.station import Station
 from training.worker.turns import Rank
 
 Commits = Mapping[Digest, Signed[GradCommit]]
-PartOf: TypeAlias = Callable[[GradCommit, ChunkIndex], Coroutine[Any, Any, bytes]]
-T = TypeVar("T")
 
 FETCHES, FETCHES_OF_ONE = 4, 2  # on their way to us at once, in all and from one peer
 
@@ -89,8 +85,11 @@ class Averages:
         """Keep parts that the coordinator relays; returns those that are what was bound."""
         held = []
         for (name, chunk), data in parts:
+            commit, part = commits[name].message, bytes(data)
+            check = partial(self._need_digest, part, commit.parts[chunk].digest)
             try:
-                await self._take_part(commits[name].message, chunk, bytes(data))
+                await self._at.engine.run_io(check)
+                await self._keep_part(commit, chunk, part)
             except errors.TallystickError as error:
                 self._tell_lack(chunk, error)
             else:
@@ -148,15 +147,11 @@ class Averages:
         def checked() -> bytes | None:
             data = read()
             with suppress(errors.Malformed):  # a power cut has left half of it
-                return data if data is not None and self._digest(data) == digest else None
+                codec = self._at.rules.gradient_codec
+                return data if data is not None and slice_digest(data, codec) == digest else None
             return None
 
         return await self._at.engine.run_io(checked)
-
-    async def _take_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
-        digest = commit.parts[chunk].digest
-        await self._at.engine.run_io(lambda: self._need_digest(data, digest))
-        await self._keep_part(commit, chunk, data)
 
     async def _keep_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
         """Keep a part that has the right digest; raises as `_need_norm`."""
@@ -228,17 +223,8 @@ class Averages:
         """The mean of each stage that has parts in a chunk, added up in the order of stages."""
         terms, (_, number) = terms_of(self._at.chunking, average, commits, chunk), chunk
         parts = await all_of(self.bound_part(term.commit, number) for term in terms)
-        return await self._add(average.step, terms, parts, behaviour)
-
-    async def _add(
-        self,
-        step: StepNumber,
-        terms: Sequence["Term"],
-        parts: Sequence[bytes],
-        behaviour: Behaviour = HONEST,
-    ) -> Slice:
-        own, totals = [term.weight for term in terms], [term.total for term in terms]
-        add = partial(behaviour.mean, self._at.compute, step, parts, own, totals)
+        weights, totals = [term.weight for term in terms], [term.total for term in terms]
+        add = partial(behaviour.mean, self._at.compute, average.step, parts, weights, totals)
         return await self._at.engine.run(add)
 
     async def hold_sealed(self, messages: Sequence[Message]) -> None:
@@ -351,9 +337,6 @@ class Averages:
         return data
 
     # ----------------------------------------------------------------------------------- checks
-
-    def _digest(self, data: bytes) -> Digest:
-        return slice_digest(data, self._at.rules.gradient_codec)
 
     def _need_digest(self, data: bytes, expected: Digest) -> None:
         need_digest(data, expected, self._at.rules.gradient_codec)

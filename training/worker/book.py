@@ -156,8 +156,7 @@ class WorkerBook:
             self.work.note(under)
             sealed_now = {signed.message.digest() for signed in under.pending.values()}
             self._own_sealed |= self._own.keys() & sealed_now
-            oldest = self.record.checking.oldest_needed
-            self.work.forget_before(StepNumber(self.sealed + 1) if oldest is None else oldest)
+            self.work.forget_before(self.oldest_needed)
 
     def _note_report(self, signed: Signed[AuditReport]) -> None:
         self._reports[signed.message.subject, signed.message.attempt] = signed
@@ -183,6 +182,12 @@ class WorkerBook:
     def sealed(self) -> StepNumber:
         """The last step whose seal is stored here; 0 before the first."""
         return self.record.step
+
+    @property
+    def oldest_needed(self) -> StepNumber:
+        """The oldest step that a draw may still ask for, as far as seals are known here."""
+        found = self.record.checking.oldest_needed
+        return StepNumber(self.sealed + 1) if found is None else found
 
     def committed(self) -> frozenset[UnitId]:
         """Units of the step in work that we are bound to."""

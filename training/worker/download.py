@@ -18,6 +18,7 @@ from contracts.terms.ids import PeerId
 from training.telling import Tell
 from training.transport.port import MIB
 from training.worker.shared_files import SharedFile, View
+from training.worker.store import write_whole
 
 RANGE = 8 * MIB
 
@@ -77,7 +78,6 @@ class Download(Generic[View]):
         """
         starts = range(0, self._view.num_bytes, self._range)
         missing = [start for start in starts if not self._path(start).exists()]
-        self._make_folder()
         while missing and holders:
             missing, holders = await self._round(missing, holders)
         if missing:
@@ -112,20 +112,13 @@ class Download(Generic[View]):
     async def _fetch(self, peer: PeerId, start: int) -> None:
         end = min(start + self._range, self._view.num_bytes)
         data = await self._wanted.range(peer, start, end)
-        await asyncio.to_thread(self._keep, start, data)
-
-    def _keep(self, start: int, data: bytes) -> None:
-        aside = self._path(start).with_suffix(".tmp")
-        try:
-            aside.write_bytes(data)
-            os.replace(aside, self._path(start))
-        except OSError as error:
-            raise Unavailable(f"cannot write {aside}: {error.strerror}") from error
+        await asyncio.to_thread(write_whole, self._path(start), data)
 
     def _joined(self, starts: Sequence[int]) -> Path:
         """All ranges in one file, if they are what was stated."""
         path, hasher = self._folder / "whole", BlobHasher()
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)  # there may be no range
             with path.open("wb") as file:
                 for start in starts:
                     piece = self._path(start).read_bytes()
@@ -139,12 +132,6 @@ class Download(Generic[View]):
             shutil.rmtree(self._folder, ignore_errors=True)
             raise WrongBytes(f"ranges of a {self._wanted.name} do not fit together")
         return path
-
-    def _make_folder(self) -> None:
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Unavailable(f"cannot make {self._folder}: {error.strerror}") from error
 
     def _path(self, start: int) -> Path:
         return self._folder / f"{start:016d}.part"

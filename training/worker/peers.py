@@ -66,7 +66,7 @@ class Peers:
         self, transport: Transport, spec: JobSpec, opening: JobOpening, tell: Tell
     ) -> None:
         self._transport, self._tell_rarely = transport, Rarely(tell)
-        self._job = JobId(opening.job)
+        self.job = JobId(opening.job)
         self._reach = Reach(transport, opening.session_key, calls.RELAYED)
         self._codec, self._chunking = spec.rules.gradient_codec, spec.chunking
         num_elements = spec.batch.rows_per_unit * spec.model.sequence_length * spec.model.width
@@ -78,7 +78,7 @@ class Peers:
         self.outside: frozenset[SessionKey] = frozenset()
         self._members: dict[PeerId, calls.MemberView] = {}
         self._seen: dict[PeerId, calls.MemberView] = {}
-        self._coordinator = opening.session_key
+        self._coordinator_key = opening.session_key
         transport.set_members(self._always)
 
     # ------------------------------------------------------------------------------------- whom
@@ -100,13 +100,17 @@ class Peers:
             self._always | {member.session_key for member in self._members.values()}
         )
 
-    async def refresh(self) -> None:
-        """Ask the coordinator who the members are now; raises Unavailable, Refused."""
-        session = self._transport.sessions.get(self._coordinator)
+    @property
+    def _coordinator(self) -> Session:
+        session = self._transport.sessions.get(self._coordinator_key)
         if session is None:
             raise errors.PeerUnreachable("no session with the coordinator")
-        request = calls.GetMembers(job=self._job)
-        answer, _ = await ask(session, calls.GET_MEMBERS, request, deadline=ASK)
+        return session
+
+    async def refresh(self) -> None:
+        """Ask the coordinator who the members are now; raises Unavailable, Refused."""
+        request = calls.GetMembers(job=self.job)
+        answer, _ = await ask(self._coordinator, calls.GET_MEMBERS, request, deadline=ASK)
         self.set_members(answer.members)
 
     def mates(self, stage: StageIndex) -> list[PeerId]:
@@ -267,7 +271,7 @@ class Peers:
         self, held: calls.Held, step: StepNumber, check: CheckHeader, patience: Patience | None
     ) -> "Kept | _Missed":
         patience = patience or Patience()
-        request = calls.GetTensor(job=self._job, step=step, digest=held.digest)
+        request = calls.GetTensor(job=self.job, step=step, digest=held.digest)
         known = [peer for peer in held.holders if peer in self._members]
         unreached, stale = False, len(known) < len(held.holders)
         for peer in patience.order(known):
@@ -297,7 +301,7 @@ class Peers:
             raise errors.Malformed(f"a boundary tensor of {tensors[1].nbytes} bytes")
         kept = Kept(expect(decode_signed(bytes(tensors[0])), TensorHeader), bytes(tensors[1]))
         header = kept.header.message
-        if header.tensor_digest != digest or header.job != self._job:
+        if header.tensor_digest != digest or header.job != self.job:
             raise errors.Malformed("the header of another tensor, or of another job")
         check(kept.header)
         kept.check()
@@ -311,11 +315,8 @@ class Peers:
         Raises:
             Conflict: it is not wanted. Unavailable: the coordinator is not reached.
         """
-        session = self._transport.sessions.get(self._coordinator)
-        if session is None:
-            raise errors.PeerUnreachable("no session with the coordinator")
-        request = calls.Report(job=self._job)
-        await ask(session, calls.REPORT, request, [signed.encoded()], deadline=ASK)
+        request = calls.Report(job=self.job)
+        await ask(self._coordinator, calls.REPORT, request, [signed.encoded()], deadline=ASK)
 
     async def find_tensor(self, digest: Digest) -> Kept:
         """A boundary tensor that we have to audit, through the coordinator.
@@ -336,52 +337,21 @@ class Peers:
         return await asyncio.to_thread(self._checked, await self._find(digest), digest)
 
     async def _find(self, digest: Digest) -> Tensors:
-        session = self._transport.sessions.get(self._coordinator)
-        if session is None:
-            raise errors.PeerUnreachable("no session with the coordinator")
-        request = calls.Find(job=self._job, digest=digest)
-        _, tensors = await ask(session, calls.FIND, request, deadline=calls.LONGEST_SEARCH)
+        request, deadline = calls.Find(job=self.job, digest=digest), calls.LONGEST_SEARCH
+        _, tensors = await ask(self._coordinator, calls.FIND, request, deadline=deadline)
         return tensors
 
-    # ------------------------------------------------------------------------------- checkpoints
+    # ------------------------------------------------------------------------------------- files
 
-    async def get_state(self, peer: PeerId, stage: StageIndex, step: StepNumber) -> calls.StateView:
-        """Which checkpoint file of `step` a member has; raises NotFound, Unavailable."""
-        request = calls.GetState(job=self._job, stage=stage, step=step)
-        view, _ = await self._ask(
-            peer, calls.GET_STATE, request, deadline=ASK_STATE, answer_bytes=HEADERS
-        )
+    async def view(self, peer: PeerId, method: Method[Request, Answer], request: Request) -> Answer:
+        """What a member says of a file of its; raises NotFound, Unavailable."""
+        view, _ = await self._ask(peer, method, request, deadline=ASK_STATE, answer_bytes=HEADERS)
         return view
 
-    async def get_state_range(
-        self, peer: PeerId, stage: StageIndex, step: StepNumber, start: int, end: int
-    ) -> bytes:
-        """Bytes [start, end) of a member's checkpoint file; raises NotFound, Unavailable."""
-        request = calls.GetStateRange(job=self._job, stage=stage, step=step, start=start, end=end)
-        return await self._range(peer, calls.GET_STATE_RANGE, request, end - start)
-
-    # ----------------------------------------------------------------------------------- weights
-
-    async def get_weights(
-        self, peer: PeerId, stage: StageIndex, step: StepNumber
-    ) -> calls.WeightsView:
-        """Which weights after `step` a member has; raises NotFound, Unavailable."""
-        request = calls.GetWeights(job=self._job, stage=stage, step=step)
-        view, _ = await self._ask(
-            peer, calls.GET_WEIGHTS, request, deadline=ASK_STATE, answer_bytes=HEADERS
-        )
-        return view
-
-    async def get_weights_range(
-        self, peer: PeerId, stage: StageIndex, step: StepNumber, start: int, end: int
-    ) -> bytes:
-        """Bytes [start, end) of that file; raises NotFound, Unavailable."""
-        request = calls.GetWeightsRange(job=self._job, stage=stage, step=step, start=start, end=end)
-        return await self._range(peer, calls.GET_WEIGHTS_RANGE, request, end - start)
-
-    async def _range(
+    async def range(
         self, peer: PeerId, method: Method[Request, calls.Done], request: Request, size: int
     ) -> bytes:
+        """So many bytes of such a file; raises NotFound, Unavailable, Malformed."""
         _, tensors = await self._ask(
             peer, method, request, deadline=FETCH_RANGE, answer_bytes=size + HEADERS
         )

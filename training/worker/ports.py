@@ -288,7 +288,7 @@ class Wanted:
     at: StepNumber  # that we work on
 
 
-class Behaviour(Protocol):
+class Behaviour:
     """Where a peer could lie. Each hook answers what honest code would, unless it is overridden.
 
     The adversaries of `tallystick.gym` play the code of real workers through this alone: what is
@@ -297,46 +297,10 @@ class Behaviour(Protocol):
 
     def arithmetic(self, compute: Compute) -> Compute:
         """What passes are computed with and units are gathered in; asked when a stage is built."""
-
-    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
-        """The gradient of `step` that we bind ourselves to and send, chunk by chunk."""
-
-    def mean(
-        self,
-        compute: Compute,
-        step: StepNumber,
-        parts: Sequence[Buffer],
-        weights: Sequence[int],
-        totals: Sequence[int],
-    ) -> Slice:
-        """The mean of one chunk that we bind ourselves to; arguments as of `Compute.mean`."""
-
-    async def serves(self, wanted: Wanted) -> bool:
-        """Whether who asks for something that may be here gets it; it waits until we say."""
-
-    def departure(self, step: StepNumber, moment: Moment) -> Departure:
-        """Whether we go now: `step` is the one that was closed, or sealed."""
-
-    async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
-        """What we say of a peer-step as its auditor.
-
-        Args:
-            agreeing: A report that finds no difference; nothing was computed for it.
-            replay: Makes the true one.
-        """
-
-
-class Honest:
-    """Satisfies `Behaviour`: what every peer does unless somebody made it lie."""
-
-    def arithmetic(self, compute: Compute) -> Compute:
-        """See `Behaviour.arithmetic`."""
         return compute
 
     def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
-        """See `Behaviour.parts`."""
+        """The gradient of `step` that we bind ourselves to and send, chunk by chunk."""
         return compute.gradient()
 
     def mean(
@@ -347,22 +311,27 @@ class Honest:
         weights: Sequence[int],
         totals: Sequence[int],
     ) -> Slice:
-        """See `Behaviour.mean`."""
+        """The mean of one chunk that we bind ourselves to; arguments as of `Compute.mean`."""
         return compute.mean(parts, weights, totals)
 
     async def serves(self, wanted: Wanted) -> bool:
-        """See `Behaviour.serves`."""
+        """Whether who asks for something that may be here gets it; it waits until we say."""
         return True
 
     def departure(self, step: StepNumber, moment: Moment) -> Departure:
-        """See `Behaviour.departure`."""
+        """Whether we go now: `step` is the one that was closed, or sealed."""
         return "stay"
 
     async def report(
         self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
     ) -> AuditReport:
-        """See `Behaviour.report`."""
+        """What we say of a peer-step as its auditor.
+
+        Args:
+            agreeing: A report that finds no difference; nothing was computed for it.
+            replay: Makes the true one.
+        """
         return await replay()
 
 
-HONEST = Honest()
+HONEST = Behaviour()

@@ -6,7 +6,8 @@ them from a 32-byte seed (Philox 4x64, whose stream numpy keeps: 128 bits of the
 0 for +1). It is about normal with variance 1, whatever the gradient (docs/protocol.md 5).
 
 Two honest replays whose gradients have a relative L2 distance d differ by d x N(0, 1), and by at
-most d x |projection| more for the norm: `tolerance` allows 12 d, which a pair exceeds once in 1e7.
+most d x |projection| more for the norm. 12 d are allowed, which a pair exceeds once in 1e7
+(`verification.distances.thresholds.projections_allowed`).
 Equal bytes give numbers that differ by 1 at most, as the sums in fp64 may round differently.
 """
 
@@ -16,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 PROJECTION_SCALE = 10**6
-DISTANCE_SCALE = 10**9
 SEED_BYTES = 32
 _BLOCK = 2**13  # elements at a time, a multiple of 64; OpenBLAS spreads longer ones over all cores
-_DEVIATIONS = 12
 
 
 class Projector:
@@ -41,8 +40,3 @@ class Projector:
             along += float(block @ (1.0 - 2.0 * minus))
             square += float(block @ block)
         return round(PROJECTION_SCALE * along / math.sqrt(square)) if square else 0
-
-
-def tolerance(distance: int) -> int:
-    """How far projections of gradients at this relative L2 distance (1e-9) may differ, in 1e-6."""
-    return -(-_DEVIATIONS * distance * PROJECTION_SCALE // DISTANCE_SCALE) + 1

@@ -9,24 +9,13 @@ from typing import Protocol, TypeVar
 from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from training.stages.torch_free import StateRoots
+from training.transport import calls
 from training.transport.calls import StateView, WeightsView
 from training.worker.peers import Peers
 
-
-class AnyView(Protocol):
-    """What a holder says of its file."""
-
-    @property
-    def digest(self) -> Digest:
-        """Of the bytes."""
-
-    @property
-    def num_bytes(self) -> int:
-        """How many they are."""
-
-
-View = TypeVar("View", bound=AnyView)
-View_co = TypeVar("View_co", bound=AnyView, covariant=True)
+View = TypeVar("View", bound=StateView | WeightsView)
+View_co = TypeVar("View_co", bound=StateView | WeightsView, covariant=True)
+"""What a holder says of its file."""
 
 
 class SharedFile(Protocol[View_co]):
@@ -65,11 +54,15 @@ class CheckpointFile:
 
     async def view(self, peer: PeerId) -> StateView:
         """See `SharedFile.view`."""
-        return await self.peers.get_state(peer, self.stage, self.step)
+        request = calls.GetState(job=self.peers.job, stage=self.stage, step=self.step)
+        return await self.peers.view(peer, calls.GET_STATE, request)
 
     async def range(self, peer: PeerId, start: int, end: int) -> bytes:
         """See `SharedFile.range`."""
-        return await self.peers.get_state_range(peer, self.stage, self.step, start, end)
+        request = calls.GetStateRange(
+            job=self.peers.job, stage=self.stage, step=self.step, start=start, end=end
+        )
+        return await self.peers.range(peer, calls.GET_STATE_RANGE, request, end - start)
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,8 @@ class WeightsFile:
 
     async def view(self, peer: PeerId) -> WeightsView:
         """See `SharedFile.view`; raises WrongBytes for those of another state."""
-        view = await self.peers.get_weights(peer, self.stage, self.step)
+        request = calls.GetWeights(job=self.peers.job, stage=self.stage, step=self.step)
+        view = await self.peers.view(peer, calls.GET_WEIGHTS, request)
         root = StateRoots(view.weights_root, view.moments_root, view.counter).state
         if root != self.state_root:
             raise WrongBytes(
@@ -103,4 +97,7 @@ class WeightsFile:
 
     async def range(self, peer: PeerId, start: int, end: int) -> bytes:
         """See `SharedFile.range`."""
-        return await self.peers.get_weights_range(peer, self.stage, self.step, start, end)
+        request = calls.GetWeightsRange(
+            job=self.peers.job, stage=self.stage, step=self.step, start=start, end=end
+        )
+        return await self.peers.range(peer, calls.GET_WEIGHTS_RANGE, request, end - start)

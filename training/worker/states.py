@@ -236,7 +236,7 @@ class States:
         await self._move_to(step)
         self._at.book.keep_applied(step, self._at.roots.state)
         self._tell_root("seal_applied", weights_root=self._at.roots.weights)
-        self._keeping.settled_before(self._oldest_needed())
+        self._keeping.settled_before(self._at.book.oldest_needed)
         if not sealed.has_work:
             self._keeping.narrow(step, (), ())
         self._narrow()
@@ -253,11 +253,6 @@ class States:
             step = StepNumber(number)
             if (names := checking.needed_of(step)) is not None:
                 self._keeping.narrow(step, *at.book.work.beside(at.stage, at.chunking, names))
-
-    def _oldest_needed(self) -> StepNumber:
-        """The oldest step that a draw may still ask for, as far as seals are known here."""
-        found = self._at.book.record.checking.oldest_needed
-        return StepNumber(self._at.book.sealed + 1) if found is None else found
 
     async def _update(self, work: Callable[[], None]) -> None:
         """Change the state; one that is half changed is nobody's.

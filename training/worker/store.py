@@ -34,19 +34,19 @@ class Store:
 
     def put_pay(self, data: bytes) -> None:
         """Keep what the newest seal pays, in place of the one before; errors as `put_chunk`."""
-        _write(self._pay, data)
+        write_whole(self._pay, data)
 
     def bind_parts(self, step: StepNumber, commit: Digest, parts: Sequence[Buffer]) -> None:
         """Keep all parts of a gradient of ours, chunk by chunk; errors as `put_chunk`."""
-        _write(self._parts / f"{step:08d}" / f"{commit.hex()}{_OWN}", b"")
+        write_whole(self._parts / f"{step:08d}" / f"{commit.hex()}{_OWN}", b"")
         paths = [self._part(step, commit, ChunkIndex(chunk)) for chunk in range(len(parts))]
         for path, data in zip(paths, parts, strict=True):
-            _write(path, data, synced=True)
+            write_whole(path, data, synced=True)
         _sync_folders(paths[-1])
 
     def put_part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex, data: Buffer) -> None:
         """Keep one part of somebody's gradient; errors as `put_chunk`."""
-        _write(self._part(step, commit, chunk), data)
+        write_whole(self._part(step, commit, chunk), data)
 
     def part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex) -> bytes | None:
         """A part that is here."""
@@ -66,7 +66,7 @@ class Store:
     def bind_chunk(self, step: StepNumber, chunk: ChunkIndex, data: Buffer) -> None:
         """Keep one averaged chunk that we have summed; errors as `put_chunk`."""
         path = self._chunk(step, chunk)
-        _write(path, data, synced=True)
+        write_whole(path, data, synced=True)
         _sync_folders(path)
 
     def put_chunk(self, step: StepNumber, chunk: ChunkIndex, data: Buffer) -> None:
@@ -75,7 +75,7 @@ class Store:
         Raises:
             Unavailable: the disk is full or cannot be written.
         """
-        _write(self._chunk(step, chunk), data)
+        write_whole(self._chunk(step, chunk), data)
 
     def chunk(self, step: StepNumber, chunk: ChunkIndex) -> bytes | None:
         """An averaged chunk that is here."""
@@ -121,8 +121,9 @@ def _part_name(commit: Digest, chunk: ChunkIndex) -> str:
     return f"{commit.hex()}-{chunk:04d}.bin"
 
 
-def _write(path: Path, data: Buffer, *, synced: bool = False) -> None:
-    aside = path.with_suffix(f".{threading.get_ident()}.tmp")  # another thread has its own
+def write_whole(path: Path, data: Buffer, *, synced: bool = False) -> None:
+    """Replace a file so that it is there whole or not at all; raises Unavailable."""
+    aside = path.with_name(f"{path.name}.{threading.get_ident()}.tmp")  # another thread has its own
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(aside, "wb") as file:

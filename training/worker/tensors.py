@@ -12,7 +12,6 @@ share of the step anyway.
 Layout: `tensors/<step>/<digest>.bin`, wire bytes, and `<digest>-<attempt>.head`, signed headers.
 """
 
-import os
 import shutil
 import threading
 from collections.abc import Callable, Collection
@@ -20,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from typing_extensions import Buffer
-
 from contracts.terms.digest import formed_tensor, tensor_digest
 from contracts.terms.errors import Conflict, NotFound, Refused, Unavailable, WrongBytes
 from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import TensorHeader
 from contracts.terms.signatures import Signed, decode_signed, expect
+from training.worker.store import write_whole
 
 _Name: TypeAlias = tuple[int, int, int, str]  # step, unit, attempt, kind
 _Key: TypeAlias = tuple[int, Digest]  # step, digest
@@ -89,8 +87,10 @@ class Tensors:
         self.need_unsent(header)
         path = self._path(header.step, header.tensor_digest)
         if not path.exists():
-            _write(path, kept.data)
-        _write(self._head(header.step, header.tensor_digest, header.attempt), kept.header.encoded())
+            write_whole(path, kept.data)
+        write_whole(
+            self._head(header.step, header.tensor_digest, header.attempt), kept.header.encoded()
+        )
         self._note(header)
 
     def renew(
@@ -103,7 +103,7 @@ class Tensors:
         """Sign a tensor that we sent once more, as of a higher attempt; errors as `put`."""
         header = self.header(step, digest).model_copy(update={"attempt": attempt})
         self.need_unsent(header)
-        _write(self._head(step, digest, attempt), sign(header).encoded())
+        write_whole(self._head(step, digest, attempt), sign(header).encoded())
         self._note(header)
 
     def need_unsent(self, header: TensorHeader) -> None:
@@ -192,17 +192,6 @@ class Tensors:
 
 def _name(header: TensorHeader) -> _Name:
     return (header.step, header.unit, header.attempt, header.tensor)
-
-
-def _write(path: Path, data: Buffer) -> None:
-    aside = path.with_suffix(f"{path.suffix}.{threading.get_ident()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(aside, "wb") as file:
-            file.write(data)
-        os.replace(aside, path)
-    except OSError as error:
-        raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 
 
 def _read(path: Path) -> bytes:

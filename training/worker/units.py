@@ -200,8 +200,10 @@ class Units:
         if copy is None:
             return None
         same_x = asked.x is None or asked.x.digest == copy.leaf.x
-        backward = isinstance(asked, Backward)
-        if same_x and (not backward or self._is_answered(asked, copy)):
+        is_answered = isinstance(asked, Forward) or (
+            copy.is_complete and (asked.dy is None or asked.dy.digest == copy.leaf.dy)
+        )
+        if same_x and is_answered:
             self._renew(asked, copy)
             return copy.leaf
         if asked.unit in self._at.book.committed():
@@ -212,11 +214,6 @@ class Units:
                 f"unit {asked.unit} was asked for as attempt {copy.attempt} already"
             )
         return None
-
-    @staticmethod
-    def _is_answered(asked: Forward | Backward, copy: UnitCopy) -> bool:
-        assert isinstance(asked, Backward)
-        return copy.is_complete and (asked.dy is None or asked.dy.digest == copy.leaf.dy)
 
     def _renew(self, asked: Forward | Backward, copy: UnitCopy) -> None:
         """The same copy under a higher attempt: trainers and headers speak of the newest."""

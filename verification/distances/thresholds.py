@@ -101,8 +101,7 @@ def distance_name(kind: str, measure: str) -> str:
 def projections_allowed(distance: int) -> int:
     """How far projections of two honest replays may lie apart, both in 1e-9.
 
-    The formula of `training.worker.projections.tolerance`, which says why, in 1e-9 of the norm:
-    verification imports nothing of training.
+    In 1e-9 of the norm; `training.worker.projections` says why.
 
     Args:
         distance: The most that their gradients' relative L2 distance may be.

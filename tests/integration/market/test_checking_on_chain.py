@@ -33,7 +33,7 @@ class OfWorld:
         self._world = world
 
     async def lane(self, job: Digest, *, first: int | None = None) -> LanePage:
-        """See `tallystick.provider.coins.Lanes`."""
+        """See `MarketClient.lane`."""
         async with self._world.new_work() as work:
             return await lane_of_job(job, self._world.anchorer, work, first=first, limit=3)  # type: ignore[arg-type]
 

@@ -4,7 +4,6 @@ The market is the real API; bundles are files as audits leave them, with any byt
 them: what they show is nobody's business here.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,12 @@ from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
+from contracts.terms.errors import Unavailable
 from contracts.terms.ids import Digest, JobId, PeerId
 from market.api.app import make_app
 from market.service.rows import AuditorRow, ConvictionRow, SlashRow
 from tallystick.provider.folder import PeerFile, save_peer_file
-from tallystick.provider.slashes import PATIENCE, Evidence, Slashes, bundles_in
+from tallystick.provider.slashes import Slashes, bundles_in
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.test_convictions import (
     AUDITORS,
@@ -54,42 +54,42 @@ class Wire(httpx.AsyncBaseTransport):
         return await self._inner.handle_async_request(request)
 
 
+def lease_of(home: Path, job: JobId) -> Path:
+    """The folder of a lease in a provider's home."""
+    folder = home / "leases" / ("1e" * 32)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_peer_file(folder, PeerFile("http://market", job.hex(), "1e" * 32, 1, 1, 1))
+    return folder
+
+
+def bundle_in(folder: Path, subject: Digest, text: bytes = TEXT) -> Path:
+    path = folder / "evidence" / f"{subject.hex()}.bundle"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text)
+    return path
+
+
 class Auditor:
-    """One of the auditors that found a mismatch, with its folder and its log."""
+    """The agent of one of the auditors that found a mismatch, and the folder of its lease."""
 
     def __init__(self, world: World, job: JobId, folder: Path, name: str = "out1") -> None:
-        self.wire, self.folder = Wire(world), folder / name
-        self.name, self._world, self._job = name, world, job
-        self.client = MarketClient("http://market", transport=self.wire)
-        self.log: list[tuple[str, dict[str, object]]] = []
-        self.waited = 0.0
-        self.meanwhile: Callable[[], Awaitable[None]] | None = None
-        self.evidence = Evidence(
-            self.folder, self.client, job, session_of(name), self._tell,
-            pause=self._pause, clock=lambda: self.waited,
-        )  # fmt: skip
+        self.wire, self.folder = Wire(world), lease_of(folder / name, job)
+        self.name, self._world, self._job, self.said = name, world, job, list[str]()
+        (self.folder / "session.key").write_bytes(session_of(name).private_key.private_bytes_raw())
+        (self.folder / "session.key").chmod(0o600)
+        client, account = MarketClient("http://market", transport=self.wire), make_wallet("nobody")
+        self.slashes = Slashes(client, folder / name, account.account, self.said.append)
 
     def found(self, subject: Digest, text: bytes = TEXT) -> Path:
         """Leave a bundle, as an audit does."""
-        path = self.folder / "evidence" / f"{subject.hex()}.bundle"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text)
+        path = bundle_in(self.folder, subject, text)
         showable(self._world, self._job, subject, session_of(self.name).peer, text)
         return path
 
     @property
     def events(self) -> list[str]:
         """What was told, without fields."""
-        return [event for event, _ in self.log]
-
-    def _tell(self, event: str, **fields: object) -> None:
-        self.log.append((event, fields))
-
-    async def _pause(self, seconds: float) -> None:
-        self.waited += seconds
-        await asyncio.sleep(0)
-        if self.meanwhile is not None:
-            await self.meanwhile()
+        return [line.split()[0] for line in self.said]
 
 
 def showable(world: World, job: JobId, subject: Digest, auditor: PeerId, text: bytes) -> None:
@@ -125,13 +125,13 @@ async def test_look__convicted_and_nobody_has_shown_it__uploads_and_names_the_bu
     auditor = Auditor(world, job, tmp_path)
     auditor.found(subject)
 
-    await auditor.evidence.look()
+    await auditor.slashes.show()
 
     (row,) = await slashes(world)
     assert (row.job, row.evidence, row.state) == (job, blob_digest(TEXT), "convicted")
     assert world.blobs.blobs[row.evidence] == TEXT
-    told = {"subject": subject, "bundle": row.evidence}
-    assert auditor.log == [("evidence_shown", told)]
+    told = f"evidence_shown subject={subject.hex()} bundle={row.evidence.hex()}"
+    assert auditor.said == [told]
     assert bundles_in(auditor.folder)  # for a restart, until the slash has ended
 
 
@@ -139,14 +139,14 @@ async def test_look__started_again__uploads_nothing_twice(world: World, tmp_path
     _, job, subject = await convicted(world)
     Auditor(world, job, tmp_path).found(subject)
     for _ in range(2):
-        await Auditor(world, job, tmp_path).evidence.look()
+        await Auditor(world, job, tmp_path).slashes.show()
     again = Auditor(world, job, tmp_path)
 
     for _ in range(3):
-        await again.evidence.look()
+        await again.slashes.show()
 
     assert len(await slashes(world)) == 1
-    assert again.wire.asked == ["GET convictions"] * 3 and again.log == []
+    assert set(again.wire.asked) == {"GET convictions"} and again.said == []
 
 
 async def test_look__slash_by_the_bundle_shown_was_dropped__shows_its_own_too(
@@ -156,14 +156,14 @@ async def test_look__slash_by_the_bundle_shown_was_dropped__shows_its_own_too(
     first, second = (Auditor(world, job, tmp_path, name) for name in ("out2", "out1"))
     first.found(subject)
     second.found(subject, b"another bundle")
-    await first.evidence.look()
-    await second.evidence.look()
+    await first.slashes.show()
+    await second.slashes.show()
     waits = list(second.events)
 
     async with world.new_work() as work:
         (row,) = await work[SlashRow].where()
         await work[SlashRow].put(replace(row, state="dropped"))
-    await second.evidence.look()
+    await second.slashes.show()
 
     assert waits == [] and second.events == ["evidence_shown"]
     assert (await slashes(world))[0].evidence == blob_digest(TEXT)
@@ -178,69 +178,29 @@ async def test_look__not_convicted_or_found_by_others__shows_nothing(
     stranger.found(subject)
 
     for auditor in (innocent, stranger):
-        await auditor.evidence.look()
+        await auditor.slashes.show()
 
-    assert await slashes(world) == [] and innocent.log == stranger.log == []
+    assert await slashes(world) == [] and innocent.said == stranger.said == []
 
 
-async def test_shown__market_is_away_for_a_while__shows_it_beside_the_work(
+async def test_look__market_is_away_for_a_while__shows_it_when_it_is_back(
     world: World, tmp_path: Path
 ) -> None:
     _, job, subject = await convicted(world)
     auditor = Auditor(world, job, tmp_path)
     auditor.found(subject)
-    broken = iter([True, True])
+    broken = iter([False, True])
 
-    async def break_twice(_request: httpx.Request) -> None:
+    async def break_once(_request: httpx.Request) -> None:
         if next(broken, False):
             raise httpx.ConnectError("away")
 
-    auditor.wire.before = break_twice
-    async with auditor.evidence.shown():
-        while "evidence_shown" not in auditor.events:
-            await asyncio.sleep(0)
-
-    assert auditor.events == ["evidence_waits", "evidence_waits", "evidence_shown"]
-    assert len(await slashes(world)) == 1
-
-
-async def test_finish__convicted_by_the_last_seal__waits_until_the_market_has_it(
-    world: World, tmp_path: Path
-) -> None:
-    maker, commit = await worked(world)
-    await registered(world, "out1", session_of("out1"))
-    auditor = Auditor(world, maker.spec.job(), tmp_path)
-    auditor.found(commit.digest())
-
-    async def last_seal_arrives() -> None:
-        await note(world, ruled(maker, slashable(maker, commit.digest())))
-        await world.seal(maker, last=True)
-        auditor.meanwhile = None
-
-    auditor.meanwhile = last_seal_arrives
-    await auditor.evidence.finish()
+    auditor.wire.before = break_once
+    with pytest.raises(Unavailable):
+        await auditor.slashes.show()
+    await auditor.slashes.show()
 
     assert auditor.events == ["evidence_shown"] and len(await slashes(world)) == 1
-
-
-async def test_finish__market_never_answers__is_told_and_a_restart_shows_it(
-    world: World, tmp_path: Path
-) -> None:
-    maker, job, subject = await convicted(world)
-    await world.seal(maker, last=True)
-    auditor, again = Auditor(world, job, tmp_path), Auditor(world, job, tmp_path)
-    auditor.found(subject)
-
-    async def away(_request: httpx.Request) -> None:
-        raise httpx.ConnectError("away")
-
-    auditor.wire.before = away
-    await auditor.evidence.finish()
-    await again.evidence.finish()
-
-    assert auditor.waited > PATIENCE and set(auditor.events[:-1]) == {"evidence_waits"}
-    assert auditor.log[-1] == ("evidence_not_shown", {"bundles": 1})
-    assert again.events == ["evidence_shown"] and again.waited == 0
 
 
 # --------------------------------------------------------------------------------- agents
@@ -270,7 +230,7 @@ async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_
     auditor.found(subject)
     accused = list[bool]()
 
-    for happens in (auditor.evidence.look, *(lambda: later(world),) * 4):
+    for happens in (auditor.slashes.show, *(lambda: later(world),) * 4):
         for _ in range(2):
             await owner.slashes.look()
         accused.append(owner.slashes.is_accused)
@@ -287,42 +247,26 @@ async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_
     assert all(accused[:3]) and not owner.slashes.is_accused
 
 
-def lease_of(home: Path, job: JobId) -> Path:
-    """The folder of a lease in a provider's home."""
-    folder = home / "leases" / ("1e" * 32)
-    folder.mkdir(parents=True)
-    save_peer_file(folder, PeerFile("http://market", job.hex(), "1e" * 32, 1, 1, 1))
-    return folder
-
-
-def bundle_in(folder: Path, subject: Digest) -> Path:
-    path = folder / "evidence" / f"{subject.hex()}.bundle"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(TEXT)
-    return path
-
-
 async def test_slashes__bundle_of_a_slash__stays_until_it_has_ended(
     world: World, tmp_path: Path
 ) -> None:
     _, job, subject = await convicted(world)
     auditor = Auditor(world, job, tmp_path)
     auditor.found(subject)
-    await auditor.evidence.look()
+    await auditor.slashes.show()
     path, owner = bundle_in(lease_of(tmp_path, job), subject), Owner(world, tmp_path)
     seen = []
 
     for _ in range(5):
-        await owner.slashes.look()
+        await owner.slashes.show()
         seen.append(((await slashes(world))[0].state, path.exists()))
         await later(world)
 
     assert ("announced", True) in seen and seen[-1] == ("burned", False)
 
 
-@pytest.mark.parametrize("is_busy", [True, False])
-async def test_slashes__process_has_ended_before_the_conviction__agent_shows_the_bundle(
-    world: World, tmp_path: Path, is_busy: bool
+async def test_look__audit_from_outside__is_shown_under_the_key_of_audits(
+    world: World, tmp_path: Path
 ) -> None:
     maker, commit = await worked(world)
     job, subject, owner = maker.spec.job(), commit.digest(), Owner(world, tmp_path, "out")
@@ -340,8 +284,7 @@ async def test_slashes__process_has_ended_before_the_conviction__agent_shows_the
     async with world.new_work() as work:
         await work[ConvictionRow].add(row)
 
-    await owner.slashes.look({folder} if is_busy else ())
+    await owner.slashes.show()
 
-    assert len(await slashes(world)) == (0 if is_busy else 1)
-    wanted = [] if is_busy else ["evidence_shown"]
-    assert [line.split()[0] for line in owner.said] == wanted
+    assert len(await slashes(world)) == 1
+    assert [line.split()[0] for line in owner.said] == ["evidence_shown"]

@@ -2,17 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from contracts.chain.contracts import Contracts
-from contracts.chain.deployment import NAMES, Deployment
+from contracts.chain.deployment import NAMES
 from contracts.governance.escrow import Budget, Channel
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import Conflict, NotFound, ServiceUnreachable
@@ -20,7 +19,7 @@ from contracts.terms.escrow_messages import Bond, Quit
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.signatures import decode_signed, expect
 from market.bodies.base import SignedBody
 from market.bodies.jobs import JobView
 from market.bodies.market import NetworkView
@@ -38,9 +37,8 @@ from market.bodies.offers import (
 )
 from tallystick.provider import agent as agent_module
 from tallystick.provider.agent import PATIENCE_SECONDS, WIND_DOWN_SECONDS, Agent, Ask
-from tallystick.provider.background import Say
-from tallystick.provider.coins import CoinWatches, Counts
-from tallystick.provider.disk import PAUSE, RESERVE, Free
+from tallystick.provider.coins import Counts
+from tallystick.provider.disk import PAUSE, RESERVE
 from tallystick.provider.folder import (
     ProviderFolder,
     end_upload,
@@ -51,205 +49,41 @@ from tallystick.provider.folder import (
     save_pay,
     save_signed,
 )
-from tallystick.provider.limits import LOOK_SECONDS, Guard, Idleness
+from tallystick.provider.limits import LOOK_SECONDS, Idleness
 from tallystick.provider.money import HAS_QUIT
 from tallystick.provider.outside_audits import cancelled
-from tallystick.sdk.client import MarketClient
 from tests.support.answering import AnsweringMarket
 from tests.support.history import DOMAIN, make_session, make_spec, make_wallet
 from tests.support.patience import patience
 from tests.unit.tallystick.provider.own_chain import NOWHERE, TIMES, OwnChain
 from tests.unit.tallystick.provider.test_limits import sealed
 
-LEASE = LeaseView(
-    lease=Digest(b"l" * 32), state="silent", offer=Digest(b"o" * 32), job=JobId(b"j" * 32),
-    account=Address(b"a" * 20), stage=0, price=PricePerPflop(1), stake=BaseUnits(0),
-    accept_ends=UnixMillis(0), spec=b"spec", accept=None, session_key=None, heard_at=None,
-)  # fmt: skip
-ASK = Ask(PricePerPflop(1), BaseUnits(0), "cpu", 2**30, 10**9, 10**8, 1, timedelta(days=1))
 SPEC = make_spec(make_wallet("poster"), make_wallet("coordinator"))
+SIGNED = make_wallet("poster").sign(SPEC, NOWHERE.domain)
+LEASE = LeaseView(
+    lease=Digest(b"l" * 32), state="reserved", offer=Digest(b"o" * 32), job=SPEC.job(),
+    account=Address(b"a" * 20), stage=0, price=PricePerPflop(1), stake=BaseUnits(5),
+    accept_ends=UnixMillis(0), spec=SIGNED.encoded(), accept=None, session_key=None, heard_at=None,
+)  # fmt: skip
+ACTIVE = LEASE.model_copy(update={"state": "active"})
+ASK = Ask(PricePerPflop(1), BaseUnits(0), "cpu", 2**30, 10**9, 10**8, 1, timedelta(days=1))
+ENOUGH = Channel(limit=10**12, stake=5)
 
 
-class Clock:
-    """Stands still unless it is told."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        """Seconds."""
-        return self.now
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[ProviderFolder]:
-    made = ProviderFolder(tmp_path)
-    yield made
-    made.close()
-
-
-async def _for_ever() -> None:
-    await asyncio.Event().wait()
-
-
-def agent_of(
-    client: MarketClient,
-    folder: ProviderFolder,
-    clock: Clock,
-    *,
-    say: Say = print,
-    free: Free = lambda _: 10 * RESERVE,
-) -> Agent:
-    return Agent(
-        client, folder, make_wallet("ann"), make_session("agent"), ASK, (), {}, say,
-        monotonic=clock, free=free,
-    )  # fmt: skip
-
-
-class MadeAnew(AnsweringMarket):
-    """A market that knows nothing any more, on a chain that began afresh."""
-
-    async def post_offer_heartbeat(self, body: Heartbeat, **_named: object) -> LeasesView:
-        """Know no offer."""
-        raise NotFound("no such offer")
-
-    async def get_network(self) -> NetworkView:
-        """Name the new chain."""
-        contracts = SimpleNamespace(**dict.fromkeys(NAMES, Address(bytes(20))))
-        said = SimpleNamespace(chain_id=1, genesis=Digest(b"g" * 32), contracts=contracts)
-        return cast(NetworkView, said)
-
-
-async def test_heartbeats__market_is_on_another_chain_since__ends_and_says_to_start_again(
-    folder: ProviderFolder,
-) -> None:
-    async with MadeAnew() as client:
-        agent = agent_of(client, folder, Clock())
-
-        async def standing(deployment: Deployment) -> Signed[Offer]:
-            return agent.wallet.sign(agent._new_offer(0), deployment.domain)
-
-        agent._standing_offer = standing  # type: ignore[method-assign]
-        with pytest.raises(Conflict, match="is on another chain since we began: start again"):
-            await agent._heartbeats(NOWHERE)
-
-
-async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_it_is_done(
-    folder: ProviderFolder,
-) -> None:
-    clock = Clock()
-    async with MarketClient("http://127.0.0.1:1") as client:
-        agent = agent_of(client, folder, clock)
-        peer = asyncio.create_task(_for_ever())
-        agent._peers[LEASE.lease] = peer
-        note_upload(folder.lease(LEASE.lease))
-        await agent._follow((), NOWHERE)
-
-        clock.now = 10 * WIND_DOWN_SECONDS
-        await agent._follow((), NOWHERE)
-        was_left_alone = not peer.done()
-        end_upload(folder.lease(LEASE.lease))
-        await agent._follow((), NOWHERE)
-    assert was_left_alone and peer.cancelled()
-
-
-class Bonds(AnsweringMarket):
-    """A market that fails as it is told, and keeps what it was sent."""
-
-    def __init__(self, *failures: Exception) -> None:
-        super().__init__()
-        self.failures = list(failures)
-        self.sent: list[bytes] = []
-
-    async def get_job(self, job: JobId) -> JobView:
-        """Only its spec."""
-        signed = make_wallet("poster").sign(SPEC, DOMAIN).encoded()
-        return cast(JobView, SimpleNamespace(signed=signed))
-
-    async def post_auditor_bond(self, body: PostBond, account: Address) -> BondView:
-        """Keep it."""
-        self.sent.append(body.bond)
-        if self.failures:
-            raise self.failures.pop(0)
-        bond = expect(decode_signed(body.bond), Bond).message
-        return BondView(job=bond.job, account=account, stake=bond.stake, state="accepted")
-
-
-def asked(stake: int) -> BondAsked:
-    return BondAsked(job=SPEC.job(), price=PricePerPflop(7), stake=BaseUnits(stake))
-
-
-async def test_back__market_fails_and_the_agent_is_killed__sends_what_it_signed_first(
-    tmp_path: Path,
-) -> None:
-    client = Bonds(ServiceUnreachable("away"))
-    async with client:
-        for _ in range(2):
-            folder = ProviderFolder(tmp_path)
-            agent = agent_of(client, folder, Clock())
-            with contextlib.suppress(ServiceUnreachable):
-                await agent.outside._back(asked(5), OwnChain(free=5).on_chain(), TIMES)
-            folder.close()
-
-    first, second = client.sent
-    said = expect(decode_signed(first), Bond).message
-    assert first == second
-    assert (said.job, said.account, said.stake) == (SPEC.job(), make_wallet("ann").account, 5)
-    assert [each.job for each in jobs_in(tmp_path)] == [SPEC.job()]
-
-
-async def test_back__less_is_free_than_is_asked__signs_nothing_and_tells(
-    folder: ProviderFolder,
-) -> None:
-    client, said = Bonds(), list[str]()
-    async with client:
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        await agent.outside._back(asked(5), OwnChain(free=4).on_chain(), TIMES)
-
-    assert client.sent == [] and "0.000004 are free in the escrow" in said[0]
-
-
-class Beats(AnsweringMarket):
-    """A market that hears of leases; of those in `over` it knows nothing."""
-
-    def __init__(self, over: set[Digest]) -> None:
-        super().__init__()
-        self.over, self.heard = over, list[Digest]()
-
-    async def post_lease_heartbeat(self, body: Heartbeat, lease: Digest) -> LeaseHeard:
-        """Note it."""
-        self.heard.append(lease)
-        if lease in self.over:
-            raise NotFound("no such lease")
-        return LeaseHeard(lease=lease, state="active", heard_at=body.at)
-
-
-async def test_speak_for__peers_at_work__only_for_them_and_no_more_once_one_is_refused(
-    folder: ProviderFolder,
-) -> None:
-    names = [Digest(name * 32) for name in (b"a", b"b", b"c")]
-    leases = tuple(LEASE.model_copy(update={"lease": name}) for name in names)
-    over = set[Digest]()
-    async with Beats(over) as client:
-        agent = agent_of(client, folder, Clock())
-        agent._done.add(names[1])  # its peer has left
-        found = await agent._send_heartbeats(leases)
-        heard = list(client.heard)
-        over.add(names[2])
-        refused = await agent._send_heartbeats(leases)
-
-    assert heard == [each.lease for each in found] == [names[0], names[2]]
-    assert {each.state for each in found} == {"active"} and refused == ()
-
-
-class Offers(AnsweringMarket):
-    """A market that notes what becomes of offers."""
+class Market(AnsweringMarket):
+    """Takes and notes what an agent sends, and fails as it is told."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.noted = asyncio.Queue[str]()
+        self.noted = asyncio.Queue[str]()  # what became of offers
         self.leases: tuple[LeaseView, ...] = ()
-        self._withdrawn = set[Digest]()
+        self.reports: list[Any] = []  # of the steps of its job
+        self.bonds: list[bytes] = []
+        self.accepted: list[AcceptLease] = []
+        self.heard: list[Digest] = []
+        self.over: set[Digest] = set()  # leases of which it knows nothing
+        self.failures: list[Exception] = []
+        self._withdrawn: set[Digest] = set()
 
     async def post_offer(self, body: SignedBody) -> OfferStored:
         """Note it."""
@@ -266,303 +100,347 @@ class Offers(AnsweringMarket):
         self, body: Heartbeat, offer: Digest, wait: int = 0
     ) -> LeasesView:
         """No lease, unless the test says otherwise."""
+        if self.failures:
+            raise self.failures.pop(0)
         return LeasesView(leases=self.leases)
 
-
-async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_back_when_it_is_not(
-    folder: ProviderFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("HEARTBEAT_SECONDS", "ROOM_SECONDS"):
-        monkeypatch.setattr(agent_module, name, 0.001)
-    free, said = [10 * RESERVE], list[str]()
-    async with Offers() as client, asyncio.timeout(patience(30)):
-        agent = agent_of(client, folder, Clock(), say=said.append, free=lambda _: free[0])
-        beats = asyncio.create_task(agent._heartbeats(NOWHERE))
-        noted = [await client.noted.get()]
-        peer = agent._peers[LEASE.lease] = asyncio.create_task(_for_ever())
-        free[0] = RESERVE - 1
-        noted.append(await client.noted.get())
-        await asyncio.wait([peer])
-        free[0] = 10 * RESERVE
-        noted += [await client.noted.get() for _ in range(2)]
-        await cancelled(beats)
-
-    assert noted == ["posted", "withdrawn", "withdrawn", "posted"]
-    assert peer.cancelled() and LEASE.lease in agent._done  # nobody speaks for it
-    told = [line for line in said if "disk" in line]
-    assert told[0].startswith("the disk is full: 256 MB are free") and "peers leave" in told[0]
-    assert told[1].startswith("over after 0:00:00: the disk is full") and len(told) == 2
-
-
-async def test_heartbeats__restarted_with_another_share_while_leased__offers_when_that_is_over(
-    folder: ProviderFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent_module, "HEARTBEAT_SECONDS", 0.001)
-    said: list[str] = []
-    async with Offers() as client, asyncio.timeout(patience(30)):
-        before = agent_of(client, folder, Clock(), say=said.append)
-        await before._post_offer(NOWHERE)
-        client.leases = (LEASE,)
-
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        share, agent.ask = agent.ask, replace(agent.ask, memory_bytes=1)
-        beats = asyncio.create_task(agent._heartbeats(NOWHERE))
-        noted = [await client.noted.get() for _ in range(3)]
-        client.leases, agent.ask = (), share  # which is what the withdrawn offer says
-        noted.append(await client.noted.get())
-        noted.append(await client.noted.get())
-        await cancelled(beats)
-
-    assert noted == ["posted", "withdrawn", "posted", "withdrawn", "posted"]
-    assert "goes on with its lease" in said[1] and said[2].startswith("offering at")
-
-
-async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_start(
-    folder: ProviderFolder,
-) -> None:
-    said: list[str] = []
-    lease = LEASE.model_copy(update={"state": "active"})
-    async with Beats(set()) as client:
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        accept = agent._lease_accept(lease, make_session("peer"))
-        save_accept(folder.lease(lease.lease), agent.wallet.sign(accept, NOWHERE.domain))
-        agent.ask = replace(agent.ask, device_class="cpu/x86_64/AVX2/torch-2.13.0")
-        await agent._follow((lease,), NOWHERE)
-        heard = client.heard
-
-    assert "the lease is of a cpu, and this machine computes as a cpu/x86_64/AVX2" in said[0]
-    assert (heard, agent._peers, len(said)) == ([], {}, 1)
-
-
-async def test_back__stake_was_bonded_with_another_torch__is_not_bonded_again_nor_audited(
-    folder: ProviderFolder,
-) -> None:
-    client, said = Bonds(), list[str]()
-    async with client:
-        for own in ("cpu", "cuda/A/torch-2.13.0"):
-            agent = agent_of(client, folder, Clock(), say=said.append)
-            agent.outside.device_class = own
-            await agent.outside._back(asked(5), OwnChain(free=5).on_chain(), TIMES)
-        coins = CoinWatches(client, cast(Contracts, None), Counts(0, 0.0), Clock())
-        await agent.outside._listed((SPEC.job(),), coins, print)
-
-    assert len(client.sent) == 1 and agent.outside.auditors == {}
-    assert [line for line in said if "computes as a cuda/A" in line]
-
-
-async def test_paid__market_names_jobs__only_those_with_our_bond_and_a_limit_are_audited(
-    folder: ProviderFolder,
-) -> None:
-    said, chain = list[str](), OwnChain()
-    own = chain.on_chain()
-    save_signed(folder.audit(SPEC.job()), make_wallet("poster").sign(SPEC, NOWHERE.domain))
-    found = []
-    async with Bonds() as client:
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        for channel in (
-            Channel(limit=9),
-            Channel(stake=5),
-            Channel(stake=5, limit=9),
-            Channel(stake=5, limit=9, end=7),
-        ):
-            chain.channel = channel
-            found.append(await agent.outside._paid((SPEC.job(), JobId(b"k" * 32)), own))
-        chain.channel = Channel(stake=5, limit=9)
-        save_pay(folder.audit(SPEC.job()), sealed(3, 9, spec=SPEC))
-        found.append(await agent.outside._paid((SPEC.job(),), own))
-
-    assert found == [(), (), (SPEC.job(),), (), ()]
-    assert "may draw us, and could not pay" in said[0]
-
-
-class Accepts(AnsweringMarket):
-    """A market that keeps what binds us; its job reports a step a minute, if any."""
-
-    def __init__(self, *steps: int) -> None:
-        super().__init__()
-        self.reports = [SimpleNamespace(step=step, at=60_000 * step) for step in steps]
-        self.accepted: list[AcceptLease] = []
+    async def get_network(self) -> NetworkView:
+        """Name a chain that began afresh."""
+        contracts = SimpleNamespace(**dict.fromkeys(NAMES, Address(bytes(20))))
+        said = SimpleNamespace(chain_id=1, genesis=Digest(b"g" * 32), contracts=contracts)
+        return cast(NetworkView, said)
 
     async def get_job(self, job: JobId) -> JobView:
-        """Only what was reported."""
-        return cast(JobView, SimpleNamespace(reports=self.reports))
+        """Its spec, and what was reported."""
+        return cast(JobView, SimpleNamespace(signed=SIGNED.encoded(), reports=self.reports))
 
     async def post_accept(self, body: AcceptLease, lease: Digest) -> None:
         """Keep it."""
         self.accepted.append(body)
 
+    async def post_lease_heartbeat(self, body: Heartbeat, lease: Digest) -> LeaseHeard:
+        """Note it."""
+        self.heard.append(lease)
+        if lease in self.over:
+            raise NotFound("no such lease")
+        return LeaseHeard(lease=lease, state="active", heard_at=body.at)
 
-def reserved(stake: int = 5) -> LeaseView:
-    signed = make_wallet("poster").sign(SPEC, NOWHERE.domain).encoded()
-    return LEASE.model_copy(
-        update={"state": "reserved", "job": SPEC.job(), "spec": signed, "stake": BaseUnits(stake)}
-    )
+    async def post_auditor_bond(self, body: PostBond, account: Address) -> BondView:
+        """Keep it."""
+        self.bonds.append(body.bond)
+        if self.failures:
+            raise self.failures.pop(0)
+        bond = expect(decode_signed(body.bond), Bond).message
+        return BondView(job=bond.job, account=account, stake=bond.stake, state="accepted")
+
+
+class World:
+    """An agent, its market and its chain, which stand still unless they are told."""
+
+    def __init__(self, folder: ProviderFolder) -> None:
+        self.folder, self.market, self.chain = folder, Market(), OwnChain(free=5)
+        self.now, self.free, self.said = 0.0, 10 * RESERVE, list[str]()
+        self.agent = self.started()
+
+    def started(self) -> Agent:
+        """Another start of the agent in the same folder."""
+        agent = Agent(
+            self.market, self.folder, make_wallet("ann"), ASK, {}, self.said.append,
+            monotonic=lambda: self.now, free=lambda _: self.free,
+        )  # fmt: skip
+        agent.stand_on(self.chain.on_chain(), TIMES, Counts(0, 0.0))
+        return agent
+
+    def peer(self) -> "asyncio.Task[None]":
+        """The peer of the lease, which works for ever."""
+        peer = self.agent._peers[LEASE.lease] = asyncio.create_task(_for_ever())
+        return peer
+
+    async def look(self, later: float = 0.0) -> None:
+        """The agent looks whether peers may work; one that leaves has gone."""
+        self.now += later
+        await self.agent._look_at_limits()
+        for _ in range(2):
+            await asyncio.sleep(0)
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    for name in ("HEARTBEAT_SECONDS", "ROOM_SECONDS"):
+        monkeypatch.setattr(agent_module, name, 0.001)
+    with contextlib.closing(ProviderFolder(tmp_path)) as folder:
+        found = World(folder)
+        async with found.market, asyncio.timeout(patience(30)):
+            yield found
+
+
+async def test_heartbeats__market_is_on_another_chain_since__ends_and_says_to_start_again(
+    world: World,
+) -> None:
+    world.market.failures = [NotFound("no such offer")]
+
+    with pytest.raises(Conflict, match="is on another chain since we began: start again"):
+        await world.agent._heartbeats()
+
+
+async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_it_is_done(
+    world: World,
+) -> None:
+    peer, folder = world.peer(), world.folder.lease(LEASE.lease)
+    note_upload(folder)
+    await world.agent._follow(())
+
+    world.now = 10 * WIND_DOWN_SECONDS
+    await world.agent._follow(())
+    was_left_alone = not peer.done()
+    end_upload(folder)
+    await world.agent._follow(())
+
+    assert was_left_alone and peer.cancelled()
+
+
+def asked(stake: int) -> BondAsked:
+    return BondAsked(job=SPEC.job(), price=PricePerPflop(7), stake=BaseUnits(stake))
+
+
+async def test_back__market_fails_and_the_agent_is_killed__sends_what_it_signed_first(
+    world: World,
+) -> None:
+    world.market.failures = [ServiceUnreachable("away")]
+    with pytest.raises(ServiceUnreachable):
+        await world.agent.outside._back(asked(5))
+    await world.started().outside._back(asked(5))
+
+    first, second = world.market.bonds
+    said = expect(decode_signed(first), Bond).message
+    assert first == second
+    assert (said.job, said.account, said.stake) == (SPEC.job(), make_wallet("ann").account, 5)
+    assert [each.job for each in jobs_in(world.folder.home)] == [SPEC.job()]
+
+
+async def test_back__less_is_free_than_is_asked__signs_nothing_and_tells(world: World) -> None:
+    world.chain.free = 4
+
+    await world.agent.outside._back(asked(5))
+
+    assert world.market.bonds == [] and "0.000004 are free in the escrow" in world.said[0]
+
+
+async def test_back__stake_was_bonded_with_another_torch__is_not_bonded_again_nor_audited(
+    world: World,
+) -> None:
+    outside = world.agent.outside
+    for own in ("cpu", "cuda/A/torch-2.13.0"):
+        outside.device_class = own
+        await outside._back(asked(5))
+    await outside._listed((SPEC.job(),), print)
+
+    assert len(world.market.bonds) == 1 and outside.auditors == {}
+    assert [line for line in world.said if "computes as a cuda/A" in line]
+
+
+async def test_paid__market_names_jobs__only_those_with_our_bond_and_a_limit_are_audited(
+    world: World,
+) -> None:
+    folder, found = world.folder.audit(SPEC.job()), []
+    save_signed(folder, SIGNED)
+    for channel, earned in (
+        (Channel(limit=9), 1),
+        (Channel(stake=5), 1),
+        (Channel(stake=5, limit=9), 1),
+        (Channel(stake=5, limit=9, end=7), 1),
+        (Channel(stake=5, limit=9), 9),
+    ):
+        world.chain.channel = channel
+        save_pay(folder, sealed(3, earned, spec=SPEC))
+        found.append(await world.agent.outside._paid((SPEC.job(), JobId(b"k" * 32))))
+
+    assert found == [(), (), (SPEC.job(),), (), ()]
+    assert "may draw us, and could not pay" in world.said[0]
+
+
+async def test_speak_for__peers_at_work__only_for_them_and_no_more_once_one_is_refused(
+    world: World,
+) -> None:
+    names = [Digest(name * 32) for name in (b"a", b"b", b"c")]
+    leases = tuple(LEASE.model_copy(update={"lease": name}) for name in names)
+    world.agent._done.add(names[1])  # its peer has left
+    found = await world.agent._send_heartbeats(leases)
+    heard = list(world.market.heard)
+    world.market.over.add(names[2])
+    refused = await world.agent._send_heartbeats(leases)
+
+    assert heard == [each.lease for each in found] == [names[0], names[2]]
+    assert {each.state for each in found} == {"active"} and refused == ()
+
+
+async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_back_when_it_is_not(
+    world: World,
+) -> None:
+    beats, next_note = asyncio.create_task(world.agent._heartbeats()), world.market.noted.get
+    noted = [await next_note()]
+    peer = world.peer()
+    world.free = RESERVE - 1
+    noted.append(await next_note())
+    await asyncio.wait([peer])
+    world.free = 10 * RESERVE
+    noted += [await next_note() for _ in range(2)]
+    await cancelled(beats)
+
+    assert noted == ["posted", "withdrawn", "withdrawn", "posted"]
+    assert peer.cancelled() and LEASE.lease in world.agent._done  # nobody speaks for it
+    told = [line for line in world.said if "disk" in line]
+    assert told[0].startswith("the disk is full: 256 MB are free") and "peers leave" in told[0]
+    assert told[1].startswith("over after 0:00:00: the disk is full") and len(told) == 2
+
+
+async def test_heartbeats__restarted_with_another_share_while_leased__offers_when_that_is_over(
+    world: World,
+) -> None:
+    await world.agent._post_offer()
+    world.market.leases = (LEASE.model_copy(update={"state": "silent"}),)
+
+    agent = world.started()
+    share, agent.ask = agent.ask, replace(agent.ask, memory_bytes=1)
+    beats = asyncio.create_task(agent._heartbeats())
+    noted = [await world.market.noted.get() for _ in range(3)]
+    world.market.leases, agent.ask = (), share  # which is what the withdrawn offer says
+    noted += [await world.market.noted.get() for _ in range(2)]
+    await cancelled(beats)
+
+    assert noted == ["posted", "withdrawn", "posted", "withdrawn", "posted"]
+    assert "goes on with its lease" in world.said[1] and world.said[2].startswith("offering at")
+
+
+async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_start(
+    world: World,
+) -> None:
+    agent = world.agent
+    accept = agent._lease_accept(ACTIVE, make_session("peer"))
+    save_accept(world.folder.lease(LEASE.lease), agent.wallet.sign(accept, NOWHERE.domain))
+    agent.ask = replace(agent.ask, device_class="cpu/x86_64/AVX2/torch-2.13.0")
+    await agent._follow((ACTIVE,))
+
+    (said,) = world.said
+    assert "the lease is of a cpu, and this machine computes as a cpu/x86_64/AVX2" in said
+    assert (world.market.heard, agent._peers) == ([], {})
 
 
 async def test_follow__lease_asks_for_stake__is_accepted_with_a_bond_unless_it_is_bonded(
-    folder: ProviderFolder,
+    world: World,
 ) -> None:
-    async with Accepts() as client:
-        agent = agent_of(client, folder, Clock())
-        agent._times = TIMES
-        for chain in (OwnChain(free=5), OwnChain(channel=Channel(stake=5))):
-            agent._own = chain.on_chain()
-            await agent._follow((reserved(),), NOWHERE)
+    await world.agent._follow((LEASE,))
+    world.chain.channel = Channel(stake=5)
+    await world.agent._follow((LEASE,))
 
-    first, second = client.accepted
+    first, second = world.market.accepted
     assert first.bond is not None and second.bond is None and first.accept == second.accept
     assert expect(decode_signed(first.bond), Bond).message.stake == 5
-    [job] = jobs_in(folder.home)
-    assert job.spec == SPEC
+    assert [job.spec for job in jobs_in(world.folder.home)] == [SPEC]
 
 
-async def test_follow__pay_would_vest_after_tail__lease_is_not_accepted(
-    folder: ProviderFolder,
+async def test_follow__pay_would_vest_after_tail__lease_is_not_accepted(world: World) -> None:
+    minute = 60_000
+    world.market.reports = [SimpleNamespace(step=step, at=minute * step) for step in (1, 2)]
+
+    await world.agent._follow((LEASE,))
+
+    assert world.market.accepted == [] and "a TAIL of" in world.said[0]
+
+
+async def test_follow__job_that_the_disk_has_no_room_for__is_not_accepted_and_told(
+    world: World,
 ) -> None:
-    said: list[str] = []
-    async with Accepts(1, 2) as client:
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        agent._times, agent._own = TIMES, OwnChain(free=5).on_chain()
-        await agent._follow((reserved(),), NOWHERE)
+    world.free = RESERVE + 1
+    await world.agent._follow((LEASE,))
+    lacks = world.agent.room.lacks()
+    world.now = PAUSE
 
-    assert client.accepted == [] and "a TAIL of" in said[0]
-
-
-async def test_keep_within_limits__limit_comes_and_account_ends__peer_starts_and_leaves(
-    folder: ProviderFolder,
-) -> None:
-    clock, said, chain = Clock(), list[str](), OwnChain()
-    lease = reserved().model_copy(update={"state": "active"})
-    own = chain.on_chain().contracts
-    async with MarketClient("http://127.0.0.1:1") as client:
-        agent = agent_of(client, folder, clock, say=said.append)
-        agent._guard = Guard(make_wallet("ann").account, own.escrow, own.chain, clock)
-
-        def start(lease: LeaseView) -> None:
-            agent._peers[lease.lease] = asyncio.create_task(_for_ever())
-
-        agent._ensure_peer_running = start  # type: ignore[method-assign]
-
-        async def look() -> int:
-            clock.now += PATIENCE_SECONDS
-            await agent._keep_within_limits(lease)
-            for _ in range(2):  # a peer that leaves has gone
-                await asyncio.sleep(0)
-            return len(agent._peers)
-
-        before = [await look() for _ in range(2)]
-        chain.channel = Channel(limit=10**12, stake=5)
-        there = await look()
-        chain.channel = Channel(limit=10**12, stake=5, end=7)
-        after = await look()
-
-    assert (before, there, after) == ([0, 0], 1, 0) and agent._leaving == set()
-    assert "no work comes in job" in said[0] and "are confirmed" in said[0]
-    assert "our peer leaves job" in said[-1] and "our account has ended there" in said[-1]
-
-
-@pytest.mark.parametrize("shown", ["as accepted", "as another job", "not at all"])
-async def test_follow__market_shows_the_lease_of_a_peer_otherwise__its_limit_is_looked_at_still(
-    folder: ProviderFolder, shown: str
-) -> None:
-    clock, said, chain = Clock(), list[str](), OwnChain()
-    chain.channel = Channel(limit=10**12, stake=5)
-    lease = reserved().model_copy(update={"state": "active"})
-    own = chain.on_chain().contracts
-    async with Beats(set()) as client:
-        agent = agent_of(client, folder, clock, say=said.append)
-        agent._guard = Guard(make_wallet("ann").account, own.escrow, own.chain, clock)
-        agent._keep_peer = lambda *_: _for_ever()  # type: ignore[method-assign]
-        agent._adopt = lambda _: None  # type: ignore[method-assign, assignment]
-        save_signed(agent.folder.lease(lease.lease), make_wallet("poster").sign(SPEC, DOMAIN))
-        note_settled(agent.folder.lease(lease.lease))  # the market showed no lease for a moment
-        await agent._follow((lease,), NOWHERE)
-        assert [each.job for each in jobs_in(folder.home, unsettled=True)] == [lease.job]
-        peer = agent._peers[lease.lease]
-        chain.channel = Channel(limit=0, stake=5)
-        clock.now += PATIENCE_SECONDS
-        now = {
-            "as accepted": [lease.model_copy(update={"state": "accepted"})],
-            "as another job": [lease.model_copy(update={"job": JobId(b"k" * 32)})],
-            "not at all": [],
-        }[shown]
-        await agent._follow(tuple(now), NOWHERE)
-        await agent._look_at_limits()
-        await asyncio.wait([peer], timeout=patience(5))
-
-    assert peer.cancelled() and "leaves no room for 2 rounds" in said[-1]
-    assert not agent._started and not agent._peers
+    (said,) = world.said
+    assert "the job may take" in said and world.market.accepted == []
+    assert lacks is not None and "no room for the job that was matched" in lacks
+    assert world.agent.room.lacks() is None  # other jobs ask for less
 
 
 async def test_follow__quit_that_we_signed_still_counts__we_work_there_no_more(
-    folder: ProviderFolder,
+    world: World,
 ) -> None:
-    said, chain = list[str](), OwnChain(free=5, channel=Channel(limit=10**12, stake=5))
-    quit_there = Quit(
-        job=SPEC.job(), account=make_wallet("ann").account, keep=BaseUnits(9),
-        by=UnixSeconds(chain.now + 50),
-    )  # fmt: skip
-    save_signed(folder.lease(Digest(b"q" * 32)), make_wallet("ann").sign(quit_there, DOMAIN))
-    active = reserved().model_copy(update={"state": "active"})
-    own = chain.on_chain()
-    async with Accepts() as client:
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        agent._times, agent._own = TIMES, own
-        agent._guard = Guard(
-            make_wallet("ann").account, own.contracts.escrow, own.contracts.chain, Clock()
-        )
-        await agent._follow((reserved(),), NOWHERE)
-        was_accepted = bool(client.accepted)
-        idle = [await agent._why_idle(active)]
-        chain.now += 51
-        await agent._follow((reserved(),), NOWHERE)
-        idle.append(await agent._why_idle(active))
+    world.chain.channel, ann = ENOUGH, make_wallet("ann")
+    by = UnixSeconds(world.chain.now + 50)
+    quit_there = Quit(job=SPEC.job(), account=ann.account, keep=BaseUnits(9), by=by)
+    save_signed(world.folder.lease(Digest(b"q" * 32)), ann.sign(quit_there, DOMAIN))
+    await world.agent._follow((LEASE,))
+    was_accepted = bool(world.market.accepted)
+    idle = [await world.agent._why_idle(ACTIVE)]
+    world.chain.now += 51
+    await world.agent._follow((LEASE,))
+    idle.append(await world.agent._why_idle(ACTIVE))
 
-    assert not was_accepted and client.accepted and "Quit that we have signed" in said[0]
+    assert not was_accepted and world.market.accepted
+    assert "Quit that we have signed" in world.said[0]
     assert idle == [Idleness(HAS_QUIT), None]
 
 
+async def test_look_at_limits__limit_comes_and_account_ends__peer_starts_and_leaves(
+    world: World,
+) -> None:
+    agent = world.agent
+    agent._active = {LEASE.lease: ACTIVE}
+    agent._ensure_peer_running = lambda _: world.peer()  # type: ignore[method-assign, assignment]
+    num_peers = list[int]()
+    for channel in (Channel(), Channel(), ENOUGH, replace(ENOUGH, end=7)):
+        world.chain.channel = channel
+        await world.look(later=PATIENCE_SECONDS)
+        num_peers.append(len(agent._peers))
+
+    assert num_peers == [0, 0, 1, 0] and agent._leaving == set()
+    assert "no work comes in job" in world.said[0] and "are confirmed" in world.said[0]
+    assert "our peer leaves job" in world.said[-1]
+    assert "our account has ended there" in world.said[-1]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [{"state": "accepted"}, {"job": JobId(b"k" * 32)}, None],
+    ids=["as accepted", "as another job", "not at all"],
+)
+async def test_follow__market_shows_the_lease_of_a_peer_otherwise__its_limit_is_looked_at_still(
+    world: World, shown: dict[str, object] | None
+) -> None:
+    world.chain.channel, agent = ENOUGH, world.agent
+    agent._keep_peer = lambda *_: _for_ever()  # type: ignore[method-assign]
+    agent._adopt = lambda _: None  # type: ignore[method-assign, assignment]
+    save_signed(world.folder.lease(LEASE.lease), SIGNED)
+    note_settled(world.folder.lease(LEASE.lease))  # the market showed no lease for a moment
+    await agent._follow((ACTIVE,))
+    assert [each.job for each in jobs_in(world.folder.home, unsettled=True)] == [LEASE.job]
+    peer = agent._peers[LEASE.lease]
+    world.chain.channel = Channel(limit=0, stake=5)
+    world.now += PATIENCE_SECONDS
+    await agent._follow(() if shown is None else (ACTIVE.model_copy(update=shown),))
+    await world.look()
+
+    assert peer.cancelled() and "leaves no room for 2 rounds" in world.said[-1]
+    assert not agent._started and not agent._peers
+
+
 async def test_look_at_limits__lease_ends_with_the_job_closed__peer_leaves_and_it_is_told(
-    folder: ProviderFolder,
+    world: World,
 ) -> None:
-    clock, said, chain = Clock(), list[str](), OwnChain()
-    chain.channel = Channel(limit=10**12, stake=5)
-    lease = reserved().model_copy(update={"state": "active"})
-    own = chain.on_chain().contracts
-    async with Accepts(5) as client:
-        agent = agent_of(client, folder, clock, say=said.append)
-        agent._guard = Guard(make_wallet("ann").account, own.escrow, own.chain, clock)
-        agent._active = agent._started = {lease.lease: lease}
-        agent._peers[lease.lease] = asyncio.create_task(_for_ever())
+    world.chain.channel, agent = ENOUGH, world.agent
+    agent._active = agent._started = {LEASE.lease: ACTIVE}
+    world.peer()
 
-        await agent._follow((), NOWHERE)
-        await agent._look_at_limits()
-        goes_on = lease.lease in agent._peers
-        clock.now += LOOK_SECONDS
-        chain.budget = Budget(closed_at=7)
-        await agent._look_at_limits()
-        for _ in range(2):  # it has gone
-            await asyncio.sleep(0)
-        clock.now += LOOK_SECONDS
-        chain.budget = Budget()
-        await agent._look_at_limits()
+    await agent._follow(())
+    await world.look()
+    goes_on = LEASE.lease in agent._peers
+    for budget in (Budget(closed_at=7), Budget()):
+        world.chain.budget = budget
+        await world.look(later=LOOK_SECONDS)
 
-    assert goes_on and agent._peers == {}
-    assert len(said) == 1 and "its poster has closed it" in said[0]
-
-
-async def test_hold__job_that_the_disk_has_no_room_for__is_not_accepted_and_told(
-    folder: ProviderFolder,
-) -> None:
-    clock, said = Clock(), list[str]()
-    lease = reserved()
-    async with MarketClient("http://127.0.0.1:1") as client:
-        agent = agent_of(client, folder, clock, say=said.append, free=lambda _: RESERVE + 1)
-        await agent._follow((lease,), NOWHERE)
-        lacks = agent.room.lacks()
-        clock.now = PAUSE
-        later = agent.room.lacks()
-
-    assert "the job may take" in said[0] and len(said) == 1
-    assert lacks is not None and "no room for the job that was matched" in lacks
-    assert later is None  # other jobs ask for less
+    (said,) = world.said
+    assert goes_on and agent._peers == {} and "its poster has closed it" in said

@@ -79,7 +79,6 @@ class Everything:
     batches: list[AnchoredBatch] = field(default_factory=list)
     served: int = 0  # batches that the market knows
     number: int = 1
-    fork: int = 0
     now: float = 1000.0
 
     def anchor(self, *steps: int) -> None:
@@ -100,24 +99,24 @@ class Everything:
         self.number += 1
         if self.batches:
             newest = self.batches[-1]
-            found = Digest(bytes([newest.block, self.fork]) * 16)
+            found = Digest(bytes([newest.block]) * 32)
             self.batches[-1] = AnchoredBatch(newest.root, newest.block, found)
 
     async def head(self, *, confirmations: int = 0) -> Block:
-        """See `Blocks.head`."""
+        """See `ChainConnection.head`."""
         return await self.block(self.number - confirmations)
 
     async def block(self, number: int) -> Block:
-        """See `Blocks.block`; a block a second."""
+        """See `ChainConnection.block`; a block a second."""
         if number > self.number:
             raise ChainForgot("no such block")
-        name = Digest(bytes([number % 256, self.fork]) * 16)
+        name = Digest(bytes([number % 256]) * 32)
         return Block(number, name, UnixSeconds(1000 + number))
 
     async def lane(
         self, name: bytes, at: Block | None = None, *, first: int | None = None
     ) -> "Lane | LanePage":
-        """Both `Anchors.lane` and `Lanes.lane`."""
+        """Both `Anchors.lane` and `MarketClient.lane`."""
         if at is not None:
             assert name == ANCHORER
             return Lane(fold_lane(self.batches), len(self.batches))
@@ -145,7 +144,7 @@ class Everything:
             anchors=SimpleNamespace(  # two ports in one object
                 lane=self.lane, pending_block=self.pending_block, batches=self.known
             ),
-            blocks=self,
+            blocks=self,  # type: ignore[arg-type]
             market=self,  # type: ignore[arg-type]
             counts=Counts(confirmations, settling),
             clock=lambda: self.now,
@@ -163,7 +162,7 @@ class SilentMarket:
     """A market that is down."""
 
     async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
-        """See `Lanes.lane`."""
+        """See `MarketClient.lane`."""
         raise Unavailable("the market does not answer")
 
 
@@ -216,23 +215,6 @@ async def test_look__block_without_confirmations_or_too_young__waits(tmp_path: P
     assert await watch.look() == (world.coin(1, 0),)
 
 
-async def test_look__chain_went_back__believes_the_new_blocks(tmp_path: Path) -> None:
-    world = Everything()
-    watch = world.watch(tmp_path, settling=60.0)
-    world.anchor_with_coin(1)
-    world.served = 1
-    young = await watch.look()
-
-    world.fork, world.number = 1, 1
-    world.entries, world.batches = [], []
-    world.anchor_with_coin(1)
-    replaced = await watch.look()
-    world.now += 120
-
-    assert young == replaced == ()
-    assert await watch.look() == (world.coin(1, 0),)
-
-
 async def test_look__market_lies_about_a_coin__nothing_counts_until_it_stops(
     tmp_path: Path,
 ) -> None:
@@ -280,7 +262,7 @@ async def test_look__market_does_not_answer__waits_as_long_and_then_gives_the_ba
 ) -> None:
     world = Everything()
     watch = world.watch(tmp_path)
-    watch._market = SilentMarket()
+    watch._market = SilentMarket()  # type: ignore[assignment]
     world.anchor_with_coin(1)
 
     with pytest.raises(Unavailable):
@@ -300,16 +282,11 @@ def view_of(maker: JobMaker, *, by: str = "coordinator", poster: str = "poster")
     return cast(JobView, SimpleNamespace(signed=spec, opening=opening))
 
 
-def test_checked_opening__checked_job__is_the_signed_opening() -> None:
-    maker = JobMaker(spec_changes={"audit": audit_spec()})
+def test_checked_opening__signed_one__is_it_if_the_job_is_checked() -> None:
+    checked, other = JobMaker(spec_changes={"audit": audit_spec()}), JobMaker()
 
-    assert checked_opening(view_of(maker), maker.spec.job(), DOMAIN) == maker.opening
-
-
-def test_checked_opening__nobody_checks_the_job__is_none() -> None:
-    maker = JobMaker()
-
-    assert checked_opening(view_of(maker), maker.spec.job(), DOMAIN) is None
+    assert checked_opening(view_of(checked), checked.spec.job(), DOMAIN) == checked.opening
+    assert checked_opening(view_of(other), other.spec.job(), DOMAIN) is None
 
 
 @pytest.mark.parametrize(

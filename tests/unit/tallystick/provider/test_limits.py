@@ -49,8 +49,7 @@ def sealed_for(step: int, *leaves: PayLeaf, last: bool = False, spec: JobSpec = 
 
 def guard_of(chain: OwnChain) -> Guard:
     moments = iter(range(0, 10_000, int(LOOK_SECONDS)))
-    own = chain.on_chain().contracts
-    return Guard(ANN, own.escrow, own.chain, lambda: next(moments))
+    return Guard(ANN, chain.on_chain().contracts, lambda: next(moments))
 
 
 async def why(guard: Guard, pay: SealedPay | None, stake: int = 5) -> str | None:

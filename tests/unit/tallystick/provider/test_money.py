@@ -1,5 +1,6 @@
 """What does an agent do about its money in a job, and does it do it once?"""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from contracts.terms.errors import Refused, ServiceUnreachable
 from contracts.terms.escrow_messages import Quit
 from contracts.terms.ids import JobId
 from contracts.terms.signatures import decode_signed, expect
+from contracts.terms.typed_data import Domain
 from market.bodies.money import OrderView, PayLeafView, PayView, PostOrder
 from tallystick.provider.folder import (
     OwnJob,
@@ -38,7 +40,7 @@ from tests.support.history import DOMAIN, make_spec, make_wallet
 from tests.unit.tallystick.provider.own_chain import NOWHERE, TIMES, OwnChain
 from tests.unit.tallystick.provider.test_limits import sealed, sealed_for
 
-ANN = make_wallet("ann").account
+ANN, BOB = (make_wallet(name).account for name in ("ann", "bob"))
 SPEC = make_spec()
 GRANTED = Channel(limit=100, stake=5)
 CLOSED = Budget(closed_at=2000)
@@ -129,17 +131,27 @@ class Orders(AnsweringMarket):
         return self.pay
 
 
+def shown(pay: SealedPay, domain: Domain = NOWHERE.domain) -> PayView:
+    """As a market shows it, signed by the coordinator."""
+    leaves = tuple(
+        PayLeafView(account=leaf.account, earned=leaf.earned, vested=leaf.vested)
+        for leaf in pay.pay
+    )
+    seal = make_wallet("coordinator").sign(pay.seal.message, domain)
+    return PayView(job=SPEC.job(), step=seal.message.step, leaves=leaves, seal=seal.encoded())
+
+
 class World:
     """One agent's money in one job, whose folder it has."""
 
-    def __init__(self, home: Path, client: Orders) -> None:
-        self.now, self.said = 0.0, list[str]()
+    def __init__(self, home: Path) -> None:
+        self.now, self.said, self.market = 0.0, list[str](), Orders()
         self.folder = home / "leases" / ("ab" * 32)
         self.folder.mkdir(parents=True)
         save_signed(self.folder, make_wallet("poster").sign(SPEC, NOWHERE.domain))
         self.home, self.chain = home, OwnChain(channel=GRANTED, budget=NO_BUDGET)
         self.money = Money(
-            client, self.chain.on_chain(), TIMES, 10, self.said.append, lambda: self.now  # type: ignore[arg-type]
+            self.market, self.chain.on_chain(), TIMES, 10, self.said.append, lambda: self.now  # type: ignore[arg-type]
         )  # fmt: skip
 
     @property
@@ -147,112 +159,105 @@ class World:
         """What the agent looks after."""
         return jobs_in(self.home, unsettled=True)
 
+    @property
+    def sent(self) -> list[str]:
+        """The kinds of transactions that were sent."""
+        return [key.partition(":")[0] for key in self.chain.sent]
+
+    @property
+    def pay(self) -> SealedPay | None:
+        """What it claims by."""
+        [job] = self.jobs
+        return job.pay(ANN)
+
     async def look(self, *, live: bool = False, later: float = 0.0) -> bool:
         """One look."""
         self.now += later
         return await self.money.look(self.jobs, {SPEC.job()} if live else ())
 
 
-async def test_look__job_is_over__claims_once_quits_once_and_settles(tmp_path: Path) -> None:
-    async with Orders() as client:
-        world = World(tmp_path, client)
-        save_pay(world.folder, sealed(12, 40, 30, lost=10, last=True, spec=SPEC))
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    found = World(tmp_path)
+    async with found.market:
+        yield found
 
-        await world.look(live=True)
-        for _ in range(2):
-            await world.look(later=SETTLE_SECONDS)
-        claims = list(world.chain.sent)
-        world.chain.channel = replace(GRANTED, claimed=30, earned=40)
-        for _ in range(2):
-            await world.look(later=SETTLE_SECONDS)
-        world.chain.channel = Channel(limit=40, claimed=30, earned=40)
-        is_soon = await world.look(later=SETTLE_SECONDS)
 
-        assert len(claims) == 1 and claims[0].startswith("claim:")
-        assert [each.keep for each in client.orders] == [30]
-        assert load_signed(world.folder, Quit) is not None
-        assert is_settled(world.folder) and world.jobs == [] and is_soon
-        assert world.said[0] == f"claimed 0.000030 tokens of job {SPEC.job().hex()[:12]}"
+async def test_look__job_is_over__claims_once_quits_once_and_settles(world: World) -> None:
+    save_pay(world.folder, sealed(12, 40, 30, lost=10, last=True, spec=SPEC))
+
+    await world.look(live=True)
+    for _ in range(2):
+        await world.look(later=SETTLE_SECONDS)
+    claims = list(world.chain.sent)
+    world.chain.channel = replace(GRANTED, claimed=30, earned=40)
+    for _ in range(2):
+        await world.look(later=SETTLE_SECONDS)
+    world.chain.channel = Channel(limit=40, claimed=30, earned=40)
+    is_soon = await world.look(later=SETTLE_SECONDS)
+
+    assert len(claims) == 1 and claims[0].startswith("claim:")
+    assert [each.keep for each in world.market.orders] == [30]
+    assert load_signed(world.folder, Quit) is not None
+    assert is_settled(world.folder) and world.jobs == [] and is_soon
+    assert world.said[0] == f"claimed 0.000030 tokens of job {SPEC.job().hex()[:12]}"
 
 
 @pytest.mark.parametrize("error", [ServiceUnreachable("away"), Refused("no such job"), None])
 async def test_look__market_does_not_relay_a_quit__it_is_sent_by_ourselves(
-    tmp_path: Path, error: Exception | None
+    world: World, error: Exception | None
 ) -> None:
-    async with Orders() as client:
-        world, client.error = World(tmp_path, client), error
+    world.market.error = error
 
-        await world.look()
-        for _ in range(2):
-            await world.look(later=LEAVE_SECONDS)
+    await world.look()
+    for _ in range(2):
+        await world.look(later=LEAVE_SECONDS)
 
-        sent = [key for key in world.chain.sent if key.startswith("quit:")]
-        assert len(sent) == 1 and len(client.orders) == (error is None)
-        assert LEAVE_SECONDS > ORDER_SECONDS
+    assert world.sent == ["quit"] and len(world.market.orders) == (error is None)
+    assert LEAVE_SECONDS > ORDER_SECONDS
 
 
+@pytest.mark.parametrize("kept", [None, b"damaged"])
 async def test_look__left_before_the_end__takes_newer_pay_from_the_market_if_it_is_signed(
-    tmp_path: Path,
+    world: World, kept: bytes | None
 ) -> None:
-    async with Orders() as client:
-        world, newest = World(tmp_path, client), sealed(12, 40, 30, lost=10, last=True, spec=SPEC)
-        signed = make_wallet("coordinator").sign(newest.seal.message, NOWHERE.domain)
-        leaves = tuple(
-            PayLeafView(account=leaf.account, earned=leaf.earned, vested=leaf.vested)
-            for leaf in newest.pay
-        )
-        client.pay = PayView(
-            job=SPEC.job(), step=12, leaves=leaves,
-            seal=make_wallet("coordinator").sign(newest.seal.message, DOMAIN).encoded(),
-        )  # fmt: skip
-        with pytest.raises(Refused):  # of another chain
-            await world.look()
-        client.pay = client.pay.model_copy(update={"seal": signed.encoded()})
-        await world.look(later=1)
-        assert client.asked == 1
-        await world.look(later=ASK_SECONDS)
-        [job] = world.jobs
-        found = job.pay(ANN)
+    newest = sealed(12, 40, 30, lost=10, last=True, spec=SPEC)
+    if kept is not None:
+        (world.folder / "pay.bin").write_bytes(kept)
+    world.market.pay = shown(newest, DOMAIN)
+    with pytest.raises(Refused):  # of another chain
+        await world.look()
+    world.market.pay = shown(newest)
+    await world.look(later=1)
+    assert world.market.asked == 1
+    await world.look(later=ASK_SECONDS)
+    found = world.pay
 
-        assert found is not None and found.seal == signed and found.pay == newest.pay
+    assert found is not None
+    assert (found.seal.message, found.pay) == (newest.seal.message, newest.pay)
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
 async def test_look__job_is_closed_or_others_have_ended__shows_once_what_they_earned(
-    tmp_path: Path, is_closed: bool
+    world: World, is_closed: bool
 ) -> None:
-    async with Orders() as client:
-        world, bob = World(tmp_path, client), make_wallet("bob").account
-        leaves = [
-            PayLeaf(ANN, BaseUnits(40), BaseUnits(30)),
-            PayLeaf(bob, BaseUnits(9), BaseUnits(0)),
-        ]
-        save_pay(world.folder, sealed_for(5, *leaves, spec=SPEC))
-        world.chain.channel = replace(GRANTED, claimed=30, earned=40)
-        world.chain.others[bob] = Channel(limit=20, end=0 if is_closed else 1900)
-        world.chain.budget = CLOSED if is_closed else NO_BUDGET
+    leaves = [
+        PayLeaf(ANN, BaseUnits(40), BaseUnits(30)),
+        PayLeaf(BOB, BaseUnits(9), BaseUnits(0)),
+    ]
+    save_pay(world.folder, sealed_for(5, *leaves, spec=SPEC))
+    world.chain.channel = replace(GRANTED, claimed=30, earned=40)
+    world.chain.others[BOB] = Channel(limit=20, end=0 if is_closed else 1900)
+    world.chain.budget = CLOSED if is_closed else NO_BUDGET
 
-        await world.look(live=not is_closed)
-        at_first = list(world.chain.sent)
+    await world.look(live=not is_closed)
+    at_first = world.sent
+    await world.look(live=not is_closed, later=TIMES.tail / SHARE_OF_TAIL)
+    world.chain.others[BOB] = Channel(limit=20, earned=9, end=1900)
+    for _ in range(3):
         await world.look(live=not is_closed, later=TIMES.tail / SHARE_OF_TAIL)
-        world.chain.others[bob] = Channel(limit=20, earned=9, end=1900)
-        for _ in range(3):
-            await world.look(live=not is_closed, later=TIMES.tail / SHARE_OF_TAIL)
 
-    assert at_first == [] and [key.partition(":")[0] for key in world.chain.sent] == ["show"]
-
-
-def shown(pay: SealedPay) -> PayView:
-    """As a market shows it, signed by the coordinator."""
-    leaves = tuple(
-        PayLeafView(account=leaf.account, earned=leaf.earned, vested=leaf.vested)
-        for leaf in pay.pay
-    )
-    seal = make_wallet("coordinator").sign(pay.seal.message, NOWHERE.domain)
-    return PayView(job=SPEC.job(), step=seal.message.step, leaves=leaves, seal=seal.encoded())
-
-
-BOB = make_wallet("bob").account
+    assert at_first == [] and world.sent == ["show"]
 
 
 @pytest.mark.parametrize(
@@ -270,53 +275,31 @@ BOB = make_wallet("bob").account
     ids=["without us", "others lose", "last, and all that waits is lost"],
 )
 async def test_look__coordinator_signs_and_market_shows_less_than_we_have__nothing_is_lost(
-    tmp_path: Path, false: SealedPay
+    world: World, false: SealedPay
 ) -> None:
-    async with Orders() as client:
-        world = World(tmp_path, client)
-        bob = PayLeaf(BOB, BaseUnits(2), BaseUnits(0))
-        ours = PayLeaf(ANN, BaseUnits(40), BaseUnits(9))
-        save_pay(world.folder, sealed_for(12, ours, bob, spec=SPEC))
-        client.pay = shown(false)
-        await world.look()
-        await world.look(later=LEAVE_SECONDS)
-        assert [key.partition(":")[0] for key in world.chain.sent] == ["claim"]
-        world.chain.channel = replace(GRANTED, claimed=9, earned=40)
-        await world.look(later=LEAVE_SECONDS)
-        client.pay = shown(sealed_for(13, replace(ours, vested=BaseUnits(40)), bob, spec=SPEC))
-        await world.look(later=ASK_SECONDS)
-        [job] = world.jobs
-        found = job.pay(ANN)
+    bob = PayLeaf(BOB, BaseUnits(2), BaseUnits(0))
+    ours = PayLeaf(ANN, BaseUnits(40), BaseUnits(9))
+    save_pay(world.folder, sealed_for(12, ours, bob, spec=SPEC))
+    world.market.pay = shown(false)
+    await world.look()
+    await world.look(later=LEAVE_SECONDS)
+    assert world.sent == ["claim"]
+    world.chain.channel = replace(GRANTED, claimed=9, earned=40)
+    await world.look(later=LEAVE_SECONDS)
+    world.market.pay = shown(sealed_for(13, replace(ours, vested=BaseUnits(40)), bob, spec=SPEC))
+    await world.look(later=ASK_SECONDS)
+    found = world.pay
 
-    assert [each.keep for each in client.orders] == [40]
+    assert [each.keep for each in world.market.orders] == [40]
     assert found is not None and found.seal.message.step == 13
 
 
 async def test_look__job_is_closed_and_the_market_says_that_our_lease_goes_on__is_paid_by_itself(
-    tmp_path: Path,
+    world: World,
 ) -> None:
-    async with Orders() as client:
-        world = World(tmp_path, client)
-        save_pay(world.folder, sealed(12, 9, 5, spec=SPEC))
-        world.chain.budget = CLOSED
-        await world.look(live=True)
-        await world.look(live=True, later=SETTLE_SECONDS)
+    save_pay(world.folder, sealed(12, 9, 5, spec=SPEC))
+    world.chain.budget = CLOSED
+    await world.look(live=True)
+    await world.look(live=True, later=SETTLE_SECONDS)
 
-    assert [key.partition(":")[0] for key in world.chain.sent] == ["claim"]
-
-
-async def test_look__file_of_pay_is_damaged__is_taken_from_the_market_again(
-    tmp_path: Path,
-) -> None:
-    async with Orders() as client:
-        world, newest = World(tmp_path, client), sealed(12, 40, 30, spec=SPEC)
-        (world.folder / "pay.bin").write_bytes(b"damaged")
-        signed = make_wallet("coordinator").sign(newest.seal.message, NOWHERE.domain)
-        leaf = PayLeafView(account=ANN, earned=newest.pay[0].earned, vested=newest.pay[0].vested)
-        client.pay = PayView(job=SPEC.job(), step=12, leaves=(leaf,), seal=signed.encoded())
-
-        await world.look()
-        [job] = world.jobs
-        found = job.pay(ANN)
-
-    assert found is not None and found.pay == newest.pay
+    assert world.sent == ["claim"]

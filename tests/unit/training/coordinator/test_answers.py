@@ -6,22 +6,19 @@ import pytest
 
 from contracts.terms.errors import Conflict
 from contracts.terms.moments import UnixMillis
-from tests.support.history import DOMAIN
 from tests.support.swarm_job import make_papers
+from tests.unit.training.coordinator.books import open_book
 from training.coordinator.answers import Answers
-from training.coordinator.book import Book, Signer
 from training.coordinator.measuring import Measuring
 from training.journal import Journal
-from training.telling import tell_nobody
 from training.transport import calls
 
 
 async def test_join__state_is_ahead_of_the_newest_seal__is_a_conflict(tmp_path: Path) -> None:
     papers = make_papers("ann")
     lease, key = papers.leases["ann"], papers.members["ann"].session.key
-    signer = Signer(papers.coordinator, papers.session, DOMAIN)
     with Journal(tmp_path / "journal") as journal:
-        book = Book(journal, papers.spec, papers.opening, signer, tell_nobody)
+        book = open_book(papers, journal)
         answers = Answers(
             book,
             dict,

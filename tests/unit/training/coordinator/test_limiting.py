@@ -8,18 +8,15 @@ import pytest
 from contracts.governance.escrow import Channel
 from contracts.governance.limits import planned_round
 from contracts.terms.errors import ServiceUnreachable
-from contracts.terms.ids import Address, StepNumber
-from contracts.terms.messages import Message
+from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
 from tests.support.fakes.coordinator import ENOUGH, MemoryLimits
-from tests.support.history import DOMAIN
 from tests.support.swarm_job import Papers, make_papers
-from training.coordinator.book import Book, Signer
+from tests.unit.training.coordinator.books import join, open_book
 from training.coordinator.limiting import GONE_AFTER, Limiting
 from training.coordinator.ports import Progress, Standings
 from training.journal import Journal
-from training.swarm.events import PeerJoined, PeerLost
+from training.swarm.events import PeerLost
 from training.telling import tell_nobody
 
 START = 1_000_000
@@ -29,9 +26,8 @@ class World:
     """A coordinator of two accounts, neither of which has joined."""
 
     def __init__(self, papers: Papers, journal: Journal) -> None:
-        signer = Signer(papers.coordinator, papers.session, DOMAIN)
         self.papers, self.now = papers, UnixMillis(START)
-        self.book = Book(journal, papers.spec, papers.opening, signer, tell_nobody)
+        self.book = open_book(papers, journal)
         self.escrow = MemoryLimits()
         self.limiting = Limiting(self.book, self.escrow, clock=lambda: self.now, tell=tell_nobody)
 
@@ -51,19 +47,18 @@ class World:
 
     def join(self, name: str) -> None:
         """It becomes a member."""
-        lease = self.papers.leases[name]
-        joined = PeerJoined(
-            peer=self.papers.members[name].session.peer,
-            stage=self.papers.members[name].stage,
-            address="memory:1",
-            applied=StepNumber(0),
-            lease=lease.message.digest(),
-            owner=lease.message.account,
-            rate=1000,
-            bandwidth=1000,
-            at=self.now,
-        )
-        self.book.record(joined, Signed[Message](lease.message, lease.signature))
+        join(self.book, self.papers, name, self.now)
+
+    def lose(self, name: str) -> None:
+        """Its session has ended."""
+        self.book.record(PeerLost(self.papers.members[name].session.peer, self.now))
+
+    async def gone(self) -> list[str]:
+        """Whose accounts are told to be gone, long after a look."""
+        await self.limiting.look()
+        self.now = UnixMillis(START + GONE_AFTER)
+        earners = (await self.progress()).earners
+        return [name for name in self.papers.leases if earners[self.account(name)].is_gone]
 
 
 @pytest.fixture
@@ -125,16 +120,9 @@ async def test_look__no_machine_of_an_account_was_here_for_long__it_is_gone(
 ) -> None:
     await world.trust("ann", "bob")
     world.join("ann")
-    await world.limiting.look()
-    world.now = UnixMillis(START + GONE_AFTER)
 
-    earners = (await world.progress()).earners
-
-    assert (earners[world.account("ann")].is_gone, earners[world.account("bob")].is_gone) == (
-        False,
-        True,
-    )
-    world.book.record(PeerLost(world.papers.members["ann"].session.peer, world.now))
+    assert await world.gone() == ["bob"]
+    world.lose("ann")
     assert not (await world.progress()).earners[world.account("ann")].is_gone, "only just"
 
 
@@ -144,18 +132,14 @@ async def test_look__coordinator_was_cut_off_from_all_for_long__nobody_is_gone(
     await world.trust("ann", "bob")
     for name in ("ann", "bob"):
         world.join(name)
-        world.book.record(PeerLost(world.papers.members[name].session.peer, world.now))
-    await world.limiting.look()
-    world.now = UnixMillis(START + GONE_AFTER)
+        world.lose(name)
 
-    assert not any(each.is_gone for each in (await world.progress()).earners.values())
+    assert await world.gone() == []
 
 
 async def test_look__an_account_waits_for_its_limit_for_long__is_not_gone(world: World) -> None:
     world.escrow.channels[world.account("bob")] = Channel(limit=0, stake=ENOUGH.stake)
     await world.trust("ann", "bob")
     world.join("ann")
-    await world.limiting.look()
-    world.now = UnixMillis(START + GONE_AFTER)
 
-    assert not (await world.progress()).earners[world.account("bob")].is_gone
+    assert await world.gone() == []

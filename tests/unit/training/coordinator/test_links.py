@@ -93,14 +93,10 @@ OTHER = make_digest("another")
 def test_first_difference__one_tensor_differs__names_both_ends_of_its_link(
     stage: int, name: str, sender: str, receiver: str, tensor: str, shown: Digest
 ) -> None:
-    found = difference(stage, **{name: OTHER})
+    found = broken(stage, **{name: OTHER})
 
-    assert isinstance(found, Difference)
-    assert (found.sender, found.receiver) == (
-        make_session(sender).peer,
-        make_session(receiver).peer,
-    )
-    assert (found.tensor, found.shown) == (tensor, shown)
+    ends = tuple(make_session(each).peer for each in (sender, receiver))
+    assert (found.sender, found.receiver, found.tensor, found.shown) == (*ends, tensor, shown)
 
 
 def test_first_difference__other_rows_on_the_first_stage__is_its_own_fault() -> None:
@@ -108,10 +104,7 @@ def test_first_difference__other_rows_on_the_first_stage__is_its_own_fault() -> 
 
 
 def test_first_difference__input_and_output_differ__the_input_is_asked_about() -> None:
-    found = difference(1, x=OTHER, y=OTHER, dx=OTHER)
-
-    assert isinstance(found, Difference)
-    assert found.receiver == make_session("bob").peer
+    assert broken(1, x=OTHER, y=OTHER, dx=OTHER).receiver == make_session("bob").peer
 
 
 def test_first_difference__unit_of_somebody_else__is_not_judged_here() -> None:
@@ -122,43 +115,42 @@ def test_first_difference__unit_of_somebody_else__is_not_judged_here() -> None:
     assert first_difference(done, commit(1), [leaf(1)]) is None
 
 
-def judged(at: int, name: str, /, **changed: Any) -> Verdict:
-    found = difference(at, **{name: OTHER})
+def broken(stage: int, **changed: Digest) -> Difference:
+    found = difference(stage, **changed)
     assert isinstance(found, Difference)
-    return judge(found, STEP, header(found, **changed))
-
-
-def test_judge__sender_signed_another_tensor_for_its_copy__is_left_out() -> None:
-    assert judged(1, "x") is Verdict.SENDER
-    assert judged(1, "y") is Verdict.SENDER
-
-
-def test_judge__received_under_another_attempt__accuses_nobody() -> None:
-    assert judged(1, "x", attempt=99) is Verdict.NOBODY
-
-
-def test_judge__own_output_under_another_attempt__is_its_senders_doing() -> None:
-    assert judged(1, "y", attempt=99) is Verdict.SENDER
+    return found
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"step": 5}, {"stage": 2}, {"unit": 1}, {"tensor": "dx"}, {"tensor_digest": ZERO_DIGEST}],
+    ("name", "changed", "verdict"),
+    [
+        ("x", {}, Verdict.SENDER),
+        ("y", {}, Verdict.SENDER),
+        ("x", {"attempt": 99}, Verdict.NOBODY),
+        ("y", {"attempt": 99}, Verdict.SENDER),  # its own output, whichever attempt it was
+        ("x", {"step": 5}, Verdict.RECEIVER),
+        ("x", {"stage": 2}, Verdict.RECEIVER),
+        ("x", {"unit": 1}, Verdict.RECEIVER),
+        ("x", {"tensor": "dx"}, Verdict.RECEIVER),
+        ("x", {"tensor_digest": ZERO_DIGEST}, Verdict.RECEIVER),
+    ],
 )
-def test_judge__header_of_something_else__leaves_the_receiver_out(changed: dict[str, Any]) -> None:
-    assert judged(1, "x", **changed) is Verdict.RECEIVER
+def test_judge__header_that_the_sender_signed__leaves_out_who_lied(
+    name: str, changed: dict[str, Any], verdict: Verdict
+) -> None:
+    found = broken(1, **{name: OTHER})
+
+    assert judge(found, STEP, header(found, **changed)) is verdict
 
 
 def test_judge__no_header__leaves_the_receiver_out() -> None:
-    found = difference(1, x=OTHER)
-    assert isinstance(found, Difference)
+    found = broken(1, x=OTHER)
 
     assert judge(found, STEP, None) is Verdict.RECEIVER
 
 
 def test_check_header__signed_by_another__is_refused() -> None:
-    found = difference(1, x=OTHER)
-    assert isinstance(found, Difference)
+    found = broken(1, x=OTHER)
     ann, bob = make_session("ann"), make_session("bob")
     data = ann.sign(header(found)).encoded()
 

@@ -24,6 +24,7 @@ from contracts.terms.moments import UnixMillis
 from tests.support.fakes.coordinator import MemoryFeed
 from tests.support.history import DOMAIN, make_session
 from tests.support.swarm_job import Papers, make_papers
+from tests.unit.training.coordinator.books import open_book
 from training.coordinator.acceptance import check_chunk, check_commit
 from training.coordinator.book import REPORT, Book, Signer
 from training.coordinator.feeding import GATHER, Feeding
@@ -46,11 +47,6 @@ def record(papers: Papers, tmp_path_factory: pytest.TempPathFactory) -> JobRecor
         opening = open_book(papers, journal).record_of_job.opening
     signed = papers.coordinator.sign(opening, DOMAIN)
     return open_job(papers.spec, signed, DOMAIN)
-
-
-def open_book(papers: Papers, journal: Journal) -> Book:
-    signer = Signer(papers.coordinator, papers.session, DOMAIN)
-    return Book(journal, papers.spec, papers.opening, signer, tell_nobody)
 
 
 def leaf(unit: int, **changed: Any) -> UnitLeaf:
@@ -269,9 +265,7 @@ def test_book__validation__is_kept_once_with_the_report_of_its_step(
 
         rows = [row.data for row in journal.rows() if row.kind == REPORT]
         assert [decode_report(row).validation_millionths for row in rows] == [None, 6]
-        assert open_book(papers, journal).report_of(StepNumber(1)) == replace(
-            SEEN, validation_millionths=6
-        )
+        assert open_book(papers, journal).newest_report == replace(SEEN, validation_millionths=6)
 
 
 def test_book__folder_of_another_job_or_key__is_a_conflict(papers: Papers, tmp_path: Path) -> None:

@@ -11,19 +11,16 @@ import pytest
 from contracts.governance.checking import Begin, unread
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, PeerId, SessionKey, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import Papers, make_papers
-from training.coordinator.book import Book, Signer
+from tests.unit.training.coordinator.books import join, open_book
 from training.coordinator.routing import SILENT_AFTER, WorkFor
 from training.journal import Journal
-from training.swarm.events import PeerJoined, PeerLost, UnitsDone
+from training.swarm.events import PeerLost, UnitsDone
 from training.swarm.state import Copy
-from training.telling import tell_nobody
 from training.transport import calls
 from training.transport.port import Session
 
@@ -41,11 +38,10 @@ class World:
     """A book with three members, and a clock that a test moves."""
 
     def __init__(self, papers: Papers, journal: Journal, begin: Begin = unread) -> None:
-        signer = Signer(papers.coordinator, papers.session, DOMAIN)
         self.papers, self.now = papers, UnixMillis(1_000_000)
-        self.book = Book(journal, papers.spec, papers.opening, signer, tell_nobody, begin)
+        self.book = open_book(papers, journal, begin)
         for name in NAMES:
-            self.join(name)
+            join(self.book, papers, name, self.now)
         self.sessions: dict[SessionKey, Session] = {}
         self.idle: set[Address] = set()
         self.work = WorkFor(
@@ -54,22 +50,6 @@ class World:
             clock=lambda: self.now,
             why_idle=lambda account: "no_limit" if account in self.idle else None,
         )
-
-    def join(self, name: str) -> None:
-        """A member more."""
-        lease = self.papers.leases[name]
-        joined = PeerJoined(
-            peer=self.peer(name),
-            stage=FIRST,
-            address="memory:1",
-            applied=StepNumber(0),
-            lease=lease.message.digest(),
-            owner=lease.message.account,
-            rate=1000,
-            bandwidth=1000,
-            at=self.now,
-        )
-        self.book.record(joined, Signed[Message](lease.message, lease.signature))
 
     def peer(self, name: str) -> PeerId:
         """Its id."""

@@ -2,10 +2,8 @@
 
 from contracts.terms.digest import digest
 from contracts.terms.ids import StepNumber, UnitId
-from tests.support.dockets import audit_spec
-from tests.support.history import make_spec
 from training.disk import MOST_STEPS
-from training.worker.retention import Retention, retention_of
+from training.worker.retention import Retention
 
 COMMIT, OTHER = digest("test", b"commit"), digest("test", b"other")
 UNITS = [UnitId(3), UnitId(5)]
@@ -13,15 +11,6 @@ UNITS = [UnitId(3), UnitId(5)]
 
 def steps(*numbers: int) -> tuple[StepNumber, ...]:
     return tuple(map(StepNumber, numbers))
-
-
-def test_retention_of__nobody_is_drawn__nothing_stays() -> None:
-    unchecked, checked = (
-        retention_of(make_spec(audit=audit).rules) for audit in (None, audit_spec())
-    )
-
-    assert unchecked.kept(steps(1, 2, 3)) == ()
-    assert checked.kept(steps(1, 2, 3)) == steps(1, 2, 3)
 
 
 def test_retention__draws_settled_before__older_ones_go_and_do_not_come_back() -> None:

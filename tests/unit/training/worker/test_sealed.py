@@ -60,10 +60,11 @@ def under(work: dict[GradCommit, tuple[int, ...]], *others: Message) -> JobHisto
 
 
 def average_of(*commits: GradCommit) -> AverageSet:
-    """The AverageSet of step 1."""
-    members = tuple(AverageMember(grad_commit=each.digest(), weight=1) for each in commits)
+    """What these are summed under."""
+    names = sorted(each.digest() for each in commits)
+    members = tuple(AverageMember(grad_commit=name, weight=1) for name in names)
     return AverageSet(
-        job=JOB.spec.job(), step=StepNumber(1), step_close=ZERO_DIGEST, members=members
+        job=JOB.spec.job(), step=commits[0].step, step_close=ZERO_DIGEST, members=members
     )
 
 
@@ -111,15 +112,6 @@ def test_beside__work_that_is_not_known__not_found() -> None:
         sealed({}).beside(StageIndex(0), CHUNKING, [make_digest("nothing")])
 
 
-def averaged(*members: GradCommit) -> AverageSet:
-    """What these are summed under."""
-    names = sorted(each.digest() for each in members)
-    return AverageSet(
-        job=JOB.spec.job(), step=members[0].step, step_close=ZERO_DIGEST,
-        members=tuple(AverageMember(grad_commit=name, weight=1) for name in names),
-    )  # fmt: skip
-
-
 def odd_one(name: str) -> GradCommit:
     """Somebody's GradCommit on a state of its own."""
     return commit_of(name, 0).model_copy(update={"state_root": make_digest("odd")})
@@ -140,13 +132,13 @@ def test_state_of__members_differ__is_what_two_owners_have_in_the_next_sum() -> 
     ]
 
     assert index.state_of(odd, JOB.leases) is index.state_of(ann, JOB.leases) is None
-    index.note(under({later[0]: (1,), later[1]: (2,)}, averaged(*later)))
+    index.note(under({later[0]: (1,), later[1]: (2,)}, average_of(*later)))
     assert index.state_of(odd, JOB.leases) == index.state_of(ann, JOB.leases) == ann.state_root
 
 
 def test_state_of__nobody_of_another_owner_says_who_is_right__is_what_it_says() -> None:
     ann, odd = commit_of("ann", 0), odd_one("bob")
-    alone, two = sealed({odd: (1,)}), sealed({odd: (1,), ann: (2,)}, averaged(ann))
+    alone, two = sealed({odd: (1,)}), sealed({odd: (1,), ann: (2,)}, average_of(ann))
 
     assert alone.state_of(odd, JOB.leases) == odd.state_root
     assert two.state_of(odd, JOB.leases) == odd.state_root

@@ -15,9 +15,9 @@ from tests.support.fakes.counting import CountingCompute, CountingReplay, Counti
 from training.telling import Tell, tell_nobody
 from training.worker.engine import Engine
 from training.worker.ports import Passed, ReplayedUnit, Replayer
-from training.worker.projections import tolerance
 from training.worker.turns import PATIENCE, Rank
 from verification.auditing.replays import Replays, RunningReplay
+from verification.distances.thresholds import projections_allowed
 
 STEP, SEED, OTHER_SEED = StepNumber(2), bytes(32), bytes(range(32))
 UNITS = [UnitId(number) for number in (4, 0, 7)]
@@ -127,7 +127,7 @@ async def test_replay__projections__repeat_and_tell_units_and_seeds_apart(
         await projections(engine, weights, UNITS, OTHER_SEED),
         await projections(engine, weights, UNITS[::-1]),
     ):
-        assert abs(other[0] - found[0]) > tolerance(10**6)
+        assert abs(other[0] - found[0]) > projections_allowed(10**6) // 1000
 
 
 async def test_replay__weights_of_another_state_or_none__refused(

@@ -7,11 +7,9 @@ import pytest
 
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.messages import DISTANCE_SCALE
-from training.worker.projections import tolerance
 from verification.distances.calibration import calibration_text
 from verification.distances.thresholds import (
     MEASURES,
-    SATURATED,
     Calibration,
     Exceeded,
     PairThresholds,
@@ -20,7 +18,6 @@ from verification.distances.thresholds import (
     decide,
     exceeded,
     gradient_kind,
-    projections_allowed,
     read_calibration,
     shipped_calibration,
     stage_kinds,
@@ -238,8 +235,3 @@ def test_shipped_calibration__every_stage_and_recipe__has_thresholds_for_its_cla
             assert all(0 < limit < DISTANCE_SCALE // 2 for limit in limits.values())
     assert len(real) >= 3
     assert all(shipped.admits(name) for name in real)
-
-
-@pytest.mark.parametrize("distance", [0, 1, 83, 84, 10**5, 480_000_000, SATURATED])
-def test_projections_allowed__any_distance__is_what_the_worker_says_of_it(distance: int) -> None:
-    assert projections_allowed(distance) == 1000 * tolerance(distance)
