@@ -43,7 +43,7 @@ async def test_swarm__disk_fills_before_the_grad_commit__its_units_are_redone_at
     swarm = swarm_of(tmp_path, *WORKERS, stages=2, units_per_step=UNITS)
     disk = Disk(tmp_path / FULL)
     for module in (store, tensors):
-        monkeypatch.setattr(module, "_write", disk.limited(module._write))
+        monkeypatch.setattr(module, "write_whole", disk.limited(module.write_whole))
 
     def watch(name: str, line: Line) -> None:
         closed = (COORDINATOR, "step_closed", FIRST)

@@ -28,6 +28,7 @@ from tests.support.swarm_job import MemorySwarm, make_papers
 from training.transport import calls
 from training.worker import keeping as keeping_module
 from training.worker.answers import Answers
+from training.worker.book import WorkerBook
 from training.worker.download import RANGE
 from training.worker.engine import Engine
 from training.worker.keeping import Keeping
@@ -35,7 +36,6 @@ from training.worker.peers import Peers
 from training.worker.ports import Compute, ReplayedUnit
 from training.worker.retention import Retention
 from training.worker.shared_files import CheckpointFile
-from training.worker.states import States
 from training.worker.work import Work
 from verification.auditing.job import Fetcher
 from verification.auditing.loop import MemberJob
@@ -48,7 +48,7 @@ SEED = bytes(range(32))
 def keep(patch: pytest.MonkeyPatch, retention: Retention) -> None:
     """Keep work in a job in which nobody is drawn, as if every draw were open."""
     patch.setattr(keeping_module, "retention_of", lambda _rules: retention)
-    patch.setattr(States, "_oldest_needed", lambda _self: StepNumber(0))
+    patch.setattr(WorkerBook, "oldest_needed", StepNumber(0))
 
 
 def run_job(folder: Path, retention: Retention) -> MemorySwarm:

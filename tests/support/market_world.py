@@ -251,8 +251,8 @@ class World:
     def sign_beat(self, session: Session, subject: Digest) -> Heartbeat:
         """A heartbeat, a moment later than what was said before."""
         self.beats += 1
-        signature = sign_digest(session, heartbeat_digest(subject, self.now))
-        return Heartbeat(at=self.now, signature=signature)
+        at = self.now
+        return Heartbeat(at=at, signature=sign_digest(session, heartbeat_digest(subject, at)))
 
     def auditor_beat(self, name: str) -> Heartbeat:
         """A heartbeat of an auditor."""
