@@ -3,6 +3,7 @@
 
 SHELL = /bin/sh
 PYTHON =
+ALSO =
 RUN = .venv/bin/python -m
 PYTEST = $(RUN) pytest -q
 # e2e and browser one test at a time in a stream each, the rest by files (tests/conftest.py).
@@ -22,7 +23,7 @@ help:
 	@echo "make -k check        as check, but goes on after a failure"
 
 environment:
-	@python=`PYTHON='$(PYTHON)' sh tools/find-python` && "$$python" tools/environment.py
+	@python=`PYTHON='$(PYTHON)' sh tools/find-python` && "$$python" tools/environment.py $(ALSO)
 
 demo: environment
 	.venv/bin/tallystick demo
@@ -60,6 +61,7 @@ contracts-test: environment
 root-test: environment
 	$(PYTEST) -m 'root and not nightly' tests
 
+nightly: ALSO = nightly
 nightly: environment
 	TESTS_PROFILE=nightly $(PYTEST) -n 2 -m '' tests/property
 	$(RUN) bench --quick

@@ -3,7 +3,7 @@
 Run by `make` before every command with the standard library of any Python >= 3.11. Each part
 (.venv, the npm parts) carries a stamp, the hash of what it was made from; a part whose stamp fits
 is left alone, so that a second command starts at once. Nothing is downloaded before every check
-of `preflight` has passed.
+of `preflight` has passed. With the word `nightly` it also makes what only `make nightly` needs.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ NPM_PARTS = {
     ROOT / "tests" / "browser": "a headless Chromium, what drives it, axe (70 MB)",
 }
 """Folders with a lock file of npm, and what is in it."""
+NIGHTLY_PARTS = {ROOT / "tests" / "second_evm": "EthereumJS, a second EVM (110 MB)"}
 STAMP = ".tallystick-stamp"
 
 MIN_PYTHON = (3, 11)
@@ -174,7 +175,7 @@ def npm_command() -> list[str]:
 
 def make_npm_part(part: Path) -> None:
     """Install an npm part exactly as locked, running no script."""
-    say(f"npm part: {NPM_PARTS[part]}")
+    say(f"npm part: {(NPM_PARTS | NIGHTLY_PARTS)[part]}")
     quiet = ("--no-audit", "--no-fund", "--update-notifier=false", "--loglevel=error")
     run(*npm_command(), "ci", "--ignore-scripts", *quiet, cwd=part)
     (part / "node_modules" / STAMP).write_text(npm_stamp(part))
@@ -196,12 +197,13 @@ def alone() -> Iterator[None]:
         os.close(folder)
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     """Bring all parts up to date; 1 with one clear error when that is impossible."""
+    npm_parts = NPM_PARTS | NIGHTLY_PARTS if "nightly" in words else NPM_PARTS
     try:
         with alone():
             stale_venv = not is_stamped(VENV, venv_stamp())
-            stale_parts = [part for part in NPM_PARTS if is_stale(part)]
+            stale_parts = [part for part in npm_parts if is_stale(part)]
             if stale_venv or stale_parts:
                 preflight()
             if stale_venv:
@@ -215,4 +217,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

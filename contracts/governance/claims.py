@@ -116,6 +116,8 @@ class SealedPay:
     pay: tuple[PayLeaf, ...]
     forfeited: Mapping[Address, int] = field(default_factory=dict)
     """What accounts have lost of it by verdicts, as who derived the seal found."""
+    left_out: int = 0
+    """Rounds in a row, up to it, in which its holder worked and no seal counted any of that."""
 
     def encoded(self) -> bytes:
         """Canonical bytes."""
@@ -128,7 +130,7 @@ class SealedPay:
             ).value()
             for leaf in self.pay
         ]
-        return encode({"seal": self.seal.encoded(), "pay": rows})
+        return encode({"seal": self.seal.encoded(), "pay": rows, "left_out": self.left_out})
 
 
 class _Row(Record):
@@ -145,11 +147,11 @@ def decode_sealed_pay(data: bytes) -> SealedPay:
         Malformed: it spells none, or the leaves are not those of the seal's root.
     """
     match decode(data):
-        case {"seal": bytes(seal), "pay": list(pay), **rest} if not rest:
+        case {"seal": bytes(seal), "pay": list(pay), "left_out": int(left_out), **rest} if not rest:
             rows = [_Row.from_value(each) for each in pay]
             leaves = tuple(PayLeaf(each.account, each.earned, each.vested) for each in rows)
             forfeited = {each.account: each.forfeited for each in rows if each.forfeited}
-            found = SealedPay(expect(decode_signed(seal), Seal), leaves, forfeited)
+            found = SealedPay(expect(decode_signed(seal), Seal), leaves, forfeited, left_out)
             if PayTree(leaves).root != found.seal.message.pay_root:
                 raise Malformed("the leaves are not those that the seal signs")
             return found

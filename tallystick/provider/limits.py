@@ -126,6 +126,8 @@ class Guard:
             return Idleness(f"the chain does not say what it holds for us: {found.error}")
         accrual = found.pay.accrual(planned_round(spec, prices))
         channel, lag = found.channel, lag_of(spec)
+        if pay is not None and pay.left_out >= lag:
+            return Idleness(f"none of our work in its last {pay.left_out} rounds was sealed")
         idle = why_idle(accrual, channel, found.budget, stake=stake, lag_rounds=lag)
         if idle is None:
             return None

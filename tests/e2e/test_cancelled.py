@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from contracts.keys.store import load_or_create_wallet
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.jobs import JobAction, JobView, OperationView
-from tallystick.demo.story import exported_anchor
 from tallystick.sdk.escrow import close, reclaim, told_job, until_closed, until_quit
 from tallystick.sdk.watch import ask_job, until_over
-from tests.e2e.test_checked import told
-from tests.support.stack import Stack, kill_and_see, stack
+from tests.support.money_story import account_of
+from tests.support.stack import Stack, kill_and_see, stack, verified
 
 LONG: dict[str, Any] = {"steps": 600, "peers_per_stage": 2, "budget": 400}
 """Much longer than the test: it ends because it is cancelled."""
@@ -45,18 +43,6 @@ async def kill(running: Stack, job: JobId) -> None:
     """End the job's coordinator and the host, which are started again."""
     for module, mentions in (("tallystick.coordinator", job.hex()), ("tallystick.host", "")):
         await kill_and_see(await running.pid_of(module, mentions=mentions))
-
-
-async def verify(running: Stack, job: JobId) -> None:
-    """The job's audit file verifies, anchored in a block that the chain knows."""
-    file = str(running.folder / "audit.tally")
-    market = ("--market", running.client.url)
-    said = told(running, "audit", "export", job.hex(), *market, "--to", file)
-    anchor = exported_anchor(said)
-    assert await running.contracts.chain.request("eth_getBlockByHash", [anchor, False])
-    where = running.contracts.deployment
-    pins = ("--escrow", f"0x{where.escrow.hex()}", "--seals", f"0x{where.seals.hex()}")
-    told(running, "audit", "verify", file, "--anchor", anchor, *pins)
 
 
 async def gets_the_rest_back(running: Stack, job: JobId) -> None:
@@ -102,10 +88,8 @@ async def test_job__paused_resumed_cancelled__pays_what_was_done_and_the_audit_a
         assert cancelled.result is not None and cancelled.result.job_state == "finished"
         assert step + 2 <= view.progress.step < LONG["steps"]
         assert 0 < view.earned == view.vested == view.claimed
-        owners = [load_or_create_wallet(running.folder / name / "wallet.json") for name in NAMES]
-        assert {account for account, pay in work.pay.items() if pay.earned} <= {  # as was dealt
-            each.account for each in owners
-        }
+        owners = {account_of(running, name) for name in NAMES}
+        assert {account for account, pay in work.pay.items() if pay.earned} <= owners  # as dealt
         assert sum(pay.vested for pay in work.pay.values()) == view.claimed
         await gets_the_rest_back(running, job)
-        await verify(running, job)
+        assert (await verified(running, job))["ended"]

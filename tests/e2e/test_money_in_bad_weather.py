@@ -11,9 +11,10 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -22,21 +23,28 @@ from contracts.governance.pay import PayLeaf
 from contracts.keys.store import load_wallet
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.escrow_messages import Grant, Limit
-from contracts.terms.ids import ZERO_DIGEST, Address, JobId, StepNumber
+from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.money import JobMoney
-from market.bodies.routes import GET_MONEY, GET_NETWORK
+from market.bodies.routes import GET_NETWORK
 from market.domain.jobs import JobState
 from market.migrate import migrate
 from market.service.coding import encode_pay
 from market.service.due import note_due
 from market.service.post_job import post_job
 from market.service.reconcile import reconcile
-from market.service.rows import FreeMoneyRow, JobRow, LimitRow, SealRow, TransactionRow
+from market.service.rows import (
+    AuditBondRow,
+    FreeMoneyRow,
+    JobRow,
+    LimitRow,
+    SealRow,
+    TransactionRow,
+)
 from tallystick.demo.shares import read_work
 from tallystick.host.folder import count_trainers
 from tallystick.provider.folder import load_pay
@@ -45,42 +53,39 @@ from tallystick.up import child as children
 from tallystick.up import json_rpc
 from tallystick.up.child import Child
 from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
-from tests.support.history import make_wallet
+from tests.support.history import make_session, make_wallet
 from tests.support.market_services import run_postgres, run_redis
-from tests.support.money_story import Loss, account_of, agreed, by_events, tell
-from tests.support.patience import patience
-from tests.support.stack import Stack, stack
-from tests.support.weather import (
-    GWEI,
-    earned_by,
-    end_market,
+from tests.support.market_world import DEVICE
+from tests.support.money_story import (
+    Loss,
+    Told,
+    agreed,
+    by_events,
     events_of,
-    held_still,
-    pass_moment,
-    said,
-    sky,
+    losses_of,
+    seal_over,
+    start_all,
+    tell,
     until_event,
     until_money,
-    worked,
+    until_said,
 )
+from tests.support.patience import patience
+from tests.support.stack import Stack, said, stack
+from tests.support.weather import GWEI, end_market, held_still, pass_moment, sky
 from tests.support.workers import are_ready, num_done, workers
 
 NAMES = ("ann", "bob")
+Accounts: TypeAlias = Mapping[str, Address]
 JOB: dict[str, Any] = {"peers_per_stage": 2, "min_stake": 1, "budget": 40, "vesting_window": 2}
 
 
-def start_all(running: Stack) -> None:
-    """Two honest providers."""
+async def both_deposited(running: Stack) -> dict[str, Address]:
+    """Two honest providers that have their stake in the escrow, and offer."""
+    accounts = start_all(running, *NAMES)
     for name in NAMES:
-        running.start_provider(name)
-
-
-async def deposited(running: Stack) -> None:
-    """Wait until both have their stake in the escrow, and offer."""
-    for name in NAMES:
-        async with asyncio.timeout(patience(60)):
-            while "offering at" not in (running.folder / f"provider-{name}.log").read_text():
-                await asyncio.sleep(0.1)
+        await until_said(running, name, "offering at")
+    return accounts
 
 
 async def funded(running: Stack, **changes: Any) -> JobId:
@@ -102,10 +107,11 @@ async def paid_in_full(running: Stack, job: JobId) -> JobMoney:
     return await until_money(running, job, lambda m: m.claimed == m.vested == m.earned > 0)
 
 
-def left_by_poster(money: JobMoney) -> Loss:
-    """What the poster has not got back yet of what nobody earned; accounts hold it until TAIL."""
-    unearned = money.funded - money.earned
-    return Loss("poster", unearned - money.free, money.committed - money.earned)
+async def tell_in_full(running: Stack, job: JobId, story: str, accounts: Accounts) -> None:
+    """Nobody lost anything; what accounts hold and nobody earned the poster has after TAIL."""
+    told = await agreed(running, job)
+    held = told.budget.committed - told.earned
+    tell(story, await losses_of(running, told, accounts, poster=held))
 
 
 # ------------------------------------------------------------------------------------ a bad relayer
@@ -119,8 +125,7 @@ async def test_relayer__holds_every_signature_until_its_by__parties_sign_again_a
     tmp_path: Path,
 ) -> None:
     async with stack(tmp_path, forked=True, margin=HOLD) as running:
-        start_all(running)
-        await deposited(running)
+        accounts = await both_deposited(running)
         relayer = running.services.identity("worker-chain")
         job = await funded(running, steps=8)
         async with held_still(relayer):  # bonds
@@ -141,17 +146,13 @@ async def test_relayer__holds_every_signature_until_its_by__parties_sign_again_a
             await pass_moment(time.time() + HOLD)
         assert not await events_of(running, "Closed", job)
         await close(running.client, running.poster, known)
-        money = await until_money(running, job, lambda shown: shown.closed_at is not None)
+        await until_money(running, job, lambda shown: shown.closed_at is not None)
 
         for name in NAMES:
             assert "signed its bond" in (tmp_path / f"provider-{name}.log").read_text()
         assert len(running.lines(log, "limits_granted")) >= 2
         assert all_leases(view, "active") or view.state == "finished"
-        state, earned = (await agreed(running, job)).state, await earned_by(running, job)
-        tell(
-            "signatures held until their by",
-            [*worked(running, job, state, earned), left_by_poster(money)],
-        )
+        await tell_in_full(running, job, "signatures held until their by", accounts)
 
 
 # ----------------------------------------------------------------- a coordinator away for TAIL
@@ -164,7 +165,7 @@ async def test_coordinator__comes_back_after_tail_and_vests__claims_still_pay(
 ) -> None:
     tail = 30
     async with stack(tmp_path, forked=True, margin=10, announce=2, execute=3, tail=tail) as running:
-        start_all(running)
+        accounts = start_all(running, *NAMES)
         job = (await running.submit(**JOB, steps=400, lease_grace="10s")).job
         await running.until(job, lambda view: view.progress.step >= 8, within=120)
         coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
@@ -187,17 +188,9 @@ async def test_coordinator__comes_back_after_tail_and_vests__claims_still_pay(
         assert money.claimed > before.vested and money.vested == money.earned
 
         # Only the round that it was in when it went silent, and which no seal said, may be lost.
-        state, earned = (await agreed(running, job)).state, await earned_by(running, job)
-        rounds = await pay_of_last_round(running, job)
-        allowed = {name: rounds[account_of(running, name)] for name in NAMES}
-        returned = sum(log.args["amount"] for log in await events_of(running, "Reclaimed", job))
-        tell(
-            "coordinator away for TAIL",
-            [
-                *worked(running, job, state, earned, allowed),
-                Loss("poster", closed.funded - money.claimed - returned, 0),
-            ],
-        )
+        told, rounds = await agreed(running, job), await pay_of_last_round(running, job)
+        allowed = {name: rounds[each] for name, each in accounts.items()}
+        tell("coordinator away for TAIL", await losses_of(running, told, accounts, **allowed))
 
 
 async def pay_of_last_round(running: Stack, job: JobId) -> dict[Address, int]:
@@ -269,8 +262,8 @@ async def test_market__gone_for_good_in_the_middle__job_is_done_and_paid_by_ship
     tmp_path: Path,
 ) -> None:
     async with stack(tmp_path, forked=True, margin=60, tail=80) as running:
-        for name in NAMES:  # half of a limit has to last until the coordinator has raised it
-            running.start_provider(name, slowdown=SLOWDOWN)
+        # Half of a limit has to last until the coordinator has raised it.
+        accounts = start_all(running, *NAMES, slowdown=SLOWDOWN)
         submitted = await running.submit(**JOB, **small_corpus(tmp_path), steps=40, burst=BURST)
         job, shards = submitted.job, submitted.corpus.manifest.train
         await running.until(job, lambda view: view.progress.step >= 3, within=120)
@@ -312,21 +305,19 @@ async def test_market__gone_for_good_in_the_middle__job_is_done_and_paid_by_ship
         state, head = await by_events(running)
         after = await running.contracts.token.balance(running.poster.account, head)
 
-        earned = {leaf.account: int(leaf.earned) for leaf in pay}
+        told = Told(job, state, {leaf.account: leaf for leaf in pay})
         assert all(leaf.vested == leaf.earned for leaf in pay)
         assert any(int(each["jobs"][0]["paid"]) for each in settled)
         assert after - before == int(back["amount"])
-        budget = state.budgets[job]
-        poster = Loss("poster", spec.budget - sum(earned.values()) - (after - before), 0)
-        assert budget.funded == budget.committed == sum(earned.values())
-        tell("market gone for good", [*worked(running, job, state, earned), poster])
+        assert told.budget.funded == told.budget.committed == told.earned
+        tell("market gone for good", await losses_of(running, told, accounts))
 
-        ends = max(state.channels[job, each].end for each in earned)
+        ends = max(told.channel(each).end for each in accounts.values())
         await pass_moment(ends + 80)
         for name in NAMES:  # stakes, too
             said(running, "provider", "settle", job.hex(), "--home", str(tmp_path / name))
         state, _ = await by_events(running)
-        assert not any(state.channels[job, each].stake for each in earned)
+        assert not any(state.channels[job, each].stake for each in accounts.values())
 
 
 # ------------------------------------------------------------------------------- a bad chain
@@ -344,20 +335,19 @@ async def test_chain__takes_blocks_back_and_does_not_answer__bonds_grants_claims
         stack(tmp_path, forked=True, margin=150, tail=200) as running,
         sky(running) as weather,
     ):
-        start_all(running)
-        await deposited(running)
+        accounts = await both_deposited(running)
         gateway = running.services.identity("gateway")
         job = (await running.submit(**JOB, steps=10)).job
         taken = {}
         for name in ("Bonded", "LimitSet", "Claimed"):
-            before = (await until_event(running, name, job))[0]
+            before = await until_event(running, name, job)
             first, last = await weather.take_back(5)
             assert first <= before.block <= last, f"{name} was older than what was taken back"
             taken[name] = before
             if name != "LimitSet":  # while it trains nobody would notice
                 async with held_still(gateway):
                     await asyncio.sleep(OUTAGE)
-        money = await paid_in_full(running, job)
+        await paid_in_full(running, job)
         await until_quits(running, job)
 
         for name, before in taken.items():
@@ -366,12 +356,8 @@ async def test_chain__takes_blocks_back_and_does_not_answer__bonds_grants_claims
             assert len({each.args["account"] for each in after}) == len(after) == len(NAMES) or (
                 name == "LimitSet"
             )
-        state, earned = (await agreed(running, job)).state, await earned_by(running, job)
-        money = await running.client.whole(GET_MONEY, job=job)
-        tell(
-            "5 blocks taken back three times, no node for 60 s twice",
-            [*worked(running, job, state, earned), left_by_poster(money)],
-        )
+        story = "5 blocks taken back three times, no node for 60 s twice"
+        await tell_in_full(running, job, story, accounts)
 
 
 async def until_quits(running: Stack, job: JobId) -> None:
@@ -385,13 +371,12 @@ async def test_fees__rise_tenfold_while_claims_wait__each_is_priced_again_and_pa
     tmp_path: Path,
 ) -> None:
     async with stack(tmp_path, forked=True) as running, sky(running, 10 * GWEI) as weather:
-        start_all(running)
-        await deposited(running)
+        accounts = await both_deposited(running)
         job = (await running.submit(**JOB, steps=10)).job
         await running.until(job, lambda view: view.progress.step >= 4, within=120)
         weather.is_still = True
         relayer = load_wallet(running.home / "keys" / "relayer.json").account
-        senders = [relayer, *(account_of(running, name) for name in NAMES)]
+        senders = [relayer, *accounts.values()]
         async with asyncio.timeout(patience(120)):
             while not all([await weather.has_waiting(each) for each in senders]):
                 await asyncio.sleep(0.2)
@@ -407,11 +392,7 @@ async def test_fees__rise_tenfold_while_claims_wait__each_is_priced_again_and_pa
             name = f"0x{each.transaction.hex()}"
             sent = await weather.ask("eth_getTransactionByHash", name)
             assert isinstance(sent, dict) and int(sent["maxFeePerGas"], 16) >= 100 * GWEI
-        state, earned = (await agreed(running, job)).state, await earned_by(running, job)
-        money = await running.client.whole(GET_MONEY, job=job)
-        tell(
-            "fees ten times as high", [*worked(running, job, state, earned), left_by_poster(money)]
-        )
+        await tell_in_full(running, job, "fees ten times as high", accounts)
 
 
 # ------------------------------------------------------------------------------ a worker dies
@@ -435,22 +416,18 @@ async def post(world: ChainWorld, number: int) -> JobSpec:
         chain=world.ports,
         blobs=world.blobs,
     )
+    async with world.new_work() as work:  # whoever is asked to audit may get a limit
+        account, key = make_wallet("ann").account, make_session("audit ann").key
+        asked = AuditBondRow(
+            spec.job(), account, key, DEVICE, spec.price_ceiling, BaseUnits(0), world.now
+        )
+        await work[AuditBondRow].add(asked)
     return spec
 
 
 async def seal(world: ChainWorld, spec: JobSpec, leaf: PayLeaf) -> None:
     """The job is over by a seal that pays one account; its claim is due."""
-    message = Seal(
-        job=spec.job(),
-        step=StepNumber(1),
-        previous=ZERO_DIGEST,
-        messages_root=ZERO_DIGEST,
-        gradient_norm=0,
-        pay_root=PayTree((leaf,)).root,
-        earned=leaf.earned,
-        vested=leaf.vested,
-        last=True,
-    )
+    message = seal_over(spec.job(), 1, PayTree((leaf,)), last=True)
     signed = make_wallet("coordinator").sign(message, world.domain)
     async with world.new_work() as work:
         row = await work[JobRow].lock(spec.job())

@@ -16,14 +16,13 @@ from typing import Any
 import pytest
 
 from contracts.governance.claims import PayTree
-from contracts.governance.escrow import Channel
+from contracts.governance.escrow import BURN, Channel
 from contracts.governance.pay import PayLeaf
 from contracts.keys.store import load_wallet
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, BaseUnits, format_tokens
 from contracts.terms.escrow_messages import Grant, Limit
-from contracts.terms.ids import ZERO_DIGEST, Address, JobId, StepNumber
-from contracts.terms.messages import Seal
+from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixSeconds
 from market.bodies.routes import GET_PAY
 from market.domain.sizes import job_cost
@@ -33,20 +32,21 @@ from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.job_spec import build_spec, prepare
 from tallystick.sdk.on_chain import OnChain, top_up
 from tallystick.up.processes import send
+from tests.support.leaving_out import Lie, tell_lie
 from tests.support.money_story import (
     Loss,
-    Told,
-    account_of,
     agreed,
     closed,
     lag_pay,
-    loss_of,
+    losses_of,
     newest_pay,
     paid_after,
     released_at,
+    seal_over,
     sent,
     short_stack,
     spent,
+    start_all,
     stranger,
     taken_back,
     tell,
@@ -64,20 +64,10 @@ NAMES = ("ann", "bob")
 PAIR: dict[str, Any] = {"peers_per_stage": 2, "min_stake": 2, "budget": 40}
 LONG: dict[str, Any] = PAIR | {"steps": 600, "budget": 100}
 """Longer than the test, and worth more than is ever granted at once."""
+SLOWDOWN = 50.0
+"""A round takes longer than an agent's look at it."""
 FRIEND, NOBODY = Address(b"\xf1" * 20), Address(b"\xf2" * 20)
 FRIENDLY, MUCH = BaseUnits(3 * TOKEN), BaseUnits(1000 * TOKEN)
-
-
-def start_all(running: Stack, *names: str) -> dict[str, Address]:
-    """Providers, and their accounts."""
-    for name in names:
-        running.start_provider(name)
-    return {name: account_of(running, name) for name in names}
-
-
-def earned(told: Told) -> int:
-    """By all, by the newest seal."""
-    return sum(leaf.earned for leaf in told.leaves.values())
 
 
 # ---------------------------------------------------------------------------------- an honest job
@@ -106,9 +96,8 @@ async def test_honest_job__closed_and_reclaimed__paid_at_once_and_all_else_is_ba
         assert told.budget.funded == told.budget.committed == view.earned
         for each in accounts.values():
             assert state.balances[each] == DEPOSIT + told.leaf(each).vested
-        losses = [loss_of(told, name, each) for name, each in accounts.items()]
         story = f"honest job (paid {seconds:.1f} s after its last seal)"
-        tell(story, [*losses, Loss("poster", await spent(running, job) - earned(told), 0)])
+        tell(story, await losses_of(running, told, accounts))
 
 
 # -------------------------------------------------------------------------- a coordinator that lies
@@ -136,18 +125,8 @@ async def show_lie(
     """Claim for everybody by a seal that the coordinator's key has signed."""
     known = await told_job(running.client, job)
     leaves = [PayLeaf(who, BaseUnits(pay[who]), BaseUnits(pay[who])) for who in sorted(pay)]
-    tree, total = PayTree(tuple(leaves)), BaseUnits(sum(pay.values()))
-    seal = Seal(
-        job=job,
-        step=StepNumber(step),
-        previous=ZERO_DIGEST,
-        messages_root=ZERO_DIGEST,
-        gradient_norm=0,
-        pay_root=tree.root,
-        earned=total,
-        vested=total,
-        last=False,
-    )
+    tree = PayTree(tuple(leaves))
+    seal = seal_over(job, step, tree)
     signature, header = thief.sign(seal, known.domain).signature, known.spec.header()
     escrow = own.contracts.escrow
     for part in tree.subtrees():
@@ -186,10 +165,9 @@ async def test_lying_coordinator__two_false_seals_of_a_step__a_friend_gets_its_l
             assert told.channel(each).claimed == leaf.vested == leaf.earned > 0
         assert money.closed_at is not None
         most = money.burst + money.rate * Fraction(money.closed_at - granted_at, 3600)
-        lost = await spent(running, job) - earned(told)
-        assert lost == FRIENDLY
-        losses = [loss_of(told, name, each) for name, each in accounts.items()]
-        tell("coordinator that pays a friend", [*losses, Loss("poster", lost, int(most))])
+        losses = await losses_of(running, told, accounts, poster=int(most))
+        assert losses[-1].lost == FRIENDLY
+        tell("coordinator that pays a friend", losses)
 
 
 # ---------------------------------------------------------------- a coordinator that stops for ever
@@ -229,15 +207,62 @@ async def test_coordinator__stops_for_ever__what_vested_is_paid_and_the_rest_com
             told = await agreed(running, job)
             assert not running.find("tallystick.coordinator", job.hex())
         told = replace(told, leaves=newest_pay(running, job, NAMES))
-        losses = list[Loss]()
-        for name, each in accounts.items():
+        for each in accounts.values():
             leaf, channel = told.leaf(each), told.channel(each)
             assert channel.claimed == leaf.vested > 0
             assert channel.limit == channel.earned == leaf.earned > leaf.vested
-            losses.append(loss_of(told, name, each, allowed=await lag_pay(running, job, each)))
-        # What never vests was worked for, and is nobody's.
-        losses.append(Loss("poster", await spent(running, job) - earned(told), 0))
-        tell("coordinator gone for ever", losses)
+        # What never vests was worked for, and is nobody's: the poster lost none of it.
+        lag = {name: (await lag_pay(running, job, each))[1] for name, each in accounts.items()}
+        tell("coordinator gone for ever", await losses_of(running, told, accounts, **lag))
+
+
+# --------------------------------------------------------- a coordinator that leaves out one member
+
+
+@pytest.mark.parametrize("lie", ["pay", "work"])
+async def test_coordinator__leaves_out_one_member__it_stops_and_newest_honest_seals_are_paid(
+    lie: Lie, tmp_path: Path
+) -> None:
+    async with short_stack(tmp_path, "tests.support.leaving_out") as running:
+        accounts = start_all(running, *NAMES, slowdown=SLOWDOWN)
+        job = (await running.submit(**LONG, vesting_window=2)).job
+        view = await running.until(job, lambda view: view.vested > 0, within=120)
+        step = view.progress.step + 2
+        tell_lie(running.job_folder(job), lie, accounts["ann"], step)
+        logs = {name: running.peer_log(name, job) for name in NAMES}
+        if lie == "pay":  # nobody can derive such a seal: all refuse it, the market too
+            for log in logs.values():
+                refused = await running.wait_line(log, "seal_refused", within=120)
+                assert refused["reason"].startswith("pay_root: the seal says something else")
+            refusal = "the market refused its coordinator's messages: invalid_seal: pay_root"
+            await running.until(job, lambda view: refusal in (view.failure or ""), within=60)
+        else:  # nobody can see it but who worked
+            await until_said(running, "ann", "rounds was sealed", within=240)
+            for log in logs.values():
+                assert not running.lines(log, "seal_refused")
+        await closed(running, job)
+        if lie == "work":  # bob sees it through
+            await running.settled(job, within=120)
+        else:
+            for name in NAMES:
+                await until_said(running, name, "its poster has closed it")
+        await taken_back(running, job)
+        state = await until_free(running, job)
+        told = await agreed(running, job)
+
+        told = replace(told, leaves=newest_pay(running, job, NAMES))
+        losses = [Loss("poster", await spent(running, job) - told.earned, 0)]
+        for name, each in accounts.items():
+            leaf, (one, lag) = told.leaf(each), await lag_pay(running, job, each)
+            assert told.channel(each).claimed == leaf.vested > 0
+            assert state.balances[each] == DEPOSIT + leaf.vested  # the stake is back, too
+            lost = leaf.earned - leaf.vested
+            if (name, lie) == ("ann", "work"):  # what no seal says that it did
+                bound = {line["step"] for line in running.lines(logs[name], "grad_commit_stored")}
+                lost += one * len([number for number in bound if number >= step])
+            losses.append(Loss(name, lost, lag + one))
+        assert BURN not in state.balances
+        tell(f"coordinator that leaves out the {lie} of one", losses)
 
 
 # ---------------------------------------------------------------------------- budgets that run out
@@ -263,10 +288,8 @@ async def test_poster__takes_all_back_in_the_middle__agents_stop_and_all_work_is
         await taken_back(running, job)
         await until_free(running, job)
         told = await agreed(running, job)
-        assert view.claimed == view.vested == view.earned == earned(told) > 0
-        losses = [loss_of(told, name, each) for name, each in accounts.items()]
-        poster = Loss("poster", await spent(running, job) - earned(told), 0)
-        tell("poster that reclaims in the middle", [*losses, poster])
+        assert view.claimed == view.vested == view.earned == told.earned > 0
+        tell("poster that reclaims in the middle", await losses_of(running, told, accounts))
 
 
 def least_budget(**changes: Any) -> BaseUnits:
@@ -311,10 +334,8 @@ async def test_budget__too_small_for_the_limits__work_stops_before_it_is_not_pai
         await taken_back(running, job)
         await until_free(running, job)
         told = await agreed(running, job)
-        assert view.claimed == view.earned == earned(told) > 0
-        losses = [loss_of(told, name, each) for name, each in accounts.items()]
-        poster = Loss("poster", await spent(running, job) - earned(told), 0)
-        tell("budget too small for its limits", [*losses, poster])
+        assert view.claimed == view.earned == told.earned > 0
+        tell("budget too small for its limits", await losses_of(running, told, accounts))
 
 
 # ---------------------------------------------------------------------- a member that does nothing
@@ -340,7 +361,7 @@ async def test_member__stands_still__its_unspent_limit_is_back_tail_after_its_en
         idle = told.channel(accounts["cem"])
         kept = idle.limit - told.leaf(accounts["cem"]).earned
         assert kept > 0 and idle.stake == STAKE
-        assert await spent(running, job) == earned(told) + kept
+        assert await spent(running, job) == told.earned + kept
         assert [(each.at, each.amount, each.what) for each in money.returns][-1:] == [
             (money.releasable_at, kept, "unspent")
         ]
@@ -352,11 +373,11 @@ async def test_member__stands_still__its_unspent_limit_is_back_tail_after_its_en
         send(still, signal.SIGKILL)  # if it has not ended with its agent
         told = await agreed(running, job)
         idle = told.channel(accounts["cem"])
-        assert view.earned <= earned(told) and idle.limit == told.leaf(accounts["cem"]).earned
+        assert view.earned <= told.earned and idle.limit == told.leaf(accounts["cem"]).earned
         assert state.balances[accounts["cem"]] == DEPOSIT + idle.claimed
-        losses = [loss_of(told, name, accounts[name]) for name in NAMES]
-        poster = Loss("poster", await spent(running, job) - earned(told), 0)
-        tell(f"member that does nothing ({format_tokens(BaseUnits(kept))} late)", [*losses, poster])
+        story = f"member that does nothing ({format_tokens(BaseUnits(kept))} late)"
+        del accounts["cem"]
+        tell(story, await losses_of(running, told, accounts))
 
 
 async def until_joined(running: Stack, job: JobId, name: str) -> Any:

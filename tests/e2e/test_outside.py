@@ -18,9 +18,9 @@ from contracts.terms.ids import Address, Digest, JobId
 from market.bodies.routes import GET_CONVICTIONS
 from market.bodies.slashes import ConvictionView
 from tallystick.sdk.convictions import ENDED
-from tests.e2e.test_checked import account_of, told, verified
+from tests.support.money_story import account_of, until_said
 from tests.support.patience import patience
-from tests.support.stack import Stack, stack
+from tests.support.stack import Stack, said, stack, verified
 
 JOB: dict[str, Any] = {
     "checking": "on", "audit_rate": 1.0, "sum_audit_rate": 0.0, "repeat_rate": 1.0, "steps": 5,
@@ -32,14 +32,6 @@ BONDED = 3_000_000
 SHOWN = re.compile("evidence_shown subject=([0-9a-f]+)")
 
 
-async def said(running: Stack, name: str, words: str, *, within: float = 60.0) -> None:
-    """Wait until a provider's agent has said something."""
-    log = running.folder / f"provider-{name}.log"
-    async with asyncio.timeout(patience(within)):
-        while not log.exists() or words not in log.read_text(errors="replace"):
-            await asyncio.sleep(0.05)
-
-
 @pytest.mark.nightly  # more than a minute; the same in one event loop is in every run
 @pytest.mark.timeout(600)
 async def test_outside__a_stage_of_two_owners__strangers_convict_and_the_stake_is_slashed(
@@ -49,7 +41,7 @@ async def test_outside__a_stage_of_two_owners__strangers_convict_and_the_stake_i
         for name in OUTSIDE:
             running.start_provider(name, ask=None)
         for name in OUTSIDE:
-            await said(running, name, "auditing from outside")
+            await until_said(running, name, "auditing from outside")
         for name in ("ann", "bob"):
             lie = "stale:from=2" if name == "ann" else ""
             running.variables = {
@@ -71,11 +63,11 @@ async def test_outside__a_stage_of_two_owners__strangers_convict_and_the_stake_i
         assert work.forfeited[lazy] > 0 and all(work.pay[each].vested > 0 for each in outside)
         assert work.pay[fair].vested > work.pay[lazy].vested
         assert view.claimed == sum(pay.vested for pay in work.pay.values()) < view.earned
-        assert verified(running, job)
+        assert (await verified(running, job))["verdict"] == "anchored"
 
         convictions = await ended_slashes(running, job)
         await check_stake(running, job, lazy, convictions)
-        await said(running, "ann", "tallystick audit rerun")
+        await until_said(running, "ann", "tallystick audit rerun")
         shown = [(log, found) for log in agent_logs(running) for found in SHOWN.findall(log)]
         assert {subject for _, subject in shown} == {each.subject.hex() for each in convictions}
         assert len(set(shown)) == len(shown)  # one each
@@ -120,8 +112,8 @@ def rerun(running: Stack, evidence: Digest) -> None:
     """Anyone who gets the bundle from the market comes to the same verdict."""
     file = str(running.folder / f"{evidence.hex()[:12]}.bundle")
     market = ("--market", running.client.url)
-    told(running, "job", "evidence", evidence.hex(), "--to", file, *market)
-    told(running, "audit", "rerun", file)
+    said(running, "job", "evidence", evidence.hex(), "--to", file, *market)
+    said(running, "audit", "rerun", file)
 
 
 async def no_bundle_left(running: Stack) -> None:

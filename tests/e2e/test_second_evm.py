@@ -1,4 +1,4 @@
-"""The chain's side on a node that is not anvil: money, anchors and their proofs mean the same."""
+"""On a node that is not anvil money, anchors, proofs and the audit file of a job mean the same."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +20,8 @@ from contracts.terms.errors import ContractRefused
 from contracts.terms.escrow_messages import Bond, Close
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.typed_data import Domain
+from tallystick.sdk.escrow import until_quit
+from tests.e2e.test_checked import JOB
 from tests.integration.chain.test_escrow import (
     ANN,
     ANNOUNCE,
@@ -37,8 +39,9 @@ from tests.integration.chain.test_escrow import (
     opened,
 )
 from tests.support.anvil import FAST_TIMES, deployed_at, role_wallets
-from tests.support.second_evm import CHAIN_ID, CLIENT, SecondEvm, second_evm
-from tests.support.stack import stack
+from tests.support.money_story import agreed, losses_of, start_all, tell
+from tests.support.second_evm import CHAIN_ID, SecondEvm, second_evm
+from tests.support.stack import stack, verified
 from verification.audit.chain_proof import (
     SHIPPED_AS,
     check_contracts,
@@ -50,11 +53,8 @@ from verification.audit.collecting import read_code, read_lane, take_proof
 
 TIMES = {"margin": MARGIN, "announce": ANNOUNCE, "execute": EXECUTE, "tail": TAIL}
 TOKENS = BaseUnits(1000 * BASE_UNITS_PER_TOKEN)
-NOT_INSTALLED = "`npm ci --ignore-scripts` in tests/second_evm installs EthereumJS"
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.skipif(not CLIENT.exists(), reason=NOT_INSTALLED),
-]
+NAMES = ("ann", "bob", "cem")
+pytestmark = pytest.mark.nightly
 
 
 @dataclass
@@ -194,25 +194,33 @@ async def test_anchor__on_another_evm__coins_are_the_hashes_of_their_blocks(
 
 
 @pytest.mark.timeout(600)
-async def test_market__on_another_evm__honest_job_is_trained_and_paid(tmp_path: Path) -> None:
+async def test_market__on_another_evm__checked_job_is_paid_and_its_audit_file_proved(
+    tmp_path: Path,
+) -> None:
     home = tmp_path / "market"
     wallets = role_wallets(home)
-    owners = [load_or_create_wallet(tmp_path / name) for name in ("poster.json", "ann/wallet.json")]
-    accounts = [wallet.account for wallet in (*wallets.values(), *owners)]
+    names = ("poster.json", *(f"{name}/wallet.json" for name in NAMES))
+    owners = [load_or_create_wallet(tmp_path / name).account for name in names]
+    accounts = [*(wallet.account for wallet in wallets.values()), *owners]
     async with second_evm(tmp_path, accounts) as node:
         async with deployed_at(node.url, home, wallets, FAST_TIMES) as deployed:
             for owner in owners:  # the market gives nothing away on a chain that is not its own
-                gift = deployed.contracts.token.faucet(owner.account, TOKENS)
-                await deployed.senders["faucet"].send(owner.account.hex(), gift)
-        async with stack(tmp_path, rpc_url=node.url) as running:
-            assert running.contracts.deployment.chain_id == CHAIN_ID
-            running.start_provider("ann")
-            job = (await running.submit(steps=4)).job
-            view = await running.settled(job, within=200)
-            work = await running.work(job)
+                gift = deployed.contracts.token.faucet(owner, TOKENS)
+                await deployed.senders["faucet"].send(owner.hex(), gift)
+        async with stack(tmp_path, forked=True, rpc_url=node.url) as running:
+            start_all(running, *NAMES)
+            job = (await running.submit(**JOB)).job
+            await running.settled(job, within=300)
+            await until_quit(running.client, job)
+            told = await agreed(running, job)
+            found = await verified(running, job)
 
-            assert view.claimed == view.vested == sum(pay.vested for pay in work.pay.values())
-            assert view.claimed > 0
-            at = await running.contracts.chain.head()
-            place = (job, owners[1].account)
-            assert (await running.contracts.escrow.channels([place], at))[place].claimed > 0
+            assert found["verdict"] == "anchored" and found["ended"]
+            assert found["chain_id"] == running.contracts.deployment.chain_id == CHAIN_ID
+            assert not found["disagreements"]
+            for owner in owners[1:]:
+                shown, leaf = found["accounts"][owner.hex()], told.leaf(owner)
+                assert int(shown["earned"]) == leaf.earned
+                assert int(shown["held"]["claimed"]) == leaf.vested == leaf.earned > 0
+            people = dict(zip(NAMES, owners[1:], strict=True))
+            tell("second EVM", await losses_of(running, told, people))

@@ -22,7 +22,7 @@ from market.bodies.slashes import SlashView
 from market.bootstrap import wall_clock
 from market.service.rows import SlashRow
 from tallystick.up.processes import send
-from tests.e2e.test_checked import account_of
+from tests.support.money_story import account_of
 from tests.support.patience import patience
 from tests.support.stack import Stack, kill_and_see, restarted, stack
 

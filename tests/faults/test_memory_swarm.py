@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+from contracts.governance.claims import decode_sealed_pay
 from contracts.terms.history import Leaves, decode_kept, encode_kept, unit_leaves_root
 from contracts.terms.ids import StageIndex
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Notice
@@ -28,6 +29,7 @@ from training.averaging.slices import Slice
 from training.transport import calls
 from training.transport.port import Transport
 from training.worker.ports import Compute
+from training.worker.store import PAY_FILE
 
 STEPS, UNITS, CHUNKS = 4, 6, 2
 WINDOW = 2  # the step in which somebody dies
@@ -476,7 +478,7 @@ async def test_swarm__owner_serves_nobody__who_waited_for_it_commits_in_time(
 
 
 def bending_its_leaves(swarm: MemorySwarm, liar: str) -> dict[str, Any]:
-    """In one step it commits to another tensor than it has sent."""
+    """From one step on it commits to another tensor than it has sent."""
 
     def bend(_header: bytes, answer: Answer) -> Answer:
         if len(answer[1]) != 2:
@@ -484,7 +486,7 @@ def bending_its_leaves(swarm: MemorySwarm, liar: str) -> dict[str, Any]:
         commit = expect(decode_signed(bytes(answer[1][0])), GradCommit).message
         item = decode_kept(bytes(answer[1][1]))
         assert isinstance(item, Leaves)
-        if commit.step != WINDOW:
+        if commit.step < WINDOW:
             return answer
         sent = "y" if commit.stage == 0 else "dx"
         first = item.leaves[0].model_copy(update={sent: make_digest("bent")})
@@ -500,15 +502,21 @@ def bending_its_leaves(swarm: MemorySwarm, liar: str) -> dict[str, Any]:
 async def test_swarm__peer_commits_to_what_it_did_not_send__is_left_out_and_its_work_redone(
     tmp_path: Path,
 ) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", "cem", "dan", stages=2)
+    names = ("ann", "bob", "cem", "dan")
+    swarm = swarm_of(tmp_path, *names, stages=2)
     lying(swarm, "bob", bending_its_leaves(swarm, "bob"))
 
     await swarm.run()
 
     bob = swarm.session_of("bob").peer
     broken = [(line["step"], line["peer"]) for line in swarm.lines("link_broken", of=COORDINATOR)]
-    assert broken == [(WINDOW, bob)]
-    assert bob not in {commit.peer for commit in swarm.commits() if commit.step == WINDOW}
+    steps = range(WINDOW, STEPS + 1)
+    assert broken == [(step, bob) for step in steps]
+    assert bob not in {commit.peer for commit in swarm.commits() if commit.step in steps}
+    pays = {name: decode_sealed_pay((tmp_path / name / PAY_FILE).read_bytes()) for name in names}
+    assert {name: pay.left_out for name, pay in pays.items()} == {
+        name: len(steps) if name == "bob" else 0 for name in names
+    }
     assert_as_plain(swarm)
 
 

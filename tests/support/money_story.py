@@ -1,8 +1,8 @@
 """Who has what in a job: by the chain, by all that show it, and what each honest party lost.
 
 `agreed` waits until the escrow's events, its storage, `/money`, the job's view and the earnings of
-everybody say the same. `tell` prints what each party lost beside what it may lose by the
-specification, and fails where that is more. Amounts are base units.
+everybody say the same. `tell` prints what each party lost beside what docs/threat-model.md leaves
+open, and fails where that is more. Amounts are base units.
 """
 
 import asyncio
@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from contracts.chain.connection import Block, Call, Receipt
+from contracts.chain.connection import Block, Call, Log, Receipt
+from contracts.governance.claims import PayTree
 from contracts.governance.escrow import Budget, Channel, EscrowState, differences, held
 from contracts.governance.limits import lag_of, planned_round
 from contracts.governance.pay import PayLeaf
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import Unavailable
-from contracts.terms.ids import Address, JobId
-from contracts.terms.messages import JobSpec
+from contracts.terms.ids import ZERO_DIGEST, Address, JobId, StepNumber
+from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies.money import JobMoney
 from market.bodies.routes import (
@@ -32,6 +33,7 @@ from market.bodies.routes import (
     GET_PAY,
     GET_SPEND,
 )
+from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import load_pay
 from tallystick.sdk.escrow import Known, close, reclaim, told_job, until_closed
 from tallystick.sdk.moved import Reclaimed
@@ -49,7 +51,6 @@ class Told:
 
     job: JobId
     state: EscrowState
-    money: JobMoney
     leaves: Mapping[Address, PayLeaf]  # of the newest seal
 
     @property
@@ -65,10 +66,15 @@ class Told:
         """What the newest seal says of an account."""
         return self.leaves.get(account, PayLeaf(account, BaseUnits(0), BaseUnits(0)))
 
+    @property
+    def earned(self) -> int:
+        """By all, by the newest seal."""
+        return sum(leaf.earned for leaf in self.leaves.values())
 
-def short_stack(folder: Path) -> contextlib.AbstractAsyncContextManager[Stack]:
+
+def short_stack(folder: Path, hooks: str = MODULE) -> contextlib.AbstractAsyncContextManager[Stack]:
     """A market whose escrow has times so short that a test waits for the tail."""
-    return stack(folder, forked=True, margin=40, announce=1, execute=2, tail=45)
+    return stack(folder, forked=True, hooks=hooks, margin=40, announce=1, execute=2, tail=45)
 
 
 # ------------------------------------------------------------------------------------- agreeing
@@ -103,11 +109,12 @@ async def _told(running: Stack, job: JobId) -> Told:
     state, _ = await by_events(running)
     pay = await running.client.call(GET_PAY, job=job)
     leaves = {each.account: PayLeaf(each.account, each.earned, each.vested) for each in pay.leaves}
-    return Told(job, state, await running.client.whole(GET_MONEY, job=job), leaves)
+    return Told(job, state, leaves)
 
 
 async def _disagreements(running: Stack, told: Told) -> list[str]:
-    money, budget, terms = told.money, told.budget, told.state.terms[told.job]
+    budget, terms = told.budget, told.state.terms[told.job]
+    money = await running.client.whole(GET_MONEY, job=told.job)
     view = await running.job(told.job)
     ours = {account: it for (job, account), it in told.state.channels.items() if job == told.job}
     sums = {
@@ -115,7 +122,7 @@ async def _disagreements(running: Stack, told: Told) -> list[str]:
         "committed": budget.committed,
         "free": budget.free,
         "claimed": sum(each.claimed for each in ours.values()),
-        "earned": sum(leaf.earned for leaf in told.leaves.values()),
+        "earned": told.earned,
         "vested": sum(leaf.vested for leaf in told.leaves.values()),
     }
     pairs: list[tuple[str, object, object]] = [
@@ -176,28 +183,45 @@ async def until(
     raise AssertionError(f"never {what}: {running.tails()}")
 
 
-async def until_chain(
-    running: Stack, what: str, holds: Callable[[EscrowState], bool], *, within: float = 60.0
-) -> EscrowState:
-    """The escrow, once this holds of what its events make of it."""
+async def until_money(
+    running: Stack, job: JobId, holds: Callable[[JobMoney], bool], *, within: float = 60.0
+) -> JobMoney:
+    """A job's money, once the market says what `holds` of it."""
 
-    async def look() -> EscrowState | None:
-        state, _ = await by_events(running)
-        return state if holds(state) else None
+    async def look() -> JobMoney | None:
+        money = await running.client.call(GET_MONEY, job=job)
+        return money if holds(money) else None
 
-    return await until(running, what, look, within=within)
+    return await until(running, "the money that was waited for", look, within=within)
+
+
+async def events_of(running: Stack, name: str, job: JobId) -> list[Log]:
+    """A job's events of one kind, in the order of the chain."""
+    head = await running.contracts.chain.head()
+    logs = await running.contracts.escrow.events(0, head.number)
+    return [log for log in logs if log.event == name and log.args.get("job") == job]
+
+
+async def until_event(running: Stack, name: str, job: JobId) -> Log:
+    """The first event of a kind in a job."""
+
+    async def look() -> Log | None:
+        return next(iter(await events_of(running, name, job)), None)
+
+    return await until(running, name, look, within=120)
 
 
 async def until_free(running: Stack, job: JobId) -> EscrowState:
     """The escrow, `tail` after a job's close: nobody has a stake there, the poster has the rest."""
-    tail = running.contracts.escrow.times(await running.contracts.chain.head())
+    times = await running.contracts.escrow.times(await running.contracts.chain.head())
 
-    def is_free(state: EscrowState) -> bool:
+    async def look() -> EscrowState | None:
+        state, _ = await by_events(running)
         ours = [it for (of, _), it in state.channels.items() if of == job]
         idle = all(it.stake == 0 and it.limit == max(it.claimed, it.earned) for it in ours)
-        return idle and not state.budgets[job].free
+        return state if idle and not state.budgets[job].free else None
 
-    return await until_chain(running, "free again", is_free, within=(await tail).tail + 60)
+    return await until(running, "free again", look, within=times.tail + 60)
 
 
 async def until_said(running: Stack, provider: str, words: str, *, within: float = 60.0) -> str:
@@ -205,7 +229,7 @@ async def until_said(running: Stack, provider: str, words: str, *, within: float
     log = running.folder / f"provider-{provider}.log"
 
     async def look() -> str | None:
-        lines = log.read_text(errors="replace").splitlines()
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return next((line for line in lines if words in line), None)
 
     return await until(running, f"{provider} says {words!r}", look, within=within)
@@ -217,6 +241,13 @@ async def until_said(running: Stack, provider: str, words: str, *, within: float
 def account_of(running: Stack, name: str) -> Address:
     """A provider's wallet."""
     return load_or_create_wallet(running.folder / name / "wallet.json").account
+
+
+def start_all(running: Stack, *names: str, slowdown: float = 1.0) -> dict[str, Address]:
+    """Providers, and their accounts."""
+    for name in names:
+        running.start_provider(name, slowdown=slowdown)
+    return {name: account_of(running, name) for name in names}
 
 
 @contextlib.asynccontextmanager
@@ -259,35 +290,44 @@ async def spent(running: Stack, job: JobId) -> int:
     return await token.given(account, head) - here - state.budgets[job].free
 
 
-async def round_of(running: Stack, job: JobId, account: Address) -> int:
-    """What an account earns in a round, as the job's plan has it."""
+async def lag_pay(running: Stack, job: JobId, account: Address) -> tuple[int, int]:
+    """What an account earns in a round, as the job's plan has it, and in LAG.
+
+    So much it may lose when no seal comes any more: that of LAG, and the round in work.
+    """
     view = await running.job(job)
     spec = expect(decode_signed(view.signed), JobSpec).message
-    return planned_round(spec, [each.price for each in view.leases if each.account == account])
-
-
-async def lag_pay(running: Stack, job: JobId, account: Address) -> int:
-    """The pay of LAG of an account: the most that it may lose when no seal comes any more."""
-    spec = expect(decode_signed((await running.job(job)).signed), JobSpec).message
-    return lag_of(spec) * await round_of(running, job, account)
+    one = planned_round(spec, [each.price for each in view.leases if each.account == account])
+    return one, lag_of(spec) * one
 
 
 async def paid_after(running: Stack, job: JobId) -> float:
     """Seconds from the newest seal to the last claim, by the clocks of market and chain."""
     steps = (await running.client.whole(GET_SPEND, job=job)).steps
-    head = await running.contracts.chain.head()
-    logs = await running.contracts.escrow.events(0, head.number)
-    claims = [log.at for log in logs if log.event == "Claimed" and log.args["job"] == job]
+    claims = [log.at for log in await events_of(running, "Claimed", job)]
     return max(claims) - steps[-1].stored_at / 1000
 
 
 async def released_at(running: Stack, job: JobId, account: Address) -> int:
     """When an account's stake and unspent limit came free."""
-    head = await running.contracts.chain.head()
-    for log in await running.contracts.escrow.events(0, head.number):
-        if log.event == "Released" and (log.args["job"], log.args["account"]) == (job, account):
-            return log.at
-    raise AssertionError(f"0x{account.hex()} was not released")
+    released = await events_of(running, "Released", job)
+    (at,) = [log.at for log in released if log.args["account"] == account]
+    return at
+
+
+def seal_over(job: JobId, step: int, tree: PayTree, *, last: bool = False) -> Seal:
+    """A seal that pays by `tree`, of no work."""
+    return Seal(
+        job=job,
+        step=StepNumber(step),
+        previous=ZERO_DIGEST,
+        messages_root=ZERO_DIGEST,
+        gradient_norm=0,
+        pay_root=tree.root,
+        earned=BaseUnits(sum(leaf.earned for leaf in tree.leaves)),
+        vested=BaseUnits(sum(leaf.vested for leaf in tree.leaves)),
+        last=last,
+    )
 
 
 def newest_pay(running: Stack, job: JobId, names: Iterable[str]) -> Mapping[Address, PayLeaf]:
@@ -312,6 +352,17 @@ class Loss:
 def loss_of(told: Told, who: str, account: Address, *, allowed: int = 0) -> Loss:
     """What an account has earned by the newest seal and was not paid."""
     return Loss(who, told.leaf(account).earned - told.channel(account).claimed, allowed)
+
+
+async def losses_of(
+    running: Stack, told: Told, accounts: Mapping[str, Address], **allowed: int
+) -> list[Loss]:
+    """Of providers, and of the poster for whom nobody worked; `allowed` by name, else nothing."""
+    found = [
+        loss_of(told, name, each, allowed=allowed.get(name, 0)) for name, each in accounts.items()
+    ]
+    lost = await spent(running, told.job) - told.earned
+    return [*found, Loss("poster", lost, allowed.get("poster", 0))]
 
 
 def tell(scenario: str, losses: Iterable[Loss]) -> None:

@@ -2,7 +2,7 @@
 
 Its Prague genesis holds the contracts that each block writes to (EIP-4788, EIP-2935). After the
 merge a node makes no blocks by itself, so `SecondEvm` asks for one a second through the Engine API,
-and chooses their times. Installed by `npm ci --ignore-scripts` in tests/second_evm.
+and chooses their times. `make nightly` installs it.
 Source: https://github.com/ethereum/execution-apis, engine/prague.md.
 """
 
@@ -27,6 +27,7 @@ from tests.support.patience import patience
 
 FOLDER = Path(__file__).parent.parent / "second_evm"
 CLIENT = FOLDER / "node_modules/@ethereumjs/client/dist/esm/bin/cli.js"
+INSTALLED_BY = "`npm ci --ignore-scripts` in tests/second_evm"
 CHAIN_ID = 1337
 BLOCK_SECONDS = 1
 WEI = 10**20
@@ -97,9 +98,10 @@ class SecondEvm:
         await self.make_block()
 
     async def make_blocks(self) -> None:
-        """One block a second, until cancelled."""
+        """One block a second, until cancelled; a node that does not answer is asked again."""
         while True:
-            await self.make_block()
+            with contextlib.suppress(ChainUnreachable):  # it ends connections that idle for 5 s
+                await self.make_block()
             await asyncio.sleep(BLOCK_SECONDS)
 
     async def make_block(self) -> None:
@@ -137,6 +139,7 @@ class SecondEvm:
 @contextlib.asynccontextmanager
 async def second_evm(folder: Path, accounts: Iterable[Address]) -> AsyncIterator[SecondEvm]:
     """Start the node in `folder`, with gas for `accounts`, and have it make blocks."""
+    assert CLIENT.exists(), f"EthereumJS is missing: `make nightly`, or {INSTALLED_BY}, installs it"
     ports = list[int]()
     for _ in range(3):
         ports.append(choose(ports, random.SystemRandom()))

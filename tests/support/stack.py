@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -334,6 +335,37 @@ async def plain_curve(submitted: Submitted, folder: Path) -> list[float]:
     return losses
 
 
+def said(running: Stack, *words: str) -> Any:
+    """What `tallystick WORDS -o json` answers to anybody."""
+    done = subprocess.run(
+        (sys.executable, "-m", "tallystick", *words, "-o", "json"),
+        env=os.environ | running.environment("anyone"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return json.loads(done.stdout)
+
+
+async def verified(running: Stack, job: JobId) -> Any:
+    """What `audit verify` finds in the job's audit file, by contracts and a block of the chain.
+
+    The storage of that block is proved, or the file would lead to nothing.
+    """
+    file, where = str(running.folder / "audit.tally"), running.contracts.deployment
+    market = ("--market", running.client.url)
+    exported = await asyncio.to_thread(  # whoever makes the chain's blocks goes on
+        said, running, "audit", "export", job.hex(), *market, "--to", file
+    )
+    number, anchor = exported["block_number"], exported["block_hash"]
+    block = await running.contracts.chain.request("eth_getBlockByNumber", [hex(number), False])
+    assert block["hash"] == f"0x{anchor.removeprefix('0x')}" and exported["proved"]
+    pins = ("--escrow", f"0x{where.escrow.hex()}", "--seals", f"0x{where.seals.hex()}")
+    anchored = ("--anchor", block["hash"], *pins)
+    return await asyncio.to_thread(said, running, "audit", "verify", file, *anchored)
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a process stands still; raises if it is gone."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -370,14 +402,14 @@ async def _start_forkserver(running_stack: Stack) -> Child:
 
 @contextlib.asynccontextmanager
 async def stack(
-    folder: Path, *, forked: bool = False, rpc_url: str = "", **times: int
+    folder: Path, *, forked: bool = False, rpc_url: str = "", hooks: str = MODULE, **times: int
 ) -> AsyncIterator[Stack]:
     """A market in `folder`, with a fast escrow (`times`); `forked`: agents and peers are forked.
 
-    With `rpc_url` on that chain, where `market/deployment.json` says.
+    With `rpc_url` on that chain, where `market/deployment.json` says. `hooks`: of its services.
     """
     run_id = secrets.token_hex(16)
-    marks = {RUN_ID: run_id, HOOKS: MODULE}
+    marks = {RUN_ID: run_id, HOOKS: hooks, "PYTHONPATH": str(ROOT)}
     before = {name: os.environ.get(name) for name in marks}
     os.environ.update(marks)
     settings = UpSettings(home=folder / "market", escrow_times=FAST_TIMES | times)

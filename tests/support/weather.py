@@ -5,25 +5,15 @@
 
 import asyncio
 import contextlib
-import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-from contracts.chain.connection import Log
-from contracts.governance.escrow import EscrowState
 from contracts.terms.errors import ChainUnreachable, RpcFailed
-from contracts.terms.ids import Address, JobId
-from market.bodies.money import JobMoney
-from market.bodies.routes import GET_MONEY
+from contracts.terms.ids import Address
 from tallystick.up import json_rpc
 from tallystick.up.processes import Identity, send
-from tests.support.money_story import Loss, account_of, until
 from tests.support.patience import patience
 from tests.support.stack import Stack, is_stopped
 
@@ -118,73 +108,3 @@ async def end_market(running: Stack) -> None:
     for name in OTHERS:
         send(running.services.identity(name), signal.SIGKILL)
     await asyncio.gather(*(supervisor._stop(supervisor._services[name]) for name in OTHERS))
-
-
-# ------------------------------------------------------------------------------------- what is so
-
-
-async def events_of(running: Stack, name: str, job: JobId) -> list[Log]:
-    """A job's events of one kind, in the order of the chain."""
-    escrow, head = running.contracts.escrow, await running.contracts.chain.head()
-    logs = await escrow.events(0, head.number)
-    return [log for log in logs if log.event == name and log.args.get("job") == job]
-
-
-async def until_event(running: Stack, name: str, job: JobId) -> list[Log]:
-    """Wait until the chain has an event of a job."""
-
-    async def look() -> list[Log] | None:
-        return await events_of(running, name, job) or None
-
-    return await until(running, name, look, within=120)
-
-
-async def until_money(
-    running: Stack, job: JobId, holds: Callable[[JobMoney], bool], *, within: float = 60
-) -> JobMoney:
-    """Wait until the market says that `holds` of a job's money."""
-
-    async def look() -> JobMoney | None:
-        money = await running.client.call(GET_MONEY, job=job)
-        return money if holds(money) else None
-
-    return await until(running, "so of its money", look, within=within)
-
-
-# ---------------------------------------------------------------------------------- what was lost
-
-
-def worked(
-    running: Stack,
-    job: JobId,
-    state: EscrowState,
-    earned: Mapping[Address, int],
-    allowed: Mapping[str, int] | None = None,
-) -> list[Loss]:
-    """What providers earned and were not paid; none was paid more."""
-    found = []
-    for name in sorted(running.providers):
-        account = account_of(running, name)
-        lost = earned[account] - state.channels[job, account].claimed
-        assert lost >= 0, name
-        found.append(Loss(name, lost, (allowed or {}).get(name, 0)))
-    return found
-
-
-async def earned_by(running: Stack, job: JobId) -> dict[Address, int]:
-    """What the sealed work of a job is worth, worked out from its messages."""
-    pay = (await running.work(job)).pay
-    return {account: leaf.earned for account, leaf in pay.items()}
-
-
-def said(running: Stack, *words: str) -> Any:
-    """What `tallystick WORDS -o json` answers to anybody."""
-    done = subprocess.run(
-        (sys.executable, "-m", "tallystick", *words, "-o", "json"),
-        env=os.environ | running.environment("anyone"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-    return json.loads(done.stdout)

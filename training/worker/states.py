@@ -14,7 +14,7 @@ loads a checkpoint of that step from the members of its stage, and applies from 
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from contracts.governance.claims import SealedPay
@@ -55,6 +55,7 @@ class States:
         self._at, self._units, self._averages = station, units, averages
         self._keeping, self._compute_for, self._coins = keeping, compute_for, coins
         self._load_from = StepNumber(0)
+        self._left_out = 0  # see `SealedPay.left_out`
         self._is_disputed = False
         """We have built our state again, and others still bind themselves to another one."""
         self._served = ServedFiles(station.engine)
@@ -178,7 +179,9 @@ class States:
             for message in _messages(items):
                 if isinstance(message, StepCoin):
                     await self._check_coin(message)
+            own = {each.signed.message.digest() for each in self._at.book.commits}
             self._at.book.keep_seal(seal)
+            self._note_left_out(step, own)
             await self._keep_pay()
             self._at.tell("seal_stored", step=step, stage=stage)
         if self._at.applied < self._load_from:
@@ -188,12 +191,23 @@ class States:
         await self._catch_up()
         return step, self._at.book.roots.get(step, ZERO_DIGEST)
 
+    def _note_left_out(self, step: StepNumber, own: Set[Digest]) -> None:
+        """Whether the seal of `step` counts a GradCommit of ours; else what we did was for nothing.
+
+        Also where we were not asked to commit to it. Of steps that we missed we did nothing.
+        """
+        newest = self._at.book.history.newest
+        if newest is not None and own & newest.counted:
+            self._left_out = 0
+        elif step == self._at.step and self._units.complete():
+            self._left_out += 1
+
     async def _keep_pay(self) -> None:
         """For our account's agent: it claims by it, whatever became of market and coordinator."""
         record, newest = self._at.book.record, self._at.book.history.newest
         if newest is not None:
             lost = forfeited_by(record.pay, record.pay_leases())
-            paid = SealedPay(newest.seal, newest.pay, lost)
+            paid = SealedPay(newest.seal, newest.pay, lost, self._left_out)
             await self._at.engine.run_io(lambda: self._at.store.put_pay(paid.encoded()))
 
     async def _check_coin(self, said: StepCoin) -> None:

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from tools import environment
-from tools.environment import STAMP, Missing, is_stamped, machine_node, npm_command, preflight
+from tools.environment import (
+    NIGHTLY_PARTS,
+    NPM_PARTS,
+    STAMP,
+    Missing,
+    is_stamped,
+    machine_node,
+    npm_command,
+    preflight,
+)
 
 
 def test_is_stamped__other_stamp__is_false(tmp_path: Path) -> None:
@@ -24,6 +33,17 @@ def test_venv_stamp__changed_pins__differs(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(environment, "PINS", pins)
 
     assert environment.venv_stamp() != before
+
+
+def test_main__nightly__also_makes_what_nothing_else_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[Path]()
+    monkeypatch.setattr(environment, "is_stamped", lambda _folder, _stamp: True)
+    monkeypatch.setattr(environment, "is_stale", lambda _part: True)
+    monkeypatch.setattr(environment, "preflight", lambda: None)
+    monkeypatch.setattr(environment, "make_npm_part", made.append)
+
+    assert [environment.main([]), environment.main(["nightly"])] == [0, 0]
+    assert made == [*NPM_PARTS, *NPM_PARTS, *NIGHTLY_PARTS]
 
 
 def test_preflight__old_python__names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_sealed_pay__encoded__comes_back_or_is_refused_where_the_seal_signs_othe
     maker.seal_step()
     newest = maker.history.newest
     assert newest is not None
-    paid = SealedPay(newest.seal, newest.pay, {newest.pay[0].account: BaseUnits(2**70)})
+    paid = SealedPay(newest.seal, newest.pay, {newest.pay[0].account: BaseUnits(2**70)}, 3)
 
     assert decode_sealed_pay(paid.encoded()) == paid
     for wrong in (b"", b"\x80", SealedPay(newest.seal, newest.pay[1:]).encoded()):

@@ -104,6 +104,16 @@ async def test_why_idle__limit_is_short__stays_where_it_works_until_lag_is_above
     assert before is not None and not before.may_stay
 
 
+async def test_why_idle__no_seal_counts_its_work__stops_after_lag() -> None:
+    guard, lag = guard_of(OwnChain(channel=Channel(limit=100 * PLANNED, stake=5))), lag_of(SPEC)
+    left_out = [replace(sealed(3, PLANNED), left_out=number) for number in (lag - 1, lag)]
+
+    assert [await why(guard, pay) for pay in left_out] == [
+        None,
+        f"none of our work in its last {lag} rounds was sealed",
+    ]
+
+
 async def test_why_idle__last_seal_is_there__its_peer_ends_by_itself() -> None:
     assert await why(guard_of(OwnChain()), sealed(3, 9, last=True)) is None
 
