@@ -1,7 +1,7 @@
 """Which attacks are caught, what do they earn, and what would they cost if nobody looked?
 
 `python -m bench.attacks [--only NAME ...] [--seed N]` plays the attacks of docs/threat-model.md one
-after the other on one real market: database, chain, providers and peers are processes, coins are
+after the other on one real market: database, chain, providers and peers are processes, beacons are
 block hashes, stages are real (the micro recipe). It prints a table and exits with 1 if an attack
 does not end as `ATTACKS` says. All take an hour on two cores; `--quick` plays a short one.
 

@@ -12,8 +12,8 @@ and take turns:
 Both checked ones draw a tenth of the sums; nobody from outside repeats reports. The trainer of a
 job stops itself by a failpoint at the beginning of a step. A turn begins when it may go on; it ends
 when it stands again and the processes have come to rest, so every audit that is due is in it.
-Nothing else should use the cores. Coins are made up and there at once: no job waits for a chain (a
-real one does not either, while four of its steps last longer than a coin takes to count).
+Nothing else should use the cores. Beacons are made up and there at once: no job waits for a chain
+(a real one does not either, while four of its steps last longer than a beacon takes to count).
 
 The turns of one round follow each other, so a busy neighbour slows all of them: each is compared
 with the turn without checking of its own round. Few peer-steps are drawn in one turn at a low rate;
@@ -21,7 +21,7 @@ what all rounds come to together stands beside. Costs are in per cent of the sam
 time from seal to seal, and of whole turns, audits that lag behind included; CPU time of the
 processes, from /proc; bytes that they wrote to each other; CPU time of replays in the threads that
 compute, as the peers' lines tell it (`replayed`). Beyond the replays is what the peers' compute
-rises by, less that: comparison, fetching and serving, weights on disk, draws and reports. Coins
+rises by, less that: comparison, fetching and serving, weights on disk, draws and reports. Beacons
 follow from the seed; which peer has which stage does not.
 """
 

@@ -24,7 +24,7 @@ from contracts.terms.ids import StepNumber
 from verification.draws.economics import Terms, most_value, power, rate, value, waiting
 
 SETTLING = 4
-"""Steps until a draw is settled: at most so many wait for their coin (docs/protocol.md 4)."""
+"""Steps until a draw is settled: at most so many wait for their beacon (docs/protocol.md 4)."""
 
 ONE_A_FLOP = PricePerPflop(FLOPS_PER_PFLOP)
 

@@ -1,1 +1,1 @@
-"""How we know that the work was done: coin, draws, verdicts and the audit file."""
+"""How we know that the work was done: beacon, draws, verdicts and the audit file."""

@@ -1,14 +1,14 @@
 """Every draw of a job and what became of it: the fold that pay waits for. Pure.
 
-Satisfies `contracts.governance.checking.Checking`. A seal brings coins, reports and Notices; from
+Satisfies `contracts.governance.checking.Checking`. A seal brings beacons, reports and Notices; from
 them follow which peer-steps, sums and reports are drawn, who owes an audit, and whose pay vests,
 waits, is frozen or is lost. Coordinator, members, market and audit file fold this one function, so
 nobody assigns and everybody derives. What may be drawn, and who audits it, is in `selection`, a
 single draw's life in `cases`.
 
 Rules of a seal (beside those of `contracts.governance.steps`):
-- coins come in the order of the steps that they draw, and after the seal that they draw;
-- no work while more than `MAX_UNDRAWN` steps wait for their coin, or when the audit budget could
+- beacons come in the order of the steps that they draw, and after the seal that they draw;
+- no work while more than `MAX_UNDRAWN` steps wait for their beacon, or when the audit budget could
   not pay, at the dearest price, for one more step that is drawn whole beside all that is open;
 - a `missed_report` Notice names the auditor whose turn it is, D seals after that turn began, also
   one that has left; a `missing_data` Notice an open case and who did its work;
@@ -16,8 +16,8 @@ Rules of a seal (beside those of `contracts.governance.steps`):
 - the last seal leaves nothing open.
 A report that is not wanted (any more), or whose verdict does not follow from its distances, counts
 for nothing; so does a Notice that one was missed which the same seal holds. Who is asked depends on
-the work, the coin and convictions, and not on who is said to have left since: the coordinator knows
-the coin before it says so.
+the work, the beacon and convictions, and not on who is said to have left since: the coordinator
+knows the beacon before it says so.
 
 Invariants: nobody's pay vests past an open case of its work; audits are paid no more than their
 budget; money is moved by `vesting` only. Source: docs/protocol.md 4 to 7.
@@ -36,7 +36,7 @@ from contracts.terms.amounts import FLOPS_PER_PFLOP, Flops
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import AuditReport, JobSpec, StepCoin
+from contracts.terms.messages import AuditReport, JobSpec, StepBeacon
 from verification.distances.thresholds import Calibration, shipped_calibration
 from verification.draws import cases, economics, selection
 from verification.draws.cases import CONFIRMING, Case, Change, Heard, Ruling
@@ -49,9 +49,9 @@ from verification.draws.selection import (
     Rules,
     Weights,
     is_drawn,
-    ordering_coin,
+    ordering_beacon,
     rules_of,
-    step_coin,
+    step_beacon,
 )
 from verification.verdicts import limits_of, verdict_of
 
@@ -84,12 +84,12 @@ class Docket:
 
     @property
     def is_clear(self) -> bool:
-        """Whether nothing waits for a coin, an auditor or a verdict."""
+        """Whether nothing waits for a beacon, an auditor or a verdict."""
         return not self.undrawn and not self.open
 
-    def takes_work(self, coins: int) -> bool:
-        """Whether a step with work may be closed whose seal holds so many of the next coins."""
-        is_known = len(self.undrawn) - coins <= economics.MAX_UNDRAWN
+    def takes_work(self, beacons: int) -> bool:
+        """Whether a step with work may be closed whose seal holds so many of the next beacons."""
+        is_known = len(self.undrawn) - beacons <= economics.MAX_UNDRAWN
         return is_known and not self.is_spent
 
     @property
@@ -128,7 +128,7 @@ class Docket:
     def needed_of(self, step: StepNumber) -> frozenset[Digest] | None:
         """GradCommits to replay and AveragedChunks to sum that audits of a step may still need.
 
-        None: all, its coin is not here. A report of it that may be repeated needs the work too; a
+        None: all, its beacon is not here. A report of it that may be repeated needs the work too; a
         conviction of its auditor opens no work that was not needed before.
         """
         if step in self.undrawn:
@@ -187,11 +187,11 @@ class Docket:
 
     def after(self, facts: StepFacts, terms: Terms) -> "tuple[Docket, Standing]":
         """See `Checking.after`."""
-        takes_work = self.takes_work(len(facts.coins))
+        takes_work = self.takes_work(len(facts.beacons))
         require(not facts.commits or takes_work, "step_close", "too much waits to be drawn")
         fold = _Fold(self, facts, terms)
         fold.take_notices()
-        fold.take_coins()
+        fold.take_beacons()
         fold.take_reports()
         fold.note_step()
         docket = fold.docket
@@ -282,36 +282,36 @@ class _Fold:
         found = {**self.docket.open, subject: (replace(case, is_noticed=True), inside)}
         self.docket = replace(self.docket, open=found)
 
-    # ------------------------------------------------------------------------------------ coins
+    # ------------------------------------------------------------------------------------ beacons
 
-    def take_coins(self) -> None:
-        """Draw the steps whose coins are here, and later rounds of older cases."""
-        for coin in sorted(self._facts.coins, key=lambda each: each.of):
+    def take_beacons(self) -> None:
+        """Draw the steps whose beacons are here, and later rounds of older cases."""
+        for beacon in sorted(self._facts.beacons, key=lambda each: each.of):
             expected = next(iter(self.docket.undrawn), None)
-            require(coin.of == expected, "step_coin", "not of the next step")
-            self._draw(coin)
+            require(beacon.of == expected, "step_beacon", "not of the next step")
+            self._draw(beacon)
 
-    def _draw(self, coin: StepCoin) -> None:
-        is_served = coin.batch != ZERO_DIGEST
-        found = step_coin(self._rules.job, coin.of, coin.coin) if is_served else None
-        known = ordering_coin(self._rules.job, coin.of, coin.coin)
-        left = {step: each for step, each in self.docket.undrawn.items() if step != coin.of}
-        undrawn = self.docket.undrawn[coin.of]
+    def _draw(self, beacon: StepBeacon) -> None:
+        is_served = beacon.batch != ZERO_DIGEST
+        found = step_beacon(self._rules.job, beacon.of, beacon.beacon) if is_served else None
+        known = ordering_beacon(self._rules.job, beacon.of, beacon.beacon)
+        left = {step: each for step, each in self.docket.undrawn.items() if step != beacon.of}
+        undrawn = self.docket.undrawn[beacon.of]
         self.docket = replace(self.docket, undrawn=left)
         for each in undrawn:
             if is_drawn(found, each.subject, each.rate):
                 self._open(each, known)
-        waiting = [case for case, _ in self.docket.open.values() if case.awaits == coin.of]
+        waiting = [case for case, _ in self.docket.open.values() if case.awaits == beacon.of]
         for case in waiting:
             _, inside = self.docket.open[case.subject]
             order = self._candidates.order(case, Again(case.subject, case.round), inside, known)
             self._apply(case, cases.drawn(case, known, order, self._facts.step))
 
-    def _open(self, each: Drawable, coin: Digest) -> None:
-        order = self._candidates.order(each.case, each.subject, each.inside, coin)
+    def _open(self, each: Drawable, beacon: Digest) -> None:
+        order = self._candidates.order(each.case, each.subject, each.inside, beacon)
         opened = {**self.docket.open, each.case.subject: (each.case, each.inside)}
         self.docket = replace(self.docket, open=opened)
-        self._apply(each.case, cases.drawn(each.case, coin, order, self._facts.step))
+        self._apply(each.case, cases.drawn(each.case, beacon, order, self._facts.step))
 
     # ---------------------------------------------------------------------------------- reports
 
@@ -436,7 +436,7 @@ class _Fold:
                 self.docket = replace(self.docket, watched={**self.docket.watched, case.doer: 0})
 
     def _reopen(self, case: Case, inside: Weights) -> None:
-        """What a convicted auditor has reported on is audited once more, by the next coin."""
+        """What a convicted auditor has reported on is audited once more, by the next beacon."""
         if case.work in self.docket.open:
             return
         kind: cases.Kind = "sum" if case.is_of_sum else "work"

@@ -31,8 +31,8 @@ from contracts.terms.messages import (
     Message,
     Notice,
     Seal,
+    StepBeacon,
     StepClose,
-    StepCoin,
     WalletMessage,
     equivocation_name,
 )
@@ -52,7 +52,7 @@ from verification.reading import (
 VERSION = "equivocation.v2"
 MAX_PROOF_BYTES = 4 * MAX_MESSAGE_BYTES
 BY_WALLET = SessionKey(b"")
-BY_COORDINATOR = (StepClose, AverageSet, StepCoin, Notice)
+BY_COORDINATOR = (StepClose, AverageSet, StepBeacon, Notice)
 """What the coordinator's session key signs."""
 
 

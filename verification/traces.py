@@ -1,10 +1,10 @@
-"""What became of every message of a job that could be drawn: coins, auditors, reports, rulings.
+"""What became of every message of a job that could be drawn: beacons, auditors, reports, rulings.
 
 A docket holds what is open; here the whole way of a draw stays, for people who follow one to its
 end. Everything is read off dockets after their seals, and nothing is decided again; outcomes are
 those of `verification.tallies`.
 
-Invariant: of a step whose coin is here, `drawn` names just the messages with an outcome.
+Invariant: of a step whose beacon is here, `drawn` names just the messages with an outcome.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from contracts.governance.checking import Checking
 from contracts.terms.ids import Digest, PeerId, StepNumber
-from contracts.terms.messages import AverageSet, Message, StepClose, StepCoin, Verdict
+from contracts.terms.messages import AverageSet, Message, StepBeacon, StepClose, Verdict
 from verification.docket import Docket
 from verification.draws.cases import Case, Kind, Ruling
 from verification.draws.selection import Drawable
@@ -22,10 +22,10 @@ from verification.tallies import Outcome, Tally
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Who was asked about a subject in one round, the first one first, and by which coin."""
+    """Who was asked about a subject in one round, the first one first, and by which beacon."""
 
     number: int
-    coin: Digest  # B that ordered them
+    beacon: Digest  # B that ordered them
     order: tuple[PeerId, ...]
     first: int  # the number of its first attempt
     drawn: StepNumber  # the step whose seal drew it
@@ -45,12 +45,12 @@ class Report:
 
 @dataclass(slots=True)
 class StepTrace:
-    """What a step's seal holds that could be drawn, and the coin that drew it."""
+    """What a step's seal holds that could be drawn, and the beacon that drew it."""
 
     close: StepClose | None  # the last one
     average: AverageSet | None
     drawables: dict[Kind, int]
-    coin: StepCoin | None = None  # None: it is not here yet, or nothing waits for it
+    beacon: StepBeacon | None = None  # None: it is not here yet, or nothing waits for it
     drawn: tuple[Digest, ...] = ()
 
 
@@ -85,16 +85,16 @@ class Traces:
         )
         self.steps[step] = trace
         if isinstance(docket, Docket):
-            for coin in (each for each in said if isinstance(each, StepCoin)):
-                self._draw(coin, tally)
+            for beacon in (each for each in said if isinstance(each, StepBeacon)):
+                self._draw(beacon, tally)
             fresh = self._waiting[step] = docket.undrawn.get(step, ())
             trace.drawables = dict(Counter(each.case.kind for each in fresh))
             self._note_audits(docket, step)
 
-    def _draw(self, coin: StepCoin, tally: Tally) -> None:
-        subjects = (each.case.subject for each in self._waiting.pop(coin.of, ()))
-        trace = self.steps[coin.of]
-        trace.coin = coin
+    def _draw(self, beacon: StepBeacon, tally: Tally) -> None:
+        subjects = (each.case.subject for each in self._waiting.pop(beacon.of, ()))
+        trace = self.steps[beacon.of]
+        trace.beacon = beacon
         trace.drawn = tuple(each for each in subjects if tally.outcome_of(each) is not None)
 
     def _note_audits(self, docket: Docket, step: StepNumber) -> None:
@@ -110,10 +110,12 @@ class Traces:
 
     def _note_round(self, case: Case, step: StepNumber) -> None:
         known = self.rounds.get(case.subject, [])
-        if case.coin is None or not case.order or any(r.first == case.first for r in known):
+        if case.beacon is None or not case.order or any(r.first == case.first for r in known):
             return
         # Only a round that nobody is left to audit begins and ends in one seal.
-        self.rounds[case.subject].append(Round(case.round, case.coin, case.order, case.first, step))
+        self.rounds[case.subject].append(
+            Round(case.round, case.beacon, case.order, case.first, step)
+        )
 
     def outcomes(self, step: StepNumber, tally: Tally) -> Counter[Outcome]:
         """How many of a step's messages that were drawn came to what."""

@@ -21,7 +21,7 @@ from contracts.terms.messages import (
     GradCommit,
     JobSpec,
     Notice,
-    StepCoin,
+    StepBeacon,
 )
 
 
@@ -43,7 +43,7 @@ class StepFacts:
     work: Mapping[PeerId, Flops]  # that counts as done
     above: frozenset[Digest]  # GradCommits that the norm gate names
     chunks: Sequence[AveragedChunk]
-    coins: Sequence[StepCoin]
+    beacons: Sequence[StepBeacon]
     reports: Sequence[AuditReport]
     notices: Sequence[Notice]
     last: bool
@@ -101,7 +101,7 @@ class Checking(Protocol):
 
     @property
     def is_clear(self) -> bool:
-        """Whether nothing waits for a coin, an auditor or a verdict: the job may end."""
+        """Whether nothing waits for a beacon, an auditor or a verdict: the job may end."""
 
     @property
     def is_spent(self) -> bool:
@@ -109,7 +109,7 @@ class Checking(Protocol):
 
     @property
     def undrawn(self) -> Collection[StepNumber]:
-        """The steps whose coins have to come, the oldest first."""
+        """The steps whose beacons have to come, the oldest first."""
 
     @property
     def convicts(self) -> frozenset[PeerId]:
@@ -122,11 +122,11 @@ class Checking(Protocol):
     def needed_of(self, step: StepNumber) -> frozenset[Digest] | None:
         """GradCommits and AveragedChunks of a sealed step whose audits need its tensors and parts.
 
-        Only ever fewer with the seals that follow. None: all, as its coin is not known.
+        Only ever fewer with the seals that follow. None: all, as its beacon is not known.
         """
 
-    def takes_work(self, coins: int) -> bool:
-        """Whether a step with work may be closed whose seal holds so many of the next coins."""
+    def takes_work(self, beacons: int) -> bool:
+        """Whether a step with work may be closed whose seal holds so many of the next beacons."""
 
     def awaited(self) -> tuple[Late, ...]:
         """Every report that somebody owes, and since when."""
@@ -151,7 +151,7 @@ class Checking(Protocol):
         """The state after one more seal, and what it says about pay.
 
         Raises:
-            InvalidSeal: a coin, report or Notice that may not stand there, or one that lacks.
+            InvalidSeal: a beacon, report or Notice that may not stand there, or one that lacks.
         """
 
 
@@ -173,7 +173,7 @@ class _NobodyDrawn:
         """See `Checking.needed_of`."""
         return None
 
-    def takes_work(self, coins: int) -> bool:
+    def takes_work(self, beacons: int) -> bool:
         """See `Checking.takes_work`."""
         return True
 
@@ -198,7 +198,7 @@ class Unlisted(_NobodyDrawn):
 
     is_clear = False
 
-    def takes_work(self, coins: int) -> bool:
+    def takes_work(self, beacons: int) -> bool:
         """See `Checking.takes_work`."""
         return False
 
@@ -213,7 +213,7 @@ class Unchecked(_NobodyDrawn):
 
     def after(self, facts: StepFacts, terms: Terms) -> "tuple[Checking, Standing]":
         """See `Checking.after`."""
-        if facts.coins or facts.reports or any(commit.reports for commit in facts.commits):
+        if facts.beacons or facts.reports or any(commit.reports for commit in facts.commits):
             raise InvalidSeal("reports: nobody is drawn, checking is off", part="reports")
         return self, Standing(settled_to=facts.step)
 

@@ -37,8 +37,8 @@ from contracts.terms.messages import (
     Message,
     Notice,
     Seal,
+    StepBeacon,
     StepClose,
-    StepCoin,
 )
 from contracts.terms.signatures import Signed, verify_session, verify_wallet
 from contracts.terms.typed_data import Domain
@@ -166,7 +166,7 @@ def signer_of(record: JobRecord, message: Message) -> SessionKey:
         Malformed: no message of a step.
     """
     match message:
-        case StepClose() | AverageSet() | StepCoin() | Notice():
+        case StepClose() | AverageSet() | StepBeacon() | Notice():
             return record.opening.session_key
         case GradCommit(peer=peer) | AveragedChunk(peer=peer) | AuditReport(auditor=peer):
             if peer in record.leases:

@@ -27,7 +27,7 @@ from contracts.terms.messages import (
     Message,
     Notice,
     Seal,
-    StepCoin,
+    StepBeacon,
     UnitLeaf,
 )
 from contracts.terms.signatures import Signed
@@ -102,7 +102,7 @@ def _facts(
         work=outcome.work,
         above=outcome.too_long,
         chunks=of_kind(messages, AveragedChunk),
-        coins=of_kind(messages, StepCoin),
+        beacons=of_kind(messages, StepBeacon),
         reports=of_kind(messages, AuditReport),
         notices=sorted(of_kind(messages, Notice), key=lambda each: each.number),
         last=last,

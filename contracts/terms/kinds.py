@@ -18,7 +18,7 @@ MESSAGES: dict[str, type[Message]] = {
         messages.AverageSet,
         messages.AveragedChunk,
         messages.AuditReport,
-        messages.StepCoin,
+        messages.StepBeacon,
         messages.Notice,
         messages.Seal,
         escrow_messages.Grant,

@@ -511,14 +511,14 @@ class AuditReport(Message):
     verdict: Verdict
 
 
-class StepCoin(Message):
-    """Beside message 8: the coin by which a step is drawn, as soon as it counts.
+class StepBeacon(Message):
+    """Beside message 8: the beacon by which a step is drawn, as soon as it counts.
 
     The coordinator says it, so that draws follow from the history alone; members compare it with
     the chain before they take the seal, and the offline audit compares it again.
     """
 
-    kind: Literal["step_coin.v1"] = "step_coin.v1"
+    kind: Literal["step_beacon.v1"] = "step_beacon.v1"
     named_by = ("job", "of")
 
     job: JobIdField
@@ -526,7 +526,7 @@ class StepCoin(Message):
     of: StepField  # that it draws
     batch: DigestField  # root of the first that holds its seal; zero: nobody shows what it holds
     block: Annotated[int, Ge(0), Le(UINT64_MAX)]
-    coin: DigestField  # hash of that block; zero: it came too late, everything is drawn
+    beacon: DigestField  # hash of that block; zero: it came too late, everything is drawn
 
 
 class Notice(Message):
@@ -563,7 +563,7 @@ class Seal(WalletMessage):
     last: bool
 
 
-UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, StepCoin, Notice)
+UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, StepBeacon, Notice)
 """Messages 3 to 8: what a seal's `messages_root` covers."""
 
 

@@ -58,7 +58,7 @@ def _kept(papers: Papers) -> Iterator[Kept]:
     if claim.repeated is not None:
         yield claim.repeated
     if isinstance(claim, WorkClaim):
-        yield claim.coin
+        yield claim.beacon
         for shown in (claim.work, *claim.rows):
             yield shown.signed
             yield from shown.closes

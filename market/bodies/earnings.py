@@ -60,14 +60,14 @@ class AnchorView(Body):
     batch: DigestField  # its root
     block: int
     transaction: DigestField | None
-    coin: DigestField | None  # None: not recorded yet; zeros: too late, all of it is drawn
+    beacon: DigestField | None  # None: not recorded yet; zeros: too late, all of it is drawn
 
 
 class DrawnView(Body):
     """Whether a message was drawn to be audited, and what came of it."""
 
     rate: Chance  # q
-    drawn: bool | None  # None: its coin is not here yet
+    drawn: bool | None  # None: its beacon is not here yet
     outcome: OutcomeName | None  # of what was drawn
     auditors: tuple[PeerIdField, ...]  # who has reported on it, the first one first
 

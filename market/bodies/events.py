@@ -155,13 +155,13 @@ class AnchoredEvent(_Event):
     transaction: DigestField
 
 
-class CoinEvent(_Event):
-    """The coin of anchored steps is known: it draws who is audited."""
+class BeaconEvent(_Event):
+    """The beacon of anchored steps is known: it draws who is audited."""
 
-    kind: Literal["coin"] = "coin"
+    kind: Literal["beacon"] = "beacon"
     steps: tuple[StepField, ...]
     root: DigestField
-    coin: DigestField
+    beacon: DigestField
 
 
 class CheckpointEvent(_Event):
@@ -252,7 +252,7 @@ JobEvent: TypeAlias = (
     | AuditedEvent
     | RuledEvent
     | AnchoredEvent
-    | CoinEvent
+    | BeaconEvent
     | CheckpointEvent
     | UnpublishedEvent
     | LimitEvent

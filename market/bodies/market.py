@@ -226,7 +226,7 @@ class BatchStatusView(Body):
     created_at: UnixMillisField
     age_millis: int
     block: int | None  # None: not confirmed yet
-    coin: DigestField | None
+    beacon: DigestField | None
 
 
 class UnanchoredView(Body):

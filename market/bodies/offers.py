@@ -231,7 +231,7 @@ class AuditorsView(Body):
 class OddsView(Body):
     """P(undetected) of `falsified` peer-steps of one peer, those that are hardest to find.
 
-    A chance is an exact rational, numerator/denominator, each decimal or 0x; before any coin was
+    A chance is an exact rational, numerator/denominator, each decimal or 0x; before any beacon was
     known, from the rates with which the job really drew them.
     """
 

@@ -154,8 +154,8 @@ POST_MESSAGES = Route(
     ),
 )  # fmt: skip
 GET_MESSAGES = Route("GET", "/jobs/{job}/messages", bytes, refuses=(NotFound,))
-GET_COINS = Route("GET", "/jobs/{job}/coins", anchors.CoinsView, refuses=(NotFound,))
-GET_LANE = Route("GET", "/jobs/{job}/lane", bytes, refuses=(NotFound, Conflict))
+GET_BEACONS = Route("GET", "/jobs/{job}/beacons", anchors.BeaconsView, refuses=(NotFound,))
+GET_ANCHOR_CHAIN = Route("GET", "/jobs/{job}/anchor-chain", bytes, refuses=(NotFound, Conflict))
 GET_AUDITORS = Route("GET", "/jobs/{job}/auditors", offers.AuditorsView, refuses=(NotFound,))
 POST_REPORTS = Route(
     "POST",

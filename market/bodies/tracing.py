@@ -39,17 +39,17 @@ RulingName = Literal[
 ]
 
 
-class StepCoinView(Body):
-    """The coin of a step, as a later seal says it."""
+class StepBeaconView(Body):
+    """The beacon of a step, as a later seal says it."""
 
     said_in: int  # step of that seal
     batch: DigestField  # zeros: nobody shows what the batch holds, so all of the step is drawn
     block: int
-    coin: DigestField  # hash of that block; zeros: it came too late, all of the step is drawn
+    beacon: DigestField  # hash of that block; zeros: it came too late, all of the step is drawn
 
 
 class DrawablesView(Body):
-    """Messages of a step that its coin may draw."""
+    """Messages of a step that its beacon may draw."""
 
     work: int
     sums: int
@@ -76,7 +76,7 @@ class StepView(Body):
     average: DigestField | None  # the AverageSet
     members: int  # that were averaged
     anchor: AnchorView | None  # None: in no batch that is confirmed
-    coin: StepCoinView | None  # None: not said yet, or nothing waits for it
+    beacon: StepBeaconView | None  # None: not said yet, or nothing waits for it
     drawables: DrawablesView
     drawn: int
     outcomes: OutcomesView
@@ -166,13 +166,13 @@ class AnchoredView(Body):
 
 
 class DrawView(Body):
-    """Drawn iff prf / 2^256 < rate; BLAKE3 in the context `tallystick 1 draw` of coin | name."""
+    """Drawn iff prf / 2^256 < rate; BLAKE3 in the context `tallystick 1 draw` of beacon | name."""
 
     name: Annotated[bytes, Hex()]  # that the PRF is taken of
     rate: Chance  # q
-    coin: StepCoinView | None
-    step_coin: DigestField | None  # B; None: not here, or too late and all is drawn
-    ordering_coin: DigestField | None  # what orders auditors and seeds projections
+    beacon: StepBeaconView | None
+    step_beacon: DigestField | None  # B; None: not here, or too late and all is drawn
+    ordering_beacon: DigestField | None  # what orders auditors and seeds projections
     prf: DigestField | None  # big-endian
     drawn: bool | None
     outcome: OutcomeName | None
@@ -183,7 +183,7 @@ class RoundView(Body):
 
     round: int
     drawn_in: int  # step of the seal
-    coin: DigestField  # that ordered them
+    beacon: DigestField  # that ordered them
     auditors: tuple[PeerIdField, ...]
     first_attempt: int
 

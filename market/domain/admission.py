@@ -194,7 +194,7 @@ def _check_budget(spec: JobSpec) -> None:
 
 
 def _check_audit_budget(spec: JobSpec, audit: AuditSpec) -> None:
-    """It covers all steps that wait for their coins at once, drawn whole."""
+    """It covers all steps that wait for their beacons at once, drawn whole."""
     least = _least_audits(spec, audit, spec.price_ceiling)
     if audit.budget < least:
         raise Unaffordable(

@@ -1,8 +1,9 @@
-"""Seals go on chain in batches; every batch gets its coin.
+"""Seals go on chain in batches; every batch gets its beacon.
 
 The batch is a row before its root is sent, and a (job, step) is in one batch, ever. Blocks and
-coins are noted by `sync_chain`, from the chain's events. A batch with a seal of a checked job has
-its coin recorded at once, since that job waits for it; others wait for the next batch to bring it.
+beacons are noted by `sync_chain`, from the chain's events. A batch with a seal of a checked job has
+its beacon recorded at once, since that job waits for it; others wait for the next batch to bring
+it.
 """
 
 from dataclasses import replace
@@ -22,13 +23,13 @@ MAX_SEALS = 10_000
 async def anchor_seals(
     now: UnixMillis, work: UnitOfWork, chain: Chain, *, patience_millis: int
 ) -> list[Digest]:
-    """Anchor new seals, or record the coin that nothing else brings; returns what was sent.
+    """Anchor new seals, or record the beacon that nothing else brings; returns what was sent.
 
     Args:
         now: Milliseconds.
         work: Unit of work.
         chain: Where to.
-        patience_millis: How long the newest batch may wait for the next one to bring its coin.
+        patience_millis: How long the newest batch may wait for the next one to bring its beacon.
     """
     async with work:
         waiting = await work[BatchRow].where(transaction=None, order="number")
@@ -49,10 +50,10 @@ async def anchor_seals(
 
 
 async def is_anchor_due(work: UnitOfWork) -> bool:
-    """Whether a seal is in no batch, or a batch has no coin yet."""
+    """Whether a seal is in no batch, or a batch has no beacon yet."""
     async with work:
         newest = await work[BatchRow].where(order="-number", limit=1)
-        if newest and newest[0].coin is None:
+        if newest and newest[0].beacon is None:
             return True
         return bool(await work[SealRow].where(batch=None, limit=1))
 
@@ -76,7 +77,7 @@ async def _gather(now: UnixMillis, work: UnitOfWork) -> BatchRow | None:
 async def _record(now: UnixMillis, work: UnitOfWork, chain: Chain, patience_millis: int) -> None:
     async with work:
         newest = await work[BatchRow].where(order="-number", limit=1)
-    if not newest or newest[0].coin is not None or newest[0].block is None:
+    if not newest or newest[0].beacon is not None or newest[0].block is None:
         return
     if now - newest[0].created_at >= patience_millis:
         await _try_to_record(newest[0].root, chain)

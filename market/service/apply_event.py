@@ -13,9 +13,9 @@ from contracts.terms.ids import Address, Digest, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import (
     AnchoredEvent,
+    BeaconEvent,
     BondEvent,
     ClaimedEvent,
-    CoinEvent,
     FundedEvent,
     JobEvent,
     LimitEvent,
@@ -101,7 +101,7 @@ async def _of_job(
 async def _anchored(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
     for batch in await work[BatchRow].where(number=wide(event.args["index"]), lock=True):
         if event.event == "Recorded":
-            batch = replace(batch, coin=Digest(_bytes(event, "coin")))
+            batch = replace(batch, beacon=Digest(_bytes(event, "beacon")))
         elif batch.root != event.args["root"]:
             raise InvariantBroken(f"batch {batch.number} is anchored with another root")
         else:
@@ -122,10 +122,10 @@ def _tell_of_money(job: JobId, event: ChainEvent, now: UnixMillis, work: UnitOfW
 
 
 async def _tell_of_batch(batch: BatchRow, now: UnixMillis, work: UnitOfWork) -> None:
-    """Seals are on chain, or, when the batch has its coin, what draws from them."""
+    """Seals are on chain, or, when the batch has its beacon, what draws from them."""
     steps: dict[JobId, list[StepNumber]] = {}
     for entry in await work[BatchEntryRow].where(root=batch.root):
         steps.setdefault(entry.job, []).append(StepNumber(entry.step))
-    cls: type[AnchoredEvent | CoinEvent] = AnchoredEvent if batch.coin is None else CoinEvent
+    cls: type[AnchoredEvent | BeaconEvent] = AnchoredEvent if batch.beacon is None else BeaconEvent
     for job in sorted(steps):
         tell_job(job, event_of(cls, batch, at=now, steps=tuple(sorted(steps[job]))), work)

@@ -14,8 +14,8 @@ from market.bodies.tracing import StepLineView, StepView
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
-from market.service.show_coins import seals_on_chain
-from market.service.show_earnings import has_coin
+from market.service.show_beacons import seals_on_chain
+from market.service.show_earnings import has_beacon
 from market.service.show_steps import step_line_view, step_view
 from verification.earnings import Line
 from verification.tallies import Outcome
@@ -23,7 +23,7 @@ from verification.tallies import Outcome
 MAX_LOOKED_AT = 20_000
 
 Fate: TypeAlias = Outcome | Literal["undrawn", "undecided"]
-"""What came of a message: of its draw, or `undrawn`; `undecided` until its coin is here."""
+"""What came of a message: of its draw, or `undrawn`; `undecided` until its beacon is here."""
 
 FATES: tuple[Fate, ...] = (*get_args(Outcome), "undrawn", "undecided")
 
@@ -95,6 +95,6 @@ def fate_of(line: Line, found: Followed) -> Fate | None:
     """What came of a line's message; None where nobody is ever drawn."""
     if line.rate is None:
         return None
-    if not has_coin(line, found):
+    if not has_beacon(line, found):
         return "undecided"
     return found.tally.outcome_of(line.subject) or "undrawn"

@@ -274,7 +274,7 @@ class Chain(Protocol):
 
     @property
     def anchorer(self) -> Address:
-        """Whose lane of SealAnchor holds our batches."""
+        """Whose anchor chain of SealAnchor holds our batches."""
 
     async def network(self) -> Network:
         """What newcomers are told."""
@@ -350,10 +350,10 @@ class Chain(Protocol):
         """Burn what was announced, in its time, as the slasher."""
 
     async def anchor(self, root: Digest) -> Digest:
-        """Anchor a batch; records the coin of the one before."""
+        """Anchor a batch; records the beacon of the one before."""
 
     async def record(self, root: Digest) -> Digest:
-        """Record the coin of the newest batch, which is `root`."""
+        """Record the beacon of the newest batch, which is `root`."""
 
     async def give(
         self, account: Address, number: int, gas: int, tokens: BaseUnits

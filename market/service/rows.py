@@ -438,7 +438,7 @@ class BlobUseRow(Row):
 
 @dataclass(frozen=True)
 class BatchRow(Row):
-    """A batch of seals; block and coin are the chain's, as far as they are confirmed."""
+    """A batch of seals; block and beacon are the chain's, as far as they are confirmed."""
 
     TABLE = "batches"
     KEY = ("root",)
@@ -449,7 +449,7 @@ class BatchRow(Row):
     created_at: UnixMillis
     transaction: Digest | None = None
     block: int | None = None
-    coin: Digest | None = None
+    beacon: Digest | None = None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
-from market.service.show_coins import seals_on_chain
+from market.service.show_beacons import seals_on_chain
 from verification.earnings import Line
 
 MAX_JOBS_A_PAGE = 8
@@ -177,7 +177,7 @@ def drawn_of(line: Line, found: Followed) -> DrawnView | None:
     """Whether a line's message was drawn, and what came of it; None of one that never is."""
     if line.rate is None:
         return None
-    is_known = has_coin(line, found)
+    is_known = has_beacon(line, found)
     outcome = found.tally.outcome_of(line.subject) if is_known else None
     heard = found.traces.reports.get(line.subject, ()) if is_known else ()
     return DrawnView(
@@ -188,10 +188,10 @@ def drawn_of(line: Line, found: Followed) -> DrawnView | None:
     )
 
 
-def has_coin(line: Line, found: Followed) -> bool:
-    """Whether the coin is here that draws, or leaves out, a line's message."""
+def has_beacon(line: Line, found: Followed) -> bool:
+    """Whether the beacon is here that draws, or leaves out, a line's message."""
     trace = found.traces.steps.get(line.sealed)
-    return trace is not None and trace.coin is not None
+    return trace is not None and trace.beacon is not None
 
 
 async def _jobs_that_paid(

@@ -1,16 +1,16 @@
-"""A job's sealed steps: what each holds, where it is anchored, what its coin drew and came to.
+"""A job's sealed steps: what each holds, where it is anchored, what its beacon drew and came to.
 
 The caller is in a transaction. Units: base units, milliseconds.
 """
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import JobId, StepNumber
-from contracts.terms.messages import StepCoin
+from contracts.terms.messages import StepBeacon
 from market.bodies.earnings import AnchorView
 from market.bodies.offers import OutcomesView
 from market.bodies.tracing import (
     DrawablesView,
-    StepCoinView,
+    StepBeaconView,
     StepLinesView,
     StepLineView,
     StepsView,
@@ -21,7 +21,7 @@ from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.rows import SealRow
-from market.service.show_coins import seals_on_chain
+from market.service.show_beacons import seals_on_chain
 from market.service.show_earnings import drawn_of
 from verification.earnings import Line
 from verification.traces import StepTrace
@@ -86,7 +86,7 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
         average=None if average is None else average.digest(),
         members=0 if average is None else len(average.members),
         anchor=anchor,
-        coin=None if trace.coin is None else coin_view(trace.coin),
+        beacon=None if trace.beacon is None else beacon_view(trace.beacon),
         drawables=DrawablesView(
             work=trace.drawables.get("work", 0),
             sums=trace.drawables.get("sum", 0),
@@ -97,9 +97,9 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
     )
 
 
-def coin_view(coin: StepCoin) -> StepCoinView:
-    """The coin of a step."""
-    return StepCoinView.of(coin, said_in=coin.step)
+def beacon_view(beacon: StepBeacon) -> StepBeaconView:
+    """The beacon of a step."""
+    return StepBeaconView.of(beacon, said_in=beacon.step)
 
 
 def step_line_view(line: Line, found: Followed) -> StepLineView:

@@ -148,7 +148,7 @@ async def _forget(event: ChainEventRow, now: UnixMillis, work: UnitOfWork) -> No
     """What was sent is sent again by its sender; what is due is looked at once more."""
     if event.event in ("Anchored", "Recorded"):
         for batch in await work[BatchRow].where(block=event.block):
-            await work[BatchRow].put(replace(batch, block=None, coin=None))
+            await work[BatchRow].put(replace(batch, block=None, beacon=None))
     if event.event in NAMES:
         await forget_slash(event, work)
     if event.job is not None and await work[JobRow].get(event.job) is not None:

@@ -1,4 +1,4 @@
-"""One peer-step from its GradCommit to the money: seal, anchor, coin, draw, audits, pay, claims.
+"""One peer-step from its GradCommit to the money: seal, anchor, beacon, draw, audits, pay, claims.
 
 Each part is proved by the functions that coordinator, members, claims and the offline audit use;
 nothing is derived in another way, so a reader who folds the paths finds the same roots. The caller
@@ -39,9 +39,9 @@ from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, MessageRow, SealRow
-from market.service.show_coins import seals_on_chain
+from market.service.show_beacons import seals_on_chain
 from market.service.show_earnings import drawn_of
-from market.service.show_steps import coin_view
+from market.service.show_steps import beacon_view
 from verification.docket import Docket
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.selection import (
@@ -49,10 +49,10 @@ from verification.draws.selection import (
     Repeat,
     Subject,
     is_drawn,
-    ordering_coin,
+    ordering_beacon,
     peer_step,
     prf,
-    step_coin,
+    step_beacon,
 )
 from verification.earnings import Line, Standings
 from verification.traces import Report
@@ -235,8 +235,8 @@ class _Audits:
             again = None
             if repeat is not None:
                 said = Heard(report.auditor, report.verdict, report.report)
-                coin = next(r.coin for r in self.view.rounds if r.round == report.round)
-                seeded = repeat_of(replace(case, coin=coin), said, report.sealed)
+                beacon = next(r.beacon for r in self.view.rounds if r.round == report.round)
+                seeded = repeat_of(replace(case, beacon=beacon), said, report.sealed)
                 again = await repeat._load(seeded, job, work)
             distances = tuple(await self._distances(case, report, job, work))
             heard.append(ReportView.of(report, distances=distances, repeat=again))
@@ -266,23 +266,23 @@ def _draw(found: Followed, line: Line) -> DrawView:
     if line.kind == "work":
         name = PeerStep(line.stage, line.peer, line.round)
     trace = found.traces.steps.get(line.sealed)
-    coin = None if trace is None else trace.coin
+    beacon = None if trace is None else trace.beacon
     drawn_by = value = ordering = None
-    if coin is not None:
-        ordering = ordering_coin(coin.job, coin.of, coin.coin)
+    if beacon is not None:
+        ordering = ordering_beacon(beacon.job, beacon.of, beacon.beacon)
         # As the docket draws: without a batch that is served, everything of the step is.
-        if coin.batch != ZERO_DIGEST:
-            drawn_by = step_coin(coin.job, coin.of, coin.coin)
+        if beacon.batch != ZERO_DIGEST:
+            drawn_by = step_beacon(beacon.job, beacon.of, beacon.beacon)
         if drawn_by is not None:
             value = Digest(prf(drawn_by, name.name()).to_bytes(32, "big"))
         if is_drawn(drawn_by, name, line.rate) != drawn.drawn:
-            raise InvariantBroken(f"the draw of {line.subject.hex()} is not that of its coin")
+            raise InvariantBroken(f"the draw of {line.subject.hex()} is not that of its beacon")
     return DrawView.of(
         drawn,
         name=name.name(),
-        coin=None if coin is None else coin_view(coin),
-        step_coin=drawn_by,
-        ordering_coin=ordering,
+        beacon=None if beacon is None else beacon_view(beacon),
+        step_beacon=drawn_by,
+        ordering_beacon=ordering,
         prf=value,
     )
 

@@ -142,7 +142,7 @@ def _anchoring(status: StatusView) -> Check:
         return Check(name, "ok", "none", bounds, "every seal is in a batch on chain")
     health = ANCHORING.judge(oldest.age_millis / 1000)
     value = f"{oldest.seals}, the oldest for {span(oldest.age_millis / 1000)}"
-    late = "draws, and with them pay, wait for their coins"
+    late = "draws, and with them pay, wait for their beacons"
     return Check(name, health, value, bounds, _why(health, "the next batch takes them", late))
 
 

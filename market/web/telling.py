@@ -148,8 +148,8 @@ def _anchored(event: events.AnchoredEvent, job: str) -> Said:
     return Said(text, _step(job, event.steps[0]) if event.steps else None, "final")
 
 
-def _coin(event: events.CoinEvent, job: str) -> Said:
-    text = f"{_hex(event.coin)} draws from {_steps(event.steps)}"
+def _beacon(event: events.BeaconEvent, job: str) -> Said:
+    text = f"{_hex(event.beacon)} draws from {_steps(event.steps)}"
     return Said(text, _step(job, event.steps[0]) if event.steps else None)
 
 
@@ -208,7 +208,7 @@ _JOB: Mapping[str, Words] = {
     "audited": ("audit", _audited),
     "ruled": ("ruling", _ruled),
     "anchored": ("anchor", _anchored),
-    "coin": ("coin", _coin),
+    "beacon": ("beacon", _beacon),
     "checkpoint": ("checkpoint", _checkpoint),
     "unpublished": ("checkpoint", _unpublished),
     "limit": ("limit", _limit),

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Protocol, TypeVar
 
 from contracts.chain.layout import shipped
-from contracts.governance.lane import AnchoredBatch
+from contracts.governance.anchor_chain import AnchoredBatch
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.history import Kept
 from contracts.terms.ids import JobId
@@ -19,8 +19,8 @@ from market.bodies.base import Body
 from market.bodies.routes import GET_BATCH, GET_NETWORK, Route
 from verification.audit.audit_file import AuditFile
 from verification.audit.chain_proof import SHIPPED_AS, claimants, wanted_places
-from verification.audit.collecting import Rpc, read_code, read_lane, take_proof
-from verification.draws.lanes import ShownBatch, is_list, show_batch
+from verification.audit.collecting import Rpc, read_anchor_chain, read_code, take_proof
+from verification.draws.anchor_chains import ShownBatch, is_list, show_batch
 
 SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 """The contracts as this program ships them."""
@@ -53,7 +53,8 @@ async def export(client: Market, rpc: Rpc, job: JobId, *, block: int | None = No
     """
     network = await client.call(GET_NETWORK)
     head = int(await rpc.request("eth_blockNumber", []), 16)
-    # Seals are kept before they are anchored: read after the head, the history covers the lane.
+    # Seals are kept before they are anchored: read after the head, the history covers the anchor
+    # chain.
     items = tuple([item async for _, item in client.messages(job)])
     messages = [item.message for item in items if isinstance(item, Signed)]
     opening = next((each for each in messages if isinstance(each, JobOpening)), None)
@@ -66,7 +67,7 @@ async def export(client: Market, rpc: Rpc, job: JobId, *, block: int | None = No
         addresses=addresses,
         places=wanted_places(SHIPS, job, opening.anchorer, claimants(items)),
     )
-    lane = await read_lane(
+    anchor_chain = await read_anchor_chain(
         rpc,
         addresses["seals"],
         opening.anchorer,
@@ -77,7 +78,7 @@ async def export(client: Market, rpc: Rpc, job: JobId, *, block: int | None = No
         Domain(network.chain_id, addresses["escrow"]),
         addresses["seals"],
         items,
-        tuple([await _shown(client, batch, opening) for batch in lane]),
+        tuple([await _shown(client, batch, opening) for batch in anchor_chain]),
         await read_code(rpc, addresses, head),  # it never changes, and old states may be gone
         proof,
     )

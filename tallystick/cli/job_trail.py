@@ -145,7 +145,7 @@ def steps_command(
         int, typer.Option("--limit", help="So many steps at most.", min=1, max=MAX_STEPS)
     ] = 1000,
 ) -> StepsView:
-    """Show sealed steps: seal, anchor, coin, what was drawn and found.
+    """Show sealed steps: seal, anchor, beacon, what was drawn and found.
 
     Example: tallystick job steps JOB --after 100
     """

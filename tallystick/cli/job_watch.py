@@ -118,7 +118,7 @@ def _rows(live: JobLive) -> Iterator[tuple[str, str]]:
         )
     yield "audits", _audits(live)
     if live.anchored_step:
-        yield "on chain", f"seals to step {live.anchored_step}, coins to {live.coin_step}"
+        yield "on chain", f"seals to step {live.anchored_step}, beacons to {live.beacon_step}"
     if live.checkpoints:
         steps = (each.step for each in live.checkpoints.values())
         yield "checkpoint", f"step {min(steps)}, {len(live.checkpoints)} stages"

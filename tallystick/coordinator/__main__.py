@@ -47,7 +47,7 @@ from tallystick.host.folder import (
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import deployment_of, kept_network, transactions_in
 from tallystick.sdk.orders import NETWORK_FILE
-from tallystick.sdk.process import MarketCoins, run_process, teller, telling_traffic
+from tallystick.sdk.process import MarketBeacons, run_process, teller, telling_traffic
 from training.coordinator.ports import StepReport
 from training.coordinator.run import CoordinatedJob, Opening, Signer, World, run_coordinator
 from training.stages.torch_free import chunk_elements
@@ -180,7 +180,7 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
                     roster=MarketRoster(client, job),
                     wishes=WishFile(folder),
                     limits=limits,
-                    coins=MarketCoins(client, job),
+                    beacons=MarketBeacons(client, job),
                 ),
                 tell,
             )

@@ -9,7 +9,7 @@ has left is not spoken for any more, so that the market buys its slot again. Whe
 room it says so and stands back in the same way: its peers leave, its offer is withdrawn until there
 is room. Folders of leases that are over are cleared. A peer runs only while the chain, read by
 ourselves, says that its work can be paid (`limits`); else it waits, or leaves, and a line says why.
-The agent reads the coins of checked jobs from the chain for its peers, may offer itself as an
+The agent reads the beacons of checked jobs from the chain for its peers, may offer itself as an
 outside auditor, and tells its owner of convictions.
 """
 
@@ -57,7 +57,7 @@ from tallystick.provider.background import (
     interruption,
     read_clocks,
 )
-from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts, signed_spec
+from tallystick.provider.beacons import SETTLING_SECONDS, BeaconWatches, Counts, signed_spec
 from tallystick.provider.disk import Free, LeaseFolders, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
@@ -94,7 +94,7 @@ HEARTBEAT_SECONDS = 1.0  # while a lease or the market has to be looked at
 WAIT_SECONDS = 5  # while it looks for work: the market answers at once when a lease comes
 LEASED_SECONDS = 7.0  # while it has work: a market waits for 15 s, so one may be lost
 OFFER_BEATS = 6  # while it has work, the offer is asked after once in so many: nobody leases it
-COIN_SECONDS = 2.0
+BEACON_SECONDS = 2.0
 CLAIM_SECONDS, SLASH_SECONDS = 5.0, 5.0  # between two looks, at least
 ACCUSED_SECONDS = 1.0  # the same, while a slash of our own is under way
 LIMIT_SECONDS = 1.0  # between two looks whether peers may work
@@ -156,7 +156,7 @@ class Agent:
     _own: OnChain = field(init=False)
     _times: EscrowTimes = field(init=False)
     _guard: Guard = field(init=False)
-    _coins: CoinWatches = field(init=False)
+    _beacons: BeaconWatches = field(init=False)
     _active: dict[Digest, LeaseView] = field(default_factory=dict)  # for which a peer may run
     _started: dict[Digest, LeaseView] = field(default_factory=dict)  # whose peer runs
     _leaving: set[Digest] = field(default_factory=set)  # leases whose peer is being stopped
@@ -210,7 +210,7 @@ class Agent:
                             tasks.create_task(self._watch_clocks())
                         if self.audits:
                             tasks.create_task(self.outside.run(self._adopt))
-                        tasks.create_task(self._read_coins())
+                        tasks.create_task(self._read_beacons())
                         tasks.create_task(self._watch_limits())
                         tasks.create_task(self._settle(money))
                         slashes = Slashes(self.client, home, self.wallet.account, self.say)
@@ -226,8 +226,8 @@ class Agent:
         """Go by this chain from now on."""
         self._own, self._times = own, times
         self._guard = Guard(self.wallet.account, own.contracts, self.monotonic)
-        self._coins = CoinWatches(self.client, own.contracts, counts, time.time)
-        self.outside.own, self.outside.times, self.outside.coins = own, times, self._coins
+        self._beacons = BeaconWatches(self.client, own.contracts, counts, time.time)
+        self.outside.own, self.outside.times, self.outside.beacons = own, times, self._beacons
 
     @property
     def _domain(self) -> Domain:
@@ -626,7 +626,7 @@ class Agent:
         save_peer_file(folder, peer)
         note_working(folder)
         self._jobs[lease.lease] = lease.job
-        self._coins.follow(folder, lease.job)
+        self._beacons.follow(folder, lease.job)
         kept = asyncio.create_task(self._keep_peer(lease.lease, folder))
         self._peers[lease.lease], self._started[lease.lease] = kept, lease
         self._adopt(kept)
@@ -647,7 +647,7 @@ class Agent:
         )
         self._done.add(lease)
         self._forget_peer(lease)
-        self._coins.forget(folder)
+        self._beacons.forget(folder)
         self.say(f"peer of lease {lease.hex()[:12]} is done")
 
     def _uploads(self, lease: Digest) -> bool:
@@ -669,14 +669,16 @@ class Agent:
         leaving = [self._stop_peer(lease) for lease in list(self._peers)]
         await asyncio.gather(self.outside.stop(), *leaving)
 
-    # ----------------------------------------------------------------- coins, slashes and folders
+    # ----------------------------------------------------------------- beacons, slashes and folders
 
-    async def _read_coins(self) -> None:
+    async def _read_beacons(self) -> None:
         while True:
-            for folder in self._coins.folders:
-                with self.faults.telling(f"coins {folder.name}", f"coins for {folder.name[:12]}"):
-                    await self._coins.look(folder)
-            await asyncio.sleep(COIN_SECONDS)
+            for folder in self._beacons.folders:
+                with self.faults.telling(
+                    f"beacons {folder.name}", f"beacons for {folder.name[:12]}"
+                ):
+                    await self._beacons.look(folder)
+            await asyncio.sleep(BEACON_SECONDS)
 
     async def _show_evidence(self, slashes: Slashes) -> None:
         while True:

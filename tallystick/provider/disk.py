@@ -9,7 +9,7 @@ While a peer runs its folder is its own. Once its lease is over nobody fetches i
 weights or states any more (`BULK`): they go at once. Two things stay longer:
 - the newest checkpoint until the market has the weights of all stages, or `KEEP_MODEL` has passed:
   it may be the only copy of what was paid for;
-- journal, keys, coins, evidence and the newest seal until neither stake nor pay of ours is in the
+- journal, keys, beacons, evidence and the newest seal until neither stake nor pay of ours is in the
   job (`money`): until then a slash may be announced, and pay claimed. Then the folder goes, unless
   a bundle of it is still needed.
 Shards of all jobs lie beside them (`blobs`) and go once nobody works: no lease asks for their room.

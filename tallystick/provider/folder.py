@@ -4,9 +4,9 @@
 `withdrawn` (the offer that its owner took back while it stood), `audit.key` (signs reports as an
 outside auditor), `agent.lock` (the agent's pid), `transactions-CHAIN.db` (what was sent),
 `network.json` (where the contracts are), `leases/<id>/` (one folder a lease, with session key,
-signed LeaseAccept and Bond that were stored before they left, the job's `coins`, and `upload` while
-weights go up), `audits/<job>/` (a job that may draw us from outside, with the Bond behind our
-reports, its `coins` and the reports). Both kinds of folder hold what the job's money needs and no
+signed LeaseAccept and Bond that were stored before they left, the job's `beacons`, and `upload`
+while weights go up), `audits/<job>/` (a job that may draw us from outside, with the Bond behind our
+reports, its `beacons` and the reports). Both kinds of folder hold what the job's money needs and no
 market: the signed JobSpec, the newest seal with all pay (`pay.bin`), the Quit that we signed, and
 `settled` once nothing of ours is there any more. All mode 0600. On another chain what is kept of
 the last one goes to `chains/<name>/` (`tallystick.chains`).

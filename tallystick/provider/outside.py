@@ -1,9 +1,9 @@
 """An outside auditor of one job: `python -m tallystick.provider.outside AUDITDIR`. Ends with it.
 
-The agent made the folder `audits/<job>` of its home, writes the job's `coins` there, and ends this
-process when the market asks for the job's audits no more. It knows neither wallet nor chain: what
-it says is signed by the agent's audit key. Whatever it reads of the job at the market is checked as
-a member checks it.
+The agent made the folder `audits/<job>` of its home, writes the job's `beacons` there, and ends
+this process when the market asks for the job's audits no more. It knows neither wallet nor chain:
+what it says is signed by the agent's audit key. Whatever it reads of the job at the market is
+checked as a member checks it.
 """
 
 import sys
@@ -21,8 +21,8 @@ from contracts.terms.history import Kept
 from contracts.terms.ids import JobId
 from contracts.terms.typed_data import Domain
 from market.bodies.routes import GET_NETWORK
+from tallystick.provider.beacons import BeaconFile
 from tallystick.provider.blobs import MarketBlobs
-from tallystick.provider.coins import CoinFile
 from tallystick.provider.folder import load_audit_file
 from tallystick.provider.machine import MAX_NICE, NICE, check_class, stand_back
 from tallystick.sdk.client import MarketClient, retrying
@@ -68,7 +68,7 @@ async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell
                     Domain(network.chain_id, network.contracts.escrow),
                     begin_job,
                     History(client, job).after,
-                    CoinFile(folder),
+                    BeaconFile(folder),
                 ),
                 Connection(session, transport, Located(client, job)),
                 lambda spec: StagesArithmetic(spec, blobs, device=settings.device),

@@ -29,7 +29,7 @@ from market.bodies.offers import BondAsked, PostBond, RegisterAuditor
 from market.bodies.routes import GET_JOB, POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject
 from tallystick.provider.background import Faults, Say, heartbeat
-from tallystick.provider.coins import CoinWatches, signed_spec
+from tallystick.provider.beacons import BeaconWatches, signed_spec
 from tallystick.provider.folder import (
     AuditFile,
     ProviderFolder,
@@ -66,7 +66,7 @@ class OutsideAudits:
     jobs: frozenset[JobId] = frozenset()  # that may draw us
     own: OnChain = field(init=False)  # signs bonds, and is read for the stake that is free
     times: EscrowTimes = field(init=False)
-    coins: CoinWatches = field(init=False)  # told which jobs to follow
+    beacons: BeaconWatches = field(init=False)  # told which jobs to follow
 
     async def run(self, adopt: Callable[["asyncio.Task[None]"], None]) -> None:
         """Offer to audit from outside, and follow the jobs that may draw us; until cancelled.
@@ -173,17 +173,17 @@ class OutsideAudits:
     ) -> None:
         """Follow exactly the jobs that may draw us, and can pay us."""
         folders = {self.folder.audit(job): job for job in jobs}
-        known = {each for each in self.coins.folders if each.parent.name == "audits"}
+        known = {each for each in self.beacons.folders if each.parent.name == "audits"}
         for folder in sorted(set(folders) - known):
             try:
                 self._check_device(folder)
             except WrongConfiguration as error:
                 self.faults.tell(f"audit {folder.name}", f"job {folder.name[:12]}: {error}")
                 continue
-            self.coins.follow(folder, folders[folder])
+            self.beacons.follow(folder, folders[folder])
             adopt(self._start_auditor(folder, folders[folder]))
         for folder in known - set(folders):
-            self.coins.forget(folder)
+            self.beacons.forget(folder)
             await cancelled(self.auditors.pop(folder))
 
     def _start_auditor(self, folder: Path, job: JobId) -> "asyncio.Task[None]":

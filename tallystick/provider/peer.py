@@ -29,8 +29,8 @@ from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
+from tallystick.provider.beacons import BeaconFile, signed_spec
 from tallystick.provider.blobs import MarketArtifacts, MarketBlobs
-from tallystick.provider.coins import CoinFile, signed_spec
 from tallystick.provider.disk import ALL_SEALED
 from tallystick.provider.folder import (
     check_promise,
@@ -174,7 +174,7 @@ async def _checking(
         return None
     listed = await retrying(lambda: client.call(GET_AUDITORS, job=opening.job))
     auditors = decode_auditors(listed.encoded)
-    return Checking(auditors, begin_job, CoinFile(folder), MemberAuditor(Auditing(report_on)))
+    return Checking(auditors, begin_job, BeaconFile(folder), MemberAuditor(Auditing(report_on)))
 
 
 async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> JobView | None:

@@ -41,8 +41,8 @@ from market.bodies.events import (
     read_market_event,
 )
 from market.bodies.routes import (
+    GET_ANCHOR_CHAIN,
     GET_JOB_EVENTS,
-    GET_LANE,
     GET_MARKET_EVENTS,
     GET_MESSAGES,
     GET_NETWORK,
@@ -60,7 +60,7 @@ from tallystick.sdk.http import (
     signed_by,
     written,
 )
-from verification.draws.lanes import LanePage, decode_page
+from verification.draws.anchor_chains import AnchorChainPage, decode_page
 
 V = TypeVar("V")
 P = TypeVar("P", bound=Part)
@@ -212,14 +212,14 @@ class MarketClient:
         stream = partial(self._stream, GET_MARKET_EVENTS.path)
         return followed(stream, read_market_event, after=after, patience=patience)
 
-    async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
+    async def anchor_chain(self, job: JobId, *, first: int | None = None) -> AnchorChainPage:
         """Batches of the job's anchorer, to be checked against the chain; one page."""
-        page = await self.call(GET_LANE, job=job, first=first)
+        page = await self.call(GET_ANCHOR_CHAIN, job=job, first=first)
         try:
             return decode_page(page)
         except errors.AuditMismatch as error:
             raise errors.Malformed(
-                f"lane: the market answered with none: {error.message}"
+                f"anchor chain: the market answered with none: {error.message}"
             ) from error
 
     async def _messages_page(self, job: JobId, after: int) -> list[tuple[int, bytes]]:

@@ -1,8 +1,8 @@
 """What a job's processes share: log, metrics, an end on SIGTERM, and what the market knows.
 
-Where the coordinator is now is for those who dial it (`Located`). The job's coins as its market
+Where the coordinator is now is for those who dial it (`Located`). The job's beacons as its market
 says are for a coordinator, whose members check what it seals: they name no seals, so they are
-nothing for a member (`MarketCoins`).
+nothing for a member (`MarketBeacons`).
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from contracts.settings import ProcessSettings, settings_of
-from contracts.terms.coins import Coin
+from contracts.terms.beacons import Beacon
 from contracts.terms.errors import TallystickError, Unavailable
 from contracts.terms.ids import JobId, StepNumber
-from market.bodies.routes import GET_COINS, GET_JOB
+from market.bodies.routes import GET_BEACONS, GET_JOB
 from tallystick.sdk.client import MarketClient
 from tallystick.watch.settings import WatchSettings
 from training.hooks import hooks
@@ -143,25 +143,25 @@ class Located:
 
 
 ASK_EVERY = 1.0
-"""Seconds between two questions to the market, while a coin is missing."""
+"""Seconds between two questions to the market, while a beacon is missing."""
 
 
-class MarketCoins:
-    """Satisfies `contracts.terms.coins.Coins`. A coin that counts never changes: asked for once."""
+class MarketBeacons:
+    """Satisfies `contracts.terms.beacons.Beacons`. One that counts is asked for once."""
 
     def __init__(
         self, client: MarketClient, job: JobId, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._client, self._job, self._monotonic = client, job, monotonic
-        self._known: dict[StepNumber, Coin] = {}
+        self._known: dict[StepNumber, Beacon] = {}
         self._asks_again_at = float("-inf")
 
-    async def coin_of(self, step: StepNumber) -> Coin | None:
-        """See `Coins.coin_of`."""
+    async def beacon_of(self, step: StepNumber) -> Beacon | None:
+        """See `Beacons.beacon_of`."""
         if step not in self._known and self._monotonic() >= self._asks_again_at:
             self._asks_again_at = self._monotonic() + ASK_EVERY
-            for each in (await self._client.call(GET_COINS, job=self._job, after=step - 1)).steps:
-                if each.coin is not None:
-                    coin = Coin(each.step, each.root, each.block, each.coin, seal=None)
-                    self._known[each.step] = coin
+            for each in (await self._client.call(GET_BEACONS, job=self._job, after=step - 1)).steps:
+                if each.beacon is not None:
+                    beacon = Beacon(each.step, each.root, each.block, each.beacon, seal=None)
+                    self._known[each.step] = beacon
         return self._known.get(step)

@@ -21,9 +21,9 @@ from contracts.terms.moments import UnixMillis
 from market.bodies.events import (
     AnchoredEvent,
     AuditedEvent,
+    BeaconEvent,
     CheckpointEvent,
     ClaimedEvent,
-    CoinEvent,
     EndEvent,
     FundedEvent,
     JobEvent,
@@ -119,7 +119,7 @@ class JobLive:
     is_last_sealed: bool = False
     audits: AuditsLive = AuditsLive()
     anchored_step: int = 0
-    coin_step: int = 0
+    beacon_step: int = 0
     checkpoints: Mapping[StageIndex, CheckpointLive] = field(default_factory=dict)
     unpublished: Mapping[StageIndex, str] = field(default_factory=dict)  # why, of the newest
     funded: BaseUnits = NOTHING  # brought less what the poster took back
@@ -208,8 +208,8 @@ def fold(live: JobLive, number: int, event: JobEvent) -> JobLive:
             return _with_unpublished(live, event)
         case AnchoredEvent():
             return replace(live, anchored_step=max(live.anchored_step, *event.steps))
-        case CoinEvent():
-            return replace(live, coin_step=max(live.coin_step, *event.steps))
+        case BeaconEvent():
+            return replace(live, beacon_step=max(live.beacon_step, *event.steps))
         case EndEvent():
             return replace(live, is_ended=True)
         case FundedEvent():

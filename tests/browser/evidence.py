@@ -50,7 +50,7 @@ def _say(trace: WorkTraceView) -> dict[str, Any]:
 
 
 async def early_evidence() -> Evidence:
-    """Work that waits: for coins, for reports, for its seals."""
+    """Work that waits: for beacons, for reports, for its seals."""
     world = new_world()
     story = await begin_story(world, audit=SOME, salt=SALT)
     await story.work(4)

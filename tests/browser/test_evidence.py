@@ -106,15 +106,15 @@ def test_work_page__lie_and_what_was_not_drawn__say_so(
 
 
 @pytest.mark.nightly
-def test_work_page__no_coin_or_no_batch_yet__says_what_it_waits_for(
+def test_work_page__no_beacon_or_no_batch_yet__says_what_it_waits_for(
     browser: Browser, early: tuple[str, Evidence]
 ) -> None:
     url, evidence = early
     said = verdict(browser, url + evidence.path(evidence.one(drawn=None, state="waiting")))
     assert said.startswith("\u2713 Verified here: all 3 parts")
-    assert "Waits: the hash of the anchoring block" in browser.texts("#coin")[0]
+    assert "Waits: the hash of the anchoring block" in browser.texts("#beacon")[0]
     assert "Waits: " in browser.texts("main > .note")[0]
-    assert "nobody is asked before the coin is known" in browser.texts("#verdict-of-others")[0]
+    assert "nobody is asked before the beacon is known" in browser.texts("#verdict-of-others")[0]
 
     job, peer = evidence.unchecked.spec.job(), evidence.unchecked.members[0].session.peer
     said = verdict(browser, f"{url}/audit/{job.hex()}/steps/1/work/{peer.hex()}")
@@ -139,7 +139,7 @@ ALTERED: dict[str, tuple[str, Callable[[Trace], object]]] = {
     "step of the seal": ("seal", lambda t: t["sealed"].update(step=t["sealed"]["step"] + 1)),
     "job": ("seal", lambda t: other(t, "job")),
     "batch": ("batch", lambda t: other(t["anchored"]["anchor"], "batch")),
-    "coin": ("draw", lambda t: other(t["audits"]["draw"]["coin"], "coin")),
+    "beacon": ("draw", lambda t: other(t["audits"]["draw"]["beacon"], "beacon")),
     "number": ("draw", lambda t: other(t["audits"]["draw"], "prf")),
     "drawn": ("draw", lambda t: t["audits"]["draw"].update(drawn=False)),
     "rate": ("draw", lambda t: t["audits"]["draw"].update(rate="0/1")),

@@ -163,9 +163,9 @@ def test_provider__money_and_reputation__are_those_of_the_api(browser: Browser, 
 
 
 @pytest.mark.nightly
-def test_audit__seals_and_coins__are_those_of_the_api(browser: Browser, site: Site) -> None:
+def test_audit__seals_and_beacons__are_those_of_the_api(browser: Browser, site: Site) -> None:
     browser.open(address(site, "audit"))
-    steps = api(site, f"/jobs/{site.shown.running.spec.job().hex()}/coins")["steps"]
+    steps = api(site, f"/jobs/{site.shown.running.spec.job().hex()}/beacons")["steps"]
 
     rows = browser.evaluate(
         "[...document.querySelectorAll('#seals ~ .scroll tbody tr')]"
@@ -182,7 +182,7 @@ def test_audit__seals_and_coins__are_those_of_the_api(browser: Browser, site: Si
                 if (entry["job"], entry["step"]) == (job, each["step"])
             ),
             each["root"],
-            *([each["coin"]] if each["coin"] else []),
+            *([each["beacon"]] if each["beacon"] else []),
         ]
         for each in steps
     ]

@@ -15,7 +15,7 @@ from typing import Any
 from eth_abi.abi import encode as abi_encode
 from pydantic.alias_generators import to_pascal
 
-from contracts.governance import lane
+from contracts.governance import anchor_chain
 from contracts.governance.claims import Path as TreePath
 from contracts.governance.claims import PayTree
 from contracts.governance.parameters import PARAMETERS
@@ -54,7 +54,7 @@ def build() -> dict[str, Any]:
         "payTrees": [_pay_tree(PayTree(_leaves(size))) for size in (1, 2, 3, 7, 8)],
         "subtrees": [_subtrees(PayTree(_leaves(size))) for size in (1, 8, 257, 700)],
         "batches": [_batch(size) for size in (1, 2, 3, 5, 9)],
-        "lanes": [_lane(seed) for seed in range(3)],
+        "anchor_chains": [_anchor_chain(seed) for seed in range(3)],
         "parameters": {
             "names": [to_pascal(each.name) for each in PARAMETERS],
             "lowest": [str(each.lowest) for each in PARAMETERS],
@@ -196,23 +196,26 @@ def _batch(size: int) -> dict[str, Any]:
     }
 
 
-def _lane(seed: int) -> dict[str, Any]:
-    """Anchors with a gap between them; the coin of each is recorded before the next."""
+def _anchor_chain(seed: int) -> dict[str, Any]:
+    """Anchors with a gap between them; the beacon of each is recorded before the next."""
     state, block = ZERO_DIGEST, 1000
     rows: dict[str, list[str]] = {
-        key: [] for key in ("roots", "blocks", "coins", "anchored", "recorded")
+        key: [] for key in ("roots", "blocks", "beacons", "anchored", "recorded")
     }
     for number in range(4):
         block += (number + 1) * (seed + 1) + (8192 if (seed, number) == (2, 2) else 0)
-        root, coin = _word(f"batch {seed} {number}"), _word(f"block {block}")
-        state = lane.anchored(state, root, block)
+        root, beacon = _word(f"batch {seed} {number}"), _word(f"block {block}")
+        state = anchor_chain.anchored(state, root, block)
         rows["roots"].append(_hex(root))
         rows["blocks"].append(str(block))
         rows["anchored"].append(_hex(state))
-        if (seed, number) == (2, 1):  # the next block of this lane comes too late for a coin
-            coin = ZERO_DIGEST
-        state = lane.recorded(state, coin)
-        rows["coins"].append(_hex(coin))
+        if (seed, number) == (
+            2,
+            1,
+        ):  # the next block of this anchor chain comes too late for a beacon
+            beacon = ZERO_DIGEST
+        state = anchor_chain.recorded(state, beacon)
+        rows["beacons"].append(_hex(beacon))
         rows["recorded"].append(_hex(state))
     return rows
 

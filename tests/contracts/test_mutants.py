@@ -112,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         "two batches share a beacon",
-        "if (lane_.pendingBlock == block.number) revert AlreadyAnchored",
+        "if (anchor_chain_.pendingBlock == block.number) revert AlreadyAnchored",
         "if (false) revert AlreadyAnchored",
         "test_anchor__twice",
         "SealAnchor",

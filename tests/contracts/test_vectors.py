@@ -12,7 +12,7 @@ from eth_abi.abi import decode as abi_decode
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 
-from contracts.governance import lane
+from contracts.governance import anchor_chain
 from contracts.terms import merkle
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
@@ -94,12 +94,12 @@ def test_vectors__batch__every_path_leads_to_the_root(row: dict[str, Any]) -> No
         assert merkle.fold(leaf, _proof(row, index)) == _bytes(row["root"])
 
 
-@pytest.mark.parametrize("row", FOUND["lanes"], ids=lambda row: row["blocks"][0])
-def test_vectors__lane__folds_batch_by_batch(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", FOUND["anchor_chains"], ids=lambda row: row["blocks"][0])
+def test_vectors__anchor_chain__folds_batch_by_batch(row: dict[str, Any]) -> None:
     batches = [
-        lane.AnchoredBatch(Digest(_bytes(root)), int(block), Digest(_bytes(coin)))
-        for root, block, coin in zip(row["roots"], row["blocks"], row["coins"], strict=True)
+        anchor_chain.AnchoredBatch(Digest(_bytes(root)), int(block), Digest(_bytes(beacon)))
+        for root, block, beacon in zip(row["roots"], row["blocks"], row["beacons"], strict=True)
     ]
 
     for number, recorded in enumerate(row["recorded"], start=1):
-        assert lane.fold_lane(batches[:number]) == _bytes(recorded)
+        assert anchor_chain.fold_anchor_chain(batches[:number]) == _bytes(recorded)

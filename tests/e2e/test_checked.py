@@ -1,4 +1,4 @@
-"""A checked job over real processes: real coins, real replays, and a peer that lies.
+"""A checked job over real processes: real beacons, real replays, and a peer that lies.
 
 Everything is drawn, so that the test does not depend on luck. The lazy peer sends results of the
 step before for some of its units; two strangers find it, and it loses what waits. The audit file of
@@ -43,7 +43,7 @@ async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
             {line["verdict"] for line in running.lines(logs[name], "audited") if line["step"] > 1}
             for name in ("bob", "cem")
         ]
-        assert all("mismatch" in each for each in found)  # whom a coin lets audit what is luck
+        assert all("mismatch" in each for each in found)  # whom a beacon lets audit what is luck
         assert set.union(*found) == {"match", "mismatch"}
         assert work.forfeited[lazy] > 0
         assert all(work.pay[account].vested > work.pay[lazy].vested for account in fair)

@@ -65,5 +65,5 @@ async def test_pages__checked_job_with_a_liar__hold_during_it_and_after_it(tmp_p
 
     assert 2 <= before < later
     assert unopened(tour.addresses) == []
-    assert batch.block is not None and batch.coin is not None
+    assert batch.block is not None and batch.beacon is not None
     assert (view.spec["name"], view.funded) == ("by keyboard", BUDGET * 10**6)

@@ -9,9 +9,9 @@ import pytest
 
 from contracts.chain.connection import Block
 from contracts.chain.layout import shipped
+from contracts.governance.anchor_chain import AnchoredBatch
 from contracts.governance.claims import PayTree
 from contracts.governance.escrow import BURN
-from contracts.governance.lane import AnchoredBatch
 from contracts.governance.pay import PayLeaf
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, BaseUnits
@@ -49,7 +49,7 @@ from verification.audit.chain_proof import (
     read_facts,
     wanted_places,
 )
-from verification.audit.collecting import read_code, read_lane, take_proof
+from verification.audit.collecting import read_anchor_chain, read_code, take_proof
 
 TIMES = {"margin": MARGIN, "announce": ANNOUNCE, "execute": EXECUTE, "tail": TAIL}
 TOKENS = BaseUnits(1000 * BASE_UNITS_PER_TOKEN)
@@ -115,8 +115,8 @@ async def check_proof(it: SecondMoney, job: JobId, accounts: list[Address], at: 
     assert facts.channels == {each: it.known.channels[job, each] for each in accounts}
     budget = it.known.budgets[job]
     assert (facts.job["funded"], facts.job["committed"]) == (budget.funded, budget.committed)
-    lane = await it.deployed.contracts.seals.lane(anchorer, at)
-    assert Digest(facts.lane["hash"].to_bytes(32, "big")) == lane.hash
+    anchor_chain = await it.deployed.contracts.seals.anchor_chain(anchorer, at)
+    assert Digest(facts.anchor_chain["hash"].to_bytes(32, "big")) == anchor_chain.hash
 
 
 @pytest.mark.timeout(600)
@@ -170,7 +170,7 @@ async def test_job__on_another_evm__events_tell_all_and_one_block_proves_it(
 
 
 @pytest.mark.timeout(600)
-async def test_anchor__on_another_evm__coins_are_the_hashes_of_their_blocks(
+async def test_anchor__on_another_evm__beacons_are_the_hashes_of_their_blocks(
     tmp_path: Path,
 ) -> None:
     async with second_money(tmp_path) as it:
@@ -181,7 +181,7 @@ async def test_anchor__on_another_evm__coins_are_the_hashes_of_their_blocks(
         await it.deployed.senders["relayer"].send("record", seals.record(sender.account))
 
         head = await chain.head()
-        batches = await read_lane(
+        batches = await read_anchor_chain(
             it.node.rpc, seals.address, sender.account, first_block=0, last_block=head.number
         )
         assert batches == [
@@ -189,7 +189,7 @@ async def test_anchor__on_another_evm__coins_are_the_hashes_of_their_blocks(
             for root, receipt in zip(roots, receipts, strict=True)
         ]
         assert await seals.pending_block(sender.account, head) == 0
-        assert (await seals.lane(sender.account, head)).count == len(roots)
+        assert (await seals.anchor_chain(sender.account, head)).count == len(roots)
         assert await chain.next_time() >= head.timestamp
 
 

@@ -1,7 +1,7 @@
 """Everybody dies once at each line of an audit's life: no verdict is lost, and dying costs nothing.
 
 A death is scripted as (round of an audit, who tells a line after it, event) -> who dies, so that it
-lands in its window or the test fails. Who audits whom follows from the coin: roles are filled in
+lands in its window or the test fails. Who audits whom follows from the beacon: roles are filled in
 when the first audit of that round is told.
 """
 
@@ -37,7 +37,7 @@ LIAR = "ann"
 AUDITOR, SECOND, AUDITED, ANOTHER = "auditor", "second auditor", "audited", "another outside"
 ANYBODY = (AUDITOR, AUDITED, COORDINATOR, TRAINER)
 OF_AN_AUDITOR = ("audited", "audit_handed_in", "seal_stored", "seal_applied")
-OF_THE_COORDINATOR = ("report_taken", "seal_stored", "coin_taken")
+OF_THE_COORDINATOR = ("report_taken", "seal_stored", "beacon_taken")
 LINES = [
     *((AUDITOR, event) for event in OF_AN_AUDITOR),
     *((COORDINATOR, event) for event in OF_THE_COORDINATOR),
@@ -240,7 +240,7 @@ def deaths(
     "where",
     deaths(
         *ANYBODY,
-        always=[(AUDITOR, "audited", AUDITOR), (COORDINATOR, "coin_taken", COORDINATOR)],
+        always=[(AUDITOR, "audited", AUDITOR), (COORDINATOR, "beacon_taken", COORDINATOR)],
     ),
 )
 async def test_kills__honest_job_and_a_death__nobody_loses_anything(

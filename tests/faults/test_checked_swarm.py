@@ -11,13 +11,13 @@ import pytest
 
 from contracts.governance.vesting import forfeited_by
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.coins import Coin
+from contracts.terms.beacons import Beacon
 from contracts.terms.errors import Conflict
 from contracts.terms.ids import SessionKey, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, GradCommit, Notice, StepCoin
+from contracts.terms.messages import MILLION, AuditReport, GradCommit, Notice, StepBeacon
 from tallystick.gym.around import Around, Computing
 from tallystick.gym.registry import behaviour_of
-from tests.support.checked_swarm import MadeUpCoins, begin_checked
+from tests.support.checked_swarm import MadeUpBeacons, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import Answer, AnsweringTransport
@@ -80,20 +80,20 @@ def assert_no_report_is_named_again(swarm: MemorySwarm) -> None:
             assert book.unsealed_reports() == ()
 
 
-class AnchoredEarly(MadeUpCoins):
-    """Whoever anchors put what nobody has signed under every step, and knew the coins."""
+class AnchoredEarly(MadeUpBeacons):
+    """Whoever anchors put what nobody has signed under every step, and knew the beacons."""
 
-    async def coin_of(self, step: StepNumber) -> Coin | None:
-        """See `Coins.coin_of`."""
-        coin = await super().coin_of(step)
-        return coin and replace(coin, seal=make_digest("garbage", step))
+    async def beacon_of(self, step: StepNumber) -> Beacon | None:
+        """See `Beacons.beacon_of`."""
+        beacon = await super().beacon_of(step)
+        return beacon and replace(beacon, seal=make_digest("garbage", step))
 
 
-async def test_checked_swarm__coins_that_were_known_before_the_work__no_member_takes_their_seal(
+async def test_checked_swarm__beacons_that_were_known_before_the_work__no_member_takes_their_seal(
     tmp_path: Path,
 ) -> None:
     swarm = checked_swarm(tmp_path, "ann", "bob")
-    swarm.coins = AnchoredEarly()
+    swarm.beacons = AnchoredEarly()
 
     running = asyncio.ensure_future(swarm.run())
     async with asyncio.timeout(patience(60)):
@@ -105,7 +105,7 @@ async def test_checked_swarm__coins_that_were_known_before_the_work__no_member_t
 
     assert {(line["duty"], line["code"]) for line in refused} == {("ApplySeal", "invalid_seal")}
     assert "another seal of step 1 was anchored" in refused[0]["reason"]
-    drawing = min(each.step for each in swarm.messages(StepCoin))
+    drawing = min(each.step for each in swarm.messages(StepBeacon))
     stored = [*swarm.lines("seal_stored", of="ann"), *swarm.lines("seal_stored", of="bob")]
     assert stored and all(line["step"] < drawing for line in stored)
 

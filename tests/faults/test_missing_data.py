@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from contracts.governance.pay import PayLeaf
-from contracts.terms.coins import Coin
+from contracts.terms.beacons import Beacon
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StepNumber
 from contracts.terms.messages import AuditReport, Notice
 from tallystick.gym.registry import behaviour_of
-from tests.support.checked_swarm import MadeUpCoins
+from tests.support.checked_swarm import MadeUpBeacons
 from tests.support.dockets import audit_spec
 from tests.support.simulated_time import loop_seconds
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
@@ -150,13 +150,13 @@ async def test_missing_data__holders_give_it_to_the_coordinator__it_is_handed_on
 
 
 @dataclass
-class FirstStepDrawn(MadeUpCoins):
-    """Step 1 has the coin that draws everything."""
+class FirstStepDrawn(MadeUpBeacons):
+    """Step 1 has the beacon that draws everything."""
 
-    async def coin_of(self, step: StepNumber) -> Coin | None:
-        """See `Coins.coin_of`."""
-        coin = await super().coin_of(step)
-        return replace(coin, value=ZERO_DIGEST) if coin and step == 1 else coin
+    async def beacon_of(self, step: StepNumber) -> Beacon | None:
+        """See `Beacons.beacon_of`."""
+        beacon = await super().beacon_of(step)
+        return replace(beacon, value=ZERO_DIGEST) if beacon and step == 1 else beacon
 
 
 @dataclass
@@ -183,7 +183,7 @@ async def test_kept_work__one_step_was_drawn__only_that_stays_and_its_audits_fin
     papers = make_papers(
         *workers, audit=audit, stages=2, steps=STEPS, units_per_step=9, min_stake=10**15
     )
-    swarm = MemorySwarm(papers, tmp_path, coins=FirstStepDrawn())
+    swarm = MemorySwarm(papers, tmp_path, beacons=FirstStepDrawn())
     swarm.behaviours = {name: Waiting(swarm) for name in workers}
 
     await swarm.run()
@@ -195,7 +195,7 @@ async def test_kept_work__one_step_was_drawn__only_that_stays_and_its_audits_fin
     assert sum(each.step == 1 for each in reports) == len(first) > 1
     for name in workers:
         [line] = [each for each in swarm.lines("work_kept", of=name) if each["step"] == STEPS]
-        assert line["steps"] < STEPS - 2  # also those without a coin
+        assert line["steps"] < STEPS - 2  # also those without a beacon
 
 
 @pytest.mark.nightly

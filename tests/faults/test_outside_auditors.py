@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from contracts.terms import errors
-from contracts.terms.coins import Coin, Coins
+from contracts.terms.beacons import Beacon, Beacons
 from contracts.terms.digest import peer_id
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, SessionKey, StepNumber
@@ -22,7 +22,7 @@ from contracts.terms.messages import MILLION, AuditReport, GradCommit
 from tallystick.gym.behaviours import FAR
 from tallystick.gym.registry import behaviour_of
 from tests.faults.test_checked_kills import rulings_of
-from tests.support.checked_swarm import MadeUpCoins, begin_checked
+from tests.support.checked_swarm import MadeUpBeacons, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.friends import until_convicted
@@ -178,7 +178,7 @@ async def test_outside__late_and_asked_again_in_a_dispute__says_it_anew_and_is_b
     late, accuser = (known[each] for each in shared.asked[:2])
     assert {whom for whom, *_ in about(swarm, "convicted")} == {accuser}
     assert late in {whom for whom, *_ in about(swarm, "missed")}
-    assert shared.asked.count(shared.asked[0]) == 2  # under another coin
+    assert shared.asked.count(shared.asked[0]) == 2  # under another beacon
 
 
 async def test_outside__a_peer_lies__somebody_outside_confirms_what_the_stage_has_found(
@@ -264,7 +264,7 @@ async def test_outside__audits_end_before_the_job__is_no_silent_end(
     with pytest.raises(errors.InvariantBroken, match="auditing ended"):
         await run_outside(
             tmp_path,
-            FollowedJob(finished.papers.job, DOMAIN, begin_checked, items, MadeUpCoins()),
+            FollowedJob(finished.papers.job, DOMAIN, begin_checked, items, MadeUpBeacons()),
             Connection(
                 finished.papers.outside["out"],
                 MemoryTransport(MemoryNetwork(), finished.session_of("out").key, METHODS),
@@ -315,15 +315,15 @@ async def test_outside__cannot_dial_a_member__replays_what_the_coordinator_passe
 
 
 @dataclass
-class SomeCoins:
-    """Those of `MadeUpCoins` up to a step; after that none, or others."""
+class SomeBeacons:
+    """Those of `MadeUpBeacons` up to a step; after that none, or others."""
 
     known: int
-    then: Coin | None = None
+    then: Beacon | None = None
 
-    async def coin_of(self, step: StepNumber) -> Coin | None:
-        """See `Coins.coin_of`."""
-        return await MadeUpCoins().coin_of(step) if step <= self.known else self.then
+    async def beacon_of(self, step: StepNumber) -> Beacon | None:
+        """See `Beacons.beacon_of`."""
+        return await MadeUpBeacons().beacon_of(step) if step <= self.known else self.then
 
 
 @pytest.fixture(scope="module")
@@ -335,10 +335,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
     return swarm
 
 
-async def read(swarm: MemorySwarm, folder: Path, coins: Coins, job: JobId | None = None) -> int:
+async def read(swarm: MemorySwarm, folder: Path, beacons: Beacons, job: JobId | None = None) -> int:
     """The last step that a new auditor takes from the job's history."""
     with Journal(folder / "journal.sqlite") as journal:
-        book = OutsiderBook(journal, job or swarm.papers.job, DOMAIN, begin_checked, coins)
+        book = OutsiderBook(journal, job or swarm.papers.job, DOMAIN, begin_checked, beacons)
         with suppress(errors.Unavailable):
             for item in swarm.items():
                 await book.take(item)
@@ -346,40 +346,40 @@ async def read(swarm: MemorySwarm, folder: Path, coins: Coins, job: JobId | None
         return book.record.step
 
 
-async def test_take__a_coin_that_we_have_not_read__waits_there(
+async def test_take__a_beacon_that_we_have_not_read__waits_there(
     finished: MemorySwarm, tmp_path: Path
 ) -> None:
     last = finished.seals()[-1].step
 
-    assert await read(finished, tmp_path / "all", MadeUpCoins()) == last
-    assert 0 < await read(finished, tmp_path / "some", SomeCoins(2)) < last
+    assert await read(finished, tmp_path / "all", MadeUpBeacons()) == last
+    assert 0 < await read(finished, tmp_path / "some", SomeBeacons(2)) < last
 
 
-async def test_take__another_coin_than_the_chains__is_refused(
+async def test_take__another_beacon_than_the_chains__is_refused(
     finished: MemorySwarm, tmp_path: Path
 ) -> None:
-    other = Coin(StepNumber(3), ZERO_DIGEST, 3, make_digest("another block"), None)
+    other = Beacon(StepNumber(3), ZERO_DIGEST, 3, make_digest("another block"), None)
 
-    with pytest.raises(errors.InvalidSeal, match="another coin"):
-        await read(finished, tmp_path, SomeCoins(2, other))
+    with pytest.raises(errors.InvalidSeal, match="another beacon"):
+        await read(finished, tmp_path, SomeBeacons(2, other))
 
 
-async def test_take__coin_of_another_seal_than_the_historys__is_refused(
+async def test_take__beacon_of_another_seal_than_the_historys__is_refused(
     finished: MemorySwarm, tmp_path: Path
 ) -> None:
     """It was anchored before anybody had worked: all who knew of it knew what would be drawn."""
-    coin = await MadeUpCoins().coin_of(StepNumber(3))
-    assert coin is not None
+    beacon = await MadeUpBeacons().beacon_of(StepNumber(3))
+    assert beacon is not None
     early, true = make_digest("anchored early"), finished.seals()[2].digest()
 
     with pytest.raises(errors.InvalidSeal, match="another seal of step 3"):
-        await read(finished, tmp_path / "early", SomeCoins(2, replace(coin, seal=early)))
-    with pytest.raises(errors.InvalidSeal, match="has another coin"):
-        await read(finished, tmp_path / "true", SomeCoins(2, replace(coin, seal=true)))
+        await read(finished, tmp_path / "early", SomeBeacons(2, replace(beacon, seal=early)))
+    with pytest.raises(errors.InvalidSeal, match="has another beacon"):
+        await read(finished, tmp_path / "true", SomeBeacons(2, replace(beacon, seal=true)))
 
 
 async def test_take__history_of_another_job__is_refused(
     finished: MemorySwarm, tmp_path: Path
 ) -> None:
     with pytest.raises(errors.Conflict, match="another job"):
-        await read(finished, tmp_path, MadeUpCoins(), JobId(make_digest("another job")))
+        await read(finished, tmp_path, MadeUpBeacons(), JobId(make_digest("another job")))

@@ -1,8 +1,8 @@
 """Auditors from outside die, or others around them do: no verdict is lost, nobody is punished.
 
 As in `test_checked_kills` a death is scripted as (who tells, event) -> who dies, and lands or
-fails the test. Which auditor is drawn follows from the coin: it is the one that tells `audited` of
-the kind and round that the case names.
+fails the test. Which auditor is drawn follows from the beacon: it is the one that tells `audited`
+of the kind and round that the case names.
 """
 
 from collections import Counter

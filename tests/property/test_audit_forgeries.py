@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from contracts.governance.lane import fold_lane
+from contracts.governance.anchor_chain import fold_anchor_chain
 from contracts.terms.digest import keccak
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch
@@ -101,13 +101,15 @@ def test_verify__no_storage_proved__says_what_the_seals_say_and_is_not_anchored(
     ]
 
 
-def test_verify__coin_not_recorded_yet__is_no_mismatch_and_no_draw() -> None:
+def test_verify__beacon_not_recorded_yet__is_no_mismatch_and_no_draw() -> None:
     market, job = running_job(name="pending")
-    batch, entries = market.lane[-1]
-    market.lane[-1] = (replace(batch, coin=None), entries)
-    lane = SHIPS["seals"].place("_lanes", market.anchorer)
-    folded = fold_lane(each for each, _ in market.lane)
-    market.write("seals", lane, hash=int.from_bytes(folded, "big"), pendingBlock=batch.block)
+    batch, entries = market.anchor_chain[-1]
+    market.anchor_chain[-1] = (replace(batch, beacon=None), entries)
+    anchor_chain = SHIPS["seals"].place("_anchorChains", market.anchorer)
+    folded = fold_anchor_chain(each for each, _ in market.anchor_chain)
+    market.write(
+        "seals", anchor_chain, hash=int.from_bytes(folded, "big"), pendingBlock=batch.block
+    )
 
     checked = check(market.file(job)).checked
 
@@ -231,13 +233,13 @@ def test_verify__step_dropped_and_resealed_by_the_coordinator__is_refused() -> N
 def test_verify__step_dropped_and_all_signed_again_by_everybody__is_refused() -> None:
     told = retold(plain().job, steps=5)
 
-    assert refused(with_items(told.items)).startswith("lane/")
+    assert refused(with_items(told.items)).startswith("anchor_chain/")
 
 
 def test_verify__member_dropped_and_all_signed_again_by_everybody__is_refused() -> None:
     told = retold(plain().job, steps=6, members=make_members("ab"))
 
-    assert refused(with_items(told.items)).startswith("lane/")
+    assert refused(with_items(told.items)).startswith("anchor_chain/")
 
 
 def test_verify__lease_dropped__is_refused() -> None:
@@ -251,7 +253,7 @@ def test_verify__last_steps_left_out__is_refused() -> None:
     items = plain().job.items
     seals = [index for index, item in enumerate(items) if _is_seal(item)]
 
-    assert refused(with_items(items[: seals[-2] + 1])).startswith("lane/")
+    assert refused(with_items(items[: seals[-2] + 1])).startswith("anchor_chain/")
 
 
 def _is_seal(item: Kept) -> bool:
@@ -259,21 +261,21 @@ def _is_seal(item: Kept) -> bool:
 
 
 def test_verify__batch_left_out__is_refused() -> None:
-    for index in range(len(plain().file.lane)):
-        lane = plain().file.lane[:index] + plain().file.lane[index + 1 :]
+    for index in range(len(plain().file.anchor_chain)):
+        anchor_chain = plain().file.anchor_chain[:index] + plain().file.anchor_chain[index + 1 :]
 
-        assert refused(replace(plain().file, lane=lane)).startswith("lane")
+        assert refused(replace(plain().file, anchor_chain=anchor_chain)).startswith("anchor_chain")
 
 
 def test_verify__told_again_and_no_list_shown__was_paid_what_no_seal_vests() -> None:
-    lane = [
+    anchor_chain = [
         replace(shown, leaves=(), is_served=False) if shown.leaves else shown
-        for shown in plain().file.lane
+        for shown in plain().file.anchor_chain
     ]
     told = retold(plain().job, steps=5)
-    assert refused(with_items(told.items)).startswith("lane/")
+    assert refused(with_items(told.items)).startswith("anchor_chain/")
 
-    found = check(replace(with_items(told.items), lane=tuple(lane)))
+    found = check(replace(with_items(told.items), anchor_chain=tuple(anchor_chain)))
 
     assert not found.anchored and len(found.disagreements) == 6
 
@@ -281,16 +283,16 @@ def test_verify__told_again_and_no_list_shown__was_paid_what_no_seal_vests() -> 
 def test_verify__list_of_a_batch_not_shown__counts_it_and_is_not_anchored() -> None:
     market, job = running_job()
     file = market.file(job)
-    lane = tuple(replace(shown, leaves=(), is_served=False) for shown in file.lane)
+    anchor_chain = tuple(replace(shown, leaves=(), is_served=False) for shown in file.anchor_chain)
 
-    found = check(replace(file, lane=lane))
+    found = check(replace(file, anchor_chain=anchor_chain))
 
     assert (found.anchored, found.checked["batches not shown"]) == (False, 1)
     assert check(file).anchored
 
 
 def test_verify__tree_of_a_batch_is_not_sorted__neither_holds_a_leaf_nor_lacks_it() -> None:
-    """Else its anchorer, who has seen its coin, would choose between it and the next batch's."""
+    """Else its anchorer, who has seen its beacon, would choose between it and the next batch's."""
     market, job = AuditedMarket(), JobMaker(name="behind", opening_block=1)
     market.open(job)
     own = (job.spec.job(), 1, job.seal_step().seal.digest())
@@ -298,12 +300,12 @@ def test_verify__tree_of_a_batch_is_not_sorted__neither_holds_a_leaf_nor_lacks_i
     market.anchor_entries((low, high, own))
     market.anchor_entries((own,))
     file = market.file(job)
-    first, again = file.lane
+    first, again = file.anchor_chain
 
     for leaves in (first.leaves, first.leaves[:2], first.leaves[2:]):
-        lane = (replace(first, leaves=leaves), again)
-        assert refused(replace(file, lane=lane)).startswith("lane/0/leaves")
-    hidden = replace(file, lane=(replace(first, leaves=(), is_served=False), again))
+        anchor_chain = (replace(first, leaves=leaves), again)
+        assert refused(replace(file, anchor_chain=anchor_chain)).startswith("anchor_chain/0/leaves")
+    hidden = replace(file, anchor_chain=(replace(first, leaves=(), is_served=False), again))
     assert not check(hidden).anchored
 
 
@@ -313,7 +315,7 @@ def test_verify__batch_after_the_block__is_refused() -> None:
     job.seal_step()
     market.anchor()
 
-    assert refused(market.file(job, proof)) == "lane"
+    assert refused(market.file(job, proof)) == "anchor_chain"
 
 
 def test_verify__never_opened_on_chain__is_refused() -> None:
@@ -333,7 +335,7 @@ def test_verify__another_chains_code_or_none__is_refused() -> None:
 
 
 def test_verify__forger_anchors_in_a_contract_of_his_own__is_refused() -> None:
-    """The anchorer could else draw coins until it likes them, and show the lane of its choice."""
+    """The anchorer could else draw beacons until it likes them, and show a chain of its choice."""
     market = AuditedMarket(seals=Address(b"f" * 20))
     job = JobMaker(name="forged", opening_block=1)
     market.open(job)

@@ -22,7 +22,15 @@ from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import AuditMismatch
 from contracts.terms.history import Kept, messages_root
 from contracts.terms.ids import ZERO_DIGEST, Address, PeerId, StepNumber
-from contracts.terms.messages import AuditReport, JobSpec, Message, Notice, Seal, StepCoin, Verdict
+from contracts.terms.messages import (
+    AuditReport,
+    JobSpec,
+    Message,
+    Notice,
+    Seal,
+    StepBeacon,
+    Verdict,
+)
 from contracts.terms.signatures import Signed
 from tests.support.audited import Audited, AuditedMarket, audited, checked_job, pins_of
 from tests.support.checked_history import (
@@ -47,7 +55,7 @@ from verification.draws.cases import Case
 
 Story: TypeAlias = Callable[[CheckedMaker, Said], Said]
 Sealing: TypeAlias = Callable[[CheckedMaker, list[Kept], Derived], tuple[list[Kept], Derived]]
-M = TypeVar("M", StepCoin, AuditReport, Seal)
+M = TypeVar("M", StepBeacon, AuditReport, Seal)
 
 
 def check(file: AuditFile) -> audit_file.Verdict:
@@ -129,31 +137,31 @@ def test_verify__what_an_outside_auditor_was_paid_is_not_shown__is_refused() -> 
 
 def without_list(file: AuditFile, number: int) -> AuditFile:
     """The file of somebody to whom nobody served the list of one batch."""
-    lane = list(file.lane)
-    lane[number] = replace(lane[number], leaves=(), is_served=False)
-    return replace(file, lane=tuple(lane))
+    anchor_chain = list(file.anchor_chain)
+    anchor_chain[number] = replace(anchor_chain[number], leaves=(), is_served=False)
+    return replace(file, anchor_chain=tuple(anchor_chain))
 
 
-def drawn_whole(maker: CheckedMaker, coin: StepCoin) -> StepCoin:
+def drawn_whole(maker: CheckedMaker, beacon: StepBeacon) -> StepBeacon:
     """Of steps 2 to 6 everything is drawn, as nobody has seen what the second batch holds."""
-    is_drawn = 2 <= coin.of <= 6
-    return changed(maker.coin(2), of=coin.of, batch=ZERO_DIGEST) if is_drawn else coin
+    is_drawn = 2 <= beacon.of <= 6
+    return changed(maker.beacon(2), of=beacon.of, batch=ZERO_DIGEST) if is_drawn else beacon
 
 
 def test_verify__list_that_nobody_served_and_all_was_drawn__fits_and_is_no_anchored_file() -> None:
-    file = anchored(Twist(said=coins(drawn_whole))).file
+    file = anchored(Twist(said=beacons(drawn_whole))).file
 
     found = check(without_list(file, 1))
 
     assert (found.anchored, found.checked["batches not shown"]) == (False, 1)
-    assert "another coin for step 2" in refused(file).message  # whose lists are all shown
+    assert "another beacon for step 2" in refused(file).message  # whose lists are all shown
 
 
 def test_verify__list_not_shown_and_drawn_as_if_it_were__is_refused() -> None:
     for number in range(WORK_STEPS):
         found = refused(without_list(checked_job().file, number))
 
-        assert "the chain has another coin" in found.message
+        assert "the chain has another beacon" in found.message
 
 
 # ---------------------------------------------------------------------- seals that no batch holds
@@ -200,7 +208,7 @@ def test_verify__empty_seals_appended_by_the_coordinator__change_no_figure() -> 
     market, job = told_until(4)
     file = market.file(job)
     for _ in range(2):
-        job.seal([job.signed(each) for each in job.coins()])
+        job.seal([job.signed(each) for each in job.beacons()])
 
     longer = replace(file, items=tuple(job.items))
 
@@ -208,14 +216,14 @@ def test_verify__empty_seals_appended_by_the_coordinator__change_no_figure() -> 
     assert check(longer).checked["seals in no batch"] == 2
 
 
-def test_verify__seal_in_no_batch_says_a_coin_that_is_not_the_lanes__is_refused() -> None:
+def test_verify__seal_in_no_batch_says_a_beacon_that_is_not_the_anchor_chains__is_refused() -> None:
     market, job = told_until(4)
     file = market.file(job)
-    job.seal([job.signed(each.model_copy(update={"block": 1})) for each in job.coins()])
+    job.seal([job.signed(each.model_copy(update={"block": 1})) for each in job.beacons()])
 
     found = refused(replace(file, items=tuple(job.items)))
 
-    assert "another coin for step" in found.message
+    assert "another beacon for step" in found.message
 
 
 # ------------------------------------------------------------------------- what no rule allows
@@ -276,10 +284,10 @@ def changed(message: M, **values: object) -> M:
     return message.model_copy(update=values)
 
 
-def coins(change: Callable[[CheckedMaker, StepCoin], StepCoin]) -> Story:
-    """Each coin is changed."""
+def beacons(change: Callable[[CheckedMaker, StepBeacon], StepBeacon]) -> Story:
+    """Each beacon is changed."""
     return lambda maker, messages: [
-        change(maker, each) if isinstance(each, StepCoin) else each for each in messages
+        change(maker, each) if isinstance(each, StepBeacon) else each for each in messages
     ]
 
 
@@ -326,14 +334,14 @@ def _worker(maker: CheckedMaker, report: AuditReport) -> PeerId:
     return _case(maker, report).worker
 
 
-def other_coin(of: int, **values: object) -> Story:
-    """The coin of one step is another one."""
-    return coins(lambda _, coin: changed(coin, **values) if coin.of == of else coin)
+def other_beacon(of: int, **values: object) -> Story:
+    """The beacon of one step is another one."""
+    return beacons(lambda _, beacon: changed(beacon, **values) if beacon.of == of else beacon)
 
 
-def coin_moved(maker: CheckedMaker, coin: StepCoin) -> StepCoin:
-    """Step 2 is drawn with the coin of step 1."""
-    return changed(maker.coin(1), of=StepNumber(2)) if coin.of == 2 else coin
+def beacon_moved(maker: CheckedMaker, beacon: StepBeacon) -> StepBeacon:
+    """Step 2 is drawn with the beacon of step 1."""
+    return changed(maker.beacon(1), of=StepNumber(2)) if beacon.of == 2 else beacon
 
 
 def with_notice(step: int, make: Callable[[CheckedMaker], Notice]) -> Story:
@@ -485,15 +493,18 @@ FORGED: dict[str, tuple[str, Twist]] = {
         Twist(believing(Hospitable), reports(BOB, by_somebody_else)),
     ),
     "a report is not sealed": ("reports: one that", Twist(seal=swept_away)),
-    "a coin is another one": (
-        "the chain has another coin for step 2",
-        Twist(said=other_coin(2, coin=make_digest("chosen"))),
+    "a beacon is another one": (
+        "the chain has another beacon for step 2",
+        Twist(said=other_beacon(2, beacon=make_digest("chosen"))),
     ),
-    "a coin of another batch": (
-        "the chain has another coin for step 1",
-        Twist(said=other_coin(1, batch=make_digest("batch"))),
+    "a beacon of another batch": (
+        "the chain has another beacon for step 1",
+        Twist(said=other_beacon(1, batch=make_digest("batch"))),
     ),
-    "a coin is moved": ("the chain has another coin for step 2", Twist(said=coins(coin_moved))),
+    "a beacon is moved": (
+        "the chain has another beacon for step 2",
+        Twist(said=beacons(beacon_moved)),
+    ),
     "late before the deadline": ("missed_report: not before", Twist(hasty, called_late)),
     "late who was not asked": (
         "missed_report: nobody waits",
@@ -591,7 +602,7 @@ def test_verify__another_story_signed_by_everybody__is_not_what_was_anchored(nam
 
     found = refused(replace(checked_job().file, items=other.file.items))
 
-    assert str(found.data["path"]).startswith("lane/")
+    assert str(found.data["path"]).startswith("anchor_chain/")
 
 
 @pytest.mark.parametrize("name", TOLD_AGAIN)
@@ -644,7 +655,7 @@ def test_verify__another_list_of_auditors__is_not_what_the_opening_names(
 
 
 def test_verify__a_message_of_the_audit_left_out__is_refused() -> None:
-    kinds = (AuditReport, StepCoin, Notice)
+    kinds = (AuditReport, StepBeacon, Notice)
     items = checked_job().file.items
     audits = [
         index
@@ -673,4 +684,4 @@ def test_verify__last_seals_left_out__is_refused() -> None:
     for index in seals[:-1]:
         found = refused(replace(checked_job().file, items=items[: index + 1]))
 
-        assert str(found.data["path"]).startswith("lane/")
+        assert str(found.data["path"]).startswith("anchor_chain/")

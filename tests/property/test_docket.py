@@ -84,7 +84,7 @@ class Life:
         return [self.job.commit(name, 1 + self.choose(3)) for name in names]
 
     def _seal(self, commits: list[GradCommit], *, last: bool = False) -> None:
-        said: list[Any] = [*commits, *self._coins(bool(commits))]
+        said: list[Any] = [*commits, *self._beacons(bool(commits))]
         if commits:
             said.append(self.job.chunk(WORKERS[self.choose(len(WORKERS))]))
         leaving: set[PeerId] = set()
@@ -98,11 +98,11 @@ class Life:
         for look in self.looks:
             look(self)
 
-    def _coins(self, is_busy: bool) -> list[Any]:
+    def _beacons(self, is_busy: bool) -> list[Any]:
         """Those of some steps, in order; one in four is zero."""
         waiting = list(self.job.docket.undrawn)
         wanted = waiting[: self.choose(3)] if is_busy else waiting
-        return [self.job.coin(of, None if self.choose(4) else ZERO_DIGEST) for of in wanted]
+        return [self.job.beacon(of, None if self.choose(4) else ZERO_DIGEST) for of in wanted]
 
     def _said_of(self, case: Any, leaving: set[PeerId]) -> list[Any]:
         """What comes from, or of, who owes a report; it has made up its mind once."""
@@ -162,7 +162,7 @@ def owners_differ(life: Life) -> None:
 
 
 def nothing_vests_early(life: Life) -> None:
-    """Pay of step s waits for its owner's open cases up to s + W, its debts, and all coins."""
+    """Pay of step s waits for its owner's open cases up to s + W, its debts, and all beacons."""
     opened = [case for case, _ in life.job.docket.open.values()]
     for who, step in life.vested:
         assert not any(undrawn <= step + WINDOW for undrawn in life.job.docket.undrawn)
@@ -191,13 +191,13 @@ def nothing_falls() -> Callable[[Life], None]:
 
 
 def turns_are_told_apart() -> Callable[[Life], None]:
-    """An attempt at a subject is asked of one auditor under one coin, whatever becomes of it."""
+    """An attempt at a subject is asked of one auditor under one beacon, whatever becomes of it."""
     known: dict[tuple[bytes, int], tuple[PeerId, bytes]] = {}
 
     def look(life: Life) -> None:
         for case, _ in life.job.docket.open.values():
-            if case.auditor is not None and case.coin is not None:
-                turn, asked = (case.subject, case.attempt), (case.auditor, case.coin)
+            if case.auditor is not None and case.beacon is not None:
+                turn, asked = (case.subject, case.attempt), (case.auditor, case.beacon)
                 assert known.setdefault(turn, asked) == asked
 
     return look

@@ -144,16 +144,16 @@ def test_repeat_rate__any_auditor__stamping_never_pays(
 
 # -------------------------------------------------------------------------------- frequencies
 
-COINS = 4_000
+BEACONS = 4_000
 STANDARD_DEVIATIONS = 5
 RATES = [Fraction(1, 50), Fraction(1, 20), Fraction(5, 28), Fraction(5, 8), Fraction(99, 100)]
 
 
-def test_draws__over_many_coins__are_as_frequent_as_the_rate() -> None:
+def test_draws__over_many_beacons__are_as_frequent_as_the_rate() -> None:
     """A peer-step is drawn q of the time, to five standard deviations."""
     subject = PeerStep(StageIndex(1), PeerId(b"p" * 32), 0)
-    coins = [digest("test", number.to_bytes(4, "big")) for number in range(COINS)]
+    beacons = [digest("test", number.to_bytes(4, "big")) for number in range(BEACONS)]
     for rate in RATES:
-        drawn = sum(is_drawn(coin, subject, rate) for coin in coins)
-        variance = COINS * rate * (1 - rate)
-        assert abs(drawn - COINS * rate) <= STANDARD_DEVIATIONS * (isqrt(int(variance)) + 1)
+        drawn = sum(is_drawn(beacon, subject, rate) for beacon in beacons)
+        variance = BEACONS * rate * (1 - rate)
+        assert abs(drawn - BEACONS * rate) <= STANDARD_DEVIATIONS * (isqrt(int(variance)) + 1)

@@ -53,9 +53,9 @@ class PaidJob:
     def work(self, units: int) -> None:
         """A step in which the peers do `units` units and some more, each another number."""
         done = {name: units + place for place, name in enumerate(self.job.workers)}
-        coins = [self.job.coin(self.job.step)] if self.job.step else []
+        beacons = [self.job.beacon(self.job.step)] if self.job.step else []
         commits = [self.job.commit(name, each) for name, each in done.items() if each]
-        self.job.seal(*commits, *coins)
+        self.job.seal(*commits, *beacons)
         for name, each in done.items():
             self.earned[self.peers[name], self.job.step] = each * WORTH
 

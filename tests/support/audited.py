@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from contracts.chain.layout import Place
+from contracts.governance.anchor_chain import AnchoredBatch, anchored, recorded
 from contracts.governance.escrow import EscrowTimes
-from contracts.governance.lane import AnchoredBatch, anchored, recorded
 from contracts.terms import merkle
 from contracts.terms.digest import keccak
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest
@@ -20,7 +20,7 @@ from tests.support.fake_chain import SHIPS, FakeChain, contract_code
 from tests.support.history import DOMAIN, START, JobMaker, make_members, make_wallet
 from verification.audit.audit_file import AuditFile, Pins
 from verification.audit.chain_proof import ChainProof, ContractProof, claimants, wanted_places
-from verification.draws.lanes import Entry, ShownBatch, show_batch
+from verification.draws.anchor_chains import Entry, ShownBatch, show_batch
 
 SEALS = Address(keccak(b"seals")[:20])
 TIMES = EscrowTimes(margin=60, announce=10, execute=20, tail=300)
@@ -34,11 +34,11 @@ EARLY_BLOCK = 2
 
 @dataclass
 class AuditedMarket:
-    """A chain with our contracts, jobs with budgets, and a lane of batches."""
+    """A chain with our contracts, jobs with budgets, and an anchor chain of batches."""
 
     seals: Address = SEALS
     jobs: list[JobMaker] = field(default_factory=list)
-    lane: list[tuple[AnchoredBatch, tuple[Entry, ...]]] = field(default_factory=list)
+    anchor_chain: list[tuple[AnchoredBatch, tuple[Entry, ...]]] = field(default_factory=list)
     num_anchored: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class AuditedMarket:
             self.write("escrow", SHIPS["escrow"].place(label, maker.spec.job(), account), **values)
 
     def anchor(self) -> Digest:
-        """Anchor all seals that no batch holds, and record the coin in the next block."""
+        """Anchor all seals that no batch holds, and record the beacon in the next block."""
         entries = []
         for index, maker in enumerate(self.jobs):
             new = maker.seals[self.num_anchored.get(index, 0) :]
@@ -83,14 +83,16 @@ class AuditedMarket:
         """Anchor a batch of `entries`, sorted or not."""
         nodes = [batch_leaf(*entry) for entry in entries]
         root, block = merkle.root(nodes), len(self.chain.headers)
-        place = SHIPS["seals"].place("_lanes", self.anchorer)
-        lane = anchored(self._lane_hash(), root, block)
-        number = int.from_bytes(lane, "big")
-        self.write("seals", place, hash=number, count=len(self.lane) + 1, pendingBlock=block)
-        coin = self.chain.mine(START + block).hash
-        self.lane.append((AnchoredBatch(root, block, coin), entries))
-        lane = recorded(lane, coin)
-        self.write("seals", place, hash=int.from_bytes(lane, "big"), pendingBlock=0)
+        place = SHIPS["seals"].place("_anchorChains", self.anchorer)
+        anchor_chain = anchored(self._anchor_chain_hash(), root, block)
+        number = int.from_bytes(anchor_chain, "big")
+        self.write(
+            "seals", place, hash=number, count=len(self.anchor_chain) + 1, pendingBlock=block
+        )
+        beacon = self.chain.mine(START + block).hash
+        self.anchor_chain.append((AnchoredBatch(root, block, beacon), entries))
+        anchor_chain = recorded(anchor_chain, beacon)
+        self.write("seals", place, hash=int.from_bytes(anchor_chain, "big"), pendingBlock=0)
         self.chain.mine(START + block + 1)
         return root
 
@@ -126,17 +128,17 @@ class AuditedMarket:
             self.domain,
             self.seals,
             tuple(maker.items),
-            tuple(self._shown(batch, entries, maker) for batch, entries in self.lane),
+            tuple(self._shown(batch, entries, maker) for batch, entries in self.anchor_chain),
             self.code,
             proof or self.proof(maker),
         )
 
-    def _lane_hash(self) -> Digest:
-        lane = ZERO_DIGEST
-        for batch, _ in self.lane:
-            assert batch.coin is not None
-            lane = recorded(anchored(lane, batch.root, batch.block), batch.coin)
-        return lane
+    def _anchor_chain_hash(self) -> Digest:
+        anchor_chain = ZERO_DIGEST
+        for batch, _ in self.anchor_chain:
+            assert batch.beacon is not None
+            anchor_chain = recorded(anchored(anchor_chain, batch.root, batch.block), batch.beacon)
+        return anchor_chain
 
     def _shown(
         self, batch: AnchoredBatch, entries: tuple[Entry, ...], maker: JobMaker

@@ -26,7 +26,7 @@ from market.bodies.market import NetworkView
 from tests.support.answering import AnsweringMarket
 from tests.support.anvil import DeployedChain, network_of
 from tests.support.history import JobMaker, Member, make_members, make_wallet
-from verification.draws.lanes import Entry
+from verification.draws.anchor_chains import Entry
 
 LIMIT, STAKE = BaseUnits(10_000_000), BaseUnits(2_000_000)
 """What each account is granted, and bonds, in base units."""
@@ -104,7 +104,7 @@ class ChainMarket(AnsweringMarket):
         await self.send("anchorer", self.deployed.contracts.seals.anchor(root))
 
     async def record(self) -> None:
-        """Record the newest batch's coin."""
+        """Record the newest batch's beacon."""
         anchorer = self.deployed.senders["anchorer"].account
         await self.send("relayer", self.deployed.contracts.seals.record(anchorer))
 
@@ -148,7 +148,7 @@ class ChainMarket(AnsweringMarket):
         entries = tuple(
             BatchEntryView(job=job, step=step, seal=seal) for job, step, seal in self.batches[root]
         )
-        return BatchView(root=root, entries=entries, transaction=None, block=None, coin=None)
+        return BatchView(root=root, entries=entries, transaction=None, block=None, beacon=None)
 
 
 def job_on(

@@ -17,8 +17,8 @@ from contracts.terms.messages import (
     AverageSet,
     GradCommit,
     LeaseAccept,
+    StepBeacon,
     StepClose,
-    StepCoin,
     Verdict,
 )
 from contracts.terms.signatures import Signed, expect
@@ -81,13 +81,13 @@ class Story:
         member = self.member(name)
         return member.wallet.sign(self.job.lease(member), self.job.domain)
 
-    def coin(self, **changed: Any) -> Signed[StepCoin]:
-        """The coin of the step."""
+    def beacon(self, **changed: Any) -> Signed[StepBeacon]:
+        """The beacon of the step."""
         values: dict[str, Any] = {
             "job": self.job.spec.job(), "step": StepNumber(2), "of": STEP, "batch": ZERO_DIGEST,
-            "block": 7, "coin": make_digest("coin"),
+            "block": 7, "beacon": make_digest("beacon"),
         }  # fmt: skip
-        return self.job.session.sign(StepCoin(**(values | changed)))
+        return self.job.session.sign(StepBeacon(**(values | changed)))
 
     def report(
         self, by: str, subject: GradCommit | AveragedChunk | AuditReport, found: Verdict,
@@ -145,7 +145,7 @@ def work_papers(
     first = [name for name in NAMES if story.member(name).stage == 0]
     names = [name for name in first if story.commits[name].units & work.units]
     rows = tuple(story.commits[name] for name in names) if work.commit.stage == LAST else ()
-    claim = WorkClaim(replace(work, closes=story.closes), rows, story.coin(), None)
+    claim = WorkClaim(replace(work, closes=story.closes), rows, story.beacon(), None)
     named = {doer, auditor, *(names if rows else ())}
     return _papers(story, claim, story.report(auditor, work.commit, verdict), named)
 

@@ -3,7 +3,7 @@
 Everything is drawn. From step `LIE_FROM` on bob's work is wrong; whoever is asked says what is so,
 but for one auditor who is silent, and one tensor of cem that is missing at first. So a history has
 matches, a mismatch and its confirmation from outside, a conviction, a suspension, a missed report
-and missing data, whatever the coins. A forger tells another story with the same keys (`Twist`).
+and missing data, whatever the beacons. A forger tells another story with the same keys (`Twist`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol, TypeAlias
 
+from contracts.governance.anchor_chain import AnchoredBatch
 from contracts.governance.checking import Begin
 from contracts.governance.job import SealedStep
-from contracts.governance.lane import AnchoredBatch
 from contracts.governance.seals import Derived, derive_seal
 from contracts.keys.wallet import Session
 from contracts.terms.amounts import PricePerPflop
@@ -27,8 +27,8 @@ from contracts.terms.messages import (
     GradCommit,
     Message,
     Notice,
+    StepBeacon,
     StepClose,
-    StepCoin,
     UnitLeaf,
     Verdict,
 )
@@ -45,8 +45,8 @@ from tests.support.history import (
     under,
 )
 from verification.docket import Docket
+from verification.draws.anchor_chains import Entry
 from verification.draws.cases import Case
-from verification.draws.lanes import Entry
 from verification.verdicts import PROJECTIONS
 
 PRICE = PricePerPflop(900_000)
@@ -61,7 +61,7 @@ def make_auditors(names: Iterable[str]) -> AuditorList:
 
 
 Said: TypeAlias = list[Message]
-"""What stands under a seal beside the work: coins, Notices, reports."""
+"""What stands under a seal beside the work: beacons, Notices, reports."""
 
 
 @dataclass(frozen=True)
@@ -83,21 +83,21 @@ class Anchoring(Protocol):
     """Who puts seals on a chain: here nobody, in `audited` a whole market."""
 
     @property
-    def lane(self) -> Sequence[tuple[AnchoredBatch, tuple[Entry, ...]]]:
-        """All batches with their coins, oldest first."""
+    def anchor_chain(self) -> Sequence[tuple[AnchoredBatch, tuple[Entry, ...]]]:
+        """All batches with their beacons, oldest first."""
 
     def open(self, maker: JobMaker) -> object:
         """A job begins."""
 
     def anchor(self) -> object:
-        """Anchor all seals that no batch holds, and draw the coin."""
+        """Anchor all seals that no batch holds, and draw the beacon."""
 
 
 @dataclass
-class MadeUpLane:
-    """Anchors of one job, whose coins are made up."""
+class MadeUpAnchorChain:
+    """Anchors of one job, whose beacons are made up."""
 
-    lane: list[tuple[AnchoredBatch, tuple[Entry, ...]]] = field(default_factory=list)
+    anchor_chain: list[tuple[AnchoredBatch, tuple[Entry, ...]]] = field(default_factory=list)
 
     def open(self, maker: JobMaker) -> None:
         """See `Anchoring.open`."""
@@ -106,17 +106,17 @@ class MadeUpLane:
     def anchor(self) -> None:
         """See `Anchoring.anchor`."""
         seal = self._maker.seals[-1].seal
-        entry, block = (seal.job, int(seal.step), seal.digest()), 2 + 2 * len(self.lane)
+        entry, block = (seal.job, int(seal.step), seal.digest()), 2 + 2 * len(self.anchor_chain)
         name = root([batch_leaf(*entry)])
-        batch = AnchoredBatch(name, block, make_digest("coin", seal.digest()))
-        self.lane.append((batch, (entry,)))
+        batch = AnchoredBatch(name, block, make_digest("beacon", seal.digest()))
+        self.anchor_chain.append((batch, (entry,)))
 
 
 @dataclass
 class CheckedMaker(JobMaker):
-    """Grows by `next_seal`; `market` anchors each seal, so that the next can hold its coin."""
+    """Grows by `next_seal`; `market` anchors each seal, so that the next can hold its beacon."""
 
-    market: Anchoring = field(default_factory=MadeUpLane)
+    market: Anchoring = field(default_factory=MadeUpAnchorChain)
     twist: Twist = HONEST
     audit: AuditSpec = field(default_factory=lambda: audit_spec(deadline=2, price=PRICE))
 
@@ -152,7 +152,7 @@ class CheckedMaker(JobMaker):
 
     def next_seal(self, *, works: bool = True, last: bool = False) -> None:
         """One more step, sealed and anchored."""
-        said = [*self.coins(), *self.notices_due(), *self.reports()]
+        said = [*self.beacons(), *self.notices_due(), *self.reports()]
         if self.twist.said is not None:
             said = self.twist.said(self, said)
         self._held = by_auditor(said)
@@ -202,19 +202,19 @@ class CheckedMaker(JobMaker):
 
     # ------------------------------------------------------------------------- beside the work
 
-    def coins(self) -> list[Message]:
-        """The coins of the lane for all steps that wait for theirs."""
-        return [self.coin(step) for step in self.docket.undrawn]
+    def beacons(self) -> list[Message]:
+        """The beacons of the anchor chain for all steps that wait for theirs."""
+        return [self.beacon(step) for step in self.docket.undrawn]
 
-    def coin(self, of: int, **changed: Any) -> StepCoin:
-        """The coin of a step: each was anchored in a batch of its own."""
-        batch, _ = self.market.lane[of - 1]
-        assert batch.coin is not None
+    def beacon(self, of: int, **changed: Any) -> StepBeacon:
+        """The beacon of a step: each was anchored in a batch of its own."""
+        batch, _ = self.market.anchor_chain[of - 1]
+        assert batch.beacon is not None
         values: dict[str, Any] = {
             "job": self.spec.job(), "step": self.next_step, "of": StepNumber(of),
-            "batch": batch.root, "block": batch.block, "coin": batch.coin,
+            "batch": batch.root, "block": batch.block, "beacon": batch.beacon,
         }  # fmt: skip
-        return StepCoin(**(values | changed))
+        return StepBeacon(**(values | changed))
 
     def notices_due(self) -> list[Message]:
         """Joins, suspensions of convicts, what is missing, and who is late."""
@@ -302,7 +302,7 @@ def told(twist: Twist = HONEST, market: Anchoring | None = None) -> CheckedMaker
         name="checked",
         members=make_members("abc"),
         opening_block=1,
-        market=market or MadeUpLane(),
+        market=market or MadeUpAnchorChain(),
         twist=twist,
     )
     job.run()

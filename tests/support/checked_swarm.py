@@ -1,4 +1,4 @@
-"""A checked swarm in one event loop: coins at once, and audits that compare bytes.
+"""A checked swarm in one event loop: beacons at once, and audits that compare bytes.
 
 `CountingCompute` has no tensor kinds, so an audit of it says of every kind that it matches, or of
 every kind that it does not.
@@ -7,7 +7,7 @@ every kind that it does not.
 from dataclasses import dataclass
 
 from contracts.terms.auditors import AuditorList
-from contracts.terms.coins import Coin
+from contracts.terms.beacons import Beacon
 from contracts.terms.digest import wire_bytes
 from contracts.terms.ids import StepNumber
 from contracts.terms.messages import AuditReport, JobSpec
@@ -31,12 +31,14 @@ def begin_checked(spec: JobSpec, outside: AuditorList) -> docket.Docket:
 
 
 @dataclass
-class MadeUpCoins:
-    """Every sealed step has its coin at once, the same for everybody; nobody sees what it is of."""
+class MadeUpBeacons:
+    """Every sealed step has its beacon at once, alike for everybody; nobody sees what it is of."""
 
-    async def coin_of(self, step: StepNumber) -> Coin | None:
-        """See `Coins.coin_of`."""
-        return Coin(step, make_digest("batch", step), step, make_digest(f"coin {step}"), seal=None)
+    async def beacon_of(self, step: StepNumber) -> Beacon | None:
+        """See `Beacons.beacon_of`."""
+        return Beacon(
+            step, make_digest("batch", step), step, make_digest(f"beacon {step}"), seal=None
+        )
 
 
 async def report_by_bytes(audited: AuditedJob, case: Case) -> AuditReport:

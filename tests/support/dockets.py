@@ -21,7 +21,7 @@ from contracts.terms.messages import (
     JobSpec,
     Notice,
     PartDigest,
-    StepCoin,
+    StepBeacon,
     Verdict,
 )
 from tests.support.history import (
@@ -153,15 +153,15 @@ class CheckedJob:
         }
         return GradCommit(**(values | changed))
 
-    def coin(self, of: int, value: Digest | None = None, *, is_served: bool = True) -> StepCoin:
-        """The coin of a step, in the next seal; of a batch whose list is served, or is not."""
-        return StepCoin(
+    def beacon(self, of: int, value: Digest | None = None, *, is_served: bool = True) -> StepBeacon:
+        """The beacon of a step, in the next seal; of a batch whose list is served, or is not."""
+        return StepBeacon(
             job=self.spec.job(),
             step=StepNumber(self.step + 1),
             of=StepNumber(of),
             batch=make_digest("batch", of) if is_served else ZERO_DIGEST,
             block=of,
-            coin=make_digest(f"coin {of}") if value is None else value,
+            beacon=make_digest(f"beacon {of}") if value is None else value,
         )
 
     def notice(self, what: Any, name: str, evidence: Digest = ZERO_DIGEST) -> Notice:
@@ -229,7 +229,7 @@ class CheckedJob:
             work=work,
             above=frozenset(each.digest() for each in above),
             chunks=[each for each in said if isinstance(each, AveragedChunk)],
-            coins=[each for each in said if isinstance(each, StepCoin)],
+            beacons=[each for each in said if isinstance(each, StepBeacon)],
             reports=[each for each in said if isinstance(each, AuditReport)],
             notices=[each for each in said if isinstance(each, Notice)],
             last=last,

@@ -1,9 +1,9 @@
-"""The story of `checked_history` in a market: real leases, batches, coins, limits and claims.
+"""The story of `checked_history` in a market: real leases, batches, beacons, limits and claims.
 
 Three providers work, two auditors stand outside, everything is drawn. `Story.work` and `Story.idle`
-seal one more step and let the market tick; coins are those of the market's own lane. So a history
-has matches, a missed report, missing data, a lie that is convicted and confirmed, and its pay
-waits, is frozen, forfeited, vests, and is claimed.
+seal one more step and let the market tick; beacons are those of the market's own anchor chain. So a
+history has matches, a missed report, missing data, a lie that is convicted and confirmed, and its
+pay waits, is frozen, forfeited, vests, and is claimed.
 """
 
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import Digest, JobId, PeerId, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, LeaseAccept, Message, StepCoin, Verdict
+from contracts.terms.messages import MILLION, AuditReport, LeaseAccept, Message, StepBeacon, Verdict
 from market.bodies.anchors import AnchoredStepView
 from market.service.auditors import list_of_job
 from market.service.rows import LeaseRow
-from market.service.show_coins import coins_of_job
+from market.service.show_beacons import beacons_of_job
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.checked_history import CheckedMaker, by_auditor
 from tests.support.dockets import distances_of
@@ -45,7 +45,7 @@ FAR = 2**50
 
 @dataclass
 class StoryMaker(CheckedMaker):
-    """What is said in the story, by the leases and with the coins of a market."""
+    """What is said in the story, by the leases and with the beacons of a market."""
 
     leases: dict[bytes, LeaseAccept] = field(default_factory=dict)
     listed: AuditorList = field(default_factory=lambda: AuditorList(auditors=()))
@@ -65,14 +65,14 @@ class StoryMaker(CheckedMaker):
         """The lease of `member`."""
         return self.leases[member.session.key]
 
-    def coins(self) -> list[Message]:
-        """The coins that the market knows, as far as they come in order."""
+    def beacons(self) -> list[Message]:
+        """The beacons that the market knows, as far as they come in order."""
         found: list[Message] = []
         for step in self.docket.undrawn:
             known = self.anchored.get(step)
-            if known is None or known.coin is None:
+            if known is None or known.beacon is None:
                 break
-            found.append(_step_coin(self, step, known, known.coin))
+            found.append(_step_beacon(self, step, known, known.beacon))
         return found
 
     def report(self, case: Case, verdict: Verdict | None = None, **changed: Any) -> AuditReport:
@@ -125,14 +125,14 @@ class Story:
 
     async def _seal(self, *, works: bool, last: bool = False) -> None:
         maker = self.maker
-        said = [*maker.coins(), *maker.notices_due(), *maker.reports()]
+        said = [*maker.beacons(), *maker.notices_due(), *maker.reports()]
         maker._held = by_auditor(said)
         items = [maker.signed(each) for each in said]
         maker.seal([*items, *(maker.step_items() if works else ())], last=last)
         await self.world.send(maker, self.sent)
         self.sent = len(maker.items)
         await self.pass_time(2)
-        steps = (await coins_of_job(self.job, self.world.new_work(), after=0, limit=500)).steps
+        steps = (await beacons_of_job(self.job, self.world.new_work(), after=0, limit=500)).steps
         maker.anchored = {each.step: each for each in steps}
 
 
@@ -181,8 +181,8 @@ def _audit_session(name: str) -> Session:
     return make_session(f"audit {name}")
 
 
-def _step_coin(maker: JobMaker, of: int, known: AnchoredStepView, coin: Digest) -> StepCoin:
-    return StepCoin(
+def _step_beacon(maker: JobMaker, of: int, known: AnchoredStepView, beacon: Digest) -> StepBeacon:
+    return StepBeacon(
         job=maker.spec.job(), step=maker.next_step, of=StepNumber(of),
-        batch=known.root, block=known.block, coin=coin,
+        batch=known.root, block=known.block, beacon=beacon,
     )  # fmt: skip

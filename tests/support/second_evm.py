@@ -75,7 +75,7 @@ def genesis(accounts: Iterable[Address], at: int) -> dict[str, object]:
         "extraData": "0x",
         "mixHash": _ZERO,
         "parentHash": _ZERO,
-        "coinbase": _NOBODY,
+        "beaconbase": _NOBODY,
         "blobGasUsed": "0x0",
         "excessBlobGas": "0x0",
         "alloc": alloc,

@@ -19,8 +19,8 @@ from typing_extensions import Buffer
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.keys.wallet import Session, Wallet
+from contracts.terms.beacons import Beacons
 from contracts.terms.chunks import Chunk
-from contracts.terms.coins import Coins
 from contracts.terms.errors import Refused
 from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, StepNumber
@@ -36,7 +36,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from tests.support.checked_swarm import MadeUpCoins, begin_checked, report_by_bytes
+from tests.support.checked_swarm import MadeUpBeacons, begin_checked, report_by_bytes
 from tests.support.dockets import CLASS
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
@@ -263,7 +263,7 @@ class MemorySwarm:
     """Line -> milliseconds that the coordinator's clock jumps ahead at it."""
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
     """Worker -> where it lies."""
-    coins: Coins = field(default_factory=lambda: MadeUpCoins())
+    beacons: Beacons = field(default_factory=lambda: MadeUpBeacons())
     begin: Begin = begin_checked
     report_on: Replaying = report_by_bytes
     arithmetic: Callable[[JobSpec], Arithmetic] = CountingArithmetic
@@ -468,7 +468,7 @@ class MemorySwarm:
                 roster=self.roster,
                 wishes=self.wishes,
                 limits=self.escrow,
-                coins=self.coins,
+                beacons=self.beacons,
             ),
             self._tell(COORDINATOR),
             Clocks(self._clock, self._ticks.__next__, _short),
@@ -518,7 +518,7 @@ class MemorySwarm:
 
         await run_outside(
             self.folder / name,
-            FollowedJob(self.papers.job, DOMAIN, self.begin, items, self.coins),
+            FollowedJob(self.papers.job, DOMAIN, self.begin, items, self.beacons),
             Connection(self.papers.outside[name], transport, self._locate, pause=_short),
             self.arithmetic,
             Auditing(self.report_on, _short),
@@ -531,7 +531,7 @@ class MemorySwarm:
         if auditors is None:
             return None
         audits = Auditing(self.report_on, _short)
-        return Checking(auditors, self.begin, self.coins, MemberAuditor(audits))
+        return Checking(auditors, self.begin, self.beacons, MemberAuditor(audits))
 
     def _compute(self, name: str, stage: StageIndex) -> Compute:
         batch = self.papers.spec.message.batch

@@ -4,7 +4,7 @@ What the entries of `tallystick` do with API and wallet files, this does with on
 are made again by every process (keys are deterministic), blobs lie in `blobs/`, the coordinator's
 address in `address`, what the market would hear in `feed.hex`. Roles: coordinator, and the
 trainers and workers by name. TALLYSTICK_LISTEN says where to listen, TALLYSTICK_FAILPOINT where to
-die, TALLYSTICK_PEER_BEHAVIOUR which adversary a worker plays. Coins of a checked job are made up,
+die, TALLYSTICK_PEER_BEHAVIOUR which adversary a worker plays. Beacons of a checked job are made up,
 and there at once.
 """
 
@@ -24,7 +24,7 @@ from contracts.terms.ids import Digest
 from tallystick.gym.hooks import Failing, parse_failpoints
 from tallystick.gym.registry import behaviour_of
 from tallystick.sdk.process import telling_traffic
-from tests.support.checked_swarm import MadeUpCoins
+from tests.support.checked_swarm import MadeUpBeacons
 from tests.support.fakes.coordinator import MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Papers
@@ -142,7 +142,7 @@ async def _coordinator(
             roster=MemoryRoster(tuple(papers.leases.values())),
             wishes=MemoryWishes(),
             limits=MemoryLimits(),
-            coins=None if papers.opening.auditors is None else MadeUpCoins(),
+            beacons=None if papers.opening.auditors is None else MadeUpBeacons(),
         ),
         tell,
     )
@@ -187,7 +187,7 @@ def _checking(listed: AuditorList | None) -> Checking | None:
     from verification.auditing.auditor import report_on  # torch, as above
     from verification.auditing.loop import Auditing, MemberAuditor
 
-    return Checking(listed, begin_job, MadeUpCoins(), MemberAuditor(Auditing(report_on)))
+    return Checking(listed, begin_job, MadeUpBeacons(), MemberAuditor(Auditing(report_on)))
 
 
 def main(papers_of: Callable[[Path], Papers] = process_papers) -> None:

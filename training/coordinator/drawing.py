@@ -1,4 +1,4 @@
-"""What time brings to the draws of a job: coins that count now, and auditors that are late.
+"""What time brings to the draws of a job: beacons that count now, and auditors that are late.
 
 Deadlines are counted in seals (`checking`), which come quickly while a job ends. So a report is
 late only after `commit_timeout` by our own clock besides, or four times what the replay takes if
@@ -12,14 +12,14 @@ from statistics import median_low
 from typing import TypeAlias
 
 from contracts.governance.checking import Late
-from contracts.terms.coins import Coin, Coins
+from contracts.terms.beacons import Beacon, Beacons
 from contracts.terms.errors import Refused, Unavailable
 from contracts.terms.ids import Digest, PeerId
-from contracts.terms.messages import Message, StepCoin
+from contracts.terms.messages import Message, StepBeacon
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from training.coordinator.book import Book
-from training.coordinator.draws import coin_wanted, late_reports
+from training.coordinator.draws import beacon_wanted, late_reports
 from training.coordinator.finding import Finding
 from training.coordinator.ports import Clock
 from training.swarm.events import NoticeDue, SealDue, SealWanted
@@ -42,12 +42,12 @@ class Turn:
 
 
 class Drawing:
-    """Records coins and missed reports of a checked job."""
+    """Records beacons and missed reports of a checked job."""
 
     def __init__(
         self,
         book: Book,
-        coins: Coins,
+        beacons: Beacons,
         finding: Finding,
         *,
         clock: Clock,
@@ -55,7 +55,7 @@ class Drawing:
         pause: Pause,
     ) -> None:
         """`finding` says for whom we look for data: such a report waits."""
-        self._book, self._coins, self._finding = book, coins, finding
+        self._book, self._beacons, self._finding = book, beacons, finding
         self._clock, self._tell, self._pause = clock, tell, pause
         self._turns: dict[Name, Turn] = {}
         self._looked_at = UnixMillis(0)
@@ -64,31 +64,31 @@ class Drawing:
         """Look for ever; cancelled when the job is over."""
         while self._book.state.terms.is_checked:
             try:
-                await self._take_coins()
+                await self._take_beacons()
             except (Unavailable, Refused) as error:
-                self._tell("coins_wait", code=error.code, reason=error.message)
+                self._tell("beacons_wait", code=error.code, reason=error.message)
             self._note_late()
             await self._pause(LOOK_EVERY)
 
-    async def _take_coins(self) -> None:
-        while (step := coin_wanted(self._book.record_of_job, self._book.unsealed())) is not None:
-            coin = await self._coins.coin_of(step)
-            if coin is None:
+    async def _take_beacons(self) -> None:
+        while (step := beacon_wanted(self._book.record_of_job, self._book.unsealed())) is not None:
+            beacon = await self._beacons.beacon_of(step)
+            if beacon is None:
                 return
-            self._record(coin)
+            self._record(beacon)
 
-    def _record(self, coin: Coin) -> None:
-        message = StepCoin(
+    def _record(self, beacon: Beacon) -> None:
+        message = StepBeacon(
             job=self._book.record_of_job.job,
             step=self._book.state.step,
-            of=coin.step,
-            batch=coin.batch,
-            block=coin.block,
-            coin=coin.value,
+            of=beacon.step,
+            batch=beacon.batch,
+            block=beacon.block,
+            beacon=beacon.value,
         )
         signed = self._book.sign(message)
         self._book.record(SealWanted(self._clock()), Signed[Message](message, signed.signature))
-        self._tell("coin_taken", step=message.step, of=coin.step)
+        self._tell("beacon_taken", step=message.step, of=beacon.step)
 
     def _note_late(self) -> None:
         record, now = self._book.record_of_job, self._clock()

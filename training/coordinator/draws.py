@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contracts.governance.checking import Late
 from contracts.governance.record import JobRecord
 from contracts.terms.ids import StepNumber
-from contracts.terms.messages import AuditReport, Message, Notice, StepCoin
+from contracts.terms.messages import AuditReport, Message, Notice, StepBeacon
 from contracts.terms.moments import UnixMillis
 from training.swarm.events import Checked, Event, NoticeDue, StopAsked
 from training.swarm.state import Finished, SwarmState
@@ -30,8 +30,8 @@ def next_event(
     """
     if not state.terms.is_checked or isinstance(state.phase, Finished):
         return None
-    coins = sum(isinstance(each, StepCoin) for each in pending)
-    takes_work, is_clear = record.checking.takes_work(coins), record.checking.is_clear
+    beacons = sum(isinstance(each, StepBeacon) for each in pending)
+    takes_work, is_clear = record.checking.takes_work(beacons), record.checking.is_clear
     if (takes_work, is_clear) != (state.takes_work, state.is_clear):
         return Checked(takes_work, is_clear, at)
     if record.checking.is_spent and not (state.stopping or state.draining):
@@ -59,7 +59,7 @@ def late_reports(
     )
 
 
-def coin_wanted(record: JobRecord, pending: Sequence[Message]) -> StepNumber | None:
-    """The step whose coin is the next to be said; None if no coin is needed."""
-    said = {each.of for each in pending if isinstance(each, StepCoin)}
+def beacon_wanted(record: JobRecord, pending: Sequence[Message]) -> StepNumber | None:
+    """The step whose beacon is the next to be said; None if no beacon is needed."""
+    said = {each.of for each in pending if isinstance(each, StepBeacon)}
     return next((step for step in record.checking.undrawn if step not in said), None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.governance.checking import Begin, unread
+from contracts.terms.beacons import Beacons
 from contracts.terms.chunks import Chunk
-from contracts.terms.coins import Coins
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Refused, Unavailable
 from contracts.terms.ids import PeerId, SessionKey
@@ -69,7 +69,7 @@ class World:
     roster: Roster
     wishes: Wishes
     limits: Limits
-    coins: Coins | None = None  # by which a checked job is drawn; None where nobody checks
+    beacons: Beacons | None = None  # by which a checked job is drawn; None where nobody checks
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class _Running:
         self._heeding = Heeding(book, world.wishes, clock=clock, tell=tell)
         self._limiting = Limiting(book, world.limits, clock=clock, tell=tell)
         self._finding = Finding(book, lambda: transport.sessions, clock=clock, tell=tell)
-        self._drawing = world.coins and Drawing(
-            book, world.coins, self._finding, clock=clock, tell=tell, pause=pause
+        self._drawing = world.beacons and Drawing(
+            book, world.beacons, self._finding, clock=clock, tell=tell, pause=pause
         )
         self._clock, self._tell, self._pause = clock, tell, pause
         self._tell_rarely = Rarely(tell)

@@ -224,7 +224,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class SealWanted:
-    """A coin or a report came that a seal has to hold."""
+    """A beacon or a report came that a seal has to hold."""
 
     at: UnixMillis
 

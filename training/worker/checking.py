@@ -5,7 +5,7 @@ from typing import Protocol
 
 from contracts.governance.checking import Begin
 from contracts.terms.auditors import AuditorList
-from contracts.terms.coins import Coins
+from contracts.terms.beacons import Beacons
 from training.worker.work import Work
 
 
@@ -22,5 +22,5 @@ class Checking:
 
     auditors: AuditorList  # that the opening names
     begin: Begin  # makes the fold of its draws
-    coins: Coins  # as we read them from the chain
+    beacons: Beacons  # as we read them from the chain
     auditor: Auditor

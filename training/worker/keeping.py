@@ -51,7 +51,7 @@ class Keeping:
     def narrow(
         self, step: StepNumber, units: Collection[UnitId], commits: Collection[Digest]
     ) -> None:
-        """The coin of `step` is known: only this of it may still be asked for.
+        """The beacon of `step` is known: only this of it may still be asked for.
 
         Args:
             step: A sealed one.

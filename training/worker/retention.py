@@ -4,8 +4,8 @@ Invariants: without checking a step's work goes with its seal; with it nothing g
 be asked for, but never more than `most` steps stay, the newest (docs/protocol.md 7: memory); what
 was let go is not wanted again, so a step only ever shrinks.
 Kept are, of a step: its boundary tensors, the parts of its gradients, and the weights that it was
-computed on. Whoever follows the draws says from where on they are open, and of a step whose coin is
-known, what of it was drawn.
+computed on. Whoever follows the draws says from where on they are open, and of a step whose beacon
+is known, what of it was drawn.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -38,7 +38,7 @@ class Retention:
     keep_from: StepNumber = _FIRST
     """The oldest step whose draws are not settled, as far as we were told."""
     needed: Mapping[StepNumber, Needed] = field(default_factory=dict)
-    """Of steps whose coin is known; of others everything."""
+    """Of steps whose beacon is known; of others everything."""
 
     def settled_before(self, step: StepNumber) -> "Retention":
         """No draw of an earlier step is open; what was said before stays said."""

@@ -116,7 +116,7 @@ async def run_worker(
             Station(book, folder, peers, connection.session, tell),
             compute_for,
             behaviour=behaviour,
-            coins=checking.coins if checking else None,
+            beacons=checking.beacons if checking else None,
             leave=leave,
         )
         auditing: asyncio.Task[None] | None = None

@@ -20,16 +20,16 @@ from contracts.terms.messages import (
     AverageSet,
     GradCommit,
     Message,
+    StepBeacon,
     StepClose,
-    StepCoin,
     UnitLeaf,
 )
 from contracts.terms.signatures import Signed
 
 T = TypeVar("T")
 
-Said: TypeAlias = StepClose | GradCommit | AverageSet | AveragedChunk | AuditReport | StepCoin
-KINDS = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, StepCoin)
+Said: TypeAlias = StepClose | GradCommit | AverageSet | AveragedChunk | AuditReport | StepBeacon
+KINDS = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, StepBeacon)
 """What audits are about."""
 
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from contracts.governance.claims import SealedPay
 from contracts.governance.vesting import forfeited_by
 from contracts.terms import errors
-from contracts.terms.coins import Coins, check_coin
+from contracts.terms.beacons import Beacons, check_beacon
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import Message, StepCoin
+from contracts.terms.messages import Message, StepBeacon
 from contracts.terms.signatures import Signed
 from training.telling import telling_about
 from training.transport.calls import StateView
@@ -50,10 +50,10 @@ class States:
         averages: Averages,
         keeping: Keeping,
         compute_for: ComputeFor,
-        coins: Coins | None = None,
+        beacons: Beacons | None = None,
     ) -> None:
         self._at, self._units, self._averages = station, units, averages
-        self._keeping, self._compute_for, self._coins = keeping, compute_for, coins
+        self._keeping, self._compute_for, self._beacons = keeping, compute_for, beacons
         self._load_from = StepNumber(0)
         self._left_out = 0  # see `SealedPay.left_out`
         self._is_disputed = False
@@ -177,8 +177,8 @@ class States:
             if step > self._load_from:
                 await self._averages.hold_sealed(_messages(items))
             for message in _messages(items):
-                if isinstance(message, StepCoin):
-                    await self._check_coin(message)
+                if isinstance(message, StepBeacon):
+                    await self._check_beacon(message)
             own = {each.signed.message.digest() for each in self._at.book.commits}
             self._at.book.keep_seal(seal)
             self._note_left_out(step, own)
@@ -210,14 +210,14 @@ class States:
             paid = SealedPay(newest.seal, newest.pay, lost, self._left_out)
             await self._at.engine.run_io(lambda: self._at.store.put_pay(paid.encoded()))
 
-    async def _check_coin(self, said: StepCoin) -> None:
+    async def _check_beacon(self, said: StepBeacon) -> None:
         """Compare what a seal says of the chain with what we read there ourselves.
 
         Raises:
-            InvalidSeal, Unavailable: see `contracts.terms.coins.check_coin`.
+            InvalidSeal, Unavailable: see `contracts.terms.beacons.check_beacon`.
         """
-        coin = await self._coins.coin_of(said.of) if self._coins else None
-        check_coin(said, coin, self._at.book.steps[said.of].seal.digest())
+        beacon = await self._beacons.beacon_of(said.of) if self._beacons else None
+        check_beacon(said, beacon, self._at.book.steps[said.of].seal.digest())
 
     async def _catch_up(self) -> None:
         """Apply what is sealed, after our state was compared with that of the others."""
@@ -259,7 +259,7 @@ class States:
         self._at.sealed_changes.mark()
 
     def _narrow(self) -> None:
-        """Of steps whose coin is known, what open draws may still ask us for."""
+        """Of steps whose beacon is known, what open draws may still ask us for."""
         at, checking = self._at, self._at.book.record.checking
         if checking.oldest_needed is None:
             return  # nobody is drawn, or nothing is open: `settled_before` says the rest

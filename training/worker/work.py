@@ -7,7 +7,7 @@ means), `states` (seals, checkpoints). They share a `Station`; its engine lets o
 import asyncio
 from typing import Literal
 
-from contracts.terms.coins import Coins
+from contracts.terms.beacons import Beacons
 from contracts.terms.errors import InvariantBroken, Unavailable
 from contracts.terms.ids import Digest, StepNumber
 from training.transport.calls import PlaceView
@@ -30,12 +30,12 @@ class Work:
         compute_for: ComputeFor,
         *,
         behaviour: Behaviour = HONEST,
-        coins: Coins | None = None,
+        beacons: Beacons | None = None,
         leave: asyncio.Event | None = None,
     ) -> None:
         """The compute is made when there is a stage.
 
-        `leave` is set by whoever wants us to go, ourselves included; by `coins` we compare what
+        `leave` is set by whoever wants us to go, ourselves included; by `beacons` we compare what
         seals say of the chain.
         """
         self.station, self.behaviour = station, behaviour
@@ -50,7 +50,7 @@ class Work:
             self.averages,
             self.keeping,
             lambda stage: behaviour.arithmetic(compute_for(stage)),
-            coins,
+            beacons,
         )
 
     @property

@@ -1,11 +1,12 @@
 """Everything that was said and paid in a job, checked again by someone who trusts nobody. Pure.
 
-The file holds what was signed, the lane of anchored batches, and what one block proves. `verify`
-derives the rest: every signature, the chain of seals, links between stages, pay and vesting, the
-batches and their coins, the contracts' code, and of each account what the escrow granted it, paid
-it and holds of it. The reader brings three things of his own: a block hash and the addresses of
-JobEscrow and SealAnchor. No derived number is read from the file, and no field is left unread: an
-altered leaf fails. Where a fitting file and its chain disagree on money, each case is one line.
+The file holds what was signed, the anchor chain of anchored batches, and what one block proves.
+`verify` derives the rest: every signature, the chain of seals, links between stages, pay and
+vesting, the batches and their beacons, the contracts' code, and of each account what the escrow
+granted it, paid it and holds of it. The reader brings three things of his own: a block hash and the
+addresses of JobEscrow and SealAnchor. No derived number is read from the file, and no field is left
+unread: an altered leaf fails. Where a fitting file and its chain disagree on money, each case is
+one line.
 
 What is found is said as of the newest seal that a batch holds. Later ones are checked, and counted
 as what they are: of a job that runs there always are some, but their coordinator alone could add
@@ -20,10 +21,10 @@ Paths name where a mismatch showed, e.g. ``items/12`` or ``block/contracts/escro
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from contracts.governance.anchor_chain import AnchoredBatch, fold_anchor_chain
 from contracts.governance.checking import Begin
 from contracts.governance.escrow import Channel
 from contracts.governance.job import JobHistory, SealedStep, follow
-from contracts.governance.lane import AnchoredBatch, fold_lane
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
 from contracts.governance.vesting import forfeited_by
@@ -33,7 +34,7 @@ from contracts.terms.digest import keccak
 from contracts.terms.encoding import encode
 from contracts.terms.history import Kept, Leaves, decode_kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
-from contracts.terms.messages import JobOpening, JobSpec, Seal, StepClose, StepCoin
+from contracts.terms.messages import JobOpening, JobSpec, Seal, StepBeacon, StepClose
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -54,9 +55,15 @@ from verification.audit.chain_proof import (
 from verification.audit.disagreements import disagreements
 from verification.damage import read_map
 from verification.docket import Docket, begin_job
-from verification.draws.lanes import ShownBatch, batch_value, check_batch, drawn_by, read_batch
+from verification.draws.anchor_chains import (
+    ShownBatch,
+    batch_value,
+    check_batch,
+    drawn_by,
+    read_batch,
+)
 from verification.draws.odds import Odds
-from verification.draws.selection import step_coin
+from verification.draws.selection import step_beacon
 from verification.reading import Field, at, mismatch, read_domain, require, signed_value
 from verification.tallies import Tally
 
@@ -73,7 +80,7 @@ class AuditFile:
     domain: Domain
     seals: Address  # of SealAnchor
     items: tuple[Kept, ...]
-    lane: tuple[ShownBatch, ...]
+    anchor_chain: tuple[ShownBatch, ...]
     code: Mapping[str, bytes]
     block: ChainProof
 
@@ -84,7 +91,7 @@ class AuditFile:
             "version": VERSION,
             "chain": {"chain_id": domain.chain_id, "escrow": domain.escrow, "seals": self.seals},
             "items": [_item_value(item) for item in self.items],
-            "lane": [batch_value(shown) for shown in self.lane],
+            "anchor_chain": [batch_value(shown) for shown in self.anchor_chain],
             "code": dict(self.code),
             "block": chain_proof_value(self.block),
         }
@@ -173,13 +180,13 @@ def read_file(data: bytes) -> AuditFile:
         AuditMismatch: it has a field too few or too many; data: `path`.
     """
     value = read_map(data, VERSION, max_bytes=MAX_FILE_BYTES)
-    fields = Field(value).record("version", "chain", "items", "lane", "code", "block")
+    fields = Field(value).record("version", "chain", "items", "anchor_chain", "code", "block")
     chain = fields["chain"].record("chain_id", "escrow", "seals")
     return AuditFile(
         read_domain(chain),
         Address(chain["seals"].bytes(20)),
         tuple(_read_item(each) for each in fields["items"].list()),
-        tuple(read_batch(each) for each in fields["lane"].list()),
+        tuple(read_batch(each) for each in fields["anchor_chain"].list()),
         {name: each.bytes() for name, each in fields["code"].record(*SHIPPED_AS).items()},
         read_chain_proof(fields["block"]),
     )
@@ -208,13 +215,15 @@ def verify(
         require(own, "block/header", "its hash is not the reader's block hash")
     wiring = check_wiring(ships, file.code, file.domain, file.seals)
     history = _check_items(file, begin)
-    first_batch, drawn_with = _check_lane(file, history)
+    first_batch, drawn_with = _check_anchor_chain(file, history)
     facts = _check_block(file, history, ships, wiring)
-    _check_coins(file, history.end, drawn_with)  # now that the lane is the chain's
+    _check_beacons(file, history.end, drawn_with)  # now that the anchor chain is the chain's
     record, header = history.record, file.block.header
-    coins = {step: batch.coin for step, batch in drawn_with.items() if batch.coin is not None}
-    draws = [step_coin(record.job, step, coins[step]) for step in coins.keys() & history.seals]
-    is_shown = all(shown.is_served for shown in file.lane)
+    beacons = {step: batch.beacon for step, batch in drawn_with.items() if batch.beacon is not None}
+    draws = [
+        step_beacon(record.job, step, beacons[step]) for step in beacons.keys() & history.seals
+    ]
+    is_shown = all(shown.is_served for shown in file.anchor_chain)
     return Verdict(
         anchored=pins is not None and facts is not None and is_shown,
         job=record.job,
@@ -233,8 +242,8 @@ def verify(
             "signatures": history.num_signatures,
             "seals": len(history.seals),
             "seals in no batch": sum(step > record.step for step in history.seals),
-            "batches": len(file.lane),
-            "batches not shown": sum(not shown.is_served for shown in file.lane),
+            "batches": len(file.anchor_chain),
+            "batches not shown": sum(not shown.is_served for shown in file.anchor_chain),
             "anchored steps": len(first_batch),
             "draws derived": len(draws),
             "drawn": history.tally.rulings["drawn"],
@@ -256,10 +265,10 @@ def verify(
 def _check_block(
     file: AuditFile, history: _History, ships: Ships, wiring: Wiring
 ) -> ChainFacts | None:
-    """What the block proves of the job: our code, the whole lane, a job that was opened."""
+    """What the block proves of the job: our code, the whole anchor chain, a job that was opened."""
     header, contracts, record = file.block.header, file.block.contracts, history.record
-    late = any(shown.batch.block > header.number for shown in file.lane)
-    require(not late, "lane", "a batch after the block")
+    late = any(shown.batch.block > header.number for shown in file.anchor_chain)
+    require(not late, "anchor_chain", "a batch after the block")
     if contracts is None:
         return None
     states = check_contracts(header, contracts, wiring.addresses, "block/contracts")
@@ -269,7 +278,7 @@ def _check_block(
     accounts = claimants(file.items)
     places = wanted_places(ships, record.job, record.opening.anchorer, accounts)
     facts = read_facts(contracts, states, places, "block/contracts")
-    _check_whole_lane([shown.batch for shown in file.lane], facts.lane)
+    _check_whole_anchor_chain([shown.batch for shown in file.anchor_chain], facts.anchor_chain)
     is_open = bool(facts.job["opened"])
     require(is_open, "block/contracts/escrow/storage/jobs", "the job was never opened on chain")
     return facts
@@ -351,7 +360,9 @@ def _check_items(file: AuditFile, begin: Begin) -> _History:
 
 def _anchored_items(file: AuditFile) -> int:
     """Number of items up to the newest seal that a batch holds; each seal fixes those before it."""
-    held = {(leaf.job, leaf.step, leaf.seal) for shown in file.lane for leaf in shown.leaves}
+    held = {
+        (leaf.job, leaf.step, leaf.seal) for shown in file.anchor_chain for leaf in shown.leaves
+    }
     ends = [0]
     for index, item in enumerate(file.items):
         if isinstance(item, Signed) and isinstance(item.message, Seal):
@@ -367,15 +378,15 @@ def _odds(history: _History) -> dict[PeerId, tuple[Odds, ...]]:
     return history.tally.odds(docket.rules.terms) if isinstance(docket, Docket) else {}
 
 
-def _check_lane(
+def _check_anchor_chain(
     file: AuditFile, history: _History
 ) -> tuple[dict[StepNumber, AnchoredBatch], dict[StepNumber, AnchoredBatch]]:
     """The first batch of each anchored step; and what each step is drawn with (`drawn_by`)."""
     first: dict[StepNumber, AnchoredBatch] = {}
     drawn_with: dict[StepNumber, AnchoredBatch] = {}
     told, record = set[StepNumber](), history.record
-    for index, shown in enumerate(file.lane):
-        path = f"lane/{index}"
+    for index, shown in enumerate(file.anchor_chain):
+        path = f"anchor_chain/{index}"
         if shown.batch.block <= record.opening.opening_block:
             bare = shown.is_served and not shown.leaves
             require(bare, f"{path}/leaves", "a batch before the opening shows none")
@@ -390,37 +401,51 @@ def _check_lane(
             known = sealed is not None and sealed.seal.message.digest() == leaf.seal
             require(known, f"{path}/leaves", f"another seal of step {leaf.step} was anchored")
             first.setdefault(leaf.step, shown.batch)
-    with at("lane"):
-        fold_lane(shown.batch for shown in file.lane)
+    with at("anchor_chain"):
+        fold_anchor_chain(shown.batch for shown in file.anchor_chain)
     return first, drawn_with
 
 
-def _check_coins(file: AuditFile, end: int, drawn_with: Mapping[StepNumber, AnchoredBatch]) -> None:
-    """The coins that seals hold are those of the first batch that holds, or may hold, the step.
+def _check_beacons(
+    file: AuditFile, end: int, drawn_with: Mapping[StepNumber, AnchoredBatch]
+) -> None:
+    """The beacons that seals hold are those of the first batch that holds, or may hold, the step.
 
     After the first `end` items, a seal may hold one that was recorded after the block.
     """
     for index, item in enumerate(file.items):
-        if isinstance(item, Signed) and isinstance(item.message, StepCoin):
+        if isinstance(item, Signed) and isinstance(item.message, StepBeacon):
             said, batch = item.message, drawn_with.get(item.message.of)
-            if index >= end and (batch is None or batch.coin is None):
+            if index >= end and (batch is None or batch.beacon is None):
                 continue
-            same = batch is not None and (batch.root, batch.block, batch.coin) == (
+            same = batch is not None and (batch.root, batch.block, batch.beacon) == (
                 said.batch,
                 said.block,
-                said.coin,
+                said.beacon,
             )
-            require(same, f"items/{index}", f"the chain has another coin for step {said.of}")
+            require(same, f"items/{index}", f"the chain has another beacon for step {said.of}")
 
 
-def _check_whole_lane(batches: Sequence[AnchoredBatch], lane: Mapping[str, int]) -> None:
-    """The batches fold to the anchorer's lane, as the block has it."""
-    require(lane["count"] == len(batches), "lane", "not all batches of the lane, or too many")
-    if pending := lane["pendingBlock"]:
+def _check_whole_anchor_chain(
+    batches: Sequence[AnchoredBatch], anchor_chain: Mapping[str, int]
+) -> None:
+    """The batches fold to the anchorer's anchor chain, as the block has it."""
+    require(
+        anchor_chain["count"] == len(batches),
+        "anchor_chain",
+        "not all batches of the anchor chain, or too many",
+    )
+    if pending := anchor_chain["pendingBlock"]:
         newest = batches[-1] if batches else None
-        require(newest is not None and newest.block == pending, "lane", "not the newest batch")
-        waits = newest is not None and newest.coin is None
-        require(waits, "lane", "a coin that is not recorded yet")
-    with at("lane"):
-        folded = fold_lane(batches)
-    require(folded == lane["hash"].to_bytes(32, "big"), "lane", "not the lane of the block")
+        require(
+            newest is not None and newest.block == pending, "anchor_chain", "not the newest batch"
+        )
+        waits = newest is not None and newest.beacon is None
+        require(waits, "anchor_chain", "a beacon that is not recorded yet")
+    with at("anchor_chain"):
+        folded = fold_anchor_chain(batches)
+    require(
+        folded == anchor_chain["hash"].to_bytes(32, "big"),
+        "anchor_chain",
+        "not the anchor chain of the block",
+    )

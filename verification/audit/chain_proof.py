@@ -1,4 +1,5 @@
-"""What one block proves about a job: code, wiring, limits, claims and stakes, the lane. Pure.
+"""What one block proves about a job: code, wiring, limits, claims and stakes, the anchor chain.
+Pure.
 
 A proof is a header, and below its state root the accounts of our contracts with the storage that
 concerns the job. Its block hash is what the reader got himself. Which slots are proved follows from
@@ -60,11 +61,11 @@ class Wiring:
 
 @dataclass(frozen=True)
 class ChainFacts:
-    """Values that a block proves; jobs and lane in the contracts' own names."""
+    """Values that a block proves; jobs and anchor chain in the contracts' own names."""
 
     job: Mapping[str, int]
     channels: Mapping[Address, Channel]
-    lane: Mapping[str, int]
+    anchor_chain: Mapping[str, int]
 
 
 def claimants(items: Iterable[Kept]) -> tuple[Address, ...]:
@@ -91,7 +92,10 @@ def wanted_places(
     for account in sorted(set(accounts)):
         for label in ("granted", "bonds"):
             places[_of(label, account)] = escrow.place(label, job, account)
-    return {"escrow": places, "seals": {"lane": ships["seals"].place("_lanes", anchorer)}}
+    return {
+        "escrow": places,
+        "seals": {"anchor_chain": ships["seals"].place("_anchorChains", anchorer)},
+    }
 
 
 def read_chain_proof(field: Field) -> ChainProof:
@@ -205,7 +209,7 @@ def read_facts(
         if name.startswith("bonds ")
     ]
     channels = {each: _channel(escrow, each) for each in accounts}
-    return ChainFacts(escrow["jobs"], channels, read["seals"]["lane"])
+    return ChainFacts(escrow["jobs"], channels, read["seals"]["anchor_chain"])
 
 
 def _channel(escrow: Mapping[str, Mapping[str, int]], account: Address) -> Channel:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from contracts.chain.layout import Place
 from contracts.chain.proofs import EMPTY_NODE, Header
-from contracts.governance.lane import AnchoredBatch
+from contracts.governance.anchor_chain import AnchoredBatch
 from contracts.terms.digest import keccak
 from contracts.terms.errors import AuditMismatch, ChainForgot, Malformed, RpcFailed
 from contracts.terms.ids import Address, Digest
@@ -104,13 +104,13 @@ async def read_code(rpc: Rpc, addresses: Mapping[str, Address], block: int) -> d
     }
 
 
-async def read_lane(
+async def read_anchor_chain(
     rpc: Rpc, seals: Address, anchorer: Address, *, first_block: int, last_block: int
 ) -> list[AnchoredBatch]:
-    """All batches that `anchorer` anchored, in order, with the coins known in `last_block`."""
+    """All batches that `anchorer` anchored, in order, with the beacons known in `last_block`."""
     batches: list[AnchoredBatch] = []
     for start in range(first_block, last_block + 1, LOG_PAGE):
-        for log in await _lane_logs(
+        for log in await _anchor_chain_logs(
             rpc, seals, anchorer, start, min(start + LOG_PAGE - 1, last_block)
         ):
             data = _bytes(log["data"])
@@ -119,13 +119,13 @@ async def read_lane(
                 batches.append(AnchoredBatch(Digest(data[:32]), block, None))
             else:
                 if not batches:
-                    raise Malformed("the node names a coin of a batch that it does not name")
+                    raise Malformed("the node names a beacon of a batch that it does not name")
                 newest = batches.pop()
                 batches.append(AnchoredBatch(newest.root, newest.block, Digest(data[32:])))
     return batches
 
 
-async def _lane_logs(
+async def _anchor_chain_logs(
     rpc: Rpc, seals: Address, anchorer: Address, first_block: int, last_block: int
 ) -> list[dict[str, Any]]:
     """Logs of one page of blocks, both ends included, in order."""

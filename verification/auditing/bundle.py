@@ -38,8 +38,8 @@ from contracts.terms.messages import (
     JobSpec,
     LeaseAccept,
     Message,
+    StepBeacon,
     StepClose,
-    StepCoin,
     UnitLeaf,
 )
 from contracts.terms.signatures import Signed, expect, verify_wallet
@@ -47,7 +47,7 @@ from contracts.terms.typed_data import Domain
 from verification.damage import read_map
 from verification.docket import Docket, begin_job, docket_of
 from verification.draws.cases import Case, Heard, repeat_of
-from verification.draws.selection import ordering_coin
+from verification.draws.selection import ordering_beacon
 from verification.reading import (
     Field,
     at,
@@ -111,7 +111,7 @@ class WorkClaim:
     rows: tuple[ShownCommit, ...]
     """GradCommits of the first stage, which name the rows that a last stage took its labels from;
     none where the work is of the first stage itself, or needs no labels."""
-    coin: Signed[StepCoin]  # that seeded the projections
+    beacon: Signed[StepBeacon]  # that seeded the projections
     repeated: Signed[AuditReport] | None  # the report, where a report was repeated
 
 
@@ -212,12 +212,12 @@ def _read_claim(field: Field) -> WorkClaim | SumClaim:
             tuple(_signed(each, GradCommit) for each in fields["commits"].list()),
             _read_repeated(fields["repeated"]),
         )
-    fields = field.record("type", "work", "rows", "coin", "repeated")
+    fields = field.record("type", "work", "rows", "beacon", "repeated")
     fields["type"].text("work")
     return WorkClaim(
         _shown_commit(fields["work"]),
         tuple(_shown_commit(each) for each in fields["rows"].list()),
-        _signed(fields["coin"], StepCoin),
+        _signed(fields["beacon"], StepBeacon),
         _read_repeated(fields["repeated"]),
     )
 
@@ -266,7 +266,7 @@ def _claim_value(claim: WorkClaim | SumClaim) -> dict[str, object]:
         "type": "work",
         "work": _commit_value(claim.work),
         "rows": [_commit_value(shown) for shown in claim.rows],
-        "coin": signed_value(claim.coin),
+        "beacon": signed_value(claim.beacon),
         "repeated": repeated,
     }
 
@@ -329,18 +329,18 @@ def _check_work(record: JobRecord, claim: WorkClaim) -> Case:
         require(not shown.closes, path, "whose units those were does not matter")
     named = frozenset[UnitId]().union(*(shown.units for shown in claim.rows))
     require(not wants_rows or claim.work.units <= named, "claim/rows", "some rows are not named")
-    _check(record, claim.coin, "claim/coin")
-    require(claim.coin.message.of >= step, "claim/coin", "it draws an earlier step")
+    _check(record, claim.beacon, "claim/beacon")
+    require(claim.beacon.message.of >= step, "claim/beacon", "it draws an earlier step")
     return _case_of_work(record, claim)
 
 
 def _case_of_work(record: JobRecord, claim: WorkClaim) -> Case:
     work = claim.work.commit
-    coin = ordering_coin(record.job, claim.coin.message.of, claim.coin.message.coin)
+    beacon = ordering_beacon(record.job, claim.beacon.message.of, claim.beacon.message.beacon)
     flops = Flops(record.spec.unit_flops[work.stage] * work.num_units)
     name = work.digest()
     case = Case(name, "work", work.peer, work.stage, work.step, work.step, flops, name, work.peer,
-                coin=coin)  # fmt: skip
+                beacon=beacon)  # fmt: skip
     return _repeat(record, case, claim.repeated)
 
 

@@ -74,10 +74,10 @@ class Fetcher:
         """
         if self._on_disk is None:  # a few in memory is all that there is room for
             return
-        lanes = asyncio.Semaphore(AHEAD)
+        anchor_chains = asyncio.Semaphore(AHEAD)
 
         async def one(fetch: Callable[[], Awaitable[object]]) -> None:
-            async with lanes:
+            async with anchor_chains:
                 with suppress(errors.TallystickError):
                     await fetch()
 

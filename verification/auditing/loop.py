@@ -34,9 +34,9 @@ Replaying = Callable[[AuditedJob, Case], Awaitable[AuditReport]]
 Pause = Callable[[float], Awaitable[None]]
 
 
-def seed_of(coin: Digest, auditor: PeerId) -> bytes:
-    """What an auditor's projections are seeded by: known to nobody before the coin."""
-    return digest("projections", coin + auditor)
+def seed_of(beacon: Digest, auditor: PeerId) -> bytes:
+    """What an auditor's projections are seeded by: known to nobody before the beacon."""
+    return digest("projections", beacon + auditor)
 
 
 def seed_for(case: Case, auditor: PeerId) -> bytes:
@@ -45,10 +45,10 @@ def seed_for(case: Case, auditor: PeerId) -> bytes:
     A repeat takes the seed of the report that it repeats: only so are their projections comparable.
     """
     if case.kind == "report":
-        assert case.seeded_by is not None  # the report was drawn with a coin
+        assert case.seeded_by is not None  # the report was drawn with a beacon
         return seed_of(case.seeded_by, case.doer)
-    assert case.coin is not None  # it was drawn
-    return seed_of(case.coin, auditor)
+    assert case.beacon is not None  # it was drawn
+    return seed_of(case.beacon, auditor)
 
 
 def compared_with_report(

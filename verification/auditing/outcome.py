@@ -14,7 +14,7 @@ _SEALED = (
     "that every x and dy is what the neighbouring stages sent",
 )
 _ROWS = "that rows are those of the job's manifest: no seal says so, its members compared them"
-_COIN = "that this coin drew the report that was repeated"
+_BEACON = "that this beacon drew the report that was repeated"
 _SUM = ("that a seal holds the claim, and that it was drawn",)
 
 
@@ -58,4 +58,4 @@ class Outcome:
         if self.shown.case.is_of_sum:
             return _SUM
         rows = (_ROWS,) if self.shown.rows else ()
-        return (*_SEALED, *rows, *((_COIN,) if self.shown.case.kind == "report" else ()))
+        return (*_SEALED, *rows, *((_BEACON,) if self.shown.case.kind == "report" else ()))

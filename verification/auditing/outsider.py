@@ -6,7 +6,7 @@ is read again at every start: it says all by itself, and costs milliseconds a st
 
 Invariants: what we have said is in the journal before it is sent, so that one draw gets one report;
 nothing counts before the fold of `contracts.governance` has taken it, with every signature; a seal
-counts once each coin that it names is the one that we read from the chain, where it was anchored
+counts once each beacon that it names is the one that we read from the chain, where it was anchored
 with the seal that the history has.
 """
 
@@ -22,11 +22,11 @@ from typing_extensions import Buffer
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
-from contracts.terms.coins import Coins, check_coin
+from contracts.terms.beacons import Beacons, check_beacon
 from contracts.terms.errors import Conflict, InvariantBroken, Unavailable
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, JobId, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import AuditReport, JobSpec, Message, Seal, StepCoin
+from contracts.terms.messages import AuditReport, JobSpec, Message, Seal, StepBeacon
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.typed_data import Domain
 from training.averaging.slices import Slice
@@ -53,9 +53,9 @@ class OutsiderBook:
     """Of one job; `changes` is marked with every seal."""
 
     def __init__(
-        self, journal: Journal, job: JobId, domain: Domain, begin: Begin, coins: Coins
+        self, journal: Journal, job: JobId, domain: Domain, begin: Begin, beacons: Beacons
     ) -> None:
-        self._journal, self._job, self._coins = journal, job, coins
+        self._journal, self._job, self._beacons = journal, job, beacons
         self._history = JobHistory(domain, begin)
         self._reports: dict[tuple[Digest, int], Signed[AuditReport]] = {}
         self._seals: dict[StepNumber, Digest] = {}
@@ -95,8 +95,8 @@ class OutsiderBook:
         """Read the next item of the history; its number is `num_items` then.
 
         Raises:
-            Conflict: it is another job's. Unavailable: a coin is not known here yet: again later.
-            InvalidSeal: see `check_coin`. Whatever `follow` raises.
+            Conflict: it is another job's. Unavailable: a beacon is not known here yet: again later.
+            InvalidSeal: see `check_beacon`. Whatever `follow` raises.
         """
         after, before = follow(self._history, item), self._history
         if after.record is not None and after.record.job != self._job:
@@ -104,8 +104,8 @@ class OutsiderBook:
         is_seal = isinstance(item, Signed) and isinstance(item.message, Seal)
         if is_seal:
             for signed in before.pending.values():
-                if isinstance(signed.message, StepCoin):
-                    await self._check_coin(signed.message)
+                if isinstance(signed.message, StepBeacon):
+                    await self._check_beacon(signed.message)
         self._history = after
         self.num_items += 1
         if is_seal:
@@ -118,8 +118,8 @@ class OutsiderBook:
         self.work.forget_before(StepNumber(self.record.step + 1) if oldest is None else oldest)
         self.changes.mark()
 
-    async def _check_coin(self, said: StepCoin) -> None:
-        check_coin(said, await self._coins.coin_of(said.of), self._seals[said.of])
+    async def _check_beacon(self, said: StepBeacon) -> None:
+        check_beacon(said, await self._beacons.beacon_of(said.of), self._seals[said.of])
 
     # ---------------------------------------------------------------------------------- reports
 
@@ -160,13 +160,13 @@ class Arithmetic(Protocol):
 
 @dataclass(frozen=True)
 class FollowedJob:
-    """A job, and how its history and its coins are read."""
+    """A job, and how its history and its beacons are read."""
 
     job: JobId
     domain: Domain  # where wallet signatures hold
     begin: Begin  # makes the fold of its draws
     items: Items  # its history, at the market
-    coins: Coins  # as we read them from the chain
+    beacons: Beacons  # as we read them from the chain
 
 
 async def run_outside(
@@ -195,7 +195,9 @@ async def run_outside(
         InvariantBroken: the audits have ended before the job; a bug of ours, and no silent one.
     """
     with Journal(folder / "journal.sqlite") as journal:
-        book = OutsiderBook(journal, followed.job, followed.domain, followed.begin, followed.coins)
+        book = OutsiderBook(
+            journal, followed.job, followed.domain, followed.begin, followed.beacons
+        )
         following = _Following(book, followed.items, tell, connection.pause)
         while not book.is_open:
             await following.look()

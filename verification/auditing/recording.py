@@ -31,8 +31,8 @@ from contracts.terms.messages import (
     JobSpec,
     LeaseAccept,
     Message,
+    StepBeacon,
     StepClose,
-    StepCoin,
 )
 from contracts.terms.signatures import Signed, expect
 from verification.auditing.bundle import (
@@ -49,7 +49,7 @@ from verification.auditing.job import AuditedJob
 from verification.auditing.replays import Replays
 from verification.docket import begin, docket_of
 from verification.draws.cases import Case
-from verification.draws.selection import ordering_coin
+from verification.draws.selection import ordering_beacon
 
 FOLDER = "evidence"
 
@@ -230,7 +230,7 @@ def _work_claim(audited: AuditedJob, case: Case) -> WorkClaim:
     return WorkClaim(
         work,
         _rows_of(audited, work) if is_last and work.commit.stage > 0 else (),
-        _coin_of(audited, case),
+        _beacon_of(audited, case),
         _repeated(audited, case),
     )
 
@@ -266,16 +266,16 @@ def _rows_of(audited: AuditedJob, work: ShownCommit) -> tuple[ShownCommit, ...]:
     return tuple(each for each in shown if each.units & work.units)
 
 
-def _coin_of(audited: AuditedJob, case: Case) -> Signed[StepCoin]:
-    """The coin that seeded the projections: its B is what the docket remembers of it."""
-    wanted = case.seeded_by if case.kind == "report" else case.coin
+def _beacon_of(audited: AuditedJob, case: Case) -> Signed[StepBeacon]:
+    """The beacon that seeded the projections: its B is what the docket remembers of it."""
+    wanted = case.seeded_by if case.kind == "report" else case.beacon
     for signed in audited.said().values():
-        coin = signed.message
-        if isinstance(coin, StepCoin) and wanted == ordering_coin(
-            audited.record.job, coin.of, coin.coin
+        beacon = signed.message
+        if isinstance(beacon, StepBeacon) and wanted == ordering_beacon(
+            audited.record.job, beacon.of, beacon.beacon
         ):
-            return Signed(coin, signed.signature)
-    raise NotFound("the coin of this draw is not known any more")
+            return Signed(beacon, signed.signature)
+    raise NotFound("the beacon of this draw is not known any more")
 
 
 def _sum_claim(audited: AuditedJob, case: Case) -> SumClaim:

@@ -1,1 +1,1 @@
-"""Who is drawn by which coin, how often, and who audits a draw."""
+"""Who is drawn by which beacon, how often, and who audits a draw."""

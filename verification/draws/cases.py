@@ -1,17 +1,17 @@
-"""One draw from its coin to its end: who is heard, who is believed, who is convicted. Pure.
+"""One draw from its beacon to its end: who is heard, who is believed, who is convicted. Pure.
 
     round 0  the first auditor      match: settled.  mismatch: the pay of who did it is frozen
     round 1  a third owner          mismatch: convicted.  match: now the first auditor is accused
     round 2  yet another owner      whoever is alone against two is convicted
     round 3  an outside auditor     agrees with the conviction: stake may be slashed
 
-Every round is drawn by the coin of the step whose seal holds the report before it. An auditor that
-reports nothing in time is passed over; when nobody is left, nothing is proved: the draw settles as
-unrepeated. Data that are missing for two auditors, and did not come through the coordinator, cost
-unvested pay and nothing else.
+Every round is drawn by the beacon of the step whose seal holds the report before it. An auditor
+that reports nothing in time is passed over; when nobody is left, nothing is proved: the draw
+settles as unrepeated. Data that are missing for two auditors, and did not come through the
+coordinator, cost unvested pay and nothing else.
 
 An attempt has a number that no other round of its subject has, a reopened one included: a report
-that came too late in one round says nothing in another, whose coin seeds other projections.
+that came too late in one round says nothing in another, whose beacon seeds other projections.
 
 Invariants: nobody is convicted by fewer than two owners that are neither his nor each other's; who
 convicts never gains by it; a case ends. Source: docs/protocol.md 4 and 5.
@@ -78,10 +78,10 @@ class Case:
     work: Digest  # the GradCommit to replay, or AveragedChunk; the subject itself but for a report
     worker: PeerId  # who signed that
     said: Verdict | None = None  # by a report that is repeated
-    seeded_by: Digest | None = None  # the coin that seeded its projections; of a sum it has none
+    seeded_by: Digest | None = None  # the beacon that seeded its projections; of a sum it has none
     round: int = FIRST
-    awaits: StepNumber | None = None  # the step whose coin draws this round
-    coin: Digest | None = None  # B that drew it
+    awaits: StepNumber | None = None  # the step whose beacon draws this round
+    beacon: Digest | None = None  # B that drew it
     order: tuple[PeerId, ...] = ()
     first: int = 0  # the number of this round's first attempt
     attempt: int = 0
@@ -136,15 +136,15 @@ def repeat_of(case: Case, said: Heard, held_since: StepNumber) -> Case:
     """A report on work or a sum, as something that may be repeated outside."""
     return Case(
         said.report, "report", said.auditor, case.stage, case.step, held_since, case.flops,
-        case.work, case.worker, said.verdict, None if case.is_of_sum else case.coin,
+        case.work, case.worker, said.verdict, None if case.is_of_sum else case.beacon,
     )  # fmt: skip
 
 
-def drawn(case: Case, coin: Digest, order: tuple[PeerId, ...], seal: StepNumber) -> Change:
+def drawn(case: Case, beacon: Digest, order: tuple[PeerId, ...], seal: StepNumber) -> Change:
     """The auditors of this round are known."""
     first = seal * (INSIDE + OUTSIDE)  # one seal draws a subject once
     case = replace(
-        case, awaits=None, coin=coin, order=order, first=first, attempt=first, opened=seal
+        case, awaits=None, beacon=beacon, order=order, first=first, attempt=first, opened=seal
     )
     if not order:
         return _nobody_left(case, seal)
@@ -225,7 +225,7 @@ def _convicted(case: Case, convict: PeerId, seal: StepNumber) -> Change:
 def _again(
     case: Case, number: int, seal: StepNumber, what: What | None = None, whom: PeerId | None = None
 ) -> Change:
-    """Another round, by the coin of the seal that we are in."""
+    """Another round, by the beacon of the seal that we are in."""
     case = replace(case, round=number, awaits=seal, order=())
     if what is None or whom is None:
         return case, ()

@@ -33,9 +33,9 @@ from contracts.terms.messages import MILLION, AuditSpec
 
 CERTAIN = Fraction(1)
 MAX_UNDRAWN = 4
-"""Steps that may wait for their coin while work goes on."""
+"""Steps that may wait for their beacon while work goes on."""
 MOST_AT_ONCE = MAX_UNDRAWN + 2
-"""Steps that audits may be needed for: those, one whose coin has just come, and the next one."""
+"""Steps that audits may be needed for: those, one whose beacon has just come, and the next one."""
 WATCHED_RATE = Fraction(1, 2)
 WATCHED_PEER_STEPS = 20
 """Peer-steps after a draw that settled as unrepeated, in which q is at least `WATCHED_RATE`."""
@@ -270,7 +270,7 @@ def least_budget(terms: Terms, *, step_flops: int, steps: int, dearest: PricePer
     Args:
         terms: Of the job.
         step_flops: Of a whole step.
-        steps: Of the job; no more than `MOST_AT_ONCE` wait for their coins or auditors.
+        steps: Of the job; no more than `MOST_AT_ONCE` wait for their beacons or auditors.
         dearest: The most that anybody may be paid for an audit.
     """
     flops = audits_at_once(terms, step_flops * min(steps, MOST_AT_ONCE))

@@ -1,9 +1,9 @@
-"""Which work a coin draws, with which rate, and who audits it in which order. Pure.
+"""Which work a beacon draws, with which rate, and who audits it in which order. Pure.
 
-B_t of a step comes from the coin of the first batch that holds its seal. It depends on the job, the
-step and the hash of the anchoring block, and not on what the seal says, so that variants of a seal
-are useless. A coin of zero was recorded after EIP-2935 forgot the block: then everything of that
-batch is drawn.
+B_t of a step comes from the beacon of the first batch that holds its seal. It depends on the job,
+the step and the hash of the anchoring block, and not on what the seal says, so that variants of a
+seal are useless. A beacon of zero was recorded after EIP-2935 forgot the block: then everything of
+that batch is drawn.
 
 Drawn iff PRF(B_t, subject) < q, with the PRF as a 256-bit fraction and q as a rational, so that
 everybody computes the same answer to the last bit. `MoneyAtRisk` gives q: `economics` has the
@@ -12,7 +12,7 @@ auditors reckon alike: the one hands out what q <= 1 covers, the others draw wit
 off` q is zero and nobody is drawn, but every draw can be derived.
 
 Nobody assigns auditors and everybody derives them: from the units of the drawn step, the leases,
-the list of outside auditors, the convicts and the coin. Who is said to have left since changes
+the list of outside auditors, the convicts and the beacon. Who is said to have left since changes
 nothing. They are ordered by drawing without replacement, each with a chance in proportion to its
 weight. After a mismatch a quirk of one kind of device must not convict alone: the second auditor is
 asked first among those on another device class than the first auditor's. That of the doer does not
@@ -52,19 +52,19 @@ from verification.distances.thresholds import Calibration, class_name
 from verification.draws import economics
 from verification.draws.cases import CONFIRMING, INSIDE, OUTSIDE, THIRD, Case, Heard, repeat_of
 
-# ---------------------------------------------------------------------------------------- the coin
+# --------------------------------------------------------------------------------------- the beacon
 
 
-def step_coin(job: JobId, step: StepNumber, coin: Digest) -> Digest | None:
-    """B_t of `step`, or None where the coin came too late and everything is drawn."""
-    if coin == ZERO_DIGEST:
+def step_beacon(job: JobId, step: StepNumber, beacon: Digest) -> Digest | None:
+    """B_t of `step`, or None where the beacon came too late and everything is drawn."""
+    if beacon == ZERO_DIGEST:
         return None
-    return digest("step coin", job + step.to_bytes(8, "big") + coin)
+    return digest("step beacon", job + step.to_bytes(8, "big") + beacon)
 
 
-def ordering_coin(job: JobId, step: StepNumber, coin: Digest) -> Digest:
+def ordering_beacon(job: JobId, step: StepNumber, beacon: Digest) -> Digest:
     """What orders the auditors of `step`, and seeds their replays: B_t, or a name known to all."""
-    return step_coin(job, step, coin) or digest("late coin", job + step.to_bytes(8, "big"))
+    return step_beacon(job, step, beacon) or digest("late beacon", job + step.to_bytes(8, "big"))
 
 
 # ----------------------------------------------------------------------------------- what it draws
@@ -124,30 +124,30 @@ class Again:
 Subject: TypeAlias = PeerStep | Chunk | Repeat | Again
 
 
-def prf(step_coin: Digest, name: bytes) -> int:
-    """A number below 2**256 that nobody knew before the coin."""
-    return int.from_bytes(digest("draw", step_coin + name), "big")
+def prf(step_beacon: Digest, name: bytes) -> int:
+    """A number below 2**256 that nobody knew before the beacon."""
+    return int.from_bytes(digest("draw", step_beacon + name), "big")
 
 
-def is_drawn(step_coin: Digest | None, subject: Subject, rate: Fraction) -> bool:
-    """Whether `subject` is drawn at probability `rate`; a coin that came too late draws all.
+def is_drawn(step_beacon: Digest | None, subject: Subject, rate: Fraction) -> bool:
+    """Whether `subject` is drawn at probability `rate`; a beacon that came too late draws all.
 
-    At rate 0 nothing is drawn whatever the coin, at rate 1 or more everything.
+    At rate 0 nothing is drawn whatever the beacon, at rate 1 or more everything.
     """
     if rate <= 0:
         return False
-    if step_coin is None:
+    if step_beacon is None:
         return True
-    return prf(step_coin, subject.name()) * rate.denominator < rate.numerator * _SCALE
+    return prf(step_beacon, subject.name()) * rate.denominator < rate.numerator * _SCALE
 
 
 def auditor_order(
-    step_coin: Digest, subject: Subject, weights: Mapping[PeerId, int]
+    step_beacon: Digest, subject: Subject, weights: Mapping[PeerId, int]
 ) -> Iterator[PeerId]:
     """All candidates, the first to audit first; each costs its draw only once it is asked for.
 
     Args:
-        step_coin: B_t of the subject's step; of a later step for a second auditor.
+        step_beacon: B_t of the subject's step; of a later step for a second auditor.
         subject: What is audited.
         weights: Eligible auditors and their positive weights (units in StepClose t, or stake).
 
@@ -158,7 +158,7 @@ def auditor_order(
         raise InvariantBroken("an auditor's weight must be positive")
     remaining = dict(sorted(weights.items()))
     for place in range(len(weights)):
-        peer = _pick(prf(step_coin, subject.name() + encode(["auditor", place])), remaining)
+        peer = _pick(prf(step_beacon, subject.name() + encode(["auditor", place])), remaining)
         del remaining[peer]
         yield peer
 
@@ -268,7 +268,7 @@ class Candidates:
         return economics.largest_owner(owners)
 
     def order(
-        self, case: Case, subject: Subject, inside: Weights, coin: Digest
+        self, case: Case, subject: Subject, inside: Weights, beacon: Digest
     ) -> tuple[PeerId, ...]:
         """Auditors of a round: of the stage first, then of all that is staked.
 
@@ -280,20 +280,20 @@ class Candidates:
         near = {peer: units for peer, units in inside.items() if self._fits(peer, taken)}
         if case.round == CONFIRMING or case.kind == "report" or (case.round == THIRD and far):
             near = {}  # two owners of a stage must not outvote an honest one there
-        inner = _each_owner_once(self._in_turn(case, subject, near, coin), self._owner)
+        inner = _each_owner_once(self._in_turn(case, subject, near, beacon), self._owner)
         first = tuple(islice(inner, INSIDE))
         owners = {self._owner(peer) for peer in first}
-        in_turn = self._in_turn(case, subject, far, coin)
+        in_turn = self._in_turn(case, subject, far, beacon)
         outer = (peer for peer in in_turn if self._owner(peer) not in owners)
         return (*first, *islice(outer, OUTSIDE))
 
     def _in_turn(
-        self, case: Case, subject: Subject, weights: Weights, coin: Digest
+        self, case: Case, subject: Subject, weights: Weights, beacon: Digest
     ) -> Iterator[PeerId]:
         apart = self._classes_apart(case)
         sought = {p: weight for p, weight in weights.items() if self._class(p) in apart}
         others = {p: weight for p, weight in weights.items() if p not in sought}
-        return chain(auditor_order(coin, subject, sought), auditor_order(coin, subject, others))
+        return chain(auditor_order(beacon, subject, sought), auditor_order(beacon, subject, others))
 
     def _classes_apart(self, case: Case) -> frozenset[str]:
         """Device classes that a second auditor of a dispute shall be of; none in other rounds.
@@ -418,7 +418,7 @@ class MoneyAtRisk:
 
 @dataclass(frozen=True)
 class Drawable:
-    """A message that the coin of its seal may draw."""
+    """A message that the beacon of its seal may draw."""
 
     subject: Subject
     rate: Fraction

@@ -1,4 +1,4 @@
-"""Anchored batches and their coins: SealAnchor."""
+"""Anchored batches and their beacons: SealAnchor."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from contracts.terms.ids import Address, Digest
 
 
 @dataclass(frozen=True)
-class Lane:
+class AnchorChain:
     """An anchorer's running hash."""
 
     hash: Digest
@@ -20,20 +20,20 @@ class Seals(Contract):
 
     name = "SealAnchor"
 
-    async def lane(self, anchorer: Address, at: Block) -> Lane:
+    async def anchor_chain(self, anchorer: Address, at: Block) -> AnchorChain:
         """Running hash of an anchorer and how many batches it anchored."""
-        name, count = await self._read(at, "lane", checksummed(anchorer))
-        return Lane(Digest(bytes(name)), int(count))
+        name, count = await self._read(at, "anchorChain", checksummed(anchorer))
+        return AnchorChain(Digest(bytes(name)), int(count))
 
     async def pending_block(self, anchorer: Address, at: Block) -> int:
-        """Block of the batch whose coin is not recorded yet; 0 for none."""
+        """Block of the batch whose beacon is not recorded yet; 0 for none."""
         _, block = await self._read(at, "pending", checksummed(anchorer))
         return int(block)
 
     def anchor(self, root: Digest) -> Call:
-        """Anchor a batch; records the coin of the one before."""
+        """Anchor a batch; records the beacon of the one before."""
         return self._encode("anchor", root)
 
     def record(self, anchorer: Address) -> Call:
-        """Record the coin of the newest batch."""
+        """Record the beacon of the newest batch."""
         return self._encode("record", checksummed(anchorer))

@@ -22,7 +22,7 @@ contract GasTest is Deployed {
         _within("open by the poster", 1, 73_000);
     }
 
-    function test_gas__anchor__with_the_coin_before() public {
+    function test_gas__anchor__with_the_beacon_before() public {
         seals.anchor(keccak256("first"));
         vm.roll(1001);
         vm.store(HISTORY, bytes32(uint256(1000 % 8191)), keccak256("block"));

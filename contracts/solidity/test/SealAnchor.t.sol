@@ -10,8 +10,8 @@ contract SealAnchorTest is Deployed {
     function test_anchor__folds_root_and_block() public {
         vm.prank(stranger);
         seals.anchor(ROOT);
-        (bytes32 hash, uint64 count) = seals.lane(stranger);
-        assertEq(hash, keccak256(abi.encodePacked(bytes32(0), ROOT, uint64(1000))), "lane");
+        (bytes32 hash, uint64 count) = seals.anchorChain(stranger);
+        assertEq(hash, keccak256(abi.encodePacked(bytes32(0), ROOT, uint64(1000))), "anchor chain");
         assertEq(count, 1, "count");
         (uint64 index, uint64 blockNumber) = seals.pending(stranger);
         assertEq(index, 0, "index");
@@ -22,41 +22,41 @@ contract SealAnchorTest is Deployed {
         seals.anchor(ROOT);
         vm.expectPartialRevert(SealAnchor.AlreadyAnchored.selector);
         seals.anchor(ROOT);
-        vm.prank(stranger); // another lane
+        vm.prank(stranger); // another anchor chain
         seals.anchor(ROOT);
     }
 
-    function test_anchor__next_block__records_the_coin_before() public {
-        bytes32 coin = _hashOf(1000);
+    function test_anchor__next_block__records_the_beacon_before() public {
+        bytes32 beacon = _hashOf(1000);
         seals.anchor(ROOT);
-        (bytes32 first,) = seals.lane(address(this));
+        (bytes32 first,) = seals.anchorChain(address(this));
         vm.roll(1001);
         seals.anchor(keccak256("second"));
-        (bytes32 lane, uint64 count) = seals.lane(address(this));
-        bytes32 recorded = keccak256(abi.encodePacked(first, coin));
-        assertEq(lane, keccak256(abi.encodePacked(recorded, keccak256("second"), uint64(1001))), "lane");
+        (bytes32 anchorChain, uint64 count) = seals.anchorChain(address(this));
+        bytes32 recorded = keccak256(abi.encodePacked(first, beacon));
+        assertEq(anchorChain, keccak256(abi.encodePacked(recorded, keccak256("second"), uint64(1001))), "anchor chain");
         assertEq(count, 2, "count");
     }
 
     function test_record__anyone_once_from_the_next_block() public {
-        bytes32 coin = _hashOf(1000);
+        bytes32 beacon = _hashOf(1000);
         seals.anchor(ROOT);
         vm.expectPartialRevert(SealAnchor.TooEarly.selector);
         seals.record(address(this));
-        (bytes32 before,) = seals.lane(address(this));
+        (bytes32 before,) = seals.anchorChain(address(this));
         vm.roll(1001);
         vm.prank(stranger);
         seals.record(address(this));
-        (bytes32 lane,) = seals.lane(address(this));
-        assertEq(lane, keccak256(abi.encodePacked(before, coin)), "lane");
+        (bytes32 anchorChain,) = seals.anchorChain(address(this));
+        assertEq(anchorChain, keccak256(abi.encodePacked(before, beacon)), "anchor chain");
         (, uint64 blockNumber) = seals.pending(address(this));
         assertEq(blockNumber, 0, "nothing pending");
         vm.expectPartialRevert(SealAnchor.NothingPending.selector);
         seals.record(address(this));
     }
 
-    function test_record__same_lane_whoever_records() public {
-        bytes32 coin = _hashOf(1000);
+    function test_record__same_anchor_chain_whoever_records() public {
+        bytes32 beacon = _hashOf(1000);
         seals.anchor(ROOT);
         vm.prank(stranger);
         seals.anchor(ROOT);
@@ -66,31 +66,31 @@ contract SealAnchorTest is Deployed {
         seals.anchor(ROOT); // ... or with the next anchor
         vm.prank(stranger);
         seals.anchor(ROOT);
-        (bytes32 mine,) = seals.lane(address(this));
-        (bytes32 other,) = seals.lane(stranger);
-        assertEq(mine, other, "lanes");
-        assertTrue(coin != 0, "with a coin");
+        (bytes32 mine,) = seals.anchorChain(address(this));
+        (bytes32 other,) = seals.anchorChain(stranger);
+        assertEq(mine, other, "anchor chains");
+        assertTrue(beacon != 0, "with a beacon");
     }
 
-    function test_record__last_served_block__has_a_coin() public {
-        bytes32 coin = _hashOf(1000);
+    function test_record__last_served_block__has_a_beacon() public {
+        bytes32 beacon = _hashOf(1000);
         seals.anchor(ROOT);
-        (bytes32 before,) = seals.lane(address(this));
+        (bytes32 before,) = seals.anchorChain(address(this));
         vm.roll(1000 + 8191);
         seals.record(address(this));
-        (bytes32 lane,) = seals.lane(address(this));
-        assertEq(lane, keccak256(abi.encodePacked(before, coin)), "coin");
+        (bytes32 anchorChain,) = seals.anchorChain(address(this));
+        assertEq(anchorChain, keccak256(abi.encodePacked(before, beacon)), "beacon");
     }
 
-    function test_record__one_block_later__coin_is_zero() public {
+    function test_record__one_block_later__beacon_is_zero() public {
         seals.anchor(ROOT);
-        (bytes32 before,) = seals.lane(address(this));
+        (bytes32 before,) = seals.anchorChain(address(this));
         vm.roll(1000 + 8192);
         vm.expectEmit();
         emit SealAnchor.Recorded(address(this), 0, 1000, 0);
         seals.record(address(this));
-        (bytes32 lane,) = seals.lane(address(this));
-        assertEq(lane, keccak256(abi.encodePacked(before, bytes32(0))), "zero coin");
+        (bytes32 anchorChain,) = seals.anchorChain(address(this));
+        assertEq(anchorChain, keccak256(abi.encodePacked(before, bytes32(0))), "zero beacon");
     }
 
     function test_record__chain_without_history__reverts() public {
@@ -103,25 +103,25 @@ contract SealAnchorTest is Deployed {
         seals.record(address(this));
     }
 
-    function testFuzz_lane__any_gaps__is_the_fold_of_roots_blocks_and_coins(uint256 seed) public {
-        bytes32 lane;
+    function testFuzz_anchorChain__any_gaps__is_the_fold_of_roots_blocks_and_beacons(uint256 seed) public {
+        bytes32 anchorChain;
         uint256 pendingBlock;
         for (uint256 i = 0; i < 6; ++i) {
             seed = uint256(keccak256(abi.encode(seed)));
             uint256 number = block.number + 1 + seed % (i == 3 ? 9000 : 50);
             vm.roll(number);
             if (pendingBlock != 0) {
-                bytes32 coin = number - pendingBlock > 8191 ? bytes32(0) : bytes32(keccak256(abi.encode(pendingBlock)));
-                lane = keccak256(abi.encodePacked(lane, coin));
+                bytes32 beacon = number - pendingBlock > 8191 ? bytes32(0) : bytes32(keccak256(abi.encode(pendingBlock)));
+                anchorChain = keccak256(abi.encodePacked(anchorChain, beacon));
             }
             bytes32 root = bytes32(seed);
             seals.anchor(root);
             _hashOf(number);
-            lane = keccak256(abi.encodePacked(lane, root, uint64(number)));
+            anchorChain = keccak256(abi.encodePacked(anchorChain, root, uint64(number)));
             pendingBlock = number;
         }
-        (bytes32 found,) = seals.lane(address(this));
-        assertEq(found, lane, "lane");
+        (bytes32 found,) = seals.anchorChain(address(this));
+        assertEq(found, anchorChain, "anchor chain");
     }
 
     /// @dev Puts a block's hash where the system contract would have it by the next block.

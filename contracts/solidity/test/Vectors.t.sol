@@ -116,24 +116,24 @@ contract VectorsTest is Deployed {
         }
     }
 
-    function test_vectors__lanes() public {
-        for (uint256 i = 0; _has(".lanes", i); ++i) {
-            string memory place = _at(".lanes", i);
+    function test_vectors__anchorChains() public {
+        for (uint256 i = 0; _has(".anchor_chains", i); ++i) {
+            string memory place = _at(".anchor_chains", i);
             address caller = address(uint160(0x1A7E + i));
             uint256[] memory blocks = _uints(place, ".blocks");
-            (bytes32[] memory roots, bytes32[] memory coins) = (_words(place, ".roots"), _words(place, ".coins"));
+            (bytes32[] memory roots, bytes32[] memory beacons) = (_words(place, ".roots"), _words(place, ".beacons"));
             (bytes32[] memory anchored, bytes32[] memory recorded) =
                 (_words(place, ".anchored"), _words(place, ".recorded"));
             for (uint256 k = 0; k < blocks.length; ++k) {
                 vm.roll(blocks[k]);
                 vm.prank(caller);
                 seals.anchor(roots[k]);
-                _checkLane(caller, anchored[k]);
-                vm.store(HISTORY, bytes32(blocks[k] % 8191), coins[k]);
+                _checkAnchorChain(caller, anchored[k]);
+                vm.store(HISTORY, bytes32(blocks[k] % 8191), beacons[k]);
                 if (k + 1 < blocks.length && k % 2 == 0) continue; // the next anchor records it
-                vm.roll(coins[k] == 0 ? blocks[k] + 8192 : blocks[k] + 1);
+                vm.roll(beacons[k] == 0 ? blocks[k] + 8192 : blocks[k] + 1);
                 seals.record(caller);
-                _checkLane(caller, recorded[k]);
+                _checkAnchorChain(caller, recorded[k]);
             }
         }
     }
@@ -232,9 +232,9 @@ contract VectorsTest is Deployed {
         }
     }
 
-    function _checkLane(address caller, bytes32 wanted) private view {
-        (bytes32 lane,) = seals.lane(caller);
-        assertEq(lane, wanted, "lane");
+    function _checkAnchorChain(address caller, bytes32 wanted) private view {
+        (bytes32 anchorChain,) = seals.anchorChain(caller);
+        assertEq(anchorChain, wanted, "anchor chain");
     }
 
     // ---- the file ----

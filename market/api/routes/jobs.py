@@ -37,10 +37,10 @@ from market.api.context import (
 from market.api.cursors import asked
 from market.api.routing import Routes
 from market.bodies import jobs, money, routes
-from market.bodies.anchors import CoinsView
+from market.bodies.anchors import BeaconsView
 from market.bodies.base import (
-    COINS_PAGE,
-    LANE_PAGE,
+    ANCHOR_CHAIN_PAGE,
+    BEACONS_PAGE,
     MAX_MESSAGES_BYTES,
     MAX_MESSAGES_POSTED,
     MESSAGES_PAGE,
@@ -57,7 +57,7 @@ from market.service.order_like import check_budget, typed_order, write_order
 from market.service.orders import take_order
 from market.service.ports import UnitOfWork
 from market.service.post_job import post_job, quote_job
-from market.service.show_coins import coins_of_job, lane_of_job
+from market.service.show_beacons import anchor_chain_of_job, beacons_of_job
 from market.service.show_jobs import (
     encoded_messages,
     list_jobs,
@@ -165,29 +165,31 @@ async def get_messages(
     return _in_msgpack(encoded)
 
 
-@jobs_router.on(routes.GET_COINS)
-async def get_coins(
+@jobs_router.on(routes.GET_BEACONS)
+async def get_beacons(
     job: JobPath,
     work: WorkDep,
     after: After = 0,
-    limit: Annotated[int, Query(ge=1, le=COINS_PAGE, description="steps at most")] = COINS_PAGE,
-) -> CoinsView:
-    """Anchored steps beyond `after`, with their coins as far as they count."""
-    return await coins_of_job(job, work, after=after, limit=limit)
+    limit: Annotated[int, Query(ge=1, le=BEACONS_PAGE, description="steps at most")] = BEACONS_PAGE,
+) -> BeaconsView:
+    """Anchored steps beyond `after`, with their beacons as far as they count."""
+    return await beacons_of_job(job, work, after=after, limit=limit)
 
 
-@jobs_router.on(routes.GET_LANE)
-async def get_lane(
+@jobs_router.on(routes.GET_ANCHOR_CHAIN)
+async def get_anchor_chain(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
     first: Annotated[
         int | None, Query(ge=0, le=2**53, description="number of a batch; default: at the opening")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=LANE_PAGE, description="batches at most")] = LANE_PAGE,
+    limit: Annotated[
+        int, Query(ge=1, le=ANCHOR_CHAIN_PAGE, description="batches at most")
+    ] = ANCHOR_CHAIN_PAGE,
 ) -> Response:
     """Batches since the job's opening, or from number `first` on, with all of their leaves."""
-    page = await lane_of_job(job, api.market.chain.anchorer, work, first=first, limit=limit)
+    page = await anchor_chain_of_job(job, api.market.chain.anchorer, work, first=first, limit=limit)
     return _in_msgpack(page.encoded())
 
 

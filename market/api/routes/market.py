@@ -37,7 +37,7 @@ from market.service.coordinators import allocate_coordinator
 from market.service.faucet import GIVEN, ask_faucet
 from market.service.ports import UnitOfWork
 from market.service.rows import FaucetRow
-from market.service.show_coins import batch_of_root
+from market.service.show_beacons import batch_of_root
 from market.service.show_market import rounds_view, shown_market
 from market.service.show_network import show_account
 from market.service.show_status import status_of
@@ -191,7 +191,7 @@ async def status_view(api: Api, work: UnitOfWork) -> market.StatusView:
 async def get_batch(root: DigestPath, work: WorkDep) -> Response:
     """A batch with its leaves."""
     shown = await batch_of_root(root, work)
-    return answer(shown, headers=IMMUTABLE if shown.coin is not None else None)
+    return answer(shown, headers=IMMUTABLE if shown.beacon is not None else None)
 
 
 # ------------------------------------------------------------------------------------------- blobs

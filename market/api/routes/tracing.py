@@ -173,7 +173,7 @@ async def get_steps(
         int, Query(ge=1, le=tracing.STEPS_PAGE, description="steps at most")
     ] = tracing.STEPS_PAGE,
 ) -> tracing.StepsView:
-    """Sealed steps beyond `after`: seal, anchor, coin, and what was drawn and came of it."""
+    """Sealed steps beyond `after`: seal, anchor, beacon, and what was drawn and came of it."""
     async with work:
         return await steps_of(job, work, api.followed, after=after, limit=limit)
 

@@ -102,27 +102,27 @@ const fraction = (rate) => {
   if (parts.length !== 2 || parts[1] <= 0n) throw new Error(`${rate} is no chance`);
   return parts;
 };
-// Drawn iff prf / 2^256 < rate; a coin that came too late draws all, and rate 0 nobody.
+// Drawn iff prf / 2^256 < rate; a beacon that came too late draws all, and rate 0 nobody.
 const checkDraw = ({ job, step, stage, peer, round, anchored, audits: { draw } }) => {
   const [numerator, denominator] = fraction(draw.rate);
   const claims = [[draw.name === toHex(drawName(stage, peer, round)), "another name was drawn"]];
-  if (anchored && draw.coin.batch !== NOTHING) {
-    const { batch, block, coin } = anchored.anchor;
-    claims.push([draw.coin.batch === batch && draw.coin.block === block, "the coin is of another batch"]);
-    claims.push([coin === null || draw.coin.coin === coin, "the anchor has another coin"]);
+  if (anchored && draw.beacon.batch !== NOTHING) {
+    const { batch, block, beacon } = anchored.anchor;
+    claims.push([draw.beacon.batch === batch && draw.beacon.block === block, "the beacon is of another batch"]);
+    claims.push([beacon === null || draw.beacon.beacon === beacon, "the anchor has another beacon"]);
   }
-  if (draw.coin.batch === NOTHING || draw.coin.coin === NOTHING) {
-    claims.push([draw.drawn === numerator > 0n, "a coin that came too late draws all"]);
+  if (draw.beacon.batch === NOTHING || draw.beacon.beacon === NOTHING) {
+    claims.push([draw.drawn === numerator > 0n, "a beacon that came too late draws all"]);
     return found([], ...claims);
   }
-  const coin = digest("step coin", joined(bytes(job, 32), stepNumber(step), bytes(draw.coin.coin, 32)));
-  const prf = digest("draw", joined(coin, fromHex(draw.name)));
+  const beacon = digest("step beacon", joined(bytes(job, 32), stepNumber(step), bytes(draw.beacon.beacon, 32)));
+  const prf = digest("draw", joined(beacon, fromHex(draw.name)));
   const isDrawn = BigInt(`0x${toHex(prf)}`) * denominator < numerator << 256n;
   claims.push(
-    [toHex(coin) === draw.step_coin, "the coin of the step does not follow from the block hash"],
-    [toHex(prf) === draw.prf, "the number of the draw does not follow from the coin"],
+    [toHex(beacon) === draw.step_beacon, "the beacon of the step does not follow from the block hash"],
+    [toHex(prf) === draw.prf, "the number of the draw does not follow from the beacon"],
     [isDrawn === draw.drawn, "the number of the draw decides otherwise"]);
-  return found([coin, prf], ...claims);
+  return found([beacon, prf], ...claims);
 };
 
 export const checkTrace = (trace, steps) => {
@@ -133,7 +133,7 @@ export const checkTrace = (trace, steps) => {
   add("seal", () =>
     checkSeal(job, sealed.step, sealed.seal, steps[sealed.step], "messages_root", sealed.messages_root));
   if (anchored) add("batch", () => checkBatch(job, sealed.step, sealed.seal, anchored));
-  if (audits?.draw.coin) add("draw", () => checkDraw({ ...trace, step: sealed.step }));
+  if (audits?.draw.beacon) add("draw", () => checkDraw({ ...trace, step: sealed.step }));
   if (pay) {
     add("pay", () => checkPay(trace));
     add("pay-seal", () => checkSeal(job, pay.step, pay.seal, steps[pay.step], "pay_root", pay.pay_root));

@@ -165,7 +165,7 @@ def test_verify__step_dropped_and_resealed_with_the_coordinators_key__exits_11(m
 def test_verify__step_dropped_and_all_signed_again__exits_11(made: Made) -> None:
     code, words = exit_code(with_items(made, retold(made.job, steps=5).items), made)
 
-    assert (code, "lane/" in words) == (11, True)
+    assert (code, "anchor_chain/" in words) == (11, True)
 
 
 def test_verify__member_dropped_and_all_signed_again__exits_11(made: Made) -> None:
@@ -173,7 +173,7 @@ def test_verify__member_dropped_and_all_signed_again__exits_11(made: Made) -> No
 
     code, words = exit_code(with_items(made, two.items), made)
 
-    assert (code, "lane/" in words) == (11, True)
+    assert (code, "anchor_chain/" in words) == (11, True)
 
 
 def test_verify__same_contracts_deployed_again_by_the_forger__exits_11(made: Made) -> None:

@@ -1,4 +1,4 @@
-"""Coins, outside auditors and slashes over Postgres and a real anvil that is really killed."""
+"""Beacons, outside auditors and slashes over Postgres and a real anvil that is really killed."""
 
 import time
 from pathlib import Path
@@ -8,40 +8,42 @@ import pytest
 from contracts.chain.connection import ChainConnection
 from contracts.governance.escrow import BURN
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.coins import Coin
+from contracts.terms.beacons import Beacon
 from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Digest, StepNumber
 from market.domain.jobs import JobState
 from market.service.auditors import list_of_job
 from market.service.rows import BatchRow, SlashRow
-from market.service.show_coins import lane_of_job
+from market.service.show_beacons import anchor_chain_of_job
 from market.service.slash import convict
-from tallystick.provider.coins import SETTLING_SECONDS, CoinFile, CoinWatch, Counts, OnChain
+from tallystick.provider.beacons import SETTLING_SECONDS, BeaconFile, BeaconWatch, Counts, OnChain
 from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
 from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_on_chain import in_state, matched_job, rounds, until
 from tests.integration.market.test_slash import slash_of
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import STAKE
-from verification.draws.lanes import LanePage
+from verification.draws.anchor_chains import AnchorChainPage
 
 
 class OfWorld:
-    """The market's lane, without HTTP."""
+    """The market's anchor chain, without HTTP."""
 
     def __init__(self, world: ChainWorld) -> None:
         self._world = world
 
-    async def lane(self, job: Digest, *, first: int | None = None) -> LanePage:
-        """See `MarketClient.lane`."""
+    async def anchor_chain(self, job: Digest, *, first: int | None = None) -> AnchorChainPage:
+        """See `MarketClient.anchor_chain`."""
         async with self._world.new_work() as work:
-            return await lane_of_job(job, self._world.anchorer, work, first=first, limit=3)  # type: ignore[arg-type]
+            return await anchor_chain_of_job(job, self._world.anchorer, work, first=first, limit=3)  # type: ignore[arg-type]
 
 
-def watch_of(world: ChainWorld, chain: ChainConnection, maker: JobMaker, folder: Path) -> CoinWatch:
-    return CoinWatch(
+def watch_of(
+    world: ChainWorld, chain: ChainConnection, maker: JobMaker, folder: Path
+) -> BeaconWatch:
+    return BeaconWatch(
         maker.opening,
-        CoinFile(folder),
+        BeaconFile(folder),
         anchors=OnChain(world.on.contracts),
         blocks=chain,
         market=OfWorld(world),  # type: ignore[arg-type]
@@ -50,10 +52,10 @@ def watch_of(world: ChainWorld, chain: ChainConnection, maker: JobMaker, folder:
     )
 
 
-async def learned(world: ChainWorld, watch: CoinWatch, maker: JobMaker) -> tuple[Coin, ...]:
-    """The coin of one more step, once a member believes it."""
+async def learned(world: ChainWorld, watch: BeaconWatch, maker: JobMaker) -> tuple[Beacon, ...]:
+    """The beacon of one more step, once a member believes it."""
     await world.seal(maker)
-    found: tuple[Coin, ...] = ()
+    found: tuple[Beacon, ...] = ()
 
     async def is_known() -> bool:
         nonlocal found
@@ -65,7 +67,7 @@ async def learned(world: ChainWorld, watch: CoinWatch, maker: JobMaker) -> tuple
 
 
 @pytest.mark.nightly
-async def test_coin_watch__chain_killed_between_steps__has_the_coins_that_the_chain_kept(
+async def test_beacon_watch__chain_killed_between_steps__has_the_beacons_that_the_chain_kept(
     tmp_path: Path, database: str
 ) -> None:
     async with chain_world(tmp_path, database) as world:
@@ -80,11 +82,11 @@ async def test_coin_watch__chain_killed_between_steps__has_the_coins_that_the_ch
         fresh = await watch_of(world, world.on.chain, maker, tmp_path / "new").look()
 
         batches = await world.rows(BatchRow, order="number")
-        told = [(coin.batch, coin.block, coin.value) for coin in (*first, *second)]
-        assert [coin.step for coin in (*first, *second)] == [1, 2]
-        assert told == [(batch.root, batch.block, batch.coin) for batch in batches]
+        told = [(beacon.batch, beacon.block, beacon.value) for beacon in (*first, *second)]
+        assert [beacon.step for beacon in (*first, *second)] == [1, 2]
+        assert told == [(batch.root, batch.block, batch.beacon) for batch in batches]
         assert fresh == (*first, *second)
-        assert await CoinFile(tmp_path).coin_of(StepNumber(2)) == second[0]
+        assert await BeaconFile(tmp_path).beacon_of(StepNumber(2)) == second[0]
 
 
 async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_base_unit(
@@ -151,7 +153,7 @@ async def test_fix_auditors__real_stakes__are_those_of_one_block(
         assert block <= (await world.on.chain.head()).number
 
 
-async def test_anchor_then_record__nothing_else_on_the_chain__coin_is_there_in_the_next_block(
+async def test_anchor_then_record__nothing_else_on_the_chain__beacon_is_there_in_the_next_block(
     tmp_path: Path, database: str
 ) -> None:
     async with chain_world(tmp_path, database) as world:
@@ -165,4 +167,4 @@ async def test_anchor_then_record__nothing_else_on_the_chain__coin_is_there_in_t
         events = [event.event for event in await world.ports.events(anchored.number, head.number)]
         recorded = (await world.ports.events(head.number, head.number))[-1]
         assert events == ["Anchored", "Recorded"] and head.number == anchored.number + 1
-        assert recorded.args["coin"] == anchored.hash
+        assert recorded.args["beacon"] == anchored.hash

@@ -5,7 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from contracts.terms.ids import JobId, StageIndex, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, StepCoin
+from contracts.terms.messages import MILLION, AuditReport, StepBeacon
 from market.bodies.routes import GET_CHECKS, GET_JOB
 from market.service.auditors import list_of_job
 from market.service.fund_jobs import fund_jobs
@@ -48,16 +48,16 @@ class Checked:
         await self.send()
 
     async def draw(self, of: int) -> None:
-        """The coin of a step, in a seal of its own."""
-        coin = StepCoin(
+        """The beacon of a step, in a seal of its own."""
+        beacon = StepBeacon(
             job=self.job,
             step=StepNumber(self.maker.record.step + 1),
             of=StepNumber(of),
             batch=make_digest("batch"),
             block=of,
-            coin=make_digest("coin", of),
+            beacon=make_digest("beacon", of),
         )
-        self.maker.seal([self.maker.session.sign(coin)])
+        self.maker.seal([self.maker.session.sign(beacon)])
         await self.send()
 
     async def report(self, case: Case) -> None:

@@ -174,7 +174,7 @@ async def test_job_events__whole_life__each_once_in_order_and_folded_as_the_job_
     assert [live.number for live in lives][:-1] == numbers
     kinds = [event.kind for _, event in told]
     assert kinds[0] == "posted" and kinds[-1] == "end" and kinds.count("end") == 1
-    wanted = {"funded", "lease", "bond", "peer", "sealed", "anchored", "coin"}
+    wanted = {"funded", "lease", "bond", "peer", "sealed", "anchored", "beacon"}
     assert wanted < set(kinds)
     live = lives[-1]
     assert live.is_ended and live.is_done and live.state == view.state == "closed"

@@ -451,7 +451,7 @@ async def test_sync__chain_forgets_blocks__everything_happens_once(world: World,
     assert free[account] == STAKE + earned
     assert free[maker.spec.poster] == maker.spec.budget - earned
     assert await world.rows(DueRow) == []
-    assert all(batch.block and batch.coin for batch in await world.rows(BatchRow))
+    assert all(batch.block and batch.beacon for batch in await world.rows(BatchRow))
     for once in ("Opened", "Anchored", "Claimed", "Closed", "Bonded", "Released", "Reclaimed"):
         assert events.count(once) == 1, once
 
@@ -460,7 +460,7 @@ async def test_tick__done_twice__changes_nothing(world: World) -> None:
     maker = await world.start_job()
     await world.seal(maker)
     await world.tick()
-    await world.tick()  # brings the coin of the batch
+    await world.tick()  # brings the beacon of the batch
     blocks = len(world.chain.blocks)
 
     await world.tick()

@@ -42,11 +42,11 @@ def check_pay(trace: WorkTraceView) -> None:
 def check_draw(audits: AuditsView) -> None:
     draw = audits.draw
     if draw.drawn is None:
-        assert draw.coin is None and draw.prf is None
+        assert draw.beacon is None and draw.prf is None
         return
     numerator, denominator = map(int, draw.rate.split("/"))
-    assert draw.coin is not None and draw.step_coin is not None and draw.prf is not None
-    assert draw.prf == digest("draw", draw.step_coin + draw.name)
+    assert draw.beacon is not None and draw.step_beacon is not None and draw.prf is not None
+    assert draw.prf == digest("draw", draw.step_beacon + draw.name)
     is_below = int.from_bytes(draw.prf, "big") * denominator < numerator * 2**256
     assert draw.drawn == is_below
     for report in audits.reports:
@@ -149,7 +149,7 @@ async def test_trace__unchecked_job__has_no_draw(world: World) -> None:
         assert (await client.call(GET_STEPS, job=job, after=1)).steps == ()
     check_trace(trace)
     assert trace.audits is None and trace.anchored is not None and trace.state == "waiting"
-    assert (step.members, step.drawn, step.coin) == (1, 0, None) and step.close is not None
+    assert (step.members, step.drawn, step.beacon) == (1, 0, None) and step.close is not None
 
 
 async def test_trace__nothing_there__is_not_found(world: World) -> None:

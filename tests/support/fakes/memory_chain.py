@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from contracts.governance.anchor_chain import anchored, recorded
 from contracts.governance.escrow import BURN, Budget, Channel, EscrowState, EscrowTimes
-from contracts.governance.lane import anchored, recorded
 from contracts.governance.parameters import PARAMETERS
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
@@ -48,8 +48,8 @@ class _State:
     gas: dict[Address, int] = field(default_factory=lambda: defaultdict(int))
     permits: dict[Address, int] = field(default_factory=lambda: defaultdict(int))
     batches: int = 0
-    pending: int = 0  # block of the batch whose coin is missing
-    lane: Digest = ZERO_DIGEST
+    pending: int = 0  # block of the batch whose beacon is missing
+    anchor_chain: Digest = ZERO_DIGEST
 
     def job(self, job: JobId) -> model.Job:
         """A job that was opened."""
@@ -541,22 +541,29 @@ def _drop(state: _State, block: _Block, job: JobId, account: Address) -> None:
 def _anchor(state: _State, block: _Block, caller: Address, root: Digest) -> None:
     if state.pending:
         _record(state, block, caller)
-    state.lane = anchored(state.lane, root, block.number)
-    block.log("seals", "Anchored", caller=caller, index=state.batches, root=root, lane=state.lane)
+    state.anchor_chain = anchored(state.anchor_chain, root, block.number)
+    block.log(
+        "seals",
+        "Anchored",
+        caller=caller,
+        index=state.batches,
+        root=root,
+        anchorChain=state.anchor_chain,
+    )
     state.batches += 1
     state.pending = block.number
 
 
 def _record(state: _State, block: _Block, caller: Address) -> None:
     _need(state.pending != 0, "NothingPending")
-    coin = digest("coin", str(state.pending).encode())
-    state.lane = recorded(state.lane, coin)
+    beacon = digest("beacon", str(state.pending).encode())
+    state.anchor_chain = recorded(state.anchor_chain, beacon)
     block.log(
         "seals",
         "Recorded",
         caller=caller,
         index=state.batches - 1,
         blockNumber=state.pending,
-        coin=coin,
+        beacon=beacon,
     )
     state.pending = 0

@@ -28,7 +28,7 @@ from training.transport.wire import Methods
 _QUEUED_FRAMES = 4
 
 
-class _Lane:
+class _AnchorChain:
     """One direction of a pipe; after `end` its reader still gets what was written.
 
     While the network between its ends is cut, its reader gets nothing and hears of no end, as over
@@ -75,7 +75,7 @@ class _Lane:
 class MemoryPipe:
     """One end of a stream of frames; satisfies `session.FramePipe`."""
 
-    def __init__(self, inward: _Lane, outward: _Lane) -> None:
+    def __init__(self, inward: _AnchorChain, outward: _AnchorChain) -> None:
         self._inward, self._outward = inward, outward
 
     async def read(self) -> bytes | None:
@@ -98,12 +98,12 @@ def _never() -> bool:
 
 
 def pipe_pair(
-    is_cut: Callable[[], bool] = _never, lanes: WeakSet[_Lane] | None = None
+    is_cut: Callable[[], bool] = _never, anchor_chains: WeakSet[_AnchorChain] | None = None
 ) -> tuple[MemoryPipe, MemoryPipe]:
-    """Both ends of one stream; `lanes` is told of them."""
-    there, back = _Lane(is_cut), _Lane(is_cut)
-    if lanes is not None:
-        lanes.update((there, back))
+    """Both ends of one stream; `anchor_chains` is told of them."""
+    there, back = _AnchorChain(is_cut), _AnchorChain(is_cut)
+    if anchor_chains is not None:
+        anchor_chains.update((there, back))
     return MemoryPipe(back, there), MemoryPipe(there, back)
 
 
@@ -114,7 +114,7 @@ class MemoryNetwork:
         self._listening: dict[str, MemoryTransport] = {}
         self._ports = itertools.count(1)
         self._cut: set[frozenset[SessionKey]] = set()  # pairs that hear nothing of each other
-        self._lanes: WeakSet[_Lane] = WeakSet()
+        self._anchor_chains: WeakSet[_AnchorChain] = WeakSet()
 
     def silence(self, side: Iterable[SessionKey], other: Iterable[SessionKey]) -> None:
         """Let nothing pass between two sides, and tell neither: no stream ends by that."""
@@ -129,13 +129,13 @@ class MemoryNetwork:
         self._look()
 
     def _look(self) -> None:
-        for lane in self._lanes:
-            lane.look()
+        for anchor_chain in self._anchor_chains:
+            anchor_chain.look()
 
     def pipes(self, caller: SessionKey, called: SessionKey) -> tuple[MemoryPipe, MemoryPipe]:
         """Both ends of a stream between these two."""
         pair = frozenset((caller, called))
-        return pipe_pair(lambda: pair in self._cut, self._lanes)
+        return pipe_pair(lambda: pair in self._cut, self._anchor_chains)
 
     def bind(self, address: str, transport: "MemoryTransport") -> str:
         """Reach `transport` at `address` from now on.

@@ -1,4 +1,4 @@
-"""From sealed coins, reports and Notices to who is drawn, settled, frozen and convicted."""
+"""From sealed beacons, reports and Notices to who is drawn, settled, frozen and convicted."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,14 +27,14 @@ from tests.support.history import make_digest
 from verification import docket as dockets
 from verification.distances.thresholds import projections_allowed
 from verification.draws.cases import Case
-from verification.draws.selection import step_coin
+from verification.draws.selection import step_beacon
 from verification.verdicts import PROJECTIONS
 
 
 def drawn(job: CheckedJob, *names: str) -> CheckedJob:
-    """One step in which these worked, and its coin."""
+    """One step in which these worked, and its beacon."""
     job.seal(*(job.commit(name) for name in names))
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
     return job
 
 
@@ -42,7 +42,7 @@ def one_case(**changed: object) -> CheckedJob:
     """Ann worked and is drawn; Bob and Cem may audit her, then those outside."""
     job = CheckedJob(**changed)  # type: ignore[arg-type]
     job.seal(*(job.commit(name) for name in job.workers))
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
     others = [case.subject for case, _ in job.docket.open.values() if case.doer != peer("ann")]
     left = {s: each for s, each in job.docket.open.items() if s not in others}
     job.docket = replace(job.docket, open=left)
@@ -54,7 +54,7 @@ def above_the_gate(**changed: Any) -> tuple[CheckedJob, GradCommit]:
     job = CheckedJob(audit=audit_spec(floor=1, **changed))
     high = job.commit("ann")
     job.seal(high, job.commit("bob"), job.commit("cem"), above=[high])
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
     return job, high
 
 
@@ -69,7 +69,7 @@ def test_begin__another_calibration_table__is_refused() -> None:
 # ------------------------------------------------------------------------------------------ draws
 
 
-def test_after__coin__draws_what_its_step_holds_for_auditors_of_other_owners() -> None:
+def test_after__beacon__draws_what_its_step_holds_for_auditors_of_other_owners() -> None:
     job = CheckedJob(owners={"cem": "ann"})
 
     standing = job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"))
@@ -77,7 +77,7 @@ def test_after__coin__draws_what_its_step_holds_for_auditors_of_other_owners() -
     assert standing.settled_to == 0
     assert not job.docket.open
 
-    standing = job.seal(job.coin(1))
+    standing = job.seal(job.beacon(1))
 
     assert standing.settled_to == 2
     cases = {job.name_of(case.doer): case for case, _ in job.docket.open.values()}
@@ -96,46 +96,46 @@ def test_after__small_floor_and_little_at_risk__draws_nobody() -> None:
     assert job.docket.needed_of(StepNumber(1)) == frozenset()
 
 
-def test_after__coin_of_zero__draws_everything() -> None:
+def test_after__beacon_of_zero__draws_everything() -> None:
     job = CheckedJob(audit=audit_spec(floor=1))
     job.seal(job.commit("ann"), job.commit("bob"))
 
-    job.seal(job.coin(1, ZERO_DIGEST))
+    job.seal(job.beacon(1, ZERO_DIGEST))
 
     assert len(job.docket.open) == 2
 
 
-def test_after__list_of_the_batch_is_not_served__draws_everything_by_the_same_coin() -> None:
+def test_after__list_of_the_batch_is_not_served__draws_everything_by_the_same_beacon() -> None:
     served = CheckedJob(audit=audit_spec(floor=1))
     unserved = CheckedJob(audit=audit_spec(floor=1))
     for job in (served, unserved):
         job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"))
 
-    served.seal(served.coin(1))
-    unserved.seal(unserved.coin(1, is_served=False))
+    served.seal(served.beacon(1))
+    unserved.seal(unserved.beacon(1, is_served=False))
 
-    (coin,) = {case.coin for case, _ in unserved.docket.open.values()}
-    assert coin == step_coin(unserved.spec.job(), StepNumber(1), make_digest("coin 1"))
+    (beacon,) = {case.beacon for case, _ in unserved.docket.open.values()}
+    assert beacon == step_beacon(unserved.spec.job(), StepNumber(1), make_digest("beacon 1"))
     assert (len(unserved.docket.open), len(served.docket.open)) == (3, 0)
 
 
-def test_after__coin_of_another_step_than_the_next__is_refused() -> None:
+def test_after__beacon_of_another_step_than_the_next__is_refused() -> None:
     job = CheckedJob()
     job.seal(job.commit("ann"))
     job.seal(job.commit("ann"))
 
     with pytest.raises(InvalidSeal, match="not of the next step"):
-        job.seal(job.coin(2))
+        job.seal(job.beacon(2))
 
 
-def test_after__coin_of_the_seal_it_stands_in__is_refused() -> None:
+def test_after__beacon_of_the_seal_it_stands_in__is_refused() -> None:
     job = CheckedJob()
 
     with pytest.raises(InvalidSeal, match="not of the next step"):
-        job.seal(job.commit("ann"), job.coin(1))
+        job.seal(job.commit("ann"), job.beacon(1))
 
 
-def test_after__five_steps_wait_for_coins__takes_no_more_work() -> None:
+def test_after__five_steps_wait_for_beacons__takes_no_more_work() -> None:
     job = CheckedJob()
     for _ in range(5):
         assert job.docket.takes_work(0)
@@ -144,7 +144,7 @@ def test_after__five_steps_wait_for_coins__takes_no_more_work() -> None:
     with pytest.raises(InvalidSeal, match="too much waits"):
         job.seal(job.commit("ann"))
 
-    job.seal(job.commit("ann"), job.coin(1))
+    job.seal(job.commit("ann"), job.beacon(1))
 
 
 UNIT = 10**6  # base units for a unit at the price ceiling, which is the dearest there may be
@@ -167,14 +167,14 @@ def test_after__outside_is_cheaper__the_budget_counts_what_a_member_may_ask() ->
     assert not CheckedJob(audit=cheap).docket.takes_work(0)
 
 
-def test_after__steps_wait_for_their_coins_and_audits__budget_is_kept_for_all_of_them() -> None:
+def test_after__steps_wait_for_their_beacons_and_audits__budget_is_kept_for_all_of_them() -> None:
     job = one_price(budget=BaseUnits(18 * UNIT))
     for _ in range(3):
         assert not job.docket.is_spent
         job.seal(*(job.commit(name) for name in job.workers))
 
     assert job.docket.is_spent
-    job.seal(*map(job.coin, (1, 2, 3)))
+    job.seal(*map(job.beacon, (1, 2, 3)))
     assert job.docket.is_spent  # all of it was drawn, and is not done
     assert job.docket.reserved == 18 * UNIT_FLOPS
 
@@ -186,7 +186,7 @@ def test_after__half_of_the_reports_are_repeated__budget_is_kept_for_those_too()
     job = one_price(repeats=repeats, budget=BaseUnits(9 * UNIT))
     job.seal(*(job.commit(name) for name in job.workers))
     assert job.docket.reserved == 9 * UNIT_FLOPS
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
     job.seal(*(job.report(case, "match") for case, _ in job.docket.open.values()))
     assert job.docket.reserved == 3 * UNIT_FLOPS
 
@@ -194,14 +194,14 @@ def test_after__half_of_the_reports_are_repeated__budget_is_kept_for_those_too()
 def test_after__disputes_cost_more_than_the_budget__the_last_auditor_gets_what_is_left() -> None:
     job = one_price(budget=BaseUnits(7 * UNIT))
     job.seal(*(job.commit(name) for name in job.workers))
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
     paid = []
-    for coin, said in ((3, "mismatch"), (5, "match"), (7, "match")):
+    for beacon, said in ((3, "mismatch"), (5, "match"), (7, "match")):
         case = next(case for case, _ in job.docket.open.values() if case.doer == peer("ann"))
         paid.append(job.seal(job.report(case, said)).audits[case.auditor])  # type: ignore[arg-type, index]
         convicts = job.docket.convicts & job.members.keys()
         job.seal(
-            *(job.notice("suspension", job.name_of(each)) for each in convicts), job.coin(coin)
+            *(job.notice("suspension", job.name_of(each)) for each in convicts), job.beacon(beacon)
         )
 
     case = next(case for case, _ in job.docket.open.values() if case.doer == peer("ann"))
@@ -217,7 +217,7 @@ def test_after__sum__is_drawn_for_the_other_peers_of_its_stage() -> None:
 
     chunk = job.chunk("ann")
     job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"), chunk)
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
 
     assert job.docket.needed_of(StepNumber(1)) == frozenset({chunk.digest()})
     [case] = [case for case, _ in job.docket.open.values()]
@@ -242,14 +242,14 @@ def test_after__report_matches__settles_and_pays_the_auditor() -> None:
     assert standing.audits == {case.auditor: 2 * UNIT_FLOPS}
 
 
-def test_after__report_in_the_seal_of_its_coin__does_not_count() -> None:
+def test_after__report_in_the_seal_of_its_beacon__does_not_count() -> None:
     job = CheckedJob(workers=("ann", "bob"))
     job.seal(job.commit("ann"), job.commit("bob"))
     ahead = CheckedJob(workers=("ann", "bob"))
     ahead.seal(ahead.commit("ann"), ahead.commit("bob"))
-    ahead.seal(ahead.coin(1))
+    ahead.seal(ahead.beacon(1))
 
-    job.seal(job.coin(1), job.report(ahead.case_of("ann"), "match"))
+    job.seal(job.beacon(1), job.report(ahead.case_of("ann"), "match"))
 
     assert job.case_of("ann").heard == ()
 
@@ -346,9 +346,9 @@ def test_after__report_that_does_not_count_comes_with_the_notice__was_missed() -
 def test_after__late_auditor_is_drawn_again_in_a_dispute__its_old_report_says_nothing() -> None:
     job, before, late, _ = first_is_late(outside=())
     job.seal(job.report(job.case_of("ann"), "mismatch"))
-    job.seal(job.coin(5))
+    job.seal(job.beacon(5))
     case = job.case_of("ann")
-    assert (case.auditor, case.coin == before.coin) == (peer(late), False)
+    assert (case.auditor, case.beacon == before.beacon) == (peer(late), False)
 
     job.seal(job.report(before, "match", by=late))
 
@@ -362,7 +362,7 @@ def test_after__report_lost_to_one_that_came_late__is_not_that_of_the_next_round
     said = job.report(job.case_of("ann"), "match", by=second)
 
     job.seal(said, job.report(before, "mismatch", by=first))
-    job.seal(job.coin(5))
+    job.seal(job.beacon(5))
 
     case = job.case_of("ann")
     assert peer(second) in case.order  # the coordinator keeps that report as said
@@ -409,26 +409,26 @@ def test_after__auditor_leaves_after_its_report__the_report_counts() -> None:
     assert job.rulings == [("settled", "ann")]
 
 
-def test_after__somebody_leaves_when_the_coin_is_known__is_asked_all_the_same() -> None:
+def test_after__somebody_leaves_when_the_beacon_is_known__is_asked_all_the_same() -> None:
     honest, bent = CheckedJob(), CheckedJob()
     for job in (honest, bent):
         job.seal(*(job.commit(name) for name in job.workers))
-    honest.seal(honest.coin(1))
+    honest.seal(honest.beacon(1))
     order = honest.case_of("ann").order
 
-    bent.seal(bent.coin(1), bent.notice("leave", bent.name_of(order[0])))
+    bent.seal(bent.beacon(1), bent.notice("leave", bent.name_of(order[0])))
 
     assert bent.case_of("ann").order == order
 
 
-def test_after__a_third_owner_leaves_when_the_coin_is_known__is_asked_all_the_same() -> None:
+def test_after__a_third_owner_leaves_when_the_beacon_is_known__is_asked_all_the_same() -> None:
     honest, bent = one_case(), one_case()
     for job in (honest, bent):
         job.seal(job.report(job.case_of("ann"), "mismatch"))
-    honest.seal(honest.coin(3))
+    honest.seal(honest.beacon(3))
     order = honest.case_of("ann").order
 
-    bent.seal(bent.coin(3), bent.notice("leave", bent.name_of(order[0])))
+    bent.seal(bent.beacon(3), bent.notice("leave", bent.name_of(order[0])))
 
     assert bent.case_of("ann").order == order
 
@@ -474,11 +474,11 @@ def accused(**changed: object) -> CheckedJob:
     """Ann's first auditor says mismatch, and a second one is drawn."""
     job = one_case(**changed)
     job.seal(job.report(job.case_of("ann"), "mismatch"))
-    job.seal(job.coin(3))
+    job.seal(job.beacon(3))
     return job
 
 
-def test_after__mismatch__freezes_and_draws_a_third_owner_by_the_next_coin() -> None:
+def test_after__mismatch__freezes_and_draws_a_third_owner_by_the_next_beacon() -> None:
     job = one_case()
     first = job.case_of("ann").auditor
 
@@ -486,7 +486,7 @@ def test_after__mismatch__freezes_and_draws_a_third_owner_by_the_next_coin() -> 
 
     assert job.rulings == [("accused", "ann")]
     assert standing.frozen == {peer("ann")} and standing.owing == frozenset()
-    standing = job.seal(job.coin(3))
+    standing = job.seal(job.beacon(3))
     case = job.case_of("ann")
     assert first not in case.order and peer("ann") not in case.order
     assert case.auditor in {peer("bob"), peer("cem")}
@@ -528,7 +528,7 @@ def test_after__convicted__an_outside_auditor_confirms_before_stake_is_touched(
     job = accused()
     job.seal(job.report(job.case_of("ann"), "mismatch"))
 
-    job.seal(job.notice("suspension", "ann"), job.coin(5))
+    job.seal(job.notice("suspension", "ann"), job.beacon(5))
     case = job.case_of("ann")
 
     assert {job.name_of(each) for each in case.order} <= {"out", "oda", "olu"}
@@ -558,7 +558,7 @@ def test_after__third_auditor__whoever_is_alone_is_convicted(
 ) -> None:
     job = accused()
     job.seal(job.report(job.case_of("ann"), "match"))
-    job.seal(job.coin(5))
+    job.seal(job.beacon(5))
     case = job.case_of("ann")
     names = {"ann": "ann"} | {
         role: job.name_of(each.auditor)
@@ -575,12 +575,12 @@ def test_after__third_auditor__whoever_is_alone_is_convicted(
 def test_after__slashable_and_one_auditor_contradicted__names_those_who_agree() -> None:
     job = accused()
     job.seal(job.report(job.case_of("ann"), "match"))
-    job.seal(job.coin(5))
+    job.seal(job.beacon(5))
     third = job.case_of("ann")
     first, second = (each.auditor for each in third.heard)
     job.seal(job.report(third, "mismatch"))
     convicts = [job.name_of(each) for each in sorted(job.docket.convicts)]
-    job.seal(*(job.notice("suspension", name) for name in convicts), job.coin(7))
+    job.seal(*(job.notice("suspension", name) for name in convicts), job.beacon(7))
     confirming = job.case_of("ann")
 
     job.seal(job.report(confirming, "mismatch"))
@@ -593,10 +593,10 @@ def test_after__slashable_and_one_auditor_contradicted__names_those_who_agree() 
 def test_after__accused_and_nobody_left_to_look__nothing_is_proved() -> None:
     job = CheckedJob(workers=("ann", "bob"), outside=())
     job.seal(job.commit("ann"), job.commit("bob"))
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
     job.seal(job.report(job.case_of("ann"), "mismatch"), job.report(job.case_of("bob"), "match"))
 
-    standing = job.seal(job.coin(3))
+    standing = job.seal(job.beacon(3))
 
     assert ("unrepeated", "ann") in job.rulings
     assert standing.frozen == frozenset() and not standing.forfeits
@@ -632,7 +632,7 @@ def called_missing() -> CheckedJob:
     job = one_case()
     case = job.case_of("ann")
     job.seal(job.report(case, "missing"), job.notice("missing_data", "ann", case.subject))
-    job.seal(job.coin(3))
+    job.seal(job.beacon(3))
     return job
 
 
@@ -661,7 +661,7 @@ def repeated(work: str, **changed: object) -> CheckedJob:
     """Ann's audit by somebody of the stage is drawn to be repeated outside."""
     job = one_case(audit=audit_spec(repeats=MILLION), **changed)
     job.seal(job.report(job.case_of("ann"), work))  # type: ignore[arg-type]
-    job.seal(job.coin(3))
+    job.seal(job.beacon(3))
     return job
 
 
@@ -684,7 +684,7 @@ def test_after__report_is_repeated_outside_and_agrees__is_settled() -> None:
     case = repeat_case(job)
 
     assert {job.name_of(each) for each in case.order} <= {"out", "oda", "olu"}
-    assert case.seeded_by == step_coin(job.spec.job(), StepNumber(1), make_digest("coin 1"))
+    assert case.seeded_by == step_beacon(job.spec.job(), StepNumber(1), make_digest("beacon 1"))
     job.seal(repeat(job, case, "match", projections_allowed(LIMIT)))
 
     assert [what for what, _ in job.rulings] == ["settled"]
@@ -706,7 +706,7 @@ def test_after__rubber_stamp_is_seen_twice__auditor_is_convicted_and_the_work_dr
 
     job.seal(repeat(job, case, "match", 10**9))
     assert job.rulings == [("accused", stamper)]
-    job.seal(job.coin(5))
+    job.seal(job.beacon(5))
     job.seal(repeat(job, repeat_case(job), "match", 10**9))
 
     assert ("convicted", stamper) in job.rulings
@@ -716,11 +716,11 @@ def test_after__rubber_stamp_is_seen_twice__auditor_is_convicted_and_the_work_dr
 def test_after__work_is_drawn_again__turns_have_other_numbers_than_before() -> None:
     job, before, late, stamper = first_is_late(audit=audit_spec(repeats=MILLION))
     job.seal(job.report(job.case_of("ann"), "match", by=stamper))
-    for coin in (5, 7):
-        job.seal(job.coin(coin))
+    for beacon in (5, 7):
+        job.seal(job.beacon(beacon))
         job.seal(repeat(job, repeat_case(job), "match", 10**9))
 
-    job.seal(job.notice("suspension", stamper), job.coin(9))
+    job.seal(job.notice("suspension", stamper), job.beacon(9))
 
     (case,) = (case for case, _ in job.docket.open.values() if case.subject == before.subject)
     assert case.auditor == peer(late) and case.attempt not in (before.attempt, before.attempt + 1)
@@ -730,7 +730,7 @@ def test_after__data_are_missing_for_repeats__costs_who_did_the_work_and_not_its
     job = repeated("match")
     case = repeat_case(job)
     job.seal(job.report(case, "missing"), job.notice("missing_data", "ann", case.subject))
-    job.seal(job.coin(5))
+    job.seal(job.beacon(5))
 
     standing = job.seal(job.report(repeat_case(job), "missing"))
 
@@ -739,13 +739,13 @@ def test_after__data_are_missing_for_repeats__costs_who_did_the_work_and_not_its
 
 
 def summed(said: str, *, repeats: int = MILLION, **changed: object) -> CheckedJob:
-    """Ann's sum was drawn, somebody of the stage said this of it, and the coin of that is here."""
+    """Ann's sum was drawn, somebody of the stage said this, and the beacon of that is here."""
     audit = audit_spec(floor=1, sums=MILLION, repeats=repeats)
     job = CheckedJob(audit=audit, **changed)  # type: ignore[arg-type]
     job.seal(*(job.commit(name) for name in job.workers), job.chunk("ann"))
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
     job.seal(job.report(job.case_of("ann"), said))  # type: ignore[arg-type]
-    job.seal(job.coin(3))
+    job.seal(job.beacon(3))
     return job
 
 
@@ -778,11 +778,11 @@ def test_after__wrong_sum_was_stamped__auditor_is_convicted_and_the_sum_drawn_ag
 
     job.seal(job.report(case, "mismatch"))
     assert job.rulings == [("accused", stamper)]
-    job.seal(job.coin(5))
+    job.seal(job.beacon(5))
     job.seal(job.report(repeat_case(job), "mismatch"))
 
     assert ("convicted", stamper) in job.rulings
-    job.seal(job.notice("suspension", stamper), job.coin(7))
+    job.seal(job.notice("suspension", stamper), job.beacon(7))
     again = job.case_of("ann")
     assert again.kind == "sum" and again.subject == case.work
     job.seal(job.report(again, "mismatch"))
@@ -797,7 +797,7 @@ def test_after__right_sum_was_called_wrong__repeats_convict_the_accuser_alone() 
 
     assert case.said == "mismatch"
     assert sorted(job.rulings) == [("accused", accuser), ("contradicted", accuser)]
-    job.seal(job.coin(5))
+    job.seal(job.beacon(5))
     job.seal(job.report(job.case_of(accuser), "mismatch"))
     assert ("convicted", accuser) in job.rulings
 
@@ -812,7 +812,7 @@ def test_after__last_with_open_draws__is_refused() -> None:
         job.seal(last=True)
 
     job.seal(job.report(job.case_of("ann"), "match"))
-    job.seal(job.coin(3))
+    job.seal(job.beacon(3))
     assert job.docket.is_clear
     job.seal(last=True)
 
@@ -831,7 +831,7 @@ def test_oldest_needed__of_undrawn_and_open__is_the_oldest_step_of_work() -> Non
 # ------------------------------------------------------------------------------- what is needed
 
 
-def test_needed_of__step_without_its_coin__is_everything() -> None:
+def test_needed_of__step_without_its_beacon__is_everything() -> None:
     job = CheckedJob()
 
     job.seal(job.commit("ann"))
@@ -846,14 +846,14 @@ def test_needed_of__above_the_norm_gate__is_drawn_for_certain_and_the_rest_is_no
     assert job.docket.needed_of(StepNumber(1)) == frozenset({high.digest()})
 
 
-def test_needed_of__report_may_be_repeated__still_is_the_work_until_its_coin() -> None:
+def test_needed_of__report_may_be_repeated__still_is_the_work_until_its_beacon() -> None:
     job = one_case()
     case = job.case_of("ann")
 
     job.seal(job.report(case, "match"))
     assert job.docket.needed_of(StepNumber(1)) == frozenset({case.work})
 
-    job.seal(job.coin(3))
+    job.seal(job.beacon(3))
     assert job.docket.needed_of(StepNumber(1)) == frozenset()
 
 
@@ -881,7 +881,7 @@ def test_most_units__pay_waits__counts_with_the_stake_for_as_long() -> None:
     job.seal(job.commit("ann", 5), job.commit("bob", 1))
     assert covered(job) == {"ann": 8, "bob": 4, "cem": 3}
 
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
     job.seal()
 
     assert covered(job) == {"ann": 3, "bob": 3, "cem": 3}
@@ -890,10 +890,10 @@ def test_most_units__pay_waits__counts_with_the_stake_for_as_long() -> None:
 def test_most_units__pay_is_frozen__does_not_count() -> None:
     job = CheckedJob(stake=3999)
     job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"))
-    job.seal(job.coin(1), job.commit("ann", 5))
+    job.seal(job.beacon(1), job.commit("ann", 5))
     before = covered(job)
 
-    job.seal(job.report(job.case_of("ann"), "mismatch"), job.coin(2))
+    job.seal(job.report(job.case_of("ann"), "mismatch"), job.beacon(2))
 
     assert (before["ann"], covered(job)["ann"]) == (10, 3)
 

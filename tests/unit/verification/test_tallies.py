@@ -45,10 +45,10 @@ class TalliedJob(CheckedJob):
 
 
 def drawn(**changed: Any) -> TalliedJob:
-    """One step of three, and its coin, which draws all of them."""
+    """One step of three, and its beacon, which draws all of them."""
     job = TalliedJob(**changed)
     job.work()
-    job.seal(job.coin(1))
+    job.seal(job.beacon(1))
     return job
 
 
@@ -56,11 +56,11 @@ def accused() -> TalliedJob:
     """Ann's first auditor says mismatch, and the second one is drawn."""
     job = drawn()
     job.hear("ann", "mismatch")
-    job.seal(job.coin(3))
+    job.seal(job.beacon(3))
     return job
 
 
-def test_note__step_and_coin__everybody_is_drawn_once_and_open() -> None:
+def test_note__step_and_beacon__everybody_is_drawn_once_and_open() -> None:
     job = drawn()
 
     once = Received(drawn=1, matched=0, mismatched=0, unrepeated=0, missing=0)
@@ -94,7 +94,7 @@ def test_note__accused__is_one_draw_and_convicts_at_the_seal_that_decides(
     job = accused()
     for verdict in said[:-1]:
         job.hear("ann", verdict)
-        job.seal(job.coin(5))
+        job.seal(job.beacon(5))
     named = {"ann": ANN} | dict(
         zip(("first", "second"), (each.auditor for each in job.case_of("ann").heard), strict=False)
     )
@@ -111,7 +111,7 @@ def test_note__confirmed_outside__changes_neither_draw_nor_verdict() -> None:
     job.hear("ann", "mismatch")
     at = job.step
 
-    job.seal(job.notice("suspension", "ann"), job.coin(5))
+    job.seal(job.notice("suspension", "ann"), job.beacon(5))
     job.hear("ann", "mismatch")
 
     assert job.received["ann"] == Received(1, 0, 1, 0, 0)
@@ -135,7 +135,7 @@ def test_note__missing_for_two__counts_once() -> None:
     job = drawn()
     case = job.case_of("ann")
     job.seal(job.report(case, "missing"), job.notice("missing_data", "ann", case.subject))
-    job.seal(job.coin(3))
+    job.seal(job.beacon(3))
 
     job.hear("ann", "missing")
 

@@ -67,7 +67,7 @@ def standing(settled_to: int, **said: Any) -> Standing:
     return Standing(settled_to=StepNumber(settled_to), **said)
 
 
-def test_advance__coins_are_late__vests_only_what_is_drawn_and_settled() -> None:
+def test_advance__beacons_are_late__vests_only_what_is_drawn_and_settled() -> None:
     state, seen = PayState(window=1), []
     for number, settled_to in ((1, 0), (2, 0), (3, 2), (4, 3)):
         state = advance(state, step(number, {ANN: PFLOP}), standing(settled_to))

@@ -35,9 +35,9 @@ def checked_messages() -> list[Message]:
     """What only a checked job has."""
     job = CheckedJob()
     job.seal(job.commit("ann"), job.commit("bob"))
-    coin = job.coin(1)
-    job.seal(coin)
-    return [coin, job.report(job.case_of("ann"), "match")]
+    beacon = job.beacon(1)
+    job.seal(beacon)
+    return [beacon, job.report(job.case_of("ann"), "match")]
 
 
 def value_of(kind: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from market.bodies.offers import (
 )
 from tallystick.provider import agent as agent_module
 from tallystick.provider.agent import PATIENCE_SECONDS, WIND_DOWN_SECONDS, Agent, Ask
-from tallystick.provider.coins import Counts
+from tallystick.provider.beacons import Counts
 from tallystick.provider.disk import PAUSE, RESERVE
 from tallystick.provider.folder import (
     ProviderFolder,

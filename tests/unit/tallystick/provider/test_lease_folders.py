@@ -10,7 +10,7 @@ from market.bodies.base import Problem
 from tallystick.provider.disk import BULK, KEEP_MODEL, Ended, LeaseFolders, remove
 from tallystick.sdk.client import MarketClient
 
-KEPT = ["accept.msgpack", "coins.v2", "journal.sqlite", "session.key"]
+KEPT = ["accept.msgpack", "beacons.v2", "journal.sqlite", "session.key"]
 
 
 def folder_of(home: Path, *, bundle: bool = False) -> Path:

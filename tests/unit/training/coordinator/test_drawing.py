@@ -9,7 +9,7 @@ import pytest
 
 from contracts.governance.checking import Late
 from contracts.terms.auditors import AuditorList
-from contracts.terms.coins import Coins
+from contracts.terms.beacons import Beacons
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
 from tests.support.dockets import CheckedJob, peer
@@ -75,7 +75,7 @@ async def missed_at(
 
     drawing = Drawing(
         cast(Book, book),
-        cast(Coins, None),
+        cast(Beacons, None),
         cast(Finding, finding),
         clock=lambda: UnixMillis(now[0]),
         tell=lambda event, **fields: None,

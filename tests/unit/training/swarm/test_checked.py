@@ -1,4 +1,4 @@
-"""A checked job in the state machine: work waits for coins, and ends in empty steps."""
+"""A checked job in the state machine: work waits for beacons, and ends in empty steps."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ def paused() -> Swarm:
     return swarm
 
 
-def test_advance__too_few_coins__step_waits_and_closes_with_the_next_one() -> None:
+def test_advance__too_few_beacons__step_waits_and_closes_with_the_next_one() -> None:
     swarm = checked()
     swarm.tell(Checked(False, False, swarm.at))
     swarm.work_all(HALVES)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contracts.governance.lane import AnchoredBatch
+from contracts.governance.anchor_chain import AnchoredBatch
 from contracts.terms.errors import ChainForgot, Malformed, RpcFailed
 from contracts.terms.ids import Address, Digest, JobId
 from tests.support.audited import AuditedMarket
@@ -16,13 +16,13 @@ from verification.audit.collecting import (
     ANCHORED,
     LOG_PAGE,
     RECORDED,
+    read_anchor_chain,
     read_header,
-    read_lane,
     take_proof,
 )
 
 SEALS, ANCHORER = Address(b"s" * 20), Address(b"a" * 20)
-ROOT, COIN = Digest(b"r" * 32), Digest(b"c" * 32)
+ROOT, BEACON = Digest(b"r" * 32), Digest(b"c" * 32)
 
 
 @dataclass
@@ -52,18 +52,20 @@ def log(topic: bytes, data: bytes, block: int, index: int = 0) -> dict[str, Any]
     }
 
 
-async def test_read_lane__coin_in_a_later_page__belongs_to_the_batch_before() -> None:
+async def test_read_anchor_chain__beacon_in_a_later_page__belongs_to_the_batch_before() -> None:
     node = FakeNode(
         [
             log(ANCHORED, ROOT + bytes(32), LOG_PAGE, 1),
-            log(RECORDED, bytes(31) + b"\5" + COIN, LOG_PAGE),
+            log(RECORDED, bytes(31) + b"\5" + BEACON, LOG_PAGE),
             log(ANCHORED, ROOT + bytes(32), 5),
         ]
     )
 
-    lane = await read_lane(node, SEALS, ANCHORER, first_block=0, last_block=LOG_PAGE)
+    anchor_chain = await read_anchor_chain(
+        node, SEALS, ANCHORER, first_block=0, last_block=LOG_PAGE
+    )
 
-    assert lane == [AnchoredBatch(ROOT, 5, COIN), AnchoredBatch(ROOT, LOG_PAGE, None)]
+    assert anchor_chain == [AnchoredBatch(ROOT, 5, BEACON), AnchoredBatch(ROOT, LOG_PAGE, None)]
     assert node.asked == [(0, LOG_PAGE - 1), (LOG_PAGE, LOG_PAGE)]
 
 

@@ -23,7 +23,7 @@ from tests.support.bundles import (
 from tests.support.history import make_session
 from verification.auditing.bundle import Papers, SumClaim, WorkClaim, check_papers, read_papers
 from verification.docket import Docket, begin_job
-from verification.draws.selection import ordering_coin
+from verification.draws.selection import ordering_beacon
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,9 @@ def test_check_papers__work__is_the_case_that_the_docket_would_have(story: Story
 
     case, commit = shown(papers).case, work_of(papers).work.commit
 
-    coin = story.coin().message
+    beacon = story.beacon().message
     assert (case.subject, case.doer, case.worker) == (commit.digest(), commit.peer, commit.peer)
-    assert case.coin == ordering_coin(story.job.spec.job(), coin.of, coin.coin)
+    assert case.beacon == ordering_beacon(story.job.spec.job(), beacon.of, beacon.beacon)
     assert (case.step, case.stage, case.work) == (commit.step, 2, case.subject)
 
 
@@ -91,7 +91,7 @@ def test_check_papers__repeat__is_about_the_report_and_seeded_as_it_was(story: S
     assert said is not None
     assert (case.subject, case.doer) == (said.message.digest(), said.message.auditor)
     assert (case.said, case.worker) == ("match", story.member("bob").session.peer)
-    assert case.seeded_by == shown(work_papers(story, "bob", "eve")).case.coin
+    assert case.seeded_by == shown(work_papers(story, "bob", "eve")).case.beacon
 
 
 def test_check_papers__repeat_of_a_report_on_a_sum__is_about_the_report(story: Story) -> None:
@@ -143,9 +143,9 @@ def altered(papers: Papers, story: Story, what: str) -> Papers:
         case "claim/rows/1":
             rows = (*claim.rows, story.commits["fay"])
             return replace(papers, claim=replace(claim, rows=rows))
-        case "claim/coin":
-            early = story.coin(of=StepNumber(1), job=Digest(bytes(32)))
-            return replace(papers, claim=replace(claim, coin=early))
+        case "claim/beacon":
+            early = story.beacon(of=StepNumber(1), job=Digest(bytes(32)))
+            return replace(papers, claim=replace(claim, beacon=early))
         case "claim/repeated":
             said = story.report("fay", story.commits["bob"].commit, "match")
             return replace(papers, claim=replace(claim, repeated=said))
@@ -175,8 +175,8 @@ def altered(papers: Papers, story: Story, what: str) -> Papers:
     [
         "leases", "leases lack one", "claim/work", "claim/work/closes", "claim/work/closes/0",
         "claim/rows", "claim/rows/0", "claim/rows/1",
-        "claim/coin", "claim/repeated", "report", "report does not follow", "report is no verdict",
-        "outside", "opening", "spec",
+        "claim/beacon", "claim/repeated", "report", "report does not follow",
+        "report is no verdict", "outside", "opening", "spec",
     ],
 )  # fmt: skip
 def test_check_papers__one_thing_is_another__is_refused_at_its_path(

@@ -37,18 +37,18 @@ WORK = Case(
     Flops(10),
     make_digest("work"),
     peer("ann"),
-    coin=make_digest("coin 3"),
+    beacon=make_digest("beacon 3"),
 )
 
 
 def test_seed_for__work__is_the_auditors_own() -> None:
-    assert seed_for(WORK, peer("bob")) == seed_of(make_digest("coin 3"), peer("bob"))
+    assert seed_for(WORK, peer("bob")) == seed_of(make_digest("beacon 3"), peer("bob"))
     assert seed_for(WORK, peer("bob")) != seed_for(WORK, peer("cem"))
 
 
 def test_seed_for__repeat__is_that_of_the_report_whoever_repeats_it() -> None:
-    coins = {"coin": make_digest("coin 5"), "seeded_by": make_digest("coin 3")}
-    again = replace(WORK, kind="report", doer=peer("bob"), **coins)  # type: ignore[arg-type]
+    beacons = {"beacon": make_digest("beacon 5"), "seeded_by": make_digest("beacon 3")}
+    again = replace(WORK, kind="report", doer=peer("bob"), **beacons)  # type: ignore[arg-type]
 
     assert seed_for(again, peer("out")) == seed_for(WORK, peer("bob"))
     assert seed_for(again, peer("oda")) == seed_for(again, peer("out"))

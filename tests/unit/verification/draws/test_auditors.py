@@ -14,7 +14,7 @@ from verification.draws.cases import CONFIRMING, FIRST, SECOND, THIRD, Case, Hea
 from verification.draws.selection import Again, Candidates, Subject, auditor_order
 
 STAGE_MATES, OUTSIDE = ("bob", "cem", "dan", "eve"), ("out", "oda", "olu")
-COINS = [make_digest("coin", number) for number in range(8)]
+BEACONS = [make_digest("beacon", number) for number in range(8)]
 UNITS = {peer(name): units for units, name in enumerate(STAGE_MATES, start=1)}
 
 
@@ -25,17 +25,17 @@ class Round:
     case: Case
     candidates: Candidates
 
-    def order(self, coin: Digest) -> tuple[PeerId, ...]:
+    def order(self, beacon: Digest) -> tuple[PeerId, ...]:
         """Who is asked, the first one first."""
-        return self.candidates.order(self.case, self.subject, UNITS, coin)
+        return self.candidates.order(self.case, self.subject, UNITS, beacon)
 
     def orders(self) -> list[tuple[PeerId, ...]]:
-        """By several coins."""
-        return [self.order(coin) for coin in COINS]
+        """By several beacons."""
+        return [self.order(beacon) for beacon in BEACONS]
 
     @property
     def subject(self) -> Subject:
-        """What the coin orders them for."""
+        """What the beacon orders them for."""
         return Again(self.case.subject, self.case.round)
 
 
@@ -67,13 +67,13 @@ def test_order__mismatch__another_class_comes_first_in_the_stage_and_outside() -
         assert order[3] == peer("olu") and set(order[4:]) == peers("out", "oda")
 
 
-def test_order__mismatch__each_group_is_in_the_order_of_the_coin() -> None:
+def test_order__mismatch__each_group_is_in_the_order_of_the_beacon() -> None:
     mixed = after("mismatch", classes={"cem": OTHER_CLASS, "dan": OTHER_CLASS})
     sought = {each: UNITS[each] for each in peers("cem", "dan")}
 
-    for coin in COINS:
-        first = tuple(auditor_order(coin, mixed.subject, sought))
-        assert mixed.order(coin)[:3] == (*first, peer("eve"))
+    for beacon in BEACONS:
+        first = tuple(auditor_order(beacon, mixed.subject, sought))
+        assert mixed.order(beacon)[:3] == (*first, peer("eve"))
 
 
 def test_order__mismatch__class_of_who_did_the_work_does_not_matter() -> None:
@@ -110,7 +110,7 @@ def test_order__mismatch__a_class_that_is_no_other_one_changes_nothing(name: str
     ],
     ids=["first audit", "confirms missing data", "decides between two", "confirms a conviction"],
 )
-def test_order__no_second_auditor_of_a_dispute__is_that_of_the_coin_alone(
+def test_order__no_second_auditor_of_a_dispute__is_that_of_the_beacon_alone(
     said: tuple[Verdict, ...], round: int
 ) -> None:
     mixed = after(*said, round=round, classes={"dan": OTHER_CLASS, "olu": OTHER_CLASS})

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.governance.lane import AnchoredBatch
+from contracts.governance.anchor_chain import AnchoredBatch
 from contracts.terms import merkle
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.merkle import batch_leaf, batch_root
-from verification.draws.lanes import (
+from verification.draws.anchor_chains import (
     Entry,
     ShownBatch,
     batch_value,
@@ -69,7 +69,7 @@ def test_check_batch__shown_honestly__finds_all_of_the_job(numbers: tuple[int, .
     batch = entries(*numbers)
     whole = shown(batch)
 
-    check_batch(whole, "lane/0")
+    check_batch(whole, "anchor_chain/0")
 
     assert [(leaf.job, leaf.step, leaf.seal) for leaf in whole.of(job(5))] == [
         each for each in batch if each[0] == job(5)
@@ -84,7 +84,7 @@ def test_check_batch__any_leaf_left_out__is_refused(numbers: tuple[int, ...]) ->
     for index in range(len(whole.leaves)):
         less = replace(whole, leaves=whole.leaves[:index] + whole.leaves[index + 1 :])
         with pytest.raises(AuditMismatch):
-            check_batch(less, "lane/0")
+            check_batch(less, "anchor_chain/0")
         assert not is_list(less)
 
 
@@ -104,9 +104,9 @@ def test_check_batch__job_between_phantom_neighbours_in_an_unsorted_tree__is_not
     moved = shuffled(entries(1, 5, 9), 0, 2, 1)
 
     with pytest.raises(AuditMismatch, match="a leaf after it is missing"):
-        check_batch(replace(moved, leaves=moved.leaves[:2]), "lane/0")
+        check_batch(replace(moved, leaves=moved.leaves[:2]), "anchor_chain/0")
     with pytest.raises(AuditMismatch, match="not sorted"):
-        check_batch(moved, "lane/0")
+        check_batch(moved, "anchor_chain/0")
 
 
 def test_check_batch__leaf_of_another_seal__is_refused() -> None:
@@ -115,9 +115,9 @@ def test_check_batch__leaf_of_another_seal__is_refused() -> None:
 
     with pytest.raises(AuditMismatch) as caught:
         leaves = (whole.leaves[0], forged, whole.leaves[2])
-        check_batch(replace(whole, leaves=leaves), "lane/0")
+        check_batch(replace(whole, leaves=leaves), "anchor_chain/0")
 
-    assert caught.value.data["path"] == "lane/0/leaves/1"
+    assert caught.value.data["path"] == "anchor_chain/0/leaves/1"
 
 
 def test_read_batch__value__comes_back() -> None:

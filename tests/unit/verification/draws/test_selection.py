@@ -1,4 +1,4 @@
-"""Coins and draws: the same for everybody, to the last bit."""
+"""Beacons and draws: the same for everybody, to the last bit."""
 
 from bisect import bisect
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ from verification.draws.selection import (
     auditor_order,
     is_drawn,
     prf,
-    step_coin,
+    step_beacon,
 )
 
 JOB, BLOCK_HASH = JobId(b"j" * 32), Digest(b"h" * 32)
-COIN = digest("test", b"coin")
+BEACON = digest("test", b"beacon")
 PEERS = [PeerId(bytes([n]) * 32) for n in range(4)]
 
 
@@ -51,47 +51,47 @@ SUBJECTS: list[Subject] = [
 ]
 
 
-def test_step_coin__job_step_or_block__each_changes_it() -> None:
-    coins = {
-        step_coin(JOB, StepNumber(1), BLOCK_HASH),
-        step_coin(JOB, StepNumber(2), BLOCK_HASH),
-        step_coin(JobId(b"k" * 32), StepNumber(1), BLOCK_HASH),
-        step_coin(JOB, StepNumber(1), Digest(b"i" * 32)),
+def test_step_beacon__job_step_or_block__each_changes_it() -> None:
+    beacons = {
+        step_beacon(JOB, StepNumber(1), BLOCK_HASH),
+        step_beacon(JOB, StepNumber(2), BLOCK_HASH),
+        step_beacon(JobId(b"k" * 32), StepNumber(1), BLOCK_HASH),
+        step_beacon(JOB, StepNumber(1), Digest(b"i" * 32)),
     }
 
-    assert len(coins) == 4
+    assert len(beacons) == 4
 
 
-def test_step_coin__recorded_too_late__is_none() -> None:
-    assert step_coin(JOB, StepNumber(1), ZERO_DIGEST) is None
+def test_step_beacon__recorded_too_late__is_none() -> None:
+    assert step_beacon(JOB, StepNumber(1), ZERO_DIGEST) is None
 
 
 def test_prf__every_subject__has_its_own_number() -> None:
-    assert len({prf(COIN, each.name()) for each in SUBJECTS}) == len(SUBJECTS)
+    assert len({prf(BEACON, each.name()) for each in SUBJECTS}) == len(SUBJECTS)
 
 
 @pytest.mark.parametrize("each", SUBJECTS)
-def test_is_drawn__checking_off__is_nobody_whatever_the_coin(each: Subject) -> None:
-    assert not is_drawn(COIN, each, Fraction(0))
+def test_is_drawn__checking_off__is_nobody_whatever_the_beacon(each: Subject) -> None:
+    assert not is_drawn(BEACON, each, Fraction(0))
     assert not is_drawn(None, each, Fraction(0))
 
 
 @pytest.mark.parametrize("each", SUBJECTS)
-def test_is_drawn__rate_of_one_or_coin_too_late__is_everybody(each: Subject) -> None:
-    assert is_drawn(COIN, each, Fraction(1))
+def test_is_drawn__rate_of_one_or_beacon_too_late__is_everybody(each: Subject) -> None:
+    assert is_drawn(BEACON, each, Fraction(1))
     assert is_drawn(None, each, Fraction(1, 20))
 
 
 def test_is_drawn__rate_around_the_prf__turns_exactly_there() -> None:
-    number = prf(COIN, subject(1).name())
+    number = prf(BEACON, subject(1).name())
 
-    assert not is_drawn(COIN, subject(1), Fraction(number, 2**256))
-    assert is_drawn(COIN, subject(1), Fraction(number + 1, 2**256))
+    assert not is_drawn(BEACON, subject(1), Fraction(number, 2**256))
+    assert is_drawn(BEACON, subject(1), Fraction(number + 1, 2**256))
 
 
 def whole_order(number: int, weights: dict[PeerId, int]) -> list[PeerId]:
     """Everybody, the first to audit first."""
-    return list(auditor_order(COIN, subject(number), weights))
+    return list(auditor_order(BEACON, subject(number), weights))
 
 
 def test_auditor_order__candidates_in_any_order__is_the_same_and_whole() -> None:
@@ -107,17 +107,17 @@ def test_auditor_order__three_of_many__are_the_first_of_all_and_the_only_ones_dr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     many = {PeerId(make_digest("peer", number)): number for number in range(1, 100)}
-    whole, coins = whole_order(1, many), list[bytes]()
+    whole, beacons = whole_order(1, many), list[bytes]()
 
-    def counted(coin: Digest, name: bytes) -> int:
-        coins.append(name)
-        return prf(coin, name)
+    def counted(beacon: Digest, name: bytes) -> int:
+        beacons.append(name)
+        return prf(beacon, name)
 
     monkeypatch.setattr(draws, "prf", counted)
 
-    first = list(islice(auditor_order(COIN, subject(1), many), 3))
+    first = list(islice(auditor_order(BEACON, subject(1), many), 3))
 
-    assert first == whole[:3] and len(coins) == 3
+    assert first == whole[:3] and len(beacons) == 3
     assert whole == [peer for peer, _ in by_definition(many)]
 
 
@@ -125,7 +125,7 @@ def by_definition(weights: dict[PeerId, int]) -> Iterator[tuple[PeerId, int]]:
     """Draws without replacement, each by the running sum of the weights that are left."""
     left = sorted(weights.items())
     for place in range(len(left)):
-        number = prf(COIN, subject(1).name() + encode(["auditor", place]))
+        number = prf(BEACON, subject(1).name() + encode(["auditor", place]))
         sums = list(accumulate(weight for _, weight in left))
         yield left.pop(bisect(sums, number * sums[-1] // 2**256))
 

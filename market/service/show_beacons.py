@@ -1,29 +1,30 @@
-"""Which steps of a job are anchored and with which coin; and what proves it to a member.
+"""Which steps of a job are anchored and with which beacon; and what proves it to a member.
 
-Blocks and coins are those of `sync_chain`, so they have their confirmations. A coordinator asks for
-its steps (`coins_of_job`); a member, who believes nobody, asks for the lane since the opening and
-checks it against SealAnchor (`lane_of_job`, `verification.draws.lanes`).
+Blocks and beacons are those of `sync_chain`, so they have their confirmations. A coordinator asks
+for its steps (`beacons_of_job`); a member, who believes nobody, asks for the anchor chain since the
+opening and checks it against SealAnchor (`anchor_chain_of_job`,
+`verification.draws.anchor_chains`).
 """
 
 import itertools
 from collections.abc import Iterable, Sequence
 
-from contracts.governance.lane import AnchoredBatch, recorded
+from contracts.governance.anchor_chain import AnchoredBatch, recorded
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
-from market.bodies.anchors import AnchoredStepView, BatchEntryView, BatchView, CoinsView
+from market.bodies.anchors import AnchoredStepView, BatchEntryView, BatchView, BeaconsView
 from market.bodies.earnings import AnchorView
 from market.service.coding import decode_arguments
 from market.service.find_job import find_job, need
 from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow, SealRow
-from verification.draws.lanes import Entry, LanePage, ShownBatch, show_batch
+from verification.draws.anchor_chains import AnchorChainPage, Entry, ShownBatch, show_batch
 
 MAX_LEAVES = 50_000
-"""Of a page, but for one batch: some 40 MiB with their paths (`lanes.MAX_PAGE_BYTES`)."""
+"""Of a page, but for one batch: some 40 MiB with their paths (`anchor_chains.MAX_PAGE_BYTES`)."""
 
 
-async def coins_of_job(job: JobId, work: UnitOfWork, *, after: int, limit: int) -> CoinsView:
+async def beacons_of_job(job: JobId, work: UnitOfWork, *, after: int, limit: int) -> BeaconsView:
     """Anchored steps beyond `after`, ascending, at most `limit`.
 
     Raises:
@@ -40,7 +41,7 @@ async def coins_of_job(job: JobId, work: UnitOfWork, *, after: int, limit: int) 
         for entry in entries
         if by_root[entry.root].block is not None
     )
-    return CoinsView(steps=tuple(steps))
+    return BeaconsView(steps=tuple(steps))
 
 
 async def seals_on_chain(
@@ -72,9 +73,9 @@ async def batch_of_root(root: Digest, work: UnitOfWork) -> BatchView:
     return BatchView.of(row, entries=tuple(map(BatchEntryView.of, entries)))
 
 
-async def lane_of_job(
+async def anchor_chain_of_job(
     job: JobId, anchorer: Address, work: UnitOfWork, *, first: int | None, limit: int
-) -> LanePage:
+) -> AnchorChainPage:
     """Batches from number `first` on, at most `limit`, with their leaves: at most `MAX_LEAVES`.
 
     Without `first` they begin with the last one before the job was opened, or with the first of
@@ -92,9 +93,9 @@ async def lane_of_job(
         batches = await work[BatchRow].where(order="number", after=start - 2, limit=limit + 1)
         before = next((batch for batch in batches if batch.number == start - 1), None)
         shown = [batch for batch in batches if batch.number >= start and batch.block is not None]
-        return LanePage(
+        return AnchorChainPage(
             start,
-            await _lane_before(start, before, anchorer, work),
+            await _anchor_chain_before(start, before, anchorer, work),
             tuple(await _shown(shown[:limit], row.opening_block, work)),
         )
 
@@ -118,24 +119,25 @@ async def _numbered(number: int, work: UnitOfWork) -> BatchRow | None:
     return rows[0] if rows else None
 
 
-async def _lane_before(
+async def _anchor_chain_before(
     number: int, batch: BatchRow | None, anchorer: Address, work: UnitOfWork
 ) -> Digest:
-    """The lane before a batch: what the event of the one before, `batch`, says; then its coin.
+    """The anchor chain before a batch: what the event of the one before, `batch`, says; then its
+    beacon.
 
     Raises:
-        NotFound: the batch before has no coin yet, so the lane does not go on here.
+        NotFound: the batch before has no beacon yet, so the anchor chain does not go on here.
     """
     if number == 0:
         return ZERO_DIGEST
-    if batch is None or batch.block is None or batch.coin is None:
-        raise NotFound(f"the lane has no batch {number} yet", batch=number)
+    if batch is None or batch.block is None or batch.beacon is None:
+        raise NotFound(f"the anchor chain has no batch {number} yet", batch=number)
     for event in await work[ChainEventRow].where(block=batch.block, event="Anchored"):
         arguments = decode_arguments(event.args)
         if arguments["caller"] == anchorer:
-            lane = arguments["lane"]
-            assert isinstance(lane, bytes)
-            return recorded(Digest(lane), batch.coin)
+            anchor_chain = arguments["anchorChain"]
+            assert isinstance(anchor_chain, bytes)
+            return recorded(Digest(anchor_chain), batch.beacon)
     raise InvariantBroken(f"batch {batch.number} is anchored and its event is in no row")
 
 
@@ -152,7 +154,7 @@ async def _shown(
 
 
 def _show(batch: BatchRow, entries: Sequence[Entry]) -> ShownBatch:
-    anchored = AnchoredBatch(batch.root, _block_of(batch), batch.coin)
+    anchored = AnchoredBatch(batch.root, _block_of(batch), batch.beacon)
     return ShownBatch(anchored, show_batch(entries))
 
 

@@ -1,4 +1,4 @@
-"""How does a peer without web3 come to coins that the chain said?"""
+"""How does a peer without web3 come to beacons that the chain said?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,19 +9,31 @@ from typing import cast
 import pytest
 
 from contracts.chain.connection import Block
-from contracts.chain.wrappers.seals import Lane
-from contracts.governance.lane import AnchoredBatch, fold_lane
-from contracts.terms.coins import Coin
+from contracts.chain.wrappers.seals import AnchorChain
+from contracts.governance.anchor_chain import AnchoredBatch, fold_anchor_chain
+from contracts.terms.beacons import Beacon
 from contracts.terms.errors import AuditMismatch, BadSignature, ChainForgot, Unavailable
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, SessionKey, StepNumber
 from contracts.terms.merkle import batch_root
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixSeconds
 from market.bodies.jobs import JobView
-from tallystick.provider.coins import UNSERVED_BLOCKS, CoinFile, CoinWatch, Counts, checked_opening
+from tallystick.provider.beacons import (
+    UNSERVED_BLOCKS,
+    BeaconFile,
+    BeaconWatch,
+    Counts,
+    checked_opening,
+)
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, JobMaker, make_wallet
-from verification.draws.lanes import MAY_HOLD, Entry, LanePage, ShownBatch, show_batch
+from verification.draws.anchor_chains import (
+    MAY_HOLD,
+    AnchorChainPage,
+    Entry,
+    ShownBatch,
+    show_batch,
+)
 
 JOB, ANCHORER = JobId(b"j" * 32), Address(b"a" * 20)
 OPENING = JobOpening(
@@ -31,44 +43,46 @@ OPENING = JobOpening(
 )  # fmt: skip
 
 
-def coin(step: int, block: int = 5) -> Coin:
+def beacon(step: int, block: int = 5) -> Beacon:
     value, seal = Digest(bytes([step]) * 32), Digest(b"s" * 32)
-    return Coin(StepNumber(step), Digest(b"r" * 32), block, value, seal)
+    return Beacon(StepNumber(step), Digest(b"r" * 32), block, value, seal)
 
 
-async def test_coin_file__appended_by_one__is_read_by_another_as_it_grows(tmp_path: Path) -> None:
-    agent, peer = CoinFile(tmp_path), CoinFile(tmp_path)
+async def test_beacon_file__appended_by_one__is_read_by_another_as_it_grows(tmp_path: Path) -> None:
+    agent, peer = BeaconFile(tmp_path), BeaconFile(tmp_path)
 
-    before = await peer.coin_of(StepNumber(1))
-    agent.append((coin(1), coin(3)))
-    first = await peer.coin_of(StepNumber(3))
-    agent.append((coin(3), coin(2)))
+    before = await peer.beacon_of(StepNumber(1))
+    agent.append((beacon(1), beacon(3)))
+    first = await peer.beacon_of(StepNumber(3))
+    agent.append((beacon(3), beacon(2)))
 
-    assert before is None and first == coin(3)
-    assert await peer.coin_of(StepNumber(2)) == coin(2)
-    assert (tmp_path / "coins.v2").read_bytes() == b"".join(coin(n).encoded() for n in (1, 3, 2))
-    assert (tmp_path / "coins.v2").stat().st_mode & 0o777 == 0o600
+    assert before is None and first == beacon(3)
+    assert await peer.beacon_of(StepNumber(2)) == beacon(2)
+    assert (tmp_path / "beacons.v2").read_bytes() == b"".join(
+        beacon(n).encoded() for n in (1, 3, 2)
+    )
+    assert (tmp_path / "beacons.v2").stat().st_mode & 0o777 == 0o600
 
 
-async def test_coin_file__killed_while_it_wrote__goes_on_after_the_last_whole_coin(
+async def test_beacon_file__killed_while_it_wrote__goes_on_after_the_last_whole_beacon(
     tmp_path: Path,
 ) -> None:
-    CoinFile(tmp_path).append((coin(1),))
-    with (tmp_path / "coins.v2").open("ab") as file:
-        file.write(coin(2).encoded()[:50])
-    torn = await CoinFile(tmp_path).coin_of(StepNumber(2))
+    BeaconFile(tmp_path).append((beacon(1),))
+    with (tmp_path / "beacons.v2").open("ab") as file:
+        file.write(beacon(2).encoded()[:50])
+    torn = await BeaconFile(tmp_path).beacon_of(StepNumber(2))
 
-    CoinFile(tmp_path).append((coin(2),))
+    BeaconFile(tmp_path).append((beacon(2),))
 
     assert torn is None
-    assert await CoinFile(tmp_path).coin_of(StepNumber(2)) == coin(2)
+    assert await BeaconFile(tmp_path).beacon_of(StepNumber(2)) == beacon(2)
 
 
-def test_coin_file__another_coin_of_a_step__is_refused(tmp_path: Path) -> None:
-    CoinFile(tmp_path).append((coin(1),))
+def test_beacon_file__another_beacon_of_a_step__is_refused(tmp_path: Path) -> None:
+    BeaconFile(tmp_path).append((beacon(1),))
 
     with pytest.raises(ChainForgot):
-        CoinFile(tmp_path).append((coin(1, block=6),))
+        BeaconFile(tmp_path).append((beacon(1, block=6),))
 
 
 @dataclass
@@ -82,20 +96,20 @@ class Everything:
     now: float = 1000.0
 
     def anchor(self, *steps: int) -> None:
-        """Anchor seals in a new block, with the coin of the batch before."""
+        """Anchor seals in a new block, with the beacon of the batch before."""
         self.record()
         self.number += 1
         entries = tuple((JOB, step, Digest(bytes([step]) * 32)) for step in steps)
         self.entries.append(entries)
         self.batches.append(AnchoredBatch(batch_root(entries), self.number, None))
 
-    def anchor_with_coin(self, *steps: int) -> None:
-        """Anchor seals, and record their coin in the block after."""
+    def anchor_with_beacon(self, *steps: int) -> None:
+        """Anchor seals, and record their beacon in the block after."""
         self.anchor(*steps)
         self.record()
 
     def record(self) -> None:
-        """Record the newest coin, in a new block."""
+        """Record the newest beacon, in a new block."""
         self.number += 1
         if self.batches:
             newest = self.batches[-1]
@@ -113,36 +127,36 @@ class Everything:
         name = Digest(bytes([number % 256]) * 32)
         return Block(number, name, UnixSeconds(1000 + number))
 
-    async def lane(
+    async def anchor_chain(
         self, name: bytes, at: Block | None = None, *, first: int | None = None
-    ) -> "Lane | LanePage":
-        """Both `Anchors.lane` and `MarketClient.lane`."""
+    ) -> "AnchorChain | AnchorChainPage":
+        """Both `Anchors.anchor_chain` and `MarketClient.anchor_chain`."""
         if at is not None:
             assert name == ANCHORER
-            return Lane(fold_lane(self.batches), len(self.batches))
+            return AnchorChain(fold_anchor_chain(self.batches), len(self.batches))
         start = first or 0
         shown = tuple(
             ShownBatch(self.batches[n], show_batch(self.entries[n]))
             for n in range(start, self.served)
         )
-        before = fold_lane(self.batches[:start]) if start else ZERO_DIGEST
-        return LanePage(start, before, shown)
+        before = fold_anchor_chain(self.batches[:start]) if start else ZERO_DIGEST
+        return AnchorChainPage(start, before, shown)
 
     async def pending_block(self, anchorer: Address, at: Block) -> int:
         """See `Anchors.pending_block`."""
-        return self.batches[-1].block if self.batches and self.batches[-1].coin is None else 0
+        return self.batches[-1].block if self.batches and self.batches[-1].beacon is None else 0
 
     async def known(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
         """See `Anchors.batches`, whose name is taken here."""
         return self.batches
 
-    def watch(self, folder: Path, *, confirmations: int = 1, settling: float = 0.0) -> CoinWatch:
+    def watch(self, folder: Path, *, confirmations: int = 1, settling: float = 0.0) -> BeaconWatch:
         """A watch over all of it."""
-        return CoinWatch(
+        return BeaconWatch(
             OPENING,
-            CoinFile(folder),
+            BeaconFile(folder),
             anchors=SimpleNamespace(  # two ports in one object
-                lane=self.lane, pending_block=self.pending_block, batches=self.known
+                anchor_chain=self.anchor_chain, pending_block=self.pending_block, batches=self.known
             ),
             blocks=self,  # type: ignore[arg-type]
             market=self,  # type: ignore[arg-type]
@@ -150,27 +164,27 @@ class Everything:
             clock=lambda: self.now,
         )
 
-    def coin(self, step: int, batch: int) -> Coin:
-        """The coin of a step that stands in a batch."""
+    def beacon(self, step: int, batch: int) -> Beacon:
+        """The beacon of a step that stands in a batch."""
         found = self.batches[batch]
-        assert found.coin is not None
+        assert found.beacon is not None
         (seal,) = (seal for _, of, seal in self.entries[batch] if of == step)
-        return Coin(StepNumber(step), found.root, found.block, found.coin, seal)
+        return Beacon(StepNumber(step), found.root, found.block, found.beacon, seal)
 
 
 class SilentMarket:
     """A market that is down."""
 
-    async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
-        """See `MarketClient.lane`."""
+    async def anchor_chain(self, job: JobId, *, first: int | None = None) -> AnchorChainPage:
+        """See `MarketClient.anchor_chain`."""
         raise Unavailable("the market does not answer")
 
 
-async def test_look__market_behind_the_chain__waits_and_then_has_the_coin_on_disk(
+async def test_look__market_behind_the_chain__waits_and_then_has_the_beacon_on_disk(
     tmp_path: Path,
 ) -> None:
     world = Everything()
-    world.anchor_with_coin(1)
+    world.anchor_with_beacon(1)
     watch = world.watch(tmp_path)
 
     behind = await watch.look()
@@ -179,11 +193,11 @@ async def test_look__market_behind_the_chain__waits_and_then_has_the_coin_on_dis
     again = await watch.look()
 
     assert behind == again == ()
-    assert found == (world.coin(1, 0),)
-    assert await CoinFile(tmp_path).coin_of(StepNumber(1)) == found[0]
+    assert found == (world.beacon(1, 0),)
+    assert await BeaconFile(tmp_path).beacon_of(StepNumber(1)) == found[0]
 
 
-async def test_look__coin_not_recorded__comes_with_the_next_batch(tmp_path: Path) -> None:
+async def test_look__beacon_not_recorded__comes_with_the_next_batch(tmp_path: Path) -> None:
     world = Everything()
     watch = world.watch(tmp_path)
     world.anchor(1)
@@ -195,14 +209,14 @@ async def test_look__coin_not_recorded__comes_with_the_next_batch(tmp_path: Path
     first = await watch.look()
     world.record()
 
-    assert pending == () and first == (world.coin(1, 0),)
-    assert await watch.look() == (world.coin(2, 1), world.coin(3, 1))
+    assert pending == () and first == (world.beacon(1, 0),)
+    assert await watch.look() == (world.beacon(2, 1), world.beacon(3, 1))
 
 
 async def test_look__block_without_confirmations_or_too_young__waits(tmp_path: Path) -> None:
     world = Everything()
     watch = world.watch(tmp_path, confirmations=3, settling=4.0)
-    world.anchor_with_coin(1)
+    world.anchor_with_beacon(1)
     world.served, world.now = 1, 1100.0
 
     unconfirmed = await watch.look()
@@ -212,14 +226,14 @@ async def test_look__block_without_confirmations_or_too_young__waits(tmp_path: P
     world.now += 3
 
     assert unconfirmed == young == ()
-    assert await watch.look() == (world.coin(1, 0),)
+    assert await watch.look() == (world.beacon(1, 0),)
 
 
-async def test_look__market_lies_about_a_coin__nothing_counts_until_it_stops(
+async def test_look__market_lies_about_a_beacon__nothing_counts_until_it_stops(
     tmp_path: Path,
 ) -> None:
     world, liar = Everything(), Everything()
-    world.anchor_with_coin(1)
+    world.anchor_with_beacon(1)
     world.served = 1
     liar.entries, liar.served = world.entries, 1
     liar.batches = [AnchoredBatch(world.batches[0].root, 3, Digest(b"x" * 32))]
@@ -228,18 +242,18 @@ async def test_look__market_lies_about_a_coin__nothing_counts_until_it_stops(
 
     with pytest.raises(AuditMismatch):
         await watch.look()
-    stored = await CoinFile(tmp_path).coin_of(StepNumber(1))
+    stored = await BeaconFile(tmp_path).beacon_of(StepNumber(1))
     watch._market = world  # type: ignore[assignment]
 
     assert stored is None
-    assert await watch.look() == (world.coin(1, 0),)
+    assert await watch.look() == (world.beacon(1, 0),)
 
 
 async def test_look__market_never_serves_a_batch__all_is_drawn_of_what_it_may_hold(
     tmp_path: Path,
 ) -> None:
     world = Everything()
-    world.anchor_with_coin(1)
+    world.anchor_with_beacon(1)
     watch = world.watch(tmp_path)
     first = await watch.look()
     world.number += UNSERVED_BLOCKS - 1
@@ -249,12 +263,12 @@ async def test_look__market_never_serves_a_batch__all_is_drawn_of_what_it_may_ho
     world.served = 1  # too late: it was said
     again = await watch.look()
 
-    unserved = replace(world.coin(1, 0), batch=ZERO_DIGEST, seal=None)
+    unserved = replace(world.beacon(1, 0), batch=ZERO_DIGEST, seal=None)
     assert first == patient == again == ()
     assert found == tuple(
         replace(unserved, step=StepNumber(step)) for step in range(1, MAY_HOLD + 1)
     )
-    assert await CoinFile(tmp_path).coin_of(StepNumber(1)) == unserved
+    assert await BeaconFile(tmp_path).beacon_of(StepNumber(1)) == unserved
 
 
 async def test_look__market_does_not_answer__waits_as_long_and_then_gives_the_batch_up(
@@ -263,7 +277,7 @@ async def test_look__market_does_not_answer__waits_as_long_and_then_gives_the_ba
     world = Everything()
     watch = world.watch(tmp_path)
     watch._market = SilentMarket()  # type: ignore[assignment]
-    world.anchor_with_coin(1)
+    world.anchor_with_beacon(1)
 
     with pytest.raises(Unavailable):
         await watch.look()
@@ -272,7 +286,7 @@ async def test_look__market_does_not_answer__waits_as_long_and_then_gives_the_ba
     assert (await watch.look())[0].batch == ZERO_DIGEST
 
 
-# --------------------------------------------------------------------------- whose lane is followed
+# ------------------------------------------------------------------- whose anchor chain is followed
 
 
 def view_of(maker: JobMaker, *, by: str = "coordinator", poster: str = "poster") -> JobView:

@@ -1,24 +1,25 @@
-"""How a member learns coins: the market's list of batches, checked against the chain. Pure.
+"""How a member learns beacons: the market's list of batches, checked against the chain. Pure.
 
-SealAnchor keeps one running hash of an anchorer's lane, and how many batches it has; a member reads
-both by itself (`Sighting`). The market hands out the batches (`LanePage`). What folds to that hash
-is the lane: no other list does, and none that begins later, because it has to begin with the first
-batch of all or with one that the job's opening came after. The market may lag: a sighting waits
-until its list has come as far. Where a list never comes the caller gives it up (`give_up`), with
-what the chain itself says of the batch; then all is drawn of the steps that it may hold.
+SealAnchor keeps one running hash of an anchorer's anchor chain, and how many batches it has; a
+member reads both by itself (`Sighting`). The market hands out the batches (`AnchorChainPage`). What
+folds to that hash is the anchor chain: no other list does, and none that begins later, because it
+has to begin with the first batch of all or with one that the job's opening came after. The market
+may lag: a sighting waits until its list has come as far. Where a list never comes the caller gives
+it up (`give_up`), with what the chain itself says of the batch; then all is drawn of the steps that
+it may hold.
 
 For every batch since the job's opening all of its leaves are shown, and they are sorted. That none
 is left out follows from the Merkle paths alone: the first turns nowhere left, the last nowhere
 right, and where two that follow each other part, the left one turns right all the way down and the
 right one left. The job's own leaves and their neighbours would not do: a tree that is not sorted
-may hold the job's leaf elsewhere, and whoever anchored it would choose, with the coin before him,
+may hold the job's leaf elsewhere, and whoever anchored it would choose, with the beacon before him,
 to show it there or neighbours between which it is not. A batch that shows other leaves, or leaves
 that are not sorted, shows none.
 
-A batch may hold a step before its seal is known here, so a coin says which seal it is of: whoever
-holds that step's seal compares (`contracts.terms.coins.check_coin`).
+A batch may hold a step before its seal is known here, so a beacon says which seal it is of: whoever
+holds that step's seal compares (`contracts.terms.beacons.check_beacon`).
 
-Invariants: a coin is told once, for the first batch that holds its step, and only when the hash
+Invariants: a beacon is told once, for the first batch that holds its step, and only when the hash
 covers its recording; two different seals of one step are an equivocation, in whatever batches. A
 batch whose list nobody serves may hold any step that is in no batch before it and that could be
 sealed by then: all of such a step is drawn (`drawn_by`). Source: docs/protocol.md 4.
@@ -28,9 +29,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from contracts.governance.lane import AnchoredBatch, fold_lane
+from contracts.governance.anchor_chain import AnchoredBatch, fold_anchor_chain
 from contracts.terms import merkle
-from contracts.terms.coins import Coin
+from contracts.terms.beacons import Beacon
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Equivocation
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
@@ -40,7 +41,7 @@ from verification.reading import Field, at, require
 # ----------------------------------------------------------------------------------------- batches
 
 MAY_HOLD = 5
-"""Steps that may be sealed before the coin of the first is said (`economics.MAX_UNDRAWN`)."""
+"""Steps that may be sealed before the beacon of the first is said (`economics.MAX_UNDRAWN`)."""
 
 Entry = tuple[JobId, int, Digest]
 """A leaf of a batch: job, step, seal."""
@@ -63,7 +64,7 @@ class ShownLeaf:
 
 @dataclass(frozen=True)
 class ShownBatch:
-    """A batch of the lane, and all of its leaves; none for one before a job's opening."""
+    """A batch of the anchor chain, and all of its leaves; none for one before a job's opening."""
 
     batch: AnchoredBatch
     leaves: tuple[ShownLeaf, ...]
@@ -85,9 +86,9 @@ def show_batch(entries: Sequence[Entry]) -> tuple[ShownLeaf, ...]:
 
 def read_batch(field: Field) -> ShownBatch:
     """A batch as the file shows it. Nothing is checked but its form."""
-    fields = field.record("root", "block", "coin", "leaves")
-    coin = None if fields["coin"].value is None else Digest(fields["coin"].bytes(32))
-    batch = AnchoredBatch(Digest(fields["root"].bytes(32)), fields["block"].integer(), coin)
+    fields = field.record("root", "block", "beacon", "leaves")
+    beacon = None if fields["beacon"].value is None else Digest(fields["beacon"].bytes(32))
+    batch = AnchoredBatch(Digest(fields["root"].bytes(32)), fields["block"].integer(), beacon)
     require(batch.block < 2**64, fields["block"].path, "no block number")
     if fields["leaves"].value is None:
         return ShownBatch(batch, (), is_served=False)
@@ -99,7 +100,7 @@ def batch_value(shown: ShownBatch) -> dict[str, object]:
     return {
         "root": shown.batch.root,
         "block": shown.batch.block,
-        "coin": shown.batch.coin,
+        "beacon": shown.batch.beacon,
         "leaves": None
         if not shown.is_served
         else [
@@ -139,7 +140,7 @@ def check_batch(shown: ShownBatch, path: str) -> None:
 def is_list(shown: ShownBatch) -> bool:
     """Whether we are shown what a batch is a list of: sorted, whole, and of its root."""
     try:
-        check_batch(shown, "lane")
+        check_batch(shown, "anchor_chain")
     except AuditMismatch:
         return False
     return True
@@ -148,12 +149,12 @@ def is_list(shown: ShownBatch) -> bool:
 def drawn_by(
     batch: AnchoredBatch, steps: Iterable[StepNumber] | None, told: set[StepNumber]
 ) -> list[tuple[StepNumber, AnchoredBatch]]:
-    """Steps whose coin is that of `batch`, as it counts for them; notes them in `told`.
+    """Steps whose beacon is that of `batch`, as it counts for them; notes them in `told`.
 
     Args:
-        batch: The next one of the lane.
+        batch: The next one of the anchor chain.
         steps: Of the job that its list holds; None: nobody serves the list. Then all of the steps
-            is drawn, which a root of zero says, of as many as may wait for their coins.
+            is drawn, which a root of zero says, of as many as may wait for their beacons.
         told: Steps that batches before it hold, or may hold.
     """
     if steps is None:
@@ -203,17 +204,17 @@ def _all(siblings: Iterable[tuple[Digest, bool]], left: bool) -> bool:
     return all(is_left == left for _, is_left in siblings)
 
 
-# ---------------------------------------------------------------------------------------- the lane
+# --------------------------------------------------------------------------------- the anchor chain
 
 MAX_PAGE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class LanePage:
+class AnchorChainPage:
     """A run of an anchorer's batches, each with its leaves."""
 
     first: int  # number of the first batch, from 0
-    before: Digest  # the lane before it
+    before: Digest  # the anchor chain before it
     batches: tuple[ShownBatch, ...]
 
     def encoded(self) -> bytes:
@@ -223,34 +224,37 @@ class LanePage:
         return encode(value)  # type: ignore[arg-type]  # nested dicts of Value, invariant to mypy
 
 
-def decode_page(data: bytes) -> LanePage:
+def decode_page(data: bytes) -> AnchorChainPage:
     """The page that `data` spells. Nothing is checked but its form.
 
     Raises:
         Malformed, TooLarge, AuditMismatch: it is none.
     """
-    field = Field(decode(data, max_bytes=MAX_PAGE_BYTES), "lane")
+    field = Field(decode(data, max_bytes=MAX_PAGE_BYTES), "anchor_chain")
     fields = field.record("first", "before", "batches")
     batches = tuple(read_batch(each) for each in fields["batches"].list())
-    return LanePage(fields["first"].integer(), Digest(fields["before"].bytes(32)), batches)
+    return AnchorChainPage(fields["first"].integer(), Digest(fields["before"].bytes(32)), batches)
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """What SealAnchor said of a lane at the end of a block that counts."""
+    """What SealAnchor said of an anchor chain at the end of a block that counts."""
 
     hash: Digest
     count: int
-    is_pending: bool  # the newest batch has no coin yet
+    is_pending: bool  # the newest batch has no beacon yet
 
 
-class FollowedLane:
-    """One job's view of its anchorer's lane, since the job was opened."""
+class FollowedAnchorChain:
+    """One job's view of its anchorer's anchor chain, since the job was opened."""
 
     def __init__(self, job: JobId, opening_block: int) -> None:
         """Nothing is known yet."""
         self._job, self._opening_block = job, opening_block
-        self._number, self._lane = 0, ZERO_DIGEST  # of the first batch that is not confirmed
+        self._number, self._anchor_chain = (
+            0,
+            ZERO_DIGEST,
+        )  # of the first batch that is not confirmed
         self._waiting: tuple[ShownBatch, ...] = ()
         self._begun = False
         self._seals: dict[StepNumber, Digest] = {}
@@ -261,10 +265,10 @@ class FollowedLane:
         """Number of the first batch to ask for; None: where the job begins."""
         if not self._begun:
             return None
-        known = [shown for shown in self._waiting if shown.batch.coin is not None]
+        known = [shown for shown in self._waiting if shown.batch.beacon is not None]
         return self._number + len(known)
 
-    def take(self, page: LanePage) -> bool:
+    def take(self, page: AnchorChainPage) -> bool:
         """Note what the market says; whether it says anything new.
 
         Raises:
@@ -276,10 +280,14 @@ class FollowedLane:
         if not self._begun:
             whole = page.first == 0 and page.before == ZERO_DIGEST
             early = self._is_early(shown[0].batch)
-            require(whole or early, "lane", "it begins after the job's opening")
-            self._number, self._lane, self._begun = page.first, page.before, True
+            require(whole or early, "anchor_chain", "it begins after the job's opening")
+            self._number, self._anchor_chain, self._begun = page.first, page.before, True
         offset = page.first - self._number
-        require(0 <= offset <= len(self._waiting), "lane", f"batch {page.first} was not asked for")
+        require(
+            0 <= offset <= len(self._waiting),
+            "anchor_chain",
+            f"batch {page.first} was not asked for",
+        )
         before, self._waiting = self._waiting, self._waiting[:offset] + shown
         return before != self._waiting
 
@@ -290,18 +298,18 @@ class FollowedLane:
         """Whether no seal of the job is as old."""
         return batch.block <= self._opening_block
 
-    def give_up(self, lane: Sequence[AnchoredBatch]) -> bool:
+    def give_up(self, anchor_chain: Sequence[AnchoredBatch]) -> bool:
         """Take the batch that we wait for without its list, which nobody serves; whether we can.
 
         Args:
-            lane: All batches from the very first one on, as the chain itself tells them.
+            anchor chain: All batches from the very first one on, as the chain itself tells them.
         """
         number = self.wanted or 0
-        early = sum(self._is_early(each) for each in lane)
-        known = lane[number : max(number, early) + 1]
-        if not known or known[-1].coin is None:
+        early = sum(self._is_early(each) for each in anchor_chain)
+        known = anchor_chain[number : max(number, early) + 1]
+        if not known or known[-1].beacon is None:
             return False
-        waiting = (shown for shown in self._waiting if shown.batch.coin is not None)
+        waiting = (shown for shown in self._waiting if shown.batch.beacon is not None)
         self._waiting = (*waiting, *(self._unserved(each) for each in known))
         self._begun = True
         return True
@@ -313,41 +321,44 @@ class FollowedLane:
         """Ask again for what is not certain: the market may have said something wrong."""
         self._waiting = ()
 
-    def confirm(self, seen: Sighting) -> tuple[Coin, ...] | None:
-        """Coins that a sighting makes certain; None while the list has not come as far.
+    def confirm(self, seen: Sighting) -> tuple[Beacon, ...] | None:
+        """Beacons that a sighting makes certain; None while the list has not come as far.
 
         Raises:
             AuditMismatch: the list is not the chain's.
             Equivocation: two seals of one step were anchored.
         """
         covered = seen.count - self._number
-        # A batch that has no coin makes nothing certain: there is no need to ask for its list yet.
+        # A batch that has no beacon makes nothing certain: there is no need to ask for its list
+        # yet.
         if covered <= seen.is_pending if self._begun else not seen.count:
             return ()
         if not self._begun or covered > len(self._waiting):
             return None
         batches = [shown.batch for shown in self._waiting[:covered]]
         if seen.is_pending:
-            batches[-1] = replace(batches[-1], coin=None)
-        elif batches[-1].coin is None:
+            batches[-1] = replace(batches[-1], beacon=None)
+        elif batches[-1].beacon is None:
             return None
-        with at("lane"):
-            folded = fold_lane(batches, self._lane)
-        require(folded == seen.hash, "lane", f"its {seen.count} batches are not the chain's")
+        with at("anchor_chain"):
+            folded = fold_anchor_chain(batches, self._anchor_chain)
+        require(
+            folded == seen.hash, "anchor_chain", f"its {seen.count} batches are not the chain's"
+        )
         return self._advance(batches[:-1] if seen.is_pending else batches)
 
-    def _advance(self, certain: Sequence[AnchoredBatch]) -> tuple[Coin, ...]:
-        """Take over batches whose coins are certain."""
-        seals, told, coins = dict(self._seals), set(self._told), list[Coin]()
+    def _advance(self, certain: Sequence[AnchoredBatch]) -> tuple[Beacon, ...]:
+        """Take over batches whose beacons are certain."""
+        seals, told, beacons = dict(self._seals), set(self._told), list[Beacon]()
         for shown in self._waiting[: len(certain)]:
             steps = self._steps(shown, seals)
             for step, batch in drawn_by(shown.batch, steps, told):
-                assert batch.coin is not None  # it is certain
-                coins.append(Coin(step, batch.root, batch.block, batch.coin, seals.get(step)))
-        self._lane = fold_lane(certain, self._lane)
+                assert batch.beacon is not None  # it is certain
+                beacons.append(Beacon(step, batch.root, batch.block, batch.beacon, seals.get(step)))
+        self._anchor_chain = fold_anchor_chain(certain, self._anchor_chain)
         self._number += len(certain)
         self._waiting, self._seals, self._told = self._waiting[len(certain) :], seals, told
-        return tuple(coins)
+        return tuple(beacons)
 
     def _steps(self, shown: ShownBatch, seals: dict[StepNumber, Digest]) -> list[StepNumber] | None:
         """Steps of the job that a batch holds; None if nobody serves its list."""

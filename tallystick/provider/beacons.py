@@ -1,10 +1,10 @@
-"""The agent reads a job's coins from the chain, and its peer reads them from a file.
+"""The agent reads a job's beacons from the chain, and its peer reads them from a file.
 
-The peer has no web3. The agent asks SealAnchor for the anchorer's lane and the market for the
-batches, compares them (`verification.draws.lanes`) and appends each coin to `coins.v2` in the
-lease's folder, on disk before anybody uses it. A sighting counts when its block is confirmed, is
-old enough to survive a kill of an embedded chain, and is still there; it was made at the head,
-because a node that was restarted knows the state of its head only.
+The peer has no web3. The agent asks SealAnchor for the anchorer's anchor chain and the market for
+the batches, compares them (`verification.draws.anchor_chains`) and appends each beacon to
+`beacons.v2` in the lease's folder, on disk before anybody uses it. A sighting counts when its block
+is confirmed, is old enough to survive a kill of an embedded chain, and is still there; it was made
+at the head, because a node that was restarted knows the state of its head only.
 """
 
 import os
@@ -15,10 +15,10 @@ from typing import Protocol
 
 from contracts.chain.connection import Block, ChainConnection
 from contracts.chain.contracts import Contracts
-from contracts.chain.wrappers.seals import Lane
-from contracts.governance.lane import AnchoredBatch
+from contracts.chain.wrappers.seals import AnchorChain
+from contracts.governance.anchor_chain import AnchoredBatch
 from contracts.terms import errors
-from contracts.terms.coins import COIN_BYTES, Coin, decode_coin
+from contracts.terms.beacons import BEACON_BYTES, Beacon, decode_beacon
 from contracts.terms.ids import Address, JobId, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
@@ -26,8 +26,8 @@ from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_JOB
 from tallystick.sdk.client import MarketClient
-from verification.audit.collecting import read_lane
-from verification.draws.lanes import FollowedLane, Sighting
+from verification.audit.collecting import read_anchor_chain
+from verification.draws.anchor_chains import FollowedAnchorChain, Sighting
 
 SETTLING_SECONDS = 2.0
 """Age at which a block of an embedded chain is in its state file for certain."""
@@ -37,70 +37,72 @@ UNSERVED_BLOCKS = 8_191
 """Blocks for which nobody showed us a list until we give it up: as long as a block's hash lasts."""
 
 
-class CoinFile:
-    """Coins of one job in the order in which they came; one process appends, others read.
+class BeaconFile:
+    """Beacons of one job in the order in which they came; one process appends, others read.
 
     Raises:
         Malformed: the file holds something else.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "coins.v2"
+        self._path = folder / "beacons.v2"
         self._offset = 0
-        self._known: dict[StepNumber, Coin] = {}
+        self._known: dict[StepNumber, Beacon] = {}
 
-    async def coin_of(self, step: StepNumber) -> Coin | None:
-        """See `contracts.terms.coins.Coins`."""
+    async def beacon_of(self, step: StepNumber) -> Beacon | None:
+        """See `contracts.terms.beacons.Beacons`."""
         if step not in self._known:
             self._read()
         return self._known.get(step)
 
-    def append(self, coins: tuple[Coin, ...]) -> None:
-        """Store coins that are new; on disk when this returns.
+    def append(self, beacons: tuple[Beacon, ...]) -> None:
+        """Store beacons that are new; on disk when this returns.
 
         Raises:
             ChainForgot: one differs from what was stored; the chain went back too far.
             Unavailable: the disk is full or cannot be written.
         """
         self._read()
-        new = [coin for coin in coins if self._known.get(coin.step) != coin]
+        new = [beacon for beacon in beacons if self._known.get(beacon.step) != beacon]
         if not new:
             return
-        if changed := next((coin.step for coin in new if coin.step in self._known), None):
-            raise errors.ChainForgot(f"the coin of step {changed} is another one now", step=changed)
+        if changed := next((beacon.step for beacon in new if beacon.step in self._known), None):
+            raise errors.ChainForgot(
+                f"the beacon of step {changed} is another one now", step=changed
+            )
         try:
             with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-                file.truncate(self._offset)  # a kill may have left a part of a coin
+                file.truncate(self._offset)  # a kill may have left a part of a beacon
                 file.seek(self._offset)
-                file.write(b"".join(coin.encoded() for coin in new))
+                file.write(b"".join(beacon.encoded() for beacon in new))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise errors.Unavailable(f"{self._path} cannot be written: {error.strerror}") from error
 
     def _read(self) -> None:
-        """Read what was appended; a part of a coin is still being written."""
+        """Read what was appended; a part of a beacon is still being written."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
             return
-        for start in range(0, len(data) - COIN_BYTES + 1, COIN_BYTES):
-            coin = decode_coin(data[start : start + COIN_BYTES])
-            if self._known.setdefault(coin.step, coin) != coin:
-                raise errors.Malformed(f"{self._path}: two coins of step {coin.step}")
-            self._offset += COIN_BYTES
+        for start in range(0, len(data) - BEACON_BYTES + 1, BEACON_BYTES):
+            beacon = decode_beacon(data[start : start + BEACON_BYTES])
+            if self._known.setdefault(beacon.step, beacon) != beacon:
+                raise errors.Malformed(f"{self._path}: two beacons of step {beacon.step}")
+            self._offset += BEACON_BYTES
 
 
 class Anchors(Protocol):
     """SealAnchor; `contracts.chain.wrappers.seals.Seals` is one."""
 
-    async def lane(self, anchorer: Address, at: Block) -> Lane:
+    async def anchor_chain(self, anchorer: Address, at: Block) -> AnchorChain:
         """Running hash and number of batches at the end of a block."""
 
     async def pending_block(self, anchorer: Address, at: Block) -> int:
-        """Block of the batch that has no coin; 0 for none."""
+        """Block of the batch that has no beacon; 0 for none."""
 
     async def batches(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
         """All batches up to a block, from the very first one on, by the chain's own events."""
@@ -120,13 +122,13 @@ class _Seen:
     sighting: Sighting
 
 
-class CoinWatch:
-    """Follows the lane of one job and appends its coins to a file."""
+class BeaconWatch:
+    """Follows the anchor chain of one job and appends its beacons to a file."""
 
     def __init__(
         self,
         opening: JobOpening,
-        file: CoinFile,
+        file: BeaconFile,
         *,
         anchors: Anchors,
         blocks: ChainConnection,
@@ -137,14 +139,14 @@ class CoinWatch:
         self._job, self._anchorer, self._file = opening.job, opening.anchorer, file
         self._anchors, self._blocks, self._market = anchors, blocks, market
         self._counts, self._clock = counts, clock
-        self._lane = FollowedLane(opening.job, opening.opening_block)
+        self._anchor_chain = FollowedAnchorChain(opening.job, opening.opening_block)
         self._head: Block | None = None  # as we saw it last
         self._seen: list[_Seen] = []
-        self._unsaved: tuple[Coin, ...] = ()
+        self._unsaved: tuple[Beacon, ...] = ()
         self._missing: tuple[int | None, int] | None = None  # a batch, and the head since when
 
-    async def look(self) -> tuple[Coin, ...]:
-        """Look once at chain and market; returns the coins that are new. Safe to repeat.
+    async def look(self) -> tuple[Beacon, ...]:
+        """Look once at chain and market; returns the beacons that are new. Safe to repeat.
 
         Raises:
             Unavailable: chain or market do not answer now.
@@ -155,10 +157,10 @@ class CoinWatch:
         while self._seen and self._is_due(self._seen[0].block, head):
             if await self._is_gone(self._seen[0].block):
                 self._head = None  # the same may be said in another block: look again
-            elif (coins := await self._confirm(self._seen[0].sighting, head)) is None:
+            elif (beacons := await self._confirm(self._seen[0].sighting, head)) is None:
                 break  # the market has not come as far
             else:
-                self._unsaved += coins
+                self._unsaved += beacons
             del self._seen[0]
         self._file.append(self._unsaved)
         found, self._unsaved = self._unsaved, ()
@@ -168,10 +170,10 @@ class CoinWatch:
         """Note what SealAnchor says at the head, if that is new."""
         if head == self._head:
             return
-        lane = await self._anchors.lane(self._anchorer, head)
+        anchor_chain = await self._anchors.anchor_chain(self._anchorer, head)
         pending = await self._anchors.pending_block(self._anchorer, head)
         self._head = head
-        sighting = Sighting(lane.hash, lane.count, is_pending=pending != 0)
+        sighting = Sighting(anchor_chain.hash, anchor_chain.count, is_pending=pending != 0)
         if not self._seen or self._seen[-1].sighting != sighting:
             self._seen.append(_Seen(head, sighting))
             del self._seen[:-MAX_SIGHTINGS]
@@ -190,24 +192,24 @@ class CoinWatch:
         except errors.ChainForgot:
             return True
 
-    async def _confirm(self, sighting: Sighting, head: Block) -> tuple[Coin, ...] | None:
+    async def _confirm(self, sighting: Sighting, head: Block) -> tuple[Beacon, ...] | None:
         """Ask the market for batches until the sighting is confirmed or there are no more."""
         try:
-            while (coins := self._lane.confirm(sighting)) is None:
+            while (beacons := self._anchor_chain.confirm(sighting)) is None:
                 if not (await self._ask(head) or await self._give_up(head)):
                     return None
         except errors.AuditMismatch:
-            self._lane.forget()  # it may have been a block that the chain forgot
+            self._anchor_chain.forget()  # it may have been a block that the chain forgot
             raise
-        return coins
+        return beacons
 
     async def _ask(self, head: Block) -> bool:
         """Ask the market for the next batches; whether it says anything new."""
-        wanted = self._lane.wanted
+        wanted = self._anchor_chain.wanted
         if self._missing is None or self._missing[0] != wanted:
             self._missing = (wanted, head.number)
         try:
-            return self._lane.take(await self._market.lane(self._job, first=wanted))
+            return self._anchor_chain.take(await self._market.anchor_chain(self._job, first=wanted))
         except (errors.Unavailable, errors.NotFound):
             if not self._is_overdue(head):
                 raise
@@ -217,29 +219,32 @@ class CoinWatch:
         """Take the next batch as one whose list nobody serves, if we have missed it so long."""
         if not self._is_overdue(head):
             return False
-        return self._lane.give_up(await self._anchors.batches(self._anchorer, head))
+        return self._anchor_chain.give_up(await self._anchors.batches(self._anchorer, head))
 
     def _is_overdue(self, head: Block) -> bool:
         return self._missing is not None and head.number - self._missing[1] >= UNSERVED_BLOCKS
 
 
 class OnChain:
-    """Satisfies `Anchors`: lanes by the view calls of SealAnchor, batches by its events."""
+    """Satisfies `Anchors`: anchor chains by the view calls of SealAnchor, batches by its events."""
 
     def __init__(self, contracts: Contracts) -> None:
         self._chain, self._from = contracts.chain, contracts.deployment
-        self.lane, self.pending_block = contracts.seals.lane, contracts.seals.pending_block
+        self.anchor_chain, self.pending_block = (
+            contracts.seals.anchor_chain,
+            contracts.seals.pending_block,
+        )
 
     async def batches(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
         """See `Anchors.batches`."""
         seals, first = self._from.seals, self._from.block
-        return await read_lane(
+        return await read_anchor_chain(
             self._chain, seals, anchorer, first_block=first, last_block=at.number
         )
 
 
-class CoinWatches:
-    """The coins of all jobs that one agent has to do with, each in its folder."""
+class BeaconWatches:
+    """The beacons of all jobs that one agent has to do with, each in its folder."""
 
     def __init__(
         self,
@@ -251,15 +256,15 @@ class CoinWatches:
         self._client, self._contracts = client, contracts
         self._counts, self._clock = counts, clock
         self._jobs: dict[Path, JobId] = {}
-        self._watches: dict[Path, CoinWatch] = {}
+        self._watches: dict[Path, BeaconWatch] = {}
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Where coins are written."""
+        """Where beacons are written."""
         return tuple(self._jobs)
 
     def follow(self, folder: Path, job: JobId) -> None:
-        """Write the coins of `job` to `folder` from now on; nothing if nobody checks it."""
+        """Write the beacons of `job` to `folder` from now on; nothing if nobody checks it."""
         self._jobs[folder] = job
 
     def forget(self, folder: Path) -> None:
@@ -267,12 +272,12 @@ class CoinWatches:
         self._jobs.pop(folder, None)
         self._watches.pop(folder, None)
 
-    async def look(self, folder: Path) -> tuple[Coin, ...]:
-        """Look once for new coins; none before the job is opened.
+    async def look(self, folder: Path) -> tuple[Beacon, ...]:
+        """Look once for new beacons; none before the job is opened.
 
         Raises:
             Unavailable: try again. Refused: the market answers with what was not signed.
-            AuditMismatch, Equivocation: see `CoinWatch.look`.
+            AuditMismatch, Equivocation: see `BeaconWatch.look`.
         """
         if folder not in self._watches and folder in self._jobs:
             await self._begin(folder, self._jobs[folder])
@@ -289,10 +294,10 @@ class CoinWatches:
         elif folder in self._jobs:
             self._watches[folder] = self._watch(opening, folder)
 
-    def _watch(self, opening: JobOpening, folder: Path) -> CoinWatch:
-        return CoinWatch(
+    def _watch(self, opening: JobOpening, folder: Path) -> BeaconWatch:
+        return BeaconWatch(
             opening,
-            CoinFile(folder),
+            BeaconFile(folder),
             anchors=OnChain(self._contracts),
             blocks=self._contracts.chain,
             market=self._client,
