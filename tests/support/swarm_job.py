@@ -569,7 +569,7 @@ class MemorySwarm:
 
     def history(self) -> JobHistory:
         """The same at the end."""
-        return list(self.histories())[-1]
+        return [JobHistory(DOMAIN, self.begin), *self.histories()][-1]
 
     def docket(self) -> Docket:
         """What became of the draws of a checked job."""

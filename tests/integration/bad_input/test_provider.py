@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,7 +110,7 @@ def node() -> Iterator[str]:
 # ----------------------------------------------------------------------------------- cannot start
 
 
-ELSEWHERE = replace(DOMAIN, chain_id=DOMAIN.chain_id + 1)
+ELSEWHERE = Domain(DOMAIN.chain_id + 1, DOMAIN.escrow)
 
 
 @pytest.mark.parametrize(

@@ -281,8 +281,8 @@ async def test_submit__market_that_names_the_domain_of_another_token__gets_no_pe
     tmp_path: Path,
 ) -> None:
     poster = await poster_at(tmp_path)
-    beacon = WalletDomain("USD Beacon", "2", 1, Address(b"\xa0" * 20)).separator
-    wire = Renaming(poster.world.api(), poster.world, separator=beacon)
+    usd = WalletDomain("USD Coin", "2", 1, Address(b"\xa0" * 20)).separator
+    wire = Renaming(poster.world.api(), poster.world, separator=usd)
 
     with pytest.raises(errors.WrongChain):
         await poster.post(poster.job(), wire)
