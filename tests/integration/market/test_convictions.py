@@ -11,7 +11,6 @@ from contracts.terms.digest import blob_digest, digest
 from contracts.terms.errors import BadSignature, Conflict, Forbidden, Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex
 from contracts.terms.messages import GradCommit
-from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.routes import (
     GET_CONVICTIONS,
@@ -26,7 +25,13 @@ from market.service.rows import ConvictionRow
 from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.escrow_model import ANNOUNCE
-from tests.support.history import JobMaker, make_session, make_wallet, outside_auditors
+from tests.support.history import (
+    JobMaker,
+    make_session,
+    make_wallet,
+    messages_of,
+    outside_auditors,
+)
 from tests.support.market_world import World
 from verification.docket import PaidAudit, begin_job
 from verification.draws.cases import CONFIRMING, Case, Heard, Ruling
@@ -42,8 +47,7 @@ async def worked(world: World) -> tuple[JobMaker, GradCommit]:
     """A job that has sealed a step, and what its one provider committed to."""
     maker = await world.start_job()
     await world.seal(maker)
-    commits = (item.message for item in maker.items if isinstance(item, Signed))
-    return maker, next(each for each in commits if isinstance(each, GradCommit))
+    return maker, messages_of(maker.items, GradCommit)[0]
 
 
 def ruled(maker: JobMaker, *rulings: Ruling) -> JobRecord:
