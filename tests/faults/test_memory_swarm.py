@@ -183,8 +183,6 @@ async def test_swarm__one_peer_and_a_kill__every_byte_as_without(
     [
         ("grad_commit_stored", 1),
         ("average_set_stored", 2),
-        pytest.param("seal_applied", 1, marks=pytest.mark.nightly),
-        pytest.param("chunk_stored", 2, marks=pytest.mark.nightly),
     ],
 )
 async def test_swarm__peer_gone_for_good__others_redo_its_units_and_it_leaves(
