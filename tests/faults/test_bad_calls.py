@@ -29,7 +29,7 @@ from contracts.terms.messages import Assignment, AverageSet, Seal, StepClose
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute
-from tests.support.history import DOMAIN, make_session
+from tests.support.history import DOMAIN, make_session, messages_of
 from tests.support.pipeline import worker_of
 from tests.support.swarm_job import TRAINER, MemorySwarm, make_papers
 from training.coordinator.answers import Answers as CoordinatorAnswers
@@ -342,7 +342,7 @@ async def test_worker__seal_forged_or_with_an_item_missing__is_refused_and_chang
     swarm = MemorySwarm(served.swarm.papers, tmp_path / "honest")
     await swarm.run()
     items = swarm.items()
-    end = next(i for i, item in enumerate(items) if is_seal(item))
+    end = next(i for i, item in enumerate(items) if messages_of([item], Seal))
     first = [encode_kept(item) for item in items[2 : end + 1]]  # after spec and opening
     before = served.snapshot()
 
@@ -353,10 +353,6 @@ async def test_worker__seal_forged_or_with_an_item_missing__is_refused_and_chang
             await handle_worker(served, calls.TAKE_SEAL, wrong)
 
     assert served.snapshot() == before
-
-
-def is_seal(item: object) -> bool:
-    return isinstance(item, Signed) and isinstance(item.message, Seal)
 
 
 def forged_seal(items: list[bytes]) -> list[bytes]:

@@ -287,8 +287,8 @@ async def test_kills__one_lies_and_somebody_dies__the_liar_alone_is_convicted(
     ("number", "where"),
     [
         pytest.param(number, *case.values, marks=case.marks, id=f"{case.id}-in-round-{number}")
-        for number in (1, 2)
-        for case in deaths(*ANYBODY, always=[])
+        for number, always in ((1, []), (2, [(AUDITOR, "audited", COORDINATOR)]))
+        for case in deaths(*ANYBODY, always=always)
     ],
 )
 async def test_kills__one_accuses_and_somebody_dies__the_accuser_alone_is_convicted(

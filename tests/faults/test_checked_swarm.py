@@ -272,18 +272,6 @@ async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_
     assert len(worked) == 8 and worked - moved == lapsed, "the pause took no step of the job"
 
 
-async def test_checked_swarm__one_accuses_everybody__is_convicted_by_a_fourth_owner(
-    tmp_path: Path,
-) -> None:
-    # So many units that everybody has some in each step: else nobody is left for a third opinion.
-    swarm = checked_swarm(tmp_path, "ann", "bob", "cem", "dan", units_per_step=8)
-    swarm.behaviours["ann"] = behaviour_of("accuser", swarm.papers.spec.message.rules)
-
-    await swarm.run()
-
-    assert swarm.docket().convicts == {swarm.papers.members["ann"].session.peer}
-
-
 async def test_checked_swarm__accused_where_nobody_else_is_left__nothing_is_proved(
     tmp_path: Path,
 ) -> None:

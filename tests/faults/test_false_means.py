@@ -46,6 +46,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(securing, "HOLD", 50)
 
 
+@pytest.fixture
+def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for one that is silent."""
+    monkeypatch.setattr(asking, "SHORTEST_CALL", 0.05)
+    monkeypatch.setattr(means, "SHORTEST_FETCH", 0.05)
+
+
 class LyingInSums(Behaviour):
     """From step `since` on its means are what `lie` makes of the true mean and the parts."""
 
@@ -185,11 +192,10 @@ async def test_swarm__one_binds_chunks_of_another_size__the_others_go_on_without
     assert swarm.lines("ended_without_update") == []
 
 
+@pytest.mark.usefixtures("short_calls")
 async def test_swarm__a_summing_peer_answers_nobody_who_wants_its_mean__the_job_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(asking, "SHORTEST_CALL", 0.05)
-    monkeypatch.setattr(means, "SHORTEST_FETCH", 0.05)
     swarm = swarm_of(tmp_path, "ann", "bob", LIAR, chunks=3, rules=RULES)
     lie_in_sums(swarm, silent=True)
 
@@ -227,12 +233,11 @@ async def test_swarm__one_says_that_it_holds_nothing_whatever_it_is_brought__no_
     assert swarm.lines("ended_without_update") == []
 
 
+@pytest.mark.usefixtures("short_calls")
 async def test_swarm__answer_about_an_older_mean__does_not_count_for_a_newer_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """The liar keeps ann's answer about its good mean back until it has signed a made-up one."""
-    monkeypatch.setattr(asking, "SHORTEST_CALL", 0.05)
-    monkeypatch.setattr(means, "SHORTEST_FETCH", 0.05)
     swarm = swarm_of(
         tmp_path, "ann", "bob", LIAR, chunks=6, steps=4, rules=patient_rules(exchange_timeout=4000)
     )
@@ -261,11 +266,10 @@ async def test_swarm__answer_about_an_older_mean__does_not_count_for_a_newer_one
 
 
 @of_two_or_three
+@pytest.mark.usefixtures("short_calls")
 async def test_swarm__one_sums_many_chunks_and_is_silent__others_sum_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+    tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(asking, "SHORTEST_CALL", 0.05)
-    monkeypatch.setattr(means, "SHORTEST_FETCH", 0.05)
     rules = patient_rules(exchange_timeout=1600)
     swarm = swarm_of(tmp_path, *names, chunks=12, steps=4, rules=rules)
 

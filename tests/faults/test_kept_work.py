@@ -19,10 +19,9 @@ from contracts.terms.errors import Forbidden, Malformed, NotFound, Unavailable, 
 from contracts.terms.history import Leaves
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import GradCommit, UnitLeaf
-from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute, CountingReplayer
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
-from tests.support.history import make_session
+from tests.support.history import make_session, messages_of
 from tests.support.pipeline import worker_of
 from tests.support.swarm_job import MemorySwarm, make_papers
 from training.transport import calls
@@ -94,11 +93,7 @@ class PeerStep:
 def peer_steps(swarm: MemorySwarm) -> list[PeerStep]:
     items = swarm.items()
     leaves = {item.grad_commit: item.leaves for item in items if isinstance(item, Leaves)}
-    commits = [
-        item.message
-        for item in items
-        if isinstance(item, Signed) and isinstance(item.message, GradCommit)
-    ]
+    commits = messages_of(items, GradCommit)
     return [PeerStep(commit, leaves[commit.digest()]) for commit in commits]
 
 

@@ -126,8 +126,6 @@ ONE_PEER = [
     *(("ann", event) for event in TOLD_BY_WORKER),
     *((TRAINER, event) for event in TOLD_BY_TRAINER),
 ]
-OF_THE_COORDINATOR = [(COORDINATOR, event) for event in TOLD_BY_COORDINATOR]
-OF_A_PEER = [("bob", event) for event in TOLD_BY_WORKER]
 Kill = tuple[str, str, str]  # who tells, what, who dies
 
 
@@ -179,33 +177,12 @@ async def test_swarm__one_peer_and_a_kill__every_byte_as_without(
     assert norms == [seal.gradient_norm for seal in undisturbed.seals()]
 
 
-@pytest.mark.parametrize(
-    ("teller", "event", "victim"),
-    kills(
-        [*OF_THE_COORDINATOR, *OF_A_PEER],
-        *("bob", COORDINATOR, "trainer-1"),
-        always=[
-            (COORDINATOR, "average_set_stored", "trainer-1"),
-            ("bob", "unit_done", "bob"),
-            ("bob", "seal_stored", "bob"),
-        ],
-    ),
-)
-async def test_swarm__two_stages_and_a_kill__equals_the_plain_run(
-    tmp_path: Path, teller: str, event: str, victim: str
-) -> None:
-    swarm = swarm_of(tmp_path, *SIX, stages=2, trainers=2)
-    await run_with_a_kill(swarm, (teller, event, WINDOW), victim)
-
-
 @pytest.mark.simulated_time  # a peer that is only slow would lose its units
 @pytest.mark.parametrize(
     ("event", "stages"),
     [
         ("grad_commit_stored", 1),
         ("average_set_stored", 2),
-        pytest.param("seal_applied", 1, marks=pytest.mark.nightly),
-        pytest.param("chunk_stored", 2, marks=pytest.mark.nightly),
     ],
 )
 async def test_swarm__peer_gone_for_good__others_redo_its_units_and_it_leaves(

@@ -15,7 +15,6 @@ import pytest
 
 from contracts.terms import errors
 from contracts.terms.beacons import Beacon, Beacons
-from contracts.terms.digest import peer_id
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, GradCommit
@@ -181,20 +180,6 @@ async def test_outside__late_and_asked_again_in_a_dispute__says_it_anew_and_is_b
     assert shared.asked.count(shared.asked[0]) == 2  # under another beacon
 
 
-async def test_outside__a_peer_lies__somebody_outside_confirms_what_the_stage_has_found(
-    tmp_path: Path,
-) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={})
-    swarm.behaviours["ann"] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
-
-    await swarm.run()
-
-    slashable = about(swarm, "slashable")
-    assert {whom for whom, *_ in slashable} == {"ann"}
-    for _, *by in slashable:
-        assert len(by) == 3 and by[-1] in OUTSIDE
-
-
 class Reticent(Behaviour):
     """Works in another stage than ann, and gives away no boundary tensor of a sealed step."""
 
@@ -224,34 +209,6 @@ async def test_outside__what_a_convict_alone_would_serve__comes_from_those_who_a
 
     assert {whom for whom, *_ in about(swarm, "slashable")} == {"ann"}
     assert not about(swarm, "unconfirmed")
-
-
-async def test_outside__a_stage_of_two_owners__the_second_audit_comes_from_outside(
-    tmp_path: Path,
-) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", audit={"sums": MILLION})
-    swarm.behaviours["ann"] = behaviour_of("wrong_sum:from=2", swarm.papers.spec.message.rules)
-
-    await swarm.run()
-
-    convicted = about(swarm, "convicted")
-    assert {whom for whom, *_ in convicted} == {"ann"}
-    assert all(by[0] == "bob" and by[1] in OUTSIDE for _, *by in convicted)
-
-
-async def test_outside__killed_with_its_report_on_disk__hands_in_the_same_one(
-    tmp_path: Path,
-) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", audit={"repeats": MILLION}, outside=("out",))
-    swarm.deadly = {("out", "report_kept", 2): "out"}
-
-    await swarm.run()
-
-    assert swarm.restarts == 1 and not about(swarm, "missed") | about(swarm, "accused")
-    key = swarm.papers.outside["out"].key
-    said = [each for each in swarm.messages(AuditReport) if each.auditor == peer_id(key)]
-    assert len(swarm.lines("report_kept", of="out")) == len(said) > 0
-    assert len(swarm.lines("audited", of="out")) == len(said)
 
 
 async def test_outside__audits_end_before_the_job__is_no_silent_end(

@@ -79,7 +79,9 @@ def assert_nothing_lost(swarm: MemorySwarm, death: Death, *convicts: str) -> Non
         assert {(swarm.session_of(name).peer, each) for each in handed_in} <= said.keys()
 
 
-@pytest.mark.parametrize("where", deaths(*VICTIMS, always=[], lines=LINES))
+@pytest.mark.parametrize(
+    "where", deaths(*VICTIMS, always=[(AUDITOR, "report_kept", AUDITOR)], lines=LINES)
+)
 async def test_kills__a_report_is_repeated_and_somebody_dies__it_is_agreed_with(
     where: Where, tmp_path: Path
 ) -> None:
@@ -108,10 +110,12 @@ async def test_kills__a_conviction_is_confirmed_and_somebody_dies__stake_may_be_
     assert_nothing_lost(swarm, died, LIAR)
     slashable = about(swarm, "slashable")
     assert {whom for whom, *_ in slashable} == {LIAR}
-    assert all(by[-1] in OUTSIDE for _, *by in slashable)
+    assert all(len(by) == 3 and by[-1] in OUTSIDE for _, *by in slashable)
 
 
-@pytest.mark.parametrize("where", deaths(*VICTIMS, always=[], lines=LINES))
+@pytest.mark.parametrize(
+    "where", deaths(*VICTIMS, always=[(COORDINATOR, "report_taken", AUDITOR)], lines=LINES)
+)
 async def test_kills__the_second_auditor_is_from_outside_and_somebody_dies__the_liar_is_convicted(
     where: Where, tmp_path: Path
 ) -> None:

@@ -105,18 +105,20 @@ def assert_as_plain(swarm: MemorySwarm, corpus: ShardedCorpus) -> None:
 
 
 @pytest.mark.parametrize(
-    ("teller", "event", "victim"),
+    ("teller", "event", "victim", "is_tied"),
     [
-        ("bob", "unit_done", "bob"),
-        (COORDINATOR, "average_set_stored", COORDINATOR),
-        pytest.param(COORDINATOR, "grad_commit_stored", "bob", marks=pytest.mark.nightly),
-        pytest.param(TRAINER, "units_reported", TRAINER, marks=pytest.mark.nightly),
+        ("bob", "unit_done", "bob", False),
+        (COORDINATOR, "average_set_stored", COORDINATOR, False),
+        (COORDINATOR, "average_set_stored", "ann", True),
+        pytest.param(COORDINATOR, "grad_commit_stored", "bob", False, marks=pytest.mark.nightly),
+        pytest.param(TRAINER, "units_reported", TRAINER, False, marks=pytest.mark.nightly),
     ],
 )
 async def test_swarm__two_stages_with_the_real_stage_and_a_kill__equals_the_plain_result(
-    tmp_path: Path, corpus: ShardedCorpus, teller: str, event: str, victim: str
+    tmp_path: Path, corpus: ShardedCorpus, teller: str, event: str, victim: str, is_tied: bool
 ) -> None:
-    swarm = swarm_of(tmp_path, corpus, "ann", "bob", "cem", "dan", stages=2, trainers=2)
+    names, how = ("ann", "bob", "cem", "dan"), {"stages": 2, "trainers": 2}
+    swarm = swarm_of(tmp_path, corpus, *names, **how, is_tied=is_tied)
     swarm.deadly = {(teller, event, 2): victim}
     swarm.together = True  # else the others may have ended before the victim is back
 
@@ -124,25 +126,13 @@ async def test_swarm__two_stages_with_the_real_stage_and_a_kill__equals_the_plai
 
     assert swarm.deadly == {}, "the kill has to land"
     assert_as_plain(swarm, corpus)
+    if is_tied:
+        assert_copies_equal(swarm)
 
 
 def assert_copies_equal(swarm: MemorySwarm) -> None:
     copies = [weights_of(compute)[EMBEDDING] for compute in swarm.computes.values()]
     assert all(torch.equal(copy, copies[0]) for copy in copies)
-
-
-@pytest.mark.parametrize("victim", ["ann", pytest.param("bob", marks=pytest.mark.nightly)])
-async def test_swarm__tied_head_over_two_stages_and_a_kill__equals_the_plain_result(
-    tmp_path: Path, corpus: ShardedCorpus, victim: str
-) -> None:
-    swarm = swarm_of(tmp_path, corpus, "ann", "bob", "cem", "dan", stages=2, is_tied=True)
-    swarm.deadly = {(COORDINATOR, "average_set_stored", 2): victim}
-
-    await swarm.run()
-
-    assert swarm.restarts == 1, "the kill has to land"
-    assert_copies_equal(swarm)
-    assert_as_plain(swarm, corpus)
 
 
 @pytest.mark.parametrize("victim", ["bob", pytest.param("ann", marks=pytest.mark.nightly)])

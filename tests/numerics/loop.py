@@ -53,11 +53,6 @@ def new_stage(config: TrainConfig) -> Stage:
     return Stage(config.model, whole_model(config.model), config.optimizer)
 
 
-def all_units(config: TrainConfig) -> list[UnitId]:
-    """The units of every step."""
-    return [UnitId(unit) for unit in range(config.data.units_per_step)]
-
-
 def train(
     stage: Stage,
     config: TrainConfig,
@@ -70,7 +65,7 @@ def train(
     run = Run()
     for step in steps:
         losses = []
-        for unit in all_units(config):
+        for unit in map(UnitId, range(config.data.units_per_step)):
             inputs = UnitInputs(rows_RT=rows_tensor(rows.load(StepNumber(step), unit)))
             losses.append(float(stage.forward(unit, inputs)))
             stage.backward(unit)

@@ -90,22 +90,6 @@ def test_pipeline__tied_head_in_one_stage__state_is_cut_and_named_as_it_always_w
     assert whole.roots().state.hex()[:16] == "14acca2d9aab569f"
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_pipeline__replayed_from_bytes__repeats_every_byte(codec: CodecName) -> None:
-    spec = spec_of(1, 2, 3, codec=codec)
-    stages, others = stages_of(spec), stages_of(spec)
-    trips = [trip(stages, FIRST, unit) for unit in UNITS]
-
-    for number, other in enumerate(others):
-        for unit, made in zip(UNITS, trips, strict=True):
-            again = other.backward(FIRST, unit, made.x[number], made.dy[number])
-            kept = made.passed[number]
-            assert (again.x, again.dx, again.loss) == (kept.x, kept.dx, kept.loss)
-            if again.y is not None:  # what the sticky pass sent before
-                assert again.y.data == made.x[number + 1]
-        assert other.gradient() == stages[number].gradient()
-
-
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_pipeline__codec_between_the_stages__near_the_exact_loss(codec: CodecName) -> None:
     exact, coded = stages_of(spec_of(1, 2, 3)), stages_of(spec_of(1, 2, 3, codec=codec))

@@ -16,8 +16,14 @@ from contracts.terms.digest import keccak
 from contracts.terms.errors import AuditMismatch, Equivocation
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
 from contracts.terms.merkle import batch_root
-from verification.draws import anchor_chains
-from verification.draws.anchor_chains import Entry, ShownBatch, show_batch
+from verification.draws.anchor_chains import (
+    AnchorChainPage,
+    Entry,
+    FollowedAnchorChain,
+    ShownBatch,
+    Sighting,
+    show_batch,
+)
 
 JOB = JobId(b"m" * 32)
 JOBS = (JobId(b"a" * 32), JOB, JobId(b"z" * 32))
@@ -78,7 +84,7 @@ def any_anchor_chain(draw: st.DrawFn) -> AnchorChain:
 
 def page(
     anchor_chain: AnchorChain, first: int, until: int, *, newest_has_beacon: bool
-) -> anchor_chains.AnchorChainPage:
+) -> AnchorChainPage:
     """What an honest market shows."""
     shown = []
     for number in range(first, until):
@@ -87,9 +93,7 @@ def page(
             batch = replace(batch, beacon=None)
         early = batch.block <= anchor_chain.opening
         shown.append(ShownBatch(batch, () if early else show_batch(anchor_chain.entries[number])))
-    return anchor_chains.AnchorChainPage(
-        first, fold_anchor_chain(anchor_chain.batches[:first]), tuple(shown)
-    )
+    return AnchorChainPage(first, fold_anchor_chain(anchor_chain.batches[:first]), tuple(shown))
 
 
 def begin(anchor_chain: AnchorChain) -> int:
@@ -106,9 +110,12 @@ MOVES = st.lists(
 """Length of the next page, count of the next sighting, and whether newest beacons are there."""
 
 
-def follow(anchor_chain: AnchorChain, moves: list[tuple[int, int, bool, bool]]) -> None:
+@given(any_anchor_chain(), MOVES)
+def test_followed_anchor_chain__any_pages_and_sightings__tells_each_beacon_once_in_order(
+    anchor_chain: AnchorChain, moves: list[tuple[int, int, bool, bool]]
+) -> None:
     """Pages and sightings in any order; at the end everything."""
-    followed, told = anchor_chains.FollowedAnchorChain(JOB, anchor_chain.opening), list[Beacon]()
+    followed, told = FollowedAnchorChain(JOB, anchor_chain.opening), list[Beacon]()
     last = len(anchor_chain.batches)
     for length, count, has_beacon, is_pending in [*moves, *[(3, last, True, False)] * last]:
         first = begin(anchor_chain) if followed.wanted is None else followed.wanted
@@ -116,7 +123,7 @@ def follow(anchor_chain: AnchorChain, moves: list[tuple[int, int, bool, bool]]) 
         followed.take(page(anchor_chain, first, until, newest_has_beacon=has_beacon))
         count = min(count, last)
         pending = is_pending and count > 0
-        seen = anchor_chains.Sighting(anchor_chain.hash(count, is_pending=pending), count, pending)
+        seen = Sighting(anchor_chain.hash(count, is_pending=pending), count, pending)
         found = followed.confirm(seen)
         told += found or ()
         if found is not None:
@@ -124,19 +131,10 @@ def follow(anchor_chain: AnchorChain, moves: list[tuple[int, int, bool, bool]]) 
     assert told == anchor_chain.beacons(last)
 
 
-@given(any_anchor_chain(), MOVES)
-def test_followed_anchor_chain__any_pages_and_sightings__tells_each_beacon_once_in_order(
-    anchor_chain: AnchorChain, moves: list[tuple[int, int, bool, bool]]
-) -> None:
-    follow(anchor_chain, moves)
-
-
 WRONG = Digest(b"w" * 32)
 
 
-def altered(
-    shown: anchor_chains.AnchorChainPage, where: int, how: int
-) -> anchor_chains.AnchorChainPage:
+def altered(shown: AnchorChainPage, where: int, how: int) -> AnchorChainPage:
     """The page with one thing wrong."""
     place = where % len(shown.batches)
     batches = list(shown.batches)
@@ -160,52 +158,42 @@ def altered(
             return replace(shown, first=shown.first + 1)
         case _:  # an anchor chain that begins later
             rest = fold_anchor_chain((each.batch for each in batches[: place + 1]), shown.before)
-            return anchor_chains.AnchorChainPage(
-                shown.first + place + 1, rest, tuple(batches[place + 1 :])
-            )
+            return AnchorChainPage(shown.first + place + 1, rest, tuple(batches[place + 1 :]))
     return replace(shown, batches=tuple(batches))
-
-
-def lie(anchor_chain: AnchorChain, where: int, how: int) -> None:
-    """A whole anchor chain with one thing wrong is refused, waited with, or makes no difference."""
-    followed, last = (
-        anchor_chains.FollowedAnchorChain(JOB, anchor_chain.opening),
-        len(anchor_chain.batches),
-    )
-    shown = altered(
-        page(anchor_chain, begin(anchor_chain), last, newest_has_beacon=True), where, how
-    )
-    try:
-        followed.take(shown)
-        found = followed.confirm(
-            anchor_chains.Sighting(anchor_chain.hash(last, is_pending=False), last, False)
-        )
-    except (AuditMismatch, Equivocation):
-        return
-    assert found is None or list(found) == anchor_chain.beacons(last)
 
 
 @given(any_anchor_chain(), st.integers(0, 6), st.integers(0, 8))
 def test_followed_anchor_chain__one_thing_wrong__tells_no_wrong_beacon(
     anchor_chain: AnchorChain, where: int, how: int
 ) -> None:
-    lie(anchor_chain, where, how)
+    """A whole anchor chain with one thing wrong is refused, waited with, or makes no difference."""
+    followed, last = FollowedAnchorChain(JOB, anchor_chain.opening), len(anchor_chain.batches)
+    shown = altered(
+        page(anchor_chain, begin(anchor_chain), last, newest_has_beacon=True), where, how
+    )
+    try:
+        followed.take(shown)
+        found = followed.confirm(Sighting(anchor_chain.hash(last, is_pending=False), last, False))
+    except (AuditMismatch, Equivocation):
+        return
+    assert found is None or list(found) == anchor_chain.beacons(last)
 
 
-def hide(anchor_chain: AnchorChain, hidden: set[int]) -> None:
+@given(any_anchor_chain(), st.sets(st.integers(0, 6)))
+def test_followed_anchor_chain__lists_that_are_never_served__choose_no_beacon(
+    anchor_chain: AnchorChain, numbers: set[int]
+) -> None:
     """A market that never serves some lists: their steps are drawn whole, and none by a later
     beacon.
 
     Whoever chooses which lists are served chooses no beacon: a step has that of the first batch
     that holds it, or of one before that, and then all of it is drawn.
     """
-    followed, told, last = (
-        anchor_chains.FollowedAnchorChain(JOB, anchor_chain.opening),
-        list[Beacon](),
-        len(anchor_chain.batches),
-    )
+    hidden = {number for number in numbers if anchor_chain.is_since(number)}
+    followed, told = FollowedAnchorChain(JOB, anchor_chain.opening), list[Beacon]()
+    last = len(anchor_chain.batches)
     for count in range(1, last + 1):
-        seen = anchor_chains.Sighting(anchor_chain.hash(count, is_pending=False), count, False)
+        seen = Sighting(anchor_chain.hash(count, is_pending=False), count, False)
         while (found := followed.confirm(seen)) is None:
             first = begin(anchor_chain) if followed.wanted is None else followed.wanted
             until = next((number for number in range(first, last) if number in hidden), last)
@@ -223,10 +211,3 @@ def hide(anchor_chain: AnchorChain, hidden: set[int]) -> None:
             assert at[beacon.block] in hidden
             assert beacon.step not in true or beacon.block <= true[beacon.step].block
     assert true.keys() <= {beacon.step for beacon in told}
-
-
-@given(any_anchor_chain(), st.sets(st.integers(0, 6)))
-def test_followed_anchor_chain__lists_that_are_never_served__choose_no_beacon(
-    anchor_chain: AnchorChain, hidden: set[int]
-) -> None:
-    hide(anchor_chain, {number for number in hidden if anchor_chain.is_since(number)})

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
-from tests.support.altering import Path, altered, leaves, one_of_every_field_path
+from tests.support.altering import Path, altered, leaves, one_of_every_field_path, replaced
 from tests.support.audited import Audited, checked_job, paid_job
 from tests.support.checked_swarm import begin_checked
 from tests.support.examples import examples
@@ -99,19 +98,9 @@ def test_verify__any_part_replaced_by_something_else__is_a_mismatch_and_no_crash
     for _ in range(examples(times)):
         path = chance.choice(paths)
         path = path[: chance.randint(1, len(path))]
-        changed = replaced(whole, path, chance)
+        changed = replaced(whole, path, lambda _: chance.choice(STRANGE))
         if changed == whole:
             continue
         # A list that is not shown leaves a verdict, of less worth.
         with suppress(AuditMismatch, Unreadable):
             assert not check(encode(changed), FILES[name]()).anchored
-
-
-def replaced(value: Any, path: Path, chance: random.Random) -> Any:
-    """A copy in which what stands at `path`, a leaf or more, is something strange."""
-    changed = deepcopy(value)
-    holder = changed
-    for key in path[:-1]:
-        holder = holder[key]
-    holder[path[-1]] = chance.choice(STRANGE)
-    return changed

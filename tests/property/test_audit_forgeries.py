@@ -1,5 +1,6 @@
 """Audit files of a made-up market: what is found, and which forgeries are seen."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -12,6 +13,7 @@ from contracts.terms.errors import AuditMismatch
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_ADDRESS, ZERO_DIGEST, Address, JobId
 from contracts.terms.messages import Seal
+from contracts.terms.typed_data import Domain
 from tests.support.audited import (
     LIMIT,
     STAKE,
@@ -24,7 +26,7 @@ from tests.support.audited import (
 )
 from tests.support.fake_chain import SHIPS
 from tests.support.forging import retold, without_step
-from tests.support.history import START, JobMaker, make_members
+from tests.support.history import START, JobMaker, make_members, messages_of
 from verification.audit.audit_file import AuditFile, Pins, Verdict, verify
 from verification.audit.chain_proof import ChainProof
 
@@ -226,38 +228,28 @@ def with_items(items: list[Kept]) -> AuditFile:
     return replace(plain().file, items=tuple(items))
 
 
-def test_verify__step_dropped_and_resealed_by_the_coordinator__is_refused() -> None:
-    assert refused(with_items(without_step(plain().job, 3))).startswith("items/")
+def without_the_last_step(job: JobMaker) -> list[Kept]:
+    seals = [index for index, item in enumerate(job.items) if messages_of([item], Seal)]
+    return job.items[: seals[-2] + 1]
 
 
-def test_verify__step_dropped_and_all_signed_again_by_everybody__is_refused() -> None:
-    told = retold(plain().job, steps=5)
-
-    assert refused(with_items(told.items)).startswith("anchor_chain/")
-
-
-def test_verify__member_dropped_and_all_signed_again_by_everybody__is_refused() -> None:
-    told = retold(plain().job, steps=6, members=make_members("ab"))
-
-    assert refused(with_items(told.items)).startswith("anchor_chain/")
-
-
-def test_verify__lease_dropped__is_refused() -> None:
-    items = list(plain().job.items)
-    del items[2]
-
-    assert refused(with_items(items)).startswith("items/")
+FORGED: dict[str, tuple[str, Callable[[JobMaker], list[Kept]]]] = {
+    "step dropped and resealed by the coordinator": ("items", lambda job: without_step(job, 3)),
+    "step dropped and all signed again": ("anchor_chain", lambda job: retold(job, steps=5).items),
+    "member dropped and all signed again": (
+        "anchor_chain",
+        lambda job: retold(job, steps=6, members=make_members("ab")).items,
+    ),
+    "lease dropped": ("items", lambda job: job.items[:2] + job.items[3:]),
+    "last step left out": ("anchor_chain", without_the_last_step),
+}
 
 
-def test_verify__last_steps_left_out__is_refused() -> None:
-    items = plain().job.items
-    seals = [index for index, item in enumerate(items) if _is_seal(item)]
+@pytest.mark.parametrize("name", FORGED)
+def test_verify__history_forged__is_refused_where_it_shows(name: str) -> None:
+    place, forge = FORGED[name]
 
-    assert refused(with_items(items[: seals[-2] + 1])).startswith("anchor_chain/")
-
-
-def _is_seal(item: Kept) -> bool:
-    return isinstance(getattr(item, "message", None), Seal)
+    assert refused(with_items(forge(plain().job))).startswith(f"{place}/")
 
 
 def test_verify__batch_left_out__is_refused() -> None:
@@ -332,6 +324,8 @@ def test_verify__another_chains_code_or_none__is_refused() -> None:
 
     assert refused(replace(plain().file, code={**code, "escrow": bytes(other)})) == "code/escrow"
     assert refused(replace(plain().file, code={**code, "seals": b""})) == "code/seals"
+    elsewhere = Domain(plain().file.domain.chain_id, Address(b"e" * 20))
+    assert refused(replace(plain().file, domain=elsewhere)) == "code/escrow"
 
 
 def test_verify__forger_anchors_in_a_contract_of_his_own__is_refused() -> None:

@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contracts.terms.digest import tensor_digest
 from contracts.terms.messages import NORM_SQUARED_SCALE, CodecName, GradientCodecName
 from tests.support.examples import examples
 from training.averaging.slices import slice_digest
@@ -87,14 +86,6 @@ def test_blockwise8__any_block__keeps_its_largest_and_moves_no_number_far(tensor
     # lowest decade, below which everything is within that decade's first code of 0.
     assert (moved <= scale * (0.9 / 128 + 2.0**-11)).all()
     assert (moved <= tensor.abs() * 0.25 + scale * 3.3e-6).all()
-
-
-@given(tensor=vectors(moderate))
-def test_slice_of__without_codec__is_the_bytes_of_the_numbers(tensor: Tensor) -> None:
-    piece = slice_of(tensor)
-
-    assert piece.data == tensor.numpy().astype("<f4").tobytes()
-    assert piece.digest == tensor_digest("float32", (len(tensor),), piece.data)
 
 
 @given(name=st.sampled_from(GRADIENT_CODECS), tensor=vectors(moderate))

@@ -61,7 +61,10 @@ def bound(history: list[list[tuple[int, int]]], own: list[PeerStep], each: PeerS
     return 3 * max(references) * max(1.0, sqrt(samples / each.samples))
 
 
-def check(drawn: list[tuple[int, int, int]], history: list[list[tuple[int, int]]]) -> None:
+@given(peer_steps, past)
+def test_gate__any_gradients__weights_are_those_of_the_formula(
+    drawn: list[tuple[int, int, int]], history: list[list[tuple[int, int]]]
+) -> None:
     """Weights are those of the formula, but for what rounding to integers does."""
     own = steps_of(drawn)
     gated: Gated = gates.gate(history_of(history), LATE, own)
@@ -79,13 +82,6 @@ def check(drawn: list[tuple[int, int, int]], history: list[list[tuple[int, int]]
             assert each.name in gated.above
             scaled, rounded = each.samples * limit / each.norm, 1 / gates.FINE
             assert scaled * slack - rounded <= weight <= scaled * (1 + 1e-9)
-
-
-@given(peer_steps, past)
-def test_gate__any_gradients__weights_are_those_of_the_formula(
-    drawn: list[tuple[int, int, int]], history: list[list[tuple[int, int]]]
-) -> None:
-    check(drawn, history)
 
 
 @given(st.permutations(range(6)), st.lists(norms, min_size=6, max_size=6))

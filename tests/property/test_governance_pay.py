@@ -19,7 +19,7 @@ from contracts.terms.history import Kept, Leaves
 from contracts.terms.ids import Address, PeerId, StepNumber, UnitId
 from contracts.terms.messages import StepClose
 from contracts.terms.signatures import Signed
-from tests.support.history import JobMaker, under
+from tests.support.history import JobMaker, messages_of, under
 
 PEERS = tuple(PeerId(bytes([n]) * 32) for n in range(3))
 LEASES = {
@@ -63,11 +63,7 @@ def test_pay__a_second_grad_commit__earns_nothing() -> None:
     maker = JobMaker()
     maker.seal_step()
     with_update, without_update = maker.step_items(), maker.step_items(update=False)
-    close = next(
-        item.message
-        for item in with_update
-        if isinstance(item, Signed) and isinstance(item.message, StepClose)
-    )
+    [close] = messages_of(with_update, StepClose)
     honest = seals.derive_seal(maker.record, under(with_update), last=False).pay
 
     @given(

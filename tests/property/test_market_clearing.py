@@ -185,10 +185,6 @@ def test_matching__any_offers__excluded_exactly_when_infeasible(offers: list[Can
 # ------------------------------------------------------------------------------ bundles and deals
 
 
-def seats_of(prices: list[int]) -> list[Any]:
-    return [matching.Seat(0, 1, PricePerPflop(price)) for price in prices]
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 8), PRICES), max_size=12),
     st.integers(1, 4),
@@ -214,7 +210,7 @@ def test_buy__any_book__all_or_nothing_within_the_ceiling_and_no_owner_twice(
         bought = matching.buy(
             asks,
             bundle,
-            seats_of(held),
+            [matching.Seat(0, 1, PricePerPflop(price)) for price in held],
             reserve=PricePerPflop(reserve),
             all_or_nothing=first,
         )

@@ -1,7 +1,7 @@
 """Every leaf of a decoded value by its path, and the value with one leaf altered."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -41,11 +41,16 @@ def one_of_every_field_path(value: Any, seed: int) -> dict[str, Path]:
 
 def altered(value: Any, path: Path, chance: random.Random) -> Any:
     """A copy of `value` whose leaf at `path` is another one of the same type."""
+    return replaced(value, path, lambda leaf: _another(leaf, chance))
+
+
+def replaced(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
+    """A copy of `value` in which what stands at `path`, a leaf or more, is changed."""
     changed = deepcopy(value)
     holder = changed
     for key in path[:-1]:
         holder = holder[key]
-    holder[path[-1]] = _another(holder[path[-1]], chance)
+    holder[path[-1]] = change(holder[path[-1]])
     return changed
 
 

@@ -151,7 +151,7 @@ async def begin_story(world: World, **changed: Any) -> Story:
     spec = market_spec(**(values | changed))
     await world.post(spec)
     await world.tick()
-    leases = await _leases(world, spec.job())
+    leases = {row.account: row for row in await world.rows(LeaseRow, job=spec.job())}
     members = [await world.accept(name, leases[make_wallet(name).account]) for name in WORKERS]
     for name in OUTSIDE:
         await world.bond(name)
@@ -171,10 +171,6 @@ async def begin_story(world: World, **changed: Any) -> Story:
         opening_block=block, leases=held, listed=listed, changes=spec_changes(spec),
     )  # fmt: skip
     return Story(world, maker)
-
-
-async def _leases(world: World, job: JobId) -> dict[bytes, LeaseRow]:
-    return {row.account: row for row in await world.rows(LeaseRow, job=job)}
 
 
 def _audit_session(name: str) -> Session:

@@ -48,6 +48,7 @@ from tests.support.history import (
     make_session,
     make_spec,
     make_wallet,
+    messages_of,
     outside_auditors,
 )
 from tests.support.lying import Answer, AnsweringTransport
@@ -579,8 +580,7 @@ class MemorySwarm:
 
     def messages(self, kind: type[M]) -> list[M]:
         """All messages of one kind, in order."""
-        messages = (item.message for item in self.items() if isinstance(item, Signed))
-        return [message for message in messages if isinstance(message, kind)]
+        return messages_of(self.items(), kind)
 
     def seals(self) -> list[Seal]:
         """All seals, in order."""

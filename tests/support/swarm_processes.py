@@ -1,7 +1,7 @@
 """The real processes of one job, started again whenever one is killed.
 
-`ProcessSwarm.run` supervises as host and agent do; `wait_line` waits for a line of a log, so a test
-kills in a window that it can name, and asserts from the log that the kill landed there.
+`ProcessSwarm.run` supervises as host and agent do; a test kills by failpoints, in windows that it
+can name, and asserts from the log that the kill landed there.
 """
 
 import asyncio
@@ -23,7 +23,6 @@ from tests.support.swarm_job import COORDINATOR, trainer_names
 from training.data.corpus import builtin_files, read_corpus, shard_corpus
 
 Line = dict[str, Any]
-LOOK_EVERY = 0.02  # seconds between two looks at a log file
 
 
 @dataclass
@@ -108,14 +107,6 @@ class ProcessSwarm:
     def _errors(self, role: str) -> str:
         return (self.folder / f"{role}.stderr").read_text()[-2000:]
 
-    async def wait_line(self, role: str, event: str, step: int) -> Line:
-        """Wait until `role` has told of `event` in `step`."""
-        while True:
-            for line in self.lines(role):
-                if (line["event"], line.get("step")) == (event, step):
-                    return line
-            await asyncio.sleep(LOOK_EVERY)
-
     def send(self, role: str, number: signal.Signals) -> None:
         """Send a signal to a process."""
         self.processes[role].send_signal(number)
@@ -126,10 +117,6 @@ class ProcessSwarm:
         text = path.read_text() if path.exists() else ""
         lines = [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
         return [line for line in lines if event in (None, line["event"])]
-
-    def told(self, role: str, event: str, step: int) -> bool:
-        """Whether a process has told of `event` in `step` so far."""
-        return any(line.get("step") == step for line in self.lines(role, event))
 
     def history(self) -> JobHistory:
         """What the market derives from what it heard; items heard twice count once."""

@@ -21,19 +21,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def compare(files: Path, proof: Path) -> tuple[int, str, str]:
+    """`audit compare` of the two files."""
+    mine, theirs = str(files / "mine.tally"), str(files / "theirs.tally")
+    return run_here("audit", "compare", mine, theirs, "--to", str(proof))
+
+
 def test_compare__two_histories__write_a_proof_that_anybody_can_check(
     files: Path, tmp_path: Path
 ) -> None:
     proof = tmp_path / "seal.equivocation"
 
-    code, said, _ = run_here(
-        "audit",
-        "compare",
-        str(files / "mine.tally"),
-        str(files / "theirs.tally"),
-        "--to",
-        str(proof),
-    )
+    code, said, _ = compare(files, proof)
     checked = run_offline("audit", "equivocation", str(proof), folder=tmp_path)
 
     assert code == 0 and paid_job().job.coordinator.account.hex() in said
@@ -52,14 +51,7 @@ def test_compare__one_history__is_no_contradiction(files: Path, tmp_path: Path) 
 
 def test_equivocation__altered_or_another_file__exits_11_or_12(files: Path, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
-    run_here(
-        "audit",
-        "compare",
-        str(files / "mine.tally"),
-        str(files / "theirs.tally"),
-        "--to",
-        str(proof),
-    )
+    compare(files, proof)
     data = bytearray(proof.read_bytes())
     data[data.index(b"signature") + 20] ^= 1
     proof.write_bytes(data)

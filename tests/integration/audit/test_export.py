@@ -9,14 +9,12 @@ import pytest
 
 from contracts.json_rpc import JsonRpc
 from contracts.terms.errors import ChainForgot, ChainUnreachable, Malformed, NotFound, RpcFailed
-from contracts.terms.history import Kept
 from contracts.terms.messages import JobOpening
-from contracts.terms.signatures import Signed
 from tallystick.audit.export import SHIPS, export
 from tests.support.anvil import deployed_chain
 from tests.support.audited import pins_of
 from tests.support.audited_chain import ChainMarket, job_on
-from tests.support.history import JobMaker
+from tests.support.history import JobMaker, messages_of
 from verification.audit.audit_file import verify
 
 
@@ -71,14 +69,10 @@ async def test_export__running_job__is_a_file_that_verifies_at_the_head_or_a_blo
         unknown = JobMaker(name="never opened")
         with pytest.raises(NotFound):
             await export(market, node, unknown.spec.job())
-        unknown.items[:] = [each for each in unknown.items if not is_opening(each)]
+        unknown.items[:] = [each for each in unknown.items if not messages_of([each], JobOpening)]
         market.jobs.append(unknown)
         with pytest.raises(Malformed, match="not opened"):
             await export(market, node, unknown.spec.job())
-
-
-def is_opening(item: Kept) -> bool:
-    return isinstance(item, Signed) and isinstance(item.message, JobOpening)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense"])

@@ -114,8 +114,9 @@ async def _escrows(world: World) -> dict[JobId, int]:
     return {row.job: (await world.chain.budget(row.job)).funded for row in rows}
 
 
-def _ended_at(folder: Path, drawn: list[Moment]) -> None:
+def test_submit__ended_three_times__one_id_and_one_escrow(tmp_path: Path) -> None:
     """One order, ended at each moment in turn, then left alone: it is one job, paid once."""
+    drawn, folder = ONE_AFTER_THE_OTHER, tmp_path
     world = asyncio.run(world_of_a_person(folder, num_coordinators=4))
     ender = Ender(make_app(replace(world.api(), faucet_grants=0)))
     with market_in_a_thread(world, ender) as url:
@@ -126,7 +127,3 @@ def _ended_at(folder: Path, drawn: list[Moment]) -> None:
     assert ender.num_ended == len(drawn), ender.steps
     assert {each.strip() for each in printed} <= {"", said.strip()}, drawn
     assert asyncio.run(_escrows(world)) == {bytes.fromhex(said.strip()): BUDGET}, drawn
-
-
-def test_submit__ended_three_times__one_id_and_one_escrow(tmp_path: Path) -> None:
-    _ended_at(tmp_path, ONE_AFTER_THE_OTHER)

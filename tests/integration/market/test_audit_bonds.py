@@ -6,7 +6,7 @@ from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import BadSignature, Conflict, NotFound
 from contracts.terms.escrow_messages import Bond
-from contracts.terms.ids import Address, JobId
+from contracts.terms.ids import JobId
 from market.bodies.offers import PostBond
 from market.bodies.routes import POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.service.auditors import PATIENCE_MILLIS, fix_auditors, list_of_job
@@ -21,8 +21,10 @@ ANN, OUT = make_wallet("ann").account, make_wallet("out1").account
 BONDED = 1_000_000  # min_stake of the test's job
 
 
-async def asking(world: World) -> JobId:
-    """A checked job whose one lease is accepted, and that asks who is outside for a bond."""
+async def asking(world: World, *outside: str) -> JobId:
+    """A checked job whose one lease is accepted, and that asks those outside for a bond."""
+    for name in outside:
+        await world.audit(name)
     await world.register()
     await world.offer("ann", 10**11)
     spec = market_spec(audit=AUDIT)
@@ -37,8 +39,8 @@ async def bond_of(world: World, job: JobId, name: str = "out1") -> AuditBondRow:
     return await world.row(AuditBondRow, job, make_wallet(name).account)
 
 
-async def staked(world: World, job: JobId, account: Address = OUT) -> int:
-    return sum(row.stake for row in await world.rows(LimitRow, job=job, account=account))
+async def staked(world: World, job: JobId) -> int:
+    return sum(row.stake for row in await world.rows(LimitRow, job=job, account=OUT))
 
 
 async def listed(world: World, job: JobId) -> dict[str, int] | None:
@@ -54,9 +56,7 @@ async def listed(world: World, job: JobId) -> dict[str, int] | None:
 async def test_fix_auditors__one_never_bonds__is_left_out_after_the_patience_and_no_later(
     world: World,
 ) -> None:
-    await world.audit("out1")
-    await world.audit("out2")
-    job = await asking(world)
+    job = await asking(world, "out1", "out2")
     asked_at = (await bond_of(world, job, "out2")).asked_at
     await world.bond("out1")
     await world.tick()
@@ -73,9 +73,7 @@ async def test_fix_auditors__one_never_bonds__is_left_out_after_the_patience_and
 async def test_fix_auditors__all_have_bonded__is_fixed_in_the_round_that_matches_the_job(
     world: World,
 ) -> None:
-    for name in ("out1", "out2"):
-        await world.audit(name)
-    job = await asking(world)
+    job = await asking(world, "out1", "out2")
     for name in ("out1", "out2"):
         await world.bond(name)
 
@@ -88,8 +86,7 @@ async def test_fix_auditors__all_have_bonded__is_fixed_in_the_round_that_matches
 async def test_fix_auditors__balance_is_gone_when_the_bond_is_sent__is_left_out(
     world: World,
 ) -> None:
-    await world.audit("out1")
-    job = await asking(world)
+    job = await asking(world, "out1")
     await world.bond("out1")
     world.chain.withdraw(OUT, STAKE)
     await world.sync()
@@ -105,8 +102,7 @@ async def test_fix_auditors__balance_is_gone_when_the_bond_is_sent__is_left_out(
 async def test_fix_auditors__bond_is_sent_and_not_confirmed_yet__is_waited_for(
     world: World,
 ) -> None:
-    await world.audit("out1")
-    job = await asking(world)
+    job = await asking(world, "out1")
     await world.bond("out1")
     world.chain.order(Bond(job=job, account=ANN, stake=BaseUnits(BONDED), by=world.by))
     await world.sync()  # the providers have bonded before; the auditor's bond needs some blocks
@@ -121,8 +117,7 @@ async def test_fix_auditors__bond_is_sent_and_not_confirmed_yet__is_waited_for(
 
 
 async def test_fix_auditors__account_bonds_by_itself__counts_as_bonded(world: World) -> None:
-    await world.audit("out1")
-    job = await asking(world)
+    job = await asking(world, "out1")
 
     world.chain.order(Bond(job=job, account=OUT, stake=BaseUnits(BONDED), by=world.by))
     await world.tick()
@@ -131,8 +126,7 @@ async def test_fix_auditors__account_bonds_by_itself__counts_as_bonded(world: Wo
 
 
 async def test_sync_chain__bond_is_forgotten__is_sent_again(world: World) -> None:
-    await world.audit("out1")
-    job = await asking(world)
+    job = await asking(world, "out1")
     await world.bond("out1")
     await world.tick()
 
@@ -148,8 +142,7 @@ async def test_sync_chain__bond_is_forgotten__is_sent_again(world: World) -> Non
 async def test_heartbeat_auditor__asked__is_told_job_price_and_stake_until_it_has_answered(
     world: World,
 ) -> None:
-    await world.audit("out1")
-    job = await asking(world)
+    job = await asking(world, "out1")
     async with sdk(world) as client:
         first = await client.call(POST_AUDITOR_HEARTBEAT, world.auditor_beat("out1"), account=OUT)
         await world.bond("out1")
@@ -162,8 +155,7 @@ async def test_heartbeat_auditor__asked__is_told_job_price_and_stake_until_it_ha
 
 
 async def test_accept_bond__what_was_not_asked__is_refused(world: World) -> None:
-    await world.audit("out1")
-    job = await asking(world)
+    job = await asking(world, "out1")
     ours = make_wallet("out1")
 
     def signed(by: Wallet = ours, **changed: object) -> PostBond:

@@ -11,7 +11,6 @@ from contracts.terms.digest import blob_digest, digest
 from contracts.terms.errors import BadSignature, Conflict, Forbidden, Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex
 from contracts.terms.messages import GradCommit
-from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.routes import (
     GET_CONVICTIONS,
@@ -26,7 +25,13 @@ from market.service.rows import ConvictionRow
 from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.escrow_model import ANNOUNCE
-from tests.support.history import JobMaker, make_session, make_wallet, outside_auditors
+from tests.support.history import (
+    JobMaker,
+    make_session,
+    make_wallet,
+    messages_of,
+    outside_auditors,
+)
 from tests.support.market_world import World
 from verification.docket import PaidAudit, begin_job
 from verification.draws.cases import CONFIRMING, Case, Heard, Ruling
@@ -42,8 +47,7 @@ async def worked(world: World) -> tuple[JobMaker, GradCommit]:
     """A job that has sealed a step, and what its one provider committed to."""
     maker = await world.start_job()
     await world.seal(maker)
-    commits = (item.message for item in maker.items if isinstance(item, Signed))
-    return maker, next(each for each in commits if isinstance(each, GradCommit))
+    return maker, messages_of(maker.items, GradCommit)[0]
 
 
 def ruled(maker: JobMaker, *rulings: Ruling) -> JobRecord:
@@ -80,6 +84,13 @@ def slashable(maker: JobMaker, subject: Digest, *, whom: bytes | None = None) ->
 async def note(world: World, record: JobRecord) -> list[Digest]:
     async with world.new_work() as work:
         return await note_convictions(record, work)
+
+
+async def convicted(world: World) -> tuple[JobMaker, Digest, JobId]:
+    """A job whose one provider may be slashed for its work."""
+    maker, commit = await worked(world)
+    await note(world, ruled(maker, slashable(maker, commit.digest())))
+    return maker, commit.digest(), maker.spec.job()
 
 
 async def rows(world: World) -> list[ConvictionRow]:
@@ -137,9 +148,7 @@ def evidence(
 
 
 async def test_post_evidence__by_an_auditor__is_slashed_in_the_end(world: World) -> None:
-    maker, commit = await worked(world)
-    subject, job = commit.digest(), maker.spec.job()
-    await note(world, ruled(maker, slashable(maker, subject)))
+    maker, subject, job = await convicted(world)
     async with sdk(world) as client:
         first = await client.call(POST_EVIDENCE, evidence(world, maker, subject), job=job)
         other = evidence(world, maker, subject, by="out2", text=b"another")
@@ -192,9 +201,7 @@ FALSE = {
 async def test_post_evidence__bad_bundle_first__is_refused_and_bars_no_good_one(
     world: World,
 ) -> None:
-    maker, commit = await worked(world)
-    subject, job = commit.digest(), maker.spec.job()
-    await note(world, ruled(maker, slashable(maker, subject)))
+    maker, subject, job = await convicted(world)
     async with sdk(world) as client:
         for what, changed in FALSE.items():
             bad = evidence(world, maker, subject, by="out2", text=what.encode())
@@ -212,9 +219,8 @@ async def test_post_evidence__bad_bundle_first__is_refused_and_bars_no_good_one(
 async def test_post_evidence__first_bundle_is_dropped__the_next_one_is_tried(
     world: World, is_shown_before: bool
 ) -> None:
-    maker, commit = await worked(world)
-    subject, job, account = commit.digest(), maker.spec.job(), maker.members[0].wallet.account
-    await note(world, ruled(maker, slashable(maker, subject)))
+    maker, subject, job = await convicted(world)
+    account = maker.members[0].wallet.account
     good = evidence(world, maker, subject)
     async with sdk(world) as client:
         junk = await client.call(
@@ -245,9 +251,8 @@ async def later(world: World, *, times: int = 1) -> None:
 async def test_get_convictions__of_job_and_account__say_who_may_show_it_and_what_came_of_it(
     world: World,
 ) -> None:
-    maker, commit = await worked(world)
-    subject, job, convict = commit.digest(), maker.spec.job(), maker.members[0].wallet.account
-    await note(world, ruled(maker, slashable(maker, subject)))
+    maker, subject, job = await convicted(world)
+    convict = maker.members[0].wallet.account
     async with sdk(world) as client:
         (noted,) = (await client.whole(GET_CONVICTIONS, job=job)).convictions
         await client.call(POST_EVIDENCE, evidence(world, maker, subject), job=job)

@@ -110,23 +110,6 @@ async def test_earnings__story_of_a_checked_job__sums_are_those_of_seal_and_escr
     assert codes >= {"draws", "verdict", "report", "audit", "claim"}, codes
 
 
-async def test_earnings__beginning_of_a_story__sums_are_those_of_seal_and_escrow(
-    world: World,
-) -> None:
-    story, codes = await begin_story(world), set[str]()
-    await story.work(2)
-    for _ in range(4):
-        await story.idle()
-    async with sdk(world) as client:
-        before = await check_sums(story, client, codes)
-        for _ in range(3):
-            await story.pass_time()
-        for name in PEOPLE:
-            await claim(story, client, name)
-        after = await check_sums(story, client, codes)
-    assert before.total() == after.total() and after["claimed"] > before["claimed"]
-
-
 async def test_earnings__vested_above_the_limit__waits_for_a_grant_until_the_account_has_quit(
     world: World,
 ) -> None:

@@ -96,7 +96,9 @@ async def test_relay__bond_that_the_balance_does_not_cover__waits_for_a_deposit(
 ) -> None:
     await world.register()
     await world.offer("ann", 10**11)
-    job = await _posted(world)
+    spec = market_spec()
+    await world.post(spec)
+    await world.tick()
     (lease,) = await world.beat("ann")
     world.chain.withdraw(ANN, STAKE)
     await world.sync()
@@ -109,7 +111,7 @@ async def test_relay__bond_that_the_balance_does_not_cover__waits_for_a_deposit(
     await world.tick()
 
     assert waiting == 0
-    assert (await world.limit(job)).stake == lease.stake
+    assert (await world.limit(spec.job())).stake == lease.stake
 
 
 @pytest.mark.parametrize(
@@ -135,13 +137,6 @@ async def test_relay__grant_that_would_do_nothing__costs_no_gas(
     row = await world.row(OrderRow, wanted.digest())
     assert (row.transaction, row.refusal) == (None, refusal)
     assert len(world.chain.blocks) == blocks
-
-
-async def _posted(world: World) -> JobId:
-    spec = market_spec()
-    await world.post(spec)
-    await world.tick()
-    return spec.job()
 
 
 # --------------------------------------------------------------------------------- paid and freed

@@ -114,6 +114,14 @@ async def convicted(world: World) -> tuple[JobMaker, JobId, Digest]:
     return maker, maker.spec.job(), commit.digest()
 
 
+async def with_a_bundle(world: World, folder: Path) -> tuple[JobId, Digest, Auditor]:
+    """The same, and an auditor who has a bundle about it."""
+    _, job, subject = await convicted(world)
+    auditor = Auditor(world, job, folder)
+    auditor.found(subject)
+    return job, subject, auditor
+
+
 async def slashes(world: World) -> list[SlashRow]:
     return await world.rows(SlashRow)
 
@@ -121,9 +129,7 @@ async def slashes(world: World) -> list[SlashRow]:
 async def test_look__convicted_and_nobody_has_shown_it__uploads_and_names_the_bundle(
     world: World, tmp_path: Path
 ) -> None:
-    _, job, subject = await convicted(world)
-    auditor = Auditor(world, job, tmp_path)
-    auditor.found(subject)
+    job, subject, auditor = await with_a_bundle(world, tmp_path)
 
     await auditor.slashes.show()
 
@@ -186,9 +192,7 @@ async def test_look__not_convicted_or_found_by_others__shows_nothing(
 async def test_look__market_is_away_for_a_while__shows_it_when_it_is_back(
     world: World, tmp_path: Path
 ) -> None:
-    _, job, subject = await convicted(world)
-    auditor = Auditor(world, job, tmp_path)
-    auditor.found(subject)
+    _, _, auditor = await with_a_bundle(world, tmp_path)
     broken = iter([False, True])
 
     async def break_once(_request: httpx.Request) -> None:
@@ -225,9 +229,8 @@ async def later(world: World, seconds: int = 5) -> None:
 async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_done(
     world: World, tmp_path: Path
 ) -> None:
-    _, job, subject = await convicted(world)
-    owner, auditor = Owner(world, tmp_path / "ann"), Auditor(world, job, tmp_path)
-    auditor.found(subject)
+    job, _, auditor = await with_a_bundle(world, tmp_path)
+    owner = Owner(world, tmp_path / "ann")
     accused = list[bool]()
 
     for happens in (auditor.slashes.show, *(lambda: later(world),) * 4):
@@ -250,9 +253,7 @@ async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_
 async def test_slashes__bundle_of_a_slash__stays_until_it_has_ended(
     world: World, tmp_path: Path
 ) -> None:
-    _, job, subject = await convicted(world)
-    auditor = Auditor(world, job, tmp_path)
-    auditor.found(subject)
+    job, subject, auditor = await with_a_bundle(world, tmp_path)
     await auditor.slashes.show()
     path, owner = bundle_in(lease_of(tmp_path, job), subject), Owner(world, tmp_path)
     seen = []

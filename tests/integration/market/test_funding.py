@@ -4,65 +4,53 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.escrow_messages import Close
-from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.domain.jobs import JobState
 from tests.support.history import START
 from tests.support.market_world import World, market_spec
 
 
-async def opened(world: World, spec: JobSpec) -> None:
-    """The poster opens its job on chain, before the market hears of it."""
-    world.chain.give_tokens(spec.poster, spec.budget)
-    world.chain.open_as_poster(spec.header())
-    await world.sync()
-
-
-async def test_fund_jobs__permit__is_funded(world: World) -> None:
+@pytest.mark.parametrize(
+    ("before", "state"),
+    [("", "funded"), ("opened", "funded"), ("opened and closed", "closed")],
+    ids=["by its permit", "opened before", "opened and closed before"],
+)
+async def test_fund_jobs__posted__is_as_the_chain_says(
+    world: World, before: str, state: JobState
+) -> None:
     await world.register()
     spec = market_spec()
-    await world.post(spec)
-
-    await world.tick()
-
-    assert (await world.job(spec.job())).state == JobState.FUNDED
-
-
-async def test_fund_jobs__opened_before_it_was_posted__is_funded(world: World) -> None:
-    await world.register()
-    spec = market_spec()
-    await opened(world, spec)
+    if before:  # by its poster, before the market heard of the job
+        world.chain.give_tokens(spec.poster, spec.budget)
+        world.chain.open_as_poster(spec.header())
+        await world.sync()
+    if "closed" in before:
+        world.chain.order(Close(job=spec.job(), by=world.by))
+        await world.sync()
 
     await world.post(spec)
     await world.tick()
 
-    assert (await world.job(spec.job())).state == JobState.FUNDED
+    assert (await world.job(spec.job())).state == state
 
 
-async def test_fund_jobs__opened_and_closed_before_it_was_posted__is_closed(world: World) -> None:
-    await world.register()
-    spec = market_spec()
-    await opened(world, spec)
-    world.chain.order(Close(job=spec.job(), by=world.by))
-    await world.sync()
-
-    await world.post(spec)
-    await world.tick()
-
-    assert (await world.job(spec.job())).state == JobState.CLOSED
-
-
-async def test_fund_jobs__permit_is_over__fails_and_says_why(world: World) -> None:
+@pytest.mark.parametrize("why", ["NotInTime", "InsufficientBalance"])
+async def test_fund_jobs__permit_is_over_or_its_poster_has_no_tokens__fails_and_says_why(
+    world: World, why: str
+) -> None:
     await world.register()
     spec = market_spec(open_by=UnixSeconds(START + 20))
     await world.post(spec)
-    world.wait(21)
+    if why == "NotInTime":
+        world.wait(21)
+    else:
+        world.chain.state.tokens[spec.poster] = 0
 
     await world.tick()
 
     row = await world.job(spec.job())
     assert row.state == JobState.FAILED
-    assert row.failure is not None and "NotInTime" in row.failure
+    assert row.failure is not None and why in row.failure
 
 
 async def test_fund_jobs__a_round_of_drafts_without_tokens__hold_up_nobody(

@@ -10,7 +10,9 @@ import pytest
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import BadSignature, Conflict, Forbidden, NoMatch
 from contracts.terms.ids import Digest, JobId
+from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import Signed
 from market.bodies.signing import hosting_digest
 from market.domain.jobs import JobState
 from market.service import clear_jobs as clear_jobs_module
@@ -35,7 +37,7 @@ from market.service.rows import (
     OfferRow,
 )
 from tests.support.escrow_model import TAIL
-from tests.support.history import DOMAIN, START, make_session, make_wallet
+from tests.support.history import DOMAIN, START, JobMaker, make_session, make_wallet
 from tests.support.market_world import STAKE, World, market_spec
 
 
@@ -209,10 +211,7 @@ async def test_rows__second_live_lease_of_an_offer__is_refused_by_storage(world:
 
 
 async def test_lease__not_accepted_in_time__lapses_and_its_offer_waits(world: World) -> None:
-    await world.register()
-    await world.offer("ann", 10**11)
-    job = await funded_job(world)
-    await world.clear()
+    job, _ = await leased(world)
     world.wait(31)
     await world.beat("ann")
 
@@ -226,6 +225,14 @@ async def test_lease__not_accepted_in_time__lapses_and_its_offer_waits(world: Wo
     assert len(await world.clear()) == 1
 
 
+async def accepted(
+    world: World, lease: LeaseRow, signed: Signed[LeaseAccept], bond: bytes | None = None
+) -> LeaseRow:
+    """The lease, if the market takes this for its acceptance."""
+    work = world.new_work()
+    return await accept_lease(lease.lease, signed.encoded(), bond, world.now, work, world.ports)
+
+
 async def test_accept__terms_that_differ__is_a_conflict_that_says_what_fits(world: World) -> None:
     _, lease = await leased(world)
     wallet, session = make_wallet("ann"), make_session("peer")
@@ -234,9 +241,7 @@ async def test_accept__terms_that_differ__is_a_conflict_that_says_what_fits(worl
     for changed in ({"price": 1}, {"stake": BaseUnits(1)}, {"device_class": "gpu"}):
         signed = wallet.sign(accept.model_copy(update=changed), DOMAIN)
         with pytest.raises(Conflict) as refusal:
-            await accept_lease(
-                lease.lease, signed.encoded(), None, world.now, world.new_work(), world.ports
-            )
+            await accepted(world, lease, signed)
         assert refusal.value.data["field"] in changed
 
 
@@ -246,20 +251,18 @@ async def test_accept__by_another_wallet__is_a_bad_signature(world: World) -> No
     signed = make_wallet("eve").sign(accept, DOMAIN)
 
     with pytest.raises(BadSignature):
-        await accept_lease(
-            lease.lease, signed.encoded(), None, world.now, world.new_work(), world.ports
-        )
+        await accepted(world, lease, signed)
 
 
 async def test_accept__bond_is_missing_or_too_low__is_a_conflict(world: World) -> None:
     _, lease = await leased(world)
     wallet = make_wallet("ann")
-    signed = wallet.sign(world.accept_of(lease, wallet, make_session("peer")), DOMAIN).encoded()
+    signed = wallet.sign(world.accept_of(lease, wallet, make_session("peer")), DOMAIN)
     low = world.sign_bond("ann", lease, lease.stake - 1).encoded()
 
     for bond in (None, low):
         with pytest.raises(Conflict) as refusal:
-            await accept_lease(lease.lease, signed, bond, world.now, world.new_work(), world.ports)
+            await accepted(world, lease, signed, bond)
         assert refusal.value.data["would_fit"] == str(lease.stake)
 
 
@@ -297,9 +300,9 @@ async def test_accept__account_has_bonded_before__needs_no_bond_and_begins_at_on
     world.chain.order(world.sign_bond("ann", lease).message)
     await world.sync()
     wallet = make_wallet("ann")
-    signed = wallet.sign(world.accept_of(lease, wallet, make_session("peer")), DOMAIN).encoded()
+    signed = wallet.sign(world.accept_of(lease, wallet, make_session("peer")), DOMAIN)
 
-    row = await accept_lease(lease.lease, signed, None, world.now, world.new_work(), world.ports)
+    row = await accepted(world, lease, signed)
 
     assert row.state == "active"
     assert (await world.job(job.job)).state == JobState.MATCHED
@@ -369,15 +372,20 @@ async def test_coordinators__paid_for_by_a_job__is_nobody_elses(world: World) ->
 # ------------------------------------------------------------------------------------------ time
 
 
+async def past_its_deadline(world: World, seconds: int = 0) -> tuple[JobMaker, JobId]:
+    """A job of five sealed steps, so long after its deadline."""
+    maker = await world.start_job(deadline=UnixSeconds(START + 1000))
+    await world.grant(maker.spec.job(), ann=maker.spec.budget)
+    await world.seal(maker, 5)
+    world.wait(1001 + seconds)
+    await world.tick()
+    return maker, maker.spec.job()
+
+
 async def test_deadline__in_the_middle_of_the_work__coordinator_may_still_give_its_last_seal(
     world: World,
 ) -> None:
-    maker = await world.start_job(deadline=UnixSeconds(START + 1000))
-    job = maker.spec.job()
-    await world.grant(job, ann=maker.spec.budget)
-    await world.seal(maker, 5)
-    world.wait(1001)
-    await world.tick()
+    maker, job = await past_its_deadline(world)
     while_it_settles = (await world.job(job)).state
     await world.seal(maker, last=True)
     await world.tick()
@@ -393,31 +401,13 @@ async def test_deadline__in_the_middle_of_the_work__coordinator_may_still_give_i
 async def test_deadline__no_last_seal_comes__fails_and_what_has_vested_is_paid(
     world: World,
 ) -> None:
-    maker = await world.start_job(deadline=UnixSeconds(START + 1000))
-    job = maker.spec.job()
-    await world.grant(job, ann=maker.spec.budget)
-    await world.seal(maker, 5)
-    world.wait(1001 + SETTLES_MILLIS // 1000)
-    await world.tick()
+    maker, job = await past_its_deadline(world, SETTLES_MILLIS // 1000)
     await world.tick()
 
     limit = await world.row(LimitRow, job, make_wallet("ann").account)
     seal = maker.seals[-1].seal
     assert (await world.job(job)).state == JobState.FAILED
     assert (limit.claimed, limit.earned) == (seal.vested, seal.earned)
-
-
-async def test_fund__poster_without_tokens__job_fails_with_the_reason(world: World) -> None:
-    await world.register()
-    spec = market_spec()
-    await world.post(spec)
-    world.chain.state.tokens[spec.poster] = 0
-
-    await world.tick()
-
-    row = await world.job(spec.job())
-    assert row.state == JobState.FAILED
-    assert row.failure is not None and "InsufficientBalance" in row.failure
 
 
 # ---------------------------------------------------------------------------- a chain that forgets

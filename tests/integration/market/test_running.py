@@ -1,13 +1,18 @@
 """Spend and peers of a job that runs: equal to escrow, seals and lines of pay."""
 
-import pytest
-
 from market.bodies.earnings import SeatView, SpendView
 from market.bodies.routes import GET_MONEY, GET_PEERS, GET_SPEND
 from market.service.rows import SealRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import sdk
-from tests.integration.market.test_earnings import PEOPLE, STATES, account_of, claim, lines_of
+from tests.integration.market.test_earnings import (
+    PEOPLE,
+    STATES,
+    account_of,
+    check_sums,
+    claim,
+    lines_of,
+)
 from tests.support.market_story import Story, begin_story
 from tests.support.market_world import World
 
@@ -50,38 +55,22 @@ async def check_seats(story: Story, client: MarketClient) -> dict[bytes, SeatVie
 
 
 async def test_spend__beginning_of_a_story__is_what_escrow_and_lines_say(world: World) -> None:
-    story = await begin_story(world)
+    story, codes = await begin_story(world), set[str]()
     async with sdk(world) as client:
         await story.work(2)
-        first = await check_spend(story, client)
-        await story.idle()
-        await story.pass_time()
-        await story.pass_time()
-        await claim(story, client, "cem")
-        second = await check_spend(story, client)
+        first, before = await check_spend(story, client), await check_sums(story, client, codes)
+        for _ in range(4):
+            await story.idle()
+        for _ in range(3):
+            await story.pass_time()
+        for name in PEOPLE:
+            await claim(story, client, name)
+        second, after = await check_spend(story, client), await check_sums(story, client, codes)
+    assert after["claimed"] > before["claimed"] and codes
     assert first.pace is not None and first.outlook is not None and first.audits is not None
     assert first.outlook.steps_left == 10 and first.outlook.ends_at > first.clock
     assert first.pace.spent_a_step == second.steps[1].earned
     assert second.audits is not None and second.audits.spent > 0 == first.audits.spent
-
-
-@pytest.mark.nightly
-async def test_spend__whole_story__ends_with_everything_claimed_or_lost(world: World) -> None:
-    story = await begin_story(world)
-    async with sdk(world) as client:
-        await story.work(3)
-        await story.clear_up()
-        for turn in range(12):
-            await story.pass_time()
-            if turn % 4 == 0:
-                await check_spend(story, client)
-        for name in PEOPLE:
-            await claim(story, client, name)
-        last = await check_spend(story, client)
-        tail = await client.call(GET_SPEND, job=story.job, after=last.step - 2)
-    assert last.state == "finished" and last.outlook is None
-    assert last.claimed + last.forfeited == last.earned
-    assert tail.steps == last.steps[-2:]
 
 
 async def test_peers__beginning_of_a_story__convict_is_shown_and_pay_is_that_of_lines(

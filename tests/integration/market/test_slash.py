@@ -31,6 +31,14 @@ async def convicted(
     return await convict(row, world.now, world.new_work())
 
 
+async def announced_slash(world: World) -> tuple[JobMaker, SlashRow]:
+    """A job, and the slash of its one provider, which the chain has announced."""
+    maker = await world.start_job()
+    row = await convicted(world, maker)
+    await world.tick()
+    return maker, row
+
+
 async def slash_of(world: World, evidence: Digest) -> SlashRow:
     return await world.row(SlashRow, evidence)
 
@@ -90,9 +98,7 @@ async def test_slash__several_convictions__one_after_the_other_and_the_last_find
 
 
 async def test_slash__canceller_drops_it__is_dropped_and_the_stake_stays(world: World) -> None:
-    maker = await world.start_job()
-    row = await convicted(world, maker)
-    await world.tick()
+    maker, row = await announced_slash(world)
 
     world.chain.drop(row.job, ANN)
     await wait_and_tick(world, ANNOUNCE, times=3)
@@ -104,9 +110,7 @@ async def test_slash__canceller_drops_it__is_dropped_and_the_stake_stays(world: 
 async def test_slash__market_slept_through_its_time__is_announced_again_and_burned(
     world: World,
 ) -> None:
-    maker = await world.start_job()
-    row = await convicted(world, maker)
-    await world.tick()
+    _, row = await announced_slash(world)
 
     world.wait(ANNOUNCE + EXECUTE)
     await world.tick()
@@ -144,9 +148,7 @@ async def test_slash__repeated_at_every_point__happens_once(world: World) -> Non
 
 @pytest.mark.parametrize("event", ["SlashAnnounced", "Burned"])
 async def test_slash__chain_forgets_it__happens_again(world: World, event: str) -> None:
-    maker = await world.start_job()
-    row = await convicted(world, maker)
-    await world.tick()
+    maker, row = await announced_slash(world)
     await wait_and_tick(world, ANNOUNCE)
     assert (await slash_of(world, row.evidence)).state == "burned"
 
@@ -160,9 +162,7 @@ async def test_slash__chain_forgets_it__happens_again(world: World, event: str) 
 
 
 async def test_answer__by_its_account__is_shown_beside_it_and_stops_nothing(world: World) -> None:
-    maker = await world.start_job()
-    row = await convicted(world, maker)
-    await world.tick()
+    _, row = await announced_slash(world)
     answer = world.show(b"my answer", row.job)
 
     def said(name: str, blob: Digest = answer) -> AnswerSlash:

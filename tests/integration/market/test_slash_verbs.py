@@ -14,6 +14,7 @@ from tests.integration.bad_input.servers import market_in_a_thread
 from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.client import sdk
 from tests.integration.market.test_convictions import evidence, note, ruled, slashable, worked
+from tests.integration.market.test_evidence import later
 from tests.integration.market.test_slash import slash_of
 from tests.support.escrow_model import ANNOUNCE
 from tests.support.history import make_wallet
@@ -41,12 +42,6 @@ async def burned(world: World) -> JobId:
     await later(world, ANNOUNCE)
     await later(world)
     return job
-
-
-async def later(world: World, seconds: int = 5) -> None:
-    world.wait(seconds)
-    await world.tick()
-    await world.sync()
 
 
 @contextmanager

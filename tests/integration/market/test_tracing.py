@@ -7,12 +7,13 @@ import pytest
 from contracts.terms.digest import digest, keccak
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import PeerId, StepNumber
-from market.bodies.routes import GET_STEP, GET_STEPS, GET_WORK
+from market.bodies.routes import GET_SPEND, GET_STEP, GET_STEPS, GET_WORK
 from market.bodies.tracing import AnchoredView, AuditsView, PlainStep, WorkTraceView
 from market.service.rows import BatchRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import sdk
 from tests.integration.market.test_earnings import PEOPLE, account_of, claim
+from tests.integration.market.test_running import check_spend
 from tests.support.market_story import Story, begin_story
 from tests.support.market_world import World
 
@@ -99,18 +100,24 @@ async def test_trace__beginning_of_a_story__every_path_folds_to_its_root(
 
 
 @pytest.mark.nightly
-async def test_trace__whole_story__every_path_folds_to_its_root(world: World) -> None:
+async def test_trace__whole_story__every_path_folds_and_all_pay_is_claimed_or_lost(
+    world: World,
+) -> None:
     story = await begin_story(world)
     await story.work(3)
     async with sdk(world) as client:
         early = await traces(story, client)
         await story.clear_up()
-        for _ in range(8):
+        for _ in range(12):
             await story.pass_time()
         for name in PEOPLE:
             await claim(story, client, name)
         late = await traces(story, client)
         steps = (await client.call(GET_STEPS, job=story.job)).steps
+        last = await check_spend(story, client)
+        tail = await client.call(GET_SPEND, job=story.job, after=last.step - 2)
+    assert last.state == "finished" and last.outlook is None
+    assert last.claimed + last.forfeited == last.earned and tail.steps == last.steps[-2:]
     assert any(trace.audits and trace.audits.draw.drawn is None for trace in early)
     assert {trace.state for trace in late} == {"claimed", "forfeited"}
     check_lie(late)

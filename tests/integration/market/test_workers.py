@@ -9,7 +9,7 @@ import pytest
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.escrow_messages import Grant, Limit
 from market.service.rows import AuditBondRow, BudgetRow, DueRow, LimitRow, OrderRow, TransactionRow
-from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
+from tests.integration.market.on_chain import chain_spec, chain_world
 from tests.support.history import make_session, make_wallet
 from tests.support.market_world import DEVICE
 from tests.support.patience import patience
@@ -40,7 +40,7 @@ async def test_workers__two_share_the_grants_of_many_jobs_and_one_is_killed__eac
                 )
 
         async with asyncio.timeout(patience(60)):
-            while await _num_opened(world) < JOBS:
+            while len(await world.rows(BudgetRow)) < JOBS:
                 await asyncio.sleep(0.1)
                 await world.sync()
 
@@ -61,7 +61,7 @@ async def test_workers__two_share_the_grants_of_many_jobs_and_one_is_killed__eac
                 processes["one"].send_signal(signal.SIGKILL)
                 while len(await limits()) < JOBS:
                     await asyncio.sleep(0.1)
-                while await _is_due(world):
+                while await world.rows(DueRow, task="grant", limit=1):
                     await asyncio.sleep(0.1)
 
         logs = await world.on.contracts.events(0, (await world.on.chain.head()).number)
@@ -72,11 +72,3 @@ async def test_workers__two_share_the_grants_of_many_jobs_and_one_is_killed__eac
         assert all(each.transaction is not None for each in orders) and len(orders) == JOBS
         assert len({(each.account, each.key) for each in sent}) == len(sent)
         assert all(num_done(tmp_path, name, "grant") for name in NAMES)
-
-
-async def _num_opened(world: ChainWorld) -> int:
-    return len(await world.rows(BudgetRow))
-
-
-async def _is_due(world: ChainWorld) -> bool:
-    return bool(await world.rows(DueRow, task="grant", limit=1))

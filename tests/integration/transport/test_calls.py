@@ -219,17 +219,24 @@ async def test_call__no_answer_in_time__raises_and_the_handler_is_cancelled(net:
     assert (await session.call("echo", b"alive", deadline=DEADLINE)).header == b"alive"
 
 
-async def test_call__caller_gives_up__handler_is_cancelled(net: Net) -> None:
+@pytest.mark.parametrize("is_gone", [False, True], ids=["gives up", "goes away"])
+async def test_call__caller_gives_up_or_goes_away__handler_is_cancelled(
+    net: Net, is_gone: bool
+) -> None:
     server = Peer()
-    _one, _two, session = await connected(net, server=server)
+    one, _two, session = await connected(net, server=server)
     call = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
     await server.entered.acquire()
 
-    call.cancel()
+    if is_gone:
+        await session.close()
+    else:
+        call.cancel()
 
     await asyncio.wait_for(server.cancelled.wait(), patience(DEADLINE))
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(errors.PeerUnreachable if is_gone else asyncio.CancelledError):
         await call
+    await until(lambda: bool(one.sessions) != is_gone)
 
 
 async def test_call__caller_gives_up_in_the_middle_of_a_large_one__session_lives(net: Net) -> None:
@@ -285,20 +292,6 @@ async def test_call__server_goes_away_in_the_middle__peer_unreachable(net: Net) 
     assert two.sessions == {}
     with pytest.raises(errors.PeerUnreachable):
         await session.call("echo", b"", deadline=DEADLINE)
-
-
-async def test_call__caller_goes_away_in_the_middle__handler_is_cancelled(net: Net) -> None:
-    server = Peer()
-    one, _two, session = await connected(net, server=server)
-    call = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
-    await server.entered.acquire()
-
-    await session.close()
-
-    with pytest.raises(errors.PeerUnreachable):
-        await call
-    await asyncio.wait_for(server.cancelled.wait(), patience(DEADLINE))
-    await until(lambda: one.sessions == {})
 
 
 # ------------------------------------------------------------------------------ back-pressure
@@ -379,34 +372,33 @@ async def test_call__many_that_may_answer_megabytes__few_are_handled_at_once(net
     assert server.most_running == 3
 
 
-async def test_call__no_room_in_time__overloaded(net: Net) -> None:
+@pytest.mark.parametrize(
+    ("num_waiting", "deadline"),
+    [(0, 0.01), (1, DEADLINE)],
+    ids=["no room in time", "too many wait"],
+)
+async def test_call__no_room_in_time_or_too_many_wait_already__overloaded(
+    net: Net, num_waiting: int, deadline: float
+) -> None:
     server = Peer()
-    _one, _two, session = await connected(net, server=server, server_limits=Limits(max_calls=1))
-    first = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
-    await server.entered.acquire()
-
-    with pytest.raises(errors.Overloaded):
-        await session.call("echo", b"", deadline=0.01)
-
-    server.gate.set()
-    await first
-    await session.call("echo", b"", deadline=DEADLINE)
-
-
-async def test_call__too_many_wait_already__overloaded_at_once(net: Net) -> None:
-    server = Peer()
-    limits = Limits(max_calls=1)
     _one, _two, session = await connected(
-        net, server=server, server_limits=limits, client_limits=Limits(max_waiting=1)
+        net,
+        server=server,
+        server_limits=Limits(max_calls=1),
+        client_limits=Limits(max_waiting=1),
     )
-    calls = [asyncio.create_task(session.call("wait", b"", deadline=DEADLINE)) for _ in range(2)]
+    calls = [
+        asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
+        for _ in range(1 + num_waiting)
+    ]
     await server.entered.acquire()
 
     with pytest.raises(errors.Overloaded):
-        await session.call("echo", b"", deadline=DEADLINE)
+        await session.call("echo", b"", deadline=deadline)
 
     server.gate.set()
     await asyncio.gather(*calls)
+    await session.call("echo", b"", deadline=DEADLINE)
 
 
 async def test_call__peer_ignores_the_bounds__is_answered_overloaded(net: Net) -> None:

@@ -52,10 +52,6 @@ def rpc(url: str, method: str, *parameters: object) -> object:
     return answer["result"]
 
 
-def anvil_url(up: Up) -> str:
-    return f"http://127.0.0.1:{up.service('anvil')['port']}"
-
-
 def write_row(up: Up, text: str) -> None:
     with psycopg.connect(up.variable("DATABASE_URL"), autocommit=True) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS kept (said text)")
@@ -68,7 +64,8 @@ def rows(up: Up) -> list[str]:
 
 
 def set_balance_and_wait_saved(up: Up, wei: int) -> None:
-    rpc(anvil_url(up), "anvil_setBalance", ACCOUNT, hex(wei))
+    url = f"http://127.0.0.1:{up.service('anvil')['port']}"
+    rpc(url, "anvil_setBalance", ACCOUNT, hex(wei))
     state = up.home / "chain" / "state.json"
     eventually(
         lambda: state.exists() and f'"{hex(wei)}"' in state.read_text(),

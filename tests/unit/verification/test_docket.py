@@ -1,6 +1,6 @@
 """From sealed beacons, reports and Notices to who is drawn, settled, frozen and convicted."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -313,34 +313,24 @@ def test_after__late_report_of_a_missed_attempt__still_outranks_the_next_one() -
     assert job.rulings == [("settled", "ann")]
 
 
-def test_after__report_comes_with_the_notice_that_it_is_late__was_not_missed() -> None:
+@pytest.mark.parametrize("said", ["match", "missing"], ids=["counts", "does not count"])
+def test_after__report_comes_with_the_notice_that_it_is_late__was_missed_if_it_does_not_count(
+    said: Verdict,
+) -> None:
     job = one_case()
     case = job.case_of("ann")
     first = job.name_of(case.order[0])
     job.seal()
+    notice = job.notice("missed_report", first, case.subject)
 
-    standing = job.seal(
-        job.notice("missed_report", first, case.subject),
-        job.report(case, "match", by=first),
-    )
+    standing = job.seal(notice, job.report(case, said, by=first))
 
-    assert job.rulings == [("settled", "ann")]
-    assert not standing.owing and not standing.forfeits
-    assert standing.audits[peer(first)] == case.flops
-
-
-def test_after__report_that_does_not_count_comes_with_the_notice__was_missed() -> None:
-    job = one_case()
-    case = job.case_of("ann")
-    first = job.name_of(case.order[0])
-    job.seal()
-
-    job.seal(
-        job.notice("missed_report", first, case.subject),
-        job.report(case, "missing", by=first),
-    )
-
-    assert job.rulings == [("missed", first)]
+    if said == "match":
+        assert job.rulings == [("settled", "ann")]
+        assert not standing.owing and not standing.forfeits
+        assert standing.audits[peer(first)] == case.flops
+    else:
+        assert job.rulings == [("missed", first)]
 
 
 def test_after__late_auditor_is_drawn_again_in_a_dispute__its_old_report_says_nothing() -> None:
@@ -409,26 +399,29 @@ def test_after__auditor_leaves_after_its_report__the_report_counts() -> None:
     assert job.rulings == [("settled", "ann")]
 
 
-def test_after__somebody_leaves_when_the_beacon_is_known__is_asked_all_the_same() -> None:
-    honest, bent = CheckedJob(), CheckedJob()
-    for job in (honest, bent):
-        job.seal(*(job.commit(name) for name in job.workers))
-    honest.seal(honest.beacon(1))
+def worked() -> CheckedJob:
+    """A step, whose beacon is not known yet."""
+    job = CheckedJob()
+    job.seal(*(job.commit(name) for name in job.workers))
+    return job
+
+
+def disputed(**changed: object) -> CheckedJob:
+    """Ann was accused, and the beacon that draws a third owner is not known yet."""
+    job = one_case(**changed)
+    job.seal(job.report(job.case_of("ann"), "mismatch"))
+    return job
+
+
+@pytest.mark.parametrize(("begun", "beacon"), [(worked, 1), (disputed, 3)])
+def test_after__somebody_leaves_when_the_beacon_is_known__is_asked_all_the_same(
+    begun: Callable[[], CheckedJob], beacon: int
+) -> None:
+    honest, bent = begun(), begun()
+    honest.seal(honest.beacon(beacon))
     order = honest.case_of("ann").order
 
-    bent.seal(bent.beacon(1), bent.notice("leave", bent.name_of(order[0])))
-
-    assert bent.case_of("ann").order == order
-
-
-def test_after__a_third_owner_leaves_when_the_beacon_is_known__is_asked_all_the_same() -> None:
-    honest, bent = one_case(), one_case()
-    for job in (honest, bent):
-        job.seal(job.report(job.case_of("ann"), "mismatch"))
-    honest.seal(honest.beacon(3))
-    order = honest.case_of("ann").order
-
-    bent.seal(bent.beacon(3), bent.notice("leave", bent.name_of(order[0])))
+    bent.seal(bent.beacon(beacon), bent.notice("leave", bent.name_of(order[0])))
 
     assert bent.case_of("ann").order == order
 
@@ -472,8 +465,7 @@ def test_after__notice_of_somebody_not_asked__is_refused() -> None:
 
 def accused(**changed: object) -> CheckedJob:
     """Ann's first auditor says mismatch, and a second one is drawn."""
-    job = one_case(**changed)
-    job.seal(job.report(job.case_of("ann"), "mismatch"))
+    job = disputed(**changed)
     job.seal(job.beacon(3))
     return job
 

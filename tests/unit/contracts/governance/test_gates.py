@@ -1,6 +1,5 @@
 """How much a gradient that is far longer than the others' may weigh."""
 
-from collections.abc import Iterable
 from fractions import Fraction
 
 import pytest
@@ -21,13 +20,6 @@ def made(owner: str, norm: int, *, samples: int = 10, stage: int = 0, name: obje
     return PeerStep(digest, StageIndex(stage), address, samples, norm * UNIT)
 
 
-def after(*steps: Iterable[PeerStep]) -> Gates:
-    gates = Gates()
-    for step in steps:
-        gates = remember(gates, step)
-    return gates
-
-
 def weights(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> list[Fraction]:
     """In samples: of who is not above its bound just those."""
     gated, found = gate(gates, step, peer_steps), list[Fraction]()
@@ -39,15 +31,11 @@ def weights(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> lis
     return found
 
 
-def num_above(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> int:
-    return len(gate(gates, step, peer_steps).above)
-
-
 def test_gate__in_the_first_25_steps__above_is_named_and_weighs_the_same() -> None:
     steps = made("a", 1), made("b", 1), made("c", 90)
 
     assert weights(Gates(), *steps, step=StepNumber(WINDOW)) == [10, 10, 10]
-    assert num_above(Gates(), *steps, step=StepNumber(WINDOW)) == 1
+    assert len(gate(Gates(), StepNumber(WINDOW), steps).above) == 1
 
 
 def test_gate__others_are_zero__weighs_nothing() -> None:
@@ -61,7 +49,9 @@ def test_gate__stages__are_compared_each_by_itself() -> None:
 
 
 def test_remember__window__drops_the_oldest_step() -> None:
-    gates = after([made("a", 9)], *[[made("a", 1)]] * WINDOW)
+    gates = remember(Gates(), [made("a", 9)])
+    for _ in range(WINDOW):
+        gates = remember(gates, [made("a", 1)])
 
     assert len(gates.steps) == WINDOW
     assert all(step == {0: {made("a", 1).owner: (UNIT,)}} for step in gates.steps)

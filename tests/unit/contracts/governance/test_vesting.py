@@ -31,30 +31,6 @@ def paid(state: PayState) -> list[tuple[int, int]]:
     return [(leaf.earned, leaf.vested) for leaf in pay_after(state, LEASES)]
 
 
-def test_advance__window_of_two__vests_a_step_two_seals_later() -> None:
-    state, seen = PayState(window=2), []
-    for number in (1, 2, 3, 4):
-        state = advance(state, step(number, {ANN: PFLOP}))
-        seen += paid(state)
-
-    assert seen == [(1000, 0), (2000, 0), (3000, 1000), (4000, 2000)]
-
-
-def test_pay_after__units_too_small_to_pay_alone__add_up_before_rounding() -> None:
-    state = PayState(window=0)
-    for number in range(1, 11):
-        state = advance(state, step(number, {ANN: PFLOP // 4000}))
-
-    assert paid(state) == [(2, 2)]  # ten times a quarter of a base unit
-
-
-def test_pay_after__two_leases_of_one_wallet__are_one_leaf_rounded_per_lease() -> None:
-    leases = {ANN: Lease(WALLET, PricePerPflop(1)), BOB: Lease(WALLET, PricePerPflop(1))}
-    state = advance(PayState(window=0), step(1, {ANN: PFLOP * 3 // 2, BOB: PFLOP * 3 // 2}))
-
-    assert [leaf.earned for leaf in pay_after(state, leases)] == [2]
-
-
 @pytest.mark.parametrize(("number", "is_over"), [(1, False), (3, False), (2, True)])
 def test_advance__step_that_cannot_be_the_next__is_our_own_bug(number: int, is_over: bool) -> None:
     state = advance(PayState(window=0), step(1, {}, last=is_over))

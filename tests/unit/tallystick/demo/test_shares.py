@@ -6,11 +6,17 @@ from typing import Any
 from contracts.terms.ids import PeerId
 from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
 from tallystick.demo.shares import JobWork, Loss, loss_of, read_work, shares
 from tests.support.checked_history import CheckedMaker
 from tests.support.checked_swarm import begin_checked
-from tests.support.history import DOMAIN, JobMaker, make_members, make_session, make_wallet
+from tests.support.history import (
+    DOMAIN,
+    JobMaker,
+    make_members,
+    make_session,
+    make_wallet,
+    messages_of,
+)
 
 MEMBERS = make_members(("ann", "bob", "cem"), stages=2)
 """ann and cem in stage 0, bob in stage 1; four units a step in one chunk."""
@@ -58,8 +64,7 @@ def test_read_work__audits_are_paid__counts_only_units_that_were_committed_to() 
 
 
 def commits_of(job: CheckedMaker, step: int) -> list[GradCommit]:
-    messages = [item.message for item in job.items if isinstance(item, Signed)]
-    return [each for each in messages if isinstance(each, GradCommit) and each.step == step]
+    return [each for each in messages_of(job.items, GradCommit) if each.step == step]
 
 
 def test_read_work__sealed_steps__counts_units_by_peer() -> None:

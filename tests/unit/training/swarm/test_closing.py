@@ -45,9 +45,14 @@ from training.swarm.state import Averaging, Closed, Committed, Part, Working
 SHARES = {A: (0, 1), B: (2, 3), C: (4, 5)}
 
 
-def closed() -> Swarm:
+def three() -> Swarm:
     swarm = Swarm(terms(peers=3))
     swarm.join(A, B, C)
+    return swarm
+
+
+def closed() -> Swarm:
+    swarm = three()
     swarm.work_all(SHARES)
     return swarm
 
@@ -117,8 +122,9 @@ def averaging() -> Swarm:
 WITHOUT_UPDATE = (EndedWithoutUpdate(StepNumber(1)), BuildSeal(StepNumber(1), last=False))
 
 
-def test_lapse__chunk_is_missing_at_the_deadline__ends_without_a_second_average_set() -> None:
+def test_lapse__chunk_is_missing_at_the_deadline__ends_without_it_even_if_it_comes_late() -> None:
     swarm = averaging()
+    late = averaged_chunk(B, swarm.phase(Averaging).average, 1)
 
     swarm.now = swarm.phase(Averaging).ends - 1
     assert swarm.tell(Ticked(swarm.at)) == ()
@@ -126,18 +132,10 @@ def test_lapse__chunk_is_missing_at_the_deadline__ends_without_a_second_average_
 
     assert swarm.tell(Ticked(swarm.at)) == WITHOUT_UPDATE
     assert swarm.state.gates == Gates()
+    before = swarm.state
+    assert swarm.tell(ChunkAveraged(late, swarm.at)) == () and swarm.state == before
     swarm.seal()
     assert swarm.state.barren == 1
-
-
-def test_lapse__chunk_comes_late__changes_nothing() -> None:
-    swarm = averaging()
-    average, swarm.now = swarm.phase(Averaging).average, swarm.phase(Averaging).ends
-    swarm.tell(Ticked(swarm.at))
-    before = swarm.state
-
-    assert swarm.tell(ChunkAveraged(averaged_chunk(B, average, 1), swarm.at)) == ()
-    assert swarm.state == before
 
 
 def test_lapse__stage_was_empty_for_a_while__deadline_moves_by_that() -> None:
@@ -252,8 +250,7 @@ def notices(swarm: Swarm) -> list[tuple[str, PeerId, int]]:
 
 
 def test_leaving__peer_with_work_in_this_step__stays_until_its_seal_is_applied() -> None:
-    swarm = Swarm(terms(peers=3))
-    swarm.join(A, B, C)
+    swarm = three()
     swarm.work(B, 2, 3)
 
     swarm.tell(PeerLeaving(B, swarm.at))
@@ -270,8 +267,9 @@ def test_leaving__peer_with_work_in_this_step__stays_until_its_seal_is_applied()
     assert B not in swarm.state.members
 
 
-def laggard_step(swarm: Swarm) -> None:
+def lagging() -> Swarm:
     """A step by A and B, sealed; C, though it is here, does not apply the seal."""
+    swarm = three()
     swarm.work(A, 0, 1, 2)
     swarm.work(B, 3, 4, 5)
     swarm.commit(A, B)
@@ -281,12 +279,11 @@ def laggard_step(swarm: Swarm) -> None:
     swarm.tell(SealStored(step, False, swarm.at))
     for each in (A, B):
         swarm.tell(SealApplied(each, step, swarm.at))
+    return swarm
 
 
 def test_leaving__a_member_lags_for_ever__goes_when_one_who_is_away_would_have() -> None:
-    swarm = Swarm(terms(peers=3))
-    swarm.join(A, B, C)
-    laggard_step(swarm)
+    swarm = lagging()
     swarm.tell(PeerLeaving(B, swarm.at))
     swarm.now += 5_000
     swarm.tell(PeerLeaving(B, swarm.at))  # a leaver asks again and again
@@ -299,9 +296,7 @@ def test_leaving__a_member_lags_for_ever__goes_when_one_who_is_away_would_have()
 
 
 def test_leaving__has_work_that_a_laggard_lets_nobody_seal__goes_without_it() -> None:
-    swarm = Swarm(terms(peers=3))
-    swarm.join(A, B, C)
-    laggard_step(swarm)
+    swarm = lagging()
     swarm.work(B, 3, 4)
     for each in (A, B):
         swarm.tell(PeerLeaving(each, swarm.at))
@@ -312,9 +307,7 @@ def test_leaving__has_work_that_a_laggard_lets_nobody_seal__goes_without_it() ->
 
 
 def test_leaving__has_work_and_others_do_the_rest__waits_for_its_seal_however_long() -> None:
-    swarm = Swarm(terms(peers=3))
-    swarm.join(A, B, C)
-    laggard_step(swarm)
+    swarm = lagging()
     swarm.work(B, 3, 4)
     swarm.tell(PeerLeaving(B, swarm.at))
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from contracts.terms.ids import Address, ChunkIndex, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import AveragedChunk
 from tests.unit.training.swarm.factories import (
     A,
     B,
@@ -58,10 +57,6 @@ def average_step(swarm: Swarm, *, only: bool = False) -> None:
     if not only:
         swarm.average_only(*THIRDS)
     assert isinstance(swarm.state.phase, Averaging)
-
-
-def chunk_of_c(swarm: Swarm) -> AveragedChunk:
-    return swarm.phase(Averaging).chunks[CHUNK_OF_C][0]
 
 
 def barren(swarm: Swarm) -> bool:
@@ -179,7 +174,7 @@ def test_withheld__mean_is_nowhere__its_holders_do_not_count_and_another_sums_it
 
 def test_withheld__after_the_time_for_sums__lapses_at_once() -> None:
     swarm = averaged(slow_exchange())
-    chunk = chunk_of_c(swarm)
+    chunk, _ = swarm.phase(Averaging).chunks[CHUNK_OF_C]
     swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
     swarm.now += 50_000
     swarm.tell(ChunkAveraged(chunk, swarm.at))

@@ -61,27 +61,6 @@ def page(first: int, until: int = len(BATCHES)) -> AnchorChainPage:
     return AnchorChainPage(first, anchor_chain(first), shown)
 
 
-def expected(step: int, number: int) -> Beacon:
-    block, entries = BATCHES[number]
-    (seal,) = (seal for job, of, seal in entries if (job, of) == (JOB, step))
-    return Beacon(StepNumber(step), batch_root(entries), block, beacon(number), seal)
-
-
-ALL = (expected(1, 2), expected(2, 4), expected(3, 4))
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_confirm__whole_anchor_chain_since_the_opening__tells_each_beacon_once(first: int) -> None:
-    followed = FollowedAnchorChain(JOB, OPENING)
-
-    assert followed.confirm(sighting(5)) is None
-    followed.take(page(first))
-
-    assert followed.confirm(sighting(5)) == ALL
-    assert followed.confirm(sighting(5)) == ()
-    assert followed.wanted == 5
-
-
 def test_give_up__tree_is_not_sorted__its_anchorer_chooses_no_beacon_whatever_it_shows() -> None:
     """The job's leaf stands behind those of others: it could be shown, or be absent from there."""
     behind = (
@@ -177,10 +156,6 @@ def test_take__market_says_that_it_does_not_serve_a_list__is_as_if_it_said_nothi
 
     assert decode_page(said.encoded()) == said
     assert followed.wanted == 3 and followed.confirm(sighting(5)) is None
-
-
-def test_decode_page__encoded__is_the_page() -> None:
-    assert decode_page(page(1).encoded()) == page(1)
 
 
 def test_decode_page__cut_off__is_malformed() -> None:
