@@ -39,7 +39,7 @@ async def until_convicted(swarm: MemorySwarm, *names: str) -> None:
         done = set[asyncio.Task[None]]()
         while not done:
             done, _ = await asyncio.wait([running], timeout=0.2)
-            record = swarm.history().record if swarm.items() else None
+            record = swarm.history().record
             docket = record and record.checking
             if isinstance(docket, Docket) and docket.convicts >= wanted:
                 assert docket.convicts == wanted
