@@ -27,8 +27,8 @@ from verification.audit.chain_proof import (
 ANCHORED = keccak(b"Anchored(address,uint64,bytes32,bytes32)")
 RECORDED = keccak(b"Recorded(address,uint64,uint64,bytes32)")
 
-LOG_PAGE = 5_000
-"""Blocks that one question for logs covers; nodes bound their answers."""
+LOG_PAGE = 2_000
+"""Blocks that one question for logs covers; EthereumJS answers at most 2,500."""
 
 SLOT_PAGE = 500
 """Slots that one question for proofs covers; go-ethereum answers at most 1024."""
