@@ -52,7 +52,7 @@ MUTANTS = (
         "what was shown as earned flows back",
         "if (keep < it.earned) keep = it.earned;",
         "",
-        "invariant_J[27]",
+        "test_quit__gives_back",
     ),
     Mutant("committed money flows back", "if (amount > free) amount = free;", "", "invariant_J2"),
     Mutant(
@@ -112,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         "two batches share a beacon",
-        "if (anchor_chain_.pendingBlock == block.number) revert AlreadyAnchored",
+        "if (anchorChain_.pendingBlock == block.number) revert AlreadyAnchored",
         "if (false) revert AlreadyAnchored",
         "test_anchor__twice",
         "SealAnchor",
