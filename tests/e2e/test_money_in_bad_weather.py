@@ -171,11 +171,11 @@ async def test_coordinator__comes_back_after_tail_and_vests__claims_still_pay(
         coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
         host = running.services.identity("host")
         async with held_still(host, coordinator):
-            before = await until_money(running, job, lambda m: m.earned > m.vested > 0)
+            await until_money(running, job, lambda m: m.earned > m.vested > 0)
             await close(running.client, running.poster, await told_job(running.client, job))
-            closed = await until_money(running, job, lambda m: m.closed_at is not None)
-            assert closed.closed_at is not None
-            await pass_moment(closed.closed_at + tail)
+            before = await until_money(running, job, lambda m: m.closed_at is not None)
+            assert before.closed_at is not None
+            await pass_moment(before.closed_at + tail)
             # Stakes are back, unspent limits too, and the market has sent the rest to the poster.
             gone = await until_money(
                 running,
@@ -194,16 +194,22 @@ async def test_coordinator__comes_back_after_tail_and_vests__claims_still_pay(
 
 
 async def pay_of_last_round(running: Stack, job: JobId) -> dict[Address, int]:
-    """What the last seal adds to what each had earned by the one before it."""
+    """What the last seal with work in it adds to what each had earned before."""
     network = await running.client.call(GET_NETWORK)
     domain = Domain(network.chain_id, network.contracts.escrow)
     items = [item async for _, item in running.client.messages(job)]
-    seals = [each for each in items if isinstance(each, Signed) and isinstance(each.message, Seal)]
-    last, before = (
-        {account: leaf.earned for account, leaf in read_work(part, domain).pay.items()}
-        for part in (items, items[: items.index(seals[-2]) + 1])
+    ends = [
+        number
+        for number, each in enumerate(items, 1)
+        if isinstance(each, Signed) and isinstance(each.message, Seal)
+    ]
+    earned = (
+        {account: leaf.earned for account, leaf in read_work(items[:end], domain).pay.items()}
+        for end in reversed(ends)
     )
-    return {account: amount - before.get(account, 0) for account, amount in last.items()}
+    newest = next(earned)
+    before = next(each for each in earned if each != newest)
+    return {account: amount - before.get(account, 0) for account, amount in newest.items()}
 
 
 # ------------------------------------------------------------------------ a market that is gone
