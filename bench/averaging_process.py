@@ -83,7 +83,7 @@ class AveragingJob(Agreed):
             validate_every=self.num_steps,
             gradient_codec=self.codec,
             redo_after=REDO_AFTER,
-            unit_flops=(Flops(10**12),),
+            item_flops=(Flops(10**12),),
         )
 
 

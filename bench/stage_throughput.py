@@ -20,7 +20,7 @@ from contracts.terms.ids import StepNumber, UnitId
 from tests.numerics.loop import new_stage, rows_of, sealed_norm, synthetic_corpus, train
 from tests.numerics.plain import plain_losses
 from training.config import TrainConfig, whole_model
-from training.flops import unit_flops
+from training.flops import item_flops
 from training.recipes import tiny_llama
 from training.stages.exact import norm_squared, set_threads
 from training.stages.stage import Stage
@@ -90,7 +90,7 @@ def main() -> None:
         ]
         milliseconds = update_milliseconds(stage)
     speed = statistics.median(tokens / ours for ours, _ in pairs)
-    a_unit = unit_flops(CONFIG.model, whole_model(CONFIG.model), CONFIG.data.rows_per_unit)
+    a_unit = item_flops(CONFIG.model, whole_model(CONFIG.model), CONFIG.data.rows_per_unit)
     flops = CONFIG.data.units_per_step * a_unit
     result = {
         "stage tokens/s": round(speed),

@@ -28,7 +28,7 @@ def forward_flops_per_token(config: ModelConfig, stage: StageSlice) -> Flops:
     return Flops(layers + head)
 
 
-def unit_flops(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> Flops:
+def item_flops(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> Flops:
     """Model FLOPs of one unit of `rows_per_unit` rows: forward plus backward through `stage`."""
     tokens = rows_per_unit * config.sequence_length
     return Flops(FORWARD_AND_BACKWARD * tokens * forward_flops_per_token(config, stage))

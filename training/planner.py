@@ -1,6 +1,6 @@
 """Where a decoder is cut into stages: the least work for the busiest stage, within a memory. Pure.
 
-A job is as fast as its slowest stage, so the plan minimises the largest `unit_flops` of a stage.
+A job is as fast as its slowest stage, so the plan minimises the largest `item_flops` of a stage.
 Layers are alike: a stage's flops and bytes are each a constant (its ends: the embedding looks up,
 the head multiplies) plus a constant for every layer. Then dealing the layers one by one, each to
 the stage that has the fewest flops with it among those whose memory still holds it, is optimal:
@@ -13,7 +13,7 @@ from itertools import accumulate
 from contracts.terms.errors import Refused
 from contracts.terms.ids import MAX_STAGES
 from training.config import ModelConfig, StageSlice
-from training.flops import unit_flops
+from training.flops import item_flops
 from training.memory import peer_memory
 
 
@@ -43,7 +43,7 @@ def plan_layers(
     layers = [1] * num_stages
 
     def flops_with(stage: int, num_layers: int) -> int:
-        return unit_flops(config, _of(shapes[stage], num_layers), rows_per_unit)
+        return item_flops(config, _of(shapes[stage], num_layers), rows_per_unit)
 
     def fits(stage: int, num_layers: int) -> bool:
         part = _of(shapes[stage], num_layers)

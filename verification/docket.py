@@ -351,7 +351,7 @@ class _Fold:
         """What this seal holds may be drawn later; who earned what in it."""
         totals: Counter[PeerId] = Counter()
         for commit in self._facts.commits:
-            flops = self._rules.spec.unit_flops[commit.stage] * commit.num_units
+            flops = self._rules.spec.item_flops[commit.stage] * commit.num_units
             totals[commit.peer] += flops
         self._new += self._peer_steps(totals)
         self._new += self._sums()
@@ -377,7 +377,7 @@ class _Fold:
             exposed.append((peer, Exposed(rate, phi)))
             if peer in watched:
                 watched[peer] += 1
-            flops = Flops(self._rules.spec.unit_flops[commit.stage] * commit.num_units)
+            flops = Flops(self._rules.spec.item_flops[commit.stage] * commit.num_units)
             found.append(selection.peer_step(commit, flops, rate, inside))
         self.docket = replace(self.docket, watched=watched, exposed=tuple(exposed))
         return found

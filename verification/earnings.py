@@ -206,7 +206,7 @@ class Earnings:
         rates = _rates(record)
         for commit in sorted(commits, key=lambda each: (each.stage, each.peer, each.round)):
             name, lease = commit.digest(), leases[commit.peer]
-            flops = record.spec.unit_flops[commit.stage] * commit.num_units
+            flops = record.spec.item_flops[commit.stage] * commit.num_units
             yield Line(
                 0, "work", lease.account, commit.peer, commit.stage, commit.step, commit.round,
                 record.step, name, None, commit.peer, commit.num_units,

@@ -1,6 +1,6 @@
 """Two values that one key signed under one name: a proof of two signed messages. Pure.
 
-A signer may state one value under a name (`messages.equivocation_name`), so two values need no
+A signer may state one value under a name (`Message.stated_name`), so two values need no
 judge: anybody checks the file offline. A wallet's signature leads to its account. A session key is
 in the file itself, with the message by which a wallet took it for the job if whoever made the file
 had it: its `bonds`. That of a member is its LeaseAccept; of a coordinator, for what its wallet
@@ -34,7 +34,6 @@ from contracts.terms.messages import (
     StepBeacon,
     StepClose,
     WalletMessage,
-    equivocation_name,
 )
 from contracts.terms.signatures import Signed, recover, verify_session, verify_wallet
 from contracts.terms.typed_data import Domain
@@ -116,9 +115,9 @@ def prove(two: TwoValues) -> Equivocated:
         AuditMismatch: nothing; data: `path` of what does not fit.
     """
     message, other = two.first.message, two.second.message
-    name = equivocation_name(message)
+    name = message.stated_name()
     require(name is not None, "first", f"a {message.kind} may be said many times")
-    require(equivocation_name(other) == name, "second", "it does not stand under the same name")
+    require(other.stated_name() == name, "second", "it does not stand under the same name")
     require(other.digest() != message.digest(), "second", "it says the same")
     job = getattr(message, "job", None)
     assert isinstance(job, bytes)  # what has a name has a job
@@ -230,7 +229,7 @@ def contradictions(
     parties, said = _Parties(), dict[tuple[object, ...], Signed[Message]]()
     for item in [*ours, *theirs]:
         parties.note(item)
-        name = equivocation_name(item.message) if isinstance(item, Signed) else None
+        name = item.message.stated_name() if isinstance(item, Signed) else None
         if name is None or not isinstance(item, Signed):
             continue
         first = said.setdefault(name, item)

@@ -34,13 +34,12 @@ from contracts.terms.messages import (
     Message,
     Seal,
     UnitLeaf,
-    equivocation_name,
 )
 from contracts.terms.signatures import Signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 
 Name: TypeAlias = tuple[object, ...]
-"""See `messages.equivocation_name`."""
+"""See `Message.stated_name`."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def _with_message(history: JobHistory, signed: Signed[Message]) -> JobHistory:
     said = getattr(signed.message, "step", None)
     if said != step and not (is_report and said is not None and said < step):
         raise Conflict(f"{signed.message.kind}: not of step {step}")
-    name = equivocation_name(signed.message)
+    name = signed.message.stated_name()
     assert name is not None  # every message 3 to 8 has one
     if other := history.pending.get(name):
         if other.message == signed.message:

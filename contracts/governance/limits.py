@@ -74,7 +74,7 @@ def planned_round(spec: JobSpec, prices: Iterable[PricePerPflop]) -> int:
     """
     batch = spec.batch
     units = -(-batch.units_per_step // batch.peers_per_stage) * (2 if spec.rules.audit else 1)
-    work = Flops(max(spec.unit_flops) * units)
+    work = Flops(max(spec.item_flops) * units)
     return sum(pay_for(work, price) + 1 for price in prices)
 
 

@@ -111,8 +111,8 @@ def open_job(spec: Signed[JobSpec], opening: Signed[JobOpening], domain: Domain)
     job = spec.message.job()
     if opening.message.job != job or opening.message.job_spec != spec.message.digest():
         raise Conflict("the opening is of another job")
-    if len(spec.message.unit_flops) != spec.message.batch.stages:
-        raise Malformed("unit_flops has one entry per stage")
+    if len(spec.message.item_flops) != spec.message.batch.stages:
+        raise Malformed("item_flops has one entry per stage")
     pay = PayState(window=spec.message.rules.vesting_window)
     previous = opening.message.digest()
     checking: Checking = Unchecked() if spec.message.rules.audit is None else Unlisted()

@@ -48,7 +48,6 @@ from contracts.terms.messages import (
     Notice,
     StepClose,
     UnitLeaf,
-    equivocation_name,
 )
 
 M = TypeVar("M", bound=Message)
@@ -183,7 +182,7 @@ def _peer_steps(record: JobRecord, members: Iterable[GradCommit]) -> list[PeerSt
 def _work(record: JobRecord, commits: Iterable[GradCommit]) -> Work:
     work: Work = {}
     for commit in commits:
-        flops = record.spec.unit_flops[commit.stage] * commit.num_units
+        flops = record.spec.item_flops[commit.stage] * commit.num_units
         work[commit.peer] = Flops(work.get(commit.peer, 0) + flops)
     return work
 
@@ -205,7 +204,7 @@ def _is_older(message: Message, step: int) -> bool:
 def _no_equivocation(messages: Sequence[Message]) -> None:
     said: dict[tuple[object, ...], Digest] = {}
     for message in messages:
-        name, value = equivocation_name(message), message.digest()
+        name, value = message.stated_name(), message.digest()
         require(name is not None, "kind", f"a {message.kind} is not part of a step")
         assert name is not None
         if name in said:

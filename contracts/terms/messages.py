@@ -96,7 +96,7 @@ class Message(Record):
     kind: str
     typed: ClassVar[TypedStruct | None] = None
     named_by: ClassVar[tuple[str, ...] | None] = None
-    """Fields of its `equivocation_name`; None: nothing says that it is the only one."""
+    """Fields of its `stated_name`; None: nothing says that it is the only one."""
 
     def encoded(self) -> bytes:
         """Canonical bytes."""
@@ -110,6 +110,12 @@ class Message(Record):
     def cached_details(self) -> Digest:
         """`details`, computed once: a message never changes, and is named often."""
         return digest(self.kind, self.encoded())
+
+    def stated_name(self) -> tuple[object, ...] | None:
+        """Name under which its signer may state one value only (docs/protocol.md 1), or None."""
+        if self.named_by is None:
+            return None
+        return (self.kind, *(getattr(self, each) for each in self.named_by))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A changed copy, which has another digest."""
@@ -264,7 +270,7 @@ class JobSpec(WalletMessage):
     Signed as a `JobHeader`, whose `specHash` is `details`; so the contract knows the job by it.
     """
 
-    kind: Literal["job_spec.v4"] = "job_spec.v4"
+    kind: Literal["job_spec.v5"] = "job_spec.v5"
     typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
 
     poster: AddressField
@@ -281,7 +287,8 @@ class JobSpec(WalletMessage):
     confirmations: Annotated[int, Ge(1), Le(1000)]
     """Blocks, its own included, before a bond or a limit counts."""
     memory_bytes: Positive  # that a peer of the largest stage needs
-    unit_flops: Annotated[tuple[FlopsField, ...], Len(1, MAX_STAGES)]  # per stage, of one unit
+    item_flops: Annotated[tuple[FlopsField, ...], Len(1, MAX_STAGES)]  # per stage, of one unit
+    strategy: Literal["every_step"]
     model: ModelSpec
     optimizer: OptimizerSpec
     data: DataSpec
@@ -565,13 +572,6 @@ class Seal(WalletMessage):
 
 UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, StepBeacon, Notice)
 """Messages 3 to 8: what a seal's `messages_root` covers."""
-
-
-def equivocation_name(message: Message) -> tuple[object, ...] | None:
-    """The name under which its signer may state one value only (docs/protocol.md 1), or None."""
-    if message.named_by is None:
-        return None
-    return (message.kind, *(getattr(message, each) for each in message.named_by))
 
 
 def _tuples(value: object) -> object:

@@ -9,7 +9,7 @@ from contracts.terms.history import Kept, kept_digest
 from contracts.terms.ids import Digest
 from market.adapters.blobs import FileBlobs
 from market.service.convictions import BundleSays
-from verification.auditing.bundle import Papers, Shown, WorkClaim
+from verification.auditing.bundle import Papers, Shown, ShownWork
 from verification.auditing.bundle_file import BundleFile
 from verification.auditing.sources import show
 from verification.docket import begin_job
@@ -57,7 +57,7 @@ def _kept(papers: Papers) -> Iterator[Kept]:
     claim = papers.claim
     if claim.repeated is not None:
         yield claim.repeated
-    if isinstance(claim, WorkClaim):
+    if isinstance(claim, ShownWork):
         yield claim.beacon
         for shown in (claim.work, *claim.rows):
             yield shown.signed

@@ -112,7 +112,7 @@ class StageQuoteView(Body):
 
     first_layer: int
     end_layer: int
-    unit_flops: Wide
+    item_flops: Wide
     memory_bytes: int
     offers_with_memory: int
     peers: int | None  # None: nothing matches now

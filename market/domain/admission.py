@@ -22,7 +22,7 @@ from market.domain.sizes import (
     step_flops,
 )
 from training.config import ModelConfig, slices_of, train_config
-from training.flops import unit_flops
+from training.flops import item_flops
 from training.memory import peer_memory
 from verification.distances.thresholds import Calibration
 from verification.draws.economics import least_budget, stakes_among_equals, terms_of
@@ -121,9 +121,9 @@ def named_blobs(spec: JobSpec) -> dict[str, Digest]:
 
 
 def signed_flops(spec: JobSpec, config: ModelConfig) -> tuple[Flops, ...]:
-    """What `unit_flops` of a spec has to be: one number for each stage."""
+    """What `item_flops` of a spec has to be: one number for each stage."""
     slices = slices_of(config, spec.batch.layer_ends)
-    return tuple(unit_flops(config, each, spec.batch.rows_per_unit) for each in slices)
+    return tuple(item_flops(config, each, spec.batch.rows_per_unit) for each in slices)
 
 
 def needed_memory(spec: JobSpec, config: ModelConfig) -> int:
@@ -151,10 +151,10 @@ def _check_deadline(spec: JobSpec, around: Surroundings) -> None:
 
 def _check_work(spec: JobSpec, config: ModelConfig) -> None:
     derived = signed_flops(spec, config)
-    if spec.unit_flops != derived:
+    if spec.item_flops != derived:
         raise Conflict(
-            "unit_flops is not what the model's config says",
-            signed=[str(flops) for flops in spec.unit_flops],
+            "item_flops is not what the model's config says",
+            signed=[str(flops) for flops in spec.item_flops],
             would_fit=[str(flops) for flops in derived],
         )
     bundle = bundle_of(spec)
@@ -217,7 +217,7 @@ def _least_audits(spec: JobSpec, audit: AuditSpec, ceiling: PricePerPflop) -> Ba
 def _least_stake(
     spec: JobSpec,
     audit: AuditSpec,
-    unit_flops: tuple[Flops, ...],
+    item_flops: tuple[Flops, ...],
     *,
     owners: int,
     price: PricePerPflop,
@@ -225,7 +225,7 @@ def _least_stake(
     """What covers one unit of the dearest stage; None if no stake does."""
     return stakes_among_equals(
         terms_of(audit, spec.rules.vesting_window),
-        unit_flops=unit_flops,
+        item_flops=item_flops,
         units=1,
         price=price,
         owners=owners,
@@ -245,7 +245,7 @@ def _check_calibration(audit: AuditSpec, around: Surroundings) -> None:
 def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:
     """What a lease asks for covers one unit of the dearest stage (docs/protocol.md 7: q <= 1)."""
     owners = spec.batch.peers_per_stage
-    least = _least_stake(spec, audit, spec.unit_flops, owners=owners, price=spec.price_ceiling)
+    least = _least_stake(spec, audit, spec.item_flops, owners=owners, price=spec.price_ceiling)
     if least is None:
         raise Refused(
             "no stake covers the work of two owners who only audit each other: repeat some "

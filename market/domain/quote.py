@@ -484,7 +484,7 @@ def _stages(
         slices = slices_of(config, spec.batch.layer_ends)
     except Refused:
         return ()
-    if len(spec.unit_flops) != len(slices):
+    if len(spec.item_flops) != len(slices):
         return ()
     speeds = None if cleared is None else _speeds(spec, cleared, offers)
     seconds = None if speeds is None else stage_seconds(spec, [sum(each) for each in speeds])
@@ -496,7 +496,7 @@ def _stages(
             StageQuoteView(
                 first_layer=each.first_layer,
                 end_layer=each.end_layer,
-                unit_flops=spec.unit_flops[number],
+                item_flops=spec.item_flops[number],
                 memory_bytes=memory,
                 offers_with_memory=sum(offer.memory_bytes >= memory for offer in offers),
                 peers=None if speeds is None else len(speeds[number]),

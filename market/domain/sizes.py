@@ -28,7 +28,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.parts import MAX_WHOLE_BYTES
 from training.compression.formats import FORMATS
 from training.config import ModelConfig, StageSlice, shares_embedding, slices_of, train_config
-from training.flops import unit_flops
+from training.flops import item_flops
 from training.memory import FP32, num_parameters, peer_memory
 from training.planner import plan_layers
 from verification.auditing.bundle import MAX_BUNDLE_BYTES
@@ -38,7 +38,7 @@ from verification.auditing.bundle import MAX_BUNDLE_BYTES
 
 def step_flops(spec: JobSpec) -> Flops:
     """FLOPs of one step through all stages."""
-    return Flops(spec.batch.units_per_step * sum(spec.unit_flops))
+    return Flops(spec.batch.units_per_step * sum(spec.item_flops))
 
 
 def job_flops(spec: JobSpec) -> Flops:
@@ -71,7 +71,7 @@ def stage_seconds(spec: JobSpec, stage_speeds: Sequence[int]) -> tuple[int, ...]
     num_units = spec.batch.steps * spec.batch.units_per_step
     return tuple(
         -(-num_units * flops // max(1, speed))
-        for flops, speed in zip(spec.unit_flops, stage_speeds, strict=True)
+        for flops, speed in zip(spec.item_flops, stage_speeds, strict=True)
     )
 
 
@@ -111,7 +111,7 @@ class Terms:
 def cut_of(spec: JobSpec) -> Cut:
     """The cut that the poster has signed."""
     batch = spec.batch
-    return Cut(batch.stages, batch.peers_per_stage, spec.memory_bytes, max(spec.unit_flops))
+    return Cut(batch.stages, batch.peers_per_stage, spec.memory_bytes, max(spec.item_flops))
 
 
 def other_cuts(spec: JobSpec) -> tuple[Cut, ...]:
@@ -135,7 +135,7 @@ def _planned(
     """Stages, memory of the largest and work of the busiest."""
     slices = slices_of(config, plan_layers(config, stages, rows_per_unit))
     memory = [peer_memory(config, each, rows_per_unit, audits=audits) for each in slices]
-    work = [unit_flops(config, each, rows_per_unit) for each in slices]
+    work = [item_flops(config, each, rows_per_unit) for each in slices]
     return stages, max(memory), max(work)
 
 

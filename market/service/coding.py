@@ -10,7 +10,7 @@ from contracts.terms.digest import digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, Digest
-from contracts.terms.messages import JobSpec, Message, Seal, equivocation_name
+from contracts.terms.messages import JobSpec, Message, Seal
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.market import WinnerView
 from market.domain.quote import WhyNot
@@ -88,13 +88,13 @@ def decode_arguments(data: bytes) -> dict[str, Value]:
 
 
 def stored_name(message: Message) -> Digest | None:
-    """The digest of a message's `equivocation_name`, by which it is found; None if it has none."""
-    name = equivocation_name(message)
+    """The digest of a message's `stated_name`, by which it is found; None if it has none."""
+    name = message.stated_name()
     return None if name is None else name_digest(name)
 
 
 def name_digest(name: tuple[object, ...]) -> Digest:
-    """An `equivocation_name` as rows hold it."""
+    """A `stated_name` as rows hold it."""
     return digest("name", encode(list(name)))  # type: ignore[arg-type]  # of plain values
 
 

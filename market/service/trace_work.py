@@ -226,7 +226,7 @@ class _Audits:
     ) -> AuditsView:
         """With the reports as they were signed."""
         assert line.rate is not None  # as `of` has seen
-        flops = Flops(self.docket.rules.spec.unit_flops[commit.stage] * commit.num_units)
+        flops = Flops(self.docket.rules.spec.item_flops[commit.stage] * commit.num_units)
         return await self._load(peer_step(commit, flops, line.rate, {}).case, job, work)
 
     async def _load(self, case: Case, job: JobId, work: UnitOfWork) -> AuditsView:

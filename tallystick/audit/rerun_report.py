@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contracts.terms.ids import DigestField, JobIdField, PeerId, PeerIdField
 from contracts.terms.messages import DISTANCE_SCALE
 from market.bodies.base import Body
-from verification.auditing.bundle import Shown, SumClaim
+from verification.auditing.bundle import Shown, ShownSum
 from verification.auditing.outcome import Outcome
 
 
@@ -44,7 +44,7 @@ class Rerun(Body):
 def claim_of(shown: Shown) -> str:
     """What the audit is of, in words."""
     claim, case = shown.papers.claim, shown.case
-    if isinstance(claim, SumClaim):
+    if isinstance(claim, ShownSum):
         chunk = claim.chunk.message.chunk
         what = f"sum of chunk {chunk} of stage {case.stage} in step {case.step}"
     else:

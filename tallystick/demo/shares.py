@@ -121,7 +121,7 @@ def _units_under(history: JobHistory, stages: Mapping[PeerId, StageIndex]) -> di
     record = replace(history.record, members=stages)
     messages = [signed.message for signed in history.pending.values()]
     work = read_step(record, messages, history.leaves).work
-    return {peer: flops // record.spec.unit_flops[stages[peer]] for peer, flops in work.items()}
+    return {peer: flops // record.spec.item_flops[stages[peer]] for peer, flops in work.items()}
 
 
 def shares(work: JobWork, slowdowns: Mapping[Address, float]) -> tuple[Share, ...]:

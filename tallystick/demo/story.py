@@ -171,7 +171,7 @@ class Story:
             validation_perplexity=math.exp(nats),
             validated_step=validated_step,
             unigram_perplexity=unigram_perplexity(submitted.corpus.manifest, blobs),
-            flops=sum(submitted.spec.unit_flops) * submitted.spec.batch.units_per_step,
+            flops=sum(submitted.spec.item_flops) * submitted.spec.batch.units_per_step,
             price=view.leases[0].price,
             ceiling=submitted.spec.price_ceiling,
             vested=view.vested,

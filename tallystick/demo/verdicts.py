@@ -105,7 +105,7 @@ class Verdicts:
             commit = commits[name]
             assert commit.peer == peer
             self.peer_steps[peer].append(PeerStep(StepNumber(commit.step), units[name], exposed))
-            self.work += commit.num_units * record.spec.unit_flops[commit.stage]
+            self.work += commit.num_units * record.spec.item_flops[commit.stage]
 
     @property
     def stories(self) -> tuple[Story, ...]:

@@ -47,7 +47,7 @@ def checking_plan(
     audit = spec.rules.audit
     if audit is None:
         return None
-    dearest, repeated = Flops(max(spec.unit_flops)), 1 + Fraction(audit.repeats, MILLION)
+    dearest, repeated = Flops(max(spec.item_flops)), 1 + Fraction(audit.repeats, MILLION)
     first, later = (
         _rate(spec, audit, dearest, price, steps) for steps in (0, spec.rules.vesting_window)
     )
@@ -83,7 +83,7 @@ def extra_share(spec: JobSpec, price: PricePerPflop) -> Fraction:
     audit, batch = spec.rules.audit, spec.batch
     if audit is None:
         return Fraction(0)
-    own = sum(spec.unit_flops) * batch.units_per_step * batch.steps
+    own = sum(spec.item_flops) * batch.units_per_step * batch.steps
     return _extra_flops(spec, audit, price) / own
 
 
@@ -92,7 +92,7 @@ def later_share(spec: JobSpec, price: PricePerPflop) -> Fraction:
     audit = spec.rules.audit
     if audit is None:
         return Fraction(0)
-    later = _rate(spec, audit, Flops(max(spec.unit_flops)), price, spec.rules.vesting_window)
+    later = _rate(spec, audit, Flops(max(spec.item_flops)), price, spec.rules.vesting_window)
     return later * (1 + Fraction(audit.repeats, MILLION))
 
 
@@ -126,7 +126,7 @@ def _extra_flops(spec: JobSpec, audit: AuditSpec, price: PricePerPflop) -> Fract
     window, steps = spec.rules.vesting_window, spec.batch.steps
     growing = min(window, steps)
     total = Fraction(0)
-    for unit in spec.unit_flops:
+    for unit in spec.item_flops:
         rates = [_rate(spec, audit, unit, price, waiting) for waiting in range(growing)]
         rates_summed = sum(rates) + (steps - growing) * _rate(spec, audit, unit, price, window)
         total += unit * spec.batch.units_per_step * rates_summed
@@ -148,7 +148,7 @@ def _changes(
     batch, rules = spec.batch, spec.rules
     stake = stake_at_floor(
         terms_of(audit, rules.vesting_window),
-        value=value(_work_of_a_peer(spec, Flops(max(spec.unit_flops))), price),
+        value=value(_work_of_a_peer(spec, Flops(max(spec.item_flops))), price),
         power=_power(spec, audit),
     )
     if stake is not None and stake > spec.min_stake:

@@ -66,7 +66,7 @@ def funding_of(spec: JobSpec, seconds: int) -> Funding:
     of_audits = 0 if audit is None else audit.budget
     # Nobody knows how many will audit from outside: as many as work here, and what audits may cost.
     first = members * one * rounds + min(members * REPORT_ROUNDS * one, of_audits)
-    work = pay_for(Flops(sum(spec.unit_flops) * batch.units_per_step * batch.steps), price)
+    work = pay_for(Flops(sum(spec.item_flops) * batch.units_per_step * batch.steps), price)
     an_hour = ceil(Fraction((work + of_audits) * HOUR, seconds))
     return Funding(
         round=BaseUnits(one),

@@ -41,7 +41,7 @@ from training.config import (
 )
 from training.data.corpus import ShardedCorpus, corpus_bytes, need_enough_rows, shard_corpus
 from training.data.tokens import TokenFile, read_token_file
-from training.flops import unit_flops
+from training.flops import item_flops
 from training.memory import FP32, num_parameters, peer_memory
 from training.models.sources import Source, parts_of
 from training.planner import plan_layers
@@ -129,7 +129,7 @@ def build_spec(
     ends = cut(job, config)
     stages = slices_of(config.model, ends)
     rows = config.data.rows_per_unit
-    flops = tuple(unit_flops(config.model, stage, rows) for stage in stages)
+    flops = tuple(item_flops(config.model, stage, rows) for stage in stages)
     try:
         audit = _audit(job, config, flops)
         return JobSpec(
@@ -146,7 +146,8 @@ def build_spec(
             min_stake=_min_stake(job, config, flops, audit, reservable),
             confirmations=confirmations if job.confirmations is None else job.confirmations,
             memory_bytes=_memory(job, config, stages),
-            unit_flops=flops,
+            item_flops=flops,
+            strategy="every_step",
             model=model_spec(config.model, weights=data.weights),
             optimizer=optimizer_spec(config.optimizer),
             data=DataSpec(manifest=data.manifest, seed=config.data.seed, tokenizer=data.tokenizer),
@@ -242,7 +243,7 @@ def _min_stake(
         return BaseUnits(0)
     stakes = stakes_among_equals(
         terms_of(audit, job.vesting_window),
-        unit_flops=flops,
+        item_flops=flops,
         units=-(-config.data.units_per_step // job.peers_per_stage),
         price=PricePerPflop(job.price_ceiling),
         owners=job.peers_per_stage,

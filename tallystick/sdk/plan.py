@@ -305,13 +305,13 @@ def _why(spec: JobSpec, config: TrainConfig, quote: QuoteView) -> dict[str, str]
         "offers.spares_wanted": "as the job file says",
         "stages.first_layer": "number of the first decoder layer in the stage",
         "stages.end_layer": "number of the first layer after it",
-        "stages.unit_flops": "model FLOPs of one unit through the stage",
+        "stages.item_flops": "model FLOPs of one unit through the stage",
         "stages.memory_bytes": "weights, two moments, gradient and its copies, and the graphs that "
         "wait for their backward" + ("" if audit is None else ", and of one audit beside them"),
         "stages.offers_with_memory": "offers with at least memory_bytes, whatever else they lack",
         "stages.peers": "winners that clearing would deal to the stage",
         "stages.flops_per_second": "the sum of what these peers claim",
-        "stages.seconds": "steps x units x unit_flops / flops_per_second, rounded up",
+        "stages.seconds": "steps x units x item_flops / flops_per_second, rounded up",
     }
     return found if audit is None else found | _why_checked(spec.rules.vesting_window)
 

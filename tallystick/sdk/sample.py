@@ -226,7 +226,7 @@ def _most_steps(fields: dict[str, Any], most: int) -> int:
 def _missing(job: JobFile, steps: int) -> int:
     """Base units that `steps` steps and their audits cost beyond the budget."""
     spec = _spec(job.model_copy(update={"steps": steps}))
-    flops = Flops(steps * spec.batch.units_per_step * sum(spec.unit_flops))
+    flops = Flops(steps * spec.batch.units_per_step * sum(spec.item_flops))
     audits = 0 if spec.rules.audit is None else spec.rules.audit.budget
     return pay_for(flops, spec.price_ceiling) + audits - spec.budget
 

@@ -193,9 +193,9 @@ def assert_pay_adds_up(swarm: MemorySwarm, *, exact: bool) -> None:
 
 def flops_of(swarm: MemorySwarm) -> Counter[PeerId]:
     """What everybody committed to, and replayed for a report that is sealed."""
-    unit_flops = swarm.papers.spec.message.unit_flops
+    item_flops = swarm.papers.spec.message.item_flops
     commits: dict[Digest, int] = {
-        commit.digest(): commit.num_units * unit_flops[commit.stage] for commit in swarm.commits()
+        commit.digest(): commit.num_units * item_flops[commit.stage] for commit in swarm.commits()
     }
     work: Counter[PeerId] = Counter()
     for commit in swarm.commits():

@@ -89,7 +89,7 @@ def assert_as_plain(swarm: MemorySwarm) -> None:
 def assert_paid(swarm: MemorySwarm) -> None:
     """All units of all steps are paid, once."""
     spec, last = swarm.papers.spec.message, swarm.seals()[-1]
-    flops = sum(spec.unit_flops) * UNITS * STEPS
+    flops = sum(spec.item_flops) * UNITS * STEPS
     prices = [member.price for member in swarm.papers.members.values()]
     assert last.last
     assert last.vested == last.earned

@@ -111,7 +111,7 @@ async def test_swarm__anything_goes_wrong__weights_and_pay_are_those_of_the_seal
     assert chaos.seen and swarm.restarts, "a job in which nothing went wrong shows nothing"
     assert record is not None and record.ended and not swarm.refused
     assert [seal.step for seal in swarm.seals()] == list(range(1, STEPS + 1))
-    paid = sum(map(len, counted.values())) * sum(spec.unit_flops)
+    paid = sum(map(len, counted.values())) * sum(spec.item_flops)
     assert sum(record.pay.earned.values()) == paid
     moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
     updates = {step: counted[step] if step in moved else [] for step in counted}

@@ -76,7 +76,7 @@ def assert_ended_after(swarm: MemorySwarm, steps: int) -> None:
     assert swarm.losses() == {step: plain[step] for step in range(1, steps + 1)}
     last = swarm.seals()[-1]
     assert last.last and last.vested == last.earned
-    flops = sum(spec.unit_flops) * UNITS * steps
+    flops = sum(spec.item_flops) * UNITS * steps
     prices = [member.price for member in swarm.papers.members.values()]
     assert flops * min(prices) // 10**15 - len(prices) <= last.earned
     assert last.earned <= flops * max(prices) // 10**15

@@ -31,7 +31,7 @@ def spec_of(*layer_ends: int, codec: CodecName = "none", tied_head: bool = False
         model=model_spec(model),
         optimizer=optimizer_spec(config.optimizer),
         data=DataSpec(manifest=CORPUS.manifest.digest(), seed=0, tokenizer=ZERO_DIGEST),
-        unit_flops=(1,) * len(layer_ends),
+        item_flops=(1,) * len(layer_ends),
         stages=len(layer_ends),
         layer_ends=layer_ends,
         boundary_codec=codec,

@@ -26,7 +26,7 @@ from tests.support.evidence_swarm import bundles_in, evidence_swarm
 from tests.support.patience import patience
 from tests.support.swarm_job import MemorySwarm
 from training.recipes import micro
-from verification.auditing.bundle import Papers, Shown, SumClaim, WorkClaim
+from verification.auditing.bundle import Papers, Shown, ShownSum, ShownWork
 from verification.auditing.bundle_file import BLOBS, WEIGHTS, BundleFile, write_bundle
 from verification.auditing.outcome import Outcome
 from verification.auditing.rerun import rerun
@@ -88,7 +88,7 @@ def run_again(path: Path) -> Outcome:
 def rewritten(path: Path, to: Path, papers: Papers, **changed: bytes) -> Path:
     """A bundle with other papers, and other bytes under some names."""
     to.mkdir()
-    weights = None if isinstance(papers.claim, SumClaim) else to / WEIGHTS
+    weights = None if isinstance(papers.claim, ShownSum) else to / WEIGHTS
     with BundleFile(path) as file:
         wanted = show(file).wanted
         for name in wanted:
@@ -131,7 +131,7 @@ def test_rerun__lie_in_a_gradient__is_confirmed_with_the_same_distances(left: Le
 def repeated(left: Left, path: Path, **changed: Any) -> Papers:
     """Papers of a repeat, which agrees: of the report in a bundle of honest work."""
     papers = left.bundles[path].papers
-    assert isinstance(papers.claim, WorkClaim)
+    assert isinstance(papers.claim, ShownWork)
     first = signed_by_its_auditor(left, papers.report.message.model_copy(update=changed))
     said = first.message.model_copy(
         update={
@@ -166,7 +166,7 @@ def test_rerun__repeat_of_a_report_on_a_sum__agrees_if_the_sum_is_what_it_said(
 ) -> None:
     path = left.one("sum", truth)
     papers = left.bundles[path].papers
-    assert isinstance(papers.claim, SumClaim)
+    assert isinstance(papers.claim, ShownSum)
     changed: dict[str, Any] = {"verdict": said}
     first = signed_by_its_auditor(left, papers.report.message.model_copy(update=changed))
     changed = {"auditor": papers.claim.chunk.message.peer, "subject": first.message.digest()}
@@ -207,7 +207,7 @@ def test_rerun__tensor_of_another_unit_under_its_name__is_refused(
 ) -> None:
     path = left.one("work", "mismatch")
     shown = left.bundles[path]
-    assert isinstance(shown.papers.claim, WorkClaim)
+    assert isinstance(shown.papers.claim, ShownWork)
     first, second = sorted(name for name, sort in shown.wanted.items() if sort == "boundary")[:2]
     with BundleFile(path) as file:
         other = file.blob(second)

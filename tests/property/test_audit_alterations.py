@@ -75,7 +75,7 @@ def test_decoded__checked_file__has_all_that_checking_says() -> None:
 
     assert {
         "items/*/data/auditor_list.v1/auditors/*/stake",
-        "items/*/message/job_spec.v4/rules/audit/thresholds",
+        "items/*/message/job_spec.v5/rules/audit/thresholds",
         "items/*/message/step_beacon.v1/beacon",
         "items/*/message/audit_report.v2/distances/*/*",
         "items/*/message/audit_report.v2/projections/*",

@@ -14,7 +14,7 @@ from market.adapters.blobs import FileBlobs
 from market.adapters.bundles import FileBundles
 from tests.support.bundles import KINDS, Story, make_story, work_papers, write
 from tests.support.checked_swarm import begin_checked
-from verification.auditing.bundle import SumClaim
+from verification.auditing.bundle import ShownSum
 
 SEED = 20_261_123
 
@@ -40,7 +40,7 @@ async def test_read__whole_bundle__says_what_its_papers_bind(tmp_path: Path, kin
     says = await bundles.read(name)
 
     claim, report = papers.claim, papers.report.message
-    work = claim.chunk.message if isinstance(claim, SumClaim) else claim.work.commit
+    work = claim.chunk.message if isinstance(claim, ShownSum) else claim.work.commit
     assert (says.domain, says.job) == (papers.domain, papers.spec.message.job())
     assert (says.subject, says.report) == (report.subject, report.digest())
     assert says.auditor == report.auditor

@@ -123,7 +123,7 @@ def test_job_cost__any_shares_and_prices__within_ceiling_and_budget(
     spec = make_spec(
         POSTER,
         COORDINATOR,
-        unit_flops=(Flops(flops),),
+        item_flops=(Flops(flops),),
         steps=steps,
         price_ceiling=PricePerPflop(ceiling),
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contracts.terms.errors import Refused
 from training.config import ModelConfig, slices_of
-from training.flops import unit_flops
+from training.flops import item_flops
 from training.memory import peer_memory
 from training.planner import plan_layers
 
@@ -31,7 +31,7 @@ def all_cuts(num_layers: int, num_stages: int) -> Iterator[tuple[int, ...]]:
 
 
 def busiest(model: ModelConfig, ends: tuple[int, ...]) -> int:
-    return max(unit_flops(model, stage, 2) for stage in slices_of(model, ends))
+    return max(item_flops(model, stage, 2) for stage in slices_of(model, ends))
 
 
 def fullest(model: ModelConfig, ends: tuple[int, ...]) -> int:

@@ -36,9 +36,9 @@ from verification.auditing.bundle import (
     Papers,
     Shown,
     ShownCommit,
+    ShownSum,
+    ShownWork,
     Sort,
-    SumClaim,
-    WorkClaim,
     check_papers,
 )
 from verification.auditing.bundle_file import write_bundle
@@ -145,7 +145,7 @@ def work_papers(
     first = [name for name in NAMES if story.member(name).stage == 0]
     names = [name for name in first if story.commits[name].units & work.units]
     rows = tuple(story.commits[name] for name in names) if work.commit.stage == LAST else ()
-    claim = WorkClaim(replace(work, closes=story.closes), rows, story.beacon(), None)
+    claim = ShownWork(replace(work, closes=story.closes), rows, story.beacon(), None)
     named = {doer, auditor, *(names if rows else ())}
     return _papers(story, claim, story.report(auditor, work.commit, verdict), named)
 
@@ -166,7 +166,7 @@ def sum_papers(story: Story, *, verdict: Verdict = "mismatch") -> Papers:
     chunk = next(each for each in story.chunks if each.message.stage == 0)
     named = {shown.commit.digest(): shown.signed for shown in story.commits.values()}
     commits = tuple(named[each.grad_commit] for each in story.average.message.members)
-    claim = SumClaim(chunk, story.average, commits)
+    claim = ShownSum(chunk, story.average, commits)
     doer = next(n for n in NAMES if story.member(n).session.peer == chunk.message.peer)
     auditor = "dan" if doer == "ann" else "ann"
     return _papers(story, claim, story.report(auditor, chunk.message, verdict), set(NAMES))
@@ -178,7 +178,7 @@ def sum_repeat_papers(story: Story) -> Papers:
 
 
 def _papers(
-    story: Story, claim: WorkClaim | SumClaim, report: Signed[AuditReport], named: set[str]
+    story: Story, claim: ShownWork | ShownSum, report: Signed[AuditReport], named: set[str]
 ) -> Papers:
     job = story.job
     assert job.outside is not None
@@ -229,7 +229,7 @@ def write(papers: Papers, story: Story, path: Path, **changed: bytes) -> Path:
         blobs[name].write_bytes(changed.get(name.hex(), found[name]))
     weights = folder / "weights"
     weights.write_bytes(b"weights")
-    is_sum = isinstance(papers.claim, SumClaim)
+    is_sum = isinstance(papers.claim, ShownSum)
     write_bundle(path, papers.encoded(), None if is_sum else weights, blobs)
     return path
 

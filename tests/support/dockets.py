@@ -82,7 +82,7 @@ def checked_spec(audit: AuditSpec, **changed: Any) -> JobSpec:
     """A job of one stage."""
     return make_spec(
         audit=audit,
-        unit_flops=(UNIT_FLOPS,),
+        item_flops=(UNIT_FLOPS,),
         **({"model": UNTIED} | changed),
     )
 

@@ -111,7 +111,7 @@ def derived(spec: JobSpec) -> dict[str, Any]:
     """What a spec has to say of its work and memory, which follow from its other numbers."""
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     flops, memory = signed_flops(spec, config), needed_memory(spec, config)
-    return {"unit_flops": flops, "memory_bytes": memory}
+    return {"item_flops": flops, "memory_bytes": memory}
 
 
 def sign_digest(session: Session, name: Digest) -> bytes:

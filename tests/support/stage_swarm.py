@@ -9,7 +9,7 @@ from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.swarm_job import MemorySwarm, Papers, make_papers
 from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
 from training.data.corpus import ShardedCorpus
-from training.flops import unit_flops
+from training.flops import item_flops
 from training.stages.torch_free import chunk_elements
 from training.worker.ports import Compute
 
@@ -25,8 +25,8 @@ def stage_papers(
         "model": model_spec(config.model),
         "optimizer": optimizer_spec(config.optimizer),
         "data": DataSpec(manifest=manifest, seed=config.data.seed, tokenizer=ZERO_DIGEST),
-        "unit_flops": tuple(
-            unit_flops(config.model, piece, rows) for piece in slices_of(config.model, ends)
+        "item_flops": tuple(
+            item_flops(config.model, piece, rows) for piece in slices_of(config.model, ends)
         ),
         "steps": config.num_steps,
         "units_per_step": config.data.units_per_step,

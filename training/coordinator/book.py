@@ -39,7 +39,6 @@ from contracts.terms.messages import (
     Message,
     Seal,
     StepClose,
-    equivocation_name,
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
@@ -165,7 +164,7 @@ class Book:
             case Signed(message=JobOpening()) | AuditorList():
                 self._ends[StepNumber(0)] = sequence
             case Signed(message=AuditReport() as report):
-                self._reports[equivocation_name(report)] = report.digest()
+                self._reports[report.stated_name()] = report.digest()
 
     # -------------------------------------------------------------------------- what is known
 
@@ -212,7 +211,7 @@ class Book:
         Raises:
             Equivocation: another one of the same draw is.
         """
-        known = self._reports.get(equivocation_name(report))
+        known = self._reports.get(report.stated_name())
         if known not in (None, report.digest()):
             raise Equivocation("another report on the same draw is known")
         return known is not None

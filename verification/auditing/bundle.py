@@ -104,7 +104,7 @@ class ShownCommit:
 
 
 @dataclass(frozen=True)
-class WorkClaim:
+class ShownWork:
     """A peer-step that was replayed: because it was drawn, or a report on it."""
 
     work: ShownCommit
@@ -116,7 +116,7 @@ class WorkClaim:
 
 
 @dataclass(frozen=True)
-class SumClaim:
+class ShownSum:
     """A mean that was added up again: because it was drawn, or a report on it."""
 
     chunk: Signed[AveragedChunk]
@@ -134,7 +134,7 @@ class Papers:
     opening: Signed[JobOpening]
     outside: AuditorList
     leases: tuple[Signed[LeaseAccept], ...]  # of all who are named and no outside auditor
-    claim: WorkClaim | SumClaim
+    claim: ShownWork | ShownSum
     report: Signed[AuditReport]  # what the auditor says who made the bundle
 
     def encoded(self) -> bytes:
@@ -202,11 +202,11 @@ def read_papers(data: bytes) -> Papers:
     )
 
 
-def _read_claim(field: Field) -> WorkClaim | SumClaim:
+def _read_claim(field: Field) -> ShownWork | ShownSum:
     value = field.value
     if isinstance(value, dict) and value.get("type") == "sum":
         fields = field.record("type", "chunk", "average", "commits", "repeated")
-        return SumClaim(
+        return ShownSum(
             _signed(fields["chunk"], AveragedChunk),
             _signed(fields["average"], AverageSet),
             tuple(_signed(each, GradCommit) for each in fields["commits"].list()),
@@ -214,7 +214,7 @@ def _read_claim(field: Field) -> WorkClaim | SumClaim:
         )
     fields = field.record("type", "work", "rows", "beacon", "repeated")
     fields["type"].text("work")
-    return WorkClaim(
+    return ShownWork(
         _shown_commit(fields["work"]),
         tuple(_shown_commit(each) for each in fields["rows"].list()),
         _signed(fields["beacon"], StepBeacon),
@@ -252,9 +252,9 @@ def _commit_value(shown: ShownCommit) -> dict[str, object]:
     }
 
 
-def _claim_value(claim: WorkClaim | SumClaim) -> dict[str, object]:
+def _claim_value(claim: ShownWork | ShownSum) -> dict[str, object]:
     repeated = None if claim.repeated is None else signed_value(claim.repeated)
-    if isinstance(claim, SumClaim):
+    if isinstance(claim, ShownSum):
         return {
             "type": "sum",
             "chunk": signed_value(claim.chunk),
@@ -288,7 +288,7 @@ def check_papers(papers: Papers, begin: Begin = begin_job) -> Shown:
     """
     record = _record(papers, begin)
     claim = papers.claim
-    if isinstance(claim, SumClaim):
+    if isinstance(claim, ShownSum):
         case = _check_sum(record, claim)
         wanted, rows = _parts_of_sum(record.spec, claim), dict[UnitId, Digest]()
     else:
@@ -315,7 +315,7 @@ def _record(papers: Papers, begin: Begin) -> JobRecord:
     return record
 
 
-def _check_work(record: JobRecord, claim: WorkClaim) -> Case:
+def _check_work(record: JobRecord, claim: ShownWork) -> Case:
     work, step = claim.work.commit, claim.work.commit.step
     _check_commit(record, claim.work, "claim/work")
     _check_closes(record, claim.work)
@@ -334,10 +334,10 @@ def _check_work(record: JobRecord, claim: WorkClaim) -> Case:
     return _case_of_work(record, claim)
 
 
-def _case_of_work(record: JobRecord, claim: WorkClaim) -> Case:
+def _case_of_work(record: JobRecord, claim: ShownWork) -> Case:
     work = claim.work.commit
     beacon = ordering_beacon(record.job, claim.beacon.message.of, claim.beacon.message.beacon)
-    flops = Flops(record.spec.unit_flops[work.stage] * work.num_units)
+    flops = Flops(record.spec.item_flops[work.stage] * work.num_units)
     name = work.digest()
     case = Case(name, "work", work.peer, work.stage, work.step, work.step, flops, name, work.peer,
                 beacon=beacon)  # fmt: skip
@@ -356,7 +356,7 @@ def _repeat(record: JobRecord, case: Case, repeated: Signed[AuditReport] | None)
     return repeat_of(case, Heard(said.auditor, said.verdict, said.digest()), case.step)
 
 
-def _check_sum(record: JobRecord, claim: SumClaim) -> Case:
+def _check_sum(record: JobRecord, claim: ShownSum) -> Case:
     chunk, average = claim.chunk.message, claim.average.message
     _check(record, claim.chunk, "claim/chunk")
     _check(record, claim.average, "claim/average")
@@ -426,10 +426,10 @@ def _check_leases(record: JobRecord, papers: Papers) -> None:
     require(set(record.leases) == named - outside, "leases", "not those of who is named")
 
 
-def peers_named(claim: WorkClaim | SumClaim, report: AuditReport) -> Iterator[PeerId]:
+def peers_named(claim: ShownWork | ShownSum, report: AuditReport) -> Iterator[PeerId]:
     """Whose keys the papers have to show."""
     yield report.auditor
-    if isinstance(claim, SumClaim):
+    if isinstance(claim, ShownSum):
         yield claim.chunk.message.peer
         yield from (signed.message.peer for signed in claim.commits)
     else:
@@ -451,7 +451,7 @@ def classes_of(record: JobRecord) -> dict[PeerId, str]:
 # ------------------------------------------------------------------------------------ what it needs
 
 
-def _wanted_of(spec: JobSpec, claim: WorkClaim) -> tuple[dict[Digest, Sort], dict[UnitId, Digest]]:
+def _wanted_of(spec: JobSpec, claim: ShownWork) -> tuple[dict[Digest, Sort], dict[UnitId, Digest]]:
     """What a replay takes by digest; what the rows of its units are called."""
     commit, last = claim.work.commit, spec.batch.stages - 1
     anothers = claim.work.taken_over
@@ -472,13 +472,13 @@ def _rows_named(commits: Iterable[ShownCommit]) -> dict[UnitId, Digest]:
     return {leaf.unit: leaf.x for shown in commits for leaf in shown.leaves}
 
 
-def parts_summed(spec: JobSpec, claim: SumClaim) -> Iterator[GradCommit]:
+def parts_summed(spec: JobSpec, claim: ShownSum) -> Iterator[GradCommit]:
     """GradCommits whose part is in the sum, in the order of the AverageSet."""
     chunk = claim.chunk.message
     stages = spec.chunking.stages_of((chunk.stage, chunk.chunk))
     yield from (each.message for each in claim.commits if each.message.stage in stages)
 
 
-def _parts_of_sum(spec: JobSpec, claim: SumClaim) -> dict[Digest, Sort]:
+def _parts_of_sum(spec: JobSpec, claim: ShownSum) -> dict[Digest, Sort]:
     number = claim.chunk.message.chunk
     return {commit.parts[number].digest: "part" for commit in parts_summed(spec, claim)}

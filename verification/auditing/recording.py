@@ -38,8 +38,8 @@ from contracts.terms.signatures import Signed, expect
 from verification.auditing.bundle import (
     Papers,
     ShownCommit,
-    SumClaim,
-    WorkClaim,
+    ShownSum,
+    ShownWork,
     check_papers,
     parts_summed,
     peers_named,
@@ -142,7 +142,7 @@ class Recording:
                 raise Unavailable(self._lost)
             path = audited.folder / FOLDER / f"{case.subject.hex()}.bundle"
             papers = papers_of(audited, case, audited.sign(report))
-            if isinstance(papers.claim, SumClaim):
+            if isinstance(papers.claim, ShownSum):
                 await self._take_parts(papers.claim)
             size = await asyncio.to_thread(self._bundle, path, papers)
         except (OSError, Refused, Unavailable, Misbehaved) as error:
@@ -150,7 +150,7 @@ class Recording:
         else:
             audited.tell("evidence_kept", **about, verdict=report.verdict, bytes=size)
 
-    async def _take_parts(self, claim: SumClaim) -> None:
+    async def _take_parts(self, claim: ShownSum) -> None:
         for commit in parts_summed(self.record.spec, claim):
             await self.part(commit, ChunkIndex(claim.chunk.message.chunk))
 
@@ -224,10 +224,10 @@ def papers_of(audited: AuditedJob, case: Case, report: Signed[AuditReport]) -> P
     )
 
 
-def _work_claim(audited: AuditedJob, case: Case) -> WorkClaim:
+def _work_claim(audited: AuditedJob, case: Case) -> ShownWork:
     work = replace(_shown_commit(audited, case.work), closes=_closes_of(audited, case.work))
     is_last = work.commit.stage == audited.record.spec.batch.stages - 1
-    return WorkClaim(
+    return ShownWork(
         work,
         _rows_of(audited, work) if is_last and work.commit.stage > 0 else (),
         _beacon_of(audited, case),
@@ -278,12 +278,12 @@ def _beacon_of(audited: AuditedJob, case: Case) -> Signed[StepBeacon]:
     raise NotFound("the beacon of this draw is not known any more")
 
 
-def _sum_claim(audited: AuditedJob, case: Case) -> SumClaim:
+def _sum_claim(audited: AuditedJob, case: Case) -> ShownSum:
     chunk = expect(_said(audited, case.work), AveragedChunk)
     average = expect(_said(audited, chunk.message.average_set), AverageSet)
     names = (member.grad_commit for member in average.message.members)
     commits = tuple(expect(_said(audited, name), GradCommit) for name in names)
-    return SumClaim(chunk, average, commits, _repeated(audited, case))
+    return ShownSum(chunk, average, commits, _repeated(audited, case))
 
 
 def _shown_commit(audited: AuditedJob, name: Digest) -> ShownCommit:

@@ -26,7 +26,7 @@ from training.worker.numeric_recipe import NumericRecipe
 from training.worker.sealed import SealedCommit
 from training.worker.stage_replay import StageReplayer
 from verification.auditing.auditor import replay_peer_step
-from verification.auditing.bundle import Shown, Sort, SumClaim, WorkClaim
+from verification.auditing.bundle import Shown, ShownSum, ShownWork, Sort
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
 from verification.auditing.loop import compared_with_report, seed_for, verdict_on_sum
 from verification.auditing.outcome import Distance, Outcome
@@ -60,7 +60,7 @@ async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) ->
         shown = show(file, begin)
         held = BundledBytes(shown, file, JobBytes(shown.record.spec).digest)
         claim = shown.papers.claim
-        if isinstance(claim, SumClaim):
+        if isinstance(claim, ShownSum):
             held.check()
             verdict = verdict_on_sum(shown.case, is_same=_sums_to_it(held, claim))
             return Outcome(shown, own_class, verdict, ())
@@ -95,7 +95,7 @@ def _limits(shown: Shown, own_class: str) -> dict[str, int]:
 
 
 async def _replayed(
-    held: BundledBytes, claim: WorkClaim, weights: Path, device: str
+    held: BundledBytes, claim: ShownWork, weights: Path, device: str
 ) -> tuple[tuple[str, int], ...]:
     """Distances between the claim and what comes of it here."""
     shown, commit = held.shown, claim.work.commit
@@ -121,11 +121,11 @@ async def _replayed(
         await engine.close()
 
 
-def _sealed(claim: WorkClaim) -> SealedCommit:
+def _sealed(claim: ShownWork) -> SealedCommit:
     return SealedCommit(claim.work.commit, claim.work.leaves, claim.work.taken_over)
 
 
-def _sums_to_it(held: BundledBytes, claim: SumClaim) -> bool:
+def _sums_to_it(held: BundledBytes, claim: ShownSum) -> bool:
     """Whether the parts come to the mean that was bound."""
     spec, chunk = held.shown.record.spec, claim.chunk.message
     commits = {signed.message.digest(): signed.message for signed in claim.commits}
@@ -207,7 +207,7 @@ class Bundled:
     def report(self, name: Digest) -> AuditReport:
         """See `Source.report`: the one that was repeated."""
         claim = self._held.shown.papers.claim
-        assert isinstance(claim, WorkClaim) and claim.repeated is not None  # only that is asked for
+        assert isinstance(claim, ShownWork) and claim.repeated is not None  # only that is asked for
         return claim.repeated.message
 
     async def tensor(

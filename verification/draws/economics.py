@@ -236,20 +236,20 @@ class StakeRange:
 
 
 def stakes_among_equals(
-    terms: Terms, *, unit_flops: Sequence[Flops], units: int, price: PricePerPflop, owners: int
+    terms: Terms, *, item_flops: Sequence[Flops], units: int, price: PricePerPflop, owners: int
 ) -> StakeRange:
     """Stakes of a newcomer that does `units` units of the dearest stage.
 
     Args:
         terms: Of the job.
-        unit_flops: Of one unit, stage by stage.
+        item_flops: Of one unit, stage by stage.
         units: How many in one step.
         price: The highest that a lease may have.
         owners: In the stage, this one included, each of whom does as much; alone it is audited
             from outside.
     """
     found = power(terms, Fraction(1, owners - 1) if owners > 1 else None)
-    worth = value(Flops(max(unit_flops) * units), price)
+    worth = value(Flops(max(item_flops) * units), price)
     return StakeRange(
         least_stake(terms, value=worth, power=found),
         stake_at_floor(terms, value=worth, power=found),

@@ -210,7 +210,7 @@ class Rules:
     @cached_property
     def step_audits(self) -> int:
         """FLOPs of the audits of a step that is drawn whole."""
-        flops = sum(self.spec.unit_flops) * self.spec.batch.units_per_step
+        flops = sum(self.spec.item_flops) * self.spec.batch.units_per_step
         return economics.audits_at_once(self.terms, flops)
 
     def audits_of(self, case: Case) -> int:
@@ -379,7 +379,7 @@ class MoneyAtRisk:
                     others[owners[mate]] += units
             phi = economics.largest_owner(others)
             work = economics.most_work(self._most_value(peer, phi), self.terms.leases[peer].price)
-            found[peer] = work // self.rules.spec.unit_flops[stage]
+            found[peer] = work // self.rules.spec.item_flops[stage]
         return found
 
     def _most_value(self, peer: PeerId, phi: Fraction | None) -> BaseUnits:

@@ -189,7 +189,7 @@ async def test_post_job__that_does_not_hold__is_refused_and_nothing_is_stored(
         ({"deadline": UnixSeconds(1_750_000_030)}, "expired"),
         ({"data": no_data}, "not_found"),
         ({"memory_bytes": 1000}, "refused"),
-        ({"unit_flops": (5,)}, "conflict"),
+        ({"item_flops": (5,)}, "conflict"),
         ({"budget": BaseUnits(10)}, "unaffordable"),
     ]
     spec = market_spec()

@@ -80,10 +80,10 @@ def test_check_job__number_that_is_too_low__says_which_fits(
 
 
 def test_check_job__other_flops_than_the_models__says_which_fit() -> None:
-    found = refusal(spec(unit_flops=(Flops(1),)))
+    found = refusal(spec(item_flops=(Flops(1),)))
 
     assert isinstance(found, Conflict)
-    assert found.data["would_fit"] == [str(each) for each in spec().unit_flops]
+    assert found.data["would_fit"] == [str(each) for each in spec().item_flops]
 
 
 def test_check_job__sizes_that_do_not_divide__is_refused() -> None:
@@ -117,7 +117,7 @@ def test_check_job__audit_budget_below_what_waits_at_once__says_which_fits(
     found = refusal(asked(1))
 
     least = int(str(found.data["audit_budget_would_fit"]))
-    step = asked(1).batch.units_per_step * asked(1).unit_flops[0] * 10**12
+    step = asked(1).batch.units_per_step * asked(1).item_flops[0] * 10**12
     assert least == -(-step * at_once * 6 // 5 // 10**15)
     check_job(asked(least), AROUND)
     refusal(asked(least - 1))
@@ -137,7 +137,7 @@ def test_check_job__stake_below_one_unit_of_the_dearest_stage__says_which_fits(
     owners: int, parts: Fraction
 ) -> None:
     asked = checked(min_stake=BaseUnits(0), peers_per_stage=owners)
-    unit = pay_for(asked.unit_flops[0], asked.price_ceiling)
+    unit = pay_for(asked.item_flops[0], asked.price_ceiling)
 
     found = refusal(asked)
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from training.config import slices_of, whole_model
-from training.flops import forward_flops_per_token, layer_matrix_parameters, unit_flops
+from training.flops import forward_flops_per_token, item_flops, layer_matrix_parameters
 from training.memory import MAX_GRAPHS, num_parameters, peer_memory, stage_memory
 from training.recipes import micro, tiny_llama
 
 
-def test_unit_flops__llama_7b_shape__is_six_parameters_and_attention_per_token() -> None:
+def test_item_flops__llama_7b_shape__is_six_parameters_and_attention_per_token() -> None:
     # PaLM, appendix B: 6 N + 12 L H Q T per token; N without the embedding, a mere lookup.
     model = replace(
         micro().model,
@@ -22,27 +22,27 @@ def test_unit_flops__llama_7b_shape__is_six_parameters_and_attention_per_token()
     )
     matrices = 32 * layer_matrix_parameters(model) + 32_000 * 4096
 
-    flops = unit_flops(model, whole_model(model), rows_per_unit=1)
+    flops = item_flops(model, whole_model(model), rows_per_unit=1)
 
     assert matrices == 6_607_077_376
     assert flops == 2048 * (6 * matrices + 12 * 32 * 4096 * 2048)
 
 
-def test_unit_flops__demo_unit__is_this_number() -> None:
+def test_item_flops__demo_unit__is_this_number() -> None:
     config = tiny_llama()
 
-    flops = unit_flops(config.model, whole_model(config.model), config.data.rows_per_unit)
+    flops = item_flops(config.model, whole_model(config.model), config.data.rows_per_unit)
 
     per_token = 3 * (2 * (2 * 256 * 256 + 2 * 256 * 128 + 3 * 256 * 512) + 4 * 128 * 256)
     assert flops == 3 * 4 * 128 * (per_token + 2 * 256 * 256) == 6_241_124_352
 
 
-def test_unit_flops__cut_into_stages__adds_up_to_the_whole() -> None:
+def test_item_flops__cut_into_stages__adds_up_to_the_whole() -> None:
     model = tiny_llama().model
 
-    parts = [unit_flops(model, stage, 4) for stage in slices_of(model, (1, 2, 3))]
+    parts = [item_flops(model, stage, 4) for stage in slices_of(model, (1, 2, 3))]
 
-    assert sum(parts) == unit_flops(model, whole_model(model), 4)
+    assert sum(parts) == item_flops(model, whole_model(model), 4)
     assert parts[0] == parts[1] < parts[2]  # the head works, the embedding looks up
 
 

@@ -122,7 +122,7 @@ def test_limits_to_grant__ended_or_without_pay__are_left_out() -> None:
 
 def test_planned_round__two_machines__each_does_its_share_of_the_stage_with_most_work() -> None:
     work = (Flops(10**15), Flops(3 * 10**15))
-    spec = make_spec(stages=2, unit_flops=work, units_per_step=7, peers_per_stage=3)
+    spec = make_spec(stages=2, item_flops=work, units_per_step=7, peers_per_stage=3)
 
     assert planned_round(spec, [PricePerPflop(10), PricePerPflop(20)]) == 3 * 3 * (10 + 20) + 2
     assert lag_of(spec) == spec.rules.vesting_window + 5

@@ -45,7 +45,7 @@ def test_open_job__signed_by_poster_and_coordinator__begins_at_step_zero() -> No
 def test_open_job__signed_by_another_of_another_job_or_without_flops__is_refused() -> None:
     maker, domain = made(), made().domain
     other = maker.opening.model_copy(update={"job_spec": make_digest("x")})
-    long = maker.spec.model_copy(update={"unit_flops": maker.spec.unit_flops * 2})
+    long = maker.spec.model_copy(update={"item_flops": maker.spec.item_flops * 2})
     opening = maker.opening.model_copy(update={"job": long.job(), "job_spec": long.digest()})
 
     with pytest.raises(BadSignature):

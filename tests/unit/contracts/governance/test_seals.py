@@ -472,7 +472,7 @@ def test_derive_seal__unit_struck_from_all_stages__is_not_paid_and_the_rest_is()
     derived = derive_seal(record, under(with_unit_struck(maker, UnitId(5))), last=False)
 
     grown = sum(derived.record.pay.earned.values()) - sum(record.pay.earned.values())
-    assert grown == 5 * sum(maker.spec.unit_flops)
+    assert grown == 5 * sum(maker.spec.item_flops)
 
 
 def test_derive_seal__unit_struck_from_one_stage_only__is_refused() -> None:

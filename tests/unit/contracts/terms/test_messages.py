@@ -14,7 +14,6 @@ from contracts.terms.messages import (
     Notice,
     TensorHeader,
     WalletMessage,
-    equivocation_name,
 )
 from contracts.terms.signatures import Signed
 from tests.support.dockets import CheckedJob
@@ -92,7 +91,7 @@ def test_decode_message__amount_above_the_64_bits_of_msgpack__comes_back() -> No
 
 
 def test_digest__of_a_wallet_message__is_the_struct_hash_and_covers_every_field() -> None:
-    spec, seal = examples()["job_spec.v4"], examples()["seal.v2"]
+    spec, seal = examples()["job_spec.v5"], examples()["seal.v2"]
 
     for message in examples().values():
         if isinstance(message, WalletMessage):
@@ -102,15 +101,15 @@ def test_digest__of_a_wallet_message__is_the_struct_hash_and_covers_every_field(
         assert seal.model_copy(update=changed).digest() != seal.digest()
 
 
-def test_equivocation_name__what_it_is_made_of__follows_protocol_section_1() -> None:
+def test_stated_name__what_it_is_made_of__follows_protocol_section_1() -> None:
     notice = examples()["notice.v1"]
     assert isinstance(notice, Notice)
     other = notice.model_copy(update={"number": notice.number + 1})
     same = notice.model_copy(update={"evidence": make_digest("x")})
 
-    assert equivocation_name(other) != equivocation_name(notice)
-    assert equivocation_name(same) == equivocation_name(notice)
-    assert equivocation_name(examples()["job_spec.v4"]) is None
+    assert other.stated_name() != notice.stated_name()
+    assert same.stated_name() == notice.stated_name()
+    assert examples()["job_spec.v5"].stated_name() is None
 
 
 def test_tensor_header__scalar_shape__is_accepted() -> None:
@@ -128,7 +127,7 @@ def test_tensor_header__scalar_shape__is_accepted() -> None:
     )
 
     assert decode_message(header.encoded()) == header
-    assert equivocation_name(header) is not None
+    assert header.stated_name() is not None
 
 
 def test_model_copy__of_a_message_that_was_digested__has_a_digest_of_its_own() -> None:

@@ -59,7 +59,7 @@ def test_read_work__audits_are_paid__counts_only_units_that_were_committed_to() 
         worked.update(step)
 
     assert list(AUDITED_WORK.steps) == committed
-    assert paid.total() > worked.total() * AUDITED.spec.unit_flops[0]
+    assert paid.total() > worked.total() * AUDITED.spec.item_flops[0]
     assert AUDITED_WORK.lost == 0
 
 

@@ -20,7 +20,7 @@ from tallystick.sdk.job_spec import DataNames, build_spec
 from tallystick.sdk.job_text import MAX_FILE_BYTES
 from training.config import slices_of
 from training.data.corpus import matching_files
-from training.flops import unit_flops
+from training.flops import item_flops
 from training.memory import peer_memory
 from training.recipes import micro
 from verification.draws.economics import most_value, terms_of, value
@@ -212,7 +212,7 @@ def test_build_spec__three_stages__are_planned_and_each_is_priced() -> None:
     stages = slices_of(model, (1, 2, 3))
     assert (spec.batch.stages, spec.batch.layer_ends) == (3, (1, 2, 3))
     assert (spec.batch.peers_per_stage, spec.batch.spares, spec.batch.chunks) == (3, 1, 6)
-    assert spec.unit_flops == tuple(unit_flops(model, stage, 4) for stage in stages)
+    assert spec.item_flops == tuple(item_flops(model, stage, 4) for stage in stages)
     assert spec.memory_bytes == max(peer_memory(model, stage, 4) for stage in stages)
     assert spec.rules.boundary_codec == "blockwise8"
 
@@ -302,7 +302,7 @@ def test_build_spec__checked__stake_brings_draws_to_their_floor_as_far_as_it_can
 
     audit = spec.rules.audit
     assert audit is not None
-    worth = value(Flops(3 * spec.unit_flops[0]), spec.price_ceiling)
+    worth = value(Flops(3 * spec.item_flops[0]), spec.price_ceiling)
     power = Fraction(99, 100) / 2  # one of the two who may audit is a friend
     assert spec.min_stake == ceil(worth * (times / power - 1))
     assert (
@@ -324,7 +324,7 @@ def test_build_spec__checked__audits_have_a_quarter_or_what_the_file_says(
 
 def test_build_spec__checked_and_dear__audits_have_what_six_steps_need_at_once() -> None:
     spec = spec_of(job(checking="on", price_ceiling=10**7, repeat_rate=0.5))
-    step = Flops(spec.batch.units_per_step * sum(spec.unit_flops))
+    step = Flops(spec.batch.units_per_step * sum(spec.item_flops))
 
     assert spec.rules.audit is not None and spec.budget < 4 * spec.rules.audit.budget
     assert spec.rules.audit.budget == value(Flops(9 * step), spec.price_ceiling)

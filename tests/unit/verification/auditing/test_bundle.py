@@ -21,7 +21,7 @@ from tests.support.bundles import (
     work_papers,
 )
 from tests.support.history import make_session
-from verification.auditing.bundle import Papers, SumClaim, WorkClaim, check_papers, read_papers
+from verification.auditing.bundle import Papers, ShownSum, ShownWork, check_papers, read_papers
 from verification.docket import Docket, begin_job
 from verification.draws.selection import ordering_beacon
 
@@ -31,8 +31,8 @@ def story() -> Story:
     return make_story()
 
 
-def work_of(papers: Papers) -> WorkClaim:
-    assert isinstance(papers.claim, WorkClaim)
+def work_of(papers: Papers) -> ShownWork:
+    assert isinstance(papers.claim, ShownWork)
     return papers.claim
 
 
@@ -98,7 +98,7 @@ def test_check_papers__repeat_of_a_report_on_a_sum__is_about_the_report(story: S
     found = shown(sum_repeat_papers(story))
 
     case, claim = found.case, found.papers.claim
-    assert isinstance(claim, SumClaim) and claim.repeated is not None
+    assert isinstance(claim, ShownSum) and claim.repeated is not None
     assert (case.subject, case.doer) == (
         claim.repeated.message.digest(),
         story.member("dan").session.peer,
@@ -110,7 +110,7 @@ def test_check_papers__repeat_of_a_report_on_a_sum__is_about_the_report(story: S
 
 def test_check_papers__repeat_of_a_report_on_another_sum__is_refused(story: Story) -> None:
     papers = sum_repeat_papers(story)
-    assert isinstance(papers.claim, SumClaim)
+    assert isinstance(papers.claim, ShownSum)
     another = next(each for each in story.chunks if each.message.stage == 1)
     said = story.report("bob", another.message, "match")
 
@@ -202,7 +202,7 @@ def test_check_papers__report_of_another_key__is_refused(story: Story) -> None:
 
 def test_check_papers__sum_without_a_member__is_refused(story: Story) -> None:
     papers = sum_papers(story)
-    assert isinstance(papers.claim, SumClaim)
+    assert isinstance(papers.claim, ShownSum)
     fewer = replace(papers.claim, commits=papers.claim.commits[1:])
 
     with pytest.raises(AuditMismatch, match="claim/commits"):

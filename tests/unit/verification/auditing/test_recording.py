@@ -22,7 +22,7 @@ def drawn(*heard: Verdict) -> Case:
     work = JOB.commit("ann")
     said = tuple(Heard(peer("cem"), verdict, make_digest(verdict)) for verdict in heard)
     case = Case(work.digest(), "work", work.peer, work.stage, work.step, work.step,
-                JOB.spec.unit_flops[0], work.digest(), work.peer)  # fmt: skip
+                JOB.spec.item_flops[0], work.digest(), work.peer)  # fmt: skip
     return replace(case, heard=said)
 
 

@@ -174,7 +174,7 @@ def test_stakes_among_equals__units_of_the_dearest_stage__are_covered(
 ) -> None:
     found = stakes_among_equals(
         TERMS,
-        unit_flops=(Flops(A_PFLOP), Flops(50 * A_PFLOP)),
+        item_flops=(Flops(A_PFLOP), Flops(50 * A_PFLOP)),
         units=3,
         price=PricePerPflop(2),
         owners=owners,
@@ -185,7 +185,7 @@ def test_stakes_among_equals__units_of_the_dearest_stage__are_covered(
 
 def test_stakes_among_equals__two_owners_and_no_repeats__is_never_enough() -> None:
     found = stakes_among_equals(
-        NEVER_REPEATED, unit_flops=(Flops(1),), units=1, price=PricePerPflop(1), owners=2
+        NEVER_REPEATED, item_flops=(Flops(1),), units=1, price=PricePerPflop(1), owners=2
     )
 
     assert found.least is None and found.at_floor is None
