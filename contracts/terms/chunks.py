@@ -11,7 +11,7 @@ chunk exists once, under the first stage, whose members sum it:
 which is the gradient of the one matrix of the whole model. Its norm is counted once, so the clip
 is that of the whole model too.
 
-Invariants: part n of a GradCommit goes into a chunk with the number n; every chunk has one stage
+Invariants: output n of a claim goes into the chunk with the number n; every chunk has one stage
 whose members sum it; a stage applies exactly the chunks that it gives parts to.
 """
 
@@ -43,9 +43,9 @@ class Chunking:
         return self.is_tied and self.num_stages > 1
 
     @property
-    def most_parts(self) -> int:
-        """Parts of the longest GradCommit."""
-        return self.num_chunks * (2 if self.is_shared else 1)
+    def num_all(self) -> int:
+        """How many chunks the job has."""
+        return self.num_chunks * (self.num_stages + self.is_shared)
 
     def of_stage(self, stage: StageIndex) -> tuple[Chunk, ...]:
         """Chunks that a stage gives parts to, and applies, in the order of its gradient."""

@@ -1,8 +1,8 @@
 """What is kept of a job: one ordered list, from the signed spec to the last seal.
 
 The coordinator's journal, the table of messages, the API and the audit file all hold these items
-in this form. A GradCommit is followed by its unit leaves, which its `units_root` binds; the opening
-of a checked job by the list of outside auditors, which it names.
+in this form. A claim of work or a report is followed by its leaves, whose root it names; the
+opening of a checked job by the list of outside auditors, which it names.
 """
 
 from collections.abc import Sequence
@@ -14,30 +14,32 @@ from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.digest import digest
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, Value, decode, encode
 from contracts.terms.errors import Malformed, NotFound
-from contracts.terms.ids import MAX_UNITS, Digest
+from contracts.terms.ids import Digest
+from contracts.terms.items import MAX_ITEMS
 from contracts.terms.merkle import Proof, plain_leaf, plain_root
-from contracts.terms.messages import Message, UnitLeaf
+from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed, decode_signed
+from contracts.terms.work import Leaf
 
 
 @dataclass(frozen=True)
 class Leaves:
-    """The unit leaves that travel with a GradCommit, in ascending order of units."""
+    """The leaves that travel with a claim of work, in ascending order of items, or a report."""
 
-    grad_commit: Digest
-    leaves: tuple[UnitLeaf, ...]
+    claim: Digest
+    leaves: tuple[Leaf, ...]
 
 
 Kept: TypeAlias = Signed[Message] | Leaves | AuditorList
 
 
-def unit_leaves_root(leaves: Sequence[UnitLeaf]) -> Digest:
-    """What GradCommit.units_root binds: plain Merkle root over the encoded leaves, in order."""
+def claim_leaves_root(leaves: Sequence[Leaf]) -> Digest:
+    """What WorkClaim.leaves binds: plain Merkle root over the encoded leaves, in order."""
     return plain_root([encode(leaf.value()) for leaf in leaves])
 
 
 def messages_root(messages: Sequence[Message]) -> Digest:
-    """Root over messages 3 to 8 of one step, ordered by kind and digest (docs/protocol.md 2)."""
+    """Root over the messages that a seal covers, ordered by kind and digest."""
     return plain_root(_in_order(messages))
 
 
@@ -63,9 +65,9 @@ def encode_kept(item: Kept) -> bytes:
     match item:
         case Signed():
             return encode({"type": "signed", "data": item.encoded()})
-        case Leaves(grad_commit, leaves):
+        case Leaves(claim, leaves):
             values: list[Value] = [leaf.value() for leaf in leaves]
-            return encode({"type": "leaves", "grad_commit": grad_commit, "leaves": values})
+            return encode({"type": "leaves", "claim": claim, "leaves": values})
         case AuditorList():
             return encode({"type": "auditors", "data": item.encoded()})
 
@@ -79,13 +81,13 @@ def decode_kept(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Kept:
     match decode(data, max_bytes=max_bytes):
         case {"type": "signed", "data": bytes(signed), **rest} if not rest:
             return decode_signed(signed, max_bytes=max_bytes)
-        case {"type": "leaves", "grad_commit": bytes(name), "leaves": list(leaves), **rest} if (
-            not rest and len(name) == 32 and len(leaves) <= MAX_UNITS
+        case {"type": "leaves", "claim": bytes(name), "leaves": list(leaves), **rest} if (
+            not rest and len(name) == 32 and len(leaves) <= MAX_ITEMS
         ):
-            return Leaves(Digest(name), tuple(UnitLeaf.from_value(leaf) for leaf in leaves))
+            return Leaves(Digest(name), tuple(Leaf.from_value(leaf) for leaf in leaves))
         case {"type": "auditors", "data": bytes(listed), **rest} if not rest:
             return decode_auditors(listed)
-    raise Malformed("a kept item is a signed message, leaves of a GradCommit or a list of auditors")
+    raise Malformed("a kept item is a signed message, leaves of a claim or a list of auditors")
 
 
 def kept_digest(item: Kept) -> Digest:

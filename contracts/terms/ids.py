@@ -19,7 +19,6 @@ Address = NewType("Address", bytes)  # 20 bytes, a wallet or a contract
 
 StageIndex = NewType("StageIndex", int)  # 0 holds the embedding
 StepNumber = NewType("StepNumber", int)  # 1 is the first step of a job
-UnitId = NewType("UnitId", int)  # within its step
 ChunkIndex = NewType("ChunkIndex", int)  # within its stage's gradient
 
 ZERO_DIGEST = Digest(bytes(32))
@@ -28,7 +27,6 @@ ZERO_ADDRESS = Address(bytes(20))
 # What fits where: the limits that messages, contracts and the database share.
 MAX_STAGES = 64
 MAX_PEERS = 4096
-MAX_UNITS = 65_536
 MAX_CHUNKS = 4096
 MAX_STEPS = 10_000_000
 
@@ -55,5 +53,4 @@ SessionKeyField = Annotated[SessionKey, Len(32, 32), Hex()]
 AddressField = Annotated[Address, Len(20, 20), Hex()]
 StageField = Annotated[StageIndex, Ge(0), Lt(MAX_STAGES)]
 StepField = Annotated[StepNumber, Ge(1), Lt(MAX_STEPS)]
-UnitField = Annotated[UnitId, Ge(0), Lt(MAX_UNITS)]
 ChunkField = Annotated[ChunkIndex, Ge(0), Lt(MAX_CHUNKS)]

@@ -1,6 +1,6 @@
 """Which messages there are, by kind, and how one is read from its bytes."""
 
-from contracts.terms import escrow_messages, messages
+from contracts.terms import escrow_messages, messages, work
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.messages import Message
@@ -13,11 +13,8 @@ MESSAGES: dict[str, type[Message]] = {
         messages.JobOpening,
         messages.LeaseAccept,
         messages.TensorHeader,
-        messages.StepClose,
-        messages.GradCommit,
-        messages.AverageSet,
-        messages.AveragedChunk,
-        messages.AuditReport,
+        work.WorkClaim,
+        work.RoundClosed,
         messages.StepBeacon,
         messages.Notice,
         messages.Seal,

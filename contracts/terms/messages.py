@@ -19,7 +19,6 @@ from contracts.terms.amounts import (
     EscrowAmountField,
     FlopsField,
     PriceField,
-    WideIntField,
 )
 from contracts.terms.chunks import Chunking
 from contracts.terms.digest import digest
@@ -29,9 +28,7 @@ from contracts.terms.ids import (
     MAX_CHUNKS,
     MAX_PEERS,
     MAX_STAGES,
-    MAX_UNITS,
     AddressField,
-    ChunkField,
     Digest,
     DigestField,
     JobId,
@@ -40,9 +37,9 @@ from contracts.terms.ids import (
     SessionKeyField,
     StageField,
     StepField,
-    UnitField,
 )
-from contracts.terms.moments import UnixMillisField, UnixSecondsField
+from contracts.terms.items import MAX_ITEMS, ItemField, Ranges
+from contracts.terms.moments import UnixSecondsField
 from contracts.terms.typed_data import TypedStruct
 
 Text = Annotated[str, Field(max_length=256)]
@@ -196,7 +193,7 @@ class BatchSpec(Record):
     """
 
     steps: Annotated[int, Ge(1), Le(10_000_000)]
-    units_per_step: Annotated[int, Ge(1), Le(MAX_UNITS)]
+    units_per_step: Annotated[int, Ge(1), Le(MAX_ITEMS)]
     rows_per_unit: Annotated[int, Ge(1), Le(65_536)]
     stages: Annotated[int, Ge(1), Le(MAX_STAGES)]
     layer_ends: Annotated[tuple[Annotated[int, Ge(1), Le(1024)], ...], Len(1, MAX_STAGES)]
@@ -216,11 +213,11 @@ class BatchSpec(Record):
 class AuditSpec(Record):
     """How work is checked (docs/protocol.md 4 to 7). Rates are parts of 1e6."""
 
-    floor: Annotated[int, Ge(1), Le(MILLION)]  # q of a peer-step, at least
-    sums: Annotated[int, Ge(0), Le(MILLION)]  # q of an averaged chunk
+    floor: Annotated[int, Ge(1), Le(MILLION)]  # q of a claim of work, at least
+    sums: Annotated[int, Ge(0), Le(MILLION)]  # q of a bucket
     repeats: Annotated[int, Ge(0), Le(MILLION)]  # r: of the reports, by outside auditors
     margin: Annotated[int, Ge(MILLION), Le(10 * MILLION)]  # m: above break-even
-    detection: Annotated[int, Ge(1), Le(MILLION)]  # of a falsified peer-step by one replay
+    detection: Annotated[int, Ge(1), Le(MILLION)]  # of a falsified claim by one replay
     deadline: Annotated[int, Ge(1), Le(10_000)]  # D: steps in which a drawn auditor reports
     thresholds: DigestField  # of the calibration table that verdicts follow from
     price: PriceField  # of an outside auditor's work; inside it is that of the lease
@@ -232,10 +229,10 @@ class RulesSpec(Record):
 
     audit: AuditSpec | None  # None: nobody checks anything
     boundary_codec: CodecName  # of activations and their gradients between stages
-    gradient_codec: GradientCodecName  # of parts and averaged chunks inside a stage
+    gradient_codec: GradientCodecName  # of parts and buckets inside a stage
     vesting_window: Annotated[int, Ge(0), Le(10_000)]  # W, steps
-    commit_timeout: Positive  # ms from a StepClose to the last GradCommit in time
-    exchange_timeout: Positive  # ms from there to the last part and chunk in time
+    commit_timeout: Positive  # ms from the end of work to the last claim in time
+    exchange_timeout: Positive  # ms from there to the last part and bucket in time
     redo_after: Positive  # ms that a lost peer's work of a step waits for it, if others can do it
     lease_grace: Positive  # ms that a lost peer keeps its place
 
@@ -297,8 +294,8 @@ class JobSpec(WalletMessage):
 
     @model_validator(mode="after")
     def _fits_messages(self) -> Self:
-        if self.chunking.most_parts > MAX_CHUNKS:
-            raise ValueError(f"at most {MAX_CHUNKS // 2} chunks where two stages share a matrix")
+        if self.chunking.num_all > MAX_CHUNKS:
+            raise ValueError(f"at most {MAX_CHUNKS} chunks, those of all stages together")
         return self
 
     @cached_property
@@ -391,7 +388,7 @@ class TensorHeader(Message):
     job: JobIdField
     step: StepField
     stage: StageField
-    unit: UnitField
+    unit: ItemField
     attempt: Count
     tensor: TensorKind
     dtype: DTypeName
@@ -400,126 +397,8 @@ class TensorHeader(Message):
     tensor_digest: DigestField
 
 
-class Assignment(Record):
-    """Which units of a stage count as done by `peer`, in ascending order."""
-
-    stage: StageField
-    peer: PeerIdField
-    units: Annotated[tuple[UnitField, ...], Len(1, MAX_UNITS)]
-
-
-class StepClose(Message):
-    """Message 3: the batch is full; whose copy of each unit counts, and until when to commit."""
-
-    kind: Literal["step_close.v1"] = "step_close.v1"
-    named_by = ("job", "step", "revision")
-
-    job: JobIdField
-    step: StepField
-    revision: Count
-    assignments: Annotated[tuple[Assignment, ...], Len(1, MAX_PEERS)]
-    closed_at: UnixMillisField  # the coordinator's receive time of the last unit
-    commit_ends: UnixMillisField
-    exchange_ends: UnixMillisField
-
-
-class PartDigest(Record):
-    """One chunk of a peer's gradient, as it is about to be sent."""
-
-    chunk: ChunkField
-    digest: DigestField  # tensor digest after the codec
-    norm_squared: WideIntField  # 1e-12
-
-
-class UnitLeaf(Record):
-    """What a peer says of one unit; zero digests where a stage has no such tensor."""
-
-    unit: UnitField
-    x: DigestField
-    y: DigestField
-    dy: DigestField
-    dx: DigestField
-    loss: Signed64 | None  # 1e-6 nats per token, mean over the unit; on the last stage only
-
-
-class GradCommit(Message):
-    """Message 4: `peer` binds itself to its units and to the gradient it is about to send."""
-
-    kind: Literal["grad_commit.v1"] = "grad_commit.v1"
-    named_by = ("job", "step", "peer", "round")
-
-    job: JobIdField
-    step: StepField
-    round: Count
-    stage: StageField
-    peer: PeerIdField
-    step_close: DigestField
-    previous_seal: DigestField
-    state_root: DigestField
-    units_root: DigestField
-    num_units: Annotated[int, Ge(1), Le(MAX_UNITS)]
-    num_samples: Positive  # rows; the weight of its mean gradient
-    parts: Annotated[tuple[PartDigest, ...], Len(1, MAX_CHUNKS)]
-    reports: Annotated[tuple[DigestField, ...], Len(0, MAX_PEERS)]  # held and not sealed
-
-
-class AverageMember(Record):
-    """A GradCommit whose parts all arrived, and its weight beside the others of its stage."""
-
-    grad_commit: DigestField
-    weight: Count  # see `contracts.governance.gates`; 0: so long that nothing of it is left
-
-
-class AverageSet(Message):
-    """Message 5: one for all stages; what the sums of this step are made of."""
-
-    kind: Literal["average_set.v2"] = "average_set.v2"
-    named_by = ("job", "step")
-
-    job: JobIdField
-    step: StepField
-    step_close: DigestField
-    members: Annotated[tuple[AverageMember, ...], Len(0, MAX_PEERS)]  # empty: no update
-
-
-class AveragedChunk(Message):
-    """Message 6: a summing peer binds itself to the weighted mean of one chunk."""
-
-    kind: Literal["averaged_chunk.v1"] = "averaged_chunk.v1"
-    named_by = ("job", "step", "stage", "peer", "chunk")
-
-    job: JobIdField
-    step: StepField
-    stage: StageField
-    peer: PeerIdField
-    average_set: DigestField
-    chunk: ChunkField
-    chunk_digest: DigestField  # tensor digest after the codec
-    norm_squared: WideIntField  # 1e-12
-
-
-Verdict = Literal["match", "mismatch", "missing"]
-
-
-class AuditReport(Message):
-    """Message 7: an auditor states what its replay showed."""
-
-    kind: Literal["audit_report.v2"] = "audit_report.v2"
-    named_by = ("auditor", "subject", "attempt")
-
-    job: JobIdField
-    step: StepField  # of the subject
-    stage: StageField
-    auditor: PeerIdField
-    subject: DigestField  # of a GradCommit, AveragedChunk or AuditReport
-    attempt: Count  # whose turn of the subject's audits it is, rounds included
-    distances: Annotated[tuple[tuple[Text, Count], ...], Len(0, 64)]  # 1e-9, by name, ascending
-    projections: Annotated[tuple[Signed64, ...], Len(0, MAX_UNITS)]  # 1e-6, after each unit
-    verdict: Verdict
-
-
 class StepBeacon(Message):
-    """Beside message 8: the beacon by which a step is drawn, as soon as it counts.
+    """Beside message 5: the beacon by which a step is drawn, as soon as it counts.
 
     The coordinator says it, so that draws follow from the history alone; members compare it with
     the chain before they take the seal, and the offline audit compares it again.
@@ -537,7 +416,7 @@ class StepBeacon(Message):
 
 
 class Notice(Message):
-    """Message 8: a numbered change of membership, with the digest of its evidence."""
+    """Message 5: a numbered change of membership, with the digest of its evidence."""
 
     kind: Literal["notice.v1"] = "notice.v1"
     named_by = ("job", "number")
@@ -549,13 +428,13 @@ class Notice(Message):
     peer: PeerIdField
     stage: StageField
     address: Text  # where it can be dialled; empty: through the coordinator
-    evidence: DigestField  # the LeaseAccept of a join, a draw's subject, a header, or zero
+    evidence: DigestField  # the LeaseAccept of a join, a draw's subject, or zero
 
 
 class Seal(WalletMessage):
-    """Message 9: the receipt of the step, the order of pay, and what the chain anchors."""
+    """Message 6: the receipt of the round, the order of pay, and what the chain anchors."""
 
-    kind: Literal["seal.v2"] = "seal.v2"
+    kind: Literal["seal.v3"] = "seal.v3"
     typed: ClassVar[TypedStruct] = typed_data.SEAL
     named_by = ("job", "step")
 
@@ -567,11 +446,10 @@ class Seal(WalletMessage):
     pay_root: DigestField
     earned: BaseUnitsField  # sums of the leaves
     vested: BaseUnitsField
+    next: ItemField  # above every item that a seal covers
+    unsealed: Ranges  # items below `next` that none does
+    updates: Count  # of the model so far
     last: bool
-
-
-UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, StepBeacon, Notice)
-"""Messages 3 to 8: what a seal's `messages_root` covers."""
 
 
 def _tuples(value: object) -> object:

@@ -18,7 +18,7 @@ def test_chunking__one_stage__has_its_chunks_and_shares_none(is_tied: bool) -> N
     chunking = Chunking(1, 3, is_tied)
 
     assert chunking.all == chunking.of_stage(StageIndex(0)) == tuple(chunk(0, n) for n in range(3))
-    assert chunking.most_parts == 3
+    assert chunking.num_all == 3
 
 
 def test_chunking__untied_stages__each_sums_and_applies_its_own() -> None:
@@ -39,8 +39,7 @@ def test_chunking__tied_stages__shared_chunks_are_summed_by_the_first_for_both_e
     assert TIED.of_stage(StageIndex(2)) == (chunk(2, 0), chunk(2, 1), *shared)
     assert TIED.summed_in(StageIndex(2)) == (chunk(2, 0), chunk(2, 1))
     assert [TIED.stages_of(each) for each in shared] == [(0, 2), (0, 2)]
-    assert len(TIED.all) == len(set(TIED.all)) == 8
-    assert TIED.most_parts == 4
+    assert len(TIED.all) == len(set(TIED.all)) == TIED.num_all == 8
 
 
 def test_chunking__part_of_a_gradient__has_the_number_of_its_chunk() -> None:
@@ -58,11 +57,14 @@ def test_chunking__stage_or_chunk_that_is_not_there__nobody_has_to_do_with_it() 
     assert TIED.stages_beside(StageIndex(1), 2) == ()
 
 
-def test_job_spec__more_shared_chunks_than_a_message_holds__refused() -> None:
-    def most_parts(num_chunks: int) -> int:
-        return make_spec(model=MODEL, stages=2, chunks=num_chunks).chunking.most_parts
+@pytest.mark.parametrize(
+    ("stages", "is_tied", "most"), [(1, True, 4096), (2, False, 2048), (3, True, 1024)]
+)
+def test_job_spec__more_chunks_than_a_round_names_reducers__refused(
+    stages: int, is_tied: bool, most: int
+) -> None:
+    model = MODEL.model_copy(update={"tied_head": is_tied, "num_layers": 3})
 
-    assert MODEL.tied_head
-    assert most_parts(MAX_CHUNKS // 2) == MAX_CHUNKS
-    with pytest.raises(ValueError, match="2048 chunks"):
-        most_parts(MAX_CHUNKS // 2 + 1)
+    assert make_spec(model=model, stages=stages, chunks=most).chunking.num_all <= MAX_CHUNKS
+    with pytest.raises(ValueError, match="at most 4096 chunks"):
+        make_spec(model=model, stages=stages, chunks=most + 1)
