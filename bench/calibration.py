@@ -45,7 +45,8 @@ from bench.calibration_devices import (
     save,
 )
 from bench.measuring import about, clopper_pearson, limit, parsed, parser_of, tell
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE, CodecName
 from tests.numerics.loop import rows_of, synthetic_corpus, train
 from training.compression.codecs import codec
@@ -168,8 +169,8 @@ def _chain(
     units: list[list[Unit]] = [[] for _ in slices]
     is_large = model.width >= LARGE or model.num_layers >= DEEP
     for number in range(UNITS_OF_LARGE if is_large else UNITS):
-        rows_RT = rows_tensor(rows.load(StepNumber(step), UnitId(number)))
-        for held, unit in zip(units, _pass(stages, UnitId(number), rows_RT), strict=True):
+        rows_RT = rows_tensor(rows.load(StepNumber(step), ItemNumber(number)))
+        for held, unit in zip(units, _pass(stages, ItemNumber(number), rows_RT), strict=True):
             held.append(unit)
     return [
         PeerStep(model, piece, own, tuple(held))
@@ -182,7 +183,7 @@ def _weights_of(config: TrainConfig, piece: StageSlice, moment: Moment) -> dict[
     return {name: moment.weights[name] for name in names}
 
 
-def _pass(stages: Sequence[Stage], name: UnitId, rows_RT: Tensor) -> list[Unit]:
+def _pass(stages: Sequence[Stage], name: ItemNumber, rows_RT: Tensor) -> list[Unit]:
     passed: list[Unit] = []
     x: Tensor | None = None
     for stage in stages:

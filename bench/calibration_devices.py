@@ -34,7 +34,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from contracts.terms.ids import UnitId
+from contracts.terms.items import ItemNumber
 from training.config import ModelConfig, OptimizerConfig, StageSlice
 from training.stages.exact import set_threads
 from training.stages.stage import Stage, UnitInputs
@@ -203,7 +203,10 @@ def _answer(step: PeerStep, dtype: DType, *, in_halves: bool) -> Claim:
     for number, unit in enumerate(step.units):
         pieces = _halves(unit) if in_halves else (unit,)
         answers.append(
-            [_run(stage, UnitId(2 * number + at), piece, dtype) for at, piece in enumerate(pieces)]
+            [
+                _run(stage, ItemNumber(2 * number + at), piece, dtype)
+                for at, piece in enumerate(pieces)
+            ]
         )
     gradient = stage.layout.views(stage.mean_gradient())
     is_last = step.slice.has_head
@@ -226,7 +229,7 @@ def _halves(unit: Unit) -> tuple[Unit, Unit]:
     return Unit(*first), Unit(*second)
 
 
-def _run(stage: Stage, name: UnitId, unit: Unit, dtype: DType) -> tuple[Tensor, Tensor | None]:
+def _run(stage: Stage, name: ItemNumber, unit: Unit, dtype: DType) -> tuple[Tensor, Tensor | None]:
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
         y = stage.forward(name, UnitInputs(rows_RT=unit.rows_RT, x_RTD=unit.x_RTD))
     return y.float(), stage.backward(name, unit.dy_RTD)

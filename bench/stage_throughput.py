@@ -16,7 +16,8 @@ from dataclasses import replace
 import torch
 
 from bench.measuring import about, limit, parsed, parser_of, spread
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tests.numerics.loop import new_stage, rows_of, sealed_norm, synthetic_corpus, train
 from tests.numerics.plain import plain_losses
 from training.config import TrainConfig, whole_model
@@ -72,7 +73,7 @@ def update_milliseconds(stage: Stage) -> dict[str, float]:
 def _read_rows(stage: Stage) -> None:
     rows = rows_of(CONFIG, CORPUS)
     for unit in range(CONFIG.data.units_per_step):
-        rows.load(StepNumber(1), UnitId(unit))
+        rows.load(StepNumber(1), ItemNumber(unit))
 
 
 def main() -> None:

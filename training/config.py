@@ -15,7 +15,8 @@ from itertools import pairwise
 from typing import Literal
 
 from contracts.terms.errors import Refused
-from contracts.terms.ids import MAX_STAGES, MAX_UNITS, ZERO_DIGEST, Digest
+from contracts.terms.ids import MAX_STAGES, ZERO_DIGEST, Digest
+from contracts.terms.items import MAX_ITEMS
 from contracts.terms.messages import BatchSpec, DataSpec, ModelSpec, OptimizerSpec
 
 Schedule = Literal["constant", "cosine"]
@@ -178,7 +179,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         """Refuse batches that a step could not hold."""
         _need(0 < self.rows_per_unit <= 65_536, "data rows_per_unit must be 1 to 65536")
-        _need(0 < self.units_per_step <= MAX_UNITS, f"data units_per_step must be 1 to {MAX_UNITS}")
+        _need(0 < self.units_per_step <= MAX_ITEMS, f"data units_per_step must be 1 to {MAX_ITEMS}")
         _need(0 <= self.seed <= MAX_SEED, "data seed must be 0 to 2**53 - 1")
 
     @property

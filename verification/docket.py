@@ -6,7 +6,7 @@ waits, is frozen or is lost. Coordinator, members, market and audit file fold th
 nobody assigns and everybody derives. What may be drawn, and who audits it, is in `selection`, a
 single draw's life in `cases`.
 
-Rules of a seal (beside those of `contracts.governance.steps`):
+Rules of a seal (beside those of `contracts.governance.rounds`):
 - beacons come in the order of the steps that they draw, and after the seal that they draw;
 - no work while more than `MAX_UNDRAWN` steps wait for their beacon, or when the audit budget could
   not pay, at the dearest price, for one more step that is drawn whole beside all that is open;
@@ -31,7 +31,7 @@ from math import ceil
 
 from contracts.governance.checking import Cause, Forfeit, Late, Standing, StepFacts, Terms
 from contracts.governance.record import JobRecord
-from contracts.governance.steps import require
+from contracts.governance.rounds import require
 from contracts.terms.amounts import FLOPS_PER_PFLOP, Flops
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Malformed, Refused

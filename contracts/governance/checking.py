@@ -15,14 +15,8 @@ from contracts.terms.amounts import Flops
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import InvalidSeal, UnknownVersion
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    GradCommit,
-    JobSpec,
-    Notice,
-    StepBeacon,
-)
+from contracts.terms.messages import JobSpec, Notice, StepBeacon
+from contracts.terms.work import Findings, WorkClaim
 
 
 @dataclass(frozen=True)
@@ -35,16 +29,24 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class StepFacts:
-    """What one seal holds that checking looks at."""
+class Reported:
+    """The claim of a report, and what its leaf says."""
+
+    claim: WorkClaim
+    findings: Findings
+
+
+@dataclass(frozen=True)
+class RoundFacts:
+    """What one seal covers that checking looks at."""
 
     step: StepNumber
-    commits: Sequence[GradCommit]  # all that the seal holds, paid or not
+    claims: Sequence[WorkClaim]  # of work, paid or not
+    buckets: Sequence[WorkClaim]
     work: Mapping[PeerId, Flops]  # that counts as done
-    above: frozenset[Digest]  # GradCommits that the norm gate names
-    chunks: Sequence[AveragedChunk]
+    above: frozenset[Digest]  # claims that the norm gate names
     beacons: Sequence[StepBeacon]
-    reports: Sequence[AuditReport]
+    reports: Sequence[Reported]
     notices: Sequence[Notice]
     last: bool
 
@@ -120,7 +122,7 @@ class Checking(Protocol):
         """The oldest step whose states, tensors and parts may still be asked for; None: none."""
 
     def needed_of(self, step: StepNumber) -> frozenset[Digest] | None:
-        """GradCommits and AveragedChunks of a sealed step whose audits need its tensors and parts.
+        """Claims of work and buckets of a sealed step whose audits need its tensors and parts.
 
         Only ever fewer with the seals that follow. None: all, as its beacon is not known.
         """
@@ -131,7 +133,7 @@ class Checking(Protocol):
     def awaited(self) -> tuple[Late, ...]:
         """Every report that somebody owes, and since when."""
 
-    def wants(self, report: AuditReport) -> bool:
+    def wants(self, report: Reported) -> bool:
         """Whether a report counts, if the next seal holds it."""
 
     def most_units(
@@ -147,7 +149,7 @@ class Checking(Protocol):
             terms: As of `after`.
         """
 
-    def after(self, facts: StepFacts, terms: Terms) -> "tuple[Checking, Standing]":
+    def after(self, facts: RoundFacts, terms: Terms) -> "tuple[Checking, Standing]":
         """The state after one more seal, and what it says about pay.
 
         Raises:
@@ -181,7 +183,7 @@ class _NobodyDrawn:
         """See `Checking.awaited`."""
         return ()
 
-    def wants(self, report: AuditReport) -> bool:
+    def wants(self, report: Reported) -> bool:
         """See `Checking.wants`."""
         return False
 
@@ -202,7 +204,7 @@ class Unlisted(_NobodyDrawn):
         """See `Checking.takes_work`."""
         return False
 
-    def after(self, facts: StepFacts, terms: Terms) -> "tuple[Checking, Standing]":
+    def after(self, facts: RoundFacts, terms: Terms) -> "tuple[Checking, Standing]":
         """See `Checking.after`."""
         raise InvalidSeal("auditors: the list that the opening names is missing", part="auditors")
 
@@ -211,9 +213,9 @@ class Unlisted(_NobodyDrawn):
 class Unchecked(_NobodyDrawn):
     """The twin for a job whose spec has no audit: nobody is drawn."""
 
-    def after(self, facts: StepFacts, terms: Terms) -> "tuple[Checking, Standing]":
+    def after(self, facts: RoundFacts, terms: Terms) -> "tuple[Checking, Standing]":
         """See `Checking.after`."""
-        if facts.beacons or facts.reports or any(commit.reports for commit in facts.commits):
+        if facts.beacons or facts.reports or any(claim.reports for claim in facts.claims):
             raise InvalidSeal("reports: nobody is drawn, checking is off", part="reports")
         return self, Standing(settled_to=facts.step)
 

@@ -1,6 +1,6 @@
 """The norm gate: how much a gradient that is far longer than the others' may weigh. Pure.
 
-A peer-step is compared with the other peer-steps of its stage (docs/protocol.md 3.5). Its bound is
+A claim of work is compared with the others of its group (docs/protocol.md 3.5). Its bound is
 
     3 x max(median over owners of their medians of 25 steps, median of the others in this step)
       x max(1, sqrt(median samples / its samples))
@@ -11,7 +11,7 @@ but who is above is named: such peers are drawn for certain once somebody is dra
 
 Exact integers, the same for coordinator, members and audits:
 
-- norm = isqrt(10^6 x sum of the norms squared of all parts), in 1e-9, rounded down;
+- norm = isqrt(10^6 x sum of the norms squared of all outputs), in 1e-9, rounded down;
 - a median of an even number is the mean of the two in the middle, rounded down;
 - an owner's norm in a step is the median of its peer-steps' norms;
 - bound = isqrt(9 x reference^2 x max(median samples, samples) / samples), rounded down twice;
@@ -29,7 +29,7 @@ from math import isqrt
 from typing import TypeAlias
 
 from contracts.terms.ids import Address, Digest, StageIndex, StepNumber
-from contracts.terms.messages import GradCommit
+from contracts.terms.work import WorkClaim
 
 WINDOW = 25  # steps: of the medians, and before the gate closes for the first time
 FACTOR = 3
@@ -49,7 +49,7 @@ class Gates:
 
 @dataclass(frozen=True)
 class Gated:
-    """Weights of a step's GradCommits, and which of them are above their bound."""
+    """Weights of the claims that a round merges, and which of them are above their bound."""
 
     weights: Mapping[Digest, int] = field(default_factory=dict)
     above: frozenset[Digest] = frozenset()
@@ -57,7 +57,7 @@ class Gated:
 
 @dataclass(frozen=True)
 class PeerStep:
-    """What the gate looks at of one GradCommit."""
+    """What the gate looks at of one claim of work."""
 
     name: Digest
     stage: StageIndex
@@ -66,12 +66,10 @@ class PeerStep:
     norm: int  # 1e-9
 
 
-def peer_step(commit: GradCommit, owner: Address) -> PeerStep:
-    """A GradCommit as the gate sees it."""
-    squared = sum(part.norm_squared for part in commit.parts)
-    return PeerStep(
-        commit.digest(), commit.stage, owner, commit.num_samples, isqrt(squared * 10**6)
-    )
+def peer_step(claim: WorkClaim, owner: Address, samples: int) -> PeerStep:
+    """A claim of work as the gate sees it."""
+    squared = sum(output.norm_squared for output in claim.outputs)
+    return PeerStep(claim.digest(), claim.group, owner, samples, isqrt(squared * 10**6))
 
 
 def gate(gates: Gates, step: StepNumber, peer_steps: Iterable[PeerStep]) -> Gated:

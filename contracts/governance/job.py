@@ -1,9 +1,11 @@
 """A job's history as it arrives, item by item: what may come next, and what it establishes. Pure.
 
 The order of `contracts.terms.history`: JobSpec, JobOpening, of a checked job the list of outside
-auditors, LeaseAccepts, then the messages of a step, each GradCommit followed by its leaves, then
-the Seal over exactly these. A LeaseAccept may also come between steps. Coordinator, members, API
-and audit read histories by this one fold, so that what one accepts no other refuses.
+auditors, LeaseAccepts, then the messages of a round, each claim of work or report followed by its
+leaves, then the Seal. It covers all of them but claims of work that no update holds; these stay
+pending while a later RoundClosed may name them, and are dropped then. A LeaseAccept may also come
+between rounds. Coordinator, members, API and audit read histories by this one fold, so that what
+one accepts no other refuses.
 """
 
 from collections.abc import Mapping
@@ -19,24 +21,16 @@ from contracts.governance.record import (
     with_auditors,
     with_lease,
 )
+from contracts.governance.rounds import eligible
 from contracts.governance.seals import UnderSeal, verify_seal
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Conflict, Equivocation, Malformed
-from contracts.terms.history import Kept, Leaves, unit_leaves_root
+from contracts.terms.history import Kept, Leaves, claim_leaves_root
 from contracts.terms.ids import Digest
-from contracts.terms.messages import (
-    UNDER_A_SEAL,
-    AuditReport,
-    GradCommit,
-    JobOpening,
-    JobSpec,
-    LeaseAccept,
-    Message,
-    Seal,
-    UnitLeaf,
-)
+from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept, Message, Seal
 from contracts.terms.signatures import Signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import UNDER_A_SEAL, Leaf, WorkClaim, findings_of
 
 Name: TypeAlias = tuple[object, ...]
 """See `Message.stated_name`."""
@@ -48,7 +42,8 @@ class SealedStep:
 
     seal: Signed[Seal]
     pay: tuple[PayLeaf, ...]
-    counted: frozenset[Digest] = frozenset()  # GradCommits whose work is paid
+    names: frozenset[Digest] = frozenset()  # of the messages that its root covers
+    paid: frozenset[Digest] = frozenset()  # claims whose work is paid
     standing: Standing = NOTHING_SAID
 
 
@@ -61,7 +56,7 @@ class JobHistory:
     spec: Signed[JobSpec] | None = None
     record: JobRecord | None = None  # from the opening on
     pending: dict[Name, Signed[Message]] = field(default_factory=dict)  # not yet sealed
-    leaves: Mapping[Digest, tuple[UnitLeaf, ...]] = field(default_factory=dict)  # of pending
+    leaves: Mapping[Digest, tuple[Leaf, ...]] = field(default_factory=dict)  # of pending
     newest: SealedStep | None = None
     parties: tuple[Signed[Message], ...] = ()  # JobSpec, JobOpening and LeaseAccepts, as signed
 
@@ -124,12 +119,10 @@ def _with_message(history: JobHistory, signed: Signed[Message]) -> JobHistory:
     if record.ended:
         raise Conflict("the job has ended")
     check_signature(record, signed)
-    step, is_report = record.step + 1, isinstance(signed.message, AuditReport)
-    said = getattr(signed.message, "step", None)
-    if said != step and not (is_report and said is not None and said < step):
-        raise Conflict(f"{signed.message.kind}: not of step {step}")
+    if not _is_in_time(record, signed.message):
+        raise Conflict(f"{signed.message.kind}: not of step {record.step + 1}")
     name = signed.message.stated_name()
-    assert name is not None  # every message 3 to 8 has one
+    assert name is not None  # every message under a seal has one
     if other := history.pending.get(name):
         if other.message == signed.message:
             raise Conflict(f"this {signed.message.kind} is known already")
@@ -137,20 +130,46 @@ def _with_message(history: JobHistory, signed: Signed[Message]) -> JobHistory:
     return replace(history, pending={**history.pending, name: signed})
 
 
+def _is_in_time(record: JobRecord, message: Message) -> bool:
+    """Whether the next seal, or a later one, may cover a message of that step."""
+    step = record.step + 1
+    match message:
+        case WorkClaim(what="work", round=number, previous=previous):
+            return record.seal_before(number) == previous
+        case WorkClaim(what="report", round=number):
+            return number < step
+    return getattr(message, "round", getattr(message, "step", None)) == step
+
+
 def _with_leaves(history: JobHistory, item: Leaves) -> JobHistory:
-    commits = (each.message for each in reversed(history.pending.values()))
-    commit = next((each for each in commits if each.digest() == item.grad_commit), None)
-    if not isinstance(commit, GradCommit):
-        raise Malformed("leaves without their GradCommit")
-    if item.grad_commit in history.leaves:
+    claims = (each.message for each in reversed(history.pending.values()))
+    claim = next((each for each in claims if each.digest() == item.claim), None)
+    if not isinstance(claim, WorkClaim):
+        raise Malformed("leaves without their claim")
+    if item.claim in history.leaves:
         raise Conflict("these leaves are known already")
-    if unit_leaves_root(item.leaves) != commit.units_root:
-        raise Malformed("the leaves are not those of the GradCommit")
-    return replace(history, leaves={**history.leaves, item.grad_commit: item.leaves})
+    if claim_leaves_root(item.leaves) != claim.leaves:
+        raise Malformed("the leaves are not those of the claim")
+    if claim.what == "report":
+        findings_of(item.leaves)
+    return replace(history, leaves={**history.leaves, item.claim: item.leaves})
 
 
 def _with_seal(history: JobHistory, seal: Signed[Seal]) -> JobHistory:
     under = UnderSeal(tuple(history.pending.values()), history.leaves)
     derived = verify_seal(_opened(history), seal, under)
-    newest = SealedStep(seal, derived.pay, derived.counted, derived.standing)
-    return replace(history, record=derived.record, pending={}, leaves={}, newest=newest)
+    pending = {
+        name: signed
+        for name, signed in history.pending.items()
+        if isinstance(signed.message, WorkClaim)
+        and signed.message.digest() not in derived.names
+        and eligible(derived.record, signed.message)
+    }
+    left = {signed.message.digest() for signed in pending.values()}
+    return replace(
+        history,
+        record=derived.record,
+        pending={} if seal.message.last else pending,
+        leaves={name: each for name, each in history.leaves.items() if name in left},
+        newest=SealedStep(seal, derived.pay, derived.names, derived.paid, derived.standing),
+    )

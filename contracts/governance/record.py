@@ -26,11 +26,8 @@ from contracts.terms.ids import (
     StageIndex,
     StepNumber,
 )
+from contracts.terms.items import Cursor
 from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
     JobOpening,
     JobSpec,
     LeaseAccept,
@@ -38,10 +35,10 @@ from contracts.terms.messages import (
     Notice,
     Seal,
     StepBeacon,
-    StepClose,
 )
 from contracts.terms.signatures import Signed, verify_session, verify_wallet
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import RoundClosed, WorkClaim
 
 NOBODY_OUTSIDE = AuditorList(auditors=())
 
@@ -62,6 +59,11 @@ class JobRecord:
     gates: Gates = field(default_factory=Gates)
     outside: AuditorList = NOBODY_OUTSIDE
     checking: Checking = field(default_factory=Unchecked)
+    cursor: Cursor = field(default_factory=Cursor)  # of the items that seals cover
+    updates: int = 0  # of the model so far
+    since_update: tuple[Digest, ...] = ()
+    """The seal, or opening, that the newest state comes from, and the void ones since."""
+    reported: frozenset[Digest] = frozenset()  # reports that the void ones hold
 
     @property
     def step(self) -> StepNumber:
@@ -72,6 +74,11 @@ class JobRecord:
     def ended(self) -> bool:
         """Whether a seal said that it was the last."""
         return self.pay.ended
+
+    def seal_before(self, step: StepNumber) -> Digest | None:
+        """The seal before `step`, which work of that step extends; None: its base has changed."""
+        place = step - self.step + len(self.since_update) - 2
+        return self.since_update[place] if 0 <= place < len(self.since_update) else None
 
     def pay_leases(self) -> dict[PeerId, Lease]:
         """Accounts and prices, as `pay_after` wants them; of a member its lease, before a list.
@@ -116,7 +123,16 @@ def open_job(spec: Signed[JobSpec], opening: Signed[JobOpening], domain: Domain)
     pay = PayState(window=spec.message.rules.vesting_window)
     previous = opening.message.digest()
     checking: Checking = Unchecked() if spec.message.rules.audit is None else Unlisted()
-    return JobRecord(domain, spec.message, opening.message, job, previous, pay, checking=checking)
+    return JobRecord(
+        domain,
+        spec.message,
+        opening.message,
+        job,
+        previous,
+        pay,
+        checking=checking,
+        since_update=(previous,),
+    )
 
 
 def with_auditors(record: JobRecord, outside: AuditorList, begin: Begin) -> JobRecord:
@@ -159,32 +175,32 @@ def with_lease(record: JobRecord, lease: Signed[LeaseAccept]) -> JobRecord:
 
 
 def signer_of(record: JobRecord, message: Message) -> SessionKey:
-    """The session key that binds itself by `message` (messages 3 to 8).
+    """The session key that binds itself by `message` (`work.UNDER_A_SEAL`).
 
     Raises:
         BadSignature: it names a peer without a lease.
-        Malformed: no message of a step.
+        Malformed: no message that a seal covers.
     """
     match message:
-        case StepClose() | AverageSet() | StepBeacon() | Notice():
+        case RoundClosed() | StepBeacon() | Notice():
             return record.opening.session_key
-        case GradCommit(peer=peer) | AveragedChunk(peer=peer) | AuditReport(auditor=peer):
+        case WorkClaim(peer=peer, what=what):
             if peer in record.leases:
                 return record.leases[peer].session_key
-            for each in record.outside.auditors if isinstance(message, AuditReport) else ():
+            for each in record.outside.auditors if what == "report" else ():
                 if each.peer == peer:
                     return each.session_key
             raise BadSignature(f"{message.kind}: {peer.hex()} has no lease in this job")
-    raise Malformed(f"a {message.kind} is not part of a step")
+    raise Malformed(f"no seal covers a {message.kind}")
 
 
 def check_signature(record: JobRecord, signed: Signed[Message]) -> None:
-    """Check that a message of a step, or a seal, is signed by whom it binds, for this job.
+    """Check that a message under a seal, or a seal, is signed by whom it binds, for this job.
 
     Raises:
         BadSignature: it is not.
         Conflict: it is of another job.
-        Malformed: neither a message 3 to 8 nor a seal.
+        Malformed: neither a seal nor a message that one covers.
     """
     message = signed.message
     if getattr(message, "job", None) != record.job:

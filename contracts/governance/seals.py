@@ -1,44 +1,35 @@
-"""Which seal follows from a step: its coordinator derives it, all others derive it again. Pure.
+"""Which seal follows from a round: its coordinator derives it, all others derive it again. Pure.
 
-A valid seal extends the one before; its root is over the messages 3 to 8 of its step; its gradient
-norm, pay root and totals follow from them; the coordinator's wallet signed it. Nothing in it is
-the coordinator's choice but whether the step is the last.
+A valid seal extends the one before; its root is over those pending messages that it has to cover
+(`rounds.sealed_set`); its gradient norm, cursor, pay root and totals follow from them; the
+coordinator's wallet signed it. Nothing in it is its choice but whether the seal is the last.
 Source: docs/protocol.md 3.6.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from contracts.governance.checking import Standing, StepFacts, Terms
+from contracts.governance.checking import RoundFacts, Standing, Terms
 from contracts.governance.claims import PayTree
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord, check_signature
-from contracts.governance.steps import StepOutcome, of_kind, read_step, require
+from contracts.governance.rounds import RoundOutcome, of_kind, read_round, require, sealed_set
 from contracts.governance.vesting import Earned, advance, pay_after
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import BadSignature, Conflict, InvalidSeal
 from contracts.terms.history import messages_root
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    GradCommit,
-    LeaseAccept,
-    Message,
-    Notice,
-    Seal,
-    StepBeacon,
-    UnitLeaf,
-)
+from contracts.terms.messages import LeaseAccept, Message, Notice, Seal, StepBeacon
 from contracts.terms.signatures import Signed
+from contracts.terms.work import Leaf
 
 
 @dataclass(frozen=True)
 class UnderSeal:
-    """Messages 3 to 8 of one step, in any order, and the unit leaves of its GradCommits."""
+    """All messages that no seal has covered yet, in any order, and the leaves of their claims."""
 
     messages: tuple[Signed[Message], ...] = ()
-    leaves: Mapping[Digest, tuple[UnitLeaf, ...]] = field(default_factory=dict)
+    leaves: Mapping[Digest, tuple[Leaf, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,21 +39,27 @@ class Derived:
     seal: Seal
     pay: tuple[PayLeaf, ...]
     record: JobRecord
-    counted: frozenset[Digest]  # GradCommits whose work is paid
+    names: frozenset[Digest]  # of the messages that it covers
+    paid: frozenset[Digest]  # claims whose work is paid
     standing: Standing  # what draws and verdicts say about pay
 
 
 def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
-    """The one valid seal of the step after `record`. Signatures are not checked here.
+    """The one valid seal of the round after `record`. Signatures are not checked here.
 
     Raises:
         Equivocation: two values under one name.
         InvalidSeal: the messages contradict each other or the record; data: `part`.
     """
     require(not record.ended, "last", "the last seal was already given")
-    messages = [signed.message for signed in under.messages]
-    joined = _after_notices(record, [each for each in messages if isinstance(each, Notice)])
-    outcome = read_step(replace(record, members=joined.present), messages, under.leaves)
+    pending = [signed.message for signed in under.messages]
+    names = sealed_set(record.spec, pending, last=last)
+    # A seal names a set: what follows from it must not depend on the order in which it is kept.
+    messages = sorted(
+        (each for each in pending if each.digest() in names), key=lambda each: each.digest()
+    )
+    joined = _after_notices(record, of_kind(messages, Notice))
+    outcome = read_round(replace(record, members=joined.present), messages, under.leaves)
     step, leases = StepNumber(record.step + 1), record.pay_leases()
     facts = _facts(step, messages, outcome, last=last)
     checking, standing = record.checking.after(facts, Terms(record.spec, leases, record.members))
@@ -74,36 +71,44 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
         previous=record.previous,
         messages_root=messages_root(messages),
         gradient_norm=outcome.gradient_norm,
+        next=outcome.cursor.next,
+        unsealed=outcome.cursor.unsealed,
+        updates=outcome.updates,
         pay_root=PayTree(pay).root,
         earned=BaseUnits(sum(leaf.earned for leaf in pay)),
         vested=BaseUnits(sum(leaf.vested for leaf in pay)),
         last=last,
     )
+    name, is_void = seal.digest(), outcome.merge is None
+    reported = {each.claim.digest() for each in outcome.reports}
     after = replace(
         record,
-        previous=seal.digest(),
+        previous=name,
         pay=state,
         members=joined.remaining,
         next_notice=joined.next_notice,
         gates=outcome.gates,
         checking=checking,
+        cursor=outcome.cursor,
+        updates=outcome.updates,
+        since_update=(*record.since_update, name) if is_void else (name,),
+        reported=record.reported | reported if is_void else frozenset(),
     )
-    return Derived(seal, pay, after, outcome.counted, standing)
+    return Derived(seal, pay, after, names, outcome.paid, standing)
 
 
 def _facts(
-    step: StepNumber, messages: Sequence[Message], outcome: StepOutcome, *, last: bool
-) -> StepFacts:
-    # A seal names a set: what follows from it must not depend on the order in which it is kept.
-    messages = sorted(messages, key=lambda each: each.digest())
-    return StepFacts(
+    step: StepNumber, messages: Sequence[Message], outcome: RoundOutcome, *, last: bool
+) -> RoundFacts:
+    merge = outcome.merge
+    return RoundFacts(
         step=step,
-        commits=of_kind(messages, GradCommit),
+        claims=[] if merge is None else merge.merged,
+        buckets=[] if merge is None else merge.buckets,
         work=outcome.work,
-        above=outcome.too_long,
-        chunks=of_kind(messages, AveragedChunk),
+        above=outcome.above,
         beacons=of_kind(messages, StepBeacon),
-        reports=of_kind(messages, AuditReport),
+        reports=outcome.reports,
         notices=sorted(of_kind(messages, Notice), key=lambda each: each.number),
         last=last,
     )

@@ -9,6 +9,7 @@ Sets of numbers travel as half-open ranges, which have one spelling: ascending, 
 gap between two. Invariants: `next` never falls; an item is sealed once.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -67,6 +68,12 @@ def count(ranges: Ranges) -> int:
     return sum(end - first for first, end in ranges)
 
 
+def contains(ranges: Ranges, item: ItemNumber) -> bool:
+    """Whether a number is in `ranges`."""
+    place = bisect_right(ranges, item, key=lambda each: each[0])
+    return place > 0 and item < ranges[place - 1][1]
+
+
 @dataclass(frozen=True)
 class Cursor:
     """Which items the seals so far cover. Begin with `Cursor()`."""
@@ -83,7 +90,7 @@ class Cursor:
     def is_free(self, item: ItemNumber) -> bool:
         """Whether `item` is not sealed, and less than 2^16 beyond `next`."""
         if item < self.next:
-            return any(first <= item < end for first, end in self.unsealed)
+            return contains(self.unsealed, item)
         return item < self.next + MAX_UNSEALED
 
     def after(self, sealed: Collection[ItemNumber]) -> "Cursor":

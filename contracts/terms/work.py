@@ -141,20 +141,21 @@ def findings_leaf(
     return Leaf(item=ItemNumber(0), base_round=0, given=False, tensors=(), numbers=numbers)
 
 
-def findings_of(leaf: Leaf) -> Findings:
-    """What the leaf of a report says.
+def findings_of(leaves: Sequence[Leaf]) -> Findings:
+    """What the leaves of a report say.
 
     Raises:
-        Malformed: it is no such leaf.
+        Malformed: they are not one leaf of a report.
     """
-    verdict, length, *rest = (*leaf.numbers, -1, -1)
-    stated = tuple(rest[: len(leaf.numbers) - 2])
+    numbers = leaves[0].numbers if len(leaves) == 1 else ()
+    verdict, length, *rest = (*numbers, -1, -1)
+    stated = tuple(rest[: len(numbers) - 2])
     if not (0 <= verdict < len(_VERDICTS) and 0 <= length <= min(MAX_DISTANCES, len(stated))):
-        raise Malformed("a report's leaf begins with its verdict and its number of distances")
+        raise Malformed("a report has one leaf: verdict, number of distances, these, projections")
     found = Findings(_VERDICTS[verdict], stated[:length], stated[length:])
     if min(found.distances, default=0) < 0:
         raise Malformed("a distance is negative")
-    if leaf != findings_leaf(found.verdict, found.distances, found.projections):
+    if leaves[0] != findings_leaf(found.verdict, found.distances, found.projections):
         raise Malformed("the leaf of a report has number 0 and names no tensors")
     return found
 

@@ -92,7 +92,7 @@ def could_be_posted(spec: JobSpec, terms: Terms) -> bool:
     chunks = Chunking(terms.cut.stages, spec.batch.chunks, spec.model.tied_head)
     if terms.deadline < terms.start // 1000 + SHORTEST_JOB_SECONDS:
         return False
-    if terms.cut.slots + spec.batch.spares > MAX_SLOTS or chunks.most_parts > MAX_CHUNKS:
+    if terms.cut.slots + spec.batch.spares > MAX_SLOTS or chunks.num_all > MAX_CHUNKS:
         return False
     if spec.rules.audit is None:
         return True

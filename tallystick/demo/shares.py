@@ -1,7 +1,7 @@
 """Who did how much of a job, and what a loss and a newcomer cost: from its history and logs. Pure.
 
 What counts is what seals hold: units are those of GradCommits that count, read by the function that
-pay is read by (`contracts.governance.steps`); a paid audit is no unit. Log lines only add when, and
+pay is read by (`contracts.governance.rounds`); a paid audit is no unit. Log lines only add when, and
 what was tried in vain. Units: moments in Unix milliseconds, spans in seconds.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.pay import PayLeaf
-from contracts.governance.steps import read_step
+from contracts.governance.rounds import read_step
 from contracts.governance.vesting import forfeited_by, pay_after
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed

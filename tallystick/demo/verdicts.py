@@ -14,7 +14,8 @@ from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
 from contracts.terms.history import Kept
-from contracts.terms.ids import Digest, PeerId, StepNumber, UnitId
+from contracts.terms.ids import Digest, PeerId, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AuditReport, GradCommit, Message, Seal, Verdict
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -61,7 +62,7 @@ class PeerStep:
     """A sealed peer-step: its units, and how it could have been seen."""
 
     step: StepNumber
-    units: tuple[UnitId, ...]
+    units: tuple[ItemNumber, ...]
     exposed: Exposed
 
 
@@ -76,7 +77,10 @@ class Verdicts:
     docket: Docket | None = None  # after the newest seal
 
     def note(
-        self, record: JobRecord, under: Sequence[Message], units: dict[Digest, tuple[UnitId, ...]]
+        self,
+        record: JobRecord,
+        under: Sequence[Message],
+        units: dict[Digest, tuple[ItemNumber, ...]],
     ) -> None:
         """Add what a seal came to.
 
@@ -123,7 +127,7 @@ class Verdicts:
         }
 
     def falsified(
-        self, peer: PeerId, is_lie: Callable[[StepNumber, UnitId], bool]
+        self, peer: PeerId, is_lie: Callable[[StepNumber, ItemNumber], bool]
     ) -> tuple[PeerStep, ...]:
         """The sealed peer-steps of `peer` with a unit that its script lies about."""
         return tuple(

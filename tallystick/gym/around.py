@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any, cast
 
 from contracts.terms.digest import tensor_digest
-from contracts.terms.ids import UnitId
+from contracts.terms.items import ItemNumber
 from tallystick.gym.plan import Plan
 from training.worker.ports import Behaviour, Compute, Sent
 
@@ -54,7 +54,7 @@ def resent(sample: Sent, data: bytes) -> Sent:
     return Sent(data, tensor_digest(sample.dtype, sample.shape, data), sample.dtype, sample.shape)
 
 
-def marked(sample: Sent, data: bytes, unit: UnitId) -> Sent:
+def marked(sample: Sent, data: bytes, unit: ItemNumber) -> Sent:
     """Bytes that were sent before, changed in the lowest bits of one or two elements.
 
     Equal bytes for two units have one digest, which links show at once (docs/protocol.md 3.3): a

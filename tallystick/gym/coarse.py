@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tallystick.gym.around import Around
 from tallystick.gym.plan import Plan
 from training.worker.ports import Compute, Passed
@@ -34,25 +35,27 @@ class Coarse(Around):
         super().__init__(inner)
         self._plan = plan
 
-    def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
+    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
         """See `Compute.forward`."""
         with self._rounded(step, unit):
             return self._inner.forward(step, unit, x)
 
     def backward(
-        self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
     ) -> Passed:
         """See `Compute.backward`."""
         with self._rounded(step, unit):
             return self._inner.backward(step, unit, x, dy)
 
-    def subtract(self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> None:
+    def subtract(
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
+    ) -> None:
         """See `Compute.subtract`."""
         with self._rounded(step, unit):
             self._inner.subtract(step, unit, x, dy)
 
     @contextmanager
-    def _rounded(self, step: StepNumber, unit: UnitId) -> Iterator[None]:
+    def _rounded(self, step: StepNumber, unit: ItemNumber) -> Iterator[None]:
         assert isinstance(self._inner, StageCompute)  # there are no weights to round elsewhere
         # `data`: autograd counts changes, and would refuse a graph whose weights were swapped.
         matrices = [weight.data for weight in self._inner.weights().values() if weight.dim() == 2]

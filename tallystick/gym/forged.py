@@ -15,7 +15,8 @@ from fractions import Fraction
 
 from typing_extensions import Buffer
 
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import GradientCodecName
 from tallystick.gym.around import Around, Planned, all_turned, resent, some_turned
 from tallystick.gym.plan import Plan
@@ -137,17 +138,17 @@ class Spoilt(Around):
         super().__init__(inner)
         self._plan, self._spoil = plan, spoil
 
-    def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
+    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
         """See `Compute.forward`."""
         return self._spoilt(step, unit, self._inner.forward(step, unit, x))
 
     def backward(
-        self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
     ) -> Passed:
         """See `Compute.backward`."""
         return self._spoilt(step, unit, self._inner.backward(step, unit, x, dy))
 
-    def _spoilt(self, step: StepNumber, unit: UnitId, passed: Passed) -> Passed:
+    def _spoilt(self, step: StepNumber, unit: ItemNumber, passed: Passed) -> Passed:
         if not self._plan.lies_about(step, unit):
             return passed
         return replace(passed, y=self._changed(passed.y), dx=self._changed(passed.dx))

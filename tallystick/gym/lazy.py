@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tallystick.gym.around import Around, marked, shuffled
 from tallystick.gym.plan import Plan
 from training.averaging.slices import Slice
@@ -55,9 +56,9 @@ class Lazy(Around):
         self._forget_units()
 
     def _forget_units(self) -> None:
-        self._counted: list[UnitId] = []
-        self._shown: dict[UnitId, Passed] = {}  # forward passes whose backward is to come
-        self._invented: set[UnitId] = set()  # counted, and not in the gradient
+        self._counted: list[ItemNumber] = []
+        self._shown: dict[ItemNumber, Passed] = {}  # forward passes whose backward is to come
+        self._invented: set[ItemNumber] = set()  # counted, and not in the gradient
 
     # ------------------------------------------------------------------------ what others ask for
 
@@ -67,11 +68,11 @@ class Lazy(Around):
         self._inner.begin_step()
 
     @property
-    def units(self) -> tuple[UnitId, ...]:
+    def units(self) -> tuple[ItemNumber, ...]:
         """See `Compute.units`: also those that are not in."""
         return tuple(self._counted)
 
-    def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
+    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
         """See `Compute.forward`."""
         if self._inner.is_last:
             return self.backward(step, unit, x, None)
@@ -82,17 +83,17 @@ class Lazy(Around):
         self._shown[unit] = shown
         return shown
 
-    def keeps(self, unit: UnitId) -> bool:
+    def keeps(self, unit: ItemNumber) -> bool:
         """See `Compute.keeps`."""
         return unit in self._shown or self._inner.keeps(unit)
 
-    def forget(self, unit: UnitId) -> None:
+    def forget(self, unit: ItemNumber) -> None:
         """See `Compute.forget`."""
         self._shown.pop(unit, None)
         self._inner.forget(unit)
 
     def backward(
-        self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
     ) -> Passed:
         """See `Compute.backward`."""
         self._turn_to(step)
@@ -105,7 +106,9 @@ class Lazy(Around):
         self._counted.append(unit)
         return passed
 
-    def subtract(self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> None:
+    def subtract(
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
+    ) -> None:
         """See `Compute.subtract`."""
         if unit not in self._invented:
             self._inner.subtract(step, unit, x, dy)
@@ -132,7 +135,7 @@ class Lazy(Around):
         self._now.note(passed)
         return passed
 
-    def _lies(self, step: StepNumber, unit: UnitId) -> bool:
+    def _lies(self, step: StepNumber, unit: ItemNumber) -> bool:
         return self._plan.lies_about(step, unit) and self._can_lie()
 
     def _can_lie(self) -> bool:
@@ -149,7 +152,7 @@ class Lazy(Around):
     def _invent(
         self,
         step: StepNumber,
-        unit: UnitId,
+        unit: ItemNumber,
         x: Buffer | None,
         dy: Buffer | None,
         shown: Passed | None,
@@ -163,17 +166,17 @@ class Lazy(Around):
             dx=None if self._inner.is_first else self._input_gradient(unit, dy),
         )
 
-    def _output(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Sent | None:
+    def _output(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Sent | None:
         return self._copy(self._samples().y, unit)
 
-    def _input_gradient(self, unit: UnitId, dy: Buffer | None) -> Sent | None:
+    def _input_gradient(self, unit: ItemNumber, dy: Buffer | None) -> Sent | None:
         return self._copy(self._samples().dx, unit) or self._passed_on(dy, unit)
 
     @staticmethod
-    def _copy(sample: Sent | None, unit: UnitId) -> Sent | None:
+    def _copy(sample: Sent | None, unit: ItemNumber) -> Sent | None:
         return None if sample is None else marked(sample, sample.data, unit)
 
-    def _passed_on(self, data: Buffer | None, unit: UnitId) -> Sent | None:
+    def _passed_on(self, data: Buffer | None, unit: ItemNumber) -> Sent | None:
         """What came from the one side, for the other: boundary tensors have one form."""
         sample = self._now.y or self._last.y
         return None if data is None or sample is None else marked(sample, bytes(data), unit)
@@ -216,10 +219,10 @@ class Stale(Lazy):
 class Skipped(Lazy):
     """Nothing is done: what came in goes on, and counts as zero."""
 
-    def _output(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Sent | None:
+    def _output(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Sent | None:
         return self._passed_on(x, unit) or super()._output(step, unit, x)
 
-    def _input_gradient(self, unit: UnitId, dy: Buffer | None) -> Sent | None:
+    def _input_gradient(self, unit: ItemNumber, dy: Buffer | None) -> Sent | None:
         return self._passed_on(dy, unit)
 
     def _mixed(
@@ -232,12 +235,12 @@ class Skipped(Lazy):
 class Half(Lazy):
     """Forward passes are honest, backward passes are not done: what was done counts for both."""
 
-    def _output(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Sent | None:
+    def _output(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Sent | None:
         passed = self._inner.forward(step, unit, x)
         self._inner.forget(unit)
         return passed.y
 
-    def _input_gradient(self, unit: UnitId, dy: Buffer | None) -> Sent | None:
+    def _input_gradient(self, unit: ItemNumber, dy: Buffer | None) -> Sent | None:
         return self._passed_on(dy, unit)
 
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 
 from contracts.terms.digest import digest
 from contracts.terms.errors import WrongConfiguration
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 
 _SPAN = 2**64
 
@@ -28,7 +29,7 @@ class Plan:
         """Whether `step` is between the first and the last one."""
         return self.first <= step and (self.last is None or step <= self.last)
 
-    def lies_about(self, step: StepNumber, unit: UnitId) -> bool:
+    def lies_about(self, step: StepNumber, unit: ItemNumber) -> bool:
         """Whether one unit is lied about."""
         return self.covers(step) and self._is_drawn(f"{step} {unit}")
 

@@ -35,7 +35,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from contracts.settings import expanded
 from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, UINT64_MAX, read_tokens
 from contracts.terms.errors import Malformed, NotFound, Refused
-from contracts.terms.ids import MAX_CHUNKS, MAX_PEERS, MAX_STAGES, MAX_UNITS
+from contracts.terms.ids import MAX_CHUNKS, MAX_PEERS, MAX_STAGES
+from contracts.terms.items import MAX_ITEMS
 from contracts.terms.messages import CodecName, GradientCodecName
 from tallystick.sdk.job_text import Text, complain, nearest, read_text
 from training.config import (
@@ -263,7 +264,7 @@ class JobFile(Fields):
     """The order of the rows is drawn from it."""
     steps: Annotated[Whole | None, Le(MAX_STEPS), Field(examples=[60])] = None
     """Optimiser updates."""
-    units_per_step: Annotated[Whole | None, Le(MAX_UNITS)] = None
+    units_per_step: Annotated[Whole | None, Le(MAX_ITEMS)] = None
     """Micro-batches of a step; the global batch is these times their rows."""
     rows_per_unit: Annotated[Whole | None, Le(65_536)] = None
     """Rows that a peer computes at once."""

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.errors import Conflict, Unavailable
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AverageMember, AverageSet, GradCommit
 from contracts.terms.signatures import Signed
 from tests.support.pipeline import Pipeline, pipeline
@@ -28,7 +29,7 @@ async def six(tmp_path: Path) -> AsyncIterator[Pipeline]:
     """Six members of one stage, each with a unit that it has computed."""
     async with pipeline(tmp_path, *NAMES) as found:
         for number, name in enumerate(NAMES):
-            await found.forward(name, unit=UnitId(number))
+            await found.forward(name, unit=ItemNumber(number))
         yield found
 
 

@@ -16,15 +16,8 @@ from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
 from contracts.terms import errors
 from contracts.terms.history import decode_kept, encode_kept
-from contracts.terms.ids import (
-    ZERO_DIGEST,
-    ChunkIndex,
-    PeerId,
-    SessionKey,
-    StageIndex,
-    StepNumber,
-    UnitId,
-)
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import Assignment, AverageSet, Seal, StepClose
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
@@ -45,7 +38,7 @@ from training.worker.download import RANGE
 from training.worker.work import Work
 
 STRANGER = make_session("stranger")
-STAGE, UNIT, CHUNK = StageIndex(0), UnitId(0), ChunkIndex(0)
+STAGE, UNIT, CHUNK = StageIndex(0), ItemNumber(0), ChunkIndex(0)
 NUM_STEPS = 2
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import ChunkIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import Seal
 from tallystick.gym.registry import behaviour_of
 from tests.support.pipeline import pipeline
@@ -122,7 +123,7 @@ async def test_get_part__withheld__open_steps_are_served_and_sealed_ones_are_not
     async with pipeline(tmp_path, "ann0", "bob0", peers_per_stage=2) as two:
         work, key = two.works["ann0"], two.papers.session.key
         close = two.close(0, ann0=(0,), bob0=(1,))
-        await two.forward("ann0", unit=UnitId(0))
+        await two.forward("ann0", unit=ItemNumber(0))
         own = await work.commits.commit(close)
         assert isinstance(own[0], OwnCommit)
         part = calls.PartName(grad_commit=own[0].signed.message.digest(), chunk=ChunkIndex(0))

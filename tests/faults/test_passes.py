@@ -9,7 +9,8 @@ import pytest
 
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import Conflict, NotFound, Overloaded, Unavailable, WrongBytes
-from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import UnitLeaf
 from tests.support.fakes.counting import CountingCompute
 from tests.support.pipeline import UNIT, Pipeline, pipeline
@@ -21,7 +22,7 @@ from training.worker.ports import Passed
 from training.worker.tensors import Kept
 from training.worker.turns import Rank
 
-OTHER = UnitId(1)
+OTHER = ItemNumber(1)
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def gradient(swarm: Pipeline, name: str) -> tuple[Slice, ...]:
     return swarm.works[name].station.compute.gradient()
 
 
-def in_gradient(swarm: Pipeline, name: str) -> tuple[UnitId, ...]:
+def in_gradient(swarm: Pipeline, name: str) -> tuple[ItemNumber, ...]:
     return swarm.works[name].station.compute.units
 
 
@@ -220,15 +221,17 @@ async def test_units__more_forwards_than_there_is_room_for__overloaded_at_once(
     monkeypatch.setattr(units_module, "MAX_FORWARDS", 2)
     engine, gate = three.works["ann0"].station.engine, asyncio.Event()
     first = asyncio.ensure_future(engine.at(Rank.STEP, gate.wait))
-    waiting = [asyncio.ensure_future(three.forward("ann0", unit=UnitId(unit))) for unit in range(2)]
+    waiting = [
+        asyncio.ensure_future(three.forward("ann0", unit=ItemNumber(unit))) for unit in range(2)
+    ]
     await asyncio.sleep(0)
 
     with pytest.raises(Overloaded, match="2 forward passes"):
-        await three.forward("ann0", unit=UnitId(2))
+        await three.forward("ann0", unit=ItemNumber(2))
     gate.set()
     await asyncio.gather(first, *waiting)
 
-    assert (await three.forward("ann0", unit=UnitId(2))).unit == 2
+    assert (await three.forward("ann0", unit=ItemNumber(2))).unit == 2
 
 
 async def test_tensors__wrong_bytes_on_disk__are_not_handed_out(three: Pipeline) -> None:
@@ -345,7 +348,7 @@ async def test_units__dy_of_another_shape_than_our_y__is_refused_before_it_is_co
     assert middle.dy == last.dx
 
 
-async def lying_dy(swarm: Pipeline, honest: Digest, *, unit: UnitId = UNIT) -> calls.Held:
+async def lying_dy(swarm: Pipeline, honest: Digest, *, unit: ItemNumber = UNIT) -> calls.Held:
     """The bytes of a dy of the last stage, signed once more as of another shape, and unit."""
     kept = swarm.works["ann2"].station.tensors.get(StepNumber(1), honest)
     shape = (*kept.header.message.shape, 1)
@@ -385,7 +388,7 @@ async def test_units__device_fails_in_the_middle_of_a_pass__nothing_of_it_is_in_
     assert parts == [piece.digest for piece in alone]
 
 
-async def forward_to_the_last(swarm: Pipeline, unit: UnitId) -> UnitLeaf:
+async def forward_to_the_last(swarm: Pipeline, unit: ItemNumber) -> UnitLeaf:
     """A unit's forward passes through the first two stages; the leaf of the second."""
     first = await swarm.forward("ann0", unit=unit)
     return await swarm.forward("ann1", swarm.held(first.y, "ann0"), unit=unit)

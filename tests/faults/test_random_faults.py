@@ -13,7 +13,7 @@ from shutil import rmtree
 
 import pytest
 
-from contracts.terms.ids import UnitId
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AverageSet, StepClose
 from tests.faults.test_memory_swarm import NINE, QUICK, STEPS, swarm_of
 from tests.support.fakes.counting import CountingCompute
@@ -66,7 +66,7 @@ class Chaos:
         asyncio.get_running_loop().call_later(seconds, network.hear, *sides)
 
 
-def units_counted(swarm: MemorySwarm) -> dict[int, list[UnitId]]:
+def units_counted(swarm: MemorySwarm) -> dict[int, list[ItemNumber]]:
     """Units of the last StepClose of each step that ended with commits, ascending."""
     closes = {close.step: close for close in swarm.messages(StepClose)}
     averages = {average.step: average for average in swarm.messages(AverageSet)}

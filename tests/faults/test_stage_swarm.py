@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm
@@ -71,7 +72,7 @@ def plain(swarm: MemorySwarm, corpus: ShardedCorpus) -> tuple[StageCompute, dict
     )
     compute, losses = StageCompute(whole, MemoryBlobs(corpus.blobs)), {}
     for step in range(1, NUM_STEPS + 1):
-        units = [UnitId(unit) for unit in range(UNITS)]
+        units = [ItemNumber(unit) for unit in range(UNITS)]
         passed = [compute.forward(StepNumber(step), unit, None) for unit in units]
         losses[step] = sum(each.loss or 0 for each in passed) / len(passed)
         pieces = compute.gradient()

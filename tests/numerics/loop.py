@@ -11,7 +11,8 @@ from math import isqrt
 import torch
 from torch import Tensor
 
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import TrainConfig, whole_model
 from training.data.corpus import ShardedCorpus, shard_corpus
@@ -65,7 +66,7 @@ def train(
     run = Run()
     for step in steps:
         losses = []
-        for unit in map(UnitId, range(config.data.units_per_step)):
+        for unit in map(ItemNumber, range(config.data.units_per_step)):
             inputs = UnitInputs(rows_RT=rows_tensor(rows.load(StepNumber(step), unit)))
             losses.append(float(stage.forward(unit, inputs)))
             stage.backward(unit)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from contracts.terms.ids import UnitId
+from contracts.terms.items import ItemNumber
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.config import ModelConfig, OptimizerConfig, StageSlice, slices_of
@@ -54,7 +54,7 @@ def resident(field: str) -> int:
 def one_step(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool) -> None:
     """All that a peer holds at once, in the order of a step."""
     stage = Stage(model, part, OPTIMIZER)
-    units = [UnitId(unit) for unit in range(1 if part.has_head else MAX_GRAPHS)]
+    units = [ItemNumber(unit) for unit in range(1 if part.has_head else MAX_GRAPHS)]
     for unit in units:
         stage.forward(unit, _inputs(model, part))
     compared = one_replay(model, part, stage.weights()) if audits else None
@@ -73,7 +73,7 @@ def one_replay(
     loaded = {name: tensor.clone() for name, tensor in weights.items()}
     stage = Stage(model, part, OPTIMIZER, weights=loaded, trains=False)
     del loaded
-    for unit in (UnitId(0), UnitId(1)):
+    for unit in (ItemNumber(0), ItemNumber(1)):
         stage.forward(unit, _inputs(model, part))
         stage.backward(unit, None if part.has_head else _activations(model))
     mine, sent = ([own.data for own in _own_parts(stage)] for _ in range(2))

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import CodecName, DataSpec, JobSpec
 from tests.numerics.loop import synthetic_corpus
 from tests.support.fakes.blobs import MemoryBlobs
@@ -14,7 +15,7 @@ from training.worker.stage_compute import StageCompute
 
 CORPUS = synthetic_corpus()
 NUM_CHUNKS = 3
-FIRST, UNITS = StepNumber(1), tuple(UnitId(unit) for unit in range(4))
+FIRST, UNITS = StepNumber(1), tuple(ItemNumber(unit) for unit in range(4))
 
 
 def three_layers() -> TrainConfig:
@@ -65,7 +66,7 @@ class Trip:
         return loss
 
 
-def trip(stages: list[StageCompute], step: StepNumber, unit: UnitId) -> Trip:
+def trip(stages: list[StageCompute], step: StepNumber, unit: ItemNumber) -> Trip:
     """A unit up and down through all stages, as bytes."""
     x: list[bytes | None] = [None]
     for stage in stages[:-1]:

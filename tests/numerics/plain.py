@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.kinds import decode_message
 from contracts.terms.messages import JobSpec
 from tests.support.fakes.blobs import FolderBlobs
@@ -77,7 +78,7 @@ def _adamw(config: OptimizerConfig, weights: Weights) -> torch.optim.AdamW:
 
 def _batch(config: TrainConfig, rows: UnitRows, step: StepNumber) -> Tensor:
     units = range(config.data.units_per_step)
-    joined = b"".join(row for unit in units for row in rows.load(step, UnitId(unit)))
+    joined = b"".join(row for unit in units for row in rows.load(step, ItemNumber(unit)))
     width = rows.token_bytes
     tokens = [joined[at : at + width] for at in range(0, len(joined), width)]
     flat = torch.tensor([int.from_bytes(token, "little") for token in tokens], dtype=torch.int64)

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Malformed, NotFound, Refused, WrongBytes
-from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import CodecName
 from tests.numerics.loop import sealed_norm
 from tests.numerics.pipeline import FIRST, NUM_CHUNKS, UNITS, spec_of, stages_of, trip
@@ -138,7 +139,7 @@ def test_pipeline__counted_unit_is_asked_for_again__refused() -> None:
 
 def test_pipeline__validation_groups__mean_is_that_of_the_whole_model() -> None:
     (whole,), stages = stages_of(spec_of(3)), stages_of(spec_of(1, 2, 3))
-    groups = [UnitId(group) for group in range(0, num_groups(2), 16)]
+    groups = [ItemNumber(group) for group in range(0, num_groups(2), 16)]
 
     for group in groups:
         x: bytes | None = None
@@ -150,7 +151,7 @@ def test_pipeline__validation_groups__mean_is_that_of_the_whole_model() -> None:
 
     assert whole.units == () and all(stage.units == () for stage in stages)
     with pytest.raises(Refused, match="no group"):
-        whole.evaluate(UnitId(num_groups(2)), None)
+        whole.evaluate(ItemNumber(num_groups(2)), None)
 
 
 def test_adopt__checkpoint_of_another_member__its_state_under_our_folder(tmp_path: Path) -> None:

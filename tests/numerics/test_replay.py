@@ -16,7 +16,8 @@ from torch import Tensor
 
 from contracts.terms.digest import digest
 from contracts.terms.errors import InvariantBroken, Malformed, NotFound, Refused, WrongBytes
-from contracts.terms.ids import ZERO_DIGEST, StageIndex, UnitId
+from contracts.terms.ids import ZERO_DIGEST, StageIndex
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import CodecName
 from tests.numerics.pipeline import CORPUS, FIRST, NUM_CHUNKS, UNITS, Trip, spec_of, stages_of, trip
 from tests.support.fakes.blobs import MemoryBlobs
@@ -290,7 +291,7 @@ def test_replay__unit_twice_or_without_what_it_needs__refused(tmp_path: Path) ->
         replay.unit(UNITS[0], made.x[1], made.dy[1])
     for x, dy in ((None, made.dy[1]), (made.x[1], None)):
         with pytest.raises(Refused):
-            replay.unit(UnitId(1), x, dy)
+            replay.unit(ItemNumber(1), x, dy)
 
 
 @pytest.mark.parametrize("end", ["x", "dy"])

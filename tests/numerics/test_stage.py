@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from contracts.terms.errors import Malformed, NotFinite, Refused
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tests.numerics.loop import new_stage, rows_of, synthetic_corpus, train
 from training.config import ModelConfig, StageSlice, slices_of, whole_model
 from training.memory import num_parameters, stage_memory
@@ -27,14 +28,14 @@ CONFIG = micro()
 ROOT = Path(__file__).parents[2]
 CORPUS = synthetic_corpus()
 ROWS = rows_of(CONFIG, CORPUS)
-UNIT, OTHER = UnitId(0), UnitId(1)
+UNIT, OTHER = ItemNumber(0), ItemNumber(1)
 
 
-def inputs(unit: UnitId = UNIT) -> UnitInputs:
+def inputs(unit: ItemNumber = UNIT) -> UnitInputs:
     return UnitInputs(rows_RT=rows_tensor(ROWS.load(StepNumber(1), unit)))
 
 
-def counted(stage: Stage, *units: UnitId) -> Tensor:
+def counted(stage: Stage, *units: ItemNumber) -> Tensor:
     for unit in units:
         stage.forward(unit, inputs(unit))
         stage.backward(unit)

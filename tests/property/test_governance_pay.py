@@ -16,7 +16,8 @@ from contracts.governance.pay import Lease
 from contracts.terms.amounts import Flops, PricePerPflop
 from contracts.terms.errors import TallystickError
 from contracts.terms.history import Kept, Leaves
-from contracts.terms.ids import Address, PeerId, StepNumber, UnitId
+from contracts.terms.ids import Address, PeerId, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import StepClose
 from contracts.terms.signatures import Signed
 from tests.support.history import JobMaker, messages_of, under
@@ -73,7 +74,7 @@ def test_pay__a_second_grad_commit__earns_nothing() -> None:
         round_number=st.integers(0, 2),
     )
     def check(member: Any, units: tuple[int, ...], update: bool, round_number: int) -> None:
-        chosen = tuple(UnitId(unit) for unit in units)
+        chosen = tuple(ItemNumber(unit) for unit in units)
         commit, leaves = maker.commit(member, close, units=chosen, round=round_number)
         more: list[Kept] = [member.session.sign(commit), Leaves(commit.digest(), leaves)]
         items = [*(with_update if update else without_update), *more]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Refused, TallystickError
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import (
@@ -53,7 +54,9 @@ def test_row_numbers__whole_passes__use_every_row_equally_often(
     used: list[int] = []
     for index in range(wanted // data.rows_per_unit + 1):
         step, unit = divmod(index, data.units_per_step)
-        used += row_numbers(blob_digest(key), data, num_rows, StepNumber(step + 1), UnitId(unit))
+        used += row_numbers(
+            blob_digest(key), data, num_rows, StepNumber(step + 1), ItemNumber(unit)
+        )
 
     assert set(Counter(used[:wanted]).values()) == {passes}
 
@@ -158,4 +161,4 @@ def test_builtin_corpus__standard_library__is_capped_repeatable_and_enough_for_t
     assert 15 < unigram_perplexity(sharded.manifest, MemoryBlobs(sharded.blobs)) < 40
     rows = UnitRows(sharded.manifest, DataConfig(4, 8), 128, MemoryBlobs(sharded.blobs))
     assert index_rows(sharded.manifest.train, 128).num_rows > 60 * 32  # no row twice in the demo
-    assert len(rows.load(StepNumber(60), UnitId(7))) == 4
+    assert len(rows.load(StepNumber(60), ItemNumber(7))) == 4

@@ -7,7 +7,8 @@ from math import ceil, floor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.terms.ids import Address, PeerId, StepNumber, UnitId
+from contracts.terms.ids import Address, PeerId, StepNumber
+from contracts.terms.items import ItemNumber
 from training.swarm import caps
 from training.swarm.caps import (
     MIN_OWNERS,
@@ -124,7 +125,7 @@ def test_balancer__any_answers__every_unit_goes_out_and_nobody_exceeds_its_quota
     workers = workers_of(pairs)
     quotas = quotas_in_stage(workers, num_units)
     listed = [Listed(worker.peer, worker.rate, quotas[worker.peer]) for worker in workers]
-    missing = [UnitId(unit) for unit in range(num_units)]
+    missing = [ItemNumber(unit) for unit in range(num_units)]
     balancer = Balancer(seed).announced(listed, step=StepNumber(1), version=1, missing=missing)
     done: Counter[PeerId] = Counter()
 
@@ -150,7 +151,7 @@ def test_balancer__a_new_peer__is_next_but_for_ties(
     """It starts level with the least busy one, so no other gets two units before it gets one."""
     workers = workers_of(pairs)
     listed = [Listed(worker.peer, worker.rate, 10**6) for worker in workers]
-    missing = [UnitId(unit) for unit in range(3 * num_units + 2 * len(workers) + 2)]
+    missing = [ItemNumber(unit) for unit in range(3 * num_units + 2 * len(workers) + 2)]
     begun = Balancer().announced(listed, step=StepNumber(1), version=1, missing=missing)
     for unit in missing[:num_units]:
         begun, _ = begun.choose(unit)

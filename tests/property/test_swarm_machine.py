@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.terms.ids import Address, ChunkIndex, PeerId, StepNumber, UnitId
+from contracts.terms.ids import Address, ChunkIndex, PeerId, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
 from tests.unit.training.swarm.factories import (
@@ -138,7 +139,7 @@ def event_of(
     state: SwarmState, kind: str, peer: PeerId, number: int, at: UnixMillis
 ) -> Event | None:
     """An event of this kind; `number` chooses units, chunks or an older step."""
-    units = tuple(UnitId(unit) for unit in range(UNITS + 1) if number >> unit & 1)
+    units = tuple(ItemNumber(unit) for unit in range(UNITS + 1) if number >> unit & 1)
     places = tuple((STAGE, unit) for unit in units)
     match kind:
         case "join":

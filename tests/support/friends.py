@@ -12,13 +12,14 @@ from math import prod
 from typing_extensions import Buffer
 
 from contracts.terms.digest import tensor_digest
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tallystick.gym.around import Around, Computing, resent
 from tests.support.swarm_job import MemorySwarm
 from training.worker.ports import Behaviour, Compute, Passed, Sent
 from verification.docket import Docket
 
-SHARED = (StepNumber(2), UnitId(0))
+SHARED = (StepNumber(2), ItemNumber(0))
 """Step and unit that they agree on."""
 LOSS = 5_000_000  # 1e-6 nats per token
 
@@ -55,10 +56,10 @@ class _Friend(Around):
         super().__init__(inner)
         self._value, self._rows = struct.pack("<f", value), rows
         self._sample: Sent | None = None  # of a boundary tensor, for its form
-        self._pretended: tuple[UnitId, ...] = ()
+        self._pretended: tuple[ItemNumber, ...] = ()
 
     @property
-    def units(self) -> tuple[UnitId, ...]:
+    def units(self) -> tuple[ItemNumber, ...]:
         """See `Compute.units`."""
         return (*self._inner.units, *self._pretended)
 
@@ -67,7 +68,7 @@ class _Friend(Around):
         self._inner.begin_step()
         self._pretended = ()
 
-    def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
+    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
         """See `Compute.forward`."""
         if (step, unit) == SHARED and self._inner.is_last:
             assert self._sample is not None and x is not None  # it has worked in the step before
@@ -81,7 +82,7 @@ class _Friend(Around):
         return passed
 
     def backward(
-        self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
     ) -> Passed:
         """See `Compute.backward`."""
         if (step, unit) != SHARED:

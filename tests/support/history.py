@@ -20,7 +20,8 @@ from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.digest import digest, keccak
 from contracts.terms.history import Kept, Leaves, unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import (
     Assignment,
     AveragedChunk,
@@ -310,7 +311,7 @@ class JobMaker:
         for stage in range(self.spec.batch.stages):
             peers = [member for member in self.working() if member.stage == stage]
             for place, member in enumerate(peers):
-                units = tuple(UnitId(unit) for unit in range(place, num_units, len(peers)))
+                units = tuple(ItemNumber(unit) for unit in range(place, num_units, len(peers)))
                 if units:
                     assignments.append(
                         Assignment(stage=StageIndex(stage), peer=member.session.peer, units=units)
@@ -362,7 +363,7 @@ class JobMaker:
             for _, chunk in self.spec.chunking.of_stage(member.stage)
         )
 
-    def leaf(self, stage: StageIndex, unit: UnitId) -> UnitLeaf:
+    def leaf(self, stage: StageIndex, unit: ItemNumber) -> UnitLeaf:
         """A unit whose tensors link with those of the stages beside it."""
         step, is_last = self.next_step, stage == self.spec.batch.stages - 1
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import Assignment, StepClose, UnitLeaf
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
@@ -28,7 +29,7 @@ from training.worker.ports import Compute
 from training.worker.station import Station
 from training.worker.work import Work
 
-UNIT = UnitId(0)
+UNIT = ItemNumber(0)
 
 
 @dataclass
@@ -70,7 +71,7 @@ class Pipeline:
         name: str,
         x: calls.Held | None = None,
         *,
-        unit: UnitId = UNIT,
+        unit: ItemNumber = UNIT,
         attempt: int = 0,
         dx: Digest = ZERO_DIGEST,
     ) -> UnitLeaf:
@@ -93,7 +94,7 @@ class Pipeline:
         x: calls.Held | None,
         dy: calls.Held | None,
         *,
-        unit: UnitId = UNIT,
+        unit: ItemNumber = UNIT,
         attempt: int = 0,
         y: Digest = ZERO_DIGEST,
         dx: Digest = ZERO_DIGEST,
@@ -112,7 +113,9 @@ class Pipeline:
         )
         return await self.works[name].units.backward(asked)
 
-    async def through(self, *names: str, unit: UnitId = UNIT, attempt: int = 0) -> list[UnitLeaf]:
+    async def through(
+        self, *names: str, unit: ItemNumber = UNIT, attempt: int = 0
+    ) -> list[UnitLeaf]:
         """A unit up and down through one worker of each stage; returns their leaves."""
         x: calls.Held | None = None
         inputs, leaf = [], None
@@ -142,7 +145,7 @@ class Pipeline:
                 Assignment(
                     stage=self.stage_of(name),
                     peer=self.peer(name),
-                    units=tuple(UnitId(unit) for unit in given),
+                    units=tuple(ItemNumber(unit) for unit in given),
                 )
                 for name, given in units.items()
             ),

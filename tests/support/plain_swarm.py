@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
 from tests.support.fakes.counting import CountingCompute
 from training.stages.torch_free import num_groups
@@ -18,7 +19,9 @@ class PlainRun:
     validation: dict[int, int] = field(default_factory=dict)
 
 
-def plain_run(spec: JobSpec, units_of: Mapping[int, Sequence[UnitId]] | None = None) -> PlainRun:
+def plain_run(
+    spec: JobSpec, units_of: Mapping[int, Sequence[ItemNumber]] | None = None
+) -> PlainRun:
     """Every step with its units in order, by default all, and the validation that is due.
 
     A step of `units_of` without units changes nothing.
@@ -28,18 +31,18 @@ def plain_run(spec: JobSpec, units_of: Mapping[int, Sequence[UnitId]] | None = N
     for step in range(1, batch.steps + 1):
         units = range(batch.units_per_step) if units_of is None else units_of[step]
         if units:
-            losses = [_unit(stages, StepNumber(step), UnitId(unit)) for unit in units]
+            losses = [_unit(stages, StepNumber(step), ItemNumber(unit)) for unit in units]
             run.losses[step] = _mean(losses)
             for stage in stages:
                 stage.apply([piece.data for piece in stage.gradient()], sealed_norm=1)
         if step % batch.validate_every == 0 or step == batch.steps:
             groups = range(num_groups(batch.rows_per_unit))
-            run.validation[step] = _mean([_group(stages, UnitId(group)) for group in groups])
+            run.validation[step] = _mean([_group(stages, ItemNumber(group)) for group in groups])
     run.weights = [stage.roots().weights for stage in stages]
     return run
 
 
-def _unit(stages: list[CountingCompute], step: StepNumber, unit: UnitId) -> int:
+def _unit(stages: list[CountingCompute], step: StepNumber, unit: ItemNumber) -> int:
     x: bytes | None = None
     for stage in stages:
         passed = stage.forward(step, unit, x)
@@ -52,7 +55,7 @@ def _unit(stages: list[CountingCompute], step: StepNumber, unit: UnitId) -> int:
     return passed.loss
 
 
-def _group(stages: list[CountingCompute], group: UnitId) -> int:
+def _group(stages: list[CountingCompute], group: ItemNumber) -> int:
     x: bytes | None = None
     for stage in stages:
         passed = stage.evaluate(group, x)

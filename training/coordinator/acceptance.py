@@ -1,6 +1,6 @@
 """What a coordinator takes from a peer: only messages from which a valid seal can follow. Pure.
 
-Governance refuses a seal over anything else (`contracts.governance.steps`), so what would make the
+Governance refuses a seal over anything else (`contracts.governance.rounds`), so what would make the
 step unsealable is refused here, at its door, and costs its sender the step.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 from contracts.governance.record import JobRecord
-from contracts.governance.steps import is_no_longer
+from contracts.governance.rounds import is_no_longer
 from contracts.terms.errors import Malformed
 from contracts.terms.history import unit_leaves_root
 from contracts.terms.ids import ZERO_DIGEST, Digest

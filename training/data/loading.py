@@ -10,7 +10,8 @@ from typing import Protocol
 
 from contracts.terms.digest import blob_digest, tensor_digest
 from contracts.terms.errors import WrongBytes
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from training.config import DataConfig
 from training.data.manifest import Manifest
 from training.data.order import RowPosition, index_rows, row_numbers
@@ -74,7 +75,7 @@ class RowSource(Protocol):
     def token_bytes(self) -> int:
         """Bytes of a token."""
 
-    def load(self, step: StepNumber, unit: UnitId) -> tuple[bytes, ...]:
+    def load(self, step: StepNumber, unit: ItemNumber) -> tuple[bytes, ...]:
         """The unit's rows, each sequence_length + 1 tokens; raises as `CheckedBlobs.fetch`."""
 
 
@@ -99,12 +100,12 @@ class UnitRows:
             for shards in (manifest.train, manifest.validation)
         )
 
-    def positions(self, step: StepNumber, unit: UnitId) -> tuple[RowPosition, ...]:
+    def positions(self, step: StepNumber, unit: ItemNumber) -> tuple[RowPosition, ...]:
         """Where the rows of `unit` in `step` lie."""
         numbers = row_numbers(self._manifest_id, self._data, self._train.num_rows, step, unit)
         return tuple(self._train.position(number) for number in numbers)
 
-    def load(self, step: StepNumber, unit: UnitId) -> tuple[bytes, ...]:
+    def load(self, step: StepNumber, unit: ItemNumber) -> tuple[bytes, ...]:
         """The unit's rows, each sequence_length + 1 tokens; errors as `CheckedBlobs.fetch`."""
         return tuple(self._read(position) for position in self.positions(step, unit))
 

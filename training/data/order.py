@@ -18,7 +18,8 @@ from itertools import accumulate
 
 from contracts.terms.digest import digest
 from contracts.terms.errors import Refused
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from training.config import DataConfig
 from training.data.manifest import Shard
 
@@ -92,7 +93,7 @@ def _feistel(value: int, half_bits: int, key: bytes) -> int:
 
 
 def row_numbers(
-    manifest_id: Digest, data: DataConfig, num_rows: int, step: StepNumber, unit: UnitId
+    manifest_id: Digest, data: DataConfig, num_rows: int, step: StepNumber, unit: ItemNumber
 ) -> tuple[int, ...]:
     """Row numbers of `unit` in `step` (the first step is 1), in the order of the unit."""
     first = ((step - 1) * data.units_per_step + unit) * data.rows_per_unit

@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Refused
-from contracts.terms.ids import UnitId
+from contracts.terms.items import ItemNumber
 from training.config import ModelConfig, OptimizerConfig, StageSlice
 from training.memory import MAX_GRAPHS, num_shared
 from training.models.decoder import StageModel
@@ -119,9 +119,9 @@ class Stage:
             self._weights[place.start : place.end] = first.flatten()
         bind(self._model, self.layout, self._weights, self._gradient)
         self._max_graphs = max_graphs
-        self._graphs: OrderedDict[UnitId, _Graph] = OrderedDict()
-        self._rows: dict[UnitId, UnitInputs] = {}  # of units that have no x
-        self._done: dict[UnitId, int] = {}  # rows
+        self._graphs: OrderedDict[ItemNumber, _Graph] = OrderedDict()
+        self._rows: dict[ItemNumber, UnitInputs] = {}  # of units that have no x
+        self._done: dict[ItemNumber, int] = {}  # rows
 
     def _zeros(self) -> Tensor:
         return torch.zeros(self.layout.num_elements, device=self.device)
@@ -146,7 +146,7 @@ class Stage:
         self._done.clear()
         self._gradient.zero_()
 
-    def forward(self, unit: UnitId, inputs: UnitInputs) -> Tensor:
+    def forward(self, unit: ItemNumber, inputs: UnitInputs) -> Tensor:
         """Compute a unit; a repeated unit is computed again from the new inputs.
 
         Returns:
@@ -167,7 +167,7 @@ class Stage:
         return output / _num_rows(inputs) if self.slice.has_head else output
 
     def backward(
-        self, unit: UnitId, dy: Tensor | None = None, inputs: UnitInputs | None = None
+        self, unit: ItemNumber, dy: Tensor | None = None, inputs: UnitInputs | None = None
     ) -> Tensor | None:
         """Add a unit's gradient.
 
@@ -193,7 +193,7 @@ class Stage:
         return dx
 
     def subtract(
-        self, unit: UnitId, dy: Tensor | None = None, inputs: UnitInputs | None = None
+        self, unit: ItemNumber, dy: Tensor | None = None, inputs: UnitInputs | None = None
     ) -> None:
         """Take a counted unit out of the gradient again (docs/protocol.md 3.1).
 
@@ -212,15 +212,15 @@ class Stage:
         self._accumulate(unit, dy, sign=-1.0)
         self._done.pop(unit, None)
 
-    def keeps(self, unit: UnitId) -> bool:
+    def keeps(self, unit: ItemNumber) -> bool:
         """Whether the graph of a unit is here for its backward."""
         return unit in self._graphs
 
-    def forget(self, unit: UnitId) -> None:
+    def forget(self, unit: ItemNumber) -> None:
         """Drop the graph of a unit, if it is here."""
         self._graphs.pop(unit, None)
 
-    def inputs_of(self, unit: UnitId) -> UnitInputs:
+    def inputs_of(self, unit: ItemNumber) -> UnitInputs:
         """What a unit of this step was computed from, while that is kept.
 
         Raises:
@@ -245,7 +245,7 @@ class Stage:
         self._need_finite(y, "the output of a unit")
         return _Graph(inputs, leaf, y)
 
-    def _accumulate(self, unit: UnitId, dy: Tensor | None, *, sign: float) -> Tensor | None:
+    def _accumulate(self, unit: ItemNumber, dy: Tensor | None, *, sign: float) -> Tensor | None:
         graph = self._graphs.get(unit) or self._run(self.inputs_of(unit))
         if (dy is None) != self.slice.has_head:
             raise Refused("dy comes with every backward but the last stage's")
@@ -274,7 +274,7 @@ class Stage:
     # --- the step ---
 
     @property
-    def units(self) -> tuple[UnitId, ...]:
+    def units(self) -> tuple[ItemNumber, ...]:
         """Units in the gradient, in the order they were added."""
         return tuple(self._done)
 

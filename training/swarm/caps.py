@@ -28,7 +28,8 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import TypeAlias
 
-from contracts.terms.ids import Address, PeerId, StageIndex, UnitId
+from contracts.terms.ids import Address, PeerId, StageIndex
+from contracts.terms.items import ItemNumber
 from training.swarm.duties import workers_of
 from training.swarm.state import SwarmState, Working
 
@@ -84,7 +85,7 @@ def _quotas_in(state: SwarmState, stage: StageIndex, covered: Covered) -> Units:
     return quotas_in_stage(workers, num_units, turn=state.step, most=most)
 
 
-def _counted(state: SwarmState, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
+def _counted(state: SwarmState, stage: StageIndex, peer: PeerId) -> tuple[ItemNumber, ...]:
     match state.phase:
         case Working(draft):
             return draft.units_of(stage, peer)

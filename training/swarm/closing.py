@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from contracts.governance.gates import PeerStep, gate, peer_step, remember
-from contracts.terms.ids import Digest, PeerId, StageIndex, UnitId
+from contracts.terms.ids import Digest, PeerId, StageIndex
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import Assignment, AverageMember, AverageSet, GradCommit, StepClose
 from contracts.terms.moments import UnixMillis
 from training.swarm import events
@@ -67,7 +68,7 @@ def close(state: SwarmState, draft: Draft) -> events.Change:
     return replace(state, phase=Closed(draft, commit_ends)), (events.SendStepClose(message),)
 
 
-def assigned_units(close: StepClose, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
+def assigned_units(close: StepClose, stage: StageIndex, peer: PeerId) -> tuple[ItemNumber, ...]:
     """Units that a StepClose counts as the work of `peer` in `stage`, ascending."""
     for each in close.assignments:
         if (each.stage, each.peer) == (stage, peer):

@@ -12,7 +12,8 @@ copies in one place the higher attempt wins, and of equal ones the first.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from contracts.terms.ids import StageIndex, UnitId
+from contracts.terms.ids import StageIndex
+from contracts.terms.items import ItemNumber
 from contracts.terms.moments import UnixMillis
 from training.swarm.events import Change, Redo, UnitsDone, UnitsLost
 from training.swarm.state import Copy, Draft, Place, SwarmState, Working
@@ -123,13 +124,13 @@ def lose_units(state: SwarmState, event: UnitsLost) -> Change:
     return state, ()
 
 
-def _is_torn(state: SwarmState, draft: Draft, unit: UnitId) -> bool:
+def _is_torn(state: SwarmState, draft: Draft, unit: ItemNumber) -> bool:
     """Done in some stages, and missing in others."""
     done = sum((stage, unit) in draft.done for stage in state.terms.stages)
     return 0 < done < state.terms.num_stages and unit not in draft.struck_units
 
 
-def _strike_units(state: SwarmState, units: set[UnitId]) -> SwarmState:
+def _strike_units(state: SwarmState, units: set[ItemNumber]) -> SwarmState:
     assert isinstance(state.phase, Working)
     if not units:
         return state

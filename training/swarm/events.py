@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from contracts.terms.chunks import Chunk
-from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Notice, StepClose
 from contracts.terms.moments import UnixMillis
 from training.swarm.state import Copy, Part, Place, SwarmState
@@ -69,7 +70,7 @@ class UnitsLost:
     """Nobody who is reached has the tensors that the rest of these units is to be computed from."""
 
     step: StepNumber
-    units: tuple[UnitId, ...]
+    units: tuple[ItemNumber, ...]
     at: UnixMillis
 
 
@@ -88,7 +89,7 @@ class GradCommitted:
     """A GradCommit with its leaves arrived; shell has checked signature and leaves."""
 
     commit: GradCommit
-    units: tuple[UnitId, ...]
+    units: tuple[ItemNumber, ...]
     at: UnixMillis
 
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
-from contracts.terms.ids import PeerId, StepNumber, UnitId
+from contracts.terms.ids import PeerId, StepNumber
+from contracts.terms.items import ItemNumber
 from training.swarm.throughput import Throughput
 
 FORWARD = 1.0  # samples that a forward pass of a unit counts as
@@ -52,7 +53,7 @@ class Balancer:
     step: StepNumber = NO_STEP
     version: int = 0
     entries: Mapping[PeerId, Entry] = field(default_factory=dict)
-    given: Mapping[UnitId, PeerId] = field(default_factory=dict)  # not counted yet
+    given: Mapping[ItemNumber, PeerId] = field(default_factory=dict)  # not counted yet
     draws: int = 0
 
     def announced(
@@ -61,7 +62,7 @@ class Balancer:
         *,
         step: StepNumber,
         version: int,
-        missing: Iterable[UnitId],
+        missing: Iterable[ItemNumber],
     ) -> "Balancer":
         """What a StepWork says. Bans end with a newer version; who is not listed is forgotten.
 
@@ -87,7 +88,7 @@ class Balancer:
         return Balancer(self.seed, step, max(version, self.version), entries, given, draws)
 
     def choose(
-        self, unit: UnitId, samples: float = FORWARD, *, avoid: Iterable[PeerId] = ()
+        self, unit: ItemNumber, samples: float = FORWARD, *, avoid: Iterable[PeerId] = ()
     ) -> tuple["Balancer", PeerId | None]:
         """Give the unit to the worker that is expected to be free first; None: nobody may have it.
 
@@ -126,7 +127,7 @@ class Balancer:
         entry = replace(entry, speed=entry.speed.after(samples, seconds))
         return replace(self, entries={**self.entries, peer: entry})
 
-    def failed(self, unit: UnitId, peer: PeerId, *, by_deadline: bool = False) -> "Balancer":
+    def failed(self, unit: ItemNumber, peer: PeerId, *, by_deadline: bool = False) -> "Balancer":
         """A call did not go well: the unit is with nobody, and the peer banned but for deadlines.
 
         A peer that is only too busy (`Unavailable`) is given back with `released`.
@@ -137,7 +138,7 @@ class Balancer:
             return freed
         return replace(freed, entries={**freed.entries, peer: replace(entry, banned=True)})
 
-    def released(self, unit: UnitId, peer: PeerId) -> "Balancer":
+    def released(self, unit: ItemNumber, peer: PeerId) -> "Balancer":
         """The unit is not with `peer` any more."""
         if self.given.get(unit) != peer:
             return self

@@ -21,13 +21,13 @@ from contracts.terms.ids import (
     PeerId,
     StageIndex,
     StepNumber,
-    UnitId,
 )
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, JobSpec, StepClose
 from contracts.terms.moments import UnixMillis
 from training.swarm.remembering import last_answer
 
-Place: TypeAlias = tuple[StageIndex, UnitId]
+Place: TypeAlias = tuple[StageIndex, ItemNumber]
 """One unit in one stage: what is routed, done and counted."""
 
 Part: TypeAlias = tuple[Digest, ChunkIndex]
@@ -50,7 +50,7 @@ class Copy:
 
 
 FIRST_STEP = StepNumber(1)
-_NO_UNITS: frozenset[UnitId] = frozenset()
+_NO_UNITS: frozenset[ItemNumber] = frozenset()
 LONG_AGO = UnixMillis(0)
 
 
@@ -92,7 +92,7 @@ class Terms:
     def places(self) -> tuple[Place, ...]:
         """Every unit of a step in every stage, units ascending."""
         units = range(self.units_per_step)
-        return tuple((stage, UnitId(unit)) for unit in units for stage in self.stages)
+        return tuple((stage, ItemNumber(unit)) for unit in units for stage in self.stages)
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
@@ -192,25 +192,25 @@ class Draft:
 
     done: Mapping[Place, Copy] = field(default_factory=dict)
     closes: tuple[StepClose, ...] = ()
-    commits: tuple[tuple[GradCommit, tuple[UnitId, ...]], ...] = ()  # in, and still counting
+    commits: tuple[tuple[GradCommit, tuple[ItemNumber, ...]], ...] = ()  # in, and still counting
     struck: frozenset[PeerId] = frozenset()  # too late in this step: their work is done again
     strikes: int = 0  # how often a deadline passed
     denied: frozenset[PeerId] = frozenset()  # said that they lack a part that was relayed to them
-    struck_units: frozenset[UnitId] = frozenset()  # cannot be completed: they count in no stage
+    struck_units: frozenset[ItemNumber] = frozenset()  # cannot be completed: they count in no stage
 
-    def units_of(self, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
+    def units_of(self, stage: StageIndex, peer: PeerId) -> tuple[ItemNumber, ...]:
         """Units of a stage that count as done by `peer`, ascending."""
         return self.doers.get((stage, peer), ())
 
     @cached_property
-    def doers(self) -> Mapping[tuple[StageIndex, PeerId], tuple[UnitId, ...]]:
+    def doers(self) -> Mapping[tuple[StageIndex, PeerId], tuple[ItemNumber, ...]]:
         """Whose units count in which stage, both ascending."""
-        units: defaultdict[tuple[StageIndex, PeerId], list[UnitId]] = defaultdict(list)
+        units: defaultdict[tuple[StageIndex, PeerId], list[ItemNumber]] = defaultdict(list)
         for (stage, unit), copy in self.done.items():
             units[stage, copy.peer].append(unit)
         return {name: tuple(sorted(units[name])) for name in sorted(units)}
 
-    def committed(self, stage: StageIndex, peer: PeerId) -> frozenset[UnitId]:
+    def committed(self, stage: StageIndex, peer: PeerId) -> frozenset[ItemNumber]:
         """Units of a stage that `peer` has bound itself to, in any round."""
         return self._bound.get((stage, peer), _NO_UNITS)
 
@@ -225,8 +225,8 @@ class Draft:
         )
 
     @cached_property
-    def _bound(self) -> Mapping[tuple[StageIndex, PeerId], frozenset[UnitId]]:
-        bound: dict[tuple[StageIndex, PeerId], frozenset[UnitId]] = {}
+    def _bound(self) -> Mapping[tuple[StageIndex, PeerId], frozenset[ItemNumber]]:
+        bound: dict[tuple[StageIndex, PeerId], frozenset[ItemNumber]] = {}
         for commit, units in self.commits:
             name = commit.stage, commit.peer
             bound[name] = bound.get(name, _NO_UNITS) | frozenset(units)

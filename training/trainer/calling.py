@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from contracts.terms import errors
 from contracts.terms.digest import peer_id
-from contracts.terms.ids import Digest, JobId, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from training.swarm.routing import BACKWARD, FORWARD, Balancer, Listed
 from training.telling import Tell
 from training.trainer.sessions import Sessions
@@ -54,12 +55,12 @@ class Calling:
         self._balancers: dict[StageIndex, Balancer] = {}
         self._workers: dict[PeerId, calls.WorkerView] = {}  # that may be given units now
         self._seen: dict[PeerId, tuple[StepNumber, calls.WorkerView]] = {}  # last listed when
-        self._missing: Mapping[StageIndex, frozenset[UnitId]] = {}
+        self._missing: Mapping[StageIndex, frozenset[ItemNumber]] = {}
         self._blamed: dict[PeerId, list[PeerId]] = {}  # in this step, by whom
-        self._attempts: dict[UnitId, int] = {}
+        self._attempts: dict[ItemNumber, int] = {}
         self._attempts_from = 0
         self._open: Counter[PeerId] = Counter()  # calls that wait for an answer
-        self._late: Counter[UnitId] = Counter()  # deadlines that passed in this step
+        self._late: Counter[ItemNumber] = Counter()  # deadlines that passed in this step
         self._waited: dict[StageIndex, float] = {}  # seconds since somebody of it has answered
         self._step = StepNumber(0)
 
@@ -74,7 +75,7 @@ class Calling:
         self._step, self._attempts_from = StepNumber(work.step), work.attempts_from
         self._workers = {peer_id(each.session_key): each for each in work.workers}
         self._remember()
-        missing: dict[StageIndex, set[UnitId]] = {}
+        missing: dict[StageIndex, set[ItemNumber]] = {}
         for place in work.places:
             missing.setdefault(place.stage, set()).add(place.unit)
         self._missing = {stage: frozenset(units) for stage, units in missing.items()}
@@ -104,7 +105,7 @@ class Calling:
         )
 
     async def _choose(
-        self, stage: StageIndex, unit: UnitId, samples: float, avoid: Iterable[PeerId]
+        self, stage: StageIndex, unit: ItemNumber, samples: float, avoid: Iterable[PeerId]
     ) -> PeerId:
         """Whom to ask, as soon as somebody may be asked.
 
@@ -162,7 +163,7 @@ class Calling:
                     if is_certain or not self._others(call.stage, without):
                         raise TensorLost(missing, frozenset(without)) from error
 
-    def blame(self, unit: UnitId, peers: Iterable[PeerId], by: Iterable[PeerId]) -> None:
+    def blame(self, unit: ItemNumber, peers: Iterable[PeerId], by: Iterable[PeerId]) -> None:
         """What these peers have cannot be fetched from them: ask others, where there are any."""
         peers = tuple(peers)
         for peer in peers:
@@ -202,7 +203,7 @@ class Calling:
         self._waited.pop(call.stage, None)
         return Passed(peer, attempt, computed)
 
-    def _deadline(self, stage: StageIndex, unit: UnitId, peer: PeerId, samples: float) -> float:
+    def _deadline(self, stage: StageIndex, unit: ItemNumber, peer: PeerId, samples: float) -> float:
         """Seconds after which another peer is asked.
 
         What a peer was measured to take includes its queue; before its first answer ours is added.
@@ -249,7 +250,7 @@ class Calling:
         return computed
 
     async def evaluate(
-        self, step: StepNumber, group: UnitId, stage: StageIndex, x: calls.Held | None
+        self, step: StepNumber, group: ItemNumber, stage: StageIndex, x: calls.Held | None
     ) -> tuple[PeerId, calls.Computed]:
         """Forward pass of a group of validation rows through one stage, by whom may be asked.
 
@@ -276,7 +277,7 @@ class Calling:
     # ------------------------------------------------------------------------------- afterwards
 
     def _note_failure(
-        self, unit: UnitId, stage: StageIndex, peer: PeerId, error: errors.TallystickError
+        self, unit: ItemNumber, stage: StageIndex, peer: PeerId, error: errors.TallystickError
     ) -> None:
         about = {"step": self._step, "stage": stage, "unit": unit, "peer": peer}
         self._tell("unit_failed", code=error.code, reason=error.message, **about)
@@ -311,7 +312,7 @@ class Calling:
         able = (peer for peer in self._workers if peer in entries and not entries[peer].banned)
         return any(peer not in without for peer in able)
 
-    def _next_attempt(self, unit: UnitId) -> int:
+    def _next_attempt(self, unit: ItemNumber) -> int:
         self._attempts[unit] = max(self._attempts.get(unit, 0) + 1, self._attempts_from)
         return self._attempts[unit]
 

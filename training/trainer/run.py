@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 from contracts.terms.errors import Unavailable
-from contracts.terms.ids import JobId, SessionKey, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import JobId, SessionKey, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from training.backoff import Backoff
 from training.changes import Changes
 from training.tasks import first_error
@@ -93,11 +94,11 @@ class _Trainer:
         self._tasks = asyncio.TaskGroup()
         self._step, self._known = StepNumber(0), tuple[calls.QuotaView, ...]()
         self._heard: tuple[Session | None, int] = (None, 0)  # versions are of one session
-        self._waiting: dict[UnitId, tuple[Stretch, ...]] = {}
-        self._walking: dict[UnitId, asyncio.Task[None]] = {}
-        self._ended: dict[UnitId, tuple[calls.CopyView, ...] | None] = {}  # not reported yet
-        self._reporting: frozenset[UnitId] = frozenset()
-        self._rounds: dict[UnitId, int] = {}  # how often a unit of this step has set out
+        self._waiting: dict[ItemNumber, tuple[Stretch, ...]] = {}
+        self._walking: dict[ItemNumber, asyncio.Task[None]] = {}
+        self._ended: dict[ItemNumber, tuple[calls.CopyView, ...] | None] = {}  # not reported yet
+        self._reporting: frozenset[ItemNumber] = frozenset()
+        self._rounds: dict[ItemNumber, int] = {}  # how often a unit of this step has set out
         self._to_report = Changes()
         self._look_again = asyncio.Event()
         self._validated_after = 0
@@ -160,7 +161,7 @@ class _Trainer:
             asking.cancel()
             looking.cancel()
 
-    def _busy(self) -> frozenset[UnitId]:
+    def _busy(self) -> frozenset[ItemNumber]:
         return self._reporting | self._waiting.keys() | self._walking.keys() | self._ended.keys()
 
     def _take(self, work: calls.StepWork) -> None:
@@ -213,7 +214,7 @@ class _Trainer:
             stretches = self._waiting.pop(unit)
             self._walking[unit] = self._tasks.create_task(self._walk(unit, stretches))
 
-    async def _walk(self, unit: UnitId, stretches: tuple[Stretch, ...]) -> None:
+    async def _walk(self, unit: ItemNumber, stretches: tuple[Stretch, ...]) -> None:
         """Take a unit through the stages that miss it; then it waits to be reported."""
         rounds = self._rounds.get(unit, 0)
         self._rounds[unit] = rounds + 1
@@ -314,10 +315,10 @@ class _Trainer:
         self._fill()
 
 
-def _stretches(work: calls.StepWork) -> Mapping[UnitId, tuple[Stretch, ...]]:
+def _stretches(work: calls.StepWork) -> Mapping[ItemNumber, tuple[Stretch, ...]]:
     """What is missing, unit by unit."""
-    missing: dict[UnitId, set[StageIndex]] = {}
-    copies: dict[UnitId, dict[StageIndex, calls.CopyView]] = {}
+    missing: dict[ItemNumber, set[StageIndex]] = {}
+    copies: dict[ItemNumber, dict[StageIndex, calls.CopyView]] = {}
     for place in work.places:
         missing.setdefault(place.unit, set()).add(place.stage)
     for copy in work.copies:

@@ -8,7 +8,8 @@ is worth knowing, and not worth stopping a job for.
 import asyncio
 
 from contracts.terms.errors import TallystickError
-from contracts.terms.ids import StageIndex, StepNumber, UnitId
+from contracts.terms.ids import StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from training.trainer.calling import FIRST_PAUSE, Calling, Pause
 from training.transport.calls import Held
 
@@ -22,11 +23,11 @@ async def validation_loss(
     """Mean loss over all groups in the state after `step`; None: it failed."""
     room = asyncio.Semaphore(AT_A_TIME)
 
-    async def one(group: UnitId) -> int | None:
+    async def one(group: ItemNumber) -> int | None:
         async with room:
             return await _group_loss(calling, step, group, pause)
 
-    found = await asyncio.gather(*(one(UnitId(group)) for group in range(num_groups)))
+    found = await asyncio.gather(*(one(ItemNumber(group)) for group in range(num_groups)))
     losses = [loss for loss in found if loss is not None]
     if not losses or len(losses) < num_groups:
         return None
@@ -34,7 +35,7 @@ async def validation_loss(
 
 
 async def _group_loss(
-    calling: Calling, step: StepNumber, group: UnitId, pause: Pause
+    calling: Calling, step: StepNumber, group: ItemNumber, pause: Pause
 ) -> int | None:
     for tries in range(MAX_TRIES):
         try:
@@ -44,7 +45,7 @@ async def _group_loss(
     return None
 
 
-async def _through_the_stages(calling: Calling, step: StepNumber, group: UnitId) -> int:
+async def _through_the_stages(calling: Calling, step: StepNumber, group: ItemNumber) -> int:
     stage, x = 0, None
     while True:
         peer, computed = await calling.evaluate(step, group, StageIndex(stage), x)

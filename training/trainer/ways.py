@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex
+from contracts.terms.items import ItemNumber
 from training.transport.calls import Computed, CopyView, Held
 
 MAX_HOLDERS = 8
@@ -26,7 +27,7 @@ class Stretch:
     None below: `first` is the first stage. None above: `last` is the last one.
     """
 
-    unit: UnitId
+    unit: ItemNumber
     first: StageIndex
     last: StageIndex
     below: CopyView | None = None
@@ -93,7 +94,7 @@ def set_out(stretch: Stretch) -> Way:
 
 
 def stretches_of(
-    unit: UnitId, missing: frozenset[StageIndex], copies: Mapping[StageIndex, CopyView]
+    unit: ItemNumber, missing: frozenset[StageIndex], copies: Mapping[StageIndex, CopyView]
 ) -> tuple[Stretch, ...]:
     """Runs of missing stages, each between the copies that are there."""
     found: list[Stretch] = []

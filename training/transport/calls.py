@@ -14,7 +14,6 @@ from contracts.terms.encoding import MAX_MESSAGE_BYTES
 from contracts.terms.ids import (
     MAX_CHUNKS,
     MAX_PEERS,
-    MAX_UNITS,
     ZERO_DIGEST,
     ChunkField,
     DigestField,
@@ -22,9 +21,10 @@ from contracts.terms.ids import (
     PeerIdField,
     SessionKeyField,
     StageField,
-    UnitField,
 )
+from contracts.terms.items import MAX_ITEMS, ItemField, Ranges
 from contracts.terms.messages import Count, Positive, Record, Signed64, Text
+from contracts.terms.work import MAX_REPORTS
 from training.transport.port import MIB
 from training.transport.wire import (
     KIB,
@@ -41,6 +41,7 @@ MAX_HEADER = 2 * MIB
 MAX_ITEMS_BYTES = 64 * MIB
 LONGEST_SEARCH = 120.0
 """Seconds that the coordinator may take to ask all holders of what an auditor lacks."""
+MAX_PLACES = 2**16
 StepOrZero = Annotated[Count, Le(10_000_000)]
 
 
@@ -48,7 +49,7 @@ class PlaceView(Record):
     """One unit in one stage."""
 
     stage: StageField
-    unit: UnitField
+    unit: ItemField
 
 
 class MemberView(Record):
@@ -78,7 +79,7 @@ class CopyView(Record):
     """One peer's copy of a unit in a stage; a digest is zero where there is no such tensor."""
 
     stage: StageField
-    unit: UnitField
+    unit: ItemField
     peer: PeerIdField
     attempt: Count
     x: DigestField
@@ -97,9 +98,9 @@ class Held(Record):
 Quotas = Annotated[tuple[QuotaView, ...], Len(0, MAX_PEERS)]
 Members = Annotated[tuple[MemberView, ...], Len(0, MAX_PEERS)]
 Workers = Annotated[tuple[WorkerView, ...], Len(0, MAX_PEERS)]
-Places = Annotated[tuple[PlaceView, ...], Len(0, MAX_UNITS)]
-Copies = Annotated[tuple[CopyView, ...], Len(0, MAX_UNITS)]
-Units = Annotated[tuple[UnitField, ...], Len(0, MAX_UNITS)]
+Places = Annotated[tuple[PlaceView, ...], Len(0, MAX_PLACES)]
+Copies = Annotated[tuple[CopyView, ...], Len(0, MAX_PLACES)]
+Units = Annotated[tuple[ItemField, ...], Len(0, MAX_ITEMS)]
 
 
 class Done(WireMessage):
@@ -161,7 +162,7 @@ class Leave(WireMessage):
 
 
 class Report(WireMessage):
-    """An auditor hands in a signed AuditReport, the request's tensor, to be sealed.
+    """An auditor hands in a signed report, to be sealed. The tensors: the claim, then its leaves.
 
     The same one again is no error: it asks until the report is in a seal, or wanted no more.
     """
@@ -260,7 +261,7 @@ class Forward(WireMessage):
     job: JobIdField
     step: StepOrZero
     stage: StageField
-    unit: UnitField
+    unit: ItemField
     attempt: Count
     x: Held | None  # none on the first stage
     evaluate: bool
@@ -278,7 +279,7 @@ class Backward(WireMessage):
     job: JobIdField
     step: StepOrZero
     stage: StageField
-    unit: UnitField
+    unit: ItemField
     attempt: Count
     x: Held | None  # none on the first stage
     dy: Held | None  # none on the last stage
@@ -322,36 +323,43 @@ class Measure(WireMessage):
 
 
 class CloseStep(WireMessage):
-    """The coordinator asks for GradCommits; tensor 0 is the signed StepClose."""
+    """The coordinator asks a peer to claim all items of the round that count as its own.
 
-    kind: Literal["close_step.v1"] = "close_step.v1"
+    Those that it has claimed already are among them: a later claim holds the rest, under the next
+    `seq`. `given`: those of them whose y and dx were computed by a peer that is gone.
+    """
+
+    kind: Literal["close_step.v2"] = "close_step.v2"
+    job: JobIdField
+    step: StepOrZero
     members: Members
+    items: Ranges
+    given: Ranges
 
 
 class StepCommitted(WireMessage):
-    """What the peer lacks, or else GradCommits.
+    """What the peer lacks, or else its claims of work.
 
-    The tensors: the signed AuditReports that they name, then GradCommits each followed by its
-    leaves.
+    The tensors: the signed reports that they name, then the claims, each followed by its leaves.
     """
 
-    kind: Literal["step_committed.v2"] = "step_committed.v2"
+    kind: Literal["step_committed.v3"] = "step_committed.v3"
     lacks: Places
-    num_reports: Annotated[int, Ge(0), Le(MAX_PEERS)]
+    num_reports: Annotated[int, Ge(0), Le(MAX_REPORTS)]
 
 
 class PartName(Record):
-    """One chunk of the gradient that a GradCommit bound."""
+    """One chunk of the gradient that a claim of work bound."""
 
-    grad_commit: DigestField
+    claim: DigestField
     chunk: ChunkField
 
 
-PartNames = Annotated[tuple[PartName, ...], Len(0, MAX_UNITS)]
+PartNames = Annotated[tuple[PartName, ...], Len(0, MAX_PLACES)]
 
 
 class FetchParts(WireMessage):
-    """The coordinator asks a peer to hold parts; the tensors are the signed GradCommits."""
+    """The coordinator asks a peer to hold parts; the tensors are the signed claims of work."""
 
     kind: Literal["fetch_parts.v1"] = "fetch_parts.v1"
     members: Members
@@ -359,7 +367,7 @@ class FetchParts(WireMessage):
 
 
 class PartsHeld(WireMessage):
-    """Parts that the peer holds now, each with the bytes that its GradCommit bound."""
+    """Parts that the peer holds now, each with the bytes that its claim bound."""
 
     kind: Literal["parts_held.v1"] = "parts_held.v1"
     parts: PartNames
@@ -368,7 +376,7 @@ class PartsHeld(WireMessage):
 class TakeParts(WireMessage):
     """The coordinator relays parts that a summing peer says it lacks.
 
-    The tensors: the signed GradCommits that the parts belong to, then the parts in order.
+    The tensors: the signed claims that the parts belong to, then the parts in order.
     """
 
     kind: Literal["take_parts.v1"] = "take_parts.v1"
@@ -378,7 +386,7 @@ class TakeParts(WireMessage):
 
 
 class SumChunks(WireMessage):
-    """The coordinator asks for means; the tensors are the signed AverageSet and its GradCommits."""
+    """The coordinator asks for means; the tensors are the signed RoundClosed and its claims."""
 
     kind: Literal["sum_chunks.v1"] = "sum_chunks.v1"
     members: Members
@@ -386,7 +394,7 @@ class SumChunks(WireMessage):
 
 
 class ChunksSummed(WireMessage):
-    """The tensors are the signed AveragedChunks."""
+    """The tensors are the signed claims of buckets."""
 
     kind: Literal["chunks_summed.v1"] = "chunks_summed.v1"
 
@@ -401,8 +409,8 @@ class ChunkName(Record):
 class HoldChunks(WireMessage):
     """The coordinator asks a peer to hold means, before it seals them.
 
-    The tensors: the signed AveragedChunks; where one has to be summed again also the signed
-    AverageSet and its GradCommits.
+    The tensors: the signed claims of buckets; where one has to be summed again also the signed
+    RoundClosed and its claims.
     """
 
     kind: Literal["hold_chunks.v1"] = "hold_chunks.v1"
@@ -411,7 +419,7 @@ class HoldChunks(WireMessage):
 
 
 class ChunksHeld(WireMessage):
-    """Means that the peer holds now, each with the bytes that its AveragedChunk bound."""
+    """Means that the peer holds now, each with the bytes that its claim bound."""
 
     kind: Literal["chunks_held.v1"] = "chunks_held.v1"
     chunks: Annotated[tuple[ChunkName, ...], Len(0, MAX_CHUNKS)]
@@ -420,7 +428,7 @@ class ChunksHeld(WireMessage):
 class TakeChunk(WireMessage):
     """The coordinator brings a mean that a peer could not fetch; it answers with `ChunksHeld`.
 
-    The tensors: the signed AveragedChunk, and the bytes of the mean.
+    The tensors: the signed claim of the bucket, and the bytes of the mean.
     """
 
     kind: Literal["take_chunk.v1"] = "take_chunk.v1"
@@ -447,7 +455,7 @@ class SealTaken(WireMessage):
 
 
 class GetPart(WireMessage):
-    """A peer asks the owner of a GradCommit for one part; the answer's tensor."""
+    """A peer asks the owner of a claim for one part; the answer's tensor."""
 
     kind: Literal["get_part.v1"] = "get_part.v1"
     part: PartName
@@ -502,7 +510,7 @@ class GetWeights(WireMessage):
 class WeightsView(WireMessage):
     """A file of weights: blob digest and size in bytes, and the roots that it lies under.
 
-    The digest of the last three is the state root of the GradCommits of the next step
+    The digest of the last three is the base of the claims of the next step
     (`training.stages.torch_free`). Members of a stage hold equal files.
     """
 
@@ -549,7 +557,7 @@ UNITS_DONE = Method(
 )
 VALIDATED = Method("job.validated", Validated, Done, KIB)
 LEAVE = Method("job.leave", Leave, Done, KIB)
-REPORT = Method("job.report", Report, Done, KIB, MAX_MESSAGE_BYTES, 1)
+REPORT = Method("job.report", Report, Done, KIB, 2 * MAX_MESSAGE_BYTES, 2)
 FIND = _for_bytes("job.find", Find, tensors=2)
 FORWARD = Method("stage.forward", Forward, Computed, 2 * KIB)
 BACKWARD = Method("stage.backward", Backward, Computed, 2 * KIB)
@@ -560,8 +568,6 @@ CLOSE_STEP = Method(
     CloseStep,
     StepCommitted,
     MAX_HEADER,
-    MAX_MESSAGE_BYTES,
-    1,
     max_reply_header_bytes=MAX_HEADER,
     max_reply_tensor_bytes=MAX_ITEMS_BYTES,
     max_reply_tensors=MAX_TENSORS,

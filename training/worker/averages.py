@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from contracts.governance.steps import applied_chunks
+from contracts.governance.rounds import applied_chunks
 from contracts.terms import errors
 from contracts.terms.chunks import Chunk, Chunking
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber

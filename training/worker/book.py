@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from contracts.governance.checking import Begin, unread
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
-from contracts.governance.steps import applied_chunks
+from contracts.governance.rounds import applied_chunks
 from contracts.terms.auditors import AuditorList
 from contracts.terms.chunks import Chunking
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Malformed
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
-from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
@@ -74,7 +75,7 @@ class OwnCommit:
     leaves: Leaves
 
     @property
-    def units(self) -> frozenset[UnitId]:
+    def units(self) -> frozenset[ItemNumber]:
         """Units that it binds us to."""
         return frozenset(leaf.unit for leaf in self.leaves.leaves)
 
@@ -189,7 +190,7 @@ class WorkerBook:
         found = self.record.checking.oldest_needed
         return StepNumber(self.sealed + 1) if found is None else found
 
-    def committed(self) -> frozenset[UnitId]:
+    def committed(self) -> frozenset[ItemNumber]:
         """Units of the step in work that we are bound to."""
         return frozenset(unit for commit in self.commits for unit in commit.units)
 

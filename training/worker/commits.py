@@ -14,7 +14,8 @@ from functools import partial
 
 from contracts.terms.errors import Misbehaved, NotFound, Unavailable
 from contracts.terms.history import Leaves, unit_leaves_root
-from contracts.terms.ids import ChunkIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import GradCommit, PartDigest, StepClose, UnitLeaf
 from contracts.terms.signatures import Signed, verify_session
 from training.averaging.slices import Slice
@@ -32,7 +33,7 @@ class Commits:
     def __init__(self, station: Station, units: Units, behaviour: Behaviour = HONEST) -> None:
         self._at, self._units, self._behaviour = station, units, behaviour
 
-    async def commit(self, close: Signed[StepClose]) -> tuple[UnitId, ...] | list[OwnCommit]:
+    async def commit(self, close: Signed[StepClose]) -> tuple[ItemNumber, ...] | list[OwnCommit]:
         """Bind ourselves to the units that a StepClose gives us, or say which we lack.
 
         Raises:
@@ -41,7 +42,7 @@ class Commits:
         verify_session(close, self._at.book.record.opening.session_key)
         return await self._at.engine.at(Rank.STEP, lambda: self._commit(close.message))
 
-    async def _commit(self, close: StepClose) -> tuple[UnitId, ...] | list[OwnCommit]:
+    async def _commit(self, close: StepClose) -> tuple[ItemNumber, ...] | list[OwnCommit]:
         self._at.need_step(close.step)
         given = assigned_units(close, self._at.stage, self._at.peer)
         owed = tuple(unit for unit in given if unit not in self._at.book.committed())
@@ -59,7 +60,9 @@ class Commits:
                 return owed
         return [commit for commit in self._at.book.commits if commit.units <= set(given)]
 
-    async def _gather(self, step: StepNumber, units: tuple[UnitId, ...]) -> tuple[UnitId, ...]:
+    async def _gather(
+        self, step: StepNumber, units: tuple[ItemNumber, ...]
+    ) -> tuple[ItemNumber, ...]:
         """Have exactly these units in the gradient; returns those whose tensors are lost."""
         compute = self._at.compute
         if self._at.batch.stages == 1:
@@ -78,7 +81,7 @@ class Commits:
                 lost.append(unit)
         return tuple(lost)
 
-    async def _bind(self, close: StepClose, units: tuple[UnitId, ...]) -> None:
+    async def _bind(self, close: StepClose, units: tuple[ItemNumber, ...]) -> None:
         gather = partial(self._behaviour.parts, self._at.compute, close.step)
         slices = await self._at.engine.run(gather)
         leaves = tuple(self._units.leaf(unit) for unit in units)

@@ -20,7 +20,8 @@ from itertools import chain
 from pathlib import Path
 
 from contracts.terms.errors import NotFound, Unavailable
-from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from training.disk import MOST_STEPS, kept_disk
 from training.transport.calls import WeightsView
 from training.worker.retention import Needed, Retention, retention_of
@@ -49,7 +50,7 @@ class Keeping:
         self.retention = self.retention.settled_before(step)
 
     def narrow(
-        self, step: StepNumber, units: Collection[UnitId], commits: Collection[Digest]
+        self, step: StepNumber, units: Collection[ItemNumber], commits: Collection[Digest]
     ) -> None:
         """The beacon of `step` is known: only this of it may still be asked for.
 

@@ -13,7 +13,8 @@ from typing_extensions import Buffer
 
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import Malformed, NotFinite, Refused, WrongBytes
-from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE, JobSpec
 from training.averaging.slices import Slice
 from training.averaging.sums import slice_of, vector_of
@@ -58,7 +59,9 @@ class NumericRecipe:
 
     # ------------------------------------------------------------------------------------ units
 
-    def inputs(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> tuple[UnitInputs, Digest]:
+    def inputs(
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None
+    ) -> tuple[UnitInputs, Digest]:
         """What the stage computes a unit from, and the digest that its leaf names.
 
         Raises:
@@ -83,7 +86,7 @@ class NumericRecipe:
         inputs = UnitInputs(rows_RT=rows_RT, x_RTD=self.boundary(x))
         return inputs, tensor_digest(self._boundary.dtype_name, self.shape, x)
 
-    def rows(self, step: StepNumber, unit: UnitId) -> Rows | None:
+    def rows(self, step: StepNumber, unit: ItemNumber) -> Rows | None:
         """What a unit reads of the corpus; None on a stage that reads nothing. As `inputs`."""
         if not self._has_rows:
             return None

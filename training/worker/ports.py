@@ -7,7 +7,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from typing_extensions import Buffer
 
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AuditReport, DTypeName
 from training.averaging.slices import Slice
 from training.stages.torch_free import StateRoots
@@ -53,7 +54,7 @@ class Rows:
 class ReplayedUnit:
     """What a unit came to when it was repeated; None where the stage has no such tensor."""
 
-    unit: UnitId
+    unit: ItemNumber
     rows: Rows | None  # in a stage that reads any
     x: Digest = ZERO_DIGEST  # of the input: of the rows on the first stage
     y: Sent | None = None
@@ -69,7 +70,7 @@ class Replay(Protocol):
     a time. After an error it is over: what it holds may be half of something.
     """
 
-    def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
+    def unit(self, unit: ItemNumber, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
         """Forward and backward of the next unit, in the order of the leaves.
 
         Raises:
@@ -140,10 +141,10 @@ class Compute(Protocol):
         """How many elements the chunk with this number has, of those that the stage applies."""
 
     @property
-    def units(self) -> tuple[UnitId, ...]:
+    def units(self) -> tuple[ItemNumber, ...]:
         """Units in the gradient, in the order they were added."""
 
-    def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
+    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
         """Compute a unit, again if it was computed before; on the last stage also count it.
 
         Raises:
@@ -152,17 +153,17 @@ class Compute(Protocol):
             Refused: it is counted already.
         """
 
-    def input_name(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Digest:
+    def input_name(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Digest:
         """What a leaf calls a unit's input; nothing is computed. Raises: see `forward`."""
 
-    def keeps(self, unit: UnitId) -> bool:
+    def keeps(self, unit: ItemNumber) -> bool:
         """Whether the forward pass of a unit is kept, so that its backward needs no x."""
 
-    def forget(self, unit: UnitId) -> None:
+    def forget(self, unit: ItemNumber) -> None:
         """Keep no forward pass of a unit."""
 
     def backward(
-        self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
     ) -> Passed:
         """Count a unit; on the last stage, which has no dy, both passes.
 
@@ -170,14 +171,16 @@ class Compute(Protocol):
         comes back. Raises: see `forward`.
         """
 
-    def subtract(self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> None:
+    def subtract(
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
+    ) -> None:
         """Take a unit, counted from these tensors, out of the gradient again.
 
         Raises:
             Refused: it is not counted. NotFinite: inf or nan.
         """
 
-    def evaluate(self, group: UnitId, x: Buffer | None) -> Passed:
+    def evaluate(self, group: ItemNumber, x: Buffer | None) -> Passed:
         """Forward pass of one group of validation rows: y, or on the last stage the loss.
 
         Raises: see `forward`.

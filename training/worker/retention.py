@@ -11,7 +11,8 @@ is known, what of it was drawn.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import RulesSpec
 from training.disk import MOST_STEPS
 
@@ -22,7 +23,7 @@ _FIRST = StepNumber(0)
 class Needed:
     """What of a step is still wanted: tensors of these units, parts of these GradCommits."""
 
-    units: frozenset[UnitId] = frozenset()
+    units: frozenset[ItemNumber] = frozenset()
     commits: frozenset[Digest] = frozenset()
 
     def __bool__(self) -> bool:
@@ -47,7 +48,7 @@ class Retention:
         return replace(self, keep_from=oldest, needed=needed)
 
     def narrowed(
-        self, step: StepNumber, units: Collection[UnitId], commits: Collection[Digest]
+        self, step: StepNumber, units: Collection[ItemNumber], commits: Collection[Digest]
     ) -> "Retention":
         """Of `step` only this is still wanted; nothing, if both are empty."""
         before = self.needed.get(step, Needed(frozenset(units), frozenset(commits)))

@@ -16,7 +16,8 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.errors import NotFound, Refused
-from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, vector_of
@@ -74,7 +75,7 @@ class StageCompute:
         self._batch, self._codec = recipe.batch, recipe.gradient_codec
         chunks, elements = spec.chunking.of_stage(stage), chunk_elements(spec)
         self._num_elements = {chunk[1]: elements[chunk] for chunk in chunks}
-        self._x: dict[UnitId, Digest] = {}  # of the kept graphs' inputs
+        self._x: dict[ItemNumber, Digest] = {}  # of the kept graphs' inputs
 
     def num_elements(self, chunk: ChunkIndex) -> int:
         """See `Compute.num_elements`."""
@@ -98,11 +99,11 @@ class StageCompute:
         self._stage.begin_step()
 
     @property
-    def units(self) -> tuple[UnitId, ...]:
+    def units(self) -> tuple[ItemNumber, ...]:
         """See `Compute.units`."""
         return self._stage.units
 
-    def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
+    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
         """See `Compute.forward`."""
         if unit in self._stage.units:
             raise Refused(f"unit {unit} is counted already", unit=unit)
@@ -113,21 +114,21 @@ class StageCompute:
         self._x[unit] = name
         return Passed(name, y=self._recipe.sent(y_RTD))
 
-    def input_name(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Digest:
+    def input_name(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Digest:
         """See `Compute.input_name`."""
         return self._recipe.inputs(step, unit, x)[1]
 
-    def keeps(self, unit: UnitId) -> bool:
+    def keeps(self, unit: ItemNumber) -> bool:
         """See `Compute.keeps`."""
         return unit in self._x and self._stage.keeps(unit)
 
-    def forget(self, unit: UnitId) -> None:
+    def forget(self, unit: ItemNumber) -> None:
         """See `Compute.forget`."""
         self._x.pop(unit, None)
         self._stage.forget(unit)
 
     def backward(
-        self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
     ) -> Passed:
         """See `Compute.backward`."""
         dy_RTD = None if dy is None else self._recipe.boundary(dy)
@@ -144,13 +145,15 @@ class StageCompute:
             loss=millionths(output) if output is not None and self.is_last else None,
         )
 
-    def subtract(self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> None:
+    def subtract(
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
+    ) -> None:
         """See `Compute.subtract`."""
         inputs, _ = self._recipe.inputs(step, unit, x)
         dy_RTD = None if dy is None else self._recipe.boundary(dy)
         self._stage.subtract(unit, dy_RTD, inputs)
 
-    def evaluate(self, group: UnitId, x: Buffer | None) -> Passed:
+    def evaluate(self, group: ItemNumber, x: Buffer | None) -> Passed:
         """See `Compute.evaluate`."""
         if group >= num_groups(self._batch.rows_per_unit):
             raise Refused(f"there is no group {group} of validation rows")

@@ -14,7 +14,8 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.errors import Malformed, NotFinite
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from training.averaging.slices import Slice
 from training.stages.checkpoint import load_weights
 from training.stages.exact import to_wire
@@ -59,7 +60,7 @@ class StageReplay:
         self._recipe, self._stage, self._step = recipe, stage, step
         self._projector = projector
 
-    def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
+    def unit(self, unit: ItemNumber, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
         """See `Replay.unit`."""
         rows = self._recipe.rows(self._step, unit)
         try:
@@ -68,7 +69,7 @@ class StageReplay:
             return ReplayedUnit(unit, rows, is_finite=False)
 
     def _computed(
-        self, unit: UnitId, rows: Rows | None, x: Buffer | None, dy: Buffer | None
+        self, unit: ItemNumber, rows: Rows | None, x: Buffer | None, dy: Buffer | None
     ) -> ReplayedUnit:
         recipe, is_last = self._recipe, self._recipe.slice.has_head
         inputs, name = recipe.inputs(self._step, unit, x)

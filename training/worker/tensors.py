@@ -21,7 +21,8 @@ from typing import TypeAlias
 
 from contracts.terms.digest import formed_tensor, tensor_digest
 from contracts.terms.errors import Conflict, NotFound, Refused, Unavailable, WrongBytes
-from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import TensorHeader
 from contracts.terms.signatures import Signed, decode_signed, expect
 from training.worker.store import write_whole
@@ -157,7 +158,7 @@ class Tensors:
             for path in self._folder.glob(f"{step:08d}/*.bin"):
                 path.unlink(missing_ok=True)
 
-    def narrow(self, step: StepNumber, units: Collection[UnitId]) -> None:
+    def narrow(self, step: StepNumber, units: Collection[ItemNumber]) -> None:
         """Forget the tensors of a step but those of some units; their names stay taken."""
         with self._noting:
             gone = self._forget(lambda of, key: of == step and self._units[key].isdisjoint(units))

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from contracts.terms import errors
-from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import TensorHeader, TensorKind, UnitLeaf
 from training.transport.calls import Backward, Forward, Held
 from training.worker.ports import Passed, Sent
@@ -46,7 +47,7 @@ class Units:
 
     def __init__(self, station: Station) -> None:
         self._at = station
-        self._copies: dict[UnitId, UnitCopy] = {}
+        self._copies: dict[ItemNumber, UnitCopy] = {}
         self._busy = {Rank.FORWARD: 0, Rank.BACKWARD: 0}
 
     def begin_step(self) -> None:
@@ -54,11 +55,11 @@ class Units:
         bound = (leaf for commit in self._at.book.commits for leaf in commit.leaves.leaves)
         self._copies = {leaf.unit: UnitCopy(0, leaf, is_complete=True) for leaf in bound}
 
-    def complete(self) -> frozenset[UnitId]:
+    def complete(self) -> frozenset[ItemNumber]:
         """Units of this step that are committed to, or can be."""
         return frozenset(unit for unit, copy in self._copies.items() if copy.is_complete)
 
-    def leaf(self, unit: UnitId) -> UnitLeaf:
+    def leaf(self, unit: ItemNumber) -> UnitLeaf:
         """What we say of a complete unit."""
         return self._copies[unit].leaf
 
@@ -136,7 +137,7 @@ class Units:
         self._keep(asked, leaf, is_complete=True)
         return self._relabelled(asked)
 
-    async def _pass(self, unit: UnitId, work: Callable[[], UnitLeaf]) -> UnitLeaf:
+    async def _pass(self, unit: ItemNumber, work: Callable[[], UnitLeaf]) -> UnitLeaf:
         compute = self._at.compute
         try:
             return await self._whole(unit, work)
@@ -145,7 +146,7 @@ class Units:
                 await self._drop_gradient(self._at.step, unit)
             raise
 
-    async def _whole(self, unit: UnitId, work: Callable[[], T]) -> T:
+    async def _whole(self, unit: ItemNumber, work: Callable[[], T]) -> T:
         """Do something to the gradient that may break in the middle, and then leaves none.
 
         Raises:
@@ -275,13 +276,13 @@ class Units:
 
     # ------------------------------------------------------------------------------- the gradient
 
-    async def _make_way(self, step: StepNumber, unit: UnitId) -> None:
+    async def _make_way(self, step: StepNumber, unit: ItemNumber) -> None:
         """Nothing of an older copy is left, in the gradient or as a graph."""
         await self.subtract(step, unit)
         self._at.compute.forget(unit)
         self._copies.pop(unit, None)
 
-    async def subtract(self, step: StepNumber, unit: UnitId) -> None:
+    async def subtract(self, step: StepNumber, unit: ItemNumber) -> None:
         """Take a complete copy out of the gradient, if it is in; the copy stays as it is."""
         compute = self._at.compute
         if unit not in compute.units:
@@ -293,12 +294,12 @@ class Units:
             self._at.tell("not_subtracted", step=step, unit=unit, reason=error.message)
             await self._drop_gradient(step, unit)
 
-    async def _drop_gradient(self, step: StepNumber, unit: UnitId) -> None:
+    async def _drop_gradient(self, step: StepNumber, unit: ItemNumber) -> None:
         """Begin the gradient again: units are counted anew, from disk, when we commit to them."""
         self._at.tell("gradient_dropped", step=step, unit=unit)
         await self._at.engine.run(self._at.compute.begin_step)
 
-    async def count(self, step: StepNumber, unit: UnitId) -> None:
+    async def count(self, step: StepNumber, unit: ItemNumber) -> None:
         """Add a complete copy to the gradient, if it is not in.
 
         Raises:
@@ -311,7 +312,7 @@ class Units:
         leaf = self._copies[unit].leaf
         await self._whole(unit, lambda: compute.backward(step, unit, *self._ends(step, leaf)))
 
-    def forget(self, unit: UnitId) -> None:
+    def forget(self, unit: ItemNumber) -> None:
         """A complete copy cannot be counted any more."""
         self._copies.pop(unit, None)
 

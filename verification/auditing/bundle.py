@@ -28,7 +28,8 @@ from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Conflict
 from contracts.terms.history import unit_leaves_root
-from contracts.terms.ids import MAX_UNITS, ZERO_DIGEST, Digest, PeerId, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId
+from contracts.terms.items import MAX_ITEMS, ItemNumber
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
@@ -85,7 +86,7 @@ class ShownCommit:
         return self.signed.message
 
     @property
-    def taken_over(self) -> frozenset[UnitId]:
+    def taken_over(self) -> frozenset[ItemNumber]:
         """Units that an earlier StepClose gave to another peer, who is gone: y and dx in their
         leaves may be that one's (docs/protocol.md 3.4).
         """
@@ -98,7 +99,7 @@ class ShownCommit:
         )
 
     @property
-    def units(self) -> frozenset[UnitId]:
+    def units(self) -> frozenset[ItemNumber]:
         """Units that it is about."""
         return frozenset(leaf.unit for leaf in self.leaves)
 
@@ -161,7 +162,7 @@ class Shown:
     case: Case
     wanted: Mapping[Digest, Sort]
     """Bytes that a bundle has beside its papers, all of which are needed and no others."""
-    rows: Mapping[UnitId, Digest]
+    rows: Mapping[ItemNumber, Digest]
     """What the rows of each unit are called, where the stage reads any."""
 
     @property
@@ -229,7 +230,7 @@ def _read_repeated(field: Field) -> Signed[AuditReport] | None:
 def _shown_commit(field: Field) -> ShownCommit:
     fields = field.record("commit", "leaves", "closes")
     leaves = fields["leaves"].list()
-    require(len(leaves) <= MAX_UNITS, fields["leaves"].path, "too many units")
+    require(len(leaves) <= MAX_ITEMS, fields["leaves"].path, "too many units")
     closes = tuple(_signed(each, StepClose) for each in fields["closes"].list())
     return ShownCommit(_signed(fields["commit"], GradCommit), tuple(map(_leaf, leaves)), closes)
 
@@ -290,7 +291,7 @@ def check_papers(papers: Papers, begin: Begin = begin_job) -> Shown:
     claim = papers.claim
     if isinstance(claim, ShownSum):
         case = _check_sum(record, claim)
-        wanted, rows = _parts_of_sum(record.spec, claim), dict[UnitId, Digest]()
+        wanted, rows = _parts_of_sum(record.spec, claim), dict[ItemNumber, Digest]()
     else:
         case = _check_work(record, claim)
         wanted, rows = _wanted_of(record.spec, claim)
@@ -327,7 +328,7 @@ def _check_work(record: JobRecord, claim: ShownWork) -> Case:
         require((shown.commit.stage, shown.commit.step) == (0, step), path, "of another place")
         require(bool(shown.units & claim.work.units), path, "names no rows of this work")
         require(not shown.closes, path, "whose units those were does not matter")
-    named = frozenset[UnitId]().union(*(shown.units for shown in claim.rows))
+    named = frozenset[ItemNumber]().union(*(shown.units for shown in claim.rows))
     require(not wants_rows or claim.work.units <= named, "claim/rows", "some rows are not named")
     _check(record, claim.beacon, "claim/beacon")
     require(claim.beacon.message.of >= step, "claim/beacon", "it draws an earlier step")
@@ -451,7 +452,9 @@ def classes_of(record: JobRecord) -> dict[PeerId, str]:
 # ------------------------------------------------------------------------------------ what it needs
 
 
-def _wanted_of(spec: JobSpec, claim: ShownWork) -> tuple[dict[Digest, Sort], dict[UnitId, Digest]]:
+def _wanted_of(
+    spec: JobSpec, claim: ShownWork
+) -> tuple[dict[Digest, Sort], dict[ItemNumber, Digest]]:
     """What a replay takes by digest; what the rows of its units are called."""
     commit, last = claim.work.commit, spec.batch.stages - 1
     anothers = claim.work.taken_over
@@ -467,7 +470,7 @@ def _wanted_of(spec: JobSpec, claim: ShownWork) -> tuple[dict[Digest, Sort], dic
     return wanted, rows
 
 
-def _rows_named(commits: Iterable[ShownCommit]) -> dict[UnitId, Digest]:
+def _rows_named(commits: Iterable[ShownCommit]) -> dict[ItemNumber, Digest]:
     """The x of the first stage is its rows."""
     return {leaf.unit: leaf.x for shown in commits for leaf in shown.leaves}
 

@@ -27,7 +27,8 @@ from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms import errors
 from contracts.terms.chunks import Chunk
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AuditReport, AverageSet, GradCommit, Message, TensorHeader
 from contracts.terms.signatures import Signed
 from training.averaging.slices import Slice
@@ -251,7 +252,7 @@ class AuditedJob(ABC):
         return self._book.work.said()
 
     async def tensor(
-        self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
+        self, step: StepNumber, stages: Sequence[int], unit: ItemNumber, digest: Digest
     ) -> bytes:
         """See `Source.tensor`."""
         holders = self._book.work.doers(step, stages, unit)

@@ -21,7 +21,8 @@ from typing_extensions import Buffer
 from contracts.governance.record import JobRecord
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Misbehaved, NotFound, Refused, Unavailable
-from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
@@ -100,7 +101,7 @@ class Recording:
         return self._audited.report(name)
 
     async def tensor(
-        self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
+        self, step: StepNumber, stages: Sequence[int], unit: ItemNumber, digest: Digest
     ) -> bytes:
         """See `Source.tensor`."""
         data = await self._audited.tensor(step, stages, unit, digest)

@@ -25,7 +25,8 @@ from typing_extensions import Buffer
 
 from contracts.governance.record import JobRecord
 from contracts.terms.errors import Misbehaved, NotFound, Refused, TallystickError, Unavailable
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AuditReport, GradCommit
 from training.averaging.slices import Slice
 from training.telling import Tell, tell_nobody, telling_about
@@ -64,7 +65,7 @@ class Source(Protocol):
         """A sealed report; raises NotFound."""
 
     async def tensor(
-        self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
+        self, step: StepNumber, stages: Sequence[int], unit: ItemNumber, digest: Digest
     ) -> bytes:
         """A boundary tensor between two stages, as it is digested (`formed_tensor`).
 
@@ -118,7 +119,7 @@ class RunningReplay:
         self._meter, self._replay = meter, replay
         self.weights = weights  # the file that it is done on
 
-    async def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
+    async def unit(self, unit: ItemNumber, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
         """The next unit, in the order of the leaves, from the wire bytes of x and dy."""
         done = await self._meter.run_when_idle("passes", lambda: self._replay.unit(unit, x, dy))
         self._meter.num_units += 1

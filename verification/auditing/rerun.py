@@ -15,7 +15,8 @@ from contracts.governance.checking import Begin
 from contracts.governance.record import JobRecord
 from contracts.terms.digest import digest, formed_digest, tensor_digest
 from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, NotFinite, Refused
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AuditReport, GradCommit, JobSpec
 from training.averaging.slices import slice_digest
 from training.averaging.sums import mean_slice
@@ -178,7 +179,7 @@ class BundledRows:
         """See `RowSource.token_bytes`; asked where rows are read."""
         return self._bytes.token_bytes(self._held.rows(min(self._held.shown.rows)))
 
-    def load(self, step: StepNumber, unit: UnitId) -> tuple[bytes, ...]:
+    def load(self, step: StepNumber, unit: ItemNumber) -> tuple[bytes, ...]:
         """See `RowSource.load`."""
         data = self._held.rows(unit)
         size = len(data) // self._bytes.rows_shape[0]
@@ -211,7 +212,7 @@ class Bundled:
         return claim.repeated.message
 
     async def tensor(
-        self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
+        self, step: StepNumber, stages: Sequence[int], unit: ItemNumber, digest: Digest
     ) -> bytes:
         """See `Source.tensor`."""
         return self._held.blob(digest)

@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 from contracts.governance.checking import Begin
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import Digest, UnitId
+from contracts.terms.ids import Digest
+from contracts.terms.items import ItemNumber
 from verification.auditing.bundle import Shown, Sort, check_papers, read_papers
 from verification.auditing.bundle_file import BLOBS, BundleFile
 from verification.docket import begin_job
@@ -58,7 +59,7 @@ class BundledBytes:
             mismatch(path, "its bytes have another digest")
         return data
 
-    def rows(self, unit: UnitId) -> bytes:
+    def rows(self, unit: ItemNumber) -> bytes:
         """Inputs and labels of a unit, one row after another; raises as `blob`."""
         if unit not in self.shown.rows:
             raise NotFound(f"no rows of unit {unit} are named", unit=unit)

@@ -21,7 +21,8 @@ from typing_extensions import Buffer
 
 from contracts.terms.digest import digest, tensor_digest
 from contracts.terms.errors import Malformed, NotFinite, NotFound, Refused, Unavailable, WrongBytes
-from contracts.terms.ids import MAX_STAGES, ChunkIndex, Digest, StepNumber, UnitId
+from contracts.terms.ids import MAX_STAGES, ChunkIndex, Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import NORM_SQUARED_SCALE
 from training.averaging.slices import Slice, slice_digest
 from training.stages.torch_free import StateRoots
@@ -66,16 +67,16 @@ class CountingCompute:
 
     def begin_step(self) -> None:
         """See `Compute.begin_step`."""
-        self._units: list[UnitId] = []
+        self._units: list[ItemNumber] = []
         self._sum = [0.0] * NUM_WEIGHTS
-        self._kept: dict[UnitId, tuple[_Tensor, Digest]] = {}
+        self._kept: dict[ItemNumber, tuple[_Tensor, Digest]] = {}
 
     @property
-    def units(self) -> tuple[UnitId, ...]:
+    def units(self) -> tuple[ItemNumber, ...]:
         """See `Compute.units`."""
         return tuple(self._units)
 
-    def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
+    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
         """See `Compute.forward`."""
         if unit in self._units:
             raise Refused(f"unit {unit} is counted already")
@@ -85,20 +86,20 @@ class CountingCompute:
         self._kept[unit] = taken, name
         return Passed(name, y=self._output(unit, taken))
 
-    def input_name(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Digest:
+    def input_name(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Digest:
         """See `Compute.input_name`."""
         return self._x_digest(_rows(step, unit), x)
 
-    def keeps(self, unit: UnitId) -> bool:
+    def keeps(self, unit: ItemNumber) -> bool:
         """See `Compute.keeps`."""
         return unit in self._kept
 
-    def forget(self, unit: UnitId) -> None:
+    def forget(self, unit: ItemNumber) -> None:
         """See `Compute.forget`."""
         self._kept.pop(unit, None)
 
     def backward(
-        self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
     ) -> Passed:
         """See `Compute.backward`."""
         if unit in self._units:
@@ -116,7 +117,9 @@ class CountingCompute:
             loss=self._loss(10 + unit / 1000, taken) if self.is_last else None,
         )
 
-    def subtract(self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> None:
+    def subtract(
+        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
+    ) -> None:
         """See `Compute.subtract`."""
         if unit not in self._units:
             raise Refused(f"unit {unit} is not counted")
@@ -124,7 +127,7 @@ class CountingCompute:
         self._add(self._gradient_of(step, unit, taken, given), -1)
         self._units.remove(unit)
 
-    def evaluate(self, group: UnitId, x: Buffer | None) -> Passed:
+    def evaluate(self, group: ItemNumber, x: Buffer | None) -> Passed:
         """See `Compute.evaluate`."""
         taken, rows = self._input(x), self._x_digest(f"validation {group}".encode(), x)
         if self.is_last:
@@ -133,7 +136,7 @@ class CountingCompute:
 
     def measure(self, seed: int) -> None:
         """See `Compute.measure`."""
-        self._gradient_of(StepNumber(0), UnitId(seed), _NO_TENSOR, _NO_TENSOR)
+        self._gradient_of(StepNumber(0), ItemNumber(seed), _NO_TENSOR, _NO_TENSOR)
 
     def _input(self, x: Buffer | None) -> _Tensor:
         if (x is None) != self.is_first:
@@ -150,11 +153,11 @@ class CountingCompute:
             return digest("test rows", rows)
         return tensor_digest("float32", _SHAPE, x)
 
-    def _output(self, unit: UnitId, x: _Tensor) -> Sent:
+    def _output(self, unit: ItemNumber, x: _Tensor) -> Sent:
         values = [3 * value + w + unit + 1 for value, w in zip(x, self._whole(), strict=True)]
         return _sent(1 + unit * MAX_STAGES + self.stage, values)
 
-    def _input_gradient(self, unit: UnitId, x: _Tensor, dy: _Tensor) -> Sent:
+    def _input_gradient(self, unit: ItemNumber, x: _Tensor, dy: _Tensor) -> Sent:
         columns = zip(x, dy, self._whole(), strict=True)
         values = [5 * given + value + w + 7 * unit for value, given, w in columns]
         return _sent(-1 - unit * MAX_STAGES - self.stage, values)
@@ -310,7 +313,7 @@ class CountingReplay:
     def __init__(self, compute: CountingCompute, step: StepNumber, projector: Projector) -> None:
         self._compute, self._step, self._projector = compute, step, projector
 
-    def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
+    def unit(self, unit: ItemNumber, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
         """See `Replay.unit`."""
         rows = self._rows(unit)
         try:
@@ -320,7 +323,7 @@ class CountingReplay:
         projection = self._projector.of(np.array(self._compute.gradient_sum, np.float32))
         return ReplayedUnit(unit, rows, passed.x, passed.y, passed.dx, passed.loss, projection)
 
-    def _rows(self, unit: UnitId) -> Rows | None:
+    def _rows(self, unit: ItemNumber) -> Rows | None:
         if not (self._compute.is_first or self._compute.is_last):
             return None
         data = _rows(self._step, unit)
@@ -350,7 +353,7 @@ class CountingReplay:
         return {"weights": Numbers((NUM_WEIGHTS,), _bytes(numbers))}
 
 
-def _rows(step: StepNumber, unit: UnitId) -> bytes:
+def _rows(step: StepNumber, unit: ItemNumber) -> bytes:
     return f"{step} {unit}".encode()
 
 

@@ -8,7 +8,8 @@ import pytest
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, NotFound, Refused, UnknownVersion, WrongBytes
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import FolderBlobs, MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import (
@@ -124,7 +125,7 @@ def test_positions__same_arguments__same_rows_and_other_arguments_other_rows() -
     def rows(seed: int, step: StepNumber, unit: int) -> object:
         data = DataConfig(rows_per_unit=2, units_per_step=2, seed=seed)
         made = UnitRows(corpus.manifest, data, 32, MemoryBlobs(corpus.blobs))
-        return made.positions(step, UnitId(unit))
+        return made.positions(step, ItemNumber(unit))
 
     assert rows(5, STEP_1, 0) == rows(5, STEP_1, 0)
     others = [rows(6, STEP_1, 0), rows(5, STEP_1, 1), rows(5, STEP_2, 0)]
@@ -135,9 +136,9 @@ def test_unit_rows__load__gives_the_bytes_at_the_positions() -> None:
     corpus = sharded()
     rows = UnitRows(corpus.manifest, TWO_ROWS, 32, MemoryBlobs(corpus.blobs))
 
-    loaded = rows.load(STEP_2, UnitId(1))
+    loaded = rows.load(STEP_2, ItemNumber(1))
 
-    positions = rows.positions(STEP_2, UnitId(1))
+    positions = rows.positions(STEP_2, ItemNumber(1))
     assert loaded == tuple(corpus.blobs[p.shard][p.offset : p.offset + 33] for p in positions)
 
 
@@ -147,7 +148,7 @@ def test_unit_rows__source_serves_other_bytes__wrong_bytes() -> None:
     rows = UnitRows(corpus.manifest, TWO_ROWS, 32, MemoryBlobs(forged))
 
     with pytest.raises(WrongBytes, match="other bytes"):
-        rows.load(STEP_1, UnitId(0))
+        rows.load(STEP_1, ItemNumber(0))
 
 
 def test_validation_rows__capped__are_evenly_spaced() -> None:

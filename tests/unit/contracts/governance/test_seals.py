@@ -12,10 +12,11 @@ from contracts.governance.gates import FINE
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import derive_seal, verify_seal
-from contracts.governance.steps import applied_chunks
+from contracts.governance.rounds import applied_chunks
 from contracts.terms.errors import Equivocation, InvalidSeal
 from contracts.terms.history import Kept, Leaves, messages_root, unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import (
     Assignment,
     AuditReport,
@@ -237,7 +238,7 @@ RELEAFED: dict[str, tuple[str, dict[str, Any]]] = {
     "no loss on the last stage": ("leaves", {"loss": None}),
     "dx on the first stage": ("leaves", {"dx": OTHER}),
     "y on the last stage": ("leaves", {"y": OTHER}),
-    "foreign unit": ("grad_commit", {"unit": UnitId(1)}),
+    "foreign unit": ("grad_commit", {"unit": ItemNumber(1)}),
 }
 BROKEN: dict[str, tuple[str, Callable[[Items], Items]]] = {
     "no average set": ("average_set", lambda i: without(i, AverageSet)),
@@ -469,7 +470,7 @@ def test_derive_seal__later_revision_adds_units__is_refused() -> None:
 def test_derive_seal__unit_struck_from_all_stages__is_not_paid_and_the_rest_is() -> None:
     maker, record, _ = made(2)
 
-    derived = derive_seal(record, under(with_unit_struck(maker, UnitId(5))), last=False)
+    derived = derive_seal(record, under(with_unit_struck(maker, ItemNumber(5))), last=False)
 
     grown = sum(derived.record.pay.earned.values()) - sum(record.pay.earned.values())
     assert grown == 5 * sum(maker.spec.item_flops)
@@ -477,7 +478,7 @@ def test_derive_seal__unit_struck_from_all_stages__is_not_paid_and_the_rest_is()
 
 def test_derive_seal__unit_struck_from_one_stage_only__is_refused() -> None:
     maker, record, _ = made(2)
-    items = with_unit_struck(maker, UnitId(5))
+    items = with_unit_struck(maker, ItemNumber(5))
     first, second = message(items, StepClose), message(items, StepClose, 1)
     mixed = tuple(
         old if old.stage == 0 else new
@@ -536,7 +537,7 @@ def test_derive_seal__weight_before_the_norm_gate__is_refused() -> None:
     assert part_of(maker.record, _with_members(items, ungated)) == "average_set"
 
 
-def with_unit_struck(maker: JobMaker, unit: UnitId) -> Items:
+def with_unit_struck(maker: JobMaker, unit: ItemNumber) -> Items:
     """A step whose second revision lacks one unit, in all stages, before anybody has committed."""
     first = maker.close()
     fewer = tuple(

@@ -142,7 +142,7 @@ def test_leaf_names__both_sides_of_a_boundary__call_a_tensor_alike() -> None:
 def test_findings__leaf_of_a_report__says_what_was_found(found: Findings) -> None:
     leaf = findings_leaf(found.verdict, found.distances, found.projections)
 
-    assert findings_of(Leaf.from_value(decode(encode(leaf.value())))) == found
+    assert findings_of([Leaf.from_value(decode(encode(leaf.value())))]) == found
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,13 @@ def test_findings_of__leaf_that_is_no_report__is_malformed(change: dict[str, Any
     leaf = findings_leaf("match", (1,), (2,)).model_copy(update=change)
 
     with pytest.raises(Malformed):
-        findings_of(leaf)
+        findings_of([leaf])
+
+
+def test_findings_of__not_one_leaf__is_malformed() -> None:
+    for leaves in ([], [findings_leaf("match")] * 2):
+        with pytest.raises(Malformed):
+            findings_of(leaves)
 
 
 def test_stated_name__of_each_kind__leaves_content_out() -> None:

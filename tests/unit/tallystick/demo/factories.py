@@ -4,7 +4,8 @@ from fractions import Fraction
 from functools import cache
 
 from contracts.terms.amounts import BaseUnits, Flops
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from market.bodies.offers import PeerChecksView, RatesView, ReceivedView, ReputationView
 from market.bodies.slashes import SlashState, SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
@@ -72,8 +73,8 @@ def peer_checks() -> PeerChecksView:
 
 @cache
 def checked() -> Checked:
-    lied = PeerStep(StepNumber(LIES_FROM), tuple(map(UnitId, range(12))), Exposed(RATE, None))
-    honestly = PeerStep(StepNumber(LIES_FROM - 1), (UnitId(0),), Exposed(RATE, None))
+    lied = PeerStep(StepNumber(LIES_FROM), tuple(map(ItemNumber, range(12))), Exposed(RATE, None))
+    honestly = PeerStep(StepNumber(LIES_FROM - 1), (ItemNumber(0),), Exposed(RATE, None))
     convicted = story(LIAR, FAIR, ("accused", LIAR), ("convicted", LIAR))
     accusation = story(FAIR, SLANDERER, ("accused", FAIR), ("contradicted", SLANDERER))
     docket = honest().record.checking

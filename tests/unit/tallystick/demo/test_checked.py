@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from market.bodies.slashes import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY
 from tallystick.demo.checked import Checked
@@ -47,7 +48,7 @@ def test_problems__verdict_is_missing_or_about_somebody_honest__is_the_one_probl
 
 
 def test_problems__rarely_drawn__chance_is_too_large() -> None:
-    steps = {LIAR: [PeerStep(StepNumber(1), (UnitId(0),), Exposed(RATE / 10, None))]}
+    steps = {LIAR: [PeerStep(StepNumber(1), (ItemNumber(0),), Exposed(RATE / 10, None))]}
 
     (problem,) = with_verdicts(peer_steps=steps).problems()
     assert "P(undetected) of 53" in problem

@@ -5,14 +5,15 @@ from fractions import Fraction
 
 import pytest
 
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
 from tallystick.gym.plan import Plan
 from tests.support.fakes.counting import CountingCompute
 from training.worker.ports import Passed
 
 ONE, TWO = StepNumber(1), StepNumber(2)
-A, B, C = UnitId(0), UnitId(1), UnitId(2)
+A, B, C = ItemNumber(0), ItemNumber(1), ItemNumber(2)
 UNITS = (A, B, C)
 KINDS = [Copied, Stale, Skipped, Half, Junk]
 ALL_KINDS = pytest.mark.parametrize("kind", KINDS)
@@ -23,13 +24,13 @@ class Counted(CountingCompute):
 
     def __init__(self, stage: int, num_stages: int) -> None:
         super().__init__(2, stage, num_stages)
-        self.computed: list[UnitId] = []
+        self.computed: list[ItemNumber] = []
 
     def _add(self, gradient: Sequence[float], sign: int) -> None:
         super()._add(gradient, sign)
         self.computed = list(self._units)
 
-    def really(self) -> tuple[UnitId, ...]:
+    def really(self) -> tuple[ItemNumber, ...]:
         """Units that are in the gradient."""
         return CountingCompute.units.fget(self)  # type: ignore[attr-defined, no-any-return]
 
@@ -39,7 +40,7 @@ def lazy(kind: type[Lazy], *, stage: int = 0, num_stages: int = 1) -> tuple[Lazy
     return kind(inner, Plan(first=1), 4), inner
 
 
-def neighbours(num_stages: int, stage: int, unit: UnitId) -> tuple[bytes | None, bytes | None]:
+def neighbours(num_stages: int, stage: int, unit: ItemNumber) -> tuple[bytes | None, bytes | None]:
     """x and dy of a unit, as neighbours would send them."""
     plain = CountingCompute(2, 0, 2)
     y = plain.forward(ONE, unit, None).y
@@ -50,7 +51,9 @@ def neighbours(num_stages: int, stage: int, unit: UnitId) -> tuple[bytes | None,
     return (None if stage == 0 else y.data), (None if stage == num_stages - 1 else dx.data)
 
 
-def through(peer: Lazy, step: StepNumber, *, stage: int, num_stages: int) -> dict[UnitId, Passed]:
+def through(
+    peer: Lazy, step: StepNumber, *, stage: int, num_stages: int
+) -> dict[ItemNumber, Passed]:
     """All units forward, then backward; what was shown of each."""
     shown = {}
     for unit in UNITS:
@@ -101,7 +104,7 @@ def test_lazy__share_of_its_units__computes_the_others() -> None:
     peer = Skipped(inner, plan, 4)
 
     for number in range(20):
-        peer.forward(ONE, UnitId(number), None)
+        peer.forward(ONE, ItemNumber(number), None)
 
     lied = {unit for unit in peer.units if plan.lies_about(ONE, unit)} - {peer.units[0]}
     assert set(inner.really()) == set(peer.units) - lied

@@ -5,13 +5,14 @@ from fractions import Fraction
 import pytest
 
 from contracts.terms.errors import WrongConfiguration
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tallystick.gym.plan import Plan, parse
 
-UNITS = [UnitId(unit) for unit in range(400)]
+UNITS = [ItemNumber(unit) for unit in range(400)]
 
 
-def lied_about(plan: Plan, step: int) -> list[UnitId]:
+def lied_about(plan: Plan, step: int) -> list[ItemNumber]:
     return [unit for unit in UNITS if plan.lies_about(StepNumber(step), unit)]
 
 

@@ -1,10 +1,11 @@
 """Does a slowed stage take its time, and compute the same?"""
 
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from tallystick.gym.hooks import slow_down
 from tests.support.fakes.counting import CountingCompute
 
-STEP, UNIT = StepNumber(1), UnitId(2)
+STEP, UNIT = StepNumber(1), ItemNumber(2)
 
 
 class Clock:

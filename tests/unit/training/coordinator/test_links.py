@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from contracts.terms.errors import BadSignature, Malformed
-from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import GradCommit, TensorHeader, UnitLeaf
 from tests.support.dockets import CheckedJob
 from tests.support.history import make_digest, make_session
@@ -20,7 +21,7 @@ from training.coordinator.links import (
 from training.swarm.state import Copy, Place
 
 STEP = StepNumber(4)
-UNIT = UnitId(2)
+UNIT = ItemNumber(2)
 NAMES = ("ann", "bob", "cem")  # of stages 0, 1, 2
 
 

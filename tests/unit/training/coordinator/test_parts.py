@@ -10,7 +10,8 @@ import pytest
 from contracts.governance.record import JobRecord, open_job
 from contracts.terms import errors
 from contracts.terms.history import unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import (
     AveragedChunk,
     AverageMember,
@@ -51,7 +52,7 @@ def record(papers: Papers, tmp_path_factory: pytest.TempPathFactory) -> JobRecor
 
 def leaf(unit: int, **changed: Any) -> UnitLeaf:
     values: dict[str, Any] = {
-        "unit": UnitId(unit),
+        "unit": ItemNumber(unit),
         "x": ZERO_DIGEST,
         "y": ZERO_DIGEST,
         "dy": ZERO_DIGEST,

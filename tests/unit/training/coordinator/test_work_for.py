@@ -10,7 +10,8 @@ import pytest
 
 from contracts.governance.checking import Begin, unread
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import Address, PeerId, SessionKey, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import Address, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.moments import UnixMillis
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import audit_spec
@@ -61,7 +62,7 @@ class World:
 
     def done(self, unit: int, name: str) -> None:
         """A unit counts as the work of this member."""
-        copy = ((FIRST, UnitId(unit)), Copy(self.peer(name), attempt=1))
+        copy = ((FIRST, ItemNumber(unit)), Copy(self.peer(name), attempt=1))
         self.book.record(UnitsDone(StepNumber(1), (copy,), self.now))
 
     async def ask(
@@ -83,7 +84,7 @@ class World:
             seen=after.version if after else 0,
             step=after.step if after else 0,
             known=known,
-            busy=tuple(UnitId(unit) for unit in busy),
+            busy=tuple(ItemNumber(unit) for unit in busy),
             validating=0,
         )
         return await self.work.next(trainer, request)

@@ -13,8 +13,8 @@ from contracts.terms.ids import (
     PeerId,
     StageIndex,
     StepNumber,
-    UnitId,
 )
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, PartDigest, StepClose
 from contracts.terms.moments import UnixMillis
 from training.swarm.duties import Duty, duties_of
@@ -96,7 +96,7 @@ def copy(
     def between(kind: str, after: int) -> Digest:
         return tensor(kind, after, unit, version) if 0 < after < stages else ZERO_DIGEST
 
-    place = (StageIndex(stage), UnitId(unit))
+    place = (StageIndex(stage), ItemNumber(unit))
     return place, Copy(
         doer,
         attempt,
@@ -175,7 +175,7 @@ class Swarm:
 
     def commitment(
         self, doer: PeerId, close: StepClose, state_root: Digest = ZERO_DIGEST
-    ) -> tuple[GradCommit, tuple[UnitId, ...]]:
+    ) -> tuple[GradCommit, tuple[ItemNumber, ...]]:
         """The GradCommit of `doer` under `close`, with its units."""
         assert isinstance(self.state.phase, Closed)
         draft, stage = self.state.phase.draft, self.state.members[doer].stage
@@ -239,7 +239,7 @@ class Swarm:
 def grad_commit(
     doer: PeerId,
     close: StepClose,
-    units: tuple[UnitId, ...],
+    units: tuple[ItemNumber, ...],
     *,
     round: int = 0,
     state_root: Digest = ZERO_DIGEST,

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from contracts.governance.gates import FINE, Gates, PeerStep, remember
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import GradCommit
 from tests.unit.training.swarm.factories import (
     STAGE,
@@ -74,7 +75,7 @@ def test_take_commit__while_others_units_are_done_again__counts() -> None:
     swarm = closed()
     close = swarm.phase(Closed).close
     units = assigned_units(close, STAGE, A)
-    swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(2)),), swarm.at))
+    swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, ItemNumber(2)),), swarm.at))
 
     swarm.tell(GradCommitted(grad_commit(A, close, units), units, swarm.at))
 
@@ -185,7 +186,7 @@ def test_exchange_is_late__owner_serves_nobody__is_struck() -> None:
 
     effects = late_exchange(swarm)
 
-    assert effects == (Redo(((STAGE, UnitId(2)), (STAGE, UnitId(3)))),)
+    assert effects == (Redo(((STAGE, ItemNumber(2)), (STAGE, ItemNumber(3)))),)
 
 
 def test_exchange_is_late__part_was_served_to_another__who_lacks_it_is_replaced() -> None:
@@ -319,14 +320,14 @@ def test_leaving__has_work_and_others_do_the_rest__waits_for_its_seal_however_lo
 def test_without_overdue__member_had_committed__its_work_still_counts() -> None:
     swarm = closed()
     swarm.commit(A)
-    swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(2)),), swarm.at))
+    swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, ItemNumber(2)),), swarm.at))
     swarm.tell(PeerLost(A, swarm.at))
 
     effects = swarm.wait(10_000)
 
     assert notices(swarm) == [("leave", A, 1)]
     assert not any(isinstance(effect, Redo) for effect in effects)
-    assert swarm.phase(Working).draft.done[STAGE, UnitId(0)].peer == A
+    assert swarm.phase(Working).draft.done[STAGE, ItemNumber(0)].peer == A
 
 
 def test_redo__who_was_to_do_it_is_gone_and_all_others_are_struck__ends_without_update() -> None:
@@ -337,7 +338,7 @@ def test_redo__who_was_to_do_it_is_gone_and_all_others_are_struck__ends_without_
     swarm.tell(LinkBroken(StepNumber(1), A, swarm.at))
     swarm.work(B, 0, 1, 2)
     assert isinstance(swarm.state.phase, Closed)
-    lacking = tuple((STAGE, UnitId(unit)) for unit in range(6))
+    lacking = tuple((STAGE, ItemNumber(unit)) for unit in range(6))
     swarm.tell(UnitsLacked(StepNumber(1), B, lacking, swarm.at))  # no deadline: B does them again
     swarm.tell(PeerLost(B, swarm.at))
     assert isinstance(swarm.state.phase, Working)

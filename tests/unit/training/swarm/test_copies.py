@@ -2,7 +2,8 @@
 
 import pytest
 
-from contracts.terms.ids import PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.moments import UnixMillis
 from tests.unit.training.swarm.factories import A, B, C, Swarm, copy, peer, terms
 from training.swarm.duties import copies_known, missing_places, workers_of
@@ -29,7 +30,7 @@ def three_stages(units: int = 2, *more: PeerId) -> Swarm:
 
 
 def place(stage: int, unit: int) -> Place:
-    return StageIndex(stage), UnitId(unit)
+    return StageIndex(stage), ItemNumber(unit)
 
 
 def whole(unit: int, attempt: int = 1, version: object = 0) -> tuple[tuple[Place, Copy], ...]:
@@ -105,7 +106,7 @@ def torn(*, committed: bool) -> Swarm:
 
 
 def lose(swarm: Swarm, *units: int) -> tuple[object, ...]:
-    lost = tuple(UnitId(unit) for unit in units)
+    lost = tuple(ItemNumber(unit) for unit in units)
     return swarm.tell(UnitsLost(swarm.state.step, lost, swarm.at))
 
 

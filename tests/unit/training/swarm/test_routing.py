@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from contracts.terms.ids import PeerId, StepNumber, UnitId
+from contracts.terms.ids import PeerId, StepNumber
+from contracts.terms.items import ItemNumber
 from tests.unit.training.swarm.factories import A, B
 from training.swarm.routing import BACKWARD, FORWARD, Balancer, Listed
 
@@ -13,7 +14,7 @@ def announced(
     *workers: Listed, version: int = 1, before: Balancer | None = None, units: int = 100
 ) -> Balancer:
     """A balancer to which these workers were announced, all units still missing."""
-    missing = [UnitId(unit) for unit in range(units)]
+    missing = [ItemNumber(unit) for unit in range(units)]
     balancer = before or Balancer()
     return balancer.announced(workers, step=STEP, version=version, missing=missing)
 
@@ -22,7 +23,7 @@ def given(balancer: Balancer, *units: int) -> tuple[Balancer, list[PeerId | None
     """Whom each unit goes to, nobody having answered."""
     peers = []
     for unit in units:
-        balancer, peer = balancer.choose(UnitId(unit))
+        balancer, peer = balancer.choose(ItemNumber(unit))
         peers.append(peer)
     return balancer, peers
 
@@ -49,14 +50,14 @@ def test_choose__unit_moves_to_another_peer__no_longer_uses_the_first_ones_quota
     balancer, (first,) = given(announced(listed(A, quota=1), listed(B, quota=1)), 0)
     assert first is not None
 
-    balancer, second = balancer.choose(UnitId(0), avoid=[first])
-    _, third = balancer.choose(UnitId(1))
+    balancer, second = balancer.choose(ItemNumber(0), avoid=[first])
+    _, third = balancer.choose(ItemNumber(1))
 
     assert (second, third) == ((B, A) if first == A else (A, B))
 
 
 def test_announced__peer_that_failed__is_banned_until_a_newer_version() -> None:
-    balancer = announced(listed(A), listed(B)).failed(UnitId(0), A)
+    balancer = announced(listed(A), listed(B)).failed(ItemNumber(0), A)
 
     balancer, banned = given(balancer, 0, 1)
     same = announced(listed(A), listed(B), before=balancer)
@@ -70,7 +71,7 @@ def test_announced__peer_that_failed__is_banned_until_a_newer_version() -> None:
 def test_failed__by_deadline__frees_the_unit_without_a_ban() -> None:
     balancer, _ = given(announced(listed(A, quota=1)), 0)
 
-    balancer = balancer.failed(UnitId(0), A, by_deadline=True)
+    balancer = balancer.failed(ItemNumber(0), A, by_deadline=True)
 
     assert given(balancer, 1)[1] == [A]
 
@@ -79,7 +80,10 @@ def test_announced__unit_counted_meanwhile__is_not_counted_twice() -> None:
     balancer, _ = given(announced(listed(A, quota=2)), 0)
 
     later = balancer.announced(
-        [listed(A, quota=2, counted=1)], step=STEP, version=2, missing=[UnitId(1), UnitId(2)]
+        [listed(A, quota=2, counted=1)],
+        step=STEP,
+        version=2,
+        missing=[ItemNumber(1), ItemNumber(2)],
     )
 
     assert given(later, 1, 2)[1] == [A, None]

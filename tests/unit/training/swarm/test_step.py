@@ -1,7 +1,8 @@
 """The step as a state machine, one decision a test."""
 
 from contracts.terms.digest import digest
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from tests.unit.training.swarm.factories import HALVES, STAGE, A, B, C, Swarm, copy, duty_of, terms
 from training.swarm.duties import (
     ApplySeal,
@@ -77,12 +78,12 @@ def test_advance__unit_of_a_stranger_or_out_of_range__changes_nothing() -> None:
 
 def test_advance__peer_lacks_a_unit_after_the_close__revision_moves_it() -> None:
     swarm = closed()
-    lacked = UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(4)),), swarm.at)
+    lacked = UnitsLacked(StepNumber(1), B, ((STAGE, ItemNumber(4)),), swarm.at)
 
     effects = swarm.tell(lacked)
     swarm.work(A, 4)
 
-    assert effects == (Redo(((STAGE, UnitId(4)),)),)
+    assert effects == (Redo(((STAGE, ItemNumber(4)),)),)
     assert isinstance(swarm.state.phase, Closed)
     assert swarm.state.phase.close.revision == 1
     assert assigned_units(swarm.state.phase.close, STAGE, A) == (0, 1, 2, 4)
@@ -93,7 +94,7 @@ def test_advance__unit_already_committed_is_lacked__changes_nothing() -> None:
     swarm.commit(B)
     before = swarm.state
 
-    swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(4)),), swarm.at))
+    swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, ItemNumber(4)),), swarm.at))
 
     assert swarm.state == before
 
@@ -117,7 +118,7 @@ def test_advance__commit_that_names_other_units__is_ignored() -> None:
     before = swarm.state
 
     commit, units = swarm.commitment(B, close)
-    swarm.tell(GradCommitted(commit, (*units, UnitId(0)), swarm.at))
+    swarm.tell(GradCommitted(commit, (*units, ItemNumber(0)), swarm.at))
 
     assert swarm.state == before
 
@@ -135,7 +136,7 @@ def test_advance__one_computed_in_another_state_and_said_so_first__is_left_out()
 
     effects = swarm.tell(GradCommitted(*swarm.commitment(B, close), swarm.at))
 
-    assert effects == (Redo(((STAGE, UnitId(2)),)),)
+    assert effects == (Redo(((STAGE, ItemNumber(2)),)),)
     assert {copy.peer for copy in swarm.state.phase.draft.done.values()} == {A, B}
 
 
@@ -147,7 +148,7 @@ def test_advance__commit_too_late__others_redo_its_units_in_a_further_round() ->
     swarm.work(A, 3, 4, 5)
     swarm.commit(A)
 
-    assert effects == (Redo(tuple((STAGE, UnitId(unit)) for unit in (3, 4, 5))),)
+    assert effects == (Redo(tuple((STAGE, ItemNumber(unit)) for unit in (3, 4, 5))),)
     assert workers_of(swarm.state, STAGE) != ()
     rounds = [(c.peer, c.round, units) for c, units in swarm.phase(Committed).draft.commits]
     assert rounds == [(A, 0, (0, 1, 2)), (A, 1, (3, 4, 5))]
@@ -167,7 +168,7 @@ def test_advance__lost_before_its_commit__others_redo_its_units_long_before_the_
     assert next_deadline(swarm.state) == swarm.now
     effects = swarm.tell(Ticked(swarm.at))
 
-    assert effects == (Redo(((STAGE, UnitId(2)), (STAGE, UnitId(3)))),)
+    assert effects == (Redo(((STAGE, ItemNumber(2)), (STAGE, ItemNumber(3)))),)
     assert [unit for _, unit in missing_places(swarm.state)] == [2, 3]
 
 
@@ -233,7 +234,7 @@ def test_advance__away_longer_than_the_grace__leaves_and_its_units_go_out_again(
 
     assert isinstance(notice, SendNotice)
     assert (notice.message.what, notice.message.number) == ("leave", 2)
-    assert redo == Redo(((STAGE, UnitId(3)),))
+    assert redo == Redo(((STAGE, ItemNumber(3)),))
 
 
 def test_advance__peer_left_after_the_close__its_units_go_out_with_those_that_are_lacking() -> None:
@@ -246,7 +247,7 @@ def test_advance__peer_left_after_the_close__its_units_go_out_with_those_that_ar
     assert swarm.state.members == {}
     swarm.join(A)
 
-    lacked = tuple((STAGE, UnitId(unit)) for unit in range(6))
+    lacked = tuple((STAGE, ItemNumber(unit)) for unit in range(6))
     swarm.tell(UnitsLacked(StepNumber(1), A, lacked, swarm.at))
 
     assert missing_places(swarm.state) == swarm.terms.places
@@ -263,7 +264,7 @@ def test_advance__owner_gone_before_its_parts_were_fetched__its_units_are_done_a
     swarm.tell(PeerLost(B, swarm.at))
     effects = swarm.wait(3000)
 
-    assert effects == (Redo(tuple((STAGE, UnitId(unit)) for unit in (3, 4, 5))),)
+    assert effects == (Redo(tuple((STAGE, ItemNumber(unit)) for unit in (3, 4, 5))),)
 
 
 def test_advance__summing_peer_gone__the_next_one_is_asked_for_its_chunks() -> None:

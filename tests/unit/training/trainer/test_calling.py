@@ -9,7 +9,8 @@ import pytest
 from typing_extensions import Buffer
 
 from contracts.terms import errors
-from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, UnitId
+from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex
+from contracts.terms.items import ItemNumber
 from tests.support.history import make_digest, make_session
 from training.telling import tell_nobody
 from training.trainer.calling import LIFT_AFTER, Calling, Pause, TensorLost
@@ -19,7 +20,7 @@ from training.transport.calls import Computed, Forward, Held, PlaceView, StepWor
 from training.transport.port import Deadline, Reply, Session
 
 JOB = JobId(bytes(32))
-UNIT, STAGE = UnitId(0), StageIndex(1)
+UNIT, STAGE = ItemNumber(0), StageIndex(1)
 X, Y, DY, DX = (make_digest(name) for name in ("x", "y", "dy", "dx"))
 ANN, BOB = make_session("ann"), make_session("bob")
 HOLDERS = (make_session("holder").peer,)

@@ -6,7 +6,8 @@ from itertools import pairwise
 import pytest
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex
+from contracts.terms.items import ItemNumber
 from tests.support.history import make_digest, make_session
 from training.trainer.ways import (
     AskBackward,
@@ -25,7 +26,7 @@ from training.trainer.ways import (
 )
 from training.transport.calls import Computed, CopyView
 
-UNIT = UnitId(3)
+UNIT = ItemNumber(3)
 S0, S1, S2, S3 = (StageIndex(stage) for stage in range(4))
 WHOLE = Stretch(UNIT, S0, S2)
 

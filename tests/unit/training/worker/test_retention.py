@@ -1,12 +1,13 @@
 """How long is work of sealed steps kept, and when does it go after all?"""
 
 from contracts.terms.digest import digest
-from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.ids import StepNumber
+from contracts.terms.items import ItemNumber
 from training.disk import MOST_STEPS
 from training.worker.retention import Retention
 
 COMMIT, OTHER = digest("test", b"commit"), digest("test", b"other")
-UNITS = [UnitId(3), UnitId(5)]
+UNITS = [ItemNumber(3), ItemNumber(5)]
 
 
 def steps(*numbers: int) -> tuple[StepNumber, ...]:

@@ -5,7 +5,8 @@ import pytest
 from contracts.governance.job import JobHistory
 from contracts.terms.chunks import Chunking
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import (
     Assignment,
     AuditReport,
@@ -41,7 +42,7 @@ def commit_of(name: str, stage: int, parts: int = 1) -> GradCommit:
 def leaf(unit: int) -> UnitLeaf:
     """A unit of no tensors."""
     zero = ZERO_DIGEST
-    return UnitLeaf(unit=UnitId(unit), x=zero, y=zero, dy=zero, dx=zero, loss=None)
+    return UnitLeaf(unit=ItemNumber(unit), x=zero, y=zero, dy=zero, dx=zero, loss=None)
 
 
 def sealed(work: dict[GradCommit, tuple[int, ...]], *others: Message) -> SealedWork:
@@ -176,7 +177,7 @@ def close_of(revision: int, **units: tuple[int, ...]) -> StepClose:
         step=StepNumber(1),
         revision=revision,
         assignments=tuple(
-            Assignment(stage=StageIndex(0), peer=peer(name), units=tuple(map(UnitId, own)))
+            Assignment(stage=StageIndex(0), peer=peer(name), units=tuple(map(ItemNumber, own)))
             for name, own in units.items()
         ),
         closed_at=moment,

@@ -6,7 +6,8 @@ import pytest
 
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import Conflict
-from contracts.terms.ids import JobId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import JobId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import TensorHeader
 from tests.support.history import make_session
 from training.worker.tensors import Kept, Tensors
@@ -21,7 +22,7 @@ def kept(data: bytes, *, step: int = STEP, attempt: int = 1, unit: int = 0) -> K
         job=JobId(bytes(32)),
         step=StepNumber(step),
         stage=STAGE,
-        unit=UnitId(unit),
+        unit=ItemNumber(unit),
         attempt=attempt,
         tensor="y",
         dtype="float32",
@@ -91,7 +92,7 @@ def test_tensors__narrowed_to_units__theirs_stay_also_where_another_sent_the_sam
     if restarted:
         tensors = Tensors(tmp_path, STAGE)
 
-    tensors.narrow(STEP, [UnitId(drawn), UnitId(3)])
+    tensors.narrow(STEP, [ItemNumber(drawn), ItemNumber(3)])
 
     assert [has(tensors, each) for each in (copied[0], *others)] == [True, False, True]
     assert len(list(tmp_path.glob("tensors/*/*.bin"))) == 2

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AuditReport, GradCommit, Verdict
 from tests.support.dockets import CheckedJob, peer
 from tests.support.history import make_digest
@@ -84,7 +85,7 @@ async def test_recording__while_it_runs__has_what_passed_and_nothing_of_one_that
     name = make_digest("tensor")
 
     async with recording(cast(AuditedJob, Holder(tmp_path))) as recorded:
-        data = await recorded.tensor(StepNumber(1), (0, 1), UnitId(0), name)
+        data = await recorded.tensor(StepNumber(1), (0, 1), ItemNumber(0), name)
         await recorded.link(tmp_path / "weights")
         (tmp_path / "weights").unlink()  # its owner has dropped it
         during = files_in(tmp_path)
@@ -103,7 +104,7 @@ async def test_recording__disk_that_cannot_be_written__is_told_and_the_audit_goe
     holder, case = Holder(folder), drawn()
 
     async with recording(cast(AuditedJob, holder)) as recorded:
-        data = await recorded.tensor(StepNumber(1), (0, 1), UnitId(0), Digest(bytes(32)))
+        data = await recorded.tensor(StepNumber(1), (0, 1), ItemNumber(0), Digest(bytes(32)))
         await recorded.keep(case, report(case, "mismatch"))
 
     assert data == b"a tensor"

@@ -10,7 +10,8 @@ import pytest
 from typing_extensions import Buffer
 
 from contracts.terms.errors import Malformed, NotFound, Unavailable, WrongBytes
-from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber
+from contracts.terms.items import ItemNumber
 from tests.support.fakes.counting import CountingCompute, CountingReplay, CountingReplayer
 from training.telling import Tell, tell_nobody
 from training.worker.engine import Engine
@@ -20,7 +21,7 @@ from verification.auditing.replays import Replays, RunningReplay
 from verification.distances.thresholds import projections_allowed
 
 STEP, SEED, OTHER_SEED = StepNumber(2), bytes(32), bytes(range(32))
-UNITS = [UnitId(number) for number in (4, 0, 7)]
+UNITS = [ItemNumber(number) for number in (4, 0, 7)]
 STAGES = 3
 
 
@@ -28,7 +29,7 @@ def compute_of(stage: int) -> CountingCompute:
     return CountingCompute(2, stage, STAGES)
 
 
-def tensors(unit: UnitId) -> tuple[bytes, bytes]:
+def tensors(unit: ItemNumber) -> tuple[bytes, bytes]:
     """x and dy of a unit for the middle stage."""
     first, last = compute_of(0), compute_of(2)
     x = first.forward(STEP, unit, None).y
@@ -104,13 +105,13 @@ async def test_replay__our_own_step_is_in_work__is_as_it_was(engine: Engine, wei
     replays = replays_of(engine, weights, ours.replayer)
 
     async with replays.begin(STEP, ours.roots().state, SEED) as replay:
-        await replay.unit(UnitId(4), *tensors(UnitId(4)))
+        await replay.unit(ItemNumber(4), *tensors(ItemNumber(4)))
 
     assert (ours.gradient(), ours.units) == (before, units)
 
 
 async def projections(
-    engine: Engine, weights: Path, units: list[UnitId], seed: bytes = SEED
+    engine: Engine, weights: Path, units: list[ItemNumber], seed: bytes = SEED
 ) -> list[int]:
     async with replaying(engine, weights, seed) as replay:
         return [(await replay.unit(unit, *tensors(unit))).projection for unit in units]

@@ -6,7 +6,7 @@ from math import isqrt
 import pytest
 
 from contracts.governance.seals import derive_seal
-from contracts.governance.steps import applied_chunks, gradient_norm
+from contracts.governance.rounds import applied_chunks, gradient_norm
 from contracts.terms.errors import InvalidSeal
 from contracts.terms.history import Kept
 from contracts.terms.ids import StageIndex, StepNumber
