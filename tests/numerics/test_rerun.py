@@ -27,10 +27,10 @@ from tests.support.patience import patience
 from tests.support.swarm_job import MemorySwarm
 from training.recipes import micro
 from verification.auditing.bundle import Papers, Shown, SumClaim, WorkClaim
+from verification.auditing.bundle_bytes import show
 from verification.auditing.bundle_file import BLOBS, WEIGHTS, BundleFile, write_bundle
 from verification.auditing.outcome import Outcome
 from verification.auditing.rerun import rerun
-from verification.auditing.sources import show
 from verification.distances.thresholds import SATURATED
 from verification.verdicts import PROJECTIONS
 
