@@ -48,13 +48,12 @@ class Left:
     swarm: MemorySwarm
     bundles: dict[Path, Shown]
 
-    def one(self, kind: str, verdict: Verdict, *, stage: int | None = None) -> Path:
+    def one(self, kind: str, verdict: Verdict) -> Path:
         """A bundle of this kind whose auditor says this."""
         for path, shown in self.bundles.items():
-            said = shown.papers.report.message.verdict
-            if (shown.case.kind, said) == (kind, verdict) and stage in (None, shown.case.stage):
+            if (shown.case.kind, shown.papers.report.message.verdict) == (kind, verdict):
                 return path
-        raise AssertionError(f"nobody was drawn for such an audit: {kind}, {verdict}, {stage}")
+        raise AssertionError(f"nobody was drawn for such an audit: {kind}, {verdict}")
 
 
 def played(folder: Path, *outside: str) -> Left:
