@@ -189,7 +189,7 @@ def measure(num_stages: int, seeds: Sequence[int], *, is_random: bool) -> dict[s
             moves += simulation.moves
         mean, worst = (statistics.mean(each) for each in zip(*runs, strict=True))
         row[title(period)] = f"{mean:.1f} ({worst:.1f})"
-    row["moves an hour"] = f"{moves / len(seeds) / (LENGTH / HOUR):.1f}"  # of the shortest period
+    row[f"moves an hour, {title(PERIODS[-1])}"] = f"{moves / len(seeds) * HOUR / LENGTH:.1f}"
     return row
 
 
