@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
@@ -177,8 +178,8 @@ def make_seal(step: int, norm: int) -> Seal:
         messages_root=ZERO_DIGEST,
         gradient_norm=norm,
         pay_root=ZERO_DIGEST,
-        earned=0,
-        vested=0,
+        earned=BaseUnits(0),
+        vested=BaseUnits(0),
         next=ItemNumber(0),
         unsealed=(),
         updates=step,
