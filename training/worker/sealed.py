@@ -18,7 +18,6 @@ from contracts.terms.messages import JobSpec, Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, RoundClosed, Sort, WorkClaim, leaf_names
 
-
 _Holders: TypeAlias = defaultdict[Digest, dict[PeerId, None]]
 """In the order in which they are named."""
 
