@@ -118,7 +118,7 @@ class WorkerBook:
         """
         self._journal = journal
         self.history = JobHistory(domain, begin)
-        self.work = SealedWork(spec.message)
+        self.work = SealedWork()
         self.bound = Bound()
         self._reports: dict[tuple[Digest, int], OwnClaim] = {}
         self._unsealed: dict[Digest, OwnClaim] = {}  # reports, by their names

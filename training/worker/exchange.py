@@ -2,9 +2,9 @@
 
 Invariants
 - Nothing is kept whose length, digest and norm are not those that a claim binds.
-- A bucket is reduced once a round, over all claims that its RoundClosed names; its bytes are on disk
-  and its claim in the journal before anybody hears of it. The order of a sum is that of the claims,
-  whoever's shard came first.
+- A bucket is reduced once a round, over all claims that its RoundClosed names; its bytes are on
+  disk and its claim in the journal before anybody hears of it. The order of a sum is that of the
+  claims, whoever's shard came first.
 - Of what is fetched a few at a time are on their way, and fewer from one peer, so that a silent one
   does not keep us from the others.
 - Before RoundClosed a shard is asked of its owner alone: until then it is for its reducer.
