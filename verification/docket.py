@@ -219,6 +219,11 @@ def docket_of(record: JobRecord) -> Docket:
     return record.checking
 
 
+def classes_of(record: JobRecord) -> dict[PeerId, str]:
+    """Device classes of all who may work or audit, outside auditors included."""
+    return {peer: lease.device_class for peer, lease in record.pay_leases().items()}
+
+
 class _Fold:
     """One seal taken into a docket."""
 
@@ -282,7 +287,7 @@ class _Fold:
         found = {**self.docket.open, subject: (replace(case, is_noticed=True), inside)}
         self.docket = replace(self.docket, open=found)
 
-    # ------------------------------------------------------------------------------------ beacons
+    # ---------------------------------------------------------------------------------- beacons
 
     def take_beacons(self) -> None:
         """Draw the steps whose beacons are here, and later rounds of older cases."""

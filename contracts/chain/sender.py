@@ -157,7 +157,7 @@ class Sender:
             log.warning("%s waits until fees fall: %s wei a gas", transaction.key, base_fee)
             return transaction
         try:
-            await self._need_beacon(transaction.key, fields["value"], fields["gas"], fees)
+            await self._need_balance(transaction.key, fields["value"], fields["gas"], fees)
         except Unavailable as error:
             log.warning("%s waits: %s", transaction.key, error.message)
             return transaction
@@ -182,20 +182,20 @@ class Sender:
                 "is sent when fees fall"
             )
         gas = await self._estimate(to, data, value)
-        await self._need_beacon(key, value, gas, fees)
+        await self._need_balance(key, value, gas, fees)
         params = {"chainId": self._chain_id, "nonce": nonce, "data": HexBytes(data)}
         params |= {"value": value, "gas": gas}
         if to is not None:
             params["to"] = checksummed(to)
         return await self._stored(key, params, fees, 0)
 
-    async def _need_beacon(self, key: str, value: int, gas: int, fees: Fees) -> None:
+    async def _need_balance(self, key: str, value: int, gas: int, fees: Fees) -> None:
         """A node refuses what the account cannot pay, and that would block the nonces behind it."""
         wanted, held = value + gas * fees.maximum, await self._chain.balance(self.account)
         if wanted > held:
             raise Unavailable(
                 f"{key}: needs {wanted} wei, {checksummed(self.account)} holds {held}; "
-                "send the account beacon of this chain for gas"
+                "send the account coin of this chain for gas"
             )
 
     async def _stored(

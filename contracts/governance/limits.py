@@ -152,9 +152,6 @@ def why_idle(
     return None
 
 
-_Due: TypeAlias = tuple[float, Address, Accrual, int]  # part of its room that is left; its limit
-
-
 def may_stay(pay: Accrual, channel: Channel, *, lag_rounds: int) -> bool:
     """Whether an account that has `no_limit` may wait where it works for a grant to come.
 
@@ -163,6 +160,9 @@ def may_stay(pay: Accrual, channel: Channel, *, lag_rounds: int) -> bool:
     """
     most = max(pay.at_risk, pay.earned - channel.limit)
     return pay.earned > 0 and most <= lag_rounds * pay.round
+
+
+_Due: TypeAlias = tuple[float, Address, Accrual, int]  # part of its room that is left; its limit
 
 
 def limits_to_grant(

@@ -10,8 +10,8 @@ from contracts.terms.ids import Digest
 from market.adapters.blobs import FileBlobs
 from market.service.convictions import BundleSays
 from verification.auditing.bundle import Papers, Shown, ShownWork
+from verification.auditing.bundle_bytes import show
 from verification.auditing.bundle_file import BundleFile
-from verification.auditing.sources import show
 from verification.docket import begin_job
 
 

@@ -132,7 +132,7 @@ async def hear_auditor(
         bonds = await work[AuditBondRow].where(account=account, session_key=row.session_key)
         jobs = tuple(bond.job for bond in bonds if bond.listed is not None)
         rows = await work[JobRow].where(job=jobs, state=_ASKED)
-        asked = tuple(BondAsked.of(each) for each in await _asked_of(row, work))
+        asked = tuple(BondAsked.of(each) for each in await _waited_for(bonds, work))
         return AuditorJobs(jobs=tuple(each.job for each in rows), asked=asked)
 
 
@@ -273,23 +273,24 @@ async def _fix(
     work: UnitOfWork,
 ) -> None:
     """Store the list of those who have bonded, and let go of all others."""
-    for bond in await work[AuditBondRow].where(job=row.job):
-        await _note_refused(bond, work)
     inside = await _inside(row, work)
     bonded = {
         account: channel.stake
         for (_, account), channel in channels.items()
         if channel.stake and not channel.end
     }
-    listed = [
-        replace(bond, listed=BaseUnits(bonded[bond.account]))
-        for bond in await work[AuditBondRow].where(job=row.job, order="account")
-        if bonded.get(bond.account, -1) >= bond.stake
-        and _holds_key(bond, heard)
-        and bond.account not in inside
-    ]
-    await work[AuditBondRow].put_all(listed)
-    await work[AuditorListRow].add(AuditorListRow(row.job, block, _list_of(listed).digest()))
+    bonds = []
+    for bond in await work[AuditBondRow].where(job=row.job, order="account"):
+        if bond.state in _UNANSWERED:
+            bonds.append(replace(bond, state="refused"))
+        elif (
+            bonded.get(bond.account, -1) >= bond.stake
+            and _holds_key(bond, heard)
+            and bond.account not in inside
+        ):
+            bonds.append(replace(bond, listed=BaseUnits(bonded[bond.account])))
+    await work[AuditBondRow].put_all(bonds)
+    await work[AuditorListRow].add(AuditorListRow(row.job, block, _list_of(bonds).digest()))
     work.wake(FOR_HOSTS)
 
 
@@ -321,11 +322,9 @@ async def _ask_bonds(
         )
 
 
-async def _asked_of(auditor: AuditorRow, work: UnitOfWork) -> list[AuditBondRow]:
-    """What an auditor has not answered yet, of jobs that still wait."""
-    asked = await work[AuditBondRow].where(
-        account=auditor.account, session_key=auditor.session_key, state="asked"
-    )
+async def _waited_for(bonds: Iterable[AuditBondRow], work: UnitOfWork) -> list[AuditBondRow]:
+    """Those that were asked for and not answered yet, of jobs that still wait."""
+    asked = [bond for bond in bonds if bond.state == "asked"]
     jobs = tuple(bond.job for bond in asked)
     rows = await work[JobRow].where(job=jobs, state=BEFORE_LIST)
     waiting = {row.job for row in rows}
@@ -364,13 +363,6 @@ async def note_bonded(job: JobId, account: Address, work: UnitOfWork) -> None:
     held = await work[AuditBondRow].lock(job, account)
     if held is not None and held.stake <= await bond_of(job, account, work):
         await work[AuditBondRow].put(replace(held, state="bonded"))
-
-
-async def _note_refused(bond: AuditBondRow, work: UnitOfWork) -> None:
-    """Note that a bond will not come, or that nobody waits for it any more."""
-    held = await work[AuditBondRow].lock(bond.job, bond.account)
-    if held is not None and held.state in _UNANSWERED:
-        await work[AuditBondRow].put(replace(held, state="refused"))
 
 
 async def _is_awaited(bond: AuditBondRow, now: UnixMillis, work: UnitOfWork) -> bool:

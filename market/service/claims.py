@@ -66,14 +66,14 @@ async def _claims(
     seal = None if row is None else await work[SealRow].get(job, row.step)
     if row is None or seal is None or (accounts is None and row.state not in HAS_ENDED):
         return []
-    wanted = await unshown_in(job, work)
+    leaves = decode_pay(seal.pay)
+    limits = {each.account: each for each in await work[LimitRow].where(job=job)}
+    wanted = {leaf.account for leaf in leaves if is_news(leaf, limits)}
     if accounts is not None:
         wanted.intersection_update(accounts)
-    limits = {each.account: each for each in await work[LimitRow].where(job=job)}
     header, signed = spec_of(row).message.header(), seal_of(seal)
     return [
-        Claim(header, signed, part, _total(part.leaves, limits))
-        for part in parts(decode_pay(seal.pay), wanted)
+        Claim(header, signed, part, _total(part.leaves, limits)) for part in parts(leaves, wanted)
     ]
 
 

@@ -5,13 +5,13 @@ number of rows: so a row is shown once, however many are inserted before it mean
 """
 
 import base64
-import binascii
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from types import GenericAlias
 from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from contracts.terms.errors import Malformed
 from market.bodies.base import LIST_PAGE
@@ -49,6 +49,7 @@ class Listing(Generic[R]):
 
     cls: type[R]
     order: str
+    most: int = 2**63 - 1  # that the column holds, if it holds numbers
 
     async def part(
         self,
@@ -88,7 +89,9 @@ class Listing(Generic[R]):
         try:
             data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
             _, first, *key = self._spelling.validate_json(data)
-        except (binascii.Error, ValidationError) as error:
+            if isinstance(first, int) and not 0 <= first <= self.most:
+                raise ValueError(f"{self.order} is never {first}")
+        except ValueError as error:
             raise Malformed("cursor: none of this list", field="cursor") from error
         return Place(first, tuple(key))
 
@@ -97,5 +100,5 @@ class Listing(Generic[R]):
         """The name of the table, then what a place holds."""
         hints = get_type_hints(self.cls)
         names = (self.order.removeprefix("-"), *self.cls.KEY)
-        kinds = (Literal[self.cls.TABLE], *(hints[name] for name in names))
-        return TypeAdapter(tuple[kinds], config=_STRICT)  # type: ignore[valid-type]  # of columns
+        spelled: Any = GenericAlias(tuple, (Literal[self.cls.TABLE], *(hints[n] for n in names)))
+        return TypeAdapter(spelled, config=_STRICT)

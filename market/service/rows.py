@@ -1,8 +1,8 @@
-"""What the market remembers: one frozen row class per table, the same for Postgres and memory.
+"""What the market remembers: one frozen row class per table.
 
-A row class names its table, its key and what else must be unique; adapters derive their storage
-from it. Rows are facts or the newest state of a thing; nothing in them is a decision. `None` in a
-unique column counts for nothing, so `LeaseRow.live_offer` holds "one live lease per offer".
+A row class names its table, its key and what else must be unique; `adapters.tables` makes the
+table from it. Rows are facts or the newest state of a thing; nothing in them is a decision. `None`
+in a unique column counts for nothing, so `LeaseRow.live_offer` holds "one live lease per offer".
 Units: amounts in base units, moments in ms since the Unix epoch unless named seconds.
 """
 

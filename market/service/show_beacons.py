@@ -122,8 +122,7 @@ async def _numbered(number: int, work: UnitOfWork) -> BatchRow | None:
 async def _anchor_chain_before(
     number: int, batch: BatchRow | None, anchorer: Address, work: UnitOfWork
 ) -> Digest:
-    """The anchor chain before a batch: what the event of the one before, `batch`, says; then its
-    beacon.
+    """The anchor chain before a batch: as the event of the one before says, then its beacon.
 
     Raises:
         NotFound: the batch before has no beacon yet, so the anchor chain does not go on here.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from contracts.terms.amounts import UINT64_MAX
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
 from market.bodies.offers import LeasesView, LeaseView, OffersView, OfferView, ProviderView
@@ -15,7 +16,7 @@ from market.service.ports import UnitOfWork
 from market.service.reputation import reputation_view, reputations_of
 from market.service.rows import JobRow, LeaseRow, OfferRow
 
-OFFERS = Listing(OfferRow, "price")
+OFFERS = Listing(OfferRow, "price", UINT64_MAX)
 
 
 async def list_offers(asked: Asked, now: UnixMillis, work: UnitOfWork) -> OffersView:

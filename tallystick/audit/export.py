@@ -53,8 +53,7 @@ async def export(client: Market, rpc: Rpc, job: JobId, *, block: int | None = No
     """
     network = await client.call(GET_NETWORK)
     head = int(await rpc.request("eth_blockNumber", []), 16)
-    # Seals are kept before they are anchored: read after the head, the history covers the anchor
-    # chain.
+    # Seals are kept before they are anchored: read after the head, the history covers all anchors.
     items = tuple([item async for _, item in client.messages(job)])
     messages = [item.message for item in items if isinstance(item, Signed)]
     opening = next((each for each in messages if isinstance(each, JobOpening)), None)

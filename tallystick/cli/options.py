@@ -97,14 +97,16 @@ def one_of(jobs: Mapping[JobId, R], text: str, where: str) -> R:
     """What belongs to the job whose id, or first eight digits or more, a person typed.
 
     Raises:
-        NotFound: no job begins so. Conflict: several do.
+        Malformed: neither. NotFound: no job begins so. Conflict: several do.
     """
     digits = digits_of(text).lower()
-    found = [job for job in jobs if job.hex().startswith(digits)] if len(digits) >= 8 else []
+    if not _START.fullmatch(digits):
+        digits = parse_digest(text, "job id").hex()
+    found = [job for job in jobs if job.hex().startswith(digits)]
     if len(found) > 1:
         raise errors.Conflict(f"{len(found)} jobs begin with {digits}: give more digits")
     if not found:
-        raise errors.NotFound(f"no job of {where} begins with {digits:.64}")
+        raise errors.NotFound(f"no job of {where} begins with {digits}")
     return jobs[found[0]]
 
 

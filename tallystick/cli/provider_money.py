@@ -60,7 +60,9 @@ Rpc = Annotated[
 ]
 Jobs = Annotated[
     list[str] | None,
-    typer.Argument(help="Job ids, or their first digits; none: all of the folder.", metavar="JOB"),
+    typer.Argument(
+        help="Job ids, or their first eight digits; none: all of the folder.", metavar="JOB"
+    ),
 ]
 
 # --------------------------------------------------------------------------------------- settle

@@ -4,7 +4,7 @@ Satisfies `training.coordinator.ports.Limits`. Each look reads the escrow by our
 block with the job's confirmations what counts, at the head what is on its way. `Grant` and `End`
 are signed here and handed to the market, which relays them. What it did not take within `AWAY`, or
 has not brought onto the chain within `PATIENCE`, goes out by our own transaction, if our account
-has beacon for gas; then it is worked out again from what the chain holds by then.
+has coin for gas; then it is worked out again from what the chain holds by then.
 
 One order is on its way at a time. Nothing of this is kept: limits are on the chain and only rise,
 so an order that is signed again changes nothing that its first copy has done.

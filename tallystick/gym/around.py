@@ -92,8 +92,8 @@ def some_turned(data: bytes, element_bytes: int, share: Fraction, chance: random
 def shuffled(data: bytes, element_bytes: int, chance: random.Random) -> bytes:
     """Every sign by chance: as long, and in no direction."""
     last = _last(data, element_bytes)
-    beacons = chance.randbytes(len(last)).translate(_SIGN_ONLY)
-    mixed = int.from_bytes(last, "big") ^ int.from_bytes(beacons, "big")
+    signs = chance.randbytes(len(last)).translate(_SIGN_ONLY)
+    mixed = int.from_bytes(last, "big") ^ int.from_bytes(signs, "big")
     changed = bytearray(data)
     changed[element_bytes - 1 :: element_bytes] = mixed.to_bytes(len(last), "big")
     return bytes(changed)

@@ -160,7 +160,7 @@ class Agent:
     _active: dict[Digest, LeaseView] = field(default_factory=dict)  # for which a peer may run
     _started: dict[Digest, LeaseView] = field(default_factory=dict)  # whose peer runs
     _leaving: set[Digest] = field(default_factory=set)  # leases whose peer is being stopped
-    _waits_since: dict[Digest, float] = field(default_factory=dict)  # of peers not started yet
+    _waits_since: dict[Digest, float] = field(default_factory=dict)  # see `_is_overdue`
     _held: frozenset[JobId] | None = None  # jobs of our leases; None: the market has not said
 
     def __post_init__(self) -> None:

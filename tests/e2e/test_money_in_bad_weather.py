@@ -254,8 +254,8 @@ async def last_pay(running: Stack, name: str, job: JobId) -> SealedPay:
     return pay
 
 
-async def give_beacon(running: Stack, *accounts: Address) -> None:
-    """Beacon for gas, as its owner brings it who knows that no market will."""
+async def give_gas(running: Stack, *accounts: Address) -> None:
+    """Wei for gas, as their owner brings them who knows that no market will."""
     port = running.services.ports["anvil"]
     for account in accounts:
         name = f"0x{account.hex()}"
@@ -279,7 +279,7 @@ async def test_market__gone_for_good_in_the_middle__job_is_done_and_paid_by_ship
                 await asyncio.sleep(0.02)
         assert (await running.job(job)).progress.step < 30
         spec = (await told_job(running.client, job)).spec
-        await give_beacon(running, spec.coordinator, running.poster.account)
+        await give_gas(running, spec.coordinator, running.poster.account)
         limits = len(await events_of(running, "LimitSet", job))
         await end_market(running)
         assert not running.find("tallystick.coordinator") and not running.find("market.api")

@@ -40,12 +40,10 @@ async def three(tmp_path: Path) -> AsyncIterator[Pipeline]:
         yield found
 
 
-async def evaluate(
-    swarm: Pipeline, name: str, x: calls.Held | None, *, step: int = 1
-) -> calls.Computed:
+async def evaluate(swarm: Pipeline, name: str, x: calls.Held | None) -> calls.Computed:
     asked = calls.Forward(
         job=swarm.papers.job,
-        step=step,
+        step=1,
         stage=swarm.stage_of(name),
         unit=UNIT,
         attempt=0,

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from typing_extensions import Buffer
 
+from contracts.governance.claims import decode_sealed_pay
 from contracts.terms import errors
 from contracts.terms.digest import blob_digest
 from contracts.terms.history import Kept
-from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute
@@ -23,7 +24,7 @@ from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers,
 from training.coordinator.answers import Answers as CoordinatorAnswers
 from training.transport import calls
 from training.worker import served
-from training.worker.store import Store
+from training.worker.store import PAY_FILE, Store
 from training.worker.work import Work
 
 STEPS, STAGES = 8, 2
@@ -252,6 +253,23 @@ async def test_states__a_newcomer__stores_seals_and_answers_zero_until_it_can_lo
         ):
             await take(work, sealed, 4)
         assert work.book.sealed == 4
+
+
+async def test_states__work_that_no_seal_counts__is_noted_until_a_step_without_any(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    async with worker_again(sealed, tmp_path / "again") as (work, _):
+        spec, unit = sealed.papers.spec.message, UnitId(0)
+        for step in (1, 2):  # forward passes whose backward passes nobody asks for
+            await work.units.forward(
+                calls.Forward(job=spec.job(), step=StepNumber(step), stage=StageIndex(0),
+                              unit=unit, attempt=0, x=None, evaluate=False)
+            )  # fmt: skip
+            await take(work, sealed, step)
+        await take(work, sealed, 3)
+
+        (pay,) = [path.read_bytes() for path in (tmp_path / "again").rglob(PAY_FILE)]
+        assert decode_sealed_pay(pay).left_out == 2
 
 
 async def test_states__checkpoint_and_ranges__only_what_is_there(

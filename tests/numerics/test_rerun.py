@@ -27,10 +27,10 @@ from tests.support.patience import patience
 from tests.support.swarm_job import MemorySwarm
 from training.recipes import micro
 from verification.auditing.bundle import Papers, Shown, ShownSum, ShownWork
+from verification.auditing.bundle_bytes import show
 from verification.auditing.bundle_file import BLOBS, WEIGHTS, BundleFile, write_bundle
 from verification.auditing.outcome import Outcome
 from verification.auditing.rerun import rerun
-from verification.auditing.sources import show
 from verification.distances.thresholds import SATURATED
 from verification.verdicts import PROJECTIONS
 
@@ -48,13 +48,12 @@ class Left:
     swarm: MemorySwarm
     bundles: dict[Path, Shown]
 
-    def one(self, kind: str, verdict: Verdict, *, stage: int | None = None) -> Path:
+    def one(self, kind: str, verdict: Verdict) -> Path:
         """A bundle of this kind whose auditor says this."""
         for path, shown in self.bundles.items():
-            said = shown.papers.report.message.verdict
-            if (shown.case.kind, said) == (kind, verdict) and stage in (None, shown.case.stage):
+            if (shown.case.kind, shown.papers.report.message.verdict) == (kind, verdict):
                 return path
-        raise AssertionError(f"nobody was drawn for such an audit: {kind}, {verdict}, {stage}")
+        raise AssertionError(f"nobody was drawn for such an audit: {kind}, {verdict}")
 
 
 def played(folder: Path, *outside: str) -> Left:

@@ -20,9 +20,9 @@ from tests.support.friends import SHARED, friend, until_convicted
 from training.averaging.slices import Slice
 from training.recipes import micro
 from training.worker.ports import Behaviour, Compute
+from verification.auditing.bundle_bytes import show
 from verification.auditing.bundle_file import BundleFile
 from verification.auditing.rerun import rerun
-from verification.auditing.sources import show
 from verification.distances.thresholds import SATURATED
 
 CORPUS = synthetic_corpus()

@@ -29,8 +29,8 @@ moderate = st.floats(-(2.0**15), 2.0**15, width=32)
 weights = st.integers(1, 10**6)
 
 
-def vectors(elements: st.SearchStrategy[float], max_size: int = 40) -> st.SearchStrategy[Tensor]:
-    drawn = arrays(np.float32, st.integers(1, max_size), elements=elements)
+def vectors(elements: st.SearchStrategy[float]) -> st.SearchStrategy[Tensor]:
+    drawn = arrays(np.float32, st.integers(1, 40), elements=elements)
     return drawn.map(lambda values: torch.from_numpy(values.copy()))
 
 

@@ -169,23 +169,23 @@ def audited(market: AuditedMarket, job: JobMaker) -> Audited:
     return Audited(market, job, file, pins_of(file), file.encoded())
 
 
-def pay(job: JobMaker, other: JobMaker, *, steps: int = 3) -> Audited:
-    """Twice `steps` steps of two jobs in several batches, one of which lacks `job`; all is paid."""
+def pay(job: JobMaker, other: JobMaker) -> Audited:
+    """Six steps of two jobs in several batches, one of which lacks `job`; all is paid."""
     market = AuditedMarket()
     early = tuple(sorted([(JobMaker(name="early").spec.job(), 1, keccak(b"early"))]))
     market.anchor_entries(early)
     for each in (job, other):
         market.open(each)
-    for _ in range(steps - 1):
+    for _ in range(2):
         for each in (job, other):
             each.seal_step()
     market.anchor()
     job.seal_step()
     market.anchor()
     market.anchor_entries(early)
-    for number in range(steps):
+    for number in range(3):
         for each in (job, other):
-            each.seal_step(last=number == steps - 1)
+            each.seal_step(last=number == 2)
     market.anchor()
     market.claim_all(job)
     market.write_job(job, closedAt=START + 50)

@@ -25,7 +25,7 @@ from market.bodies.anchors import BatchEntryView, BatchView
 from market.bodies.market import NetworkView
 from tests.support.answering import AnsweringMarket
 from tests.support.anvil import DeployedChain, network_of
-from tests.support.history import JobMaker, Member, make_members, make_wallet
+from tests.support.history import JobMaker, make_members, make_wallet
 from verification.draws.anchor_chains import Entry
 
 LIMIT, STAKE = BaseUnits(10_000_000), BaseUnits(2_000_000)
@@ -151,9 +151,7 @@ class ChainMarket(AnsweringMarket):
         return BatchView(root=root, entries=entries, transaction=None, block=None, beacon=None)
 
 
-def job_on(
-    deployed: DeployedChain, name: str, block: int, members: Sequence[Member] | None = None
-) -> JobMaker:
+def job_on(deployed: DeployedChain, name: str, block: int) -> JobMaker:
     """A job of a deployment, opened after a block."""
     return JobMaker(
         name=name,
@@ -161,5 +159,5 @@ def job_on(
         anchorer=deployed.senders["anchorer"].account,
         opening_block=block,
         poster=make_wallet(f"poster of {name}"),
-        members=list(members or make_members()),
+        members=list(make_members()),
     )

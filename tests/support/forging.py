@@ -9,7 +9,6 @@ from contracts.terms.history import Kept, Leaves
 from contracts.terms.ids import StepNumber
 from contracts.terms.messages import UNDER_A_SEAL, Seal
 from contracts.terms.signatures import Signed
-from contracts.terms.typed_data import Domain
 from tests.support.history import JobMaker, Member, under
 
 
@@ -42,13 +41,11 @@ def _resealed(record: JobRecord, pending: Sequence[Kept], seal: Seal) -> Seal:
         return seal.model_copy(update={"step": StepNumber(max(1, seal.step - 1))})
 
 
-def again(
-    maker: JobMaker, *, members: Sequence[Member] | None = None, domain: Domain | None = None
-) -> JobMaker:
-    """An equal job before its first step, with other members or under other contracts."""
+def again(maker: JobMaker, *, members: Sequence[Member] | None = None) -> JobMaker:
+    """An equal job before its first step, with other members."""
     return JobMaker(
         name=maker.name,
-        domain=domain or maker.domain,
+        domain=maker.domain,
         members=members or maker.members,
         spec_changes=maker.spec_changes,
         anchorer=maker.anchorer,

@@ -27,9 +27,9 @@ class Proxy:
     port: int
     log: Path
 
-    def url(self, password: str = PASSWORD, scheme: str = "http") -> str:
+    def url(self, password: str = PASSWORD) -> str:
         """As a variable names it."""
-        return f"{scheme}://{USER}:{password}@127.0.0.1:{self.port}"
+        return f"http://{USER}:{password}@127.0.0.1:{self.port}"
 
     def asked(self) -> list[str]:
         """The first line of each request."""

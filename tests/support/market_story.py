@@ -110,9 +110,9 @@ class Story:
         """A step that only lets time pass."""
         await self._seal(works=False, last=last)
 
-    async def clear_up(self, most: int = 30) -> None:
+    async def clear_up(self) -> None:
         """Empty steps until nothing is open, and the last seal."""
-        for _ in range(most):
+        for _ in range(30):
             if self.maker.docket.is_clear:
                 break
             await self.idle()

@@ -93,9 +93,9 @@ async def by_events(running: Stack) -> tuple[EscrowState, Block]:
     return known, head
 
 
-async def agreed(running: Stack, job: JobId, *, within: float = 60.0) -> Told:
+async def agreed(running: Stack, job: JobId) -> Told:
     """The job, once chain, pages and earnings say the same."""
-    found, ends = list[str](), time.monotonic() + patience(within)
+    found, ends = list[str](), time.monotonic() + patience(60)
     while time.monotonic() < ends:
         with contextlib.suppress(Unavailable):
             told = await _told(running, job)
@@ -183,16 +183,14 @@ async def until(
     raise AssertionError(f"never {what}: {running.tails()}")
 
 
-async def until_money(
-    running: Stack, job: JobId, holds: Callable[[JobMoney], bool], *, within: float = 60.0
-) -> JobMoney:
+async def until_money(running: Stack, job: JobId, holds: Callable[[JobMoney], bool]) -> JobMoney:
     """A job's money, once the market says what `holds` of it."""
 
     async def look() -> JobMoney | None:
         money = await running.client.call(GET_MONEY, job=job)
         return money if holds(money) else None
 
-    return await until(running, "the money that was waited for", look, within=within)
+    return await until(running, "the money that was waited for", look)
 
 
 async def events_of(running: Stack, name: str, job: JobId) -> list[Log]:
@@ -251,9 +249,9 @@ def start_all(running: Stack, *names: str, slowdown: float = 1.0) -> dict[str, A
 
 
 @contextlib.asynccontextmanager
-async def stranger(running: Stack, name: str = "stranger") -> AsyncIterator[OnChain]:
+async def stranger(running: Stack) -> AsyncIterator[OnChain]:
     """Somebody with gas and without any part in a job."""
-    folder = running.folder / name
+    folder = running.folder / "stranger"
     folder.mkdir(exist_ok=True)
     network = await running.client.call(GET_NETWORK)
     async with on_chain(

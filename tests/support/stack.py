@@ -107,7 +107,6 @@ class Stack:
         claim_at: str = "10",
         slowdown: float = 1.0,
         memory: int = 1024,
-        agent: tuple[str, ...] = ("tallystick", "provider", "start"),
     ) -> Child:
         """Start (or start again) a provider agent with a wallet of its own.
 
@@ -121,7 +120,7 @@ class Stack:
         start = starter(self.forkserver)
         self.providers[name] = start(
             (
-                *(sys.executable, "-m", *agent),
+                *(sys.executable, "-m", "tallystick", "provider", "start"),
                 *("--market", self.client.url, "--home", str(self.folder / name)),
                 # A cap: else each that comes makes all others offer anew.
                 *(("--audit",) if ask is None else ("--ask", ask, "--memory", str(memory))),
@@ -240,17 +239,17 @@ class Stack:
         """What the host keeps of a job."""
         return self.home / "jobs" / job.hex()
 
-    async def pid_of(self, module: str, *, mentions: str = "", within: float = 30.0) -> Identity:
+    async def pid_of(self, module: str, *, mentions: str = "") -> Identity:
         """The one process of this run that runs `module`; waits until there is one."""
-        ends = time.monotonic() + patience(within)
+        ends = time.monotonic() + patience(30)
         while len(found := self.find(module, mentions)) != 1:
             assert time.monotonic() < ends, f"{module} {mentions}: {found}: {self.tails()}"
             await asyncio.sleep(_POLL_SECONDS)
         return found[0]
 
-    async def peer_process(self, name: str, *, within: float = 30.0) -> Identity:
+    async def peer_process(self, name: str) -> Identity:
         """The one peer of a provider; waits until there is one."""
-        service, ends = f"provider-{name}", time.monotonic() + patience(within)
+        service, ends = f"provider-{name}", time.monotonic() + patience(30)
         while True:
             found = self.find("tallystick.provider.peer")
             own = [one for one in found if environment_of(one.pid).get(SERVICE) == service]

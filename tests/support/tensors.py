@@ -8,16 +8,16 @@ from torch import Tensor
 
 from training.compression.codecs import Codec
 
-NUM_SAMPLES = 1_000_000
+NUM = 1_000_000
 
 
-def samples(seed: int = 0, num: int = NUM_SAMPLES) -> Mapping[str, Tensor]:
-    """The distributions of the table in training.md section 10, `num` numbers each."""
+def samples(seed: int = 0) -> Mapping[str, Tensor]:
+    """The distributions of the table in training.md section 10, `NUM` numbers each."""
     draw = np.random.default_rng(seed)
     drawn = {
-        "Gauss": draw.standard_normal(num),
-        "Laplace": draw.laplace(size=num),
-        "Student-t3": draw.standard_t(3, size=num),
+        "Gauss": draw.standard_normal(NUM),
+        "Laplace": draw.laplace(size=NUM),
+        "Student-t3": draw.standard_t(3, size=NUM),
     }
     return {name: torch.from_numpy(values.astype(np.float32)) for name, values in drawn.items()}
 

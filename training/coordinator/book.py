@@ -422,37 +422,38 @@ class Book:
                     self._tell("paused", step=step)
 
 
-_TOLD: dict[type[events.Event], tuple[str, tuple[str, ...]]] = {
-    events.PeerJoined: ("peer_joined", ("peer", "stage", "rate")),
-    events.PeerReturned: ("peer_returned", ("peer", "applied")),
-    events.PeerLost: ("peer_lost", ("peer",)),
-    events.PeerLeaving: ("peer_leaving", ("peer",)),
-    events.UnitsLost: ("units_lost", ("units",)),
-    events.LinkBroken: ("link_broken", ("peer",)),
-    events.PartsDenied: ("parts_denied", ("peer",)),
-    events.PartsHeld: ("parts_held", ("peer", "parts")),
-    events.MeansKept: ("means_kept", ("chunks",)),
-    events.MeansWithheld: ("means_withheld", ("peer", "chunks")),
-    events.SealApplied: ("seal_applied", ("step", "peer")),
-}
-"""How an event is told, and with which of its fields; of several things their number is told."""
-
-
 def _tell_event(tell: Tell, step: StepNumber, event: events.Event) -> None:
     match event:
+        case events.PeerJoined(peer=peer, stage=stage, rate=rate):
+            tell("peer_joined", step=step, peer=peer, stage=stage, rate=rate)
+        case events.PeerReturned(peer=peer, applied=applied):
+            tell("peer_returned", step=step, peer=peer, applied=applied)
+        case events.PeerLost(peer=peer):
+            tell("peer_lost", step=step, peer=peer)
         case events.GradCommitted(commit=commit, units=units):
             about = {"peer": commit.peer, "stage": commit.stage, "round": commit.round}
             tell("grad_commit_stored", step=step, **about, units=len(units))
+        case events.PeerLeaving(peer=peer):
+            tell("peer_leaving", step=step, peer=peer)
+        case events.UnitsLost(units=units):
+            tell("units_lost", step=step, units=len(units))
+        case events.LinkBroken(peer=peer):
+            tell("link_broken", step=step, peer=peer)
+        case events.PartsDenied(peer=peer):
+            tell("parts_denied", step=step, peer=peer)
         case events.UnitsDone(copies=copies):
             tell("units_taken", step=step, units=len({unit for (_, unit), _ in copies}))
+        case events.PartsHeld(peer=peer, parts=parts):
+            tell("parts_held", step=step, peer=peer, parts=len(parts))
         case events.ChunkAveraged(chunk=chunk):
             about = {"peer": chunk.peer, "stage": chunk.stage, "chunk": chunk.chunk}
             tell("chunk_stored", step=step, **about)
-        case _ if type(event) in _TOLD:
-            name, fields = _TOLD[type(event)]
-            said = {field: getattr(event, field) for field in fields}
-            counted = {n: len(v) if isinstance(v, tuple) else v for n, v in said.items()}
-            tell(name, **({"step": step} | counted))
+        case events.MeansKept(chunks=chunks):
+            tell("means_kept", step=step, chunks=len(chunks))
+        case events.MeansWithheld(peer=peer, chunks=chunks):
+            tell("means_withheld", step=step, peer=peer, chunks=len(chunks))
+        case events.SealApplied(peer=peer, step=applied):
+            tell("seal_applied", step=applied, peer=peer)
 
 
 def _kept(item: Kept | Signed[JobSpec] | Signed[LeaseAccept]) -> Row:

@@ -344,14 +344,14 @@ class Peers:
     # ------------------------------------------------------------------------------------- files
 
     async def view(self, peer: PeerId, method: Method[Request, Answer], request: Request) -> Answer:
-        """What a member says of a file of its; raises NotFound, Unavailable."""
+        """What a member says of one of its files; raises NotFound, Unavailable."""
         view, _ = await self._ask(peer, method, request, deadline=ASK_STATE, answer_bytes=HEADERS)
         return view
 
     async def range(
         self, peer: PeerId, method: Method[Request, calls.Done], request: Request, size: int
     ) -> bytes:
-        """So many bytes of such a file; raises NotFound, Unavailable, Malformed."""
+        """`size` bytes of one of its files; raises NotFound, Unavailable, Malformed."""
         _, tensors = await self._ask(
             peer, method, request, deadline=FETCH_RANGE, answer_bytes=size + HEADERS
         )

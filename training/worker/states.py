@@ -192,14 +192,15 @@ class States:
         return step, self._at.book.roots.get(step, ZERO_DIGEST)
 
     def _note_left_out(self, step: StepNumber, own: Set[Digest]) -> None:
-        """Whether the seal of `step` counts a GradCommit of ours; else what we did was for nothing.
+        """Count the seals in a row that hold none of our work, though we worked.
 
-        Also where we were not asked to commit to it. Of steps that we missed we did nothing.
+        A pass is work whatever came of it: a coordinator for whom we work in vain need not ask for
+        the backward pass, or for a GradCommit. In steps that we missed we did nothing.
         """
         newest = self._at.book.history.newest
         if newest is not None and own & newest.counted:
             self._left_out = 0
-        elif step == self._at.step and self._units.complete():
+        elif own or step == self._units.worked_in:
             self._left_out += 1
 
     async def _keep_pay(self) -> None:

@@ -49,6 +49,7 @@ class Units:
         self._at = station
         self._copies: dict[ItemNumber, UnitCopy] = {}
         self._busy = {Rank.FORWARD: 0, Rank.BACKWARD: 0}
+        self.worked_in = StepNumber(0)  # the newest step of which we began a pass, whatever it gave
 
     def begin_step(self) -> None:
         """Forget all copies but those that a GradCommit of the step in work binds."""
@@ -138,7 +139,7 @@ class Units:
         return self._relabelled(asked)
 
     async def _pass(self, unit: ItemNumber, work: Callable[[], UnitLeaf]) -> UnitLeaf:
-        compute = self._at.compute
+        compute, self.worked_in = self._at.compute, self._at.step
         try:
             return await self._whole(unit, work)
         except errors.TallystickError:

@@ -1,12 +1,11 @@
 """Everything that was said and paid in a job, checked again by someone who trusts nobody. Pure.
 
-The file holds what was signed, the anchor chain of anchored batches, and what one block proves.
-`verify` derives the rest: every signature, the chain of seals, links between stages, pay and
-vesting, the batches and their beacons, the contracts' code, and of each account what the escrow
-granted it, paid it and holds of it. The reader brings three things of his own: a block hash and the
-addresses of JobEscrow and SealAnchor. No derived number is read from the file, and no field is left
-unread: an altered leaf fails. Where a fitting file and its chain disagree on money, each case is
-one line.
+The file holds what was signed, the anchor chain, and what one block proves. `verify` derives the
+rest: every signature, the chain of seals, links between stages, pay and vesting, the batches and
+their beacons, the contracts' code, and of each account what the escrow granted it, paid it and
+holds of it. The reader brings three things of his own: a block hash and the addresses of JobEscrow
+and SealAnchor. No derived number is read from the file, and no field is left unread: an altered
+leaf fails. Where a fitting file and the blockchain disagree on money, each case is one line.
 
 What is found is said as of the newest seal that a batch holds. Later ones are checked, and counted
 as what they are: of a job that runs there always are some, but their coordinator alone could add
@@ -217,7 +216,7 @@ def verify(
     history = _check_items(file, begin)
     first_batch, drawn_with = _check_anchor_chain(file, history)
     facts = _check_block(file, history, ships, wiring)
-    _check_beacons(file, history.end, drawn_with)  # now that the anchor chain is the chain's
+    _check_beacons(file, history.end, drawn_with)  # now that the anchor chain is that of the block
     record, header = history.record, file.block.header
     beacons = {step: batch.beacon for step, batch in drawn_with.items() if batch.beacon is not None}
     draws = [
@@ -430,22 +429,13 @@ def _check_whole_anchor_chain(
     batches: Sequence[AnchoredBatch], anchor_chain: Mapping[str, int]
 ) -> None:
     """The batches fold to the anchorer's anchor chain, as the block has it."""
-    require(
-        anchor_chain["count"] == len(batches),
-        "anchor_chain",
-        "not all batches of the anchor chain, or too many",
-    )
+    count, where = anchor_chain["count"], "anchor_chain"
+    require(count == len(batches), where, "not all batches of the anchor chain, or too many")
     if pending := anchor_chain["pendingBlock"]:
         newest = batches[-1] if batches else None
-        require(
-            newest is not None and newest.block == pending, "anchor_chain", "not the newest batch"
-        )
+        require(newest is not None and newest.block == pending, where, "not the newest batch")
         waits = newest is not None and newest.beacon is None
-        require(waits, "anchor_chain", "a beacon that is not recorded yet")
-    with at("anchor_chain"):
-        folded = fold_anchor_chain(batches)
-    require(
-        folded == anchor_chain["hash"].to_bytes(32, "big"),
-        "anchor_chain",
-        "not the anchor chain of the block",
-    )
+        require(waits, where, "a beacon that is not recorded yet")
+    with at(where):
+        same = fold_anchor_chain(batches) == anchor_chain["hash"].to_bytes(32, "big")
+    require(same, where, "not the anchor chain of the block")

@@ -1,5 +1,4 @@
-"""What one block proves about a job: code, wiring, limits, claims and stakes, the anchor chain.
-Pure.
+"""What one block proves about a job: code, wiring, limits, claims, stakes, anchor chain. Pure.
 
 A proof is a header, and below its state root the accounts of our contracts with the storage that
 concerns the job. Its block hash is what the reader got himself. Which slots are proved follows from

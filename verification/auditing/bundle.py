@@ -46,7 +46,7 @@ from contracts.terms.messages import (
 from contracts.terms.signatures import Signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from verification.damage import read_map
-from verification.docket import Docket, begin_job, docket_of
+from verification.docket import Docket, begin_job, classes_of, docket_of
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.selection import ordering_beacon
 from verification.reading import (
@@ -442,11 +442,6 @@ def peers_named(claim: ShownWork | ShownSum, report: AuditReport) -> Iterator[Pe
 def _check(record: JobRecord, signed: Signed[T], path: str) -> None:
     with at(path):
         check_signature(record, signed)
-
-
-def classes_of(record: JobRecord) -> dict[PeerId, str]:
-    """Device classes of all who may be named."""
-    return {peer: lease.device_class for peer, lease in record.pay_leases().items()}
 
 
 # ------------------------------------------------------------------------------------ what it needs

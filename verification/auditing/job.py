@@ -75,10 +75,10 @@ class Fetcher:
         """
         if self._on_disk is None:  # a few in memory is all that there is room for
             return
-        anchor_chains = asyncio.Semaphore(AHEAD)
+        room = asyncio.Semaphore(AHEAD)
 
         async def one(fetch: Callable[[], Awaitable[object]]) -> None:
-            async with anchor_chains:
+            async with room:
                 with suppress(errors.TallystickError):
                     await fetch()
 

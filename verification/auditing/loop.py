@@ -20,11 +20,10 @@ from contracts.terms.ids import Digest, PeerId, StageIndex
 from contracts.terms.messages import AuditReport, Verdict
 from training.averaging.slices import Slice
 from training.worker.work import Work
-from verification.auditing.bundle import classes_of
 from verification.auditing.job import AuditedJob, Fetcher
 from verification.auditing.replays import Replays, Source
 from verification.distances.thresholds import SATURATED
-from verification.docket import docket_of
+from verification.docket import classes_of, docket_of
 from verification.draws.cases import Case
 from verification.verdicts import PROJECTIONS, limits_of, verdict_of
 

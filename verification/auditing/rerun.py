@@ -27,12 +27,12 @@ from training.worker.numeric_recipe import NumericRecipe
 from training.worker.sealed import SealedCommit
 from training.worker.stage_replay import StageReplayer
 from verification.auditing.auditor import replay_peer_step
-from verification.auditing.bundle import Shown, ShownSum, ShownWork, Sort
+from verification.auditing.bundle import Shown, Sort, ShownSum, ShownWork
+from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
 from verification.auditing.loop import compared_with_report, seed_for, verdict_on_sum
 from verification.auditing.outcome import Distance, Outcome
 from verification.auditing.replays import Replays
-from verification.auditing.sources import BundledBytes, show
 from verification.docket import begin_job
 from verification.reading import at, mismatch
 from verification.verdicts import limits_of, verdict_of

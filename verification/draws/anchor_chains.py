@@ -1,6 +1,6 @@
 """How a member learns beacons: the market's list of batches, checked against the chain. Pure.
 
-SealAnchor keeps one running hash of an anchorer's anchor chain, and how many batches it has; a
+SealAnchor keeps an anchorer's anchor chain: one running hash of its batches, and their number. A
 member reads both by itself (`Sighting`). The market hands out the batches (`AnchorChainPage`). What
 folds to that hash is the anchor chain: no other list does, and none that begins later, because it
 has to begin with the first batch of all or with one that the job's opening came after. The market
@@ -251,10 +251,8 @@ class FollowedAnchorChain:
     def __init__(self, job: JobId, opening_block: int) -> None:
         """Nothing is known yet."""
         self._job, self._opening_block = job, opening_block
-        self._number, self._anchor_chain = (
-            0,
-            ZERO_DIGEST,
-        )  # of the first batch that is not confirmed
+        self._number = 0  # of the first batch that is not confirmed
+        self._anchor_chain = ZERO_DIGEST  # before that batch
         self._waiting: tuple[ShownBatch, ...] = ()
         self._begun = False
         self._seals: dict[StepNumber, Digest] = {}
@@ -283,11 +281,8 @@ class FollowedAnchorChain:
             require(whole or early, "anchor_chain", "it begins after the job's opening")
             self._number, self._anchor_chain, self._begun = page.first, page.before, True
         offset = page.first - self._number
-        require(
-            0 <= offset <= len(self._waiting),
-            "anchor_chain",
-            f"batch {page.first} was not asked for",
-        )
+        asked = 0 <= offset <= len(self._waiting)
+        require(asked, "anchor_chain", f"batch {page.first} was not asked for")
         before, self._waiting = self._waiting, self._waiting[:offset] + shown
         return before != self._waiting
 
@@ -302,7 +297,7 @@ class FollowedAnchorChain:
         """Take the batch that we wait for without its list, which nobody serves; whether we can.
 
         Args:
-            anchor chain: All batches from the very first one on, as the chain itself tells them.
+            anchor_chain: All batches from the very first one on, as the chain itself tells them.
         """
         number = self.wanted or 0
         early = sum(self._is_early(each) for each in anchor_chain)
@@ -329,8 +324,7 @@ class FollowedAnchorChain:
             Equivocation: two seals of one step were anchored.
         """
         covered = seen.count - self._number
-        # A batch that has no beacon makes nothing certain: there is no need to ask for its list
-        # yet.
+        # A batch that has no beacon makes nothing certain: its list need not be asked for yet.
         if covered <= seen.is_pending if self._begun else not seen.count:
             return ()
         if not self._begun or covered > len(self._waiting):
@@ -342,9 +336,8 @@ class FollowedAnchorChain:
             return None
         with at("anchor_chain"):
             folded = fold_anchor_chain(batches, self._anchor_chain)
-        require(
-            folded == seen.hash, "anchor_chain", f"its {seen.count} batches are not the chain's"
-        )
+        same = folded == seen.hash
+        require(same, "anchor_chain", f"its {seen.count} batches are not what SealAnchor says")
         return self._advance(batches[:-1] if seen.is_pending else batches)
 
     def _advance(self, certain: Sequence[AnchoredBatch]) -> tuple[Beacon, ...]:

@@ -69,7 +69,6 @@ def ordering_beacon(job: JobId, step: StepNumber, beacon: Digest) -> Digest:
 
 # ----------------------------------------------------------------------------------- what it draws
 
-
 _SCALE = 2**256
 
 

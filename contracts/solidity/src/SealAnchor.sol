@@ -19,7 +19,7 @@ contract SealAnchor {
     /// @dev This chain has no EIP-2935 history contract.
     error HistoryUnavailable(uint256 blockNumber);
 
-    /// @notice `root` became the batch `index` of `caller`; `anchor chain` is the running hash after it.
+    /// @notice `root` became the batch `index` of `caller`; `anchorChain` is the running hash after it.
     event Anchored(address indexed caller, uint64 indexed index, bytes32 root, bytes32 anchorChain);
     /// @notice The batch `index` of `caller`, anchored in `blockNumber`, has its beacon.
     event Recorded(address indexed caller, uint64 indexed index, uint64 blockNumber, bytes32 beacon);

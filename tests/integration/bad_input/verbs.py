@@ -53,7 +53,6 @@ class Parameter:
     flag: str
     kind: type
     required: bool
-    is_many: bool  # it takes all words that are left
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def _parameters(verb: Any) -> typing.Iterator[Parameter]:
             continue
         flag = found.opts[-1] if found.param_type_name == "option" else ""
         kind = _plain(found.type_descriptor.annotation)
-        yield Parameter(found.name, flag, kind, bool(found.required), found.nargs == -1)
+        yield Parameter(found.name, flag, kind, bool(found.required))
 
 
 def _plain(annotation: Any) -> type:

@@ -94,8 +94,8 @@ class World:
         return found.channels[who.account]
 
 
-def earning(*, stake: int = STAKE, earned: int = 0, **changed: Any) -> Earner:
-    return Earner(Accrual(earned, earned, 0, ROUND), stake, **{"works": True} | changed)
+def earning(*, earned: int = 0, **changed: Any) -> Earner:
+    return Earner(Accrual(earned, earned, 0, ROUND), STAKE, **{"works": True} | changed)
 
 
 def progress(earners: dict[Address, Earner] | None = None, **changed: Any) -> Progress:

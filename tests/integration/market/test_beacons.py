@@ -1,4 +1,4 @@
-"""The beacons of a job as its market tells them, from the chain of its anchorer: each once."""
+"""The beacons of a job as its market tells them, from the anchor chain: each once."""
 
 from collections.abc import Sequence
 

@@ -22,10 +22,11 @@ from market.service.rows import (
     AuditBondRow,
     BlobOwnerRow,
     BlobUploadRow,
+    BlobUseRow,
     LeaseRow,
 )
 from market.service.session import account_of_session
-from market.service.store_blob import EVERYBODY, Upload, store_blob, used_by
+from market.service.store_blob import EVERYBODY, Upload, patience_seconds, store_blob, used_by
 from tests.support.history import make_wallet
 from tests.support.market_world import CEILING, DEVICE, World, market_spec, one_chunk
 
@@ -39,9 +40,9 @@ def blob(number: int, size: int = 4 * KIB) -> bytes:
     return number.to_bytes(4, "big") + bytes(size - 4)
 
 
-async def put(world: World, data: bytes, by: Address = ANN, size: int | None = None) -> None:
+async def put(world: World, data: bytes, by: Address = ANN) -> None:
     """As the route does."""
-    await put_chunks(world, one_chunk(data), blob_digest(data), by, size or len(data))
+    await put_chunks(world, one_chunk(data), blob_digest(data), by, len(data))
 
 
 async def put_chunks(
@@ -137,6 +138,22 @@ async def test_store_blob__takes_too_long__is_ended_and_gives_its_bytes_back(
     assert await used(world) == 0
 
 
+async def test_store_blob__process_died_on_the_way__next_upload_of_anybody_gives_its_bytes_back(
+    world: World,
+) -> None:
+    async with world.new_work() as work:
+        lost = BlobUploadRow(0, ANN, blob_digest(blob(1)), 40 * KIB, world.now)
+        await work[BlobUploadRow].add(lost)
+        await work[BlobUseRow].put_all([BlobUseRow(each, 40 * KIB) for each in (ANN, EVERYBODY)])
+    with pytest.raises(TooLarge):  # it may still be on its way
+        await put(world, blob(2))
+    world.wait(round(2 * patience_seconds(40 * KIB)) + 1)
+
+    await put(world, blob(2), by=EVE)
+
+    assert await used(world) == 0
+
+
 # -------------------------------------------------------------------------------------------- disk
 
 
@@ -209,18 +226,9 @@ async def test_session_key__of_an_auditor_who_has_another_by_now__is_still_its_o
     key = await world.audit("out1")
     account = make_wallet("out1").account
     async with world.new_work() as work:
-        await work[AuditBondRow].add(
-            AuditBondRow(
-                market_spec().job(),
-                account,
-                key,
-                DEVICE,
-                CEILING,
-                NOTHING,
-                world.now,
-                listed=NOTHING,
-            )
-        )
+        job, now = market_spec().job(), world.now
+        listed = AuditBondRow(job, account, key, DEVICE, CEILING, NOTHING, now, listed=NOTHING)
+        await work[AuditBondRow].add(listed)
     assert await world.audit("out1", key="another") != key
 
     assert await account_of_session(key, world.new_reading()) == account

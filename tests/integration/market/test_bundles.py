@@ -80,8 +80,8 @@ async def hear(world: World, *names: str, job: JobId) -> None:
         await hear_lease(lease, world.now, signature, world.now, world.new_work())
 
 
-async def leave(world: World, maker: JobMaker, name: str, *, sealed: bool = True) -> None:
-    """The coordinator posts the Notice that this peer left, and mostly seals the step with it."""
+async def leave(world: World, maker: JobMaker, name: str) -> None:
+    """The coordinator posts the Notice that this peer left, and seals the step with it."""
     lease = (await leases(world, maker.spec.job()))[name]
     peer = peer_id(make_session(f"peer {name} {lease.lease.hex()}").key)
     sent, items = len(maker.items), maker.step_items()
@@ -89,11 +89,7 @@ async def leave(world: World, maker: JobMaker, name: str, *, sealed: bool = True
         job=maker.spec.job(), step=maker.next_step, number=maker.record.next_notice, what="leave",
         peer=peer, stage=StageIndex(0), address="", evidence=ZERO_DIGEST,
     )  # fmt: skip
-    signed = maker.session.sign(notice)
-    if sealed:
-        maker.seal([*items, signed])
-    else:
-        maker.keep(signed)
+    maker.seal([*items, maker.session.sign(notice)])
     maker.members = [m for m in maker.members if m.session.peer != peer]
     await world.send(maker, sent)
 

@@ -71,22 +71,16 @@ def member_of(maker: JobMaker) -> Session:
 
 
 def claim(
-    maker: JobMaker,
-    session: Session,
-    *,
-    stage: int = 0,
-    step: int = 1,
-    blob: Digest = BLOB,
-    failure: str = "",
+    maker: JobMaker, session: Session, *, stage: int = 0, step: int = 1, blob: Digest = BLOB
 ) -> PostCheckpoint:
-    signed = checkpoint_digest(maker.spec.job(), stage, step, blob, failure)
+    signed = checkpoint_digest(maker.spec.job(), stage, step, blob, "")
     return PostCheckpoint(
         session_key=session.key,
         stage=StageIndex(stage),
         step=StepNumber(step),
         blob=blob,
         signature=sign_digest(session, signed),
-        failure=failure,
+        failure="",
     )
 
 

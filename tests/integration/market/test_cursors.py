@@ -1,11 +1,13 @@
 """Lists in parts: each row once, in order, whatever is inserted meanwhile."""
 
+import base64
+import json
 from dataclasses import replace
 
 import pytest
 
 from contracts.terms.amounts import UINT64_MAX, BaseUnits
-from contracts.terms.ids import JobId
+from contracts.terms.ids import ZERO_DIGEST, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.base import Problem, read_body
 from market.bodies.jobs import JobsView
@@ -81,6 +83,12 @@ async def test_client__lists_with_many_parts__are_read_to_their_end(
     assert [each.step for each in found] == list(range(1, 1203))
 
 
+def cursor(table: str, value: int, key: bytes) -> str:
+    """What a cursor spells, with a number that no column holds."""
+    spelled = json.dumps([table, value, base64.b64encode(key).decode()]).encode()
+    return base64.urlsafe_b64encode(spelled).decode().rstrip("=")
+
+
 async def test_cursor__of_no_list_or_of_another__is_malformed(world: World) -> None:
     for name in ("ann", "bob"):
         await world.offer(name, 5)
@@ -88,6 +96,7 @@ async def test_cursor__of_no_list_or_of_another__is_malformed(world: World) -> N
     async with client_of(world) as client:
         part = read_body(OffersView, (await client.get("/offers?limit=1")).content)
         wrong = ["x", "AAAA", "a" * 512, "-_-_", "A" * 513, "", "%00"]
+        wrong += [cursor(table, 10**40, ZERO_DIGEST) for table in ("jobs", "offers")]
         paths = [f"/{name}?cursor={each}" for each in wrong for name in ("jobs", "offers")]
         for path in (*paths, f"/jobs?cursor={part.next}"):
             response = await client.get(path)

@@ -2,10 +2,12 @@
 
 import asyncio
 
+from contracts.terms.moments import UnixMillis
 from market.bodies.jobs import ClaimJobs
 from market.bodies.routes import POST_CLAIM
 from market.bodies.signing import HostCredential
 from market.service.ports import ChainBlock, ChainEvent
+from market.service.rows import HostedJobRow, HostRow
 from market.service.sync_chain import sync_chain
 from tests.integration.market.client import TOKEN, sdk
 from tests.support.fakes.memory_chain import MemoryChain
@@ -46,14 +48,20 @@ async def test_sync__head_is_the_one_that_was_read_last__nothing_more_is_asked(
 
 
 async def test_claim__job_comes_while_its_host_waits__is_answered_with_it(world: World) -> None:
-    await world.register()
+    job = (await world.start_job()).spec.job()
+    elsewhere = HostedJobRow(job, "another host", UnixMillis(world.now + 60_000))
+    async with world.new_work() as work:
+        await work[HostedJobRow].add(elsewhere)
+    world.wait(1)
     async with sdk(world, HostCredential("host").shown(TOKEN)) as host:
         waiting = asyncio.create_task(host.call(POST_CLAIM, ClaimJobs(host="host"), wait=5))
-        await asyncio.sleep(0)
-        maker = await world.start_job()
+        while (await world.row(HostRow, "host")).heard_at < world.now:  # until it has asked
+            await asyncio.sleep(0.01)
+        async with world.new_work() as work:
+            await work[HostedJobRow].remove(job)
         while not waiting.done():  # it listens, and is woken
             await asyncio.sleep(0.01)
             await world.wakeup.wake(["host"])
         (held,) = (await waiting).jobs
 
-    assert held.job == maker.spec.job()
+    assert held.job == job

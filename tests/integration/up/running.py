@@ -73,19 +73,19 @@ class Up:
         """What it has printed until now."""
         return self.output.read_text("utf-8", "replace")
 
-    def wait_ready(self, *, within: float = 90.0) -> "Up":
+    def wait_ready(self) -> "Up":
         """Wait for the line that names the addresses."""
 
         def is_ready() -> bool:
             assert self.process.poll() is None, self.said()
             return "ready in" in self.said()
 
-        eventually(is_ready, within=within, what="up is ready")
+        eventually(is_ready, within=90, what="up is ready")
         return self
 
-    def wait_ended(self, *, within: float = 60.0) -> int:
+    def wait_ended(self) -> int:
         """Its exit code."""
-        return self.process.wait(patience(within))
+        return self.process.wait(patience(60))
 
     def stop(self) -> int:
         """SIGTERM, and its exit code."""

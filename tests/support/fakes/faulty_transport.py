@@ -1,10 +1,9 @@
 """Any transport with faults by script: which call, to whom, the how-manieth, what goes wrong.
 
 The script is data. It names calls that this side makes; each fault hits exactly one occurrence,
-counted from 1 per (kind, peer), the request or (`OnReply`) its answer. `kind` is the method's name
-(`DIAL` for a dial) unless `kind_of` reads another from the header, such as the kind of the message
-inside. Nothing is random: the same calls meet the same faults. What hit is in `struck`, what has
-not yet in `missed`; a test ends with `need_all_struck`: a fault that never lands proves nothing.
+counted from 1 per (method, peer), the request or (`OnReply`) its answer; a dial is `DIAL`. Nothing
+is random: the same calls meet the same faults. What hit is in `struck`, what has not yet in
+`missed`; a test ends with `need_all_struck`: a fault that never lands proves nothing.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ from training.transport.port import (
 )
 
 DIAL = "dial"
-"""The kind of a dial: it can be dropped or delayed, or begin or end a partition."""
+"""The method of a dial: it can be dropped or delayed, or begin or end a partition."""
 
 
 class Fault(Enum):
@@ -97,12 +96,8 @@ class OnReply:
 
 
 AnyFault: TypeAlias = Fault | Delay | Partition | Silence | OnReply
-When: TypeAlias = tuple[str, SessionKey, int]  # kind, peer, occurrence from 1
+When: TypeAlias = tuple[str, SessionKey, int]  # method, peer, occurrence from 1
 _PassOn: TypeAlias = Callable[[bytes, Sequence[Buffer]], Awaitable[Reply]]
-
-
-def _method_name(method: str, _header: bytes) -> str:
-    return method
 
 
 class FaultyTransport:
@@ -113,7 +108,6 @@ class FaultyTransport:
         inner: Transport,
         script: Mapping[When, AnyFault],
         *,
-        kind_of: Callable[[str, bytes], str] = _method_name,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         patience: float | None = None,
     ) -> None:
@@ -122,13 +116,12 @@ class FaultyTransport:
         Args:
             inner: The real one, or its twin in memory.
             script: What hits which call.
-            kind_of: Reads the kind of a call from its method and header.
             sleep: Waits for a delay.
             patience: Seconds after which the deadline of a dropped message is taken to have passed;
                 None: its real one.
         """
         self._inner, self._script = inner, dict(script)
-        self._kind_of, self._sleep, self._patience = kind_of, sleep, patience
+        self._sleep, self._patience = sleep, patience
         self._seen: Counter[tuple[str, SessionKey]] = Counter()
         self._cut_off: set[SessionKey] = set()
         self._wrapped: dict[Session, _FaultySession] = {}
@@ -148,8 +141,8 @@ class FaultyTransport:
             AssertionError: some did not; says which, and how many such calls there were.
         """
         lines = [
-            f"{fault} at the {number}. {kind!r} to {peer.hex()[:16]}, of {self._seen[kind, peer]}"
-            for (kind, peer, number), fault in self.missed.items()
+            f"{fault} at the {n}. {method!r} to {peer.hex()[:16]}, of {self._seen[method, peer]}"
+            for (method, peer, n), fault in self.missed.items()
         ]
         if lines:
             raise AssertionError("faults that never hit: " + "; ".join(lines))
@@ -181,7 +174,7 @@ class FaultyTransport:
 
     async def dial(self, node: SessionKey, hints: Sequence[str], *, deadline: Deadline) -> Session:
         """See `port.Transport.dial`; what hits it is scripted as `DIAL`."""
-        when, fault = self.next_fault(node, DIAL, b"")
+        when, fault = self.next_fault(node, DIAL)
         try:
             async with asyncio.timeout(seconds(deadline)):
                 await self.strike_passage(when, fault)
@@ -216,13 +209,10 @@ class FaultyTransport:
         if peer in self._cut_off:
             raise errors.PeerUnreachable(f"peer {peer.hex()[:16]}: partitioned", node=peer.hex())
 
-    def next_fault(
-        self, peer: SessionKey, method: str, header: bytes
-    ) -> tuple[When, AnyFault | None]:
+    def next_fault(self, peer: SessionKey, method: str) -> tuple[When, AnyFault | None]:
         """Count this call, and say what is to hit it."""
-        kind = self._kind_of(method, header)
-        self._seen[kind, peer] += 1
-        when = (kind, peer, self._seen[kind, peer])
+        self._seen[method, peer] += 1
+        when = (method, peer, self._seen[method, peer])
         return when, self._script.get(when)
 
     def note_struck(self, when: When) -> None:
@@ -326,7 +316,7 @@ class _FaultySession:
     async def _call(
         self, method: str, header: bytes, tensors: Sequence[Buffer], pass_on: _PassOn
     ) -> Reply:
-        when, fault = self._faults.next_fault(self.node, method, header)
+        when, fault = self._faults.next_fault(self.node, method)
         await self._faults.strike_passage(when, fault)
         self._faults.check_passage(self.node)
         header, tensors = self._changed(when, fault, header, tensors)

@@ -18,8 +18,8 @@ def asks(*prices: int) -> list[Ask]:
     ]
 
 
-def seat(stage: int = 0, speed: int = 1, price: int = 7) -> Seat:
-    return Seat(stage, speed, PricePerPflop(price))
+def seat(price: int = 7) -> Seat:
+    return Seat(0, 1, PricePerPflop(price))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ LAST = 1000 + 300 - 10 - 20
 """From then on nothing of an account that ended at 1000 can be announced."""
 
 
-def amount(channel: Channel, *, wanted: int = 100, closed_at: int = 0, now: int = 1000) -> int:
-    return amount_to_announce(BaseUnits(wanted), channel, Budget(closed_at=closed_at), TIMES, now)
+def amount(channel: Channel, *, closed_at: int = 0, now: int = 1000) -> int:
+    return amount_to_announce(BaseUnits(100), channel, Budget(closed_at=closed_at), TIMES, now)
 
 
 @pytest.mark.parametrize(("stake", "taken"), [(0, 0), (70, 70), (100, 100), (500, 100)])

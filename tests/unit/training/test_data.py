@@ -33,8 +33,8 @@ def text(num_bytes: int) -> bytes:
     return b"".join(b"%08d" % i for i in range(num_bytes // 8 + 1))[:num_bytes]
 
 
-def sharded(num_bytes: int = 8192) -> ShardedCorpus:
-    return shard_corpus(text(num_bytes), shard_bytes=512, validation_fraction=1 / 8)
+def sharded() -> ShardedCorpus:
+    return shard_corpus(text(8192), shard_bytes=512, validation_fraction=1 / 8)
 
 
 def shard(data: bytes) -> Shard:

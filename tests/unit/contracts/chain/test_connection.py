@@ -51,10 +51,10 @@ def error(code: int, message: str, **data: str) -> dict[str, Any]:
     return {"code": code, "message": message, **data}
 
 
-def block(number: int, *, base_fee: int = 7, genesis: bytes = b"g") -> dict[str, str]:
+def block(number: int, *, genesis: bytes = b"g") -> dict[str, str]:
     """Of whatever number it is asked for, the first one's hash included."""
     said = {"hash": "0x" + (genesis * 32).hex(), "timestamp": "0x1"}
-    return {"number": hex(number), "baseFeePerGas": hex(base_fee), **said}
+    return {"number": hex(number), "baseFeePerGas": "0x7", **said}
 
 
 def connected(**answers: object) -> ChainConnection:

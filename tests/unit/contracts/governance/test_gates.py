@@ -13,11 +13,10 @@ LATE = StepNumber(WINDOW + 1)
 UNIT = 10**9  # a norm of 1
 
 
-def made(owner: str, norm: int, *, samples: int = 10, stage: int = 0, name: object = 0) -> PeerStep:
+def made(owner: str, norm: int, *, stage: int = 0) -> PeerStep:
     """A peer-step of an owner; norms in whole numbers."""
     address = Address(owner.encode().ljust(20, b"."))
-    digest = make_digest(owner, name, stage)
-    return PeerStep(digest, StageIndex(stage), address, samples, norm * UNIT)
+    return PeerStep(make_digest(owner, stage), StageIndex(stage), address, 10, norm * UNIT)
 
 
 def weights(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> list[Fraction]:

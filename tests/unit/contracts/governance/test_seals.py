@@ -75,9 +75,9 @@ def changed(items: Sequence[Kept], kind: type[Message], number: int = 0, **field
     return copy
 
 
-def without(items: Sequence[Kept], kind: type[Message], number: int = 0) -> Items:
-    """`items` without one message."""
-    index = find(items, kind, number)
+def without(items: Sequence[Kept], kind: type[Message]) -> Items:
+    """`items` without the first message of a kind."""
+    index = find(items, kind)
     return [item for each, item in enumerate(items) if each != index]
 
 
@@ -95,9 +95,9 @@ def part_of(record: JobRecord, items: Sequence[Kept]) -> str | None:
     return None
 
 
-def other_leaves(items: Items, change: Callable[[Leaves], Leaves], number: int = 0) -> Items:
-    """`items` with the leaves of one GradCommit changed, and the GradCommit made to fit them."""
-    commit = message(items, GradCommit, number)
+def other_leaves(items: Items, change: Callable[[Leaves], Leaves]) -> Items:
+    """`items` with the leaves of the first GradCommit changed, and it made to fit them."""
+    commit = message(items, GradCommit)
     changed_items: Items = []
     for item in items:
         if isinstance(item, Leaves) and item.grad_commit == commit.digest():
@@ -107,7 +107,7 @@ def other_leaves(items: Items, change: Callable[[Leaves], Leaves], number: int =
             changed_items.append(Leaves(commit.digest(), new.leaves))
         else:
             changed_items.append(item)
-    return changed(changed_items, GradCommit, number, **fields)
+    return changed(changed_items, GradCommit, 0, **fields)
 
 
 @pytest.mark.parametrize("stages", [1, 2])

@@ -52,6 +52,7 @@ from tallystick.provider.folder import (
 from tallystick.provider.limits import LOOK_SECONDS, Idleness
 from tallystick.provider.money import HAS_QUIT
 from tallystick.provider.outside_audits import cancelled
+from tallystick.up.child import Start
 from tests.support.answering import AnsweringMarket
 from tests.support.history import DOMAIN, make_session, make_spec, make_wallet
 from tests.support.patience import patience
@@ -134,6 +135,17 @@ class Market(AnsweringMarket):
         return BondView(job=bond.job, account=account, stake=bond.stake, state="accepted")
 
 
+class Working:
+    """The process of a peer that works until it is asked to leave."""
+
+    def __init__(self, *_: object, **_named: object) -> None:
+        self.ended = asyncio.Event()
+
+    async def stop(self, *_: object, **_named: object) -> None:
+        """See `Child.stop`."""
+        self.ended.set()
+
+
 class World:
     """An agent, its market and its chain, which stand still unless they are told."""
 
@@ -146,7 +158,7 @@ class World:
         """Another start of the agent in the same folder."""
         agent = Agent(
             self.market, self.folder, make_wallet("ann"), ASK, {}, self.said.append,
-            monotonic=lambda: self.now, free=lambda _: self.free,
+            start=cast(Start, Working), monotonic=lambda: self.now, free=lambda _: self.free,
         )  # fmt: skip
         agent.stand_on(self.chain.on_chain(), TIMES, Counts(0, 0.0))
         return agent
@@ -174,7 +186,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         monkeypatch.setattr(agent_module, name, 0.001)
     with contextlib.closing(ProviderFolder(tmp_path)) as folder:
         found = World(folder)
-        async with found.market, asyncio.timeout(patience(30)):
+        async with found.market, asyncio.timeout(patience(30)), found.agent._tasks:
             yield found
 
 
@@ -390,7 +402,6 @@ async def test_look_at_limits__limit_comes_and_account_ends__peer_starts_and_lea
 ) -> None:
     agent = world.agent
     agent._active = {LEASE.lease: ACTIVE}
-    agent._ensure_peer_running = lambda _: world.peer()  # type: ignore[method-assign, assignment]
     num_peers = list[int]()
     for channel in (Channel(), Channel(), ENOUGH, replace(ENOUGH, end=7)):
         world.chain.channel = channel
@@ -412,8 +423,6 @@ async def test_follow__market_shows_the_lease_of_a_peer_otherwise__its_limit_is_
     world: World, shown: dict[str, object] | None
 ) -> None:
     world.chain.channel, agent = ENOUGH, world.agent
-    agent._keep_peer = lambda *_: _for_ever()  # type: ignore[method-assign]
-    agent._adopt = lambda _: None  # type: ignore[method-assign, assignment]
     save_signed(world.folder.lease(LEASE.lease), SIGNED)
     note_settled(world.folder.lease(LEASE.lease))  # the market showed no lease for a moment
     await agent._follow((ACTIVE,))

@@ -1,14 +1,14 @@
 """How does a peer without web3 come to beacons that the chain said?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from contracts.chain.connection import Block
+from contracts.chain.connection import Block, ChainConnection
 from contracts.chain.wrappers.seals import AnchorChain
 from contracts.governance.anchor_chain import AnchoredBatch, fold_anchor_chain
 from contracts.terms.beacons import Beacon
@@ -25,6 +25,7 @@ from tallystick.provider.beacons import (
     Counts,
     checked_opening,
 )
+from tallystick.sdk.client import MarketClient
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, JobMaker, make_wallet
 from verification.draws.anchor_chains import (
@@ -86,14 +87,34 @@ def test_beacon_file__another_beacon_of_a_step__is_refused(tmp_path: Path) -> No
 
 
 @dataclass
+class Market:
+    """What a market shows of an anchor chain, when it answers."""
+
+    entries: list[tuple[Entry, ...]]
+    batches: list[AnchoredBatch]
+    served: int = 0  # batches that it knows
+    answers: bool = True
+
+    async def anchor_chain(self, job: JobId, *, first: int | None = None) -> AnchorChainPage:
+        """See `MarketClient.anchor_chain`."""
+        if not self.answers:
+            raise Unavailable("the market does not answer")
+        start = first or 0
+        shown = tuple(
+            ShownBatch(self.batches[n], show_batch(self.entries[n]))
+            for n in range(start, self.served)
+        )
+        before = fold_anchor_chain(self.batches[:start]) if start else ZERO_DIGEST
+        return AnchorChainPage(start, before, shown)
+
+
 class Everything:
     """Chain, SealAnchor and market of one job; what happens is scripted by the test."""
 
-    entries: list[tuple[Entry, ...]] = field(default_factory=list)
-    batches: list[AnchoredBatch] = field(default_factory=list)
-    served: int = 0  # batches that the market knows
-    number: int = 1
-    now: float = 1000.0
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.number, self.now, self.fork = folder, 1, 1000.0, 0
+        self.entries, self.anchored = list[tuple[Entry, ...]](), list[AnchoredBatch]()
+        self.market = Market(self.entries, self.anchored)
 
     def anchor(self, *steps: int) -> None:
         """Anchor seals in a new block, with the beacon of the batch before."""
@@ -101,7 +122,7 @@ class Everything:
         self.number += 1
         entries = tuple((JOB, step, Digest(bytes([step]) * 32)) for step in steps)
         self.entries.append(entries)
-        self.batches.append(AnchoredBatch(batch_root(entries), self.number, None))
+        self.anchored.append(AnchoredBatch(batch_root(entries), self.number, None))
 
     def anchor_with_beacon(self, *steps: int) -> None:
         """Anchor seals, and record their beacon in the block after."""
@@ -111,10 +132,12 @@ class Everything:
     def record(self) -> None:
         """Record the newest beacon, in a new block."""
         self.number += 1
-        if self.batches:
-            newest = self.batches[-1]
-            found = Digest(bytes([newest.block]) * 32)
-            self.batches[-1] = AnchoredBatch(newest.root, newest.block, found)
+        if self.anchored:
+            newest = self.anchored[-1]
+            self.anchored[-1] = replace(newest, beacon=self._hash(newest.block))
+
+    def _hash(self, number: int) -> Digest:
+        return Digest(bytes([self.fork, number % 256]) * 16)
 
     async def head(self, *, confirmations: int = 0) -> Block:
         """See `ChainConnection.head`."""
@@ -124,88 +147,75 @@ class Everything:
         """See `ChainConnection.block`; a block a second."""
         if number > self.number:
             raise ChainForgot("no such block")
-        name = Digest(bytes([number % 256]) * 32)
-        return Block(number, name, UnixSeconds(1000 + number))
+        return Block(number, self._hash(number), UnixSeconds(1000 + number))
 
-    async def anchor_chain(
-        self, name: bytes, at: Block | None = None, *, first: int | None = None
-    ) -> "AnchorChain | AnchorChainPage":
-        """Both `Anchors.anchor_chain` and `MarketClient.anchor_chain`."""
-        if at is not None:
-            assert name == ANCHORER
-            return AnchorChain(fold_anchor_chain(self.batches), len(self.batches))
-        start = first or 0
-        shown = tuple(
-            ShownBatch(self.batches[n], show_batch(self.entries[n]))
-            for n in range(start, self.served)
-        )
-        before = fold_anchor_chain(self.batches[:start]) if start else ZERO_DIGEST
-        return AnchorChainPage(start, before, shown)
+    async def anchor_chain(self, anchorer: Address, at: Block) -> AnchorChain:
+        """See `Anchors.anchor_chain`."""
+        assert anchorer == ANCHORER
+        return AnchorChain(fold_anchor_chain(self.anchored), len(self.anchored))
 
     async def pending_block(self, anchorer: Address, at: Block) -> int:
         """See `Anchors.pending_block`."""
-        return self.batches[-1].block if self.batches and self.batches[-1].beacon is None else 0
+        newest = self.anchored[-1] if self.anchored else None
+        return newest.block if newest and newest.beacon is None else 0
 
-    async def known(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
-        """See `Anchors.batches`, whose name is taken here."""
-        return self.batches
+    async def batches(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
+        """See `Anchors.batches`."""
+        return self.anchored
 
-    def watch(self, folder: Path, *, confirmations: int = 1, settling: float = 0.0) -> BeaconWatch:
+    def watch(self, *, confirmations: int = 1, settling: float = 0.0) -> BeaconWatch:
         """A watch over all of it."""
         return BeaconWatch(
             OPENING,
-            BeaconFile(folder),
-            anchors=SimpleNamespace(  # two ports in one object
-                anchor_chain=self.anchor_chain, pending_block=self.pending_block, batches=self.known
-            ),
-            blocks=self,  # type: ignore[arg-type]
-            market=self,  # type: ignore[arg-type]
+            BeaconFile(self.folder),
+            anchors=self,
+            blocks=cast(ChainConnection, self),
+            market=cast(MarketClient, self.market),
             counts=Counts(confirmations, settling),
             clock=lambda: self.now,
         )
 
+    async def kept(self, step: int) -> Beacon | None:
+        """What a peer reads of a step."""
+        return await BeaconFile(self.folder).beacon_of(StepNumber(step))
+
     def beacon(self, step: int, batch: int) -> Beacon:
         """The beacon of a step that stands in a batch."""
-        found = self.batches[batch]
+        found = self.anchored[batch]
         assert found.beacon is not None
         (seal,) = (seal for _, of, seal in self.entries[batch] if of == step)
         return Beacon(StepNumber(step), found.root, found.block, found.beacon, seal)
 
 
-class SilentMarket:
-    """A market that is down."""
-
-    async def anchor_chain(self, job: JobId, *, first: int | None = None) -> AnchorChainPage:
-        """See `MarketClient.anchor_chain`."""
-        raise Unavailable("the market does not answer")
+@pytest.fixture
+def world(tmp_path: Path) -> Everything:
+    return Everything(tmp_path)
 
 
 async def test_look__market_behind_the_chain__waits_and_then_has_the_beacon_on_disk(
-    tmp_path: Path,
+    world: Everything,
 ) -> None:
-    world = Everything()
     world.anchor_with_beacon(1)
-    watch = world.watch(tmp_path)
+    watch = world.watch()
 
     behind = await watch.look()
-    world.served = 1
+    world.market.served = 1
     found = await watch.look()
     again = await watch.look()
 
     assert behind == again == ()
     assert found == (world.beacon(1, 0),)
-    assert await BeaconFile(tmp_path).beacon_of(StepNumber(1)) == found[0]
+    assert await world.kept(1) == found[0]
 
 
-async def test_look__beacon_not_recorded__comes_with_the_next_batch(tmp_path: Path) -> None:
-    world = Everything()
-    watch = world.watch(tmp_path)
+async def test_look__beacon_not_recorded__comes_with_the_next_batch(world: Everything) -> None:
+    watch = world.watch()
     world.anchor(1)
-    world.served = 1
+    world.market.served = 1
 
     pending = await watch.look()
     world.anchor(2, 3)
-    world.served = 2
+    world.market.served = 2
     first = await watch.look()
     world.record()
 
@@ -213,11 +223,10 @@ async def test_look__beacon_not_recorded__comes_with_the_next_batch(tmp_path: Pa
     assert await watch.look() == (world.beacon(2, 1), world.beacon(3, 1))
 
 
-async def test_look__block_without_confirmations_or_too_young__waits(tmp_path: Path) -> None:
-    world = Everything()
-    watch = world.watch(tmp_path, confirmations=3, settling=4.0)
+async def test_look__block_without_confirmations_or_too_young__waits(world: Everything) -> None:
+    watch = world.watch(confirmations=3, settling=4.0)
     world.anchor_with_beacon(1)
-    world.served, world.now = 1, 1100.0
+    world.market.served, world.now = 1, 1100.0
 
     unconfirmed = await watch.look()
     world.number += 2
@@ -229,38 +238,50 @@ async def test_look__block_without_confirmations_or_too_young__waits(tmp_path: P
     assert await watch.look() == (world.beacon(1, 0),)
 
 
-async def test_look__market_lies_about_a_beacon__nothing_counts_until_it_stops(
-    tmp_path: Path,
-) -> None:
-    world, liar = Everything(), Everything()
+async def test_look__chain_went_back__believes_the_new_blocks(world: Everything) -> None:
+    watch = world.watch(settling=60.0)
     world.anchor_with_beacon(1)
-    world.served = 1
-    liar.entries, liar.served = world.entries, 1
-    liar.batches = [AnchoredBatch(world.batches[0].root, 3, Digest(b"x" * 32))]
-    watch = world.watch(tmp_path)
-    watch._market = liar  # type: ignore[assignment]
+    world.market.served = 1
+    young = await watch.look()
+
+    world.fork, world.number = 1, 1
+    world.entries.clear()
+    world.anchored.clear()
+    world.anchor_with_beacon(1)
+    replaced = await watch.look()
+    world.now += 120
+
+    assert young == replaced == ()
+    assert await watch.look() == (world.beacon(1, 0),)
+
+
+async def test_look__market_lies_about_a_beacon__nothing_counts_until_it_stops(
+    world: Everything,
+) -> None:
+    world.anchor_with_beacon(1)
+    watch, world.market.served = world.watch(), 1
+    world.market.batches = [replace(world.anchored[0], block=3, beacon=Digest(b"x" * 32))]
 
     with pytest.raises(AuditMismatch):
         await watch.look()
-    stored = await BeaconFile(tmp_path).beacon_of(StepNumber(1))
-    watch._market = world  # type: ignore[assignment]
+    stored = await world.kept(1)
+    world.market.batches = world.anchored
 
     assert stored is None
     assert await watch.look() == (world.beacon(1, 0),)
 
 
 async def test_look__market_never_serves_a_batch__all_is_drawn_of_what_it_may_hold(
-    tmp_path: Path,
+    world: Everything,
 ) -> None:
-    world = Everything()
     world.anchor_with_beacon(1)
-    watch = world.watch(tmp_path)
+    watch = world.watch()
     first = await watch.look()
     world.number += UNSERVED_BLOCKS - 1
     patient = await watch.look()
     world.number += 1
     found = await watch.look()
-    world.served = 1  # too late: it was said
+    world.market.served = 1  # too late: it was said
     again = await watch.look()
 
     unserved = replace(world.beacon(1, 0), batch=ZERO_DIGEST, seal=None)
@@ -268,16 +289,14 @@ async def test_look__market_never_serves_a_batch__all_is_drawn_of_what_it_may_ho
     assert found == tuple(
         replace(unserved, step=StepNumber(step)) for step in range(1, MAY_HOLD + 1)
     )
-    assert await BeaconFile(tmp_path).beacon_of(StepNumber(1)) == unserved
+    assert await world.kept(1) == unserved
 
 
 async def test_look__market_does_not_answer__waits_as_long_and_then_gives_the_batch_up(
-    tmp_path: Path,
+    world: Everything,
 ) -> None:
-    world = Everything()
-    watch = world.watch(tmp_path)
-    watch._market = SilentMarket()  # type: ignore[assignment]
     world.anchor_with_beacon(1)
+    watch, world.market.answers = world.watch(), False
 
     with pytest.raises(Unavailable):
         await watch.look()

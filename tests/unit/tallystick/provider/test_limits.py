@@ -52,8 +52,8 @@ def guard_of(chain: OwnChain) -> Guard:
     return Guard(ANN, chain.on_chain().contracts, lambda: next(moments))
 
 
-async def why(guard: Guard, pay: SealedPay | None, stake: int = 5) -> str | None:
-    idle = await guard.why_idle(SPEC, pay, stake=stake, prices=[PRICE])
+async def why(guard: Guard, pay: SealedPay | None) -> str | None:
+    idle = await guard.why_idle(SPEC, pay, stake=5, prices=[PRICE])
     return None if idle is None else idle.why
 
 

@@ -17,8 +17,8 @@ MEMORY, BOTH_CORES = (Limit(MACHINE, TOTAL),), (Limit(MACHINE, CORES),)
 BOX = Limit("/box", 2 * GIB)
 
 
-def idle(pid: int, cap: int | None = None) -> Share:
-    return Share(pid, 1, "cpu", 0, 0, cap, None)
+def idle(pid: int) -> Share:
+    return Share(pid, 1, "cpu", 0, 0, None, None)
 
 
 def settle(agents: list[Share]) -> list[Share]:

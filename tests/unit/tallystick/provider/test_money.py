@@ -151,7 +151,8 @@ class World:
         save_signed(self.folder, make_wallet("poster").sign(SPEC, NOWHERE.domain))
         self.home, self.chain = home, OwnChain(channel=GRANTED, budget=NO_BUDGET)
         self.money = Money(
-            self.market, self.chain.on_chain(), TIMES, 10, self.said.append, lambda: self.now  # type: ignore[arg-type]
+            self.market, self.chain.on_chain(), TIMES, BaseUnits(10), self.said.append,
+            lambda: self.now,
         )  # fmt: skip
 
     @property

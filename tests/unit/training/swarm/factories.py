@@ -66,7 +66,6 @@ def joining(
     applied: int = 0,
     owner: Address | None = None,
     rate: int = 100,
-    bandwidth: int = 1000,
     at: int = 0,
 ) -> PeerJoined:
     """A peer comes; all are equally fast unless it is said otherwise."""
@@ -78,7 +77,7 @@ def joining(
         ZERO_DIGEST,
         owner or owner_of(who),
         rate,
-        bandwidth,
+        1000,
         UnixMillis(at),
     )
 
@@ -151,15 +150,10 @@ class Swarm:
         for each in peers:
             self.tell(joining(each, stage, at=self.now))
 
-    def work(
-        self, doer: PeerId, *units: int, stage: int = 0, attempt: int = 0, version: object = 0
-    ) -> tuple[Effect, ...]:
+    def work(self, doer: PeerId, *units: int, stage: int = 0) -> tuple[Effect, ...]:
         """`doer` computes units of a stage."""
         stages = self.terms.num_stages
-        copies = tuple(
-            copy(doer, stage, unit, attempt=attempt, stages=stages, version=version)
-            for unit in units
-        )
+        copies = tuple(copy(doer, stage, unit, stages=stages) for unit in units)
         return self.tell(UnitsDone(self.state.step, copies, self.at))
 
     def work_all(self, shares: Mapping[PeerId, Iterable[int]]) -> None:
@@ -227,13 +221,13 @@ class Swarm:
         for each in [member.peer for member in self.state.members.values() if member.is_here]:
             self.tell(SealApplied(each, step, self.at))
 
-    def whole_step(self, work: Mapping[PeerId, Iterable[int]], *, last: bool = False) -> None:
+    def whole_step(self, work: Mapping[PeerId, Iterable[int]]) -> None:
         """One undisturbed step."""
         self.work_all(work)
         self.commit(*work)
         self.hold(*work)
         self.average(*work)
-        self.seal(last=last)
+        self.seal()
 
 
 def grad_commit(

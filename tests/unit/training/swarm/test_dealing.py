@@ -9,8 +9,8 @@ from training.swarm.dealing import Summing, summing_orders
 D = peer("d")
 
 
-def summing(who: PeerId, bandwidth: int = 100, owner: str = "") -> Summing:
-    return Summing(who, Address((owner or who.decode()[0]).encode() * 20), bandwidth)
+def summing(who: PeerId) -> Summing:
+    return Summing(who, Address(who[:1] * 20), 100)
 
 
 def test_summing_orders__equal_bandwidths__in_turn() -> None:

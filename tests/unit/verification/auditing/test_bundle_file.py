@@ -20,8 +20,8 @@ from tests.support.bundles import (
 )
 from tests.support.checked_swarm import begin_checked
 from verification.auditing import bundle_file
+from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import PAPERS, WEIGHTS, BundleFile, write_bundle
-from verification.auditing.sources import BundledBytes, show
 
 
 @pytest.fixture(scope="module")

@@ -30,10 +30,8 @@ A, B, WIDE = "class-a", "class-b", "class-wide"
 KEY = "y/none"
 
 
-def sample(
-    distance: int, one: str = A, other: str = B, *, key: str = KEY, dtype: DType = "float32"
-) -> Sample:
-    return Sample(dtype, (one, other), key, (distance, distance, 0, distance))
+def sample(distance: int, one: str = A, other: str = B, *, dtype: DType = "float32") -> Sample:
+    return Sample(dtype, (one, other), KEY, (distance, distance, 0, distance))
 
 
 def made(*samples: Sample, apart: tuple[str, ...] = ()) -> Calibration:
