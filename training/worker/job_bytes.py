@@ -1,12 +1,11 @@
-"""How the bytes of a job are digested, by what they spell: dtype and shape follow from its spec."""
+"""How the bytes of a job are digested, by what they spell."""
 
-from contracts.terms.digest import tensor_digest
+from contracts.terms.digest import formed_digest, tensor_digest
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.work import Sort
 from training.averaging.slices import slice_digest
-from training.compression.formats import FORMATS
 
 _TOKEN_BYTES = (1, 2, 4)
 
@@ -15,23 +14,20 @@ class JobBytes:
     """Of one job."""
 
     def __init__(self, spec: JobSpec) -> None:
-        self._codecs = spec.rules.boundary_codec, spec.rules.gradient_codec
-        rows, length = spec.batch.rows_per_unit, spec.model.sequence_length
-        self._boundary = (rows, length, spec.model.width)
-        self.rows_shape = (rows, length + 1)
+        self._gradient = spec.rules.gradient_codec
+        self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
 
     def digest(self, sort: Sort, data: bytes) -> Digest:
-        """Digest of wire bytes.
+        """Digest of rows or a part as they travel, or of a boundary tensor as it is formed.
 
-        A boundary tensor of another length has a digest, too: its peer may have bound it, and
-        nobody can compute on it. Raises Malformed: no rows, or no whole number of elements.
+        That may be of whatever form: nobody can compute on one that is not the job's. Raises
+        Malformed: no rows, or no whole number of elements.
         """
-        boundary, gradient = self._codecs
         match sort:
             case "boundary":
-                return tensor_digest(FORMATS[boundary].dtype_name, self._boundary, data)
+                return formed_digest(data)
             case "part":
-                return slice_digest(data, gradient)
+                return slice_digest(data, self._gradient)
             case "rows":
                 return tensor_digest(f"uint{8 * self.token_bytes(data)}", self.rows_shape, data)
 

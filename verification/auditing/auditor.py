@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
+from contracts.terms.digest import wire_bytes
 from contracts.terms.errors import Malformed, NotFinite, WrongBytes
 from contracts.terms.ids import StageIndex
 from contracts.terms.messages import LOSS_SCALE, JobSpec
@@ -92,8 +93,8 @@ async def replay_claim(source: Source, sealed: SealedClaim, seed: bytes) -> Foun
     return Found(dict(comparison.distances()), projections)
 
 
-async def _boundary(source: Source, leaf: Leaf, name: str) -> bytes | None:
-    return await source.get(leaf.tensor(name), "boundary") if name else None
+async def _boundary(source: Source, leaf: Leaf, name: str) -> memoryview | None:
+    return wire_bytes(await source.get(leaf.tensor(name), "boundary")) if name else None
 
 
 def _farthest(spec: JobSpec, stage: StageIndex) -> dict[str, int]:

@@ -46,7 +46,7 @@ class Source(Protocol):
         """Begin to do a claim of work again; see `replaying`."""
 
     async def get(self, digest: Digest, sort: Sort) -> bytes:
-        """Wire bytes of this digest.
+        """Bytes of this digest: boundary tensors as they are formed, all else as it travels.
 
         Raises:
             NotFound: nobody has them. Unavailable: nobody is reached, or they may still come.
