@@ -58,6 +58,10 @@ class _Heard:
     shards: dict[tuple[Digest, Bucket], asyncio.Task[None]] = field(default_factory=dict)
     reducing: dict[Bucket, asyncio.Task[OwnClaim]] = field(default_factory=dict)
     fetching: dict[Digest, asyncio.Task[None]] = field(default_factory=dict)
+    tries: defaultdict[Digest, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock)
+    )
+    """Of buckets: they are fetched once for all who want them."""
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
@@ -109,23 +113,21 @@ class Exchange:
                 answer, tensors = await self._at.peers.ask_coordinator(
                     GET_CLAIMS, request, deadline=NEXT
                 )
+                self._at.peers.set_members(answer.members)
+                if (self._at.round, answer.round) == (round, round):
+                    self._heard.reduces |= {(self._at.group, each) for each in answer.reduces}
+                    self._hear(tensors)
+                    seen = answer.seen
+                    backoff.begin()
             except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
                 about = {"step": round, "code": error.code, "reason": error.message}
                 self._tell_rarely("no_claims", **about)
                 await asyncio.sleep(backoff.next())
                 continue
-            self._at.peers.set_members(answer.members)
-            if self._at.round != round:
-                continue
-            if answer.round != round:  # its seal is on the way to us
+            if self._at.round == round != answer.round:  # its seal is on the way to us
                 with suppress(TimeoutError):
                     async with asyncio.timeout(backoff.next()):
                         await self._at.sealed_changes.beyond(version)
-                continue
-            backoff.begin()
-            seen = answer.seen
-            self._heard.reduces |= {(self._at.group, number) for number in answer.reduces}
-            self._hear(tensors)
 
     def _hear(self, tensors: Sequence[memoryview]) -> None:
         for tensor in tensors:
@@ -416,9 +418,12 @@ class Exchange:
             Unavailable, NotFound: nobody who is reached has it. Misbehaved: it is not what its
                 claim says of it.
         """
+        async with self._heard.tries[claim.outputs[0].digest]:
+            if not await self._at.holds(claim.outputs[0].digest, "part"):
+                await self._fetch_bucket(claim)
+
+    async def _fetch_bucket(self, claim: WorkClaim) -> None:
         at, output, bucket = self._at, claim.outputs[0], (claim.group, claim.bucket)
-        if await at.holds(output.digest, "part"):
-            return
         groups = [group for group, own in at.layout.outputs.items() if bucket in own]
         near = [peer for group in groups for peer in at.peers.mates(group)]
         holders = sorted(near, key=lambda peer: (peer != claim.peer, peer))
