@@ -56,6 +56,7 @@ class ScriptedCoordinator:
         self.holding: dict[PeerId, set[calls.TaskName]] = defaultdict(set)
         self.told: list[bytes] = []
         self.reduces: dict[PeerId, tuple[ChunkIndex, ...]] = {}
+        self.holds: dict[PeerId, set[Digest]] = {}
         self.held: dict[PeerId, set[Digest]] = defaultdict(set)
         self.bytes: dict[Digest, bytes] = {}
         self.items: list[Kept] = []  # said in the round
@@ -138,6 +139,7 @@ class ScriptedCoordinator:
                     request.round != self.round
                     or request.seen < len(self.told)
                     or self.reduces.get(peer, ()) != before
+                    or not self.holds.get(peer, set()) <= self.held[peer]
                     or len(self.joined) != self.known.get(peer)
                 )
             )
@@ -148,6 +150,7 @@ class ScriptedCoordinator:
             round=self.round,
             seen=len(self.told),
             reduces=self.reduces.get(peer, ()),
+            holds=tuple(sorted(self.holds.get(peer, ()))),
             members=tuple(self.joined.values()),
         ), news
 
@@ -346,7 +349,7 @@ class ScriptedCoordinator:
         start = 2 if first else len(self.maker.items)  # leases stand under the first seal
         self.maker.seal(self.items, last=last)
         under = self.maker.items[start:]
-        self.told, self.reduces, self.items = [], {}, []
+        self.told, self.reduces, self.holds, self.items = [], {}, {}, []
         self.claims.clear()
         self.changes.mark()
         members = self.maker.members if to is None else to

@@ -53,6 +53,7 @@ class _Heard:
     claims: dict[Digest, WorkClaim] = field(default_factory=dict)  # of work
     closed: RoundClosed | None = None
     reduces: set[Bucket] = field(default_factory=set)
+    holds: set[Digest] = field(default_factory=set)  # shards for others, that we do not reduce
     kept: dict[Digest, Kept] = field(default_factory=dict)  # all of it, as a seal names it
     held: dict[Digest, None] = field(default_factory=dict)  # that the coordinator is to know of
     shards: dict[tuple[Digest, Bucket], asyncio.Task[None]] = field(default_factory=dict)
@@ -113,9 +114,11 @@ class Exchange:
                 answer, tensors = await self._at.peers.ask_coordinator(
                     GET_CLAIMS, request, deadline=NEXT
                 )
-                self._at.peers.set_members(answer.members)
+                if answer.members:
+                    self._at.peers.set_members(answer.members)
                 if (self._at.round, answer.round) == (round, round):
                     self._heard.reduces |= {(self._at.group, each) for each in answer.reduces}
+                    self._heard.holds |= set(answer.holds)
                     self._hear(tensors)
                     seen = answer.seen
                     backoff.begin()
@@ -186,12 +189,14 @@ class Exchange:
             raise errors.Conflict("a bucket of another RoundClosed")
 
     def _begin_fetches(self) -> None:
-        """Of what we reduce as soon as it is claimed."""
-        closed, known = self._heard.closed, self._known()
-        for bucket in self._heard.reduces:
-            for name, claim in known.items():
-                if closed is None or name in closed.weights:
-                    self._shard(name, claim, bucket)
+        """Of what we reduce, and what we hold for others, as soon as it is claimed."""
+        closed, reduces, holds = self._heard.closed, self._heard.reduces, self._heard.holds
+        for name, claim in self._known().items():
+            if closed is None or name in closed.weights:
+                own = zip(self._at.layout.outputs[claim.group], claim.outputs, strict=True)
+                for bucket, output in own:
+                    if bucket in reduces or output.digest in holds:
+                        self._shard(name, claim, bucket)
         if closed is not None:
             dealt = zip(self._at.layout.buckets, closed.reducers, strict=False)
             for bucket in [each for each, peer in dealt if peer == self._at.peer]:
@@ -288,7 +293,7 @@ class Exchange:
                 raise
         try:
             return await peers.find(output.digest, "part", most_bytes=most)
-        except errors.Misbehaved as error:  # of the coordinator: others may still give them
+        except (errors.Misbehaved, errors.Refused) as error:  # somebody may still give them
             raise errors.Unavailable(error.message) from error
 
     async def _keep(

@@ -247,7 +247,9 @@ class Items:
             inputs = {**(before.inputs if before else {}), **inputs}
         source = PassSource(at, round, inputs)
         leaf = await at.strategy.run(task.item, task.direction, source)
-        tensors = {**inputs, **source.made, **dict(leaf.tensors if leaf else ())}
+        tensors = {**inputs, **source.made}
+        if leaf is not None and not is_evaluation:
+            tensors = dict(leaf.tensors)
         used = {each: digest for each, digest in task.used if tensors.get(each, digest) != digest}
         result = TaskResult(
             direction=task.direction,

@@ -112,6 +112,20 @@ async def test_rounds__members_hear_and_tell__shards_and_buckets_are_held_by_oth
     assert shards[ann][0].digest not in coordinator.held[ann] | coordinator.held[bob]
 
 
+async def test_rounds__a_shard_that_its_reducer_would_hold_alone__another_is_asked_to_hold_it(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann", "bob")
+    ann, bob = (member.session.peer for member in job.maker.members)
+
+    async with job.running() as coordinator:
+        await work_and_claim(coordinator)
+        alone = claimed(coordinator, ann).outputs[0].digest  # of ann's own bucket
+        coordinator.holds[bob] = {alone}
+        coordinator.changes.mark()
+        await coordinator.until(lambda: alone in coordinator.held[bob])
+
+
 def claimed(coordinator: ScriptedCoordinator, peer: PeerId) -> WorkClaim:
     """The first claim of a peer in the round."""
     return coordinator.claims[peer][0][0].message
