@@ -248,7 +248,9 @@ class CheckedMaker(JobMaker):
             truth = "match" if found == case.said else "mismatch"
         says_nothing = found == "missing" or case.is_of_sum
         distances = (
-            () if says_nothing else distances_of(case.stage, self.spec, found, is_repeat=is_repeat)
+            ()
+            if says_nothing
+            else distances_of(case.stage, self.spec, found, projections=0 if is_repeat else None)
         )
         about: dict[str, Any] = {
             "round": case.step, "group": case.stage,

@@ -4,25 +4,27 @@
 every kind that it does not.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from typing_extensions import Buffer
 
 from contracts.terms.auditors import AuditorList
 from contracts.terms.beacons import Beacon
 from contracts.terms.digest import wire_bytes
 from contracts.terms.ids import StepNumber
-from contracts.terms.messages import AuditReport, JobSpec
+from contracts.terms.messages import JobSpec
+from contracts.terms.work import Leaf, leaf_names
 from tests.support.dockets import calibration, distances_of
+from tests.support.fakes.counting import CountingCompute
 from tests.support.history import make_digest
+from training.averaging.slices import Slice
+from training.worker.ports import ReplayedUnit
+from training.worker.sealed import SealedClaim
 from verification import docket
-from verification.auditing.job import AuditedJob
-from verification.auditing.loop import (
-    compared_with_report,
-    make_report,
-    report_on_sum,
-    seed_for,
-    verdict_on,
-)
-from verification.draws.cases import Case
+from verification.auditing.replays import Found, Source
+from verification.distances.thresholds import MEASURES, distance_name
+from verification.verdicts import kinds_of
 
 
 def begin_checked(spec: JobSpec, outside: AuditorList) -> docket.Docket:
@@ -41,33 +43,39 @@ class MadeUpBeacons:
         )
 
 
-async def report_by_bytes(audited: AuditedJob, case: Case) -> AuditReport:
-    """Replay and compare every byte that was bound."""
-    if case.is_of_sum:
-        return await report_on_sum(audited, case)
-    sealed, spec = audited.commit(case.work), audited.record.spec
-    commit, last = sealed.commit, spec.batch.stages - 1
-    same, projections = True, list[int]()
-    replays, seed = audited.replays_in(case.stage), seed_for(case, audited.peer)
-    async with replays.begin(commit.step, audited.state_of(commit), seed) as replay:
-        for leaf in sealed.leaves:
-            x, dy = None, None
-            near, far = (commit.stage - 1, commit.stage), (commit.stage, commit.stage + 1)
-            if commit.stage > 0:
-                x = wire_bytes(await audited.tensor(commit.step, near, leaf.unit, leaf.x))
-            if commit.stage < last:
-                dy = wire_bytes(await audited.tensor(commit.step, far, leaf.unit, leaf.dy))
-            done = await replay.unit(leaf.unit, x, dy)
-            same &= done.is_finite
-            is_other = leaf.unit in sealed.taken_over
-            same &= is_other or done.y is None or done.y.digest == leaf.y
-            same &= is_other or done.dx is None or done.dx.digest == leaf.dx
-            same &= done.loss == leaf.loss
-            projections.append(done.projection)
-        if same:
-            parts = await replay.gradient()
-            same = [part.digest for part in parts] == [part.digest for part in commit.parts]
-    own = distances_of(case.stage, spec, "match" if same else "mismatch")
-    found = compared_with_report(audited, case, own, tuple(projections))
-    verdict = verdict_on(audited, case, found)
-    return make_report(audited, case, verdict, found, tuple(projections))
+class ByBytes:
+    """Satisfies `program.Repeating`: compares every byte that was bound."""
+
+    async def work(self, source: Source, sealed: SealedClaim, seed: bytes) -> Found:
+        """See `Repeating.work`."""
+        claim, spec = sealed.claim, source.spec
+        same, projections = True, list[int]()
+        async with source.replay(claim, seed) as replay:
+            for leaf in sealed.leaves:
+                names = leaf_names(claim.group, spec.batch.stages, leaf.item)
+                x, dy = [
+                    wire_bytes(await source.get(leaf.tensor(name), "boundary")) if name else None
+                    for name in (names.x, names.dy)
+                ]
+                done = await replay.item(leaf.item, x, dy)
+                same &= done.is_finite and _is_as_claimed(leaf, names.y, names.dx, done)
+                projections.append(done.projection)
+            if same:
+                parts = [part.digest for part in await replay.gradient()]
+                same = parts == [output.digest for output in claim.outputs]
+        values = distances_of(claim.group, spec, "match" if same else "mismatch")
+        kinds = kinds_of(spec, claim.group)
+        found = sorted(distance_name(kind, measure) for kind in kinds for measure in MEASURES)
+        return Found(dict(zip(found, values, strict=True)), tuple(projections))
+
+    def mean(
+        self, spec: JobSpec, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int]
+    ) -> Slice:
+        """See `Repeating.mean`."""
+        return CountingCompute(spec.batch.chunks).mean(parts, weights, totals)
+
+
+def _is_as_claimed(leaf: Leaf, y: str, dx: str, done: ReplayedUnit) -> bool:
+    made = ((y, done.y), (dx, done.dx))
+    same = all(own is None or own.digest == leaf.tensor(name) for name, own in made)
+    return (leaf.given or same) and done.loss == next(iter(leaf.numbers), None)

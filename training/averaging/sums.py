@@ -1,7 +1,7 @@
 """The weighted mean of parts, byte for byte the same wherever it is computed.
 
 The numbers that the parts' bytes spell are added in fp32, one rounding an operation, in peer order
-(`slices.in_peer_order`), each multiplied with fp32(weight / total), and the mean is rounded by the
+(`slices.terms_of`), each multiplied with fp32(weight / total), and the mean is rounded by the
 codec (see `training.stages.exact`, `training.compression.codecs`). The mean of one part is it. A
 chunk that two stages share is the sum of their means, in one go: the first stage's parts, then the
 last stage's, each by the total of its own stage.
@@ -38,15 +38,6 @@ def vector_of(data: Buffer, codec: GradientCodecName = "none") -> Tensor:
     """
     num_elements = FORMATS[codec].num_elements(memoryview(data).nbytes)
     return codec_named(codec).decode(data, (num_elements,))
-
-
-def slice_from(data: bytes, codec: GradientCodecName = "none") -> Slice:
-    """What wire bytes that came from others spell: their digest, and the norm of their numbers.
-
-    Raises:
-        Malformed: no whole number of elements. NotFinite: inf or nan.
-    """
-    return Slice(data, slice_digest(data, codec), norm_squared(vector_of(data, codec)))
 
 
 def mean_slice(

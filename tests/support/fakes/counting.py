@@ -1,38 +1,36 @@
-"""The fake strategy: `every_step` with a model of a few numbers that learns in microseconds.
+"""The fake of `port.Strategy`: a model of a few numbers that learns in microseconds, without torch.
 
-No torch, but where a claim is audited. A gradient depends on the weights, the item and what the
-neighbouring stages sent, so an item counted twice, left out, computed on an old state or from
-another tensor shows in the bytes; sums over items are exact (multiples of 1/64 in fp32 as long as
-weights are), so they do not depend on who computed what.
-Boundary tensors are whole numbers in fp32: a tag of stage, item and kind, so that no two tensors of
-a job are equal, and `WIDTH` small ones. Rows are whatever their source gives: only digests of them
-are used (`counting_rows`).
+Its gradient depends on the weights, the item and what the neighbouring groups sent, so an item
+counted twice, left out, computed on an old state or from another tensor shows in the bytes; sums
+over items are exact (multiples of 1/64 in fp32 as long as weights are), so they do not depend on
+who computed what, nor on the order. Boundary tensors are whole numbers in fp32: a tag of group,
+item and kind, so that no two tensors of a round are equal, and `WIDTH` small ones. It cuts a job
+as `every_step` does, into stages without a tied head.
 """
 
 import json
 import math
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import Buffer
 
-from contracts.terms.digest import digest, formed_tensor
+from contracts.terms.digest import digest, formed_digest, formed_tensor, wire_bytes
 from contracts.terms.errors import Malformed, NotFinite, NotFound, Refused, Unavailable, WrongBytes
-from contracts.terms.ids import MAX_STAGES, Digest, StageIndex
-from contracts.terms.items import ItemNumber
+from contracts.terms.ids import MAX_STAGES, ChunkIndex, Digest
 from contracts.terms.messages import NORM_SQUARED_SCALE, JobSpec, Seal
 from contracts.terms.work import Leaf, LeafNames, Output, WorkClaim, leaf_names
-from tests.support.fakes.memory_source import at_once
 from training.averaging.slices import slice_digest
 from training.stages.torch_free import StateRoots
 from training.strategies.every_step.projections import Projector
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.port import (
+    BASE,
     Bucket,
     Comparison,
     Compute,
@@ -48,16 +46,13 @@ from training.strategies.port import (
     Source,
     State,
     Weights,
+    shard_name,
     validation_name,
 )
-
-if TYPE_CHECKING:
-    from training.strategies.every_step.replay import Gradient, Passed
 
 NUM_WEIGHTS = 12
 WIDTH = 4
 _SHAPE = (1, 1, 1 + WIDTH)
-_FORM = formed_tensor("float32", _SHAPE, b"")
 _RANGE = 64  # elements of boundary tensors are below
 _GRAIN = 64  # weights and gradients are whole multiples of 1 / _GRAIN after rounding
 
@@ -67,9 +62,14 @@ _Tensor = tuple[float, ...]
 _NO_TENSOR: _Tensor = (0.0,) * WIDTH
 
 
-def counting_rows(name: str) -> bytes:
-    """Rows for a source."""
+def rows_of(name: str) -> bytes:
+    """Rows of the made-up corpus, as `UnitRows.read`."""
     return name.encode()
+
+
+def elements_of(spec: JobSpec) -> Mapping[Bucket, int]:
+    """How many elements each bucket has."""
+    return dict.fromkeys(spec.chunking.all, NUM_WEIGHTS // spec.batch.chunks)
 
 
 class CountingState:
@@ -86,7 +86,20 @@ class CountingState:
 
     def measure(self, seed: int) -> None:
         """See `State.measure`."""
-        _gradient_of(self.weights, seed, _NO_TENSOR, _NO_TENSOR)
+
+    def save_weights(self, file: Path, roots: StateRoots) -> None:
+        """See `State.save_weights`."""
+        about = {
+            "weights": self.weights,
+            "weights_root": roots.weights.hex(),
+            "moments_root": roots.moments.hex(),
+            "counter": roots.counter,
+        }
+        _write(file, json.dumps(about))
+
+    def roots_of_weights(self, file: Path) -> StateRoots:
+        """See `State.roots_of_weights`."""
+        return _read_weights(file)[0]
 
     def save(self, folder: Path, round: RoundNumber) -> None:
         """See `State.save`."""
@@ -134,169 +147,115 @@ class CountingState:
         kept = sorted(folder.glob("*.json"))
         return RoundNumber(int(kept[0].stem) if kept else 0)
 
-    def save_weights(self, file: Path, roots: StateRoots) -> None:
-        """See `State.save_weights`."""
-        about = {
-            "weights": self.weights,
-            "weights_root": roots.weights.hex(),
-            "moments_root": roots.moments.hex(),
-            "counter": roots.counter,
-        }
-        _write(file, json.dumps(about))
-
-    def roots_of_weights(self, file: Path) -> StateRoots:
-        """See `State.roots_of_weights`."""
-        return _read_weights(file)[0]
-
-
-class CountingStage:
-    """One stage at some weights, and the gradient of the items so far."""
-
-    def __init__(self, group: Group, num_stages: int, weights: Sequence[float]) -> None:
-        self.group, self.num_stages, self.weights = group, num_stages, weights
-        self.items: list[ItemNumber] = []
-        self.sum = [0.0] * NUM_WEIGHTS
-
-    def names(self, item: ItemNumber) -> LeafNames:
-        """What leaves call the tensors of an item."""
-        return leaf_names(self.group, self.num_stages, item)
-
-    def output(self, item: int, x: _Tensor) -> bytes:
-        """The y of an item."""
-        values = [3 * value + w + item + 1 for value, w in zip(x, self._whole(), strict=True)]
-        return _sent(1 + item * MAX_STAGES + self.group, values)
-
-    def add(self, item: ItemNumber, x: _Tensor, dy: _Tensor) -> bytes:
-        """Count an item; its dx."""
-        gradient = _gradient_of(self.weights, item, x, dy)
-        self.sum = [a + b for a, b in zip(self.sum, gradient, strict=True)]
-        self.items.append(item)
-        columns = zip(x, dy, self._whole(), strict=True)
-        values = [5 * given + value + w + 7 * item for value, given, w in columns]
-        return _sent(-1 - item * MAX_STAGES - self.group, values)
-
-    def _whole(self) -> list[int]:
-        return [round(weight) for weight in self.weights[:WIDTH]]
-
-    def loss(self, offset: float, x: _Tensor) -> int:
-        """A loss, 1e-6."""
-        return round(1e6 * (offset + sum(self.weights) / 100 + sum(x) / 1e4))
-
-    def buckets(self, num_buckets: int) -> Iterator[bytes]:
-        """The mean gradient, cut."""
-        size = NUM_WEIGHTS // num_buckets
-        for at in range(0, NUM_WEIGHTS, size):
-            yield _bytes([value / len(self.items) for value in self.sum[at : at + size]])
-
 
 class CountingStrategy(EveryStep):
-    """Satisfies `port.Strategy`; of a job without a tied head, and without codecs."""
+    """Satisfies `port.Strategy`; one of a job."""
 
-    def __init__(self, spec: JobSpec, compute: Compute = at_once) -> None:
-        self.spec, self.compute = spec, compute
-        self.round = RoundNumber(0)
+    def __init__(self, spec: JobSpec, compute: Compute) -> None:
+        self._spec, self._compute = spec, compute
+        self._state, self._round = CountingState(Group(0)), RoundNumber(0)
+        self._forget()
 
     def first_state(self, group: Group) -> CountingState:
         """See `Strategy.first_state`."""
+        if group >= self._spec.batch.stages:
+            raise Refused(f"there is no group {group}")
         return CountingState(group)
 
     def start(self, state: State, round: RoundNumber) -> None:
         """See `Strategy.start`."""
         assert isinstance(state, CountingState)
-        self.state, self.round = state, round
-        self.stage = CountingStage(state.group, self.spec.batch.stages, state.weights)
-        self.forwards: dict[ItemNumber, tuple[_Tensor, dict[str, Digest]]] = {}
-        self.leaves: dict[ItemNumber, Leaf] = {}
+        self._state, self._round = state, round
+        self._forget()
+
+    def _forget(self) -> None:
+        self._leaves: dict[Item, Leaf] = {}
+        self._sum = [0.0] * NUM_WEIGHTS
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """Items in the gradient, as they came."""
+        return tuple(self._leaves)
+
+    # ------------------------------------------------------------------------------------ items
 
     async def run(self, item: Item, direction: Direction, source: Source) -> Leaf | None:
         """See `Strategy.run`."""
-        names, is_evaluation = self.stage.names(item), direction == "evaluate"
-        if not is_evaluation and (direction == "whole") != (not names.dy):
-            raise Refused(f"this stage has no {direction} pass of an item")
-        if item in self.leaves and not is_evaluation:
-            raise Refused(f"item {item} is in the gradient already", unit=item)
-        is_kept = direction == "backward" and self._keeps(item, names, source)
-        rows = x = dy = None
-        if names.rows and not is_kept:
-            rows = await source.get(validation_name(item) if is_evaluation else names.rows)
-        if names.x and not is_kept:
-            x = await source.get(names.x)
-        if direction == "backward":
-            dy = await source.get(names.dy)
-        if is_evaluation:
-            return await self.compute(lambda: self._evaluated(item, names, x, source))
+        names, weights = self._names(item), self._state.weights
+        rows = validation_name(item) if direction == "evaluate" else names.rows
+        made = {names.rows: digest("test rows", await source.get(rows))} if names.rows else {}
+        x = await self._read(names.x, source)
+        if direction == "evaluate":
+            if names.y:
+                source.put(names.y, _output(self._state.group, item, x, weights))
+                return None
+            return self._leaf(item, {}, _loss(20, x, weights))
+        if (direction == "whole") != (not names.dy):
+            raise Refused(f"this group has no {direction} pass of an item")
+        if item in self._leaves:
+            raise Refused(f"item {item} is in the gradient already")
+        dy = await self._read(names.dy if direction == "backward" else "", source)
 
         def work() -> Leaf | None:
-            if not is_kept:
-                self._forward(item, names, rows, x, source)
-            return None if direction == "forward" else self._backward(item, names, dy, source)
+            if names.y:
+                made[names.y] = source.put(names.y, _output(self._state.group, item, x, weights))
+            if direction == "forward":
+                return None
+            self._sum = [
+                a + b for a, b in zip(self._sum, _gradient(item, x, dy, weights), strict=True)
+            ]
+            if names.dx:
+                made[names.dx] = source.put(
+                    names.dx, _input_gradient(self._state.group, item, x, dy, weights)
+                )
+            for name in filter(None, (names.x, names.dy)):
+                made[name] = source.digest(name)
+            loss = None if names.y else _loss(10 + item / 1000, x, weights)
+            self._leaves[item] = self._leaf(item, made, loss)
+            return self._leaves[item]
 
-        return await self.compute(work)
+        return await self._compute(work)
 
-    def _keeps(self, item: Item, names: LeafNames, source: Source) -> bool:
-        if item not in self.forwards:
-            return False
-        return not names.x or self.forwards[item][1][names.x] == source.digest(names.x)
+    async def _read(self, name: str, source: Source) -> _Tensor:
+        if not name:
+            return _NO_TENSOR
+        with _blaming(source.digest(name)):
+            return _tensor(await source.get(name))
 
-    def _forward(
-        self, item: Item, names: LeafNames, rows: bytes | None, x: bytes | None, source: Source
-    ) -> None:
-        taken, made = _taken(names.x, x, source), dict[str, Digest]()
-        if rows is not None:
-            made[names.rows] = digest("test rows", rows)
-        if x is not None:
-            made[names.x] = source.digest(names.x)
-        if names.y:
-            made[names.y] = source.put(names.y, self.stage.output(item, taken))
-        self.forwards[item] = taken, made
+    def _names(self, item: Item) -> LeafNames:
+        return leaf_names(self._state.group, self._spec.batch.stages, item)
 
-    def _backward(self, item: Item, names: LeafNames, dy: bytes | None, source: Source) -> Leaf:
-        given = _taken(names.dy, dy, source)
-        taken, made = self.forwards.pop(item)
-        if dy is not None:
-            made[names.dy] = source.digest(names.dy)
-        dx = self.stage.add(item, taken, given)
-        if names.dx:
-            made[names.dx] = source.put(names.dx, dx)
-        loss = () if names.y else (self.stage.loss(10 + item / 1000, taken),)
-        self.leaves[item] = self._leaf(item, made, loss)
-        return self.leaves[item]
+    def _leaf(self, item: Item, made: Mapping[str, Digest], loss: int | None) -> Leaf:
+        return Leaf(
+            item=item,
+            base_round=self._round,
+            given=False,
+            tensors=tuple(sorted(made.items())),
+            numbers=() if loss is None else (loss,),
+        )
 
-    def _evaluated(
-        self, item: Item, names: LeafNames, x: bytes | None, source: Source
-    ) -> Leaf | None:
-        taken = _taken(names.x, x, source)
-        if not names.y:
-            return self._leaf(item, {}, (self.stage.loss(20, taken),))
-        source.put(names.y, self.stage.output(item, taken))
-        return None
-
-    def _leaf(self, item: Item, made: dict[str, Digest], numbers: tuple[int, ...]) -> Leaf:
-        tensors = tuple(sorted(made.items()))
-        return Leaf(item=item, base_round=self.round, given=False, tensors=tensors, numbers=numbers)
+    # --------------------------------------------------------------------------------- exchange
 
     def commit(self, items: Items) -> Draft:
         """See `Strategy.commit`."""
-        if not items or items != set(self.leaves):
-            raise Refused("the gradient is not of these items", items=sorted(self.leaves))
-        own = self.spec.chunking.of_stage(self.state.group)
-        shards = zip(own, self.stage.buckets(len(own)), strict=True)
-        leaves = tuple(self.leaves[item] for item in sorted(items))
-        return Draft(leaves, (_piece(bucket, data) for bucket, data in shards))
+        if not items or items != set(self._leaves):
+            raise Refused("the gradient is not of these items", items=sorted(self._leaves))
+        leaves = tuple(self._leaves[item] for item in sorted(items))
+        mean = [value / len(items) for value in self._sum]
+        return Draft(leaves, iter(_pieces(mean, self._spec.batch.chunks)))
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
-        """See `Strategy.reduce`."""
-        given = [(shard.claim, _numbers(shard.data)) for shard in shards]
-        if [claim for claim, _ in given] != list(weights):
-            raise Refused("not the shards of these claims")
-        if len({len(vector) for _, vector in given}) != 1:
+        """See `Strategy.reduce`; of one group, as there is no tied fake."""
+        given = [(_numbers(shard.data), weights[shard.claim][1]) for shard in shards]
+        vectors, total = [vector for vector, _ in given], sum(weight for _, weight in given)
+        if len({len(vector) for vector in vectors}) != 1:
             raise Malformed("shards of one bucket differ in length")
-        if not all(math.isfinite(value) for _, vector in given for value in vector):
+        if not all(math.isfinite(value) for vector in vectors for value in vector):
             raise NotFinite("a shard of a bucket is not finite")
-        counts = [weight for _, weight in weights.values()]
-        columns = zip(*(vector for _, vector in given), strict=True)
-        sums = (sum(x * w for x, w in zip(column, counts, strict=True)) for column in columns)
-        return _piece(bucket, _bytes([value / sum(counts) for value in sums]))
+        columns = zip(*vectors, strict=True)
+        each = [weight for _, weight in given]
+        sums = (sum(x * w for x, w in zip(column, each, strict=True)) for column in columns)
+        return _piece(bucket[1], [value / total for value in sums])
 
     def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> CountingState:
         """See `Strategy.apply`."""
@@ -309,6 +268,7 @@ class CountingStrategy(EveryStep):
         steps = (math.floor(value * _GRAIN + 0.413) / _GRAIN for value in average)
         state.weights = [w - s for w, s in zip(state.weights, steps, strict=True)]
         state.counter += 1
+        self._forget()
         return state
 
     async def replay(
@@ -320,68 +280,81 @@ class CountingStrategy(EveryStep):
         comparison: Comparison,
     ) -> Replayed:
         """See `Strategy.replay`."""
-        from training.strategies.every_step.replay import replay_claim  # torch: who audits has it
-
-        def begin(weights: Path) -> CountingAgain:
-            return CountingAgain(self.spec, claim, seed, weights)
-
-        return await replay_claim(begin, self.compute, claim, leaves, source, comparison)
-
-
-class CountingAgain:
-    """Satisfies `replay.StageAgain`."""
-
-    def __init__(self, spec: JobSpec, claim: WorkClaim, seed: bytes, weights: Path) -> None:
-        roots, numbers = _read_weights(weights)
-        if roots.state != claim.base or roots.weights != _weights_root(numbers):
+        roots, weights = _read_weights(await source.get(BASE))
+        if roots.state != claim.base or roots.weights != _weights_root(weights):
             raise WrongBytes("weights of another state", expected=claim.base.hex())
-        self._stage = CountingStage(StageIndex(claim.group), spec.batch.stages, numbers)
-        self._projector = Projector(seed, NUM_WEIGHTS)
-
-    def names(self, item: ItemNumber) -> LeafNames:
-        """See `StageAgain.names`."""
-        return self._stage.names(item)
-
-    def item(self, leaf: Leaf, rows: bytes | None, x: bytes | None, dy: bytes | None) -> "Passed":
-        """See `StageAgain.item`."""
-        from training.strategies.every_step.replay import Passed
-
-        stage, names = self._stage, self.names(leaf.item)
-        try:
-            taken = _NO_TENSOR if x is None else _tensor(x)
-            dx = stage.add(leaf.item, taken, _NO_TENSOR if dy is None else _tensor(dy))
-        except (Malformed, NotFinite):
-            return Passed(is_computable=False)
-        return Passed(
-            y=self.read(stage.output(leaf.item, taken)) if names.y else None,
-            dx=self.read(dx) if names.dx else None,
-            loss=None if names.y else stage.loss(10 + leaf.item / 1000, taken),
-            projection=self._projector.of(np.array(stage.sum, np.float32)),
-        )
-
-    def read(self, data: bytes | None) -> Any:
-        """See `StageAgain.read`."""
-        import torch
-
-        try:
-            return torch.tensor(_tensor(data or b""))
-        except (Malformed, NotFinite):
-            return torch.full((WIDTH,), torch.nan)
-
-    def gradients(self, claim: WorkClaim, shards: Sequence[bytes]) -> tuple["Gradient", "Gradient"]:
-        """See `StageAgain.gradients`."""
-        import torch
-
-        claimed = [number for shard in shards for number in _numbers(shard)]
-        said = [output.norm_squared for output in claim.outputs]
-        is_readable = len(claimed) == NUM_WEIGHTS and all(map(math.isfinite, claimed))
-        if not is_readable or said != [_norm_squared(shard) for shard in shards]:
-            claimed = [math.nan] * NUM_WEIGHTS
-        own = [number for data in self._stage.buckets(1) for number in _numbers(data)]
-        return {"weights": torch.tensor(claimed)}, {"weights": torch.tensor(own)}
+        again = CountingStrategy(self._spec, self._compute)
+        state = CountingState(claim.group)
+        state.weights, state.counter = weights, roots.counter
+        again.start(state, RoundNumber(claim.round))
+        projector, projections, is_computable = Projector(seed, NUM_WEIGHTS), list[int](), True
+        for leaf in leaves:
+            own = _Beside(source)
+            try:
+                direction: Direction = "backward" if again._names(leaf.item).dy else "whole"
+                await again.run(leaf.item, direction, own)
+            except (Malformed, NotFinite):
+                is_computable = False
+                projections.append(0)
+                continue
+            for name, data in own.made.items():
+                claimed = await source.get(name)
+                comparison.add(name.partition("/")[0], _tensor(claimed), _tensor(data))
+            projections.append(projector.of(np.array(again._sum, np.float32)))
+        shards = [await source.get(shard_name(output.bucket)) for output in claim.outputs]
+        if is_computable:
+            mean = [value / len(leaves) for value in again._sum]
+            numbers = [number for shard in shards for number in _numbers(shard)]
+            comparison.add_gradient({"weights": tuple(numbers)}, {"weights": tuple(mean)})
+        return Replayed(tuple(projections), is_computable)
 
 
-def _gradient_of(weights: Sequence[float], item: int, x: _Tensor, dy: _Tensor) -> list[float]:
+class _Beside:
+    """A source that keeps what a replay makes to itself."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.made: dict[str, bytes] = {}
+
+    def digest(self, name: str) -> Digest:
+        return self._source.digest(name)
+
+    async def get(self, name: str) -> bytes:
+        data: bytes = await self._source.get(name)
+        return data
+
+    def put(self, name: str, data: bytes) -> Digest:
+        self.made[name] = data
+        return formed_digest(data)
+
+
+@contextmanager
+def _blaming(name: Digest) -> Iterator[None]:
+    try:
+        yield
+    except (Malformed, NotFinite) as error:
+        error.data.setdefault("digest", name.hex())
+        raise
+
+
+def _output(group: int, item: int, x: _Tensor, weights: Sequence[float]) -> bytes:
+    values = [3 * value + round(w) + item + 1 for value, w in zip(x, weights, strict=False)]
+    return _formed(1 + item * MAX_STAGES + group, values)
+
+
+def _input_gradient(
+    group: int, item: int, x: _Tensor, dy: _Tensor, weights: Sequence[float]
+) -> bytes:
+    columns = zip(x, dy, weights, strict=False)
+    values = [5 * given + value + round(w) + 7 * item for value, given, w in columns]
+    return _formed(-1 - item * MAX_STAGES - group, values)
+
+
+def _loss(offset: float, x: _Tensor, weights: Sequence[float]) -> int:
+    return round(1e6 * (offset + sum(weights) / 100 + sum(x) / 1e4))
+
+
+def _gradient(item: int, x: _Tensor, dy: _Tensor, weights: Sequence[float]) -> list[float]:
     weighed = (i * a + 7 * i * b for i, (a, b) in enumerate(zip(x, dy, strict=True), start=1))
     beside = sum(weighed) % 61 / _GRAIN
     return [
@@ -421,23 +394,16 @@ def _path(folder: Path, round: RoundNumber) -> Path:
     return folder / f"{round:08d}.json"
 
 
-def _sent(tag: int, values: Sequence[float]) -> bytes:
-    return _FORM + _bytes([float(tag), *(float(value % _RANGE) for value in values)])
+def _formed(tag: int, values: Sequence[float]) -> bytes:
+    data = _bytes([float(tag), *(float(value % _RANGE) for value in values)])
+    return formed_tensor("float32", _SHAPE, data)
 
 
-def _taken(name: str, data: bytes | None, source: Source) -> _Tensor:
-    """The numbers of a tensor that came in; what is wrong with it names its digest."""
-    try:
-        return _NO_TENSOR if data is None else _tensor(data)
-    except (Malformed, NotFinite) as error:
-        error.data.setdefault("digest", source.digest(name).hex())
-        raise
-
-
-def _tensor(data: bytes) -> _Tensor:
-    if len(data) != len(_FORM) + 4 * (1 + WIDTH) or not data.startswith(_FORM):
-        raise Malformed(f"a tensor of {len(data)} bytes")
-    numbers = _numbers(data[len(_FORM) :])
+def _tensor(formed: bytes) -> _Tensor:
+    data = wire_bytes(formed)
+    if len(data) != 4 * (1 + WIDTH) or not formed.startswith(formed_tensor("float32", _SHAPE, b"")):
+        raise Malformed(f"a tensor of {len(data)} bytes, or of another form")
+    numbers = _numbers(data)
     if not all(map(math.isfinite, numbers)):
         raise NotFinite("a tensor is not finite")
     return numbers[1:]
@@ -452,10 +418,17 @@ def _numbers(data: Buffer) -> tuple[float, ...]:
     return struct.unpack(f"<{len(view) // 4}f", view)
 
 
-def _norm_squared(data: bytes) -> int:
-    return round(sum(Fraction(value) ** 2 for value in _numbers(data)) * NORM_SQUARED_SCALE)
+def _pieces(vector: Sequence[float], num_chunks: int) -> list[Piece]:
+    size = NUM_WEIGHTS // num_chunks
+    return [_piece(number, vector[number * size :][:size]) for number in range(num_chunks)]
 
 
-def _piece(bucket: Bucket, data: bytes) -> Piece:
-    norm = _norm_squared(data)
-    return Output(bucket=bucket[1], digest=slice_digest(data), norm_squared=norm), data
+def _piece(number: int, numbers: Sequence[float]) -> Piece:
+    data = _bytes(numbers)
+    square = sum(Fraction(value) ** 2 for value in _numbers(data))
+    output = Output(
+        bucket=ChunkIndex(number),
+        digest=slice_digest(data),
+        norm_squared=round(square * NORM_SQUARED_SCALE),
+    )
+    return output, data
