@@ -22,6 +22,7 @@ from training.rounds.state import (
     RoundState,
     Work,
     in_group,
+    with_phase,
 )
 from training.strategies.port import Group, RoundNumber
 
@@ -265,14 +266,17 @@ def _moved(state: RoundState, since: UnixMillis) -> RoundState:
         return None if moment is None else UnixMillis(moment + span)
 
     match state.phase:
-        case Work(ends=ends) as work:
-            return replace(state, phase=replace(work, ends=later(ends)))
-        case Commit(commit_ends=commit_ends, ends=ends) as commit:
+        case Work(open=open, ends=ends) as work:
+            open = replace(open, work_ends=later(open.work_ends))
+            return with_phase(state, replace(work, open=open, ends=later(ends)))
+        case Commit(open=open, commit_ends=commit_ends, ends=ends) as commit:
+            open = replace(open, work_ends=later(open.work_ends))
             commit_ends, ends = UnixMillis(commit_ends + span), UnixMillis(ends + span)
-            return replace(state, phase=replace(commit, commit_ends=commit_ends, ends=ends))
+            commit = replace(commit, open=open, commit_ends=commit_ends, ends=ends)
+            return with_phase(state, commit)
         case Reduce(ends=ends, full_at=full_at) as waiting:
             ends = UnixMillis(ends + span)
-            return replace(state, phase=replace(waiting, ends=ends, full_at=later(full_at)))
+            return with_phase(state, replace(waiting, ends=ends, full_at=later(full_at)))
     return state
 
 

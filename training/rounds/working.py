@@ -29,6 +29,7 @@ from training.rounds.state import (
     can_work,
     in_group,
     with_open,
+    with_phase,
 )
 from training.strategies.port import Group, Item, Items, Result
 
@@ -220,8 +221,8 @@ def _back_to_work(state: RoundState) -> RoundState:
     if not isinstance(state.phase, Commit):
         return state
     open = state.phase.open
-    assert open.opened_at is not None
-    work_ends = UnixMillis(open.opened_at + state.terms.round_ms)
-    extended = state.stopping or state.at >= work_ends
-    ends = UnixMillis(state.at + state.terms.commit_ms) if extended else work_ends
-    return replace(state, phase=Work(open, ends, extended))
+    assert open.work_ends is not None
+    if state.stopping or state.at >= open.work_ends:
+        ends = UnixMillis(state.at + state.terms.commit_ms)
+        return with_phase(state, Work(open, ends, extended=True))
+    return with_phase(state, Work(open, open.work_ends))
