@@ -12,12 +12,14 @@ from typing_extensions import Buffer
 from contracts.terms.errors import Malformed, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber
 from contracts.terms.items import ItemNumber
+from contracts.terms.work import WorkClaim
+from tests.support.dockets import CheckedJob
 from tests.support.fakes.counting import CountingCompute, CountingReplay, CountingReplayer
 from training.telling import Tell, tell_nobody
 from training.worker.engine import Engine
 from training.worker.ports import Passed, ReplayedUnit, Replayer
 from training.worker.turns import PATIENCE, Rank
-from verification.auditing.replays import Replays, RunningReplay
+from verification.auditing.replays import RunningReplay, replaying
 from verification.distances.thresholds import projections_allowed
 
 STEP, SEED, OTHER_SEED = StepNumber(2), bytes(32), bytes(range(32))
@@ -61,24 +63,24 @@ def weights(tmp_path: Path) -> Path:
     return file
 
 
-def replays_of(
-    engine: Engine,
-    weights: Path,
-    replayer: Callable[[], Replayer] | None = None,
-    tell: Tell = tell_nobody,
-) -> Replays:
-    async def weights_of(_step: StepNumber, _root: Digest) -> Path:
-        return weights
-
-    return Replays(engine, replayer or compute_of(1).replayer, weights_of, tell)
+def claim_on(root: Digest) -> WorkClaim:
+    """A claim of the middle stage, on a state with this root."""
+    return CheckedJob().commit("ann").model_copy(update={"base": root, "round": STEP, "group": 1})
 
 
 @asynccontextmanager
-async def replaying(
-    engine: Engine, weights: Path, seed: bytes = SEED
+async def begun(
+    engine: Engine,
+    weights: Path,
+    seed: bytes = SEED,
+    *,
+    root: Digest | None = None,
+    replayer: Callable[[], Replayer] | None = None,
+    tell: Tell = tell_nobody,
 ) -> AsyncIterator[RunningReplay]:
-    root = compute_of(1).roots().state
-    async with replays_of(engine, weights).begin(STEP, root, seed) as replay:
+    base = claim_on(root or compute_of(1).roots().state)
+    make = replayer or compute_of(1).replayer
+    async with replaying(engine, make, weights, base, seed, tell=tell) as replay:
         yield replay
 
 
@@ -88,8 +90,8 @@ async def test_replay__honest_work__every_digest_of_the_claim(
     peer = compute_of(1)
     claimed = claim(peer)
 
-    async with replaying(engine, weights) as replay:
-        found = [await replay.unit(unit, *tensors(unit)) for unit in UNITS]
+    async with begun(engine, weights) as replay:
+        found = [await replay.item(unit, *tensors(unit)) for unit in UNITS]
         gradient = await replay.gradient()
 
     assert [(each.x, each.y, each.dx, each.loss) for each in found] == [
@@ -102,10 +104,9 @@ async def test_replay__our_own_step_is_in_work__is_as_it_was(engine: Engine, wei
     ours = compute_of(1)
     claim(ours)
     before, units = ours.gradient(), ours.units
-    replays = replays_of(engine, weights, ours.replayer)
 
-    async with replays.begin(STEP, ours.roots().state, SEED) as replay:
-        await replay.unit(ItemNumber(4), *tensors(ItemNumber(4)))
+    async with begun(engine, weights, replayer=ours.replayer) as replay:
+        await replay.item(ItemNumber(4), *tensors(ItemNumber(4)))
 
     assert (ours.gradient(), ours.units) == (before, units)
 
@@ -113,8 +114,8 @@ async def test_replay__our_own_step_is_in_work__is_as_it_was(engine: Engine, wei
 async def projections(
     engine: Engine, weights: Path, units: list[ItemNumber], seed: bytes = SEED
 ) -> list[int]:
-    async with replaying(engine, weights, seed) as replay:
-        return [(await replay.unit(unit, *tensors(unit))).projection for unit in units]
+    async with begun(engine, weights, seed) as replay:
+        return [(await replay.item(unit, *tensors(unit))).projection for unit in units]
 
 
 async def test_replay__projections__repeat_and_tell_units_and_seeds_apart(
@@ -136,10 +137,10 @@ async def test_replay__weights_of_another_state_or_none__refused(
 ) -> None:
     for file, root, error in (
         (weights, ZERO_DIGEST, WrongBytes),
-        (tmp_path / "none", compute_of(1).roots().state, NotFound),
+        (tmp_path / "none", compute_of(1).roots().state, Unavailable),
     ):
         with pytest.raises(error):
-            async with replays_of(engine, file).begin(STEP, root, SEED):
+            async with begun(engine, file, root=root):
                 raise AssertionError("it has begun")
     weights.write_text("{")
     with pytest.raises(Malformed):
@@ -169,10 +170,10 @@ async def test_replay__queue_is_never_empty__its_units_go_between(
 
     async def replay_units(replay: RunningReplay) -> None:
         for unit in UNITS[:2]:
-            await replay.unit(unit, *tensors(unit))
+            await replay.item(unit, *tensors(unit))
             done.append("audit")
 
-    async with replaying(engine, weights) as replay, asyncio.TaskGroup() as group:
+    async with begun(engine, weights) as replay, asyncio.TaskGroup() as group:
         group.create_task(replay_units(replay))
         await asyncio.sleep(0)
         for number in range(2 * PATIENCE):
@@ -180,22 +181,6 @@ async def test_replay__queue_is_never_empty__its_units_go_between(
 
     first, second = (place for place, name in enumerate(done) if name == "audit")
     assert 1 < second - first <= PATIENCE + 2 < len(done) - first
-
-
-async def test_replays__one_is_running__the_next_waits(engine: Engine, weights: Path) -> None:
-    replays, root, order = replays_of(engine, weights), compute_of(1).roots().state, list[str]()
-
-    async def second() -> None:
-        async with replays.begin(STEP, root, SEED):
-            order.append("second")
-
-    async with replays.begin(STEP, root, SEED) as replay:
-        task = asyncio.create_task(second())
-        await replay.unit(UNITS[0], *tensors(UNITS[0]))
-        order.append("first")
-    await task
-
-    assert order == ["first", "second"]
 
 
 async def test_replay__device_fails__unavailable_and_the_next_replay_begins(
@@ -215,14 +200,14 @@ async def test_replay__device_fails__unavailable_and_the_next_replay_begins(
                 raise MemoryError("no room")
             return super().begin(step, weights, state_root, seed)
 
-    replays = replays_of(engine, weights, lambda: Failing(2, 1, STAGES))
-    root = compute_of(1).roots().state
+    def failing() -> Failing:
+        return Failing(2, 1, STAGES)
 
     with pytest.raises(Unavailable, match="no room"):
-        async with replays.begin(STEP, root, SEED):
+        async with begun(engine, weights, replayer=failing):
             raise AssertionError("it has begun")
-    async with replays.begin(STEP, root, SEED) as replay:
-        found: ReplayedUnit = await replay.unit(UNITS[0], *tensors(UNITS[0]))
+    async with begun(engine, weights, replayer=failing) as replay:
+        found: ReplayedUnit = await replay.item(UNITS[0], *tensors(UNITS[0]))
 
     assert found.unit == UNITS[0]
 
@@ -234,7 +219,7 @@ async def test_replay__what_was_sent__as_numbers_by_parameter(
     claim(peer)
     parts: list[Buffer] = [piece.data for piece in peer.gradient()]
 
-    async with replaying(engine, weights) as replay:
+    async with begun(engine, weights) as replay:
         (numbers,) = (await replay.parameters(parts)).values()
         y = await replay.boundary(tensors(UNITS[0])[0])
         with pytest.raises(Malformed):
@@ -248,14 +233,16 @@ async def test_replay__breaks_off_after_a_unit__what_it_has_cost_is_told(
     engine: Engine, weights: Path
 ) -> None:
     told = list[tuple[str, dict[str, Any]]]()
-    replays = replays_of(engine, weights, tell=lambda event, **fields: told.append((event, fields)))
+
+    def tell(event: str, **fields: Any) -> None:
+        told.append((event, fields))
 
     with pytest.raises(NotFound, match="the next x"):
-        async with replays.begin(STEP, compute_of(1).roots().state, SEED) as replay:
-            await replay.unit(UNITS[0], *tensors(UNITS[0]))
+        async with begun(engine, weights, tell=tell) as replay:
+            await replay.item(UNITS[0], *tensors(UNITS[0]))
             raise NotFound("the next x is nowhere")
 
     ((event, about),) = told
-    assert (event, about["step"], about["units"]) == ("replayed", STEP, 1)
+    assert (event, about["step"], about["items"]) == ("replayed", STEP, 1)
     assert about["cpu_us"] == about["weights_us"] + about["passes_us"] > 0
     assert about["gradient_us"] == about["claims_us"] == 0
