@@ -4,7 +4,7 @@ Wire form: that of the job's gradient codec. Invariant: the digest is over bytes
 so equal digests mean equal numbers. Units: squared norms in 1e-12.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from typing_extensions import Buffer
@@ -62,6 +62,12 @@ def need_elements(data: Buffer, expected: int, codec: GradientCodecName = "none"
     actual = FORMATS[codec].num_elements(memoryview(data).nbytes)
     if actual != expected:
         raise WrongBytes("a chunk has elements", expected=expected, actual=actual)
+
+
+def in_peer_order(claims: Iterable[WorkClaim], groups: Collection[int]) -> tuple[WorkClaim, ...]:
+    """The claims of some groups in the order of a sum: by group, peer, then as they were made."""
+    own = (claim for claim in claims if claim.group in groups)
+    return tuple(sorted(own, key=lambda each: (each.group, each.peer, each.round, each.seq)))
 
 
 @dataclass(frozen=True)
