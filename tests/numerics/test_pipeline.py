@@ -29,23 +29,25 @@ from contracts.terms.messages import NORM_SCALE, CodecName, GradientCodecName
 from contracts.terms.work import leaf_names, tensor_name
 from tests.numerics.loop import items_of, rows_of
 from tests.numerics.pipeline import (
+    BLOBS,
     CORPUS,
     FIRST,
     ITEMS,
     NUM_CHUNKS,
     Line,
     Peer,
-    make_seal,
     peer_of,
     spec_of,
     three_layers,
 )
 from tests.numerics.plain import greatest_difference, plain_losses
+from tests.support.fakes.memory_source import at_once, make_seal
 from training.averaging.sums import vector_of
 from training.models.parameters import EMBEDDING
 from training.stages.torch_free import num_groups
 from training.strategies.every_step.state import StageState
 from training.strategies.port import Shard, validation_name
+from training.strategies.registry import strategy_of
 
 CUTS = [(1, 3), (2, 3), (1, 2, 3)]
 CODECS: tuple[CodecName, ...] = ("none", "float16", "bfloat16", "blockwise8")
@@ -114,7 +116,7 @@ def test_pipeline__several_peers_of_three_stages__equal_the_plain_model_step_for
         config,
         num_steps=3,
         model=replace(config.model, tied_head=is_tied),
-        optimizer=replace(config.optimizer, total_steps=3, clip_norm=0.5),
+        optimizer=replace(config.optimizer, total_steps=3, warmup_steps=1, clip_norm=0.5),
         data=replace(config.data, units_per_step=8, rows_per_unit=8),
     )
     line = Line(spec_of(1, 2, 3, config=config, gradient_codec=codec, chunks=2), num_peers)
@@ -137,6 +139,16 @@ def test_pipeline__tied_head_in_one_stage__state_is_cut_and_named_as_it_always_w
     assert next(iter(stage.weights())) == EMBEDDING
     # Changes when names, order, initial values or the digest of a tied model change.
     assert stage.roots().state.hex()[:16] == "14acca2d9aab569f"
+
+
+def test_strategy_of__name_of_a_job__the_same_first_state() -> None:
+    spec = spec_of(1, 3)
+
+    state = strategy_of(spec, BLOBS, at_once).first_state(StageIndex(1))
+
+    assert state.roots() == peer_of(spec, 1).state.roots()
+    with pytest.raises(Refused, match="no stage 2"):
+        strategy_of(spec, BLOBS, at_once).first_state(StageIndex(2))
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -252,10 +264,6 @@ def test_run__backward_after_another_x_came__goes_through_that_one() -> None:
     )
 
 
-class FullDisk(Exception):
-    """Not ours: a test's."""
-
-
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), Unavailable("disk full")])
 def test_run__breaks_off_when_the_item_is_in__gradient_is_begun_again(error: Exception) -> None:
     line = Line(spec_of(1, 2, 3))
@@ -359,22 +367,6 @@ def test_reduce__shards_that_are_not_those_of_the_weights__refused() -> None:
     assert torch.allclose(vector_of(found), vector_of(data), rtol=1e-6)
     with pytest.raises(Malformed):
         peer.strategy.reduce(bucket, iter((Shard(one, data), Shard(two, data[:-4]))), weights)
-
-
-def test_reduce__one_shard_at_a_time__the_next_is_asked_for_when_one_is_added() -> None:
-    peer = peer_of(spec_of(3), 0)
-    data, group, held = shards_of(peer)[0], StageIndex(0), list[int]()
-    names = [Digest(bytes([place]) * 32) for place in range(3)]
-
-    def shards() -> Iterable[Shard]:
-        for place, name in enumerate(names):
-            held.append(place)
-            yield Shard(name, data)
-
-    moments = iter(shards())
-    peer.strategy.reduce((group, ChunkIndex(0)), moments, {name: (group, 1) for name in names})
-
-    assert held == [0, 1, 2] and next(moments, None) is None
 
 
 @pytest.mark.parametrize("spoilt", ["short", "long", "not finite", "missing"])

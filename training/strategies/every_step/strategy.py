@@ -11,8 +11,9 @@ Invariants
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
 from torch import Tensor
@@ -29,17 +30,18 @@ from contracts.terms.errors import (
 from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec, Seal
-from contracts.terms.work import Leaf
+from contracts.terms.work import Leaf, WorkClaim
 from training.averaging.sums import mean_slice, vector_of
 from training.data.loading import BlobSource
 from training.models.starting import starting_weights
 from training.stages.stage import Stage
 from training.strategies.every_step.recipe import Recipe, millionths, output_of
-from training.strategies.every_step.replay import Replaying
+from training.strategies.every_step.replay import TorchStageAgain, replay_claim
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.every_step.state import StageState
 from training.strategies.port import (
     Bucket,
+    Comparison,
     Compute,
     Direction,
     Draft,
@@ -47,6 +49,7 @@ from training.strategies.port import (
     Item,
     Items,
     Piece,
+    Replayed,
     RoundNumber,
     Shard,
     Source,
@@ -60,19 +63,27 @@ Named: TypeAlias = dict[str, Digest]
 """Tensors of an item by the names of leaves."""
 
 
-class EveryStepWithTorch(Replaying, EveryStep):
+class EveryStepWithTorch(EveryStep):
     """See `port.Strategy`."""
+
+    recipe_type = Recipe
 
     def __init__(
         self, spec: JobSpec, blobs: BlobSource, compute: Compute, *, device: str = "cpu"
     ) -> None:
         """Of a job; `blobs` has the weights that it starts from."""
-        super().__init__(spec, compute, device)
-        self._blobs = blobs
+        self.spec, self.compute, self.device = spec, compute, device
+        self._blobs, self._recipes = blobs, dict[Group, Recipe]()
         self._started: StageState | None = None
         self._round = RoundNumber(0)
         self._forwards: dict[ItemNumber, Named] = {}  # whose graphs may be kept
         self._leaves: dict[ItemNumber, Leaf] = {}  # of what is in the gradient
+
+    def recipe(self, group: Group) -> Recipe:
+        """The numeric recipe of a stage; raises Refused."""
+        if group not in self._recipes:
+            self._recipes[group] = self.recipe_type(self.spec, group)
+        return self._recipes[group]
 
     def first_state(self, group: Group) -> StageState:
         """See `Strategy.first_state`."""
@@ -243,6 +254,20 @@ class EveryStepWithTorch(Replaying, EveryStep):
         if state is self._started:
             self._forget()
         return state
+
+    # ----------------------------------------------------------------------------------- audits
+
+    async def replay(
+        self,
+        claim: WorkClaim,
+        leaves: Sequence[Leaf],
+        source: Source,
+        seed: bytes,
+        comparison: Comparison,
+    ) -> Replayed:
+        """See `Strategy.replay`."""
+        begin = partial(TorchStageAgain, self.recipe(claim.group), claim, seed, self.device)
+        return await replay_claim(begin, self.compute, claim, leaves, source, comparison)
 
 
 @contextmanager
