@@ -1,28 +1,26 @@
 """An auditor's host in memory: a made-up job that is followed, made-up bytes, reports in a list."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from typing_extensions import Buffer
 
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
 from contracts.terms.beacons import Beacon
 from contracts.terms.errors import NotFound
 from contracts.terms.history import Kept
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import JobSpec, Message
+from contracts.terms.ids import Digest, PeerId, StepNumber
+from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Sort, WorkClaim
 from tests.support.checked_history import CheckedMaker
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import distances_of
-from training.averaging.slices import Slice
 from training.changes import Changes
+from training.strategies.port import Compute, Strategy
 from training.worker.engine import Engine
-from training.worker.ports import HONEST, Behaviour, Replayer
+from training.worker.ports import HONEST, Behaviour
 from training.worker.sealed import SealedClaim, SealedWork
 from verification.auditing.fetching import ByteSource
 from verification.auditing.following import Followed, FollowedJob
@@ -103,6 +101,7 @@ class MemoryHost:
     changes: Changes = field(default_factory=NoMore)
     told: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     taken: list[tuple[Signed[WorkClaim], Leaf]] = field(default_factory=list)
+    strategy: Strategy | None = None
 
     @property
     def record(self) -> JobRecord:
@@ -123,9 +122,14 @@ class MemoryHost:
         """See `Host.tell`."""
         self.told.append((event, fields))
 
-    def replayer(self, group: StageIndex) -> Replayer:
-        """See `Host.replayer`: nothing can be computed in a made-up job."""
-        raise AssertionError("a made-up job was replayed")
+    def strategy_for(self, compute: Compute) -> Strategy:
+        """See `Host.strategy_for`."""
+        assert self.strategy is not None, "a made-up job was computed"
+        return self.strategy
+
+    def rows(self, name: str) -> bytes:
+        """See `Host.rows`."""
+        return name.encode()
 
     async def weights(self, claim: WorkClaim) -> Path:
         """See `Host.weights`."""
@@ -143,15 +147,14 @@ class MemoryHost:
 
 @dataclass
 class Stated:
-    """Satisfies `Repeating` by what it is told of each claim: it fetches, and computes nothing."""
+    """Satisfies `Comparing` by what it is told of each claim: it fetches, and computes nothing."""
 
     far: frozenset[Digest] = frozenset()  # claims of work that lie far off
     errors: Mapping[Digest, Exception] = field(default_factory=dict)  # by claim of work
     looked: list[Digest] = field(default_factory=list)
-    mean_of: Callable[[Sequence[Buffer]], Slice] | None = None
 
-    async def work(self, source: Source, sealed: SealedClaim, seed: bytes) -> Found:
-        """See `Repeating.work`."""
+    async def __call__(self, source: Source, sealed: SealedClaim, seed: bytes) -> Found:
+        """See `Comparing`."""
         name, spec = sealed.claim.digest(), source.spec
         self.looked.append(name)
         if name in self.errors:
@@ -163,10 +166,3 @@ class Stated:
         kinds = kinds_of(spec, group)
         names = sorted(distance_name(kind, measure) for kind in kinds for measure in MEASURES)
         return Found(dict(zip(names, values, strict=True)), (1_000_000, -7))
-
-    def mean(
-        self, spec: JobSpec, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int]
-    ) -> Slice:
-        """See `Repeating.mean`."""
-        assert self.mean_of is not None
-        return self.mean_of(parts)

@@ -1,6 +1,6 @@
 """What an auditor does with what is drawn for it, whatever becomes of one case."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +13,16 @@ from contracts.terms.work import Findings, WorkClaim, findings_of
 from tests.support.auditing import Enough, MadeBytes, MemoryHost, Stated, followed_job, stop
 from tests.support.checked_history import CheckedMaker
 from tests.support.dockets import audit_spec
+from tests.support.fakes.counting import CountingStrategy
 from tests.support.history import make_digest, make_members
-from training.averaging.slices import Slice
+from training.strategies.port import Bucket, Piece, Shard, Weights
 from training.worker.engine import Engine
 from training.worker.ports import Behaviour
 from verification.auditing.bundle_bytes import show
 from verification.auditing.bundle_file import BundleFile
 from verification.auditing.following import Followed
 from verification.auditing.program import Auditing
+from verification.auditing.replays import Meter
 from verification.draws.cases import Case
 
 
@@ -221,14 +223,23 @@ async def test_auditing__bucket__is_summed_from_its_parts_and_compared_by_bytes(
     bucket = host.work.claim(case.work)
     parts = [b"bytes of " + each.outputs[bucket.claim.bucket].digest for each in bucket.merged]
 
-    def mean_of(given: object) -> Slice:
-        assert isinstance(given, list) and sorted(given) == sorted(parts)
-        if sums == "to nothing":
-            raise Malformed("parts of one bucket differ in length")
-        same = sums == "as claimed"
-        return Slice(b"", bucket.claim.outputs[0].digest if same else make_digest("other"), 0)
+    class Sums(CountingStrategy):
+        """Comes to what the test says."""
 
-    await audit(host, Stated(mean_of=mean_of))
+        def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
+            """See `Strategy.reduce`."""
+            given = list(shards)
+            assert [shard.claim for shard in given] == list(weights)
+            assert sorted(bytes(shard.data) for shard in given) == sorted(parts)
+            if sums == "to nothing":
+                raise Malformed("parts of one bucket differ in length")
+            return (output if sums == "as claimed" else other), b""
+
+    (output,) = bucket.claim.outputs
+    other = output.model_copy(update={"digest": make_digest("other")})
+    host.strategy = Sums(SUMS.spec, Meter(engine))
+
+    await audit(host, Stated())
 
     report = said(host)[case.subject]
     assert report.findings == Findings("match" if sums == "as claimed" else "mismatch")
