@@ -168,7 +168,8 @@ class CheckedMaker(JobMaker):
     def _keep_unchecked(self, items: Sequence[Kept], derived: Derived) -> None:
         seal = self.coordinator.sign(derived.seal, self.domain)
         self.items += [*items, Signed[Message](seal.message, seal.signature)]
-        record = replace(derived.record, previous=derived.seal.digest())
+        name, before = derived.seal.digest(), derived.record.since_update[:-1]
+        record = replace(derived.record, previous=name, since_update=(*before, name))
         newest = SealedStep(seal, derived.pay, derived.names)
         self.history = replace(self.history, record=record, newest=newest)
 
