@@ -10,11 +10,9 @@ from training.swarm.routing import BACKWARD, FORWARD, Balancer, Listed
 STEP = StepNumber(1)
 
 
-def announced(
-    *workers: Listed, version: int = 1, before: Balancer | None = None, units: int = 100
-) -> Balancer:
+def announced(*workers: Listed, version: int = 1, before: Balancer | None = None) -> Balancer:
     """A balancer to which these workers were announced, all units still missing."""
-    missing = [ItemNumber(unit) for unit in range(units)]
+    missing = [ItemNumber(unit) for unit in range(100)]
     balancer = before or Balancer()
     return balancer.announced(workers, step=STEP, version=version, missing=missing)
 
