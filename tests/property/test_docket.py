@@ -19,7 +19,7 @@ from contracts.governance.checking import Standing
 from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops, PricePerPflop
 from contracts.terms.ids import ZERO_DIGEST, PeerId, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, AuditSpec, GradCommit
-from tests.support.dockets import UNIT_FLOPS, CheckedJob, audit_spec, distances_of, peer
+from tests.support.dockets import ITEM_FLOPS, CheckedJob, audit_spec, distances_of, peer
 from tests.support.examples import examples
 from verification.draws import cases
 from verification.verdicts import PROJECTIONS
@@ -132,7 +132,7 @@ class Life:
         return self.job.report(case, verdict, distances=distances)
 
     def _fold(self, commits: list[GradCommit], standing: Standing, *, last: bool) -> None:
-        work = {each.peer: Flops(each.num_units * UNIT_FLOPS) for each in commits}
+        work = {each.peer: Flops(each.num_units * ITEM_FLOPS) for each in commits}
         self.worked += sum(work.values())
         fresh = [(each, self.job.step) for each in {*work, *standing.audits}]
         before = {(each, step) for step, done in self.pay.waiting for each in done}

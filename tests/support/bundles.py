@@ -10,18 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from contracts.terms.digest import digest
-from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber
-from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
-    LeaseAccept,
-    StepBeacon,
-    StepClose,
-    Verdict,
-)
-from contracts.terms.signatures import Signed, expect
+from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
+from contracts.terms.messages import LeaseAccept, StepBeacon
+from contracts.terms.signatures import Signed
+from contracts.terms.work import Leaf, RoundClosed, Verdict, WorkClaim, findings_of, leaf_names
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import CLASS, UNTIED, audit_spec, distances_of
 from tests.support.history import (
@@ -31,23 +24,22 @@ from tests.support.history import (
     make_members,
     make_session,
     outside_auditors,
+    report_claim,
 )
 from verification.auditing.bundle import (
     Papers,
     Shown,
-    ShownCommit,
+    ShownClaim,
     ShownSum,
     ShownWork,
     Sort,
     check_papers,
 )
 from verification.auditing.bundle_file import write_bundle
-from verification.verdicts import PROJECTIONS
 
 NAMES = ("ann", "bob", "cem", "dan", "eve", "fay")
 """Of stages 0, 1, 2, 0, 1, 2."""
 STAGES, STEP = 3, StepNumber(1)
-LAST = STAGES - 1
 OUT = "out"
 
 
@@ -67,10 +59,9 @@ class Story:
     """One step of the job, as everybody has signed it."""
 
     job: JobMaker
-    commits: Mapping[str, ShownCommit]
-    average: Signed[AverageSet]
-    chunks: tuple[Signed[AveragedChunk], ...]
-    closes: tuple[Signed[StepClose], ...]
+    claims: Mapping[str, ShownClaim]
+    closed: Signed[RoundClosed]
+    buckets: tuple[Signed[WorkClaim], ...]
 
     def member(self, name: str) -> Member:
         """Somebody of the job."""
@@ -89,29 +80,30 @@ class Story:
         }  # fmt: skip
         return self.job.session.sign(StepBeacon(**(values | changed)))
 
-    def report(
-        self, by: str, subject: GradCommit | AveragedChunk | AuditReport, found: Verdict,
-        **changed: Any,
-    ) -> Signed[AuditReport]:  # fmt: skip
-        """What a member, or the auditor from outside, says of a message when it has found this."""
-        distances = distances_of(subject.stage, self.job.spec, found)
-        if isinstance(subject, AveragedChunk) or _is_of_sum(subject):
-            distances = ()
-        elif isinstance(subject, AuditReport):
-            agrees = subject.verdict if found == "match" else _other(subject.verdict)
-            distances = distances_of(subject.stage, self.job.spec, agrees)
-            distances = tuple(sorted((*distances, (PROJECTIONS, 0))))
+    def report(self, by: str, subject: ShownClaim, found: Verdict, **changed: Any) -> ShownClaim:
+        """What a member, or the auditor from outside, says of a claim when it has found this."""
+        claim, spec = subject.claim, self.job.spec
+        distances: tuple[int, ...] = ()
+        if claim.what == "work":
+            distances = distances_of(claim.group, spec, found)
+        elif claim.what == "report" and findings_of(subject.leaves).distances:
+            said = findings_of(subject.leaves).verdict
+            agrees = said if found == "match" else _other(said)
+            distances = distances_of(claim.group, spec, agrees, is_repeat=True)
         session = make_session(OUT) if by == OUT else self.member(by).session
-        values: dict[str, Any] = {
-            "job": subject.job, "step": subject.step, "stage": subject.stage,
-            "auditor": session.peer, "subject": subject.digest(), "attempt": 0,
-            "distances": distances, "projections": (1, -1), "verdict": found,
+        about: dict[str, Any] = {
+            "round": claim.round, "group": claim.group, "subject": claim.digest(), "attempt": 0,
         }  # fmt: skip
-        return session.sign(AuditReport(**(values | changed)))
+        distances = changed.pop("distances", distances)
+        said_of, leaf = report_claim(
+            claim.job, session.peer, found, distances, (1, -1), **(about | changed)
+        )
+        return shown_claim(session.sign(said_of), leaf)
 
 
-def _is_of_sum(subject: GradCommit | AuditReport) -> bool:
-    return isinstance(subject, AuditReport) and not subject.distances
+def shown_claim(signed: Signed[WorkClaim], *leaves: Leaf) -> ShownClaim:
+    """A claim with its leaves, as a bundle shows it."""
+    return ShownClaim(signed, leaves)
 
 
 def _other(verdict: Verdict) -> Verdict:
@@ -121,33 +113,22 @@ def _other(verdict: Verdict) -> Verdict:
 def make_story() -> Story:
     """The first step of the job."""
     job = make_job()
-    close, commits = job.close(), dict[str, ShownCommit]()
+    claims = dict[str, ShownClaim]()
     for name, member in zip(NAMES, job.members, strict=True):
-        commit, leaves = job.commit(member, close)
-        commits[name] = ShownCommit(member.session.sign(commit), leaves)
-    closes = (job.session.sign(close),)
-    average = job.average(close, [shown.commit for shown in commits.values()])
-    chunks = job.chunks(average, [shown.commit for shown in commits.values()])
-    return Story(
-        job,
-        commits,
-        job.session.sign(average),
-        tuple(expect(signed, AveragedChunk) for signed in chunks),
-        closes,
-    )
+        claim, leaves = job.claim(member)
+        claims[name] = shown_claim(member.session.sign(claim), *leaves)
+    merged = [shown.claim for shown in claims.values()]
+    closed = job.closed(merged)
+    return Story(job, claims, job.session.sign(closed), tuple(job.bucket_claims(closed, merged)))
 
 
 def work_papers(
     story: Story, doer: str = "cem", auditor: str = "fay", *, verdict: Verdict = "mismatch"
 ) -> Papers:
-    """A peer-step that was found false; by default of the last stage, which needs rows' names."""
-    work = story.commits[doer]
-    first = [name for name in NAMES if story.member(name).stage == 0]
-    names = [name for name in first if story.commits[name].units & work.units]
-    rows = tuple(story.commits[name] for name in names) if work.commit.stage == LAST else ()
-    claim = ShownWork(replace(work, closes=story.closes), rows, story.beacon(), None)
-    named = {doer, auditor, *(names if rows else ())}
-    return _papers(story, claim, story.report(auditor, work.commit, verdict), named)
+    """Work that was found false; by default of the last stage, which reads rows as labels."""
+    work = story.claims[doer]
+    claim = ShownWork(work, story.closed, story.beacon(), None)
+    return _papers(story, claim, story.report(auditor, work, verdict), {doer, auditor})
 
 
 def repeat_papers(story: Story) -> Papers:
@@ -157,19 +138,20 @@ def repeat_papers(story: Story) -> Papers:
 
 def _repeated(story: Story, papers: Papers) -> Papers:
     claim = replace(papers.claim, repeated=papers.report)
-    report = story.report(OUT, papers.report.message, "mismatch")
+    report = story.report(OUT, papers.report, "mismatch")
     return replace(papers, claim=claim, report=report)
 
 
 def sum_papers(story: Story, *, verdict: Verdict = "mismatch") -> Papers:
     """A mean of the first stage that was found false."""
-    chunk = next(each for each in story.chunks if each.message.stage == 0)
-    named = {shown.commit.digest(): shown.signed for shown in story.commits.values()}
-    commits = tuple(named[each.grad_commit] for each in story.average.message.members)
-    claim = ShownSum(chunk, story.average, commits)
-    doer = next(n for n in NAMES if story.member(n).session.peer == chunk.message.peer)
+    bucket = next(each for each in story.buckets if each.message.group == 0)
+    named = {shown.claim.digest(): shown.signed for shown in story.claims.values()}
+    claims = tuple(named[name] for name, _ in story.closed.message.claims)
+    claim = ShownSum(bucket, story.closed, claims, None)
+    doer = next(n for n in NAMES if story.member(n).session.peer == bucket.message.peer)
     auditor = "dan" if doer == "ann" else "ann"
-    return _papers(story, claim, story.report(auditor, chunk.message, verdict), set(NAMES))
+    report = story.report(auditor, shown_claim(bucket), verdict)
+    return _papers(story, claim, report, set(NAMES))
 
 
 def sum_repeat_papers(story: Story) -> Papers:
@@ -178,7 +160,7 @@ def sum_repeat_papers(story: Story) -> Papers:
 
 
 def _papers(
-    story: Story, claim: ShownWork | ShownSum, report: Signed[AuditReport], named: set[str]
+    story: Story, claim: ShownWork | ShownSum, report: ShownClaim, named: set[str]
 ) -> Papers:
     job = story.job
     assert job.outside is not None
@@ -203,13 +185,13 @@ def made_digest(_sort: Sort, data: bytes) -> Digest:
 
 def bytes_of(story: Story) -> dict[Digest, bytes]:
     """What stands for each tensor, part and rows of the step."""
-    spec, named = story.job.spec, list[tuple[object, ...]]()
-    for unit in range(spec.batch.units_per_step):
-        named.append(("rows", STEP, unit))
-        named += [(kind, STEP, unit, stage) for kind in ("y", "dx") for stage in range(1, STAGES)]
+    spec, named = story.job.spec, set[tuple[object, ...]]()
+    for item in map(ItemNumber, range(spec.batch.units_per_step)):
+        for stage in map(StageIndex, range(STAGES)):
+            named |= {(name,) for name in leaf_names(stage, STAGES, item).all}
     for member in story.job.members:
-        parts = spec.chunking.of_stage(member.stage)
-        named += [("part", member.session.peer, STEP, chunk) for _, chunk in parts]
+        outputs = spec.chunking.of_stage(member.stage)
+        named |= {("part", member.session.peer, STEP, chunk) for _, chunk in outputs}
     spelled = [repr(names).encode() for names in named]
     return {digest("made", data): data for data in spelled}
 

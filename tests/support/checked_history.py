@@ -18,36 +18,28 @@ from contracts.governance.seals import Derived, derive_seal
 from contracts.keys.wallet import Session
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.auditors import AuditorList
-from contracts.terms.history import Kept
+from contracts.terms.history import Kept, Leaves
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.merkle import batch_leaf, root
-from contracts.terms.messages import (
-    AuditReport,
-    AuditSpec,
-    GradCommit,
-    Message,
-    Notice,
-    StepBeacon,
-    StepClose,
-    UnitLeaf,
-    Verdict,
-)
+from contracts.terms.messages import AuditSpec, Message, Notice, StepBeacon
 from contracts.terms.signatures import Signed
+from contracts.terms.work import Leaf, Verdict, WorkClaim
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import CLASS, audit_spec, distances_of
 from tests.support.history import (
     JobMaker,
     Member,
+    Report,
     make_digest,
     make_members,
     make_session,
     outside_auditors,
-    under,
+    report_claim,
 )
 from verification.docket import Docket
 from verification.draws.anchor_chains import Entry
 from verification.draws.cases import Case
-from verification.verdicts import PROJECTIONS
 
 PRICE = PricePerPflop(900_000)
 WORK_STEPS = 3
@@ -60,8 +52,8 @@ def make_auditors(names: Iterable[str]) -> AuditorList:
     return outside_auditors(names, device_class=CLASS, stake=2_000_000)
 
 
-Said: TypeAlias = list[Message]
-"""What stands under a seal beside the work: beacons, Notices, reports."""
+Said: TypeAlias = list[Message | Report]
+"""What stands under a seal beside the work: beacons, Notices, reports with their leaf."""
 
 
 @dataclass(frozen=True)
@@ -152,11 +144,11 @@ class CheckedMaker(JobMaker):
 
     def next_seal(self, *, works: bool = True, last: bool = False) -> None:
         """One more step, sealed and anchored."""
-        said = [*self.beacons(), *self.notices_due(), *self.reports()]
+        said: Said = [*self.beacons(), *self.notices_due(), *self.reports()]
         if self.twist.said is not None:
             said = self.twist.said(self, said)
         self._held = by_auditor(said)
-        items: list[Kept] = [self.signed(each) for each in said]
+        items = [item for each in said for item in self.kept(each)]
         if works:
             items += self.step_items()
         self.seal(items, last=last)
@@ -164,7 +156,7 @@ class CheckedMaker(JobMaker):
 
     def seal(self, items: Sequence[Kept], *, last: bool = False) -> Derived:
         """Keep `items` and the seal that the parties sign over them."""
-        derived = derive_seal(self.record, under(items), last=last)
+        derived = derive_seal(self.record, self.under(items), last=last)
         if self.twist.seal is not None:
             kept, derived = self.twist.seal(self, list(items), derived)
             self._keep_unchecked(kept, derived)
@@ -177,14 +169,15 @@ class CheckedMaker(JobMaker):
         seal = self.coordinator.sign(derived.seal, self.domain)
         self.items += [*items, Signed[Message](seal.message, seal.signature)]
         record = replace(derived.record, previous=derived.seal.digest())
-        newest = SealedStep(seal, derived.pay)
+        newest = SealedStep(seal, derived.pay, derived.names)
         self.history = replace(self.history, record=record, newest=newest)
 
-    def signed(self, message: Message) -> Signed[Message]:
-        """A message with the signature of whom it binds."""
-        if isinstance(message, AuditReport):
-            return self.sessions[message.auditor].sign(message)
-        return self.session.sign(message)
+    def kept(self, said: Message | Report) -> list[Kept]:
+        """A message with the signature of whom it binds; a report is followed by its leaf."""
+        if isinstance(said, Message):
+            return [self.session.sign(said)]
+        claim, leaf = said
+        return [self.sessions[claim.peer].sign(claim), Leaves(claim.digest(), (leaf,))]
 
     def working(self) -> Sequence[Member]:
         """Members that are not convicted; everybody in the first step."""
@@ -202,7 +195,7 @@ class CheckedMaker(JobMaker):
 
     # ------------------------------------------------------------------------- beside the work
 
-    def beacons(self) -> list[Message]:
+    def beacons(self) -> list[StepBeacon]:
         """The beacons of the anchor chain for all steps that wait for theirs."""
         return [self.beacon(step) for step in self.docket.undrawn]
 
@@ -216,9 +209,9 @@ class CheckedMaker(JobMaker):
         }  # fmt: skip
         return StepBeacon(**(values | changed))
 
-    def notices_due(self) -> list[Message]:
+    def notices_due(self) -> list[Notice]:
         """Joins, suspensions of convicts, what is missing, and who is late."""
-        due: list[Message] = [*super().notices()]
+        due = super().notices()
         for peer in sorted(self.docket.convicts & self.record.members.keys()):
             due.append(self.notice("suspension", peer, self.record.previous, len(due)))
         for case in self._cases():
@@ -242,23 +235,29 @@ class CheckedMaker(JobMaker):
             evidence=evidence,
         )
 
-    def reports(self) -> list[Message]:
+    def reports(self) -> list[Report]:
         """What everybody says who was asked."""
         return [self.report(case) for case in self._cases() if not self.is_silent(case)]
 
-    def report(self, case: Case, verdict: Verdict | None = None, **changed: Any) -> AuditReport:
+    def report(self, case: Case, verdict: Verdict | None = None, **changed: Any) -> Report:
         """What the present auditor of a case says; with a `verdict`, what follows that one."""
+        assert case.auditor is not None
         truth = self.truth(case) if verdict is None else verdict
-        distances = () if truth == "missing" else distances_of(case.stage, self.spec, truth)
-        if case.kind == "report" and not case.is_of_sum:
-            distances = tuple(sorted((*distances, (PROJECTIONS, 0))))
-            truth = "match" if truth == case.said else "mismatch"
-        values: dict[str, Any] = {
-            "job": self.spec.job(), "step": case.step, "stage": case.stage,
-            "auditor": case.auditor, "subject": case.subject, "attempt": case.attempt,
-            "distances": distances, "projections": (1_000_000, -7), "verdict": truth,
+        found, is_repeat = truth, case.kind == "report" and not case.is_of_sum
+        if is_repeat:
+            truth = "match" if found == case.said else "mismatch"
+        says_nothing = found == "missing" or case.is_of_sum
+        distances = (
+            () if says_nothing else distances_of(case.stage, self.spec, found, is_repeat=is_repeat)
+        )
+        about: dict[str, Any] = {
+            "round": case.step, "group": case.stage,
+            "subject": case.subject, "attempt": case.attempt,
         }  # fmt: skip
-        return AuditReport(**(values | changed))
+        projections = changed.pop("projections", (1_000_000, -7))
+        return report_claim(
+            self.spec.job(), case.auditor, truth, distances, projections, **(about | changed)
+        )
 
     def truth(self, case: Case) -> Verdict:
         """What a replay of a case shows."""
@@ -276,23 +275,23 @@ class CheckedMaker(JobMaker):
         """Whether tensors of the work were nowhere when it was first asked for."""
         return case.kind == "work" and (case.step, case.worker) == (1, self.peer(CEM))
 
-    def commit(
-        self, member: Member, close: StepClose, **changed: Any
-    ) -> tuple[GradCommit, tuple[UnitLeaf, ...]]:
-        """A GradCommit that names the reports which its peer has given."""
+    def claim(
+        self, member: Member, items: Sequence[ItemNumber] | None = None, **changed: Any
+    ) -> tuple[WorkClaim, tuple[Leaf, ...]]:
+        """A claim of work that names the reports which its peer has given."""
         reports = self._held.get(member.session.peer, ())
-        return super().commit(member, close, **({"reports": reports} | changed))
+        return super().claim(member, items, **({"reports": reports} | changed))
 
     def _cases(self) -> list[Case]:
         """Cases that wait for a report."""
         return [case for case, _ in self.docket.open.values() if case.auditor is not None]
 
 
-def by_auditor(said: Iterable[Message]) -> dict[PeerId, tuple[Digest, ...]]:
+def by_auditor(said: Said) -> dict[PeerId, tuple[Digest, ...]]:
+    """Names of the reports in `said` by their auditors, ascending."""
     found: dict[PeerId, tuple[Digest, ...]] = {}
-    for each in said:
-        if isinstance(each, AuditReport):
-            found[each.auditor] = (*found.get(each.auditor, ()), each.digest())
+    for claim, _ in (each for each in said if not isinstance(each, Message)):
+        found[claim.peer] = tuple(sorted((*found.get(claim.peer, ()), claim.digest())))
     return found
 
 

@@ -8,22 +8,13 @@ from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from typing import Any
 
-from contracts.governance.checking import Standing, StepFacts, Terms
+from contracts.governance.checking import Reported, RoundFacts, Standing, Terms
 from contracts.governance.pay import Lease
+from contracts.governance.rounds import flops_of
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import (
-    MILLION,
-    AuditReport,
-    AuditSpec,
-    AveragedChunk,
-    GradCommit,
-    JobSpec,
-    Notice,
-    PartDigest,
-    StepBeacon,
-    Verdict,
-)
+from contracts.terms.messages import MILLION, AuditSpec, JobSpec, Notice, StepBeacon
+from contracts.terms.work import Output, Verdict, WorkClaim, findings_of
 from tests.support.history import (
     MODEL,
     make_digest,
@@ -31,6 +22,7 @@ from tests.support.history import (
     make_spec,
     make_wallet,
     outside_auditors,
+    report_claim,
 )
 from verification import docket as dockets
 from verification.distances.thresholds import (
@@ -42,13 +34,14 @@ from verification.distances.thresholds import (
 )
 from verification.docket import Docket
 from verification.draws.cases import Case
+from verification.verdicts import PROJECTIONS
 
 CLASS, OTHER_CLASS = "a device", "another device"
 LIMIT = 1000
 STAGE = StageIndex(0)
 UNTIED = MODEL.model_copy(update={"tied_head": False})
-UNIT_FLOPS = Flops(10**15)
-"""So that a unit is worth its lease's price."""
+ITEM_FLOPS = Flops(10**15)
+"""So that an item is worth its lease's price."""
 
 
 def calibration() -> Calibration:
@@ -82,7 +75,7 @@ def checked_spec(audit: AuditSpec, **changed: Any) -> JobSpec:
     """A job of one stage."""
     return make_spec(
         audit=audit,
-        item_flops=(UNIT_FLOPS,),
+        item_flops=(ITEM_FLOPS,),
         **({"model": UNTIED} | changed),
     )
 
@@ -134,24 +127,39 @@ class CheckedJob:
         """Somebody's name."""
         return next(n for n in (*self.workers, *self.outside) if peer(n) == wanted)
 
-    def commit(self, name: str, units: int = 2, **changed: Any) -> GradCommit:
-        """A GradCommit of the next step."""
+    def commit(self, name: str, units: int = 2, **changed: Any) -> WorkClaim:
+        """A claim of work of the next step."""
+        return self._claim(
+            name,
+            "work",
+            base=make_digest("base"),
+            items=((0, units),),
+            leaves=make_digest(name),
+            **changed,
+        )
+
+    def chunk(self, name: str) -> WorkClaim:
+        """The claim of a bucket of the next step."""
+        return self._claim(name, "bucket", subject=make_digest("round", self.step + 1))
+
+    def _claim(self, name: str, what: str, **changed: Any) -> WorkClaim:
         values: dict[str, Any] = {
             "job": self.spec.job(),
-            "step": StepNumber(self.step + 1),
-            "round": 0,
-            "stage": STAGE,
             "peer": peer(name),
-            "step_close": ZERO_DIGEST,
-            "previous_seal": ZERO_DIGEST,
-            "state_root": ZERO_DIGEST,
-            "units_root": make_digest(name),
-            "num_units": units,
-            "num_samples": units,
-            "parts": (PartDigest(chunk=ChunkIndex(0), digest=ZERO_DIGEST, norm_squared=1),),
+            "previous": make_digest("seal", self.step),
+            "round": StepNumber(self.step + 1),
+            "what": what,
+            "group": STAGE,
+            "seq": 0,
+            "attempt": 0,
+            "base": ZERO_DIGEST,
+            "items": (),
+            "subject": ZERO_DIGEST,
+            "leaves": ZERO_DIGEST,
+            "outputs": (Output(bucket=ChunkIndex(0), digest=ZERO_DIGEST, norm_squared=1),),
             "reports": (),
         }
-        return GradCommit(**(values | changed))
+        return WorkClaim(**(values | changed))
 
     def beacon(self, of: int, value: Digest | None = None, *, is_served: bool = True) -> StepBeacon:
         """The beacon of a step, in the next seal; of a batch whose list is served, or is not."""
@@ -179,31 +187,28 @@ class CheckedJob:
 
     def report(
         self, case: Case, verdict: Verdict, by: str | None = None, **changed: Any
-    ) -> AuditReport:
-        """What the present auditor, or somebody else, says of a case."""
+    ) -> Reported:
+        """What the present auditor, or somebody else, says of a case.
+
+        Args:
+            case: What it is about.
+            verdict: What it found.
+            by: Somebody's name; None: the present auditor.
+            changed: Fields of the claim, or `distances`: integers in the order of their names.
+        """
         auditor = peer(by) if by else case.auditor
         assert auditor is not None
-        values: dict[str, Any] = {
-            "job": self.spec.job(),
-            "step": case.step,
-            "stage": case.stage,
-            "auditor": auditor,
-            "subject": case.subject,
-            "attempt": case.attempt,
-            "distances": () if verdict == "missing" or case.is_of_sum else distances_of(
-                case.stage, self.spec, verdict
-            ),
-            "projections": (),
-            "verdict": verdict,
+        says_nothing = verdict == "missing" or case.is_of_sum
+        distances = () if says_nothing else distances_of(case.stage, self.spec, verdict)
+        about: dict[str, Any] = {
+            "round": case.step, "group": case.stage,
+            "subject": case.subject, "attempt": case.attempt,
         }  # fmt: skip
-        return AuditReport(**(values | changed))
-
-    def chunk(self, name: str) -> AveragedChunk:
-        """A sum of the next step."""
-        return AveragedChunk(
-            job=self.spec.job(), step=StepNumber(self.step + 1), stage=STAGE, peer=peer(name),
-            average_set=ZERO_DIGEST, chunk=ChunkIndex(0), chunk_digest=ZERO_DIGEST, norm_squared=1,
-        )  # fmt: skip
+        distances = changed.pop("distances", distances)
+        claim, leaf = report_claim(
+            self.spec.job(), auditor, verdict, distances, **(about | changed)
+        )
+        return Reported(claim, findings_of([leaf]))
 
     def case_of(self, name: str) -> Case:
         """The one open case of somebody's message."""
@@ -214,23 +219,24 @@ class CheckedJob:
     def seal(
         self,
         *said: Any,
-        above: Iterable[GradCommit] = (),
+        above: Iterable[WorkClaim] = (),
         last: bool = False,
         unpaid: bool = False,
     ) -> Standing:
         """The next seal over these messages; work that it holds is paid."""
-        commits = [each for each in said if isinstance(each, GradCommit)]
+        claims = [each for each in said if isinstance(each, WorkClaim)]
+        done = [each for each in claims if each.what == "work"]
         work: dict[PeerId, Flops] = {}
-        for each in [] if unpaid else commits:
-            work[each.peer] = Flops(work.get(each.peer, 0) + each.num_units * UNIT_FLOPS)
-        facts = StepFacts(
+        for each in [] if unpaid else done:
+            work[each.peer] = Flops(work.get(each.peer, 0) + flops_of(self.spec, each))
+        facts = RoundFacts(
             step=StepNumber(self.step + 1),
-            commits=commits,
+            claims=done,
+            buckets=[each for each in claims if each.what == "bucket"],
             work=work,
             above=frozenset(each.digest() for each in above),
-            chunks=[each for each in said if isinstance(each, AveragedChunk)],
             beacons=[each for each in said if isinstance(each, StepBeacon)],
-            reports=[each for each in said if isinstance(each, AuditReport)],
+            reports=[each for each in said if isinstance(each, Reported)],
             notices=[each for each in said if isinstance(each, Notice)],
             last=last,
         )
@@ -243,11 +249,17 @@ class CheckedJob:
         return standing
 
 
-def distances_of(stage: StageIndex, spec: JobSpec, verdict: Verdict) -> tuple[tuple[str, int], ...]:
-    """Distances of a stage that `verdict` follows from."""
+def distances_of(
+    stage: StageIndex, spec: JobSpec, verdict: Verdict, *, is_repeat: bool = False
+) -> tuple[int, ...]:
+    """Distances of a stage that `verdict` follows from, in the order of their names.
+
+    `is_repeat`: of a report on a report, whose projections are equal.
+    """
     value = LIMIT if verdict == "match" else LIMIT + 1
     is_last, tied = stage == spec.batch.stages - 1, spec.model.tied_head
     kinds = stage_kinds(is_first=stage == 0, is_last=is_last, tied_head=tied)
-    return tuple(
-        sorted((distance_name(kind, measure), value) for kind in kinds for measure in MEASURES)
-    )
+    found = {distance_name(kind, measure): value for kind in kinds for measure in MEASURES}
+    if is_repeat:
+        found[PROJECTIONS] = 0
+    return tuple(distance for _, distance in sorted(found.items()))

@@ -8,28 +8,34 @@ computed: digests stand for tensors, so a history of three members takes millise
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from contracts.governance.checking import Begin, unread
 from contracts.governance.gates import gate, peer_step
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
+from contracts.governance.rounds import claims_of, samples_of
 from contracts.governance.seals import Derived, UnderSeal, derive_seal
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.auditors import AuditorList, OutsideAuditor
+from contracts.terms.chunks import Chunk
 from contracts.terms.digest import digest, keccak
-from contracts.terms.history import Kept, Leaves, unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
+from contracts.terms.history import Kept, Leaves, claim_leaves_root
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    Address,
+    ChunkIndex,
+    Digest,
+    JobId,
+    PeerId,
+    StageIndex,
+    StepNumber,
+)
+from contracts.terms.items import ItemNumber, ranges_of
 from contracts.terms.messages import (
-    Assignment,
-    AveragedChunk,
-    AverageMember,
-    AverageSet,
     BatchSpec,
     DataSpec,
-    GradCommit,
     JobOpening,
     JobSpec,
     LeaseAccept,
@@ -37,16 +43,24 @@ from contracts.terms.messages import (
     ModelSpec,
     Notice,
     OptimizerSpec,
-    PartDigest,
     RulesSpec,
-    StepClose,
-    UnitLeaf,
 )
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import (
+    Leaf,
+    Output,
+    RoundClosed,
+    Verdict,
+    WhatField,
+    WorkClaim,
+    findings_leaf,
+    leaf_names,
+)
 
 M = TypeVar("M", bound=Message)
+Report: TypeAlias = tuple[WorkClaim, Leaf]
 
 ESCROW = Address(bytes.fromhex("5e" * 20))
 DOMAIN = Domain(31337, ESCROW)
@@ -262,24 +276,30 @@ class JobMaker:
 
     def seal(self, items: Sequence[Kept], *, last: bool = False) -> Derived:
         """Keep `items` and the seal over them."""
-        derived = derive_seal(self.record, under(items), last=last)
+        derived = derive_seal(self.record, self.under(items), last=last)
         self.keep(*items, self.coordinator.sign(derived.seal, self.domain))
         self.seals.append(derived)
         return derived
 
+    def under(self, items: Iterable[Kept]) -> UnderSeal:
+        """What the next seal takes: what is pending, and `items`."""
+        added, history = under(items), self.history
+        messages = (*history.pending.values(), *added.messages)
+        return UnderSeal(messages, {**history.leaves, **added.leaves})
+
     def step_items(self, *, update: bool = True) -> list[Kept]:
         """What is said in the next step before its seal, in order."""
         items: list[Kept] = [self.session.sign(each) for each in self.notices()]
-        close = self.close()
-        items.append(self.session.sign(close))
-        commits = []
+        claims = []
         for member in self.working():
-            commit, leaves = self.commit(member, close)
-            commits.append(commit)
-            items += [member.session.sign(commit), Leaves(commit.digest(), leaves)]
-        average = self.average(close, commits if update else [])
-        items.append(self.session.sign(average))
-        return items + (list(self.chunks(average, commits)) if update else [])
+            if numbers := self.items_of(member):
+                claim, leaves = self.claim(member, numbers)
+                claims.append(claim)
+                items += [member.session.sign(claim), Leaves(claim.digest(), leaves)]
+        if not update:
+            return items
+        closed = self.closed(claims)
+        return [*items, self.session.sign(closed), *self.bucket_claims(closed, claims)]
 
     def working(self) -> Sequence[Member]:
         """Who does the next step."""
@@ -303,120 +323,162 @@ class JobMaker:
             for number, member in enumerate(self.members)
         ]
 
-    def close(self, revision: int = 0) -> StepClose:
-        """All units of the batch, dealt over the members of each stage in turn."""
-        step = self.next_step
-        num_units = self.spec.batch.units_per_step
-        assignments = []
-        for stage in range(self.spec.batch.stages):
-            peers = [member for member in self.working() if member.stage == stage]
-            for place, member in enumerate(peers):
-                units = tuple(ItemNumber(unit) for unit in range(place, num_units, len(peers)))
-                if units:
-                    assignments.append(
-                        Assignment(stage=StageIndex(stage), peer=member.session.peer, units=units)
-                    )
-        closed_at = UnixMillis((START + 10 * step) * 1000)
-        return StepClose(
-            job=self.spec.job(),
-            step=step,
-            revision=revision,
-            assignments=tuple(assignments),
-            closed_at=closed_at,
-            commit_ends=UnixMillis(closed_at + 10_000),
-            exchange_ends=UnixMillis(closed_at + 20_000),
-        )
+    def items_of(self, member: Member) -> tuple[ItemNumber, ...]:
+        """The items of the round that `member` does: all are dealt over its stage in turn."""
+        peers = [each for each in self.working() if each.stage == member.stage]
+        issued = self.record.cursor.issue(self.spec.batch.units_per_step)
+        return issued[peers.index(member) :: len(peers)]
 
-    def commit(
-        self, member: Member, close: StepClose, **changed: Any
-    ) -> tuple[GradCommit, tuple[UnitLeaf, ...]]:
-        """What `member` commits to: the units that `close` gives it."""
-        key = (member.stage, member.session.peer)
-        given = [each for each in close.assignments if (each.stage, each.peer) == key]
-        units = changed.pop("units", given[0].units if given else ())
-        leaves = tuple(self.leaf(member.stage, unit) for unit in units)
+    def claim(
+        self, member: Member, items: Sequence[ItemNumber] | None = None, **changed: Any
+    ) -> tuple[WorkClaim, tuple[Leaf, ...]]:
+        """What `member` claims to have done; by default all of its items."""
+        numbers = self.items_of(member) if items is None else items
+        leaves = changed.pop("leaf_list", None) or tuple(
+            self.leaf(member.stage, item) for item in numbers
+        )
         values: dict[str, Any] = {
-            "job": close.job,
-            "step": close.step,
-            "round": 0,
-            "stage": member.stage,
+            "job": self.spec.job(),
             "peer": member.session.peer,
-            "step_close": close.digest(),
-            "previous_seal": self.record.previous,
-            "state_root": make_digest("state", member.stage, close.step),
-            "units_root": unit_leaves_root(leaves),
-            "num_units": len(units),
-            "num_samples": len(units) * self.spec.batch.rows_per_unit,
-            "parts": self.parts(member, close.step),
+            "previous": self.record.previous,
+            "round": self.next_step,
+            "what": "work",
+            "group": member.stage,
+            "seq": 0,
+            "attempt": 0,
+            "base": self.base(member.stage),
+            "items": ranges_of(numbers),
+            "subject": ZERO_DIGEST,
+            "leaves": claim_leaves_root(leaves),
+            "outputs": self.outputs(member, self.next_step),
             "reports": (),
         }
-        return GradCommit(**(values | changed)), leaves
+        return WorkClaim(**(values | changed)), leaves
 
-    def parts(self, member: Member, step: StepNumber) -> tuple[PartDigest, ...]:
+    def base(self, stage: StageIndex) -> Digest:
+        """Root of the state of a stage, which only an update changes."""
+        return make_digest("state", int(stage), self.record.updates)
+
+    def outputs(self, member: Member, step: StepNumber) -> tuple[Output, ...]:
         """Digests and norms of a gradient that does not exist."""
         return tuple(
-            PartDigest(
-                chunk=chunk,
+            Output(
+                bucket=chunk,
                 digest=make_digest("part", member.session.peer, step, chunk),
                 norm_squared=10**12 + 10**9 * step + 10**6 * chunk,
             )
             for _, chunk in self.spec.chunking.of_stage(member.stage)
         )
 
-    def leaf(self, stage: StageIndex, unit: ItemNumber) -> UnitLeaf:
-        """A unit whose tensors link with those of the stages beside it."""
-        step, is_last = self.next_step, stage == self.spec.batch.stages - 1
-
-        def boundary(tensor: str, after: int) -> Digest:
-            return make_digest(tensor, step, unit, after)
-
-        return UnitLeaf(
-            unit=unit,
-            x=boundary("y", stage) if stage else make_digest("rows", step, unit),
-            y=ZERO_DIGEST if is_last else boundary("y", stage + 1),
-            dy=ZERO_DIGEST if is_last else boundary("dx", stage + 1),
-            dx=boundary("dx", stage) if stage else ZERO_DIGEST,
-            loss=3_000_000 - 1000 * step - unit if is_last else None,
+    def leaf(self, stage: StageIndex, item: ItemNumber) -> Leaf:
+        """An item whose tensors have the same digests in the stages beside it."""
+        batch, step = self.spec.batch, self.next_step
+        loss = 3_000_000 - 1000 * step - item % batch.units_per_step
+        return Leaf(
+            item=item,
+            base_round=step,
+            given=False,
+            tensors=tuple(
+                (name, make_digest(name)) for name in leaf_names(stage, batch.stages, item).all
+            ),
+            numbers=(loss,) if stage == batch.stages - 1 else (),
         )
 
-    def average(self, close: StepClose, commits: Sequence[GradCommit]) -> AverageSet:
-        """All commits, weighted by their samples, as far as the norm gate lets them."""
-        leases = self.record.leases
-        steps = [peer_step(commit, leases[commit.peer].account) for commit in commits]
-        members = sorted(gate(self.record.gates, close.step, steps).weights.items())
-        return AverageSet(
-            job=close.job,
-            step=close.step,
-            step_close=close.digest(),
-            members=tuple(AverageMember(grad_commit=name, weight=w) for name, w in members),
-        )
+    def closed(self, claims: Sequence[WorkClaim], **changed: Any) -> RoundClosed:
+        """RoundClosed over claims, weighted by their samples, as far as the norm gate lets them."""
+        leases, spec, step = self.record.leases, self.spec, self.next_step
+        steps = [
+            peer_step(claim, leases[claim.peer].account, samples_of(spec, claim))
+            for claim in claims
+        ]
+        closed_at = UnixMillis((START + 10 * step) * 1000)
+        values: dict[str, Any] = {
+            "job": spec.job(),
+            "round": step,
+            "bases": tuple(self.base(StageIndex(stage)) for stage in range(spec.batch.stages)),
+            "claims": tuple(sorted(gate(self.record.gates, step, steps).weights.items())),
+            "reducers": tuple(self.reducer(*chunk).session.peer for chunk in spec.chunking.all),
+            "given": (),
+            "opened_at": UnixMillis(closed_at - 8_000),
+            "commit_ends": UnixMillis(closed_at + 2_000),
+            "closed_at": closed_at,
+        }
+        return RoundClosed(**(values | changed))
 
-    def chunks(
-        self, average: AverageSet, commits: Sequence[GradCommit]
-    ) -> Iterable[Signed[Message]]:
-        """Every chunk of every stage, summed in turn by the members of the stage."""
-        for stage, chunk in self.spec.chunking.all:
-            summing = [member for member in self.working() if member.stage == stage]
-            member = summing[chunk % len(summing)]
-            givers = self.spec.chunking.stages_of((stage, chunk))
-            parts = [each.parts[chunk] for each in commits if each.stage in givers]
-            shortest = min(part.norm_squared for part in parts)
-            message: Message = AveragedChunk(
-                job=average.job,
-                step=average.step,
-                stage=stage,
-                peer=member.session.peer,
-                average_set=average.digest(),
-                chunk=chunk,
-                chunk_digest=make_digest("chunk", int(stage), average.step, int(chunk)),
-                norm_squared=isqrt(shortest) ** 2,
-            )
-            yield member.session.sign(message)
+    def reducer(self, stage: StageIndex, chunk: ChunkIndex) -> Member:
+        """Who reduces a bucket: the members of its stage in turn."""
+        members = [member for member in self.working() if member.stage == stage]
+        return members[chunk % len(members)]
+
+    def bucket_claims(
+        self, closed: RoundClosed, claims: Sequence[WorkClaim]
+    ) -> list[Signed[WorkClaim]]:
+        """The claims of all buckets, each by its dealt reducer."""
+        return [
+            self.reducer(*chunk).session.sign(self.bucket_claim(closed, claims, chunk))
+            for chunk in self.spec.chunking.all
+        ]
+
+    def bucket_claim(
+        self, closed: RoundClosed, claims: Sequence[WorkClaim], chunk: Chunk, **changed: Any
+    ) -> WorkClaim:
+        """What the dealt reducer says of a bucket: no longer than the shortest of its parts."""
+        stage, number = chunk
+        givers = self.spec.chunking.stages_of(chunk)
+        parts = [each.outputs[number] for each in claims if each.group in givers]
+        output = Output(
+            bucket=number,
+            digest=make_digest("chunk", int(stage), closed.round, int(number)),
+            norm_squared=isqrt(min(part.norm_squared for part in parts)) ** 2,
+        )
+        values: dict[str, Any] = {
+            "job": closed.job,
+            "peer": self.reducer(*chunk).session.peer,
+            "previous": self.record.previous,
+            "round": closed.round,
+            "what": "bucket",
+            "group": stage,
+            "seq": 0,
+            "attempt": 0,
+            "base": ZERO_DIGEST,
+            "items": (),
+            "subject": closed.digest(),
+            "leaves": ZERO_DIGEST,
+            "outputs": (output,),
+            "reports": (),
+        }
+        return WorkClaim(**(values | changed))
 
     @property
     def next_step(self) -> StepNumber:
         """The step that is worked on."""
         return StepNumber(self.record.step + 1)
+
+
+def report_claim(
+    job: JobId,
+    auditor: PeerId,
+    verdict: Verdict,
+    distances: Sequence[int] = (),
+    projections: Sequence[int] = (),
+    **changed: Any,
+) -> Report:
+    """What an auditor says, and the leaf with what it found; `changed` names subject and place."""
+    leaf = findings_leaf(verdict, distances, projections)
+    values: dict[str, Any] = {
+        "job": job,
+        "peer": auditor,
+        "previous": ZERO_DIGEST,
+        "what": "report",
+        "seq": 0,
+        "attempt": 0,
+        "base": ZERO_DIGEST,
+        "items": (),
+        "leaves": claim_leaves_root([leaf]),
+        "outputs": (),
+        "reports": (),
+    }
+    return WorkClaim(**(values | changed)), leaf
 
 
 def messages_of(items: Iterable[Kept], kind: type[M]) -> list[M]:
@@ -425,8 +487,13 @@ def messages_of(items: Iterable[Kept], kind: type[M]) -> list[M]:
     return [each for each in messages if isinstance(each, kind)]
 
 
+def claims_in(items: Iterable[Kept], what: WhatField) -> list[WorkClaim]:
+    """The claims of one kind of work."""
+    return claims_of(messages_of(items, WorkClaim), what)
+
+
 def under(items: Iterable[Kept]) -> UnderSeal:
-    """Items of one step as a seal covers them."""
+    """Items that no seal covers yet, as the next one takes them."""
     messages = tuple(item for item in items if isinstance(item, Signed))
-    leaves = {item.grad_commit: item.leaves for item in items if isinstance(item, Leaves)}
+    leaves = {item.claim: item.leaves for item in items if isinstance(item, Leaves)}
     return UnderSeal(messages, leaves)

@@ -16,7 +16,7 @@ from tests.support.dockets import (
     LIMIT,
     OTHER_CLASS,
     STAGE,
-    UNIT_FLOPS,
+    ITEM_FLOPS,
     CheckedJob,
     audit_spec,
     calibration,
@@ -176,7 +176,7 @@ def test_after__steps_wait_for_their_beacons_and_audits__budget_is_kept_for_all_
     assert job.docket.is_spent
     job.seal(*map(job.beacon, (1, 2, 3)))
     assert job.docket.is_spent  # all of it was drawn, and is not done
-    assert job.docket.reserved == 18 * UNIT_FLOPS
+    assert job.docket.reserved == 18 * ITEM_FLOPS
 
 
 def test_after__half_of_the_reports_are_repeated__budget_is_kept_for_those_too() -> None:
@@ -185,10 +185,10 @@ def test_after__half_of_the_reports_are_repeated__budget_is_kept_for_those_too()
     assert not one_price(repeats=repeats, budget=BaseUnits(9 * UNIT - 1)).docket.takes_work(0)
     job = one_price(repeats=repeats, budget=BaseUnits(9 * UNIT))
     job.seal(*(job.commit(name) for name in job.workers))
-    assert job.docket.reserved == 9 * UNIT_FLOPS
+    assert job.docket.reserved == 9 * ITEM_FLOPS
     job.seal(job.beacon(1))
     job.seal(*(job.report(case, "match") for case, _ in job.docket.open.values()))
-    assert job.docket.reserved == 3 * UNIT_FLOPS
+    assert job.docket.reserved == 3 * ITEM_FLOPS
 
 
 def test_after__disputes_cost_more_than_the_budget__the_last_auditor_gets_what_is_left() -> None:
@@ -207,8 +207,8 @@ def test_after__disputes_cost_more_than_the_budget__the_last_auditor_gets_what_i
     case = next(case for case, _ in job.docket.open.values() if case.doer == peer("ann"))
     standing = job.seal(job.report(case, "match"))
 
-    assert paid == [2 * UNIT_FLOPS] * 3
-    assert standing.audits == {case.auditor: UNIT_FLOPS}
+    assert paid == [2 * ITEM_FLOPS] * 3
+    assert standing.audits == {case.auditor: ITEM_FLOPS}
     assert job.docket.left == 0
 
 
@@ -239,7 +239,7 @@ def test_after__report_matches__settles_and_pays_the_auditor() -> None:
 
     assert job.rulings == [("settled", "ann")]
     assert standing.open_since == {} and standing.owing == frozenset()
-    assert standing.audits == {case.auditor: 2 * UNIT_FLOPS}
+    assert standing.audits == {case.auditor: 2 * ITEM_FLOPS}
 
 
 def test_after__report_in_the_seal_of_its_beacon__does_not_count() -> None:

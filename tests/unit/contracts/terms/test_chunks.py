@@ -57,9 +57,7 @@ def test_chunking__stage_or_chunk_that_is_not_there__nobody_has_to_do_with_it() 
     assert TIED.stages_beside(StageIndex(1), 2) == ()
 
 
-@pytest.mark.parametrize(
-    ("stages", "is_tied", "most"), [(1, True, 4096), (2, False, 2048), (3, True, 1024)]
-)
+@pytest.mark.parametrize(("stages", "is_tied", "most"), [(2, False, 2048), (3, True, 1024)])
 def test_job_spec__more_chunks_than_a_round_names_reducers__refused(
     stages: int, is_tied: bool, most: int
 ) -> None:

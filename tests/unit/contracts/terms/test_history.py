@@ -9,11 +9,11 @@ from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.history import (
     Kept,
     Leaves,
+    claim_leaves_root,
     decode_kept,
     encode_kept,
     kept_digest,
     messages_root,
-    unit_leaves_root,
 )
 from contracts.terms.merkle import plain_root
 from contracts.terms.signatures import Signed
@@ -39,7 +39,7 @@ def test_decode_kept__every_item__comes_back_under_its_own_digest() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"type": "other"}, {"more": 1}, {"grad_commit": b"short"}, {"leaves": [{"unit": 0}]}],
+    [{"type": "other"}, {"more": 1}, {"claim": b"short"}, {"leaves": [{"item": 0}]}],
 )
 def test_decode_kept__other_form__is_malformed(change: dict[str, object]) -> None:
     value = decode(encode_kept(one_leaves()))
@@ -63,8 +63,8 @@ def test_messages_root__any_order__is_the_same_and_binds_all() -> None:
     assert messages_root(messages) != messages_root(messages[1:])
 
 
-def test_unit_leaves_root__order__matters() -> None:
+def test_claim_leaves_root__order__matters() -> None:
     leaves = one_leaves().leaves
 
-    assert unit_leaves_root(leaves) == plain_root([encode(leaf.value()) for leaf in leaves])
-    assert unit_leaves_root(leaves) != unit_leaves_root(leaves[::-1])
+    assert claim_leaves_root(leaves) == plain_root([encode(leaf.value()) for leaf in leaves])
+    assert claim_leaves_root(leaves) != claim_leaves_root(leaves[::-1])
