@@ -46,13 +46,7 @@ from market.service.show_earnings import drawn_of
 from market.service.show_steps import beacon_view
 from verification.docket import Docket
 from verification.draws.cases import Case, Heard, repeat_of
-from verification.draws.selection import (
-    is_drawn,
-    ordering_beacon,
-    peer_step,
-    prf,
-    step_beacon,
-)
+from verification.draws.selection import drawable, is_drawn, ordering_beacon, prf, step_beacon
 from verification.earnings import Line
 from verification.traces import Report
 from verification.verdicts import limits_of
@@ -231,10 +225,11 @@ class _Audits:
 
     async def load(self, job: JobId, claim: WorkClaim, work: UnitOfWork) -> AuditsView:
         """With the draw of `claim` and the reports as they were signed."""
-        rate = self.draw.line.rate
-        assert rate is not None  # as it may be drawn
+        line = self.draw.line
+        assert line.rate is not None  # as it may be drawn
         flops = flops_of(self.docket.rules.spec, claim)
-        return await self._load(claim, peer_step(claim, flops, rate, {}).case, job, work)
+        case = drawable(claim, flops, line.rate, {}, line.sealed).case
+        return await self._load(claim, case, job, work)
 
     async def _load(self, claim: WorkClaim, case: Case, job: JobId, work: UnitOfWork) -> AuditsView:
         heard = []

@@ -9,7 +9,8 @@ from typing_extensions import Buffer
 
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import AuditReport, DTypeName
+from contracts.terms.messages import DTypeName
+from contracts.terms.work import Findings
 from training.averaging.slices import Slice
 from training.stages.torch_free import StateRoots
 
@@ -326,13 +327,14 @@ class Behaviour:
         return "stay"
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
-        """What we say of a peer-step as its auditor.
+        self, step: StepNumber, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
+        """What we say of a claim as its auditor.
 
         Args:
-            agreeing: A report that finds no difference; nothing was computed for it.
-            replay: Makes the true one.
+            step: The round in which it was done.
+            agreeing: Findings without a difference; nothing was computed for them.
+            replay: Makes the true ones.
         """
         return await replay()
 
