@@ -166,7 +166,8 @@ def _with_seal(history: JobHistory, seal: Signed[Seal]) -> JobHistory:
     pending = {
         name: signed
         for name, signed in history.pending.items()
-        if isinstance(signed.message, WorkClaim)
+        if not seal.message.last
+        and isinstance(signed.message, WorkClaim)
         and signed.message.digest() not in derived.names
         and eligible(derived.record, signed.message)
     }
@@ -174,7 +175,7 @@ def _with_seal(history: JobHistory, seal: Signed[Seal]) -> JobHistory:
     return replace(
         history,
         record=derived.record,
-        pending={} if seal.message.last else pending,
+        pending=pending,
         leaves={name: each for name, each in history.leaves.items() if name in left},
         newest=SealedStep(seal, derived.pay, derived.names, derived.paid, derived.standing),
     )

@@ -180,10 +180,11 @@ def read_round(record: JobRecord, messages: Sequence[Message], leaves: Leaves) -
     reports = tuple(_read_report(each, leaves) for each in claims_of(messages, "report"))
     for state in claims_of(messages, "state"):
         _check_member(record, state)
+    for closed in of_kind(messages, RoundClosed):
+        _check_closed(record, closed)
     merge = merge_of(record.spec, messages)
     if merge is None:
         return RoundOutcome(record.gates, record.cursor, record.updates, reports)
-    _check_closed(record, merge)
     _check_merged(record, merge, leaves)
     named = {name for claim in merge.merged for name in claim.reports}
     known = record.reported | {each.claim.digest() for each in reports}
@@ -344,20 +345,18 @@ def _check_member(record: JobRecord, claim: WorkClaim) -> None:
     require(is_member, "membership", f"a {claim.what} of a peer that is not of its group")
 
 
-def _check_closed(record: JobRecord, merge: Merge) -> None:
-    """What RoundClosed names is there, for every group and bucket."""
-    spec, closed = record.spec, merge.closed
-    require(len(closed.bases) == spec.batch.stages, "bases", "not one a group")
-    chunks = spec.chunking.all
+def _check_closed(record: JobRecord, closed: RoundClosed) -> None:
+    chunks = record.spec.chunking.all
+    require(len(closed.bases) == record.spec.batch.stages, "bases", "not one a group")
     require(len(closed.reducers) == len(chunks), "reducers", "not one a bucket")
     for (group, _), peer in zip(chunks, closed.reducers, strict=True):
         require(record.members.get(peer) == group, "reducers", "one is not of its group")
-    missing = len(merge.merged) < len(closed.claims)
-    require(not missing, "round_closed", "names a claim of work that is not there")
 
 
 def _check_merged(record: JobRecord, merge: Merge, leaves: Leaves) -> None:
     """Claims that are merged fit the record, and each other."""
+    is_whole = len(merge.merged) == len(merge.closed.claims)
+    require(is_whole, "round_closed", "names a claim of work that is not there")
     given = dict(merge.closed.given)
     items: list[set[ItemNumber]] = [set() for _ in range(record.spec.batch.stages)]
     digests: dict[str, Digest] = {}

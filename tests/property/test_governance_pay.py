@@ -1,6 +1,6 @@
-"""Pay over any run of steps: only for sealed work, each unit once, vested W steps later.
+"""Pay over any run of steps: only for sealed work, each item once, vested W steps later.
 
-The oracle counts units of sealed StepCloses by itself, with fractions and one rounding at the end.
+The oracle counts FLOPs by itself, with fractions and one rounding at the end.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,8 @@ from contracts.terms.errors import TallystickError
 from contracts.terms.history import Kept, Leaves
 from contracts.terms.ids import Address, PeerId, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import StepClose
 from contracts.terms.signatures import Signed
-from tests.support.history import JobMaker, messages_of, under
+from tests.support.history import JobMaker, Member, under
 
 PEERS = tuple(PeerId(bytes([n]) * 32) for n in range(3))
 LEASES = {
@@ -59,36 +58,36 @@ def test_pay__any_run_of_steps__is_earned_once_and_vests_in_time(
         assert found == earned(run[:ripe])
 
 
-def test_pay__a_second_grad_commit__earns_nothing() -> None:
-    """A peer cannot be paid for more units than a StepClose gives it, whatever it commits to."""
+def test_pay__claim_that_round_closed_does_not_name__earns_nothing() -> None:
+    """A peer is paid for what RoundClosed names, whatever else it claims."""
     maker = JobMaker()
     maker.seal_step()
-    with_update, without_update = maker.step_items(), maker.step_items(update=False)
-    [close] = messages_of(with_update, StepClose)
-    honest = seals.derive_seal(maker.record, under(with_update), last=False).pay
+    rounds = {update: maker.step_items(update=update) for update in (True, False)}
+    honest = {
+        update: seals.derive_seal(maker.record, under(items), last=False)
+        for update, items in rounds.items()
+    }
 
     @given(
         member=st.sampled_from(maker.members),
-        units=st.sampled_from(((0, 3), (1, 4), (2, 5), (0,), (5,), (1, 2), (0, 1, 2, 3, 4, 5))),
+        items=st.sets(st.integers(6, 14), min_size=1),
         update=st.booleans(),
-        round_number=st.integers(0, 2),
+        seq=st.integers(0, 2),
     )
-    def check(member: Any, units: tuple[int, ...], update: bool, round_number: int) -> None:
-        chosen = tuple(ItemNumber(unit) for unit in units)
-        commit, leaves = maker.commit(member, close, units=chosen, round=round_number)
-        more: list[Kept] = [member.session.sign(commit), Leaves(commit.digest(), leaves)]
-        items = [*(with_update if update else without_update), *more]
-        try:
-            pay = seals.derive_seal(maker.record, under(items), last=False).pay
-        except TallystickError:
+    def check(member: Member, items: set[int], update: bool, seq: int) -> None:
+        chosen = tuple(ItemNumber(item) for item in sorted(items))
+        claim, leaves = maker.claim(member, chosen, seq=seq)
+        more: list[Kept] = [member.session.sign(claim), Leaves(claim.digest(), leaves)]
+        if claim.digest() in honest[update].names:
             return
-        assert pay == honest
+        found = seals.derive_seal(maker.record, under([*rounds[update], *more]), last=False)
+        assert found.seal == honest[update].seal
 
     check()
 
 
 def test_seal__any_item_is_left_out__is_refused() -> None:
-    """With any item of a step missing or altered, the coordinator's seal is refused."""
+    """With any item that it covers missing, the coordinator's seal is refused."""
     maker = JobMaker()
     maker.seal_step()
     items = maker.step_items()

@@ -213,16 +213,16 @@ class CheckedMaker(JobMaker):
         """Joins, suspensions of convicts, what is missing, and who is late."""
         due = super().notices()
         for peer in sorted(self.docket.convicts & self.record.members.keys()):
-            due.append(self.notice("suspension", peer, self.record.previous, len(due)))
+            due.append(self.notice_of("suspension", peer, self.record.previous, len(due)))
         for case in self._cases():
             if self.is_missing(case) and not case.heard and not case.is_noticed:
-                due.append(self.notice("missing_data", case.doer, case.subject, len(due)))
+                due.append(self.notice_of("missing_data", case.doer, case.subject, len(due)))
             if self.is_silent(case) and case.opened + self.audit.deadline <= self.next_step:
                 assert case.auditor is not None
-                due.append(self.notice("missed_report", case.auditor, case.subject, len(due)))
+                due.append(self.notice_of("missed_report", case.auditor, case.subject, len(due)))
         return due
 
-    def notice(self, what: Any, peer: PeerId, evidence: Digest, place: int = 0) -> Notice:
+    def notice_of(self, what: Any, peer: PeerId, evidence: Digest, place: int = 0) -> Notice:
         """A Notice, the one after `place` others of the step."""
         return Notice(
             job=self.spec.job(),

@@ -310,18 +310,24 @@ class JobMaker:
         if self.record.step:
             return []
         return [
-            Notice(
-                job=self.spec.job(),
-                step=StepNumber(1),
-                number=number,
-                what="join",
-                peer=member.session.peer,
-                stage=member.stage,
-                address="",
-                evidence=self.lease(member).digest(),
-            )
+            self.notice("join", member, number, self.lease(member).digest())
             for number, member in enumerate(self.members)
         ]
+
+    def notice(
+        self, what: Any, member: Member, place: int = 0, evidence: Digest = ZERO_DIGEST
+    ) -> Notice:
+        """A Notice about a member, the one after `place` others of the step."""
+        return Notice(
+            job=self.spec.job(),
+            step=self.next_step,
+            number=self.record.next_notice + place,
+            what=what,
+            peer=member.session.peer,
+            stage=member.stage,
+            address="",
+            evidence=evidence,
+        )
 
     def items_of(self, member: Member) -> tuple[ItemNumber, ...]:
         """The items of the round that `member` does: all are dealt over its stage in turn."""

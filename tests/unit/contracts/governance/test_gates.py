@@ -6,8 +6,7 @@ import pytest
 
 from contracts.governance.gates import FINE, WINDOW, Gates, PeerStep, gate, peer_step, remember
 from contracts.terms.ids import Address, StageIndex, StepNumber
-from contracts.terms.messages import GradCommit
-from tests.support.history import JobMaker, make_digest, messages_of
+from tests.support.history import JobMaker, claims_in, make_digest
 
 LATE = StepNumber(WINDOW + 1)
 UNIT = 10**9  # a norm of 1
@@ -58,11 +57,11 @@ def test_remember__window__drops_the_oldest_step() -> None:
 
 def test_peer_step__norm__is_the_root_of_all_parts() -> None:
     maker = JobMaker()
-    commit = messages_of(maker.step_items(), GradCommit)[0]
+    claim = claims_in(maker.step_items(), "work")[0]
     owner = maker.members[0].wallet.account
 
-    seen = peer_step(commit, owner)
+    seen = peer_step(claim, owner, 8)
 
-    squared = sum(part.norm_squared for part in commit.parts)
+    squared = sum(output.norm_squared for output in claim.outputs)
     assert seen.norm == pytest.approx((squared / 10**12) ** 0.5 * UNIT, abs=1)
-    assert (seen.samples, seen.owner) == (commit.num_samples, owner)
+    assert (seen.samples, seen.owner, seen.stage) == (8, owner, claim.group)

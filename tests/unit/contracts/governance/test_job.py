@@ -6,10 +6,19 @@ import pytest
 
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, InvalidSeal, Malformed
-from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
-from contracts.terms.messages import GradCommit, JobOpening, LeaseAccept, Offer, Seal, StepClose
+from contracts.terms.history import Kept, Leaves, claim_leaves_root, decode_kept, encode_kept
+from contracts.terms.ids import StageIndex, StepNumber
+from contracts.terms.messages import JobOpening, LeaseAccept, Offer, Seal
 from contracts.terms.signatures import Signed
-from tests.support.history import DOMAIN, JobMaker, make_digest, make_members, make_wallet
+from contracts.terms.work import RoundClosed, WorkClaim
+from tests.support.history import (
+    DOMAIN,
+    JobMaker,
+    make_digest,
+    make_members,
+    make_wallet,
+    report_claim,
+)
 
 
 @cache
@@ -56,7 +65,7 @@ def test_follow__whole_history__establishes_the_last_seal() -> None:
     assert not history.pending
 
 
-@pytest.mark.parametrize("kind", [JobOpening, LeaseAccept, StepClose, Seal, Leaves])
+@pytest.mark.parametrize("kind", [JobOpening, LeaseAccept, RoundClosed, Seal, Leaves])
 def test_follow__first_item_is_no_spec__is_refused(kind: type) -> None:
     _, item = until(kind)
 
@@ -64,7 +73,7 @@ def test_follow__first_item_is_no_spec__is_refused(kind: type) -> None:
         follow(JobHistory(DOMAIN), item)
 
 
-@pytest.mark.parametrize("kind", [JobOpening, LeaseAccept, StepClose, GradCommit, Leaves])
+@pytest.mark.parametrize("kind", [JobOpening, LeaseAccept, WorkClaim, RoundClosed, Leaves])
 def test_follow__item_twice__is_a_conflict(kind: type) -> None:
     history, item = until(kind)
 
@@ -72,12 +81,12 @@ def test_follow__item_twice__is_a_conflict(kind: type) -> None:
         follow(follow(history, item), item)
 
 
-def test_follow__second_opening_or_step_close__is_equivocation() -> None:
+def test_follow__second_opening_or_round_closed__is_equivocation() -> None:
     maker = made()
     opening = maker.opening.model_copy(update={"opening_block": 77})
-    (at_opening, first), (at_close, close) = until(JobOpening), until(StepClose)
+    (at_opening, first), (at_close, close) = until(JobOpening), until(RoundClosed)
     assert isinstance(close, Signed)
-    other = close.message.model_copy(update={"commit_ends": 5})
+    other = close.message.model_copy(update={"opened_at": 5})
 
     with pytest.raises(Equivocation):
         follow(follow(at_opening, first), maker.coordinator.sign(opening, DOMAIN))
@@ -88,7 +97,7 @@ def test_follow__second_opening_or_step_close__is_equivocation() -> None:
 def test_follow__second_spec_message_of_a_step_that_is_over_or_after_the_last__is_a_conflict() -> (
     None
 ):
-    (second_step, _), (_, close) = until(StepClose, 1), until(StepClose)
+    (second_step, _), (_, close) = until(RoundClosed, 1), until(RoundClosed)
     items = made().items
 
     for history, item in (
@@ -101,26 +110,26 @@ def test_follow__second_spec_message_of_a_step_that_is_over_or_after_the_last__i
 
 
 def test_follow__message_with_a_foreign_signature__is_refused() -> None:
-    history, item = until(StepClose)
+    history, item = until(RoundClosed)
     assert isinstance(item, Signed)
 
     with pytest.raises(BadSignature):
         follow(history, made().members[0].session.sign(item.message))
 
 
-def test_follow__leaves_of_another_commit__are_refused() -> None:
+def test_follow__leaves_of_another_claim__are_refused() -> None:
     history, item = until(Leaves)
     assert isinstance(item, Leaves)
 
     with pytest.raises(Malformed):
-        follow(history, Leaves(item.grad_commit, item.leaves * 2))
+        follow(history, Leaves(item.claim, item.leaves * 2))
     with pytest.raises(Malformed):
         follow(history, Leaves(make_digest("x"), item.leaves))
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["over other messages", "second of its step"])
+@pytest.mark.parametrize("number", [0, 1], ids=["over other messages", "second of its round"])
 def test_follow__seal_at_another_place__is_invalid(number: int) -> None:
-    history, _ = until(StepClose, number)
+    history, _ = until(RoundClosed, number)
     _, seal = until(Seal)
 
     with pytest.raises(InvalidSeal):
@@ -144,3 +153,74 @@ def test_follow__offer__is_not_kept() -> None:
 
     with pytest.raises(Malformed):
         follow(after(made().items[:2]), wallet.sign(offer, DOMAIN))
+
+
+def claims(history: JobHistory) -> list[WorkClaim]:
+    """Pending claims."""
+    pending = (signed.message for signed in history.pending.values())
+    return [each for each in pending if isinstance(each, WorkClaim)]
+
+
+def test_follow__claims_of_void_rounds__stay_pending_with_their_leaves_until_an_update() -> None:
+    maker = JobMaker(members=make_members("ab"), spec_changes={"units_per_step": 2})
+    maker.seal_step(update=False)
+    maker.seal([])
+
+    pending = claims(maker.history)
+    assert {each.round for each in pending} == {1} and len(pending) == 2
+    assert set(maker.history.leaves) == {each.digest() for each in pending}
+    maker.seal_step()
+    assert not maker.history.pending and not maker.history.leaves
+
+
+def test_follow__claim_of_a_void_round__is_dropped_when_its_peer_left_or_the_job_ends() -> None:
+    def ended(*, leaves: bool, last: bool) -> JobHistory:
+        maker = JobMaker(members=make_members("ab"), spec_changes={"units_per_step": 2})
+        maker.seal_step(update=False)
+        notice = maker.notice("leave", maker.members[0])
+        maker.seal([maker.session.sign(notice)] if leaves else [], last=last)
+        return maker.history
+
+    assert len(claims(ended(leaves=False, last=False))) == 2
+    assert [each.group for each in claims(ended(leaves=True, last=False))] == [0]
+    assert not claims(ended(leaves=False, last=True))
+
+
+def test_follow__claim_that_extends_a_seal_before_the_update__is_a_conflict() -> None:
+    maker = JobMaker(members=make_members("ab"), spec_changes={"units_per_step": 2})
+    old, _ = maker.claim(maker.members[0], seq=1)
+    maker.seal_step()
+    member = maker.members[0]
+    ahead, _ = maker.claim(member, round=StepNumber(3))
+    report, leaf = report_claim(
+        maker.spec.job(), member.session.peer, "match",
+        round=StepNumber(2), group=StageIndex(0), subject=old.digest(),
+    )  # fmt: skip
+
+    for claim in (old, ahead, report):
+        with pytest.raises(Conflict):
+            follow(maker.history, member.session.sign(claim))
+    late = member.session.sign(report.model_copy(update={"round": StepNumber(1)}))
+    history = follow(maker.history, late)
+    assert follow(history, Leaves(late.message.digest(), (leaf,))).leaves
+
+
+def test_follow__report_whose_leaf_says_nothing__is_malformed() -> None:
+    maker = made_open()
+    member = maker.members[0]
+    leaf = maker.leaf(StageIndex(0), maker.record.cursor.next)
+    report, _ = report_claim(
+        maker.spec.job(), member.session.peer, "match", leaves=claim_leaves_root([leaf]),
+        round=StepNumber(1), group=StageIndex(0), subject=make_digest("x"),
+    )  # fmt: skip
+    history = follow(maker.history, member.session.sign(report))
+
+    with pytest.raises(Malformed):
+        follow(history, Leaves(report.digest(), (leaf,)))
+
+
+def made_open() -> JobMaker:
+    """A job of one sealed step that goes on."""
+    maker = JobMaker(members=make_members("ab"), spec_changes={"units_per_step": 2})
+    maker.seal_step()
+    return maker

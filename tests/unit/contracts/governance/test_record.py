@@ -7,10 +7,18 @@ import pytest
 
 from contracts.governance.record import JobRecord, check_signature, open_job, with_lease
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
-from contracts.terms.ids import ZERO_ADDRESS
+from contracts.terms.ids import ZERO_ADDRESS, StageIndex, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
-from tests.support.history import JobMaker, Member, make_digest, make_members, make_session
+from tests.support.history import (
+    JobMaker,
+    Member,
+    make_digest,
+    make_members,
+    make_session,
+    outside_auditors,
+    report_claim,
+)
 
 
 @cache
@@ -86,12 +94,38 @@ def test_with_lease__known_already_with_other_terms_or_too_late__is_refused() ->
 
 def test_check_signature__of_no_peer_or_of_no_step__is_refused() -> None:
     maker = JobMaker()
-    commit, _ = maker.commit(maker.members[0], maker.close())
+    claim, _ = maker.claim(maker.members[0])
 
     with pytest.raises(BadSignature):
-        check_signature(opened(), maker.members[0].session.sign(commit))
+        check_signature(opened(), maker.members[0].session.sign(claim))
     with pytest.raises(Malformed):
         check_signature(opened(), maker.coordinator.sign(made().opening, maker.domain))
+
+
+def test_check_signature__of_an_auditor_from_outside__counts_for_reports_only() -> None:
+    maker = JobMaker()
+    record = replace(maker.record, outside=outside_auditors(["out"]))
+    session = make_session("out")
+    claim, _ = maker.claim(maker.members[0], peer=session.peer)
+    report, _ = report_claim(
+        maker.spec.job(), session.peer, "match",
+        round=StepNumber(1), group=StageIndex(0), subject=claim.digest(),
+    )  # fmt: skip
+
+    check_signature(record, session.sign(report))
+    with pytest.raises(BadSignature):
+        check_signature(record, session.sign(claim))
+
+
+def test_seal_before__void_rounds__remember_what_the_newest_state_comes_from() -> None:
+    maker = JobMaker()
+    maker.seal_step()
+    first = maker.record.previous
+    maker.seal([])
+
+    found = [maker.record.seal_before(StepNumber(step)) for step in range(1, 5)]
+
+    assert found == [None, first, maker.record.previous, None]
 
 
 def test_pay_leases__account_with_two_members__each_stands_with_half_of_the_newest_bond() -> None:

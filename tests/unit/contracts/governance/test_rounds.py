@@ -1,20 +1,29 @@
 """What does a seal hold in a job whose first and last stage share the embedding?"""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from math import isqrt
 
 import pytest
 
+from contracts.governance.rounds import check_bucket, flops_of, merge_of, samples_of
 from contracts.governance.seals import derive_seal
-from contracts.governance.rounds import applied_chunks, gradient_norm
 from contracts.terms.errors import InvalidSeal
 from contracts.terms.history import Kept
-from contracts.terms.ids import StageIndex, StepNumber
-from contracts.terms.messages import AveragedChunk, GradCommit, PartDigest
+from contracts.terms.ids import ChunkIndex, StageIndex, StepNumber
+from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
-from tests.support.history import MODEL, JobMaker, Member, make_members, messages_of, under
+from contracts.terms.work import Output, WorkClaim
+from tests.support.history import (
+    MODEL,
+    JobMaker,
+    Member,
+    claims_in,
+    make_members,
+    messages_of,
+    under,
+)
 
-SHARED = 2  # number of the first shared chunk
+SHARED = (StageIndex(0), ChunkIndex(2))  # the first shared bucket
 
 
 def tied_job() -> JobMaker:
@@ -23,13 +32,13 @@ def tied_job() -> JobMaker:
     return JobMaker(members=members, spec_changes={"model": MODEL})
 
 
-def with_shared(items: list[Kept], **fields: object) -> list[Kept]:
-    """`items` with the first shared chunk changed; without it if nothing is to be changed."""
+def with_shared(items: Sequence[Kept], **fields: object) -> list[Kept]:
+    """`items` with the claim of the first shared bucket changed; without it if in nothing."""
     found: list[Kept] = []
     for item in items:
-        if isinstance(item, Signed) and isinstance(item.message, AveragedChunk):
+        if isinstance(item, Signed) and isinstance(item.message, WorkClaim):
             message = item.message
-            if (message.stage, message.chunk) == (0, SHARED):
+            if message.what == "bucket" and (message.group, message.bucket) == SHARED:
                 if fields:
                     found.append(Signed(message.model_copy(update=fields), item.signature))
                 continue
@@ -37,10 +46,10 @@ def with_shared(items: list[Kept], **fields: object) -> list[Kept]:
     return found
 
 
-def parts(items: list[Kept], stage: int) -> list[int]:
-    """Squared norms of the part of the shared chunk that each GradCommit of a stage bound."""
-    commits = messages_of(items, GradCommit)
-    return [each.parts[SHARED].norm_squared for each in commits if each.stage == stage]
+def long(norm_squared: int) -> dict[str, object]:
+    """Fields of the claim of the shared bucket, of this length."""
+    value = {"bucket": SHARED[1], "digest": b"d" * 32, "norm_squared": norm_squared}
+    return {"outputs": (Output.from_value(value),)}
 
 
 def test_derive_seal__tied_job__shared_chunks_are_there_once_and_count_once_in_the_norm() -> None:
@@ -49,63 +58,85 @@ def test_derive_seal__tied_job__shared_chunks_are_there_once_and_count_once_in_t
 
     derived = maker.seal(items)
 
-    chunks = messages_of(items, AveragedChunk)
-    assert [(chunk.stage, chunk.chunk) for chunk in chunks] == list(maker.spec.chunking.all)
-    assert len(chunks) == 2 * 2 + 2
-    assert derived.seal.gradient_norm == gradient_norm(chunks) > 0
-    assert applied_chunks(maker.spec, chunks) == tuple(chunks)
+    buckets = claims_in(items, "bucket")
+    assert [(each.group, each.bucket) for each in buckets] == list(maker.spec.chunking.all)
+    assert len(buckets) == 2 * 2 + 2
+    squared = sum(each.outputs[0].norm_squared for each in buckets)
+    assert derived.seal.gradient_norm == isqrt(squared * 10**6) > 0
+    merge = merge_of(maker.spec, reversed(messages_of(items, Message)))
+    assert merge is not None and merge.buckets == tuple(buckets)
 
 
 def test_derive_seal__shared_chunk_missing__there_is_no_update() -> None:
     maker = tied_job()
     items = with_shared(maker.step_items())
 
+    assert merge_of(maker.spec, messages_of(items, Message)) is None
     assert derive_seal(maker.record, under(items), last=False).seal.gradient_norm == 0
 
 
 def test_derive_seal__shared_chunk_as_long_as_both_means__is_taken_and_no_longer_one() -> None:
     maker = tied_job()
     items = maker.step_items()
-    both = sum(isqrt(max(parts(items, stage)) * 10**12) for stage in range(2))
-    assert both**2 > 3 * 10**12 * max(parts(items, 0)), "longer than the mean of one stage alone"
+    longest = [
+        max(each.outputs[2].norm_squared for each in claims_in(items, "work") if each.group == s)
+        for s in range(2)
+    ]
+    both = sum(isqrt(each * 10**12) for each in longest)
+    assert both**2 > 3 * 10**12 * longest[0], "longer than the mean of one stage alone"
 
-    derive_seal(maker.record, under(with_shared(items, norm_squared=both**2 // 10**12)), last=False)
+    taken = with_shared(items, **long(both**2 // 10**12))
+    derive_seal(maker.record, under(taken), last=False)
     with pytest.raises(InvalidSeal, match="longer than its parts"):
-        too_long = with_shared(items, norm_squared=both**2 * 1001**2 // 10**18)
+        too_long = with_shared(items, **long(both**2 * 1001**2 // 10**18))
         derive_seal(maker.record, under(too_long), last=False)
 
 
-BROKEN: dict[str, tuple[str, Callable[[JobMaker, list[Kept]], list[Kept]]]] = {
-    "summed by the last stage": (
-        "membership",
-        lambda maker, items: with_shared(items, peer=maker.members[1].session.peer),
-    ),
-    "under the last stage": (
-        "averaged_chunk",
-        lambda _, items: with_shared(items, stage=StageIndex(1)),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_derive_seal__shared_chunk_where_it_does_not_belong__is_refused(name: str) -> None:
+def test_derive_seal__shared_chunk_reduced_by_the_last_stage__is_refused() -> None:
     maker = tied_job()
-    part, break_it = BROKEN[name]
+    items = with_shared(maker.step_items(), peer=maker.members[1].session.peer)
 
     with pytest.raises(InvalidSeal) as caught:
-        derive_seal(maker.record, under(break_it(maker, maker.step_items())), last=False)
+        derive_seal(maker.record, under(items), last=False)
 
-    assert caught.value.data["part"] == part
+    assert caught.value.data["part"] == "membership"
+
+
+def test_derive_seal__shared_chunk_under_the_last_stage__counts_for_nothing() -> None:
+    maker = tied_job()
+    items = with_shared(maker.step_items(), group=StageIndex(1))
+    claim = claims_in(items, "bucket")[2]
+    merge = merge_of(maker.spec, messages_of(maker.step_items(), Message))
+    assert merge is not None
+
+    assert derive_seal(maker.record, under(items), last=False).seal.updates == 0
+    with pytest.raises(InvalidSeal, match="no such bucket"):
+        check_bucket(maker.spec, merge.closed, merge.merged, claim)
 
 
 @pytest.mark.parametrize("stage", [0, 1])
 def test_derive_seal__end_without_parts_of_the_shared_chunks__is_refused(stage: int) -> None:
     class Short(JobMaker):
-        def parts(self, member: Member, step: StepNumber) -> tuple[PartDigest, ...]:
-            found = super().parts(member, step)
-            return found[:SHARED] if member.stage == stage else found
+        def outputs(self, member: Member, step: StepNumber) -> tuple[Output, ...]:
+            found = super().outputs(member, step)
+            return found[: SHARED[1]] if member.stage == stage else found
 
     maker = Short(members=make_members(("ann", "bob"), stages=2), spec_changes={"model": MODEL})
+    honest = JobMaker(members=maker.members, spec_changes={"model": MODEL})
+    items = maker.step_items(update=False)
+    claims = claims_in(items, "work")
+    closed = maker.closed(claims)
+    buckets = maker.bucket_claims(closed, claims_in(honest.step_items(), "work"))
 
-    with pytest.raises(InvalidSeal, match="parts are not all chunks"):
-        derive_seal(maker.record, under(maker.step_items(update=False)), last=False)
+    with pytest.raises(InvalidSeal, match="outputs are not all buckets"):
+        derive_seal(maker.record, under([*items, maker.session.sign(closed), *buckets]), last=False)
+
+
+def test_flops_of__claim__are_those_of_its_items_and_none_but_for_work() -> None:
+    maker = tied_job()
+    items = maker.step_items()
+    work, bucket = claims_in(items, "work")[0], claims_in(items, "bucket")[0]
+
+    assert flops_of(maker.spec, work) == 3 * maker.spec.item_flops[0]
+    assert samples_of(maker.spec, work) == 3 * maker.spec.batch.rows_per_unit
+    assert flops_of(maker.spec, bucket) == 0

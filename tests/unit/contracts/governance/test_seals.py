@@ -1,48 +1,37 @@
 """Which seals are valid: every rule is broken once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from contracts.governance.checking import Checking, Standing, StepFacts, Terms, Unchecked
+from contracts.governance.checking import Checking, RoundFacts, Standing, Terms, Unchecked
 from contracts.governance.gates import FINE
-from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import derive_seal, verify_seal
-from contracts.governance.rounds import applied_chunks
 from contracts.terms.errors import Equivocation, InvalidSeal
-from contracts.terms.history import Kept, Leaves, messages_root, unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
-from contracts.terms.messages import (
-    Assignment,
-    AuditReport,
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
-    Message,
-    Notice,
-    PartDigest,
-    Seal,
-    StepClose,
-)
+from contracts.terms.history import Kept, Leaves, messages_root
+from contracts.terms.ids import Address, StageIndex, StepNumber
+from contracts.terms.messages import Message, Notice, Seal
 from contracts.terms.signatures import Signed
-from tests.support.checked_history import make_auditors
+from contracts.terms.work import Leaf, Output, RoundClosed, WorkClaim
 from tests.support.history import (
     JobMaker,
     Member,
+    claims_in,
     make_digest,
     make_members,
     make_session,
     messages_of,
+    outside_auditors,
+    report_claim,
     under,
 )
 
 Items = list[Kept]
-M = TypeVar("M", bound=Message)
+Fields = dict[str, Any]
 OTHER = make_digest("x")
 
 
@@ -60,30 +49,33 @@ def made(stages: int = 1) -> tuple[JobMaker, JobRecord, tuple[Kept, ...]]:
     return maker, maker.record, tuple(maker.step_items())
 
 
-def find(items: Sequence[Kept], kind: type[Message], number: int = 0) -> int:
-    """Index of the message `number` of a kind."""
-    found = [index for index, item in enumerate(items) if messages_of([item], kind)]
-    return found[number]
-
-
-def changed(items: Sequence[Kept], kind: type[Message], number: int = 0, **fields: object) -> Items:
-    """`items` with fields of one message changed. Its old signature stays."""
-    index, copy = find(items, kind, number), list(items)
-    item = copy[index]
-    assert isinstance(item, Signed)
-    copy[index] = Signed(item.message.model_copy(update=fields), item.signature)
-    return copy
-
-
-def without(items: Sequence[Kept], kind: type[Message]) -> Items:
-    """`items` without the first message of a kind."""
-    index = find(items, kind)
-    return [item for each, item in enumerate(items) if each != index]
-
-
-def message(items: Sequence[Kept], kind: type[M], number: int = 0) -> M:
-    """The message `number` of a kind."""
-    return messages_of(items, kind)[number]
+def a_round(
+    maker: JobMaker,
+    claim: Callable[[JobMaker, WorkClaim], Fields] | Fields | None = None,
+    leaves: Callable[[tuple[Leaf, ...]], tuple[Leaf, ...]] | None = None,
+    closed: Callable[[RoundClosed], Fields] | Fields | None = None,
+    bucket: Callable[[JobMaker, WorkClaim], Fields] | Fields | None = None,
+) -> Items:
+    """A step in which the first claim, its leaves, RoundClosed or the first bucket is changed."""
+    items: Items = []
+    claims, honest = list[WorkClaim](), list[WorkClaim]()
+    for number, member in enumerate(maker.members):
+        said, own = maker.claim(member)
+        honest.append(said)
+        if number == 0:
+            if leaves is not None:
+                own = leaves(own)
+                said, _ = maker.claim(member, leaf_list=own)
+            fields = claim(maker, said) if callable(claim) else claim
+            said = said.model_copy(update=fields or {})
+        claims.append(said)
+        items += [member.session.sign(said), Leaves(said.digest(), own)]
+    merged = maker.closed(claims)
+    merged = merged.model_copy(update=(closed(merged) if callable(closed) else closed) or {})
+    reduced = [signed.message for signed in maker.bucket_claims(merged, honest)]
+    fields = bucket(maker, reduced[0]) if callable(bucket) else bucket
+    reduced[0] = reduced[0].model_copy(update=fields or {})
+    return [*items, maker.session.sign(merged), *(Signed(each, b"") for each in reduced)]
 
 
 def part_of(record: JobRecord, items: Sequence[Kept]) -> str | None:
@@ -95,19 +87,9 @@ def part_of(record: JobRecord, items: Sequence[Kept]) -> str | None:
     return None
 
 
-def other_leaves(items: Items, change: Callable[[Leaves], Leaves]) -> Items:
-    """`items` with the leaves of the first GradCommit changed, and it made to fit them."""
-    commit = message(items, GradCommit)
-    changed_items: Items = []
-    for item in items:
-        if isinstance(item, Leaves) and item.grad_commit == commit.digest():
-            new = change(item)
-            fields = {"units_root": unit_leaves_root(new.leaves), "num_units": len(new.leaves)}
-            commit = commit.model_copy(update=fields)
-            changed_items.append(Leaves(commit.digest(), new.leaves))
-        else:
-            changed_items.append(item)
-    return changed(changed_items, GradCommit, 0, **fields)
+def without(items: Sequence[Kept], message: Message) -> Items:
+    """`items` without one message."""
+    return [item for item in items if not (isinstance(item, Signed) and item.message == message)]
 
 
 @pytest.mark.parametrize("stages", [1, 2])
@@ -117,17 +99,18 @@ def test_verify_seal__honest_step__returns_what_the_coordinator_derived(stages: 
     seal = maker.coordinator.sign(derived.seal, maker.domain)
 
     assert verify_seal(record, seal, under(items)) == derived
+    assert derived.names == {each.digest() for each in messages_of(items, Message)}
 
 
 def test_derive_seal__messages_in_another_order__is_the_same_and_checking_is_told_the_same() -> (
     None
 ):
     class Witness(Unchecked):
-        def after(self, facts: StepFacts, terms: Terms) -> tuple[Checking, Standing]:
+        def after(self, facts: RoundFacts, terms: Terms) -> tuple[Checking, Standing]:
             told.append(facts)
             return super().after(facts, terms)
 
-    told: list[StepFacts] = []
+    told: list[RoundFacts] = []
     _, record, items = made(2)
     watched = replace(record, checking=Witness())
 
@@ -135,7 +118,7 @@ def test_derive_seal__messages_in_another_order__is_the_same_and_checking_is_tol
     first, second = (derive_seal(watched, under(order), last=False) for order in orders)
 
     assert first == second
-    assert told[0] == told[1] and len(told[0].commits) > 1
+    assert told[0] == told[1] and len(told[0].claims) > 1
 
 
 def test_derive_seal__empty_step__pays_nothing_and_lets_time_pass() -> None:
@@ -151,13 +134,16 @@ def test_derive_seal__empty_step__pays_nothing_and_lets_time_pass() -> None:
 
 
 def test_derive_seal__norm__is_the_integer_root_of_the_sum() -> None:
-    _, record, items = made()
-    items = tuple(changed(items, AveragedChunk, 0, norm_squared=2 * 10**11))
-    items = tuple(changed(items, AveragedChunk, 1, norm_squared=0))
+    maker, record, _ = made()
 
-    seal = derive_seal(record, under(items), last=False).seal
+    items = a_round(maker, bucket={"outputs": (_output(2 * 10**11),)})
+    first, second = claims_in(items, "bucket")
+    shorter = second.model_copy(update={"outputs": (_output(0, bucket=1),)})
+    changed = [*without(items, second), maker.session.sign(shorter)]
 
+    seal = derive_seal(record, under(changed), last=False).seal
     assert seal.gradient_norm == 447_213_595  # sqrt(0.2) in 1e-9, rounded down
+    assert first.outputs[0].norm_squared == 2 * 10**11
 
 
 @pytest.mark.parametrize("field", [name for name in Seal.model_fields if name not in ("kind",)])
@@ -165,9 +151,8 @@ def test_verify_seal__one_field_differs__names_it(field: str) -> None:
     maker, record, items = made()
     seal = derive_seal(record, under(items), last=False).seal
     value = getattr(seal, field)
-    other = {bool: value is False, int: value + 1 if isinstance(value, int) else 0}.get(
-        type(value), b"x" * 32
-    )
+    others: dict[type, object] = {bool: value is False, tuple: ((0, 1),)}
+    other = others.get(type(value), value + 1 if isinstance(value, int) else b"x" * 32)
     forged = maker.coordinator.sign(seal.model_copy(update={field: other}), maker.domain)
 
     with pytest.raises(InvalidSeal) as caught:
@@ -196,12 +181,12 @@ def test_derive_seal__after_the_last__is_refused() -> None:
 
 
 def test_derive_seal__two_values_under_one_name__is_equivocation() -> None:
-    _, record, items = made()
-    index = find(items, AveragedChunk)
-    second = changed(items, AveragedChunk, 0, norm_squared=5)[index]
+    maker, record, items = made()
+    [closed] = messages_of(items, RoundClosed)
+    other = closed.model_copy(update={"opened_at": 5})
 
     with pytest.raises(Equivocation):
-        derive_seal(record, under([*items, second]), last=False)
+        derive_seal(record, under([*items, maker.session.sign(other)]), last=False)
 
 
 def test_derive_seal__message_twice__is_refused() -> None:
@@ -210,129 +195,168 @@ def test_derive_seal__message_twice__is_refused() -> None:
     assert part_of(record, [*items, items[0]]) == "messages"
 
 
-def _by_another(items: Sequence[Kept]) -> Kept:
-    """The first averaged chunk, as if another peer had summed it too."""
-    chunk, other = message(items, AveragedChunk, 0), message(items, GradCommit, 1)
-    peer = other.peer if other.peer != chunk.peer else message(items, GradCommit).peer
-    return Signed(chunk.model_copy(update={"peer": peer}), b"")
-
-
-CHANGED: dict[str, tuple[str, type[Message], dict[str, Any]]] = {
-    "message of another step": ("step", StepClose, {"step": 9}),
-    "revision 1 alone": ("step_close", StepClose, {"revision": 1}),
-    "chunk of another set": ("averaged_chunk", AveragedChunk, {"average_set": OTHER}),
-    "chunk that does not exist": ("averaged_chunk", AveragedChunk, {"chunk": 5}),
-    "chunk too long": ("norm", AveragedChunk, {"norm_squared": 10**15}),
-}
-RECOMMITTED: dict[str, tuple[str, dict[str, Any]]] = {
-    "other previous seal": ("grad_commit", {"previous_seal": OTHER}),
-    "other step close": ("grad_commit", {"step_close": OTHER}),
-    "units root": ("units_root", {"units_root": OTHER}),
-    "too many units claimed": ("grad_commit", {"num_units": 9}),
-    "too many samples": ("grad_commit", {"num_samples": 9}),
-    "reports": ("reports", {"reports": (OTHER,)}),
-    "another stage": ("membership", {"stage": StageIndex(1)}),
-    "state differs": ("state_root", {"state_root": OTHER}),
-}
-RELEAFED: dict[str, tuple[str, dict[str, Any]]] = {
-    "no loss on the last stage": ("leaves", {"loss": None}),
-    "dx on the first stage": ("leaves", {"dx": OTHER}),
-    "y on the last stage": ("leaves", {"y": OTHER}),
-    "foreign unit": ("grad_commit", {"unit": ItemNumber(1)}),
-}
-BROKEN: dict[str, tuple[str, Callable[[Items], Items]]] = {
-    "no average set": ("average_set", lambda i: without(i, AverageSet)),
-    "no step close": ("step_close", lambda i: without(i, StepClose)),
-    "no leaves": ("leaves", lambda i: [item for item in i if not isinstance(item, Leaves)]),
-    "chunk missing": (
-        "grad_commit",
-        lambda i: _recommitted(i, parts=message(i, GradCommit).parts[:1]),
-    ),
-    "weight": ("average_set", lambda i: _reweighted(i, 5)),
-    "member left out": ("average_set", lambda i: _left_out(i)),
-    "chunk summed twice": ("averaged_chunk", lambda i: [*i, _by_another(i)]),
-    "units out of order": (
-        "leaves",
-        lambda i: other_leaves(i, lambda each: Leaves(each.grad_commit, each.leaves[::-1])),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", [*CHANGED, *RECOMMITTED, *RELEAFED, *BROKEN])
-def test_derive_seal__broken_rule__names_the_part(name: str) -> None:
-    _, record, made_items = made()
-    items = list(made_items)
-    if name in CHANGED:
-        part, kind, fields = CHANGED[name]
-        broken = changed(items, kind, 0, **fields)
-    elif name in RECOMMITTED:
-        part, fields = RECOMMITTED[name]
-        broken = _recommitted(items, **fields)
-    elif name in RELEAFED:
-        part, fields = RELEAFED[name]
-        broken = other_leaves(items, lambda each: _releafed(each, **fields))
-    else:
-        part, break_it = BROKEN[name]
-        broken = break_it(items)
-
-    assert part_of(record, broken) == part
-
-
-CLOSES: dict[str, Callable[[tuple[Assignment, ...]], tuple[Assignment, ...]]] = {
-    "a unit twice": lambda a: (a[0], a[0].model_copy(update={"peer": a[1].peer}), a[2]),
-    "a peer twice": lambda a: (a[0], a[0], a[2]),
-    "units descend": lambda a: (a[0].model_copy(update={"units": a[0].units[::-1]}), *a[1:]),
-    "beyond the batch": lambda a: (a[0].model_copy(update={"units": (6,)}), *a[1:]),
-    "no such stage": lambda a: (a[0].model_copy(update={"stage": 3}), *a[1:]),
-    "lacks units": lambda a: _halved(a),
-}
-
-
-@pytest.mark.parametrize("name", CLOSES)
-def test_derive_seal__step_close_that_breaks_a_rule__is_refused(name: str) -> None:
-    _, record, items = made()
-    close = message(items, StepClose)
-    assignments = CLOSES[name](close.assignments)
-
-    assert part_of(record, changed(items, StepClose, 0, assignments=assignments)) == "step_close"
-
-
-def test_derive_seal__stages_differ_in_their_units__is_refused() -> None:
-    _, record, items = made(2)
-    close = message(items, StepClose)
-
-    fewer = changed(items, StepClose, 0, assignments=close.assignments[:-1])
-
-    assert part_of(record, fewer) == "step_close"
-
-
-def test_derive_seal__link_broken_between_stages__is_refused() -> None:
-    _, record, items = made(2)
-    first = message(items, GradCommit)
-
-    broken = other_leaves(list(items), lambda each: _releafed(each, y=OTHER))
-
-    assert part_of(record, _reaveraged(broken, first.digest())) == "links"
-
-
-def test_derive_seal__report_while_nobody_is_drawn__is_refused() -> None:
-    maker, record, items = made()
-    report = AuditReport(
-        job=maker.spec.job(),
-        step=maker.next_step,
-        stage=StageIndex(0),
-        auditor=maker.members[0].session.peer,
-        subject=OTHER,
-        attempt=0,
-        distances=(),
-        projections=(),
-        verdict="match",
+def _output(norm_squared: int, bucket: int = 0) -> Output:
+    return Output.from_value(
+        {"bucket": bucket, "digest": make_digest("o", bucket), "norm_squared": norm_squared}
     )
 
-    assert part_of(record, [*items, maker.members[0].session.sign(report)]) == "reports"
+
+def _of_second(maker: JobMaker, claim: WorkClaim) -> Fields:
+    """The items of the second member."""
+    other, _ = maker.claim(maker.members[1])
+    return {"items": other.items}
 
 
-NOTICES: dict[str, dict[str, object]] = {
+CLAIMS: dict[str, tuple[str, Callable[[JobMaker, WorkClaim], Fields] | Fields]] = {
+    "other previous seal": ("claim", {"previous": OTHER}),
+    "a later round": ("step", {"round": StepNumber(3)}),
+    "a round before the update": ("claim", {"round": StepNumber(1)}),
+    "a bucket missing": ("claim", lambda _, claim: {"outputs": claim.outputs[:1]}),
+    "no such group": ("claim", {"group": StageIndex(1)}),
+    "other leaves": ("leaves", {"leaves": OTHER}),
+    "other items than its leaves": ("leaves", {"items": ((20, 22),)}),
+    "report that nobody gave": ("reports", {"reports": (OTHER,)}),
+    "another base": ("bases", {"base": OTHER}),
+}
+LEAVES: dict[str, tuple[str, Callable[[tuple[Leaf, ...]], tuple[Leaf, ...]]]] = {
+    "out of order": ("leaves", lambda leaves: leaves[::-1]),
+    "of another state": ("leaves", lambda leaves: _releafed(leaves, base_round=1)),
+    "given, and nobody says so": ("given", lambda leaves: _releafed(leaves, given=True)),
+}
+CLOSED: dict[str, tuple[str, Callable[[RoundClosed], Fields] | Fields]] = {
+    "of another round": ("step", {"round": StepNumber(9)}),
+    "too many bases": ("bases", lambda closed: {"bases": closed.bases * 2}),
+    "a reducer missing": ("reducers", lambda closed: {"reducers": closed.reducers[:1]}),
+    "a reducer from nowhere": (
+        "reducers",
+        lambda closed: {"reducers": (make_session("x").peer, *closed.reducers[1:])},
+    ),
+    "a claim that is not there": (
+        "round_closed",
+        lambda closed: {"claims": tuple(sorted((*closed.claims, (OTHER, 1))))},
+    ),
+    "weight": (
+        "weights",
+        lambda closed: {"claims": ((closed.claims[0][0], 5), *closed.claims[1:])},
+    ),
+}
+BUCKETS: dict[str, tuple[str, Callable[[JobMaker, WorkClaim], Fields] | Fields]] = {
+    "extends another seal": ("bucket", {"previous": OTHER}),
+    "too long": ("norm", {"outputs": (_output(10**15),)}),
+    "of a peer that is no member": ("membership", {"peer": make_session("x").peer}),
+    "of another round": ("step", {"round": StepNumber(1)}),
+}
+
+
+TABLES: dict[str, Mapping[str, tuple[str, Any]]] = {
+    "claim": CLAIMS,
+    "leaves": LEAVES,
+    "closed": CLOSED,
+    "bucket": BUCKETS,
+}
+
+
+@pytest.mark.parametrize("name", [*CLAIMS, *LEAVES, *CLOSED, *BUCKETS])
+def test_derive_seal__broken_rule__names_the_part(name: str) -> None:
+    maker, record, _ = made()
+    changes: dict[str, Any] = {}
+    part = ""
+    for argument, table in TABLES.items():
+        if name in table:
+            part, changes[argument] = table[name]
+
+    assert part_of(record, a_round(maker, **changes)) == part
+
+
+def test_derive_seal__item_that_is_sealed_claimed_twice_or_far_ahead__is_refused() -> None:
+    maker, record, _ = made()
+    for items in ((0, 1), (6 + 2**16, 7 + 2**16)):
+        numbers = maker.record.cursor.issue(1)
+        _, leaves = maker.claim(maker.members[0], numbers)
+        moved = tuple(leaf.model_copy(update={"item": items[0]}) for leaf in leaves)
+
+        changed = a_round(maker, claim={"items": (items,)}, leaves=lambda _, own=moved: own)  # type: ignore[misc]  # bound now
+
+        assert part_of(record, changed) == "items"
+    twice = a_round(
+        maker,
+        claim=_of_second,
+        leaves=lambda _: maker.claim(maker.members[1])[1],
+    )
+    assert part_of(record, twice) == "items"
+
+
+def test_derive_seal__groups_with_different_items__is_refused() -> None:
+    maker, record, items = made(2)
+    [closed] = messages_of(items, RoundClosed)
+    first = claims_in(items, "work")[0]
+    rest = [each for each in claims_in(items, "work") if each != first]
+    fewer = maker.closed(rest)
+
+    buckets = maker.bucket_claims(fewer, [first, *rest])
+
+    assert (
+        part_of(record, [*without(items, closed), maker.session.sign(fewer), *buckets]) == "items"
+    )
+
+
+def test_derive_seal__neighbours_name_one_tensor_by_two_digests__is_refused() -> None:
+    maker, record, _ = made(2)
+
+    def other_y(leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+        tensors = tuple(
+            (name, OTHER if name.startswith("y/") else digest) for name, digest in leaves[0].tensors
+        )
+        return _releafed(leaves, tensors=tensors)
+
+    assert part_of(record, a_round(maker, leaves=other_y)) == "tensors"
+
+
+def test_derive_seal__leaf_that_round_closed_says_is_given__is_taken() -> None:
+    maker, record, _ = made()
+    given: Fields = {"given": ((StageIndex(0), ((6, 7),)),)}
+
+    items = a_round(maker, leaves=lambda own: _releafed(own, given=True), closed=given)
+    other = a_round(
+        maker,
+        leaves=lambda own: _releafed(own, given=True),
+        closed={"given": ((StageIndex(0), ((7, 9),)),)},
+    )
+
+    assert part_of(record, items) is None
+    assert part_of(record, other) == "given"
+
+
+def test_derive_seal__claim_without_its_leaves__is_refused_and_one_that_is_not_merged_is_not() -> (
+    None
+):
+    maker, record, items = made()
+    late, _ = maker.claim(maker.members[0], seq=1)
+
+    bare = [item for item in items if not isinstance(item, Leaves)]
+
+    assert part_of(record, bare) == "leaves"
+    assert part_of(record, [*items, maker.members[0].session.sign(late)]) is None
+
+
+def test_derive_seal__report__is_sealed_with_its_leaf_only_and_refused_where_nobody_is_drawn() -> (
+    None
+):
+    maker, record, items = made()
+    member = maker.members[0]
+    report, leaf = report_claim(
+        maker.spec.job(), member.session.peer, "match",
+        round=StepNumber(1), group=member.stage, subject=OTHER,
+    )  # fmt: skip
+    signed = member.session.sign(report)
+    ahead = member.session.sign(report.model_copy(update={"round": maker.next_step}))
+
+    assert part_of(record, [*items, signed]) == "leaves"
+    assert part_of(record, [*items, ahead]) == "step"
+    assert part_of(record, [*items, signed, Leaves(report.digest(), (leaf,))]) == "reports"
+
+
+NOTICES: dict[str, Fields] = {
     "number": {"number": 9},
     "evidence": {"what": "join", "evidence": OTHER},
     "member joins again": {"what": "join"},
@@ -364,7 +388,7 @@ def test_derive_seal__notice_of_a_member_that_left_or_of_an_auditor__says_only_w
     who: str, what: str, part: str | None
 ) -> None:
     maker, record, _ = made()
-    record = replace(record, outside=make_auditors(["out"]))
+    record = replace(record, outside=outside_auditors(["out"]))
     left = derive_seal(record, under([maker.session.sign(leaving(maker))]), last=False).record
     peer = maker.members[0].session.peer if who == "left" else make_session(who).peer
     fields = {"what": what, "peer": peer, "step": left.step + 1, "number": left.next_notice}
@@ -381,121 +405,104 @@ def test_derive_seal__member_left__is_paid_for_this_step_and_refused_in_the_next
     assert maker.members[0].session.peer not in derived.record.members
 
 
-def test_derive_seal__no_update__pays_what_fits_the_step_close() -> None:
-    maker, record, _ = made()
-
-    with_update = derive_seal(record, under(maker.step_items()), last=False)
-    derived = derive_seal(record, under(maker.step_items(update=False)), last=False)
-
-    assert derived.seal.gradient_norm == 0
-    assert derived.pay == with_update.pay
+# ------------------------------------------------------------------------- void rounds and updates
 
 
 @pytest.mark.parametrize("stages", [1, 2])
-def test_derive_seal__chunk_never_summed__average_set_lapses_and_work_is_paid(
-    stages: int,
-) -> None:
+@pytest.mark.parametrize("what", ["no RoundClosed", "a bucket missing"])
+def test_derive_seal__void_round__pays_nothing_and_moves_nothing(stages: int, what: str) -> None:
     maker, record, items = made(stages)
+    [closed] = messages_of(items, RoundClosed)
+    left_out = closed if what == "no RoundClosed" else claims_in(items, "bucket")[0]
 
-    with_update = derive_seal(record, under(items), last=False)
+    derived = derive_seal(record, under(without(items, left_out)), last=False)
 
-    lapsed = under(without(items, AveragedChunk))
-    derived = derive_seal(record, lapsed, last=False)
-
-    assert derived.seal.gradient_norm == 0
-    assert derived.seal.earned == with_update.seal.earned > maker.seals[-1].seal.earned
-    assert derived.record.gates == record.gates
-    assert applied_chunks(record.spec, [each.message for each in lapsed.messages]) == ()
+    seal, before = derived.seal, maker.seals[-1].seal
+    assert (seal.gradient_norm, seal.earned) == (0, before.earned)
+    assert (seal.next, seal.unsealed, seal.updates) == (before.next, (), before.updates)
+    assert derived.names == ({closed.digest()} - {left_out.digest()})
+    assert (derived.record.gates, derived.paid) == (record.gates, frozenset())
 
 
-def test_verify_seal__average_set_lapsed__members_accept_it_and_the_next_step_goes_on() -> None:
+def test_derive_seal__claim_of_a_void_round__is_merged_and_paid_in_a_later_one() -> None:
     maker = JobMaker()
     maker.seal_step()
+    maker.seal_step(update=False)
+    maker.seal([])
+    claims = [signed.message for signed in maker.history.pending.values()]
+    merged = [each for each in claims if isinstance(each, WorkClaim)]
+    closed = maker.closed(merged)
 
-    maker.seal(without(maker.step_items(), AveragedChunk))
-    maker.seal_step(last=True)
+    derived = maker.seal([maker.session.sign(closed), *maker.bucket_claims(closed, merged)])
 
-    assert [each.seal.step for each in maker.seals] == [1, 2, 3]
+    assert {each.round for each in merged} == {2} and derived.seal.step == 4
+    assert derived.paid == {each.digest() for each in merged}
+    assert (derived.seal.next, derived.seal.updates) == (12, 2)
+    assert derived.seal.earned > maker.seals[0].seal.earned
+    assert not maker.history.pending and not maker.history.leaves
 
 
-def test_derive_seal__no_update_and_missing_data__leaves_that_peer_step_unpaid() -> None:
+def test_derive_seal__report_named_by_a_claim_of_a_void_round__was_sealed_by_that() -> None:
     maker, record, _ = made()
-    items = maker.step_items(update=False)
-    [commit] = [
-        c for c in messages_of(items, GradCommit) if c.peer == maker.members[0].session.peer
-    ]
+    known = replace(record, reported=frozenset({OTHER}))
 
-    derived = derive_seal(record, under([*items, missing(maker, commit.digest())]), last=False)
+    items = a_round(maker, claim={"reports": (OTHER,)})
 
-    grown = growth(maker, derived.pay)
-    unpaid = [account for account, amount in grown.items() if amount == 0]
-    assert unpaid == [maker.members[0].wallet.account]
-
-
-@pytest.mark.parametrize("of_another", [False, True])
-def test_derive_seal__no_update_and_data_of_other_work_missing__everybody_is_paid(
-    of_another: bool,
-) -> None:
-    maker, record, _ = made()
-    items = maker.step_items(update=False)
-    others = [c for c in messages_of(items, GradCommit) if c.peer != maker.members[0].session.peer]
-    evidence = others[0].digest() if of_another else make_digest("of an older step")
-
-    derived = derive_seal(record, under([*items, missing(maker, evidence)]), last=False)
-
-    assert all(amount > 0 for amount in growth(maker, derived.pay).values())
+    assert part_of(record, items) == "reports"
+    # Nobody is drawn here, so even a report that is known may not be named.
+    assert part_of(known, items) == "reports"
+    derived = derive_seal(replace(known, checking=_Taking()), under(items), last=False)
+    assert derived.record.reported == frozenset()
 
 
-def test_derive_seal__unit_redone_in_a_second_revision__is_paid_to_who_redid_it() -> None:
-    maker, record, _ = made()
-    items = redone(maker)
+class _Taking(Unchecked):
+    """Checking that takes whatever a seal covers."""
 
-    derived = derive_seal(record, under(items), last=False)
-
-    grown = growth(maker, derived.pay)
-    gone, redoer = maker.members[0], maker.members[1]
-    assert grown[gone.wallet.account] == 0
-    assert grown[redoer.wallet.account] > 1.9 * grown[maker.members[2].wallet.account]
+    def after(self, facts: RoundFacts, terms: Terms) -> tuple[Checking, Standing]:
+        return self, Standing(settled_to=facts.step)
 
 
-def test_derive_seal__later_revision_adds_units__is_refused() -> None:
+def test_derive_seal__item_that_nobody_claims__stays_unsealed_and_is_issued_first() -> None:
+    maker = JobMaker()
+    first, *others = maker.members
+    claims = [maker.claim(member) for member in others]
+    merged = [claim for claim, _ in claims]
+    closed = maker.closed(merged)
+    items: Items = [maker.session.sign(each) for each in maker.notices()]
+    for member, (claim, leaves) in zip(others, claims, strict=True):
+        items += [member.session.sign(claim), Leaves(claim.digest(), leaves)]
+
+    seal = maker.seal([*items, maker.session.sign(closed), *maker.bucket_claims(closed, merged)])
+
+    assert (seal.seal.next, seal.seal.unsealed) == (6, ((0, 1), (3, 4)))
+    assert maker.items_of(first) == (0, 7)
+    assert seal.pay and first.wallet.account not in {leaf.account for leaf in seal.pay}
+
+
+def test_derive_seal__bucket_that_another_peer_reduced__costs_the_dealt_one_its_pay() -> None:
     maker, record, items = made()
-    close = message(items, StepClose)
-    first = maker.session.sign(close.model_copy(update={"assignments": _halved(close.assignments)}))
-    second = changed(items, StepClose, 0, revision=1)
+    dealt, claims = claims_in(items, "bucket")[0], claims_in(items, "work")
+    other = next(each for each in maker.members if each.session.peer != dealt.peer)
+    taken_over = other.session.sign(dealt.model_copy(update={"peer": other.session.peer}))
+    names = {claim.peer: claim.digest() for claim in claims}
 
-    assert part_of(record, [first, *second]) == "step_close"
+    replaced = derive_seal(record, under([*without(items, dealt), taken_over]), last=False)
+    both = derive_seal(record, under([*items, taken_over]), last=False)
 
-
-def test_derive_seal__unit_struck_from_all_stages__is_not_paid_and_the_rest_is() -> None:
-    maker, record, _ = made(2)
-
-    derived = derive_seal(record, under(with_unit_struck(maker, ItemNumber(5))), last=False)
-
-    grown = sum(derived.record.pay.earned.values()) - sum(record.pay.earned.values())
-    assert grown == 5 * sum(maker.spec.item_flops)
-
-
-def test_derive_seal__unit_struck_from_one_stage_only__is_refused() -> None:
-    maker, record, _ = made(2)
-    items = with_unit_struck(maker, ItemNumber(5))
-    first, second = message(items, StepClose), message(items, StepClose, 1)
-    mixed = tuple(
-        old if old.stage == 0 else new
-        for old, new in zip(first.assignments, second.assignments, strict=True)
-    )
-
-    assert part_of(record, changed(items, StepClose, 1, assignments=mixed)) == "step_close"
+    assert replaced.paid == set(names.values()) - {names[dealt.peer]}
+    assert growth(maker, replaced.record)[dealt.peer] == 0
+    assert taken_over.message.digest() not in both.names, "the dealt reducer's claim comes first"
+    assert both.paid == set(names.values())
 
 
 class _LongMaker(JobMaker):
     """The first member's gradient is ten times as long as the others'."""
 
-    def parts(self, member: Member, step: StepNumber) -> tuple[PartDigest, ...]:
-        usual = super().parts(member, step)
+    def outputs(self, member: Member, step: StepNumber) -> tuple[Output, ...]:
+        usual = super().outputs(member, step)
         factor = 100 if member is self.members[0] else 1
         return tuple(
-            part.model_copy(update={"norm_squared": part.norm_squared * factor}) for part in usual
+            each.model_copy(update={"norm_squared": each.norm_squared * factor}) for each in usual
         )
 
 
@@ -513,157 +520,40 @@ def after_25_steps() -> JobMaker:
 def test_derive_seal__gradient_ten_times_too_long__has_the_weight_of_the_norm_gate() -> None:
     maker = after_25_steps()
     items = maker.step_items()
-    average = message(items, AverageSet)
-    names = {commit.digest(): commit.peer for commit in messages_of(items, GradCommit)}
+    [closed] = messages_of(items, RoundClosed)
+    weights = dict(closed.claims)
 
     derived = derive_seal(maker.record, under(items), last=False)
 
-    weights = {names[each.grad_commit]: each.weight for each in average.members}
-    found = [weights[member.session.peer] for member in maker.members]
-    assert found == [8 * FINE * 3 // 10, 8 * FINE, 8 * FINE]
+    found = {claim.peer: weights[claim.digest()] for claim in claims_in(items, "work")}
+    ordered = [found[member.session.peer] for member in maker.members]
+    assert ordered == [8 * FINE * 3 // 10, 8 * FINE, 8 * FINE]
     (remembered,) = derived.record.gates.steps
-    assert sorted(owner for owner in remembered[StageIndex(0)]) == sorted(
-        member.wallet.account for member in maker.members
-    )
+    owners: list[Address] = sorted(remembered[StageIndex(0)])
+    assert owners == sorted(member.wallet.account for member in maker.members)
 
 
 def test_derive_seal__weight_before_the_norm_gate__is_refused() -> None:
     maker = after_25_steps()
-    items = maker.step_items()
-    average = message(items, AverageSet)
 
-    ungated = tuple(each.model_copy(update={"weight": 8}) for each in average.members)
-
-    assert part_of(maker.record, _with_members(items, ungated)) == "average_set"
-
-
-def with_unit_struck(maker: JobMaker, unit: ItemNumber) -> Items:
-    """A step whose second revision lacks one unit, in all stages, before anybody has committed."""
-    first = maker.close()
-    fewer = tuple(
-        each.model_copy(update={"units": tuple(u for u in each.units if u != unit)})
-        for each in first.assignments
+    ungated = a_round(
+        maker, closed=lambda closed: {"claims": tuple((name, 8) for name, _ in closed.claims)}
     )
-    second = first.model_copy(update={"revision": 1, "assignments": fewer})
-    pairs = [(member, *maker.commit(member, second)) for member in maker.members]
-    commits = [commit for _, commit, _ in pairs]
-    average = maker.average(second, commits)
-    items: Items = [maker.session.sign(first), maker.session.sign(second)]
-    for member, commit, leaves in pairs:
-        items += [member.session.sign(commit), Leaves(commit.digest(), leaves)]
-    return [*items, maker.session.sign(average), *maker.chunks(average, commits)]
+
+    assert part_of(maker.record, ungated) == "weights"
 
 
-def redone(maker: JobMaker) -> Items:
-    """A step in which the first member is lost after its GradCommit; the second redoes it."""
-    gone, redoer, _ = maker.members
-    items = [item for item in maker.step_items() if not _is_sum(item)]
-    first = message(items, StepClose)
-    moved = {each.peer: each.units for each in first.assignments}
-    units = moved.pop(gone.session.peer)
-    both = tuple(sorted((*units, *moved[redoer.session.peer])))
-    moved[redoer.session.peer] = both
-    assignments = tuple(
-        Assignment(stage=StageIndex(0), peer=peer, units=units) for peer, units in moved.items()
-    )
-    second = first.model_copy(update={"revision": 1, "assignments": assignments})
-    commit, leaves = maker.commit(redoer, second, units=units, round=1)
-    kept = (each for each in messages_of(items, GradCommit) if each.peer != gone.session.peer)
-    commits = [*kept, commit]
-    average = maker.average(second, commits)
-    return [
-        *items,
-        maker.session.sign(second),
-        redoer.session.sign(commit),
-        Leaves(commit.digest(), leaves),
-        maker.session.sign(average),
-        *maker.chunks(average, commits),
-    ]
-
-
-def growth(maker: JobMaker, pay: Sequence[PayLeaf]) -> dict[Address, int]:
-    """What each account earned since the first step."""
-    before = {leaf.account: leaf.earned for leaf in maker.seals[0].pay}
-    return {leaf.account: leaf.earned - before[leaf.account] for leaf in pay}
+def growth(maker: JobMaker, record: JobRecord) -> dict[object, int]:
+    """FLOPs that each peer has been paid for since the first step."""
+    before = maker.seals[0].record.pay.earned
+    return {peer: flops - before[peer] for peer, flops in record.pay.earned.items()}
 
 
 def leaving(maker: JobMaker) -> Notice:
     """The notice that the first member leaves."""
-    member = maker.members[0]
-    return Notice(
-        job=maker.spec.job(),
-        step=maker.next_step,
-        number=len(maker.members),
-        what="leave",
-        peer=member.session.peer,
-        stage=member.stage,
-        address="",
-        evidence=ZERO_DIGEST,
-    )
+    return maker.notice("leave", maker.members[0])
 
 
-def missing(maker: JobMaker, evidence: Digest) -> Signed[Notice]:
-    """The notice that data of the first member's work are missing."""
-    about = {"what": "missing_data", "evidence": evidence}
-    return maker.session.sign(leaving(maker).model_copy(update=about))
-
-
-def _halved(assignments: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
-    """Only the first unit of each."""
-    return tuple(each.model_copy(update={"units": each.units[:1]}) for each in assignments)
-
-
-def _is_sum(item: Kept) -> bool:
-    return isinstance(item, Signed) and isinstance(item.message, AverageSet | AveragedChunk)
-
-
-def _recommitted(items: Items, **fields: object) -> Items:
-    """The first GradCommit changed, its leaves and the AverageSet made to fit."""
-    old = message(items, GradCommit).digest()
-    new = changed(items, GradCommit, 0, **fields)
-    name = message(new, GradCommit).digest()
-    moved: Items = [
-        Leaves(name, item.leaves) if isinstance(item, Leaves) and item.grad_commit == old else item
-        for item in new
-    ]
-    return _reaveraged(moved, old)
-
-
-def _reaveraged(items: Items, old: Digest) -> Items:
-    """The AverageSet names the first GradCommit as it is now, the chunks name the AverageSet."""
-    average = message(items, AverageSet)
-    first = messages_of(items, GradCommit)[0].digest()
-    members = tuple(
-        sorted(
-            (
-                each.model_copy(update={"grad_commit": first}) if each.grad_commit == old else each
-                for each in average.members
-            ),
-            key=lambda each: each.grad_commit,
-        )
-    )
-    return _with_members(items, members)
-
-
-def _with_members(items: Items, members: object) -> Items:
-    items = changed(items, AverageSet, 0, members=members)
-    name = message(items, AverageSet).digest()
-    for number in range(sum(1 for item in items if _is_sum(item)) - 1):
-        items = changed(items, AveragedChunk, number, average_set=name)
-    return items
-
-
-def _reweighted(items: Items, weight: int) -> Items:
-    average = message(items, AverageSet)
-    first, *rest = average.members
-    return _with_members(items, (first.model_copy(update={"weight": weight}), *rest))
-
-
-def _left_out(items: Items) -> Items:
-    average = message(items, AverageSet)
-    return _with_members(items, average.members[1:])
-
-
-def _releafed(leaves: Leaves, **fields: object) -> Leaves:
-    first, *rest = leaves.leaves
-    return Leaves(leaves.grad_commit, (first.model_copy(update=fields), *rest))
+def _releafed(leaves: tuple[Leaf, ...], **fields: object) -> tuple[Leaf, ...]:
+    first, *rest = leaves
+    return (first.model_copy(update=fields), *rest)
