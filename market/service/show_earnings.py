@@ -156,7 +156,7 @@ class _Reading:
                     line,
                     cursor=_cursor(row.job, line.number),
                     job=row.job,
-                    units=line.items,
+                    units=line.num_items,
                     seal=None if seal is None else seal.digest,
                     anchor=anchor,
                     draw=draw,

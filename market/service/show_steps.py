@@ -107,7 +107,7 @@ def step_line_view(line: Line, found: Followed) -> StepLineView:
     return StepLineView.of(
         line,
         work_step=line.step,
-        units=line.items,
+        units=line.num_items,
         amount=standing.amount,
         state=standing.held,
         draw=drawn_of(line, found),

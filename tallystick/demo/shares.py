@@ -1,7 +1,8 @@
 """Who did how much of a job, and what a loss and a newcomer cost: from its history and logs. Pure.
 
-What counts is what seals hold: units are the items of claims that are paid, as the fold of pay says;
-a paid audit is no unit. Log lines only add when, and what was tried in vain. Units: moments in Unix milliseconds, spans in seconds.
+What counts is what seals hold: units are items of claims that are paid, as the fold of pay says; a
+paid audit is no unit. Log lines only add when, and what was tried in vain. Units: moments in Unix
+milliseconds, spans in seconds.
 """
 
 from collections import Counter, defaultdict

@@ -43,9 +43,7 @@ class Hearing:
     auditor: PeerId
     round: int
     verdict: Verdict
-    farthest: (
-        Distance | None
-    )  # in parts of what is allowed; None: of a bucket, or nothing was there
+    farthest: Distance | None  # in parts of what is allowed; None: nothing was compared
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import cast
 from typing_extensions import Buffer
 
 from contracts.terms.ids import StepNumber
-from contracts.terms.work import Findings
+from contracts.terms.work import Findings, WorkClaim
 from tallystick.gym.around import Around, Planned
 from tallystick.gym.plan import Plan
 from training.averaging.slices import Slice
@@ -75,11 +75,11 @@ class Accuser(Planned):
         self._left = times
 
     async def report(
-        self, step: StepNumber, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
     ) -> Findings:
         """See `Behaviour.report`."""
         found = await replay()
-        if self._left == 0 or not self._plan.lies_in(step) or found.verdict != "match":
+        if self._left == 0 or not self._plan.lies_in(about.round) or found.verdict != "match":
             return found  # who is called a liar by it must not be one
         self._left = None if self._left is None else self._left - 1
         far = (FAR,) * len(found.distances)
@@ -90,10 +90,10 @@ class Stamp(Planned):
     """Agrees without a replay."""
 
     async def report(
-        self, step: StepNumber, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
     ) -> Findings:
         """See `Behaviour.report`."""
-        return agreeing if self._plan.lies_in(step) else await replay()
+        return agreeing if self._plan.lies_in(about.round) else await replay()
 
 
 class Friend(Planned):
@@ -105,11 +105,11 @@ class Friend(Planned):
     """
 
     async def report(
-        self, step: StepNumber, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
     ) -> Findings:
         """See `Behaviour.report`."""
         found = await replay()
-        if not self._plan.lies_in(step) or not found.projections:
+        if not self._plan.lies_in(about.round) or not found.projections:
             return found  # of a bucket there is nothing to guess
         last = found.projections[-1]
         return replace(agreeing, projections=(last,) * len(found.projections))
@@ -174,9 +174,9 @@ class Together(Behaviour):
         return self._second.departure(step, moment) if going == "stay" else going
 
     async def report(
-        self, step: StepNumber, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
     ) -> Findings:
         """See `Behaviour.report`."""
         return await self._first.report(
-            step, agreeing, lambda: self._second.report(step, agreeing, replay)
+            about, agreeing, lambda: self._second.report(about, agreeing, replay)
         )

@@ -22,6 +22,7 @@ from contracts.governance.claims import PayTree, SealedPay
 from contracts.governance.pay import PayLeaf
 from contracts.keys.store import load_wallet
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.encoding import encode
 from contracts.terms.escrow_messages import Grant, Limit
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec, Seal
@@ -446,6 +447,7 @@ async def seal(world: ChainWorld, spec: JobSpec, leaf: PayLeaf) -> None:
                 step=1,
                 digest=message.digest(),
                 signed=signed.encoded(),
+                under=encode([]),
                 pay=encode_pay((leaf,)),
                 earned=leaf.earned,
                 vested=leaf.vested,

@@ -15,8 +15,7 @@ from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LeaseAccept, StepBeacon
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, RoundClosed, Verdict, WorkClaim, findings_of, leaf_names
-from tests.support.checked_swarm import begin_checked
-from tests.support.dockets import CLASS, UNTIED, audit_spec, distances_of
+from tests.support.dockets import CLASS, UNTIED, audit_spec, begin_checked, distances_of
 from tests.support.history import (
     JobMaker,
     Member,

@@ -6,14 +6,12 @@ every kind that it does not.
 
 from dataclasses import dataclass
 
-from contracts.terms.auditors import AuditorList
 from contracts.terms.beacons import Beacon
 from contracts.terms.digest import wire_bytes
 from contracts.terms.ids import StepNumber
-from contracts.terms.messages import AuditReport, JobSpec
-from tests.support.dockets import calibration, distances_of
+from contracts.terms.messages import AuditReport
+from tests.support.dockets import distances_of
 from tests.support.history import make_digest
-from verification import docket
 from verification.auditing.job import AuditedJob
 from verification.auditing.loop import (
     compared_with_report,
@@ -23,11 +21,6 @@ from verification.auditing.loop import (
     verdict_on,
 )
 from verification.draws.cases import Case
-
-
-def begin_checked(spec: JobSpec, outside: AuditorList) -> docket.Docket:
-    """The docket of a job that names the table of `dockets.calibration`."""
-    return docket.begin(spec, outside, calibration())
 
 
 @dataclass

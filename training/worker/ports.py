@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import DTypeName
-from contracts.terms.work import Findings
+from contracts.terms.work import Findings, WorkClaim
 from training.averaging.slices import Slice
 from training.stages.torch_free import StateRoots
 
@@ -327,14 +327,14 @@ class Behaviour:
         return "stay"
 
     async def report(
-        self, step: StepNumber, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
     ) -> Findings:
         """What we say of a claim as its auditor.
 
         Args:
-            step: The round in which it was done.
-            agreeing: Findings without a difference; nothing was computed for them.
-            replay: Makes the true ones.
+            about: What we audit.
+            agreeing: That there is no difference; nothing was computed for it.
+            replay: Finds what is so.
         """
         return await replay()
 

@@ -13,10 +13,10 @@ from contracts.terms.errors import InvalidSeal, Refused
 from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION, GradCommit, Verdict
 from tests.support.dockets import (
+    ITEM_FLOPS,
     LIMIT,
     OTHER_CLASS,
     STAGE,
-    ITEM_FLOPS,
     CheckedJob,
     audit_spec,
     calibration,

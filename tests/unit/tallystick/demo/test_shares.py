@@ -10,7 +10,7 @@ from contracts.terms.items import ItemNumber, count
 from contracts.terms.moments import UnixMillis
 from tallystick.demo.shares import JobWork, Loss, loss_of, read_work, shares
 from tests.support.checked_history import CheckedMaker
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from tests.support.history import (
     DOMAIN,
     JobMaker,
@@ -33,6 +33,7 @@ class Skipping(JobMaker):
     """Nobody does item 4."""
 
     def items_of(self, member: Member) -> tuple[ItemNumber, ...]:
+        """See `JobMaker.items_of`."""
         return tuple(each for each in super().items_of(member) if each != 4)
 
 
