@@ -20,7 +20,7 @@ from market.service.auditors import list_of_job
 from market.service.rows import LeaseRow
 from market.service.show_beacons import beacons_of_job
 from tests.integration.market.test_auditors import AUDIT
-from tests.support.checked_history import CheckedMaker, by_auditor
+from tests.support.checked_history import CheckedMaker, Said, by_auditor
 from tests.support.dockets import LIMIT
 from tests.support.history import JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import World, market_spec, spec_changes
@@ -118,7 +118,7 @@ class Story:
 
     async def _seal(self, *, works: bool, last: bool = False) -> None:
         maker = self.maker
-        said = [*maker.beacons(), *maker.notices_due(), *maker.reports()]
+        said: Said = [*maker.beacons(), *maker.notices_due(), *maker.reports()]
         maker._held = by_auditor(said)
         items = [item for each in said for item in maker.kept(each)]
         maker.seal([*items, *(maker.step_items() if works else ())], last=last)
