@@ -18,7 +18,7 @@ from contextlib import suppress
 from bench.measuring import ROOT
 
 BENCHMARKS = (
-    "attacks", "audit_overhead", "averaging", "calibration", "large_models",
+    "attacks", "audit_overhead", "averaging", "calibration", "large_models", "rebalancing",
     "stage_throughput", "swarm_efficiency", "swarm_scale", "transport",
 )  # fmt: skip
 SECONDS = 900  # of one; each has a shorter limit of its own

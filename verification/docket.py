@@ -1,10 +1,10 @@
 """Every draw of a job and what became of it: the fold that pay waits for. Pure.
 
 Satisfies `contracts.governance.checking.Checking`. A seal brings beacons, reports and Notices; from
-them follow which claims of work, of buckets and of reports are drawn, who owes an audit, and whose pay vests,
-waits, is frozen or is lost. Coordinator, members, market and audit file fold this one function, so
-nobody assigns and everybody derives. What may be drawn, and who audits it, is in `selection`, a
-single draw's life in `cases`.
+them follow which claims of work, of buckets and of reports are drawn, who owes an audit, and whose
+pay vests, waits, is frozen or is lost. Coordinator, members, market and audit file fold this one
+function, so nobody assigns and everybody derives. What may be drawn, and who audits it, is in
+`selection`, a single draw's life in `cases`.
 
 Rules of a seal (beside those of `contracts.governance.rounds`):
 - beacons come in the order of the steps that they draw, and after the seal that they draw;

@@ -1,4 +1,4 @@
-"""What each claim of work and each paid audit of a job earns, line by line, and what a line waits for.
+"""What each claim of work and paid audit of a job earns, line by line, and what a line waits for.
 
 A seal's pay tree says what an account has earned in total; here that total is taken apart again.
 Amounts follow the cumulative floor rule of `contracts.governance.vesting`: a line is worth what its

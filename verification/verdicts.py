@@ -6,13 +6,13 @@ A report states distances without their names: they are those of `limits_of`, as
 in 1e-9. Source: docs/protocol.md 5.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from contracts.terms.digest import digest
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import PeerId, StageIndex
+from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex
 from contracts.terms.messages import JobSpec
-from contracts.terms.work import Verdict
+from contracts.terms.work import Leaf, Verdict, leaf_names
 from verification.distances.thresholds import (
     MEASURES,
     SATURATED,
@@ -98,6 +98,22 @@ def verdict_on_sum(case: Case, *, is_same: bool) -> Verdict:
     """
     found: Verdict = "match" if is_same else "mismatch"
     return "match" if found == (case.said or "match") else "mismatch"
+
+
+def is_complete(spec: JobSpec, stage: StageIndex, leaves: Iterable[Leaf]) -> bool:
+    """Whether each leaf of a claim names all that its stage takes and makes, and states its loss.
+
+    What does not is as far off as can be, without a replay: no honest peer leaves anything out.
+    """
+    last = spec.batch.stages - 1
+    return all(
+        all(
+            leaf.tensor(name) != ZERO_DIGEST
+            for name in leaf_names(stage, spec.batch.stages, leaf.item).all
+        )
+        and len(leaf.numbers) == (stage == last)
+        for leaf in leaves
+    )
 
 
 def seed_for(case: Case, auditor: PeerId) -> bytes:

@@ -159,6 +159,9 @@ async def fix_auditors(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[
             held = await work[JobRow].lock(row.job)
             if held is None or not await _is_due(held, work):
                 continue  # somebody was faster
+            now_bonded = await work[AuditBondRow].where(job=row.job, state="bonded")
+            if any((bond.job, bond.account) not in bonded for bond in now_bonded):
+                continue  # its bond came while the chain was read; the next round reads it
             if await _may_be_fixed(held, heard, now, work):
                 await _fix(held, block.number, heard, bonded, work)
                 fixed.append(row.job)

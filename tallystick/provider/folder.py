@@ -185,7 +185,7 @@ def agent_pid(home: Path) -> int | None:
             return None
         if said.isdecimal() and _has_open(int(said), lock):
             return int(said)
-        # Its holder is ending, or has not written its pid yet.
+        # Its holder is ending, or has not written its pid yet; of neither does a lock give notice.
         if time.monotonic() > asks_until:
             raise Unavailable(f"{home} is in use, and by whom cannot be told now")
         time.sleep(0.01)

@@ -88,7 +88,9 @@ async def test_hold__parts_of_many__a_few_are_on_their_way_at_once(six: Pipeline
     assert (fetching.most, fetching.most_of_one) == (FETCHES, FETCHES_OF_ONE)
 
 
-async def test_sum__parts_come_in_another_order__is_that_of_who_had_them_all(six: Pipeline) -> None:
+async def test_sum__parts_come_in_another_order__is_that_of_who_had_them_all(
+    six: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commits = await committed(six)
     average = average_of(six, commits)
     await six.works["bob0"].averages.hold([(name, c) for name in commits for c in CHUNKS], commits)
@@ -104,7 +106,7 @@ async def test_sum__parts_come_in_another_order__is_that_of_who_had_them_all(six
         came.append(commit.peer)
         return data
 
-    six.works["ann0"].station.peers.fetch_part = last_first  # type: ignore[method-assign]  # delays
+    monkeypatch.setattr(six.works["ann0"].station.peers, "fetch_part", last_first)
     (ann,) = await six.works["ann0"].averages.average(average, commits, CHUNKS[:1])
     (bob,) = await six.works["bob0"].averages.average(average, commits, CHUNKS[:1])
 

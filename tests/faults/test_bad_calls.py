@@ -302,21 +302,18 @@ async def test_worker__pass_of_what_does_not_exist__is_refused_and_changes_nothi
 
 
 async def test_worker__more_of_a_checkpoint_at_once_than_a_range__is_malformed(
-    served: Served, tmp_path: Path
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    station = served.work.station
-    file = station.compute.checkpoint
     vast = tmp_path / "vast"
     with vast.open("wb") as sparse:
         sparse.truncate(RANGE + 1)
-    station.compute.checkpoint = lambda *_: vast  # type: ignore[method-assign]  # a large one
+    monkeypatch.setattr(served.work.station.compute, "checkpoint", lambda *_: vast)
     wrong = calls.GetStateRange(job=served.record.job, stage=STAGE, step=2, start=0, end=RANGE + 1)
 
     with pytest.raises(errors.Malformed, match="at once"):
         await served.worker.handle(
             served.keys["ann"], calls.GET_STATE_RANGE.name, wrong.encoded(), ()
         )
-    station.compute.checkpoint = file  # type: ignore[method-assign]
 
 
 async def test_coordinator__lease_that_is_not_in_the_roster__is_forbidden(served: Served) -> None:

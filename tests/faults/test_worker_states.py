@@ -15,7 +15,8 @@ from contracts.governance.claims import decode_sealed_pay
 from contracts.terms import errors
 from contracts.terms.digest import blob_digest
 from contracts.terms.history import Kept
-from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute
@@ -259,7 +260,7 @@ async def test_states__work_that_no_seal_counts__is_noted_until_a_step_without_a
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:
     async with worker_again(sealed, tmp_path / "again") as (work, _):
-        spec, unit = sealed.papers.spec.message, UnitId(0)
+        spec, unit = sealed.papers.spec.message, ItemNumber(0)
         for step in (1, 2):  # forward passes whose backward passes nobody asks for
             await work.units.forward(
                 calls.Forward(job=spec.job(), step=StepNumber(step), stage=StageIndex(0),

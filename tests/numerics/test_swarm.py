@@ -15,17 +15,22 @@ import pytest
 import torch
 from typing_extensions import Buffer
 
-from contracts.terms.ids import StageIndex
+from contracts.terms.ids import SessionKey, StageIndex
 from contracts.terms.messages import NORM_SCALE, GradientCodecName, JobSpec
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.numerics.plain import greatest_difference, plain_losses
+from tests.support.evidence_swarm import evidence_swarm
 from tests.support.fakes.blobs import MemoryBlobs
+from tests.support.lying import Answer, AnsweringTransport
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, MemorySwarm
+from training.compression.formats import BLOCK
 from training.config import TrainConfig
 from training.models.parameters import EMBEDDING
 from training.recipes import micro
 from training.stages.exact import to_wire
+from training.transport.calls import GET_TENSOR
+from training.transport.port import Handler
 from training.worker.stage_compute import StageCompute
 
 Seen = defaultdict[int, list[tuple[StageIndex, bytes]]]
@@ -33,6 +38,7 @@ Seen = defaultdict[int, list[tuple[StageIndex, bytes]]]
 STAGES, STEPS = 3, 3
 TOLERANCE = 1e-5  # relative, of a step's loss
 TOLERANCE_16_BITS = 1e-4  # the same, where gradients travel in 16 bits; 6e-6 was seen
+TOLERANCE_8_BIT_BOUNDARY = 5e-4  # where activations travel in 8 bits; 1e-4 was seen
 TOLERANCE_TIED_16_BITS = 2e-3  # with a tied head and an active clip
 CORPUS = synthetic_corpus()
 _MICRO = micro(num_steps=STEPS)
@@ -161,6 +167,52 @@ def test_swarm__gradients_of_16_bits__has_nearly_the_losses_of_fp32_and_equal_st
     assert greatest_difference(losses_of(swarm), GOLDEN) <= TOLERANCE_16_BITS
     assert all(len(each) == 1 for each in roots_of(swarm).values())
     assert swarm.refused == {} and swarm.seals()[-1].last
+
+
+class Sized:
+    """A peer's handler that notes how many bytes each boundary tensor has that it gives away."""
+
+    def __init__(self, handler: Handler, sizes: set[int]) -> None:
+        self._handler, self._sizes = handler, sizes
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
+    ) -> Answer:
+        """See `Handler.handle`."""
+        answer = await self._handler.handle(caller, method, header, tensors)
+        if method == GET_TENSOR.name:
+            self._sizes.add(memoryview(answer[1][1]).nbytes)
+        return answer
+
+
+def crossing(swarm: MemorySwarm) -> set[int]:
+    """Bytes of a boundary tensor, each size once; filled while the swarm runs."""
+    sizes = set[int]()
+    swarm.wrap = lambda _, inner: AnsweringTransport(inner, lambda each: Sized(each, sizes))
+    return sizes
+
+
+def test_swarm__boundary_of_8_bits__losses_near_fp32_equal_states_and_matching_audits(
+    tmp_path: Path, plain: list[float]
+) -> None:
+    names = [f"p{number}" for number in range(2 * STAGES)]
+    rules: dict[str, Any] = {"stages": STAGES, "boundary_codec": "blockwise8"}
+    coded = evidence_swarm(tmp_path / "8 bits", CONFIG, CORPUS, *names, **rules)
+    exact = swarm_of(tmp_path / "fp32", 1)
+    sizes = {"fp32": crossing(exact), "8 bits": crossing(coded)}
+
+    finished(exact)
+    apart = greatest_difference(losses_of(finished(coded)), plain)
+
+    # y and dx cross each of two boundaries.
+    print({name: [4 * size for size in found] for name, found in sizes.items()}, f"{apart:.1e}")
+    assert 0 < apart <= TOLERANCE_8_BIT_BOUNDARY
+    assert all(len(each) == 1 for each in roots_of(coded).values())
+    verdicts = [line["verdict"] for line in coded.lines("audited")]
+    assert set(verdicts) == {"match"} and len(verdicts) >= len(coded.commits()) > 0
+    assert coded.docket().is_clear and not coded.docket().convicts
+    elements = CONFIG.data.rows_per_unit * CONFIG.model.sequence_length * CONFIG.model.width
+    assert sizes == {"fp32": {4 * elements}, "8 bits": {elements + 4 * elements // BLOCK}}
 
 
 def test_swarm__resumed_between_two_steps__equals_the_uninterrupted_one_in_bytes(

@@ -528,12 +528,8 @@ def spec_changes(spec: JobSpec) -> dict[str, Any]:
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document; no request comes to the market that it is made for."""
-
-    def nothing() -> UnitOfWork:
-        raise NotImplementedError
-
-    return make_app(World(nothing, nothing).api()).openapi()
+    """The OpenAPI document."""
+    return make_app().openapi()
 
 
 async def one_chunk(data: bytes) -> AsyncIterator[bytes]:

@@ -103,7 +103,7 @@ def load_checkpoint(
     """
     with _opened(path) as file:
         info = _said(file, VERSION, path, lambda about: _info(about, path))
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+        tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
     _load_checked(stage, tensors, info, sealed_root)
     return info
 

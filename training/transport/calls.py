@@ -1,4 +1,4 @@
-"""What coordinator, trainers and peers ask of each other: the methods of a job.
+"""What coordinator and peers ask of each other: the methods of a job.
 
 Signed messages and kept items travel as tensors (raw bytes), so that a header stays small; who asks
 is proved by TLS, what binds is signed. Every method may be repeated: it answers the same again.
@@ -14,7 +14,6 @@ from contracts.terms.encoding import MAX_MESSAGE_BYTES
 from contracts.terms.ids import (
     MAX_CHUNKS,
     MAX_PEERS,
-    ZERO_DIGEST,
     ChunkField,
     DigestField,
     JobIdField,
@@ -24,7 +23,8 @@ from contracts.terms.ids import (
 )
 from contracts.terms.items import MAX_ITEMS, ItemField, Ranges
 from contracts.terms.messages import Count, Positive, Record, Signed64, Text
-from contracts.terms.work import MAX_REPORTS
+from contracts.terms.work import MAX_REPORTS, TensorName
+from contracts.terms.work import MAX_TENSORS as MAX_TENSORS_OF_LEAF
 from training.transport.port import MIB
 from training.transport.wire import (
     KIB,
@@ -33,7 +33,6 @@ from training.transport.wire import (
     RELAY,
     Method,
     Methods,
-    Request,
     WireMessage,
 )
 
@@ -41,66 +40,21 @@ MAX_HEADER = 2 * MIB
 MAX_ITEMS_BYTES = 64 * MIB
 LONGEST_SEARCH = 120.0
 """Seconds that the coordinator may take to ask all holders of what an auditor lacks."""
-MAX_PLACES = 2**16
-StepOrZero = Annotated[Count, Le(10_000_000)]
-
-
-class PlaceView(Record):
-    """One unit in one stage."""
-
-    stage: StageField
-    unit: ItemField
+MAX_NAMES = 2**16
+RoundOrZero = Annotated[Count, Le(10_000_000)]
 
 
 class MemberView(Record):
-    """Whom to trust and where to dial: a member's key, stage and address."""
+    """Whom to trust and where to dial: a member's key, group and address."""
 
     session_key: SessionKeyField
-    stage: StageField
+    group: StageField
     address: Text  # empty: through the coordinator
 
 
-class WorkerView(MemberView):
-    """A member that may be given units now, and how many of them by the trainer that asks."""
-
-    rate: Positive  # units per 1e6 seconds, as the coordinator measured when the peer joined
-    quota: Count  # units of this step (docs/protocol.md 7, caps), those counted already included
-    counted: Count  # how many of them are counted already
-
-
-class QuotaView(Record):
-    """A worker that a trainer knows of, and how many units it may give it."""
-
-    session_key: SessionKeyField
-    quota: Count
-
-
-class CopyView(Record):
-    """One peer's copy of a unit in a stage; a digest is zero where there is no such tensor."""
-
-    stage: StageField
-    unit: ItemField
-    peer: PeerIdField
-    attempt: Count
-    x: DigestField
-    y: DigestField
-    dy: DigestField
-    dx: DigestField
-
-
-class Held(Record):
-    """A boundary tensor, and the peers that keep it, in the order in which they are to be asked."""
-
-    digest: DigestField
-    holders: Annotated[tuple[PeerIdField, ...], Len(1, 8)]
-
-
-Quotas = Annotated[tuple[QuotaView, ...], Len(0, MAX_PEERS)]
 Members = Annotated[tuple[MemberView, ...], Len(0, MAX_PEERS)]
-Workers = Annotated[tuple[WorkerView, ...], Len(0, MAX_PEERS)]
-Places = Annotated[tuple[PlaceView, ...], Len(0, MAX_PLACES)]
-Copies = Annotated[tuple[CopyView, ...], Len(0, MAX_PLACES)]
-Units = Annotated[tuple[ItemField, ...], Len(0, MAX_ITEMS)]
+NamedTensors = Annotated[tuple[tuple[TensorName, DigestField], ...], Len(0, MAX_TENSORS_OF_LEAF)]
+Digests = Annotated[tuple[DigestField, ...], Len(0, MAX_NAMES)]
 
 
 class Done(WireMessage):
@@ -115,25 +69,24 @@ class Done(WireMessage):
 class Join(WireMessage):
     """A peer is here; tensor 0 is its signed LeaseAccept."""
 
-    kind: Literal["join.v2"] = "join.v2"
+    kind: Literal["join.v3"] = "join.v3"
     job: JobIdField
     address: Text
-    bandwidth: Positive  # bytes per second, its own estimate: for its part in the sums
-    applied: StepOrZero  # the last step whose seal it has applied
-    held: Places  # units of the step after, counted or committed
+    bandwidth: Positive  # bytes per second, its own estimate: for its part in reducing
+    applied: RoundOrZero  # the last round whose seal it has applied
 
 
 class Joined(WireMessage):
     """A peer's place; seals that it has not stored come as calls.
 
-    A peer whose state is older than `state_step` loads a checkpoint of that step from the members
-    of its stage as soon as the seals up to it are stored.
+    A peer whose state is older than `state_round` loads a checkpoint of that round from the members
+    of its group as soon as the seals up to it are stored.
     """
 
-    kind: Literal["joined.v2"] = "joined.v2"
-    stage: StageField
-    step: StepOrZero
-    state_step: StepOrZero
+    kind: Literal["joined.v3"] = "joined.v3"
+    group: StageField
+    round: RoundOrZero
+    state_round: RoundOrZero
     members: Members
 
 
@@ -152,7 +105,7 @@ class MembersView(WireMessage):
 
 
 class Leave(WireMessage):
-    """A peer wants to go: it gets no more units, and stays until this step is sealed.
+    """A peer wants to go: it gets no more items, and stays until what it has done is sealed.
 
     It asks again until the answer is `Conflict`, because it is no member (any more).
     """
@@ -171,303 +124,207 @@ class Report(WireMessage):
     job: JobIdField
 
 
-class Find(WireMessage):
-    """An auditor asks for bytes that nobody gave it: a boundary tensor, or a gradient's part.
+# -------------------------------------------------------------------------------------- items
 
-    The coordinator asks whoever sent, received or audited them. The answer's tensors: a signed
-    TensorHeader and the wire bytes, or the part. `NotFound`: nothing fitting came, and a Notice
-    says so.
-    """
+Direction = Literal["forward", "backward", "whole", "evaluate"]
+"""Which pass; `evaluate`: forward of a group of validation rows, of which nothing counts."""
 
-    kind: Literal["find.v1"] = "find.v1"
-    job: JobIdField
+
+class TaskName(Record):
+    """One pass of one peer, while nobody has lost it."""
+
+    direction: Direction
+    round: RoundOrZero  # of an evaluation: whose seal the state holds
+    item: ItemField  # of an evaluation: the number of the group of rows
+
+
+class Input(Record):
+    """A tensor that a pass reads, and the peers that keep it, in the order to ask them in."""
+
+    name: TensorName
     digest: DigestField
+    holders: Annotated[tuple[PeerIdField, ...], Len(1, 8)]
 
 
-class NextStep(WireMessage):
-    """A trainer asks for work; the answer comes when there is news, or after a while without.
+class Task(TaskName):
+    """What a peer is to compute.
 
-    News is what differs from the rest of the request, which says what the trainer goes by now.
+    `used` names what the neighbours really used of what it makes, where another peer had made that
+    and is gone: the leaf of a `given` item carries these digests.
     """
 
-    kind: Literal["next_step.v2"] = "next_step.v2"
-    job: JobIdField
-    seen: Count  # the version of the answer before; 0: answer at once
-    step: StepOrZero
-    known: Quotas
-    busy: Units  # of that step: on their way, or done and not reported yet
-    validating: StepOrZero  # the newest `validate_after` that it has taken on
+    inputs: Annotated[tuple[Input, ...], Len(0, 4)]
+    used: NamedTensors
 
 
-class StepWork(WireMessage):
-    """What one trainer has to do: places that nobody has done yet, and who may be given them.
+class TaskResult(TaskName):
+    """What a pass came to: the tensors that went in and came out, by the names of leaves."""
 
-    Of a unit that is done in some stages, `copies` says by whom and with which tensors: the rest
-    of it is computed from those (docs/protocol.md 3.4, redo).
+    tensors: NamedTensors
+    loss: Signed64 | None  # 1e-6 nats per token; where the group has one
+    given: bool
+
+
+class Failure(TaskName):
+    """A pass that could not be made."""
+
+    code: Text
+    reason: Text
+    lacks: DigestField  # an input: no holder has it any more, or nobody can use it; else zero
+
+
+TaskNames = Annotated[tuple[TaskName, ...], Len(0, 2 * MAX_ITEMS)]
+Tasks = Annotated[tuple[Task, ...], Len(0, MAX_ITEMS)]
+Results = Annotated[tuple[TaskResult, ...], Len(0, 2 * MAX_ITEMS)]
+Failures = Annotated[tuple[Failure, ...], Len(0, MAX_ITEMS)]
+
+
+class NextItem(WireMessage):
+    """A peer asks for tasks, and hands in what came of others, until that is answered.
+
+    The answer comes at once if anything is handed in, else when there is news, or after a while.
     """
 
-    kind: Literal["step_work.v2"] = "step_work.v2"
-    version: Count
-    step: StepOrZero
-    attempts_from: Count  # attempts of this answer are numbered from here, above all before
-    places: Places
-    copies: Copies
-    workers: Workers
-    validate_after: StepOrZero  # run the validation rows in the state after this step; 0: do not
-    validation_groups: Count
-    finished: bool
-
-
-class UnitsReport(WireMessage):
-    """A trainer reports copies that are complete, and units whose kept tensors nobody has."""
-
-    kind: Literal["units_report.v2"] = "units_report.v2"
+    kind: Literal["next_item.v2"] = "next_item.v2"
     job: JobIdField
-    step: StepOrZero
-    done: Copies
-    lost: Units
+    is_first: bool  # of its session: `results` are all of the round that no claim of its covers
+    results: Results
+    failed: Failures
+    holding: TaskNames  # taken, and neither handed in nor dropped
 
 
-class UnitsTaken(WireMessage):
-    """The report is stored; of these units in it something is still, or again, to be done."""
+class ItemTasks(WireMessage):
+    """Tasks that the peer does not hold yet, and those that it holds and nobody wants any more."""
 
-    kind: Literal["units_taken.v1"] = "units_taken.v1"
-    missing: Units
-
-
-class Validated(WireMessage):
-    """A trainer reports the loss on the validation rows in the state after a step."""
-
-    kind: Literal["validated.v1"] = "validated.v1"
-    job: JobIdField
-    step: StepOrZero
-    loss: Signed64  # 1e-6 nats per token, mean over all rows
-
-
-# --------------------------------------------------------------------------- asked of a peer
-
-
-class Forward(WireMessage):
-    """A trainer asks for a unit's forward pass through a stage; on the last one also its backward.
-
-    `evaluate`: `unit` numbers a group of validation rows (`training.stages.torch_free`), `step` is
-    the one whose seal the state holds, and nothing is added to the gradient. An error with the
-    `digest` of x or dy in its data: no holder that is a member has it any more, or nobody can
-    compute with it, so it has to be made again. `dx`, on the last stage and where it is not zero:
-    what the stage below really used, as in `Backward`.
-    """
-
-    kind: Literal["forward.v2"] = "forward.v2"
-    job: JobIdField
-    step: StepOrZero
-    stage: StageField
-    unit: ItemField
-    attempt: Count
-    x: Held | None  # none on the first stage
-    evaluate: bool
-    dx: DigestField = ZERO_DIGEST
-
-
-class Backward(WireMessage):
-    """A trainer asks for a unit's backward pass, after a forward that may have run elsewhere.
-
-    `y` and `dx`, where they are not zero, are the tensors that the neighbours really used: a copy
-    that replaces a lost one carries their digests (docs/protocol.md 3.4).
-    """
-
-    kind: Literal["backward.v1"] = "backward.v1"
-    job: JobIdField
-    step: StepOrZero
-    stage: StageField
-    unit: ItemField
-    attempt: Count
-    x: Held | None  # none on the first stage
-    dy: Held | None  # none on the last stage
-    y: DigestField
-    dx: DigestField
-
-
-class Computed(WireMessage):
-    """What a unit came to in a stage; a digest is zero where there is no such tensor (yet)."""
-
-    kind: Literal["computed.v2"] = "computed.v2"
-    x: DigestField
-    y: DigestField
-    dy: DigestField
-    dx: DigestField
-    loss: Signed64 | None  # 1e-6 nats per token; on the last stage
-
-
-class GetTensor(WireMessage):
-    """A peer asks for a boundary tensor that the other sent or received in this job.
-
-    The answer's tensors: the sender's signed TensorHeader, then the wire bytes.
-    """
-
-    kind: Literal["get_tensor.v1"] = "get_tensor.v1"
-    job: JobIdField
-    step: StepOrZero
-    digest: DigestField
+    kind: Literal["item_tasks.v2"] = "item_tasks.v2"
+    tasks: Tasks
+    drops: TaskNames
 
 
 class Measure(WireMessage):
-    """The coordinator times one seeded reference unit, forward and backward, in a stage.
+    """The coordinator times one seeded reference item, forward and backward, in a group.
 
-    A newcomer builds the stage on the first call: the second one shows its rate.
+    A newcomer builds its state on the first call: the second one shows its rate.
     """
 
-    kind: Literal["measure.v1"] = "measure.v1"
+    kind: Literal["measure.v2"] = "measure.v2"
     job: JobIdField
-    stage: StageField
+    group: StageField
     seed: Count
 
 
-class CloseStep(WireMessage):
-    """The coordinator asks a peer to claim all items of the round that count as its own.
+# -------------------------------------------------------------------------------------- rounds
 
-    Those that it has claimed already are among them: a later claim holds the rest, under the next
-    `seq`. `given`: those of them whose y and dx were computed by a peer that is gone.
+
+class Commit(WireMessage):
+    """The coordinator asks a peer to claim all items that count as its own and no claim covers.
+
+    `given`: those of them whose tensors were used as a peer that is gone had made them.
     """
 
-    kind: Literal["close_step.v2"] = "close_step.v2"
+    kind: Literal["commit.v1"] = "commit.v1"
     job: JobIdField
-    step: StepOrZero
-    members: Members
+    round: RoundOrZero
     items: Ranges
     given: Ranges
 
 
-class StepCommitted(WireMessage):
-    """What the peer lacks, or else its claims of work.
+class Committed(WireMessage):
+    """What the peer lacks, or else its claim.
 
-    The tensors: the signed reports that they name, then the claims, each followed by its leaves.
+    The tensors: the signed reports that the claim names, each followed by its leaves; then the
+    claim and its leaves.
     """
 
-    kind: Literal["step_committed.v3"] = "step_committed.v3"
-    lacks: Places
+    kind: Literal["committed.v1"] = "committed.v1"
+    lacks: Ranges
     num_reports: Annotated[int, Ge(0), Le(MAX_REPORTS)]
 
 
-class PartName(Record):
-    """One chunk of the gradient that a claim of work bound."""
+class GetClaims(WireMessage):
+    """A member asks what the round merges and who reduces what, of its group and those beside it.
 
-    claim: DigestField
-    chunk: ChunkField
-
-
-PartNames = Annotated[tuple[PartName, ...], Len(0, MAX_PLACES)]
-
-
-class FetchParts(WireMessage):
-    """The coordinator asks a peer to hold parts; the tensors are the signed claims of work."""
-
-    kind: Literal["fetch_parts.v1"] = "fetch_parts.v1"
-    members: Members
-    parts: PartNames
-
-
-class PartsHeld(WireMessage):
-    """Parts that the peer holds now, each with the bytes that its claim bound."""
-
-    kind: Literal["parts_held.v1"] = "parts_held.v1"
-    parts: PartNames
-
-
-class TakeParts(WireMessage):
-    """The coordinator relays parts that a summing peer says it lacks.
-
-    The tensors: the signed claims that the parts belong to, then the parts in order.
+    A long poll. Whose own claims are not stored yet hears of others' only from RoundClosed on: what
+    it is to reduce, it may not read before it has claimed.
     """
 
-    kind: Literal["take_parts.v1"] = "take_parts.v1"
+    kind: Literal["get_claims.v1"] = "get_claims.v1"
+    job: JobIdField
+    round: RoundOrZero
+    seen: Count  # how much of the round it has heard; more than there is: all of it, again
+
+
+class Claims(WireMessage):
+    """What is new; the tensors: signed claims of work, RoundClosed, and claims of buckets."""
+
+    kind: Literal["claims.v1"] = "claims.v1"
+    round: RoundOrZero  # that is worked on; another one than was asked for: nothing of that
+    seen: Count
+    reduces: Annotated[tuple[ChunkField, ...], Len(0, MAX_CHUNKS)]
+    """Buckets that it is dealt, by their number in its group: it fetches their shards at once."""
     members: Members
-    num_commits: Annotated[int, Ge(1), Le(MAX_PEERS)]
-    parts: PartNames
 
 
-class SumChunks(WireMessage):
-    """The coordinator asks for means; the tensors are the signed RoundClosed and its claims."""
+class Reduce(WireMessage):
+    """The coordinator asks for the mean of a bucket over a RoundClosed, which is the one tensor."""
 
-    kind: Literal["sum_chunks.v1"] = "sum_chunks.v1"
-    members: Members
-    chunks: Annotated[tuple[ChunkField, ...], Len(1, MAX_CHUNKS)]
-
-
-class ChunksSummed(WireMessage):
-    """The tensors are the signed claims of buckets."""
-
-    kind: Literal["chunks_summed.v1"] = "chunks_summed.v1"
+    kind: Literal["reduce.v1"] = "reduce.v1"
+    bucket: ChunkField
 
 
-class ChunkName(Record):
-    """An averaged chunk of the step in work."""
+class Reduced(WireMessage):
+    """The tensor is the signed claim of the bucket."""
 
-    stage: StageField
-    chunk: ChunkField
-
-
-class HoldChunks(WireMessage):
-    """The coordinator asks a peer to hold means, before it seals them.
-
-    The tensors: the signed claims of buckets; where one has to be summed again also the signed
-    RoundClosed and its claims.
-    """
-
-    kind: Literal["hold_chunks.v1"] = "hold_chunks.v1"
-    members: Members
-    num_chunks: Annotated[int, Ge(1), Le(MAX_CHUNKS)]
+    kind: Literal["reduced.v1"] = "reduced.v1"
 
 
-class ChunksHeld(WireMessage):
-    """Means that the peer holds now, each with the bytes that its claim bound."""
+class Held(WireMessage):
+    """A member has these shards or buckets of the round on its disk, and has checked them."""
 
-    kind: Literal["chunks_held.v1"] = "chunks_held.v1"
-    chunks: Annotated[tuple[ChunkName, ...], Len(0, MAX_CHUNKS)]
-
-
-class TakeChunk(WireMessage):
-    """The coordinator brings a mean that a peer could not fetch; it answers with `ChunksHeld`.
-
-    The tensors: the signed claim of the bucket, and the bytes of the mean.
-    """
-
-    kind: Literal["take_chunk.v1"] = "take_chunk.v1"
-    members: Members
+    kind: Literal["held.v1"] = "held.v1"
+    job: JobIdField
+    round: RoundOrZero
+    digests: Digests
 
 
 class TakeSeal(WireMessage):
-    """The coordinator hands over a seal; the tensors are all kept items under it, itself last."""
+    """The coordinator hands over a seal: the names of all kept items under it, itself last.
 
-    kind: Literal["take_seal.v1"] = "take_seal.v1"
+    The tensors are those items that this session has not carried yet.
+    """
+
+    kind: Literal["take_seal.v2"] = "take_seal.v2"
     members: Members
-    all_applied: StepOrZero  # chunks of later steps are still wanted by somebody
+    names: Digests  # `history.kept_digest` of each item, in order
+    all_applied: RoundOrZero  # buckets of later rounds are still wanted by somebody
 
 
 class SealTaken(WireMessage):
     """The seal is stored and applied; the state that it led to.
 
-    Zero while a newcomer only stores seals, because its state is still to be loaded.
+    The root is zero while a newcomer only stores seals, because its state is still to be loaded.
     """
 
-    kind: Literal["seal_taken.v2"] = "seal_taken.v2"
-    step: StepOrZero
+    kind: Literal["seal_taken.v3"] = "seal_taken.v3"
+    round: RoundOrZero
     state_root: DigestField
+    lacks: bool  # some items are not here: all of them are to be sent
 
 
-class GetPart(WireMessage):
-    """A peer asks the owner of a claim for one part; the answer's tensor."""
-
-    kind: Literal["get_part.v1"] = "get_part.v1"
-    part: PartName
+# --------------------------------------------------------------------------------------- bytes
 
 
-class GetChunk(WireMessage):
-    """A peer asks for an averaged chunk of a sealed step; the answer's tensor."""
+class GetBytes(WireMessage):
+    """Anybody asks anybody for bytes by their digest: a boundary tensor, a shard, or a bucket.
 
-    kind: Literal["get_chunk.v1"] = "get_chunk.v1"
-    step: StepOrZero
-    stage: StageField
-    chunk: ChunkField
+    The digest is the permission: claims are shown only to who may fetch. The coordinator fetches
+    what it does not keep from whoever may have it; `NotFound` from it: nothing fitting came, and a
+    Notice says so where an audit needed it.
+    """
+
+    kind: Literal["get_bytes.v1"] = "get_bytes.v1"
+    job: JobIdField
+    digest: DigestField
 
 
 class GetState(WireMessage):
@@ -475,8 +332,8 @@ class GetState(WireMessage):
 
     kind: Literal["get_state.v1"] = "get_state.v1"
     job: JobIdField
-    stage: StageField
-    step: StepOrZero
+    group: StageField
+    round: RoundOrZero
 
 
 class StateView(WireMessage):
@@ -492,8 +349,8 @@ class GetStateRange(WireMessage):
 
     kind: Literal["get_state_range.v1"] = "get_state_range.v1"
     job: JobIdField
-    stage: StageField
-    step: StepOrZero
+    group: StageField
+    round: RoundOrZero
     start: Count
     end: Count
 
@@ -503,8 +360,8 @@ class GetWeights(WireMessage):
 
     kind: Literal["get_weights.v1"] = "get_weights.v1"
     job: JobIdField
-    stage: StageField
-    step: StepOrZero
+    group: StageField
+    round: RoundOrZero
 
 
 class WeightsView(WireMessage):
@@ -527,122 +384,36 @@ class GetWeightsRange(WireMessage):
 
     kind: Literal["get_weights_range.v1"] = "get_weights_range.v1"
     job: JobIdField
-    stage: StageField
-    step: StepOrZero
+    group: StageField
+    round: RoundOrZero
     start: Count
     end: Count
 
 
-def _for_bytes(name: str, request: type[Request], *, tensors: int = 1) -> Method[Request, Done]:
-    """A method whose answer is no more than bytes of the size of a chunk."""
-    return Method(
-        name,
-        request,
-        Done,
-        KIB,
-        max_reply_tensor_bytes=MAX_CHUNK_BYTES,
-        max_reply_tensors=tensors,
-    )
+_BYTES = {"max_reply_tensor_bytes": MAX_CHUNK_BYTES, "max_reply_tensors": 1}
+_MEMBERS = {"max_reply_header_bytes": MAX_HEADER}
+_ITEMS = {"max_reply_tensor_bytes": MAX_ITEMS_BYTES, "max_reply_tensors": MAX_TENSORS}
 
-
-JOIN = Method(
-    "job.join", Join, Joined, MAX_HEADER, MAX_MESSAGE_BYTES, 1, max_reply_header_bytes=MAX_HEADER
-)
-GET_MEMBERS = Method("job.members", GetMembers, MembersView, KIB, max_reply_header_bytes=MAX_HEADER)
-NEXT_STEP = Method(
-    "job.next_step", NextStep, StepWork, MAX_HEADER, max_reply_header_bytes=MAX_HEADER
-)
-UNITS_DONE = Method(
-    "job.units_done", UnitsReport, UnitsTaken, 2 * MAX_HEADER, max_reply_header_bytes=MAX_HEADER
-)
-VALIDATED = Method("job.validated", Validated, Done, KIB)
+JOIN = Method("job.join", Join, Joined, KIB, MAX_MESSAGE_BYTES, 1, **_MEMBERS)
+GET_MEMBERS = Method("job.members", GetMembers, MembersView, KIB, **_MEMBERS)
 LEAVE = Method("job.leave", Leave, Done, KIB)
 REPORT = Method("job.report", Report, Done, KIB, 2 * MAX_MESSAGE_BYTES, 2)
-FIND = _for_bytes("job.find", Find, tensors=2)
-FORWARD = Method("stage.forward", Forward, Computed, 2 * KIB)
-BACKWARD = Method("stage.backward", Backward, Computed, 2 * KIB)
-MEASURE = Method("stage.measure", Measure, Done, KIB)
-GET_TENSOR = _for_bytes("peer.get_tensor", GetTensor, tensors=2)
-CLOSE_STEP = Method(
-    "step.close",
-    CloseStep,
-    StepCommitted,
-    MAX_HEADER,
-    max_reply_header_bytes=MAX_HEADER,
-    max_reply_tensor_bytes=MAX_ITEMS_BYTES,
-    max_reply_tensors=MAX_TENSORS,
-)
-FETCH_PARTS = Method(
-    "step.fetch_parts",
-    FetchParts,
-    PartsHeld,
-    2 * MAX_HEADER,
-    MAX_ITEMS_BYTES,
-    MAX_TENSORS,
-    max_reply_header_bytes=2 * MAX_HEADER,
-)
-TAKE_PARTS = Method(
-    "step.take_parts",
-    TakeParts,
-    PartsHeld,
-    2 * MAX_HEADER,
-    MAX_CHUNK_BYTES,
-    MAX_TENSORS,
-    max_reply_header_bytes=2 * MAX_HEADER,
-)
-SUM_CHUNKS = Method(
-    "step.sum_chunks",
-    SumChunks,
-    ChunksSummed,
-    MAX_HEADER,
-    MAX_ITEMS_BYTES,
-    MAX_TENSORS,
-    max_reply_tensor_bytes=MAX_ITEMS_BYTES,
-    max_reply_tensors=MAX_TENSORS,
-)
-HOLD_CHUNKS = Method(
-    "step.hold_chunks",
-    HoldChunks,
-    ChunksHeld,
-    MAX_HEADER,
-    MAX_ITEMS_BYTES,
-    MAX_TENSORS,
-    max_reply_header_bytes=MAX_HEADER,
-)
-TAKE_CHUNK = Method(
-    "step.take_chunk",
-    TakeChunk,
-    ChunksHeld,
-    MAX_HEADER,
-    MAX_MESSAGE_BYTES + MAX_CHUNK_BYTES,
-    2,
-    max_reply_header_bytes=MAX_HEADER,
-)
-TAKE_SEAL = Method("step.take_seal", TakeSeal, SealTaken, MAX_HEADER, MAX_ITEMS_BYTES, MAX_TENSORS)
-GET_PART = _for_bytes("peer.get_part", GetPart)
-GET_CHUNK = _for_bytes("peer.get_chunk", GetChunk)
-
+NEXT_ITEM = Method("item.next", NextItem, ItemTasks, 2 * MAX_HEADER, **_MEMBERS)
+MEASURE = Method("item.measure", Measure, Done, KIB)
+COMMIT = Method("round.commit", Commit, Committed, MAX_HEADER, **_MEMBERS, **_ITEMS)
+GET_CLAIMS = Method("round.claims", GetClaims, Claims, KIB, **_MEMBERS, **_ITEMS)
+REDUCE = Method("round.reduce", Reduce, Reduced, KIB, MAX_MESSAGE_BYTES, 1, KIB, KIB, 1)
+HELD = Method("round.held", Held, Done, MAX_HEADER)
+TAKE_SEAL = Method("round.seal", TakeSeal, SealTaken, MAX_HEADER, MAX_ITEMS_BYTES, MAX_TENSORS)
+GET_BYTES = Method("blob.get", GetBytes, Done, KIB, **_BYTES)
 GET_STATE = Method("peer.get_state", GetState, StateView, KIB)
-GET_STATE_RANGE = _for_bytes("peer.get_state_range", GetStateRange)
+GET_STATE_RANGE = Method("peer.get_state_range", GetStateRange, Done, KIB, **_BYTES)
 GET_WEIGHTS = Method("peer.get_weights", GetWeights, WeightsView, KIB)
-GET_WEIGHTS_RANGE = _for_bytes("peer.get_weights_range", GetWeightsRange)
+GET_WEIGHTS_RANGE = Method("peer.get_weights_range", GetWeightsRange, Done, KIB, **_BYTES)
 
-FOR_AUDITORS = (GET_TENSOR.name, GET_PART.name, GET_WEIGHTS.name, GET_WEIGHTS_RANGE.name)
+FOR_AUDITORS = (GET_BYTES.name, GET_WEIGHTS.name, GET_WEIGHTS_RANGE.name)
 """What an outside auditor may ask members for."""
-RELAYED = Methods(
-    (
-        GET_TENSOR,
-        GET_PART,
-        GET_CHUNK,
-        GET_STATE,
-        GET_STATE_RANGE,
-        GET_WEIGHTS,
-        GET_WEIGHTS_RANGE,
-        FORWARD,
-        BACKWARD,
-        PING,
-    )
-)
+RELAYED = Methods((GET_BYTES, GET_STATE, GET_STATE_RANGE, GET_WEIGHTS, GET_WEIGHTS_RANGE, PING))
 """What the coordinator passes on to a peer that cannot be dialled."""
 
 METHODS = Methods(
@@ -651,25 +422,16 @@ METHODS = Methods(
         RELAY,
         JOIN,
         GET_MEMBERS,
-        NEXT_STEP,
-        UNITS_DONE,
-        VALIDATED,
         LEAVE,
         REPORT,
-        FIND,
-        FORWARD,
-        BACKWARD,
+        NEXT_ITEM,
         MEASURE,
-        GET_TENSOR,
-        CLOSE_STEP,
-        FETCH_PARTS,
-        TAKE_PARTS,
-        SUM_CHUNKS,
-        HOLD_CHUNKS,
-        TAKE_CHUNK,
+        COMMIT,
+        GET_CLAIMS,
+        REDUCE,
+        HELD,
         TAKE_SEAL,
-        GET_PART,
-        GET_CHUNK,
+        GET_BYTES,
         GET_STATE,
         GET_STATE_RANGE,
         GET_WEIGHTS,

@@ -5,16 +5,19 @@ some bytes follows from their digest: who made or took a tensor of that digest n
 who sent a part names it in a claim, and the part's reducer took it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from contracts.governance.job import JobHistory
+from contracts.governance.rounds import claims_of, of_kind
 from contracts.terms.chunks import Chunking
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import Message
+from contracts.terms.messages import JobSpec, Message
 from contracts.terms.signatures import Signed
-from contracts.terms.work import Leaf, RoundClosed, Sort, WorkClaim
+from contracts.terms.work import Leaf, RoundClosed, Sort, WorkClaim, leaf_names
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,21 @@ class SealedClaim:
     merged: tuple[WorkClaim, ...] = ()  # all that `closed` names, in its order
 
 
+@dataclass(frozen=True)
+class _Noted:
+    """What one seal covers."""
+
+    said: dict[Digest, Signed[Message]]
+    claims: dict[Digest, SealedClaim]
+    holders: Mapping[Digest, tuple[PeerId, ...]]
+
+
 class SealedWork:
     """Of the rounds since the oldest that a draw may ask for."""
+
+    def __init__(self) -> None:
+        self._seals: dict[StepNumber, _Noted] = {}  # ascending
+        self._spec: JobSpec | None = None
 
     def note(self, under: JobHistory, names: frozenset[Digest]) -> None:
         """Take in what the seal covers that comes next.
@@ -38,15 +54,41 @@ class SealedWork:
             under: The history before that seal.
             names: What it covers: `SealedStep.names`.
         """
-        raise NotImplementedError
+        assert under.record is not None  # before a seal there is an opening
+        self._spec = spec = under.record.spec
+        signed = (each for each in under.pending.values())
+        said = {name: each for each in signed if (name := each.message.digest()) in names}
+        messages = [each.message for each in said.values()]
+        closed = next(iter(of_kind(messages, RoundClosed)), None)
+        work = {claim.digest(): claim for claim in claims_of(messages, "work")}
+        merged = (
+            () if closed is None else tuple(work[name] for name, _ in closed.claims if name in work)
+        )
+        claims = {
+            claim.digest(): SealedClaim(claim, under.leaves.get(claim.digest(), ()))
+            if claim.what == "report"
+            else SealedClaim(claim, under.leaves.get(claim.digest(), ()), closed, merged)
+            for claim in of_kind(messages, WorkClaim)
+        }
+        holders = defaultdict[Digest, dict[PeerId, None]](dict)
+        for digest, peer in _holders(spec, claims.values()):
+            holders[digest][peer] = None
+        step = StepNumber(under.record.step + 1)
+        self._seals[step] = _Noted(said, claims, {each: (*own,) for each, own in holders.items()})
 
     def forget_before(self, step: StepNumber) -> None:
-        """Nobody asks for anything of an earlier round any more."""
-        raise NotImplementedError
+        """Nobody asks for anything of an earlier round any more.
+
+        What a later seal holds stays, whenever it was made.
+        """
+        self._seals = {seal: noted for seal, noted in self._seals.items() if seal >= step}
 
     def claim(self, name: Digest) -> SealedClaim:
         """A claim with its leaves and its RoundClosed; raises NotFound."""
-        raise NotImplementedError
+        for noted in self._seals.values():
+            if name in noted.claims:
+                return noted.claims[name]
+        raise NotFound("no seal of late holds this claim", name=name.hex())
 
     def audited(self, subject: Digest) -> SealedClaim:
         """The work or bucket that an audit of `subject` repeats: itself, or what a report is about.
@@ -54,7 +96,8 @@ class SealedWork:
         Raises:
             NotFound: there is no such claim.
         """
-        raise NotImplementedError
+        found = self.claim(subject)
+        return self.claim(found.claim.subject) if found.claim.what == "report" else found
 
     def needed_by(self, subject: Digest) -> Mapping[Digest, Sort]:
         """All bytes that an audit of `subject`, or of a report on it, fetches by digest.
@@ -62,15 +105,17 @@ class SealedWork:
         Of work the boundary tensors that it took and, but for `given` leaves, made, and its parts;
         of a bucket all its parts. Rows come from the manifest. Raises NotFound.
         """
-        raise NotImplementedError
+        assert self._spec is not None  # since the first seal, without which nothing is found
+        return needed(self._spec, self.audited(subject))
 
     def holders_of(self, digest: Digest) -> tuple[PeerId, ...]:
         """Who made, named or reduced these bytes, each once; the caller asks the doer last."""
-        raise NotImplementedError
+        found = (noted.holders.get(digest, ()) for noted in self._seals.values())
+        return tuple(dict.fromkeys(peer for holders in found for peer in holders))
 
     def said(self) -> Mapping[Digest, Signed[Message]]:
         """What was noted, by name and with signatures: what a bundle of evidence is made of."""
-        raise NotImplementedError
+        return {name: each for noted in self._seals.values() for name, each in noted.said.items()}
 
     def beside(
         self, stage: StageIndex, chunking: Chunking, names: Iterable[Digest]
@@ -80,4 +125,45 @@ class SealedWork:
         Returns:
             Items whose boundary tensors pass it, and claims whose parts it deals with.
         """
-        raise NotImplementedError
+        items, claims = set[ItemNumber](), set[Digest]()
+        for sealed in map(self.claim, names):
+            claim = sealed.claim
+            if claim.what == "bucket":
+                if stage in chunking.stages_of((claim.group, claim.bucket)):
+                    claims |= {each.digest() for each in sealed.merged}
+                continue
+            if abs(claim.group - stage) <= 1:
+                items.update(claim.numbers)
+            outputs = (output.bucket for output in claim.outputs)
+            if any(stage in chunking.stages_beside(claim.group, each) for each in outputs):
+                claims.add(claim.digest())
+        return frozenset(items), frozenset(claims)
+
+
+def needed(spec: JobSpec, sealed: SealedClaim) -> dict[Digest, Sort]:
+    """See `SealedWork.needed_by`."""
+    claim = sealed.claim
+    if claim.what == "bucket":
+        groups = spec.chunking.stages_of((claim.group, claim.bucket))
+        own = (each for each in sealed.merged if each.group in groups)
+        return {each.outputs[claim.bucket].digest: "part" for each in own}
+    found: dict[Digest, Sort] = {}
+    for leaf in sealed.leaves:
+        names = leaf_names(claim.group, spec.batch.stages, leaf.item)
+        taken, made = (names.x, names.dy), () if leaf.given else (names.y, names.dx)
+        digests = (leaf.tensor(name) for name in (*taken, *made))
+        found |= {digest: "boundary" for digest in digests if digest != ZERO_DIGEST}
+    return found | {output.digest: "part" for output in claim.outputs}
+
+
+def _holders(spec: JobSpec, claims: Iterable[SealedClaim]) -> Iterator[tuple[Digest, PeerId]]:
+    for sealed in claims:
+        claim = sealed.claim
+        if claim.what == "bucket":
+            groups = spec.chunking.stages_of((claim.group, claim.bucket))
+            for each in sealed.merged:
+                if each.group in groups:
+                    yield each.outputs[claim.bucket].digest, claim.peer
+        elif claim.what == "work":
+            for digest in needed(spec, sealed):
+                yield digest, claim.peer

@@ -1,44 +1,46 @@
 """Runs an evidence bundle again: `tallystick audit rerun`. Uses torch.
 
 Everything is checked before anything is computed: signatures, roots, every digest, the weights
-against the state root of the claim. Then the code that auditors run does the work again on what the
+against the base of the claim. Then the code that auditors run does the work again on what the
 bundle holds; this machine's own thresholds decide. It opens no socket and trusts no number.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 
 from contracts.governance.checking import Begin
-from contracts.governance.record import JobRecord
-from contracts.terms.digest import digest, formed_digest, tensor_digest
-from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, NotFinite, Refused
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.digest import digest
+from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, Refused
+from contracts.terms.ids import Digest, PeerId, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import AuditReport, GradCommit, JobSpec
-from training.averaging.slices import slice_digest
-from training.averaging.sums import mean_slice
+from contracts.terms.messages import JobSpec
+from contracts.terms.work import Findings, Sort, WorkClaim
 from training.stages.exact import device_class
-from training.worker.averages import terms_of
 from training.worker.engine import Engine
+from training.worker.job_bytes import JobBytes
 from training.worker.numeric_recipe import NumericRecipe
-from training.worker.sealed import SealedCommit
 from training.worker.stage_replay import StageReplayer
-from verification.auditing.auditor import replay_peer_step
-from verification.auditing.bundle import Shown, Sort, ShownSum, ShownWork
+from verification.auditing.auditor import Tensors
+from verification.auditing.bundle import Shown
 from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
-from verification.auditing.loop import compared_with_report, seed_for, verdict_on_sum
 from verification.auditing.outcome import Distance, Outcome
-from verification.auditing.replays import Replays
+from verification.auditing.replays import (
+    RunningReplay,
+    compared_with_report,
+    replaying,
+    sums_to_it,
+)
 from verification.docket import begin_job
 from verification.reading import at, mismatch
-from verification.verdicts import limits_of, verdict_of
+from verification.verdicts import limits_of, seed_for, verdict_of, verdict_on_sum
 
 _HERE = PeerId(digest("peer", b"this machine"))
-_TOKEN_BYTES = (1, 2, 4)
 
 
 async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) -> Outcome:
@@ -60,23 +62,24 @@ async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) ->
     with BundleFile(path) as file:
         shown = show(file, begin)
         held = BundledBytes(shown, file, JobBytes(shown.record.spec).digest)
-        claim = shown.papers.claim
-        if isinstance(claim, ShownSum):
+        if shown.case.is_of_sum:
             held.check()
-            verdict = verdict_on_sum(shown.case, is_same=_sums_to_it(held, claim))
+            verdict = verdict_on_sum(shown.case, is_same=await _sums_to_it(held))
             return Outcome(shown, own_class, verdict, ())
         limits = _limits(shown, own_class)  # without them there is no point in the rest
         held.check()
         with TemporaryDirectory(prefix="tallystick-rerun-") as folder:
             weights = Path(folder) / WEIGHTS
-            file.copy_weights(weights)
-            distances = dict(await _replayed(held, claim, weights, device))
-    said = dict(shown.papers.report.message.distances)
+            if shown.is_replayed:
+                file.copy_weights(weights)
+            here = await _replayed(held, weights, device)
+    names = sorted(limits)
+    said = dict(zip(names, shown.findings.distances, strict=True))  # checked with the report
     return Outcome(
         shown,
         own_class,
-        verdict_of(shown.case, tuple(distances.items()), limits),
-        tuple(Distance(name, distances[name], limits[name], said[name]) for name in limits),
+        verdict_of(shown.case, [here[name] for name in names], limits),
+        tuple(Distance(name, here[name], limits[name], said[name]) for name in names),
     )
 
 
@@ -95,25 +98,20 @@ def _limits(shown: Shown, own_class: str) -> dict[str, int]:
     return limits_of(shown.docket.rules, shown.case, _HERE, classes)
 
 
-async def _replayed(
-    held: BundledBytes, claim: ShownWork, weights: Path, device: str
-) -> tuple[tuple[str, int], ...]:
+async def _replayed(held: BundledBytes, weights: Path, device: str) -> dict[str, int]:
     """Distances between the claim and what comes of it here."""
-    shown, commit = held.shown, claim.work.commit
-    recipe = NumericRecipe(shown.record.spec, BundledRows(held), commit.stage)
+    shown, claim = held.shown, held.shown.sealed.claim
+    recipe = NumericRecipe(shown.record.spec, BundledRows(held), claim.group)
     replayer = StageReplayer(recipe, device=device)
-    with at(WEIGHTS):
-        replayer.need_weights(weights, commit.state_root)
-
-    async def weights_of(_step: StepNumber, _root: Digest) -> Path:
-        return weights
-
+    if shown.is_replayed:
+        with at(WEIGHTS):
+            replayer.need_weights(weights, claim.base)
     engine = Engine()
     try:
-        source = Bundled(held, Replays(engine, lambda: replayer, weights_of))
-        seed = seed_for(shown.case, shown.papers.report.message.auditor)
-        found = await replay_peer_step(source, _sealed(claim), seed)
-        return compared_with_report(source, shown.case, found.distances, found.projections)
+        source = Bundled(held, engine, replayer, weights)
+        seed = seed_for(shown.case, shown.papers.report.claim.peer)
+        found = await Tensors().work(source, shown.sealed, seed)
+        return compared_with_report(source, shown.case, found)
     except AuditMismatch:
         raise
     except (Refused, Misbehaved) as error:  # what the claim names is no tensor of this job
@@ -122,50 +120,14 @@ async def _replayed(
         await engine.close()
 
 
-def _sealed(claim: ShownWork) -> SealedCommit:
-    return SealedCommit(claim.work.commit, claim.work.leaves, claim.work.taken_over)
-
-
-def _sums_to_it(held: BundledBytes, claim: ShownSum) -> bool:
+async def _sums_to_it(held: BundledBytes) -> bool:
     """Whether the parts come to the mean that was bound."""
-    spec, chunk = held.shown.record.spec, claim.chunk.message
-    commits = {signed.message.digest(): signed.message for signed in claim.commits}
-    with at("claim"):
-        place = (chunk.stage, chunk.chunk)
-        terms = terms_of(spec.chunking, claim.average.message, commits, place)
-        parts = [held.blob(term.commit.parts[chunk.chunk].digest) for term in terms]
-        own, totals = [term.weight for term in terms], [term.total for term in terms]
-        try:
-            mean = mean_slice(parts, own, spec.rules.gradient_codec, totals=totals)
-        except (Malformed, NotFinite):  # bound, and nobody can add them up
-            return False
-    return mean.digest == chunk.chunk_digest
-
-
-class JobBytes:
-    """How the tensors of a job are digested."""
-
-    def __init__(self, spec: JobSpec) -> None:
-        self._part = spec.rules.gradient_codec
-        self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
-
-    def digest(self, sort: Sort, data: bytes) -> Digest:
-        """See `sources.DigestOf`."""
-        match sort:
-            case "boundary":  # of whatever form: nobody can compute on one that is not the job's
-                return formed_digest(data)
-            case "part":
-                return slice_digest(data, self._part)
-            case "rows":
-                return tensor_digest(f"uint{8 * self.token_bytes(data)}", self.rows_shape, data)
-
-    def token_bytes(self, rows: bytes) -> int:
-        """Bytes of one token in the rows of a unit; raises Malformed."""
-        num_rows, length = self.rows_shape
-        size, rest = divmod(len(rows), num_rows * length)
-        if rest or size not in _TOKEN_BYTES:
-            raise Malformed(f"{len(rows)} bytes are no {num_rows} rows of {length} tokens")
-        return size
+    engine = Engine()
+    try:
+        mean = partial(Tensors().mean, held.shown.record.spec)
+        return await sums_to_it(Bundled(held, engine), held.shown.sealed, mean, engine)
+    finally:
+        await engine.close()
 
 
 class BundledRows:
@@ -187,36 +149,37 @@ class BundledRows:
 
 
 class Bundled:
-    """Satisfies `replays.Source`; its replays begin on the bundle's weights."""
+    """Satisfies `replays.Source`; its replay begins on the bundle's weights."""
 
-    def __init__(self, held: BundledBytes, replays: Replays) -> None:
-        self._held, self._replays = held, replays
+    def __init__(
+        self,
+        held: BundledBytes,
+        engine: Engine,
+        replayer: StageReplayer | None = None,
+        weights: Path | None = None,
+    ) -> None:
+        """`replayer` and `weights` are those of work, which alone is replayed."""
+        self._held, self._engine = held, engine
+        self._replayer, self._weights = replayer, weights
 
     @property
-    def record(self) -> JobRecord:
-        """See `Source.record`; no seal is in it."""
-        return self._held.shown.record
+    def spec(self) -> JobSpec:
+        """See `Source.spec`."""
+        return self._held.shown.record.spec
 
-    def replays_in(self, stage: StageIndex) -> Replays:
-        """See `Source.replays_in`."""
-        return self._replays
+    def findings(self, report: Digest) -> Findings:
+        """See `Source.findings`: of the one that was repeated."""
+        assert self._held.shown.repeated is not None  # only that is asked for
+        return self._held.shown.repeated
 
-    def state_of(self, commit: GradCommit) -> Digest:
-        """See `Source.state_of`: a bundle is only made where the claim says the same."""
-        return Digest(commit.state_root)
+    @asynccontextmanager
+    async def replay(self, claim: WorkClaim, seed: bytes) -> AsyncIterator[RunningReplay]:
+        """See `Source.replay`."""
+        replayer, weights = self._replayer, self._weights
+        assert replayer is not None and weights is not None
+        async with replaying(self._engine, lambda: replayer, weights, claim, seed) as replay:
+            yield replay
 
-    def report(self, name: Digest) -> AuditReport:
-        """See `Source.report`: the one that was repeated."""
-        claim = self._held.shown.papers.claim
-        assert isinstance(claim, ShownWork) and claim.repeated is not None  # only that is asked for
-        return claim.repeated.message
-
-    async def tensor(
-        self, step: StepNumber, stages: Sequence[int], unit: ItemNumber, digest: Digest
-    ) -> bytes:
-        """See `Source.tensor`."""
+    async def get(self, digest: Digest, sort: Sort) -> bytes:
+        """See `Source.get`."""
         return self._held.blob(digest)
-
-    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """See `Source.part`."""
-        return self._held.blob(commit.parts[chunk].digest)

@@ -78,7 +78,9 @@ class Case:
     work: Digest  # the claim of work or of a bucket; the subject itself but for a report
     worker: PeerId  # who signed that
     said: Verdict | None = None  # by a report that is repeated
-    seeded_by: Digest | None = None  # the beacon that seeded its projections; of a bucket it has none
+    seeded_by: Digest | None = (
+        None  # the beacon that seeded its projections; of a bucket it has none
+    )
     round: int = FIRST
     awaits: StepNumber | None = None  # the step whose beacon draws this round
     beacon: Digest | None = None  # B that drew it

@@ -5,12 +5,12 @@ the step and the hash of the anchoring block, and not on what the seal says, so 
 seal are useless. A beacon of zero was recorded after EIP-2935 forgot the block: then everything of
 that batch is drawn.
 
-Drawn iff PRF(B_t, name of the claim) < q, with the PRF as a 256-bit fraction and q as a rational, so that
-everybody computes the same answer to the last bit. A name (`WorkClaim.draw_name`) has nothing of
-a claim's content, which its peer could vary until it likes the draw. `MoneyAtRisk` gives q: `economics` has the
-formulas; here they meet leases, the pay that waits and who works next door. Coordinator and
-auditors reckon alike: the one hands out what q <= 1 covers, the others draw with q. With `checking:
-off` q is zero and nobody is drawn, but every draw can be derived.
+Drawn iff PRF(B_t, name of the claim) < q, with the PRF as a 256-bit fraction and q as a rational,
+so that everybody computes the same answer to the last bit. A name (`WorkClaim.draw_name`) has
+nothing of a claim's content, which its peer could vary until it likes the draw. `MoneyAtRisk` gives
+q: `economics` has the formulas; here they meet leases, the pay that waits and who works next door.
+Coordinator and auditors reckon alike: the one hands out what q <= 1 covers, the others draw with q.
+With `checking: off` q is zero and nobody is drawn, but every draw can be derived.
 
 Nobody assigns auditors and everybody derives them: from the items of the drawn step, the leases,
 the list of outside auditors, the convicts and the beacon. Who is said to have left since changes
@@ -52,7 +52,16 @@ from contracts.terms.messages import AuditSpec, JobSpec
 from contracts.terms.work import WorkClaim
 from verification.distances.thresholds import Calibration, class_name
 from verification.draws import economics
-from verification.draws.cases import CONFIRMING, INSIDE, OUTSIDE, THIRD, Case, Heard, Kind, repeat_of
+from verification.draws.cases import (
+    CONFIRMING,
+    INSIDE,
+    OUTSIDE,
+    THIRD,
+    Case,
+    Heard,
+    Kind,
+    repeat_of,
+)
 
 # --------------------------------------------------------------------------------------- the beacon
 
@@ -222,9 +231,7 @@ class Candidates:
             owners[self._owner(auditor)] += weight
         return economics.largest_owner(owners)
 
-    def order(
-        self, case: Case, name: bytes, inside: Weights, beacon: Digest
-    ) -> tuple[PeerId, ...]:
+    def order(self, case: Case, name: bytes, inside: Weights, beacon: Digest) -> tuple[PeerId, ...]:
         """Auditors of a round: of the stage first, then of all that is staked.
 
         In a dispute those on another device class come first, in the stage and outside.

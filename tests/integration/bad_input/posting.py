@@ -9,6 +9,7 @@ import asyncio
 import functools
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,12 +115,12 @@ class Denying(Wire):
 
 
 @dataclass
-class Lying(Wire):
+class Lying(Wire, ABC):
     """A market that says another thing of its network."""
 
+    @abstractmethod
     def said(self, view: NetworkView) -> NetworkView:
         """What it says."""
-        raise NotImplementedError
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """See `httpx.AsyncBaseTransport`."""

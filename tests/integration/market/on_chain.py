@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from contracts.chain.connection import Call
 from contracts.chain.contracts import bind
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
@@ -75,9 +76,9 @@ class ChainWorld(World):
         await sender.send("approve", approval)
         await sender.send("deposit", contracts.escrow.deposit(account, BaseUnits(STAKE)))
 
-    async def _mint(self, name: str, call: object) -> None:
+    async def _mint(self, name: str, call: Call) -> None:
         assert self.rpc is not None
-        await self.rpc._sender("faucet").send(name, call)  # type: ignore[arg-type]
+        await self.rpc._sender("faucet").send(name, call)
 
     async def give_tokens(self, spec: JobSpec, permit_by: str) -> Permit:
         """The poster gets its budget and signs a permit for it."""

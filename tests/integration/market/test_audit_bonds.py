@@ -1,12 +1,14 @@
 """An outside auditor bonds in a job before the job's list names it."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import BadSignature, Conflict, NotFound
 from contracts.terms.escrow_messages import Bond
-from contracts.terms.ids import JobId
+from contracts.terms.ids import Address, JobId
 from market.bodies.offers import PostBond
 from market.bodies.routes import POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.service.auditors import PATIENCE_MILLIS, fix_auditors, list_of_job
@@ -17,7 +19,7 @@ from tests.integration.market.test_auditors import AUDIT
 from tests.support.history import make_wallet
 from tests.support.market_world import STAKE, World, market_spec
 
-ANN, OUT = make_wallet("ann").account, make_wallet("out1").account
+ANN, OUT, OUT2 = (make_wallet(name).account for name in ("ann", "out1", "out2"))
 BONDED = 1_000_000  # min_stake of the test's job
 
 
@@ -81,6 +83,28 @@ async def test_fix_auditors__all_have_bonded__is_fixed_in_the_round_that_matches
 
     assert await listed(world, job) == {"out1": BONDED, "out2": BONDED}
     assert await staked(world, job) == BONDED
+
+
+async def test_fix_auditors__one_bonds_while_the_chain_is_read__is_listed_by_the_next_round(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await asking(world, "out1", "out2")
+    await world.bond("out1")
+    await world.tick()
+    read = world.chain.channels
+
+    async def overtaken(places: Sequence[tuple[JobId, Address]]) -> object:
+        found = await read(places)
+        await world.sync()
+        return found
+
+    world.chain.order(Bond(job=job, account=OUT2, stake=BaseUnits(BONDED), by=world.by))
+    with monkeypatch.context() as patched:
+        patched.setattr(world.chain, "channels", overtaken)
+        early = await fix_auditors(world.now, world.new_work(), world.ports)
+    await world.tick()
+
+    assert early == [] and await listed(world, job) == {"out1": BONDED, "out2": BONDED}
 
 
 async def test_fix_auditors__balance_is_gone_when_the_bond_is_sent__is_left_out(

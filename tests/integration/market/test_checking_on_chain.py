@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -10,13 +11,14 @@ from contracts.governance.escrow import BURN
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.beacons import Beacon
 from contracts.terms.digest import blob_digest
-from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.ids import Digest, JobId, StepNumber
 from market.domain.jobs import JobState
 from market.service.auditors import list_of_job
 from market.service.rows import BatchRow, SlashRow
 from market.service.show_beacons import anchor_chain_of_job
 from market.service.slash import convict
 from tallystick.provider.beacons import SETTLING_SECONDS, BeaconFile, BeaconWatch, Counts, OnChain
+from tallystick.sdk.client import MarketClient
 from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
 from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_on_chain import in_state, matched_job, rounds, until
@@ -32,10 +34,10 @@ class OfWorld:
     def __init__(self, world: ChainWorld) -> None:
         self._world = world
 
-    async def anchor_chain(self, job: Digest, *, first: int | None = None) -> AnchorChainPage:
+    async def anchor_chain(self, job: JobId, *, first: int | None = None) -> AnchorChainPage:
         """See `MarketClient.anchor_chain`."""
         async with self._world.new_work() as work:
-            return await anchor_chain_of_job(job, self._world.anchorer, work, first=first, limit=3)  # type: ignore[arg-type]
+            return await anchor_chain_of_job(job, self._world.anchorer, work, first=first, limit=3)
 
 
 def watch_of(
@@ -46,7 +48,7 @@ def watch_of(
         BeaconFile(folder),
         anchors=OnChain(world.on.contracts),
         blocks=chain,
-        market=OfWorld(world),  # type: ignore[arg-type]
+        market=cast(MarketClient, OfWorld(world)),
         counts=Counts(1, SETTLING_SECONDS),
         clock=time.time,
     )

@@ -283,7 +283,9 @@ async def test_reach__address_that_answers__is_dialled_once_for_all(net: Net) ->
     assert len(asker.sessions) == 1
 
 
-async def test_reach__silent_address__is_left_alone_for_a_while(net: Net) -> None:
+async def test_reach__silent_address__is_left_alone_for_a_while(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ways = Ways(net)
     await ways.world.open()
     dialled: list[str] = []
@@ -293,7 +295,7 @@ async def test_reach__silent_address__is_left_alone_for_a_while(net: Net) -> Non
         dialled.extend(hints)
         return await dial(node, hints, deadline=deadline)
 
-    ways.world.asker.dial = counting  # type: ignore[method-assign,assignment]  # counts calls
+    monkeypatch.setattr(ways.world.asker, "dial", counting)
     for now in (0.0, DIAL_AGAIN - 1, DIAL_AGAIN + 1):
         ways.now = now
         assert isinstance(await ways.reach.session(key(HIDDEN), "127.0.0.1:1"), RelayedSession)

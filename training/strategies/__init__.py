@@ -1,0 +1,1 @@
+"""How the peers of a job train together: what a round deals, when it closes, what it computes."""

@@ -1,0 +1,1 @@
+"""Strategy `every_step`: a pipeline of stages whose gradients are averaged at every step."""
