@@ -11,14 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from contracts.terms.ids import PeerId, StageIndex, StepNumber
-from contracts.terms.work import WorkClaim
 from market.api.app import make_app
 from market.web.assets import STATIC
 from tests.architecture.checkout import ROOT
 from tests.browser.driving import Browser
 from tests.browser.evidence import Evidence, early_evidence, late_evidence
 from tests.integration.bad_input.servers import market_in_a_thread
+from tests.support.history import JobMaker
 
 MODULE = "import('/static/evidence.js')"
 MERKLE = "import('/static/merkle.js')"
@@ -231,16 +230,14 @@ def test_merkle_module__shared_vectors__makes_the_same_roots(
 def test_draw_name__numbers_of_every_width__has_the_bytes_of_python(
     browser: Browser, late: tuple[str, Evidence]
 ) -> None:
+    maker = JobMaker()
+    made_up, _ = maker.claim(maker.members[0])
     browser.open(f"{late[0]}/status")
-    peer = "ab" * 32
     for round_number, seq, group in ((1, 0, 0), (128, 15, 63), (65_535, 1, 2), (9_999_999, 2, 1)):
-        code = f"e.toHex(m.drawName('{peer}', {round_number}, {seq}, {group}))"
+        code = f"e.toHex(m.drawName('{made_up.peer.hex()}', {round_number}, {seq}, {group}))"
         made = browser.evaluate(f"{MODULE}.then(m => {MERKLE}.then(e => {code}))")
 
-        claim = WorkClaim.model_construct(
-            what="work", peer=PeerId(bytes.fromhex(peer)), round=StepNumber(round_number), seq=seq,
-            group=StageIndex(group),
-        )  # fmt: skip
+        claim = made_up.model_copy(update={"round": round_number, "seq": seq, "group": group})
         assert made == claim.draw_name().hex()
 
 

@@ -54,7 +54,7 @@ from tallystick.up import child as children
 from tallystick.up import json_rpc
 from tallystick.up.child import Child
 from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
-from tests.support.history import make_session, make_wallet
+from tests.support.history import make_session, make_wallet, seal_over
 from tests.support.market_services import run_postgres, run_redis
 from tests.support.market_world import DEVICE
 from tests.support.money_story import (
@@ -64,7 +64,6 @@ from tests.support.money_story import (
     by_events,
     events_of,
     losses_of,
-    seal_over,
     start_all,
     tell,
     until_event,

@@ -1,11 +1,13 @@
 """What do dishonest auditors say, and whether they looked."""
 
-from contracts.terms.ids import StepNumber
 from contracts.terms.work import Findings
 from tallystick.gym.behaviours import FAR, Friend, Stamp
 from tallystick.gym.plan import Plan
+from tests.support.history import JobMaker
 from training.worker.ports import Behaviour
 
+MAKER = JobMaker()
+CLAIM, _ = MAKER.claim(MAKER.members[0])
 FALSE = Findings("mismatch", (FAR, FAR), (3, 5, 7))
 TRUE = Findings("match", (0, 0))
 
@@ -19,7 +21,8 @@ async def said(behaviour: Behaviour, true: Findings, step: int = 4) -> tuple[Fin
         replays += 1
         return true
 
-    return await behaviour.report(StepNumber(step), TRUE, replay), replays
+    about = CLAIM.model_copy(update={"round": step})
+    return await behaviour.report(about, TRUE, replay), replays
 
 
 async def test_stamp__a_cheat__is_agreed_with_unseen() -> None:
