@@ -234,10 +234,11 @@ class _Audits:
     async def _load(self, claim: WorkClaim, case: Case, job: JobId, work: UnitOfWork) -> AuditsView:
         heard = []
         for report, repeat in zip(self.reports, self.repeats, strict=True):
-            said = await _claim(job, (report.auditor, "report", case.subject, report.attempt), work)
-            assert said is not None  # as a seal holds it
             again = None
             if repeat is not None:
+                name = (report.auditor, "report", case.subject, report.attempt)
+                said = await _claim(job, name, work)
+                assert said is not None  # as a seal holds it
                 beacon = next(r.beacon for r in self.rounds if r.round == report.round)
                 counted = Heard(report.auditor, report.verdict, report.report)
                 seeded = repeat_of(replace(case, beacon=beacon), counted, report.sealed)
