@@ -5,11 +5,18 @@ from math import isqrt
 
 import pytest
 
-from contracts.governance.rounds import check_bucket, flops_of, merge_of, samples_of
+from contracts.governance.rounds import (
+    check_bucket,
+    check_claim,
+    flops_of,
+    merge_of,
+    samples_of,
+)
 from contracts.governance.seals import derive_seal
 from contracts.terms.errors import InvalidSeal
 from contracts.terms.history import Kept
-from contracts.terms.ids import ChunkIndex, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Output, WorkClaim
@@ -19,6 +26,7 @@ from tests.support.history import (
     Member,
     claims_in,
     make_members,
+    make_session,
     messages_of,
     under,
 )
@@ -46,7 +54,7 @@ def with_shared(items: Sequence[Kept], **fields: object) -> list[Kept]:
     return found
 
 
-def long(norm_squared: int) -> dict[str, object]:
+def long(norm_squared: int) -> dict[str, tuple[Output, ...]]:
     """Fields of the claim of the shared bucket, of this length."""
     value = {"bucket": SHARED[1], "digest": b"d" * 32, "norm_squared": norm_squared}
     return {"outputs": (Output.from_value(value),)}
@@ -140,3 +148,39 @@ def test_flops_of__claim__are_those_of_its_items_and_none_but_for_work() -> None
     assert flops_of(maker.spec, work) == 3 * maker.spec.item_flops[0]
     assert samples_of(maker.spec, work) == 3 * maker.spec.batch.rows_per_unit
     assert flops_of(maker.spec, bucket) == 0
+
+
+@pytest.mark.parametrize("item", [0, 6 + 2**16])
+def test_check_claim__item_that_is_sealed_or_far_ahead__is_refused_before_round_closed(
+    item: int,
+) -> None:
+    maker = JobMaker()
+    maker.seal_step()
+    member = maker.members[0]
+    check_claim(maker.record, *maker.claim(member))
+
+    claim, leaves = maker.claim(member, [ItemNumber(item)])
+
+    with pytest.raises(InvalidSeal, match="items"):
+        check_claim(maker.record, claim, leaves)
+
+
+def test_derive_seal__claims_of_the_final_state__are_covered_by_the_last_seal_only() -> None:
+    maker = JobMaker()
+    maker.seal_step()
+    member, stranger = maker.members[0], make_session("x")
+    state = final_state(maker, member)
+    signed = under([member.session.sign(state)])
+    foreign = state.model_copy(update={"peer": stranger.peer})
+
+    assert not derive_seal(maker.record, signed, last=False).names
+    assert derive_seal(maker.record, signed, last=True).names == {state.digest()}
+    with pytest.raises(InvalidSeal, match="membership"):
+        derive_seal(maker.record, under([stranger.sign(foreign)]), last=True)
+
+
+def final_state(maker: JobMaker, member: Member) -> WorkClaim:
+    """What a member says of the weights that the job ends with."""
+    claim, _ = maker.claim(member, outputs=long(0)["outputs"])
+    empty = {"items": (), "leaves": ZERO_DIGEST, "what": "state"}
+    return WorkClaim.from_value(claim.value() | empty)
