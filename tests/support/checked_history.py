@@ -167,7 +167,8 @@ class CheckedMaker(JobMaker):
     def _keep_unchecked(self, items: Sequence[Kept], derived: Derived) -> None:
         seal = self.coordinator.sign(derived.seal, self.domain)
         self.items += [*items, Signed[Message](seal.message, seal.signature)]
-        record = replace(derived.record, previous=derived.seal.digest())
+        name, before = derived.seal.digest(), derived.record.since_update[:-1]
+        record = replace(derived.record, previous=name, since_update=(*before, name))
         newest = SealedStep(seal, derived.pay, derived.names)
         self.history = replace(self.history, record=record, newest=newest)
 
@@ -258,7 +259,8 @@ class CheckedMaker(JobMaker):
 
     def distances(self, case: Case, found: Verdict, *, is_repeat: bool) -> tuple[int, ...]:
         """Distances that `found` follows from, by the job's table."""
-        return distances_of(case.stage, self.spec, found, is_repeat=is_repeat)
+        projections = 0 if is_repeat else None
+        return distances_of(case.stage, self.spec, found, projections=projections)
 
     def truth(self, case: Case) -> Verdict:
         """What a replay of a case shows."""

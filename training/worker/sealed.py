@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from contracts.governance.job import JobHistory
 from contracts.governance.rounds import claims_of, of_kind
-from contracts.terms.chunks import Chunking
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StepNumber
 from contracts.terms.messages import JobSpec, Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, RoundClosed, Sort, WorkClaim, leaf_names
@@ -116,28 +114,6 @@ class SealedWork:
     def said(self) -> Mapping[Digest, Signed[Message]]:
         """What was noted, by name and with signatures: what a bundle of evidence is made of."""
         return {name: each for noted in self._seals.values() for name, each in noted.said.items()}
-
-    def beside(
-        self, stage: StageIndex, chunking: Chunking, names: Iterable[Digest]
-    ) -> tuple[frozenset[ItemNumber], frozenset[Digest]]:
-        """What a member of `stage` may hold of these claims of work and buckets.
-
-        Returns:
-            Items whose boundary tensors pass it, and claims whose parts it deals with.
-        """
-        items, claims = set[ItemNumber](), set[Digest]()
-        for sealed in map(self.claim, names):
-            claim = sealed.claim
-            if claim.what == "bucket":
-                if stage in chunking.stages_of((claim.group, claim.bucket)):
-                    claims |= {each.digest() for each in sealed.merged}
-                continue
-            if abs(claim.group - stage) <= 1:
-                items.update(claim.numbers)
-            outputs = (output.bucket for output in claim.outputs)
-            if any(stage in chunking.stages_beside(claim.group, each) for each in outputs):
-                claims.add(claim.digest())
-        return frozenset(items), frozenset(claims)
 
 
 def needed(spec: JobSpec, sealed: SealedClaim) -> dict[Digest, Sort]:

@@ -2,7 +2,8 @@
 
     bundle.msgpack      the signed part, see `bundle`
     weights             the file that the replay was done on, if one was
-    blobs/<digest hex>  boundary tensors, parts of the gradient and rows, as wire bytes
+    blobs/<digest hex>  parts of the gradient and rows, as wire bytes; boundary tensors as they are
+                        digested, with dtype and shape: one that was bound may have any
 
 Members are stored, sorted by name, and have one time, so equal contents are equal bytes. A file
 under its final name is whole (written aside, synced, renamed, folder synced).

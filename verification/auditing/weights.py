@@ -8,20 +8,17 @@ names; one file stays, the last one.
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from contracts.terms.errors import Misbehaved, NotFound, Refused, TallystickError, Unavailable
-from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.work import WorkClaim
 from training.telling import Tell, telling_about
 from training.transport.calls import WeightsView
 from training.worker.download import Download, holders_of
-from training.worker.engine import Engine
 from training.worker.peers import Peers
-from training.worker.ports import Replayer
 from training.worker.shared_files import WeightsFile
-from verification.auditing.replays import run_when_idle
 
 
 class DownloadedWeights:
@@ -33,14 +30,21 @@ class DownloadedWeights:
         group: StageIndex,
         folder: Path,
         *,
-        engine: Engine,
-        replayer: Callable[[], Replayer],
+        check: Callable[[Path, Digest], Awaitable[None]],
         most_bytes: int,
         tell: Tell,
     ) -> None:
-        """`folder` is for this alone; a file of more than `most_bytes` cannot be the weights."""
-        self._peers, self._group, self._folder = peers, group, folder
-        self._engine, self._replayer = engine, replayer
+        """Those of one group.
+
+        Args:
+            peers: Whom to ask.
+            group: Whose weights.
+            folder: For this alone.
+            check: Refuses a file of weights that do not lie under a root: raises WrongBytes.
+            most_bytes: A longer file cannot be the weights.
+            tell: The log.
+        """
+        self._peers, self._group, self._folder, self._check = peers, group, folder, check
         self._most_bytes, self._tell = most_bytes, tell
 
     async def __call__(self, claim: WorkClaim) -> Path:
@@ -77,12 +81,10 @@ class DownloadedWeights:
         self, wanted: WeightsFile, view: WeightsView, holders: list[PeerId], path: Path
     ) -> None:
         folder = self._folder / view.digest.hex()
-        tell = telling_about(self._tell, step=wanted.step, stage=self._group)
+        tell = telling_about(self._tell, step=wanted.round, stage=self._group)
         file = await Download(wanted, view, folder, tell).file(holders)
         try:
-            await run_when_idle(
-                self._engine, lambda: self._replayer().need_weights(file, wanted.state_root)
-            )
+            await self._check(file, wanted.state_root)
             await asyncio.to_thread(self._keep, file, path)
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

@@ -101,7 +101,7 @@ def distance_name(kind: str, measure: str) -> str:
 def projections_allowed(distance: int) -> int:
     """How far projections of two honest replays may lie apart, both in 1e-9.
 
-    In 1e-9 of the norm; `training.worker.projections` says why.
+    In 1e-9 of the norm; `training.strategies.every_step.projections` says why.
 
     Args:
         distance: The most that their gradients' relative L2 distance may be.

@@ -1,0 +1,76 @@
+"""What the bytes behind a digest spell, by the JobSpec: how they are named, how long they are.
+
+A boundary tensor is kept and sent with its form (`contracts.terms.digest.formed_tensor`), so its
+bytes name themselves; a shard or bucket is a vector as it travels, whose form is the job's codec.
+Torch-free. Units: bytes.
+"""
+
+import math
+
+from typing_extensions import Buffer
+
+from contracts.terms.chunks import MAX_CHUNK_BYTES
+from contracts.terms.digest import formed_digest, formed_tensor, tensor_digest
+from contracts.terms.errors import Malformed, WrongBytes
+from contracts.terms.ids import Digest
+from contracts.terms.messages import JobSpec
+from contracts.terms.work import Sort
+from training.averaging.slices import slice_digest
+from training.compression.formats import FORMATS
+
+_TOKEN_BYTES = (1, 2, 4)
+
+
+class Forms:
+    """Of boundary tensors, shards and buckets of one job."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.codec = spec.rules.gradient_codec
+        shape = (spec.batch.rows_per_unit, spec.model.sequence_length, spec.model.width)
+        wire = FORMATS[spec.rules.boundary_codec]
+        form = formed_tensor(wire.dtype_name, shape, b"")
+        self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
+        self._formed_bytes = len(form) + wire.num_bytes(math.prod(shape))
+
+    def digest(self, sort: Sort, data: Buffer) -> Digest:
+        """Digest of rows or of a part as they travel, or of a boundary tensor as it is formed.
+
+        That may be of whatever form: nobody computes on one that is not the job's.
+
+        Raises:
+            Malformed: no rows, or no whole number of elements.
+        """
+        match sort:
+            case "boundary":
+                return formed_digest(data)
+            case "part":
+                return slice_digest(data, self.codec)
+            case "rows":
+                return tensor_digest(f"uint{8 * self.token_bytes(data)}", self.rows_shape, data)
+
+    def token_bytes(self, rows: Buffer) -> int:
+        """Bytes of one token in the rows of an item; raises Malformed."""
+        num_bytes, num_tokens = memoryview(rows).nbytes, math.prod(self.rows_shape)
+        size, rest = divmod(num_bytes, num_tokens)
+        if rest or size not in _TOKEN_BYTES:
+            raise Malformed(f"{num_bytes} bytes are no rows of {num_tokens} tokens together")
+        return size
+
+    def need(self, sort: Sort, data: Buffer, expected: Digest) -> None:
+        """Refuse bytes that are not those of a digest.
+
+        Raises:
+            WrongBytes: they differ. Malformed: as `digest`.
+        """
+        if (actual := self.digest(sort, data)) != expected:
+            raise WrongBytes(
+                "other bytes than their digest says", expected=expected.hex(), actual=actual.hex()
+            )
+
+    def most_bytes(self, sort: Sort) -> int:
+        """How long bytes of this sort are at most."""
+        return MAX_CHUNK_BYTES if sort == "part" else self._formed_bytes
+
+    def part_bytes(self, num_elements: int) -> int:
+        """How long a shard or a bucket of so many elements is."""
+        return FORMATS[self.codec].num_bytes(num_elements)
