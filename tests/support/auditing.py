@@ -15,8 +15,7 @@ from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Sort, WorkClaim
 from tests.support.checked_history import CheckedMaker
-from tests.support.checked_swarm import begin_checked
-from tests.support.dockets import distances_of
+from tests.support.dockets import begin_checked, distances_of
 from training.changes import Changes
 from training.strategies.port import Compute, Strategy
 from training.worker.engine import Engine

@@ -36,8 +36,8 @@ from contracts.terms.messages import (
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from tests.support.checked_swarm import MadeUpBeacons, begin_checked, report_by_bytes
-from tests.support.dockets import CLASS
+from tests.support.checked_swarm import MadeUpBeacons, report_by_bytes
+from tests.support.dockets import CLASS, begin_checked
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport

@@ -10,7 +10,7 @@ from contracts.terms.history import encode_kept
 from contracts.terms.messages import AuditReport
 from contracts.terms.signatures import Signed
 from tests.support.checked_history import CheckedMaker, honest
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from training.coordinator.book import Book, Opening, Signer
 from training.journal import Journal, Row
 from training.telling import tell_nobody

@@ -13,8 +13,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.moments import UnixMillis
-from tests.support.checked_swarm import begin_checked
-from tests.support.dockets import audit_spec
+from tests.support.dockets import audit_spec, begin_checked
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import Papers, make_papers
 from tests.unit.training.coordinator.books import join, open_book
