@@ -1,0 +1,1 @@
+"""How work is cut into items, and which of them come next: one folder a strategy."""

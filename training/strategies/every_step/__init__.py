@@ -1,0 +1,1 @@
+"""Gradients of all units are averaged in every step."""
