@@ -4,6 +4,7 @@ The loop runs over the registry, so a new method is tried too. Whatever comes ba
 error of ours; an unknown exception, or a change of state, fails.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -18,6 +19,7 @@ from contracts.terms import errors
 from contracts.terms.history import decode_kept, encode_kept
 from contracts.terms.ids import (
     ZERO_DIGEST,
+    Address,
     ChunkIndex,
     PeerId,
     SessionKey,
@@ -31,11 +33,13 @@ from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute
 from tests.support.history import DOMAIN, make_session, messages_of
 from tests.support.pipeline import worker_of
-from tests.support.swarm_job import TRAINER, MemorySwarm, make_papers
+from tests.support.swarm_job import MemorySwarm, make_papers
 from training.coordinator.answers import Answers as CoordinatorAnswers
 from training.coordinator.book import Book, Signer
+from training.coordinator.items import Items
 from training.coordinator.measuring import Measuring
 from training.journal import Journal
+from training.tasks import end
 from training.telling import tell_nobody
 from training.transport import calls
 from training.transport.dispatch import Dispatcher
@@ -47,6 +51,10 @@ from training.worker.work import Work
 STRANGER = make_session("stranger")
 STAGE, UNIT, CHUNK = StageIndex(0), UnitId(0), ChunkIndex(0)
 NUM_STEPS = 2
+
+
+def nobody_idle(_account: Address) -> None:
+    """Everybody has a bond and a limit."""
 
 
 @dataclass
@@ -65,7 +73,6 @@ class Served:
         papers = self.swarm.papers
         return {
             "coordinator": papers.session.key,
-            "trainer": papers.trainers[TRAINER].key,
             "ann": papers.members["ann"].session.key,
             "stranger": STRANGER.key,
         }
@@ -86,13 +93,15 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     async with making as (work, _):
         ours = Journal(tmp_path / "c")
         book = Book(ours, papers.spec, papers.opening, signer, tell_nobody)
+        items = Items(book, clock=lambda: UnixMillis(1000), why_idle=nobody_idle, tell=tell_nobody)
         answers = CoordinatorAnswers(
             book,
             dict,
             measuring,
+            items,
             clock=lambda: UnixMillis(1000),
             welcome=lambda _peer: None,
-            why_idle=lambda _account: None,
+            why_idle=nobody_idle,
         )
         await work.states.take_stage(STAGE, StepNumber(0))
         yield Served(
@@ -132,7 +141,7 @@ async def test_methods__header_is_garbage__refused_with_an_error_of_ours(served:
 
 
 async def test_methods__header_over_its_bound__refused_before_it_is_read(served: Served) -> None:
-    for who, (name, method) in product(("coordinator", "trainer", "ann"), calls.METHODS.items()):
+    for who, (name, method) in product(("coordinator", "ann"), calls.METHODS.items()):
         kinds = await refused(served, who, name, bytes(method.max_header_bytes + 1))
         assert kinds <= {errors.TooLarge, errors.Forbidden, errors.NotFound}, (who, name)
 
@@ -141,14 +150,6 @@ def requests(served: Served) -> dict[str, WireMessage]:
     """A well-formed request of each method."""
     job = served.record.job
     part = calls.PartName(grad_commit=ZERO_DIGEST, chunk=CHUNK)
-    unit: dict[str, Any] = {"stage": STAGE, "unit": UNIT, "attempt": 0}
-    none: dict[str, Any] = {
-        "x": ZERO_DIGEST,
-        "y": ZERO_DIGEST,
-        "dy": ZERO_DIGEST,
-        "dx": ZERO_DIGEST,
-    }
-    copy = calls.CopyView(peer=served.work.station.peer, **unit, **none)
     return {
         RELAY.name: Passed(
             to=served.keys["ann"], method=PING.name, milliseconds=1000, max_bytes=1000
@@ -158,14 +159,8 @@ def requests(served: Served) -> dict[str, WireMessage]:
         calls.LEAVE.name: calls.Leave(job=job),
         calls.REPORT.name: calls.Report(job=job),
         calls.FIND.name: calls.Find(job=job, digest=ZERO_DIGEST),
-        calls.NEXT_STEP.name: calls.NextStep(
-            job=job, seen=0, step=0, known=(), busy=(), validating=0
-        ),
-        calls.UNITS_DONE.name: calls.UnitsReport(job=job, step=1, done=(copy,), lost=()),
-        calls.VALIDATED.name: calls.Validated(job=job, step=1, loss=0),
-        calls.FORWARD.name: forward(served),
-        calls.BACKWARD.name: calls.Backward(
-            job=job, step=1, x=None, dy=None, y=ZERO_DIGEST, dx=ZERO_DIGEST, **unit
+        calls.NEXT_ITEM.name: calls.NextItem(
+            job=job, is_first=True, results=(), failed=(), holding=()
         ),
         calls.MEASURE.name: calls.Measure(job=job, stage=STAGE, seed=0),
         calls.GET_TENSOR.name: calls.GetTensor(job=job, step=1, digest=ZERO_DIGEST),
@@ -190,29 +185,14 @@ def requests(served: Served) -> dict[str, WireMessage]:
 
 
 WRONG_PARTY: tuple[tuple[AnyMethod, str], ...] = (
-    (calls.NEXT_STEP, "ann"),
-    (calls.UNITS_DONE, "ann"),
-    (calls.VALIDATED, "ann"),
-    (calls.FORWARD, "ann"),
-    (calls.BACKWARD, "ann"),
-    (calls.MEASURE, "trainer"),
-    (calls.GET_MEMBERS, "trainer"),
-    (calls.LEAVE, "trainer"),
-    (calls.REPORT, "trainer"),
+    (calls.MEASURE, "ann"),
     (calls.TAKE_PARTS, "ann"),
-    (calls.CLOSE_STEP, "trainer"),
-    (calls.FETCH_PARTS, "trainer"),
+    (calls.CLOSE_STEP, "ann"),
+    (calls.FETCH_PARTS, "ann"),
     (calls.SUM_CHUNKS, "ann"),
-    (calls.TAKE_SEAL, "trainer"),
-    (calls.JOIN, "trainer"),
+    (calls.TAKE_SEAL, "ann"),
+    (calls.NEXT_ITEM, "coordinator"),
 )
-
-
-def forward(served: Served) -> calls.Forward:
-    """The first unit's forward pass."""
-    return calls.Forward(
-        job=served.record.job, step=1, stage=STAGE, unit=UNIT, attempt=0, x=None, evaluate=False
-    )
 
 
 async def test_methods__stranger_asks_well_formed__is_refused(served: Served) -> None:
@@ -285,12 +265,11 @@ async def test_worker__close_of_a_step_that_has_not_come__is_unavailable(served:
 
 NO_SUCH_PASS: tuple[tuple[dict[str, Any], type[errors.TallystickError]], ...] = (
     ({"unit": 2}, errors.Conflict),
-    ({"stage": 1}, errors.Conflict),
-    ({"job": ZERO_DIGEST}, errors.Conflict),
     ({"step": 2}, errors.Unavailable),
     ({"step": 0}, errors.Conflict),
-    ({"evaluate": True, "step": 1}, errors.Unavailable),
-    ({"evaluate": True, "step": 0, "unit": 60_000}, errors.Conflict),
+    ({"direction": "evaluate"}, errors.Unavailable),
+    ({"direction": "evaluate", "step": 0, "unit": 60_000}, errors.Conflict),
+    ({"direction": "backward"}, errors.Malformed),
     ({"x": calls.Held(digest=ZERO_DIGEST, holders=(PeerId(ZERO_DIGEST),))}, errors.Malformed),
 )
 
@@ -298,13 +277,30 @@ NO_SUCH_PASS: tuple[tuple[dict[str, Any], type[errors.TallystickError]], ...] = 
 async def test_worker__pass_of_what_does_not_exist__is_refused_and_changes_nothing(
     served: Served,
 ) -> None:
-    before, key = served.snapshot(), served.keys["trainer"]
+    before, said = served.snapshot(), dict[calls.TaskName, str]()
+    forward = calls.Task(direction="forward", step=1, unit=UNIT, attempt=0)
+    wrong = {
+        task.name: (task, error.code)
+        for number, (change, error) in enumerate(NO_SUCH_PASS)
+        for task in [forward.model_copy(update={"attempt": number} | change)]
+    }
+    is_told, forever = asyncio.Event(), asyncio.Event()
 
-    for change, error in NO_SUCH_PASS:
-        wrong = forward(served).model_copy(update=change).encoded()
-        with pytest.raises(error):
-            await served.worker.handle(key, calls.FORWARD.name, wrong, ())
+    async def give(request: calls.NextItem) -> calls.ItemTasks:
+        said.update({failure.task: failure.code for failure in request.failed})
+        if said.keys() == wrong.keys():
+            is_told.set()
+        if not (request.is_first or request.failed):
+            await forever.wait()
+        tasks = tuple(task for task, _ in wrong.values()) if request.is_first else ()
+        return calls.ItemTasks(tasks=tasks, drops=())
 
+    served.work.station.peers.next_tasks = give  # type: ignore[method-assign]  # a coordinator
+    talking = asyncio.create_task(served.work.tasks.talk())
+    await is_told.wait()
+    await end([talking])
+
+    assert said == {name: code for name, (_, code) in wrong.items()}
     assert served.snapshot() == before
 
 

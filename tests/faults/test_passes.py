@@ -8,18 +8,15 @@ from typing import Any
 import pytest
 
 from contracts.terms.digest import tensor_digest
-from contracts.terms.errors import Conflict, NotFound, Overloaded, Unavailable, WrongBytes
+from contracts.terms.errors import Conflict, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import UnitLeaf
 from tests.support.fakes.counting import CountingCompute
 from tests.support.pipeline import UNIT, Pipeline, pipeline
 from training.averaging.slices import Slice
 from training.transport import calls
-from training.worker import units as units_module
-from training.worker.answers import Answers
 from training.worker.ports import Passed
 from training.worker.tensors import Kept
-from training.worker.turns import Rank
 
 OTHER = UnitId(1)
 
@@ -39,19 +36,9 @@ async def three(tmp_path: Path) -> AsyncIterator[Pipeline]:
         yield found
 
 
-async def evaluate(swarm: Pipeline, name: str, x: calls.Held | None) -> calls.Computed:
-    asked = calls.Forward(
-        job=swarm.papers.job,
-        step=1,
-        stage=swarm.stage_of(name),
-        unit=UNIT,
-        attempt=0,
-        x=x,
-        evaluate=True,
-    )
-    session = swarm.papers.session.key
-    answer, _ = await Answers(swarm.works[name]).forward(session, asked, ())
-    return answer
+async def evaluate(swarm: Pipeline, name: str, x: calls.Held | None) -> UnitLeaf:
+    asked = calls.Task(direction="evaluate", step=1, unit=UNIT, attempt=0, x=x)
+    return await swarm.works[name].units.evaluate(asked)
 
 
 def gradient(swarm: Pipeline, name: str) -> tuple[Slice, ...]:
@@ -210,23 +197,6 @@ async def test_units__tensor_of_another_unit_or_kind__is_not_taken(
             await three.forward("bob1", three.held(last.dx, "ann2"))
 
     assert {line["code"] for line in three.told("not_fetched")} == {"malformed"}
-
-
-async def test_units__more_forwards_than_there_is_room_for__overloaded_at_once(
-    three: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(units_module, "MAX_FORWARDS", 2)
-    engine, gate = three.works["ann0"].station.engine, asyncio.Event()
-    first = asyncio.ensure_future(engine.at(Rank.STEP, gate.wait))
-    waiting = [asyncio.ensure_future(three.forward("ann0", unit=UnitId(unit))) for unit in range(2)]
-    await asyncio.sleep(0)
-
-    with pytest.raises(Overloaded, match="2 forward passes"):
-        await three.forward("ann0", unit=UnitId(2))
-    gate.set()
-    await asyncio.gather(first, *waiting)
-
-    assert (await three.forward("ann0", unit=UnitId(2))).unit == 2
 
 
 async def test_tensors__wrong_bytes_on_disk__are_not_handed_out(three: Pipeline) -> None:

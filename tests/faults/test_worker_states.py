@@ -259,12 +259,10 @@ async def test_states__work_that_no_seal_counts__is_noted_until_a_step_without_a
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:
     async with worker_again(sealed, tmp_path / "again") as (work, _):
-        spec, unit = sealed.papers.spec.message, UnitId(0)
         for step in (1, 2):  # forward passes whose backward passes nobody asks for
             await work.units.forward(
-                calls.Forward(job=spec.job(), step=StepNumber(step), stage=StageIndex(0),
-                              unit=unit, attempt=0, x=None, evaluate=False)
-            )  # fmt: skip
+                calls.Task(direction="forward", step=step, unit=UnitId(0), attempt=0)
+            )
             await take(work, sealed, step)
         await take(work, sealed, 3)
 

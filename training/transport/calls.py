@@ -1,4 +1,4 @@
-"""What coordinator, trainers and peers ask of each other: the methods of a job.
+"""What coordinator and peers ask of each other: the methods of a job.
 
 Signed messages and kept items travel as tensors (raw bytes), so that a header stays small; who asks
 is proved by TLS, what binds is signed. Every method may be repeated: it answers the same again.
@@ -24,7 +24,7 @@ from contracts.terms.ids import (
     StageField,
     UnitField,
 )
-from contracts.terms.messages import Count, Positive, Record, Signed64, Text
+from contracts.terms.messages import Count, Positive, Record, Text, UnitLeaf
 from training.transport.port import MIB
 from training.transport.wire import (
     KIB,
@@ -59,34 +59,6 @@ class MemberView(Record):
     address: Text  # empty: through the coordinator
 
 
-class WorkerView(MemberView):
-    """A member that may be given units now, and how many of them by the trainer that asks."""
-
-    rate: Positive  # units per 1e6 seconds, as the coordinator measured when the peer joined
-    quota: Count  # units of this step (docs/protocol.md 7, caps), those counted already included
-    counted: Count  # how many of them are counted already
-
-
-class QuotaView(Record):
-    """A worker that a trainer knows of, and how many units it may give it."""
-
-    session_key: SessionKeyField
-    quota: Count
-
-
-class CopyView(Record):
-    """One peer's copy of a unit in a stage; a digest is zero where there is no such tensor."""
-
-    stage: StageField
-    unit: UnitField
-    peer: PeerIdField
-    attempt: Count
-    x: DigestField
-    y: DigestField
-    dy: DigestField
-    dx: DigestField
-
-
 class Held(Record):
     """A boundary tensor, and the peers that keep it, in the order in which they are to be asked."""
 
@@ -94,12 +66,71 @@ class Held(Record):
     holders: Annotated[tuple[PeerIdField, ...], Len(1, 8)]
 
 
-Quotas = Annotated[tuple[QuotaView, ...], Len(0, MAX_PEERS)]
 Members = Annotated[tuple[MemberView, ...], Len(0, MAX_PEERS)]
-Workers = Annotated[tuple[WorkerView, ...], Len(0, MAX_PEERS)]
 Places = Annotated[tuple[PlaceView, ...], Len(0, MAX_UNITS)]
-Copies = Annotated[tuple[CopyView, ...], Len(0, MAX_UNITS)]
-Units = Annotated[tuple[UnitField, ...], Len(0, MAX_UNITS)]
+Direction = Literal["forward", "backward", "evaluate"]
+"""Forward also counts the unit in the last stage, as backward does in the others; evaluate: the
+forward pass of a group of validation rows, of which nothing counts."""
+
+
+class TaskName(Record):
+    """One pass of one peer, while nobody has lost it."""
+
+    direction: Direction
+    step: StepOrZero  # of an evaluation: whose seal the state holds
+    unit: UnitField  # of an evaluation: of the group (`training.stages.torch_free`)
+    attempt: Count
+
+
+class Task(TaskName):
+    """What a peer is to compute in its stage.
+
+    `y` and `dx`, where they are not zero, are the tensors that the neighbours really used: a copy
+    that replaces a lost one carries their digests (docs/protocol.md 3.4).
+    """
+
+    x: Held | None = None  # none on the first stage
+    dy: Held | None = None  # of a backward pass alone
+    y: DigestField = ZERO_DIGEST
+    dx: DigestField = ZERO_DIGEST
+
+    @property
+    def name(self) -> TaskName:
+        """Which pass it is."""
+        return TaskName(
+            direction=self.direction, step=self.step, unit=self.unit, attempt=self.attempt
+        )
+
+
+class Result(Record):
+    """What a pass came to; a digest is zero where there is no such tensor (yet)."""
+
+    direction: Direction
+    step: StepOrZero
+    attempt: Count
+    leaf: UnitLeaf
+
+    @property
+    def name(self) -> TaskName:
+        """Of which pass."""
+        return TaskName(
+            direction=self.direction, step=self.step, unit=self.leaf.unit, attempt=self.attempt
+        )
+
+
+class Failure(Record):
+    """A pass that could not be made."""
+
+    task: TaskName
+    code: Text
+    reason: Text
+    lacks: DigestField  # x or dy: no holder has it any more, or nobody can use it; else zero
+
+
+TaskNames = Annotated[tuple[TaskName, ...], Len(0, 2 * MAX_UNITS)]
+Tasks = Annotated[tuple[Task, ...], Len(0, MAX_UNITS)]
+Results = Annotated[tuple[Result, ...], Len(0, 2 * MAX_UNITS)]
+Failures = Annotated[tuple[Failure, ...], Len(0, MAX_UNITS)]
 
 
 class Done(WireMessage):
@@ -183,118 +214,29 @@ class Find(WireMessage):
     digest: DigestField
 
 
-class NextStep(WireMessage):
-    """A trainer asks for work; the answer comes when there is news, or after a while without.
+class NextItem(WireMessage):
+    """A peer asks for tasks, and hands in what came of others, until that is answered.
 
-    News is what differs from the rest of the request, which says what the trainer goes by now.
+    The answer comes at once if anything is handed in, else when there is news, or after a while.
     """
 
-    kind: Literal["next_step.v2"] = "next_step.v2"
+    kind: Literal["next_item.v1"] = "next_item.v1"
     job: JobIdField
-    seen: Count  # the version of the answer before; 0: answer at once
-    step: StepOrZero
-    known: Quotas
-    busy: Units  # of that step: on their way, or done and not reported yet
-    validating: StepOrZero  # the newest `validate_after` that it has taken on
+    is_first: bool  # of its session: `results` are all of the step that it is not bound to
+    results: Results
+    failed: Failures
+    holding: TaskNames  # taken, and neither handed in nor dropped
 
 
-class StepWork(WireMessage):
-    """What one trainer has to do: places that nobody has done yet, and who may be given them.
+class ItemTasks(WireMessage):
+    """Tasks that the peer does not hold yet, and those that it holds and nobody wants any more."""
 
-    Of a unit that is done in some stages, `copies` says by whom and with which tensors: the rest
-    of it is computed from those (docs/protocol.md 3.4, redo).
-    """
-
-    kind: Literal["step_work.v2"] = "step_work.v2"
-    version: Count
-    step: StepOrZero
-    attempts_from: Count  # attempts of this answer are numbered from here, above all before
-    places: Places
-    copies: Copies
-    workers: Workers
-    validate_after: StepOrZero  # run the validation rows in the state after this step; 0: do not
-    validation_groups: Count
-    finished: bool
-
-
-class UnitsReport(WireMessage):
-    """A trainer reports copies that are complete, and units whose kept tensors nobody has."""
-
-    kind: Literal["units_report.v2"] = "units_report.v2"
-    job: JobIdField
-    step: StepOrZero
-    done: Copies
-    lost: Units
-
-
-class UnitsTaken(WireMessage):
-    """The report is stored; of these units in it something is still, or again, to be done."""
-
-    kind: Literal["units_taken.v1"] = "units_taken.v1"
-    missing: Units
-
-
-class Validated(WireMessage):
-    """A trainer reports the loss on the validation rows in the state after a step."""
-
-    kind: Literal["validated.v1"] = "validated.v1"
-    job: JobIdField
-    step: StepOrZero
-    loss: Signed64  # 1e-6 nats per token, mean over all rows
+    kind: Literal["item_tasks.v1"] = "item_tasks.v1"
+    tasks: Tasks
+    drops: TaskNames
 
 
 # --------------------------------------------------------------------------- asked of a peer
-
-
-class Forward(WireMessage):
-    """A trainer asks for a unit's forward pass through a stage; on the last one also its backward.
-
-    `evaluate`: `unit` numbers a group of validation rows (`training.stages.torch_free`), `step` is
-    the one whose seal the state holds, and nothing is added to the gradient. An error with the
-    `digest` of x or dy in its data: no holder that is a member has it any more, or nobody can
-    compute with it, so it has to be made again. `dx`, on the last stage and where it is not zero:
-    what the stage below really used, as in `Backward`.
-    """
-
-    kind: Literal["forward.v2"] = "forward.v2"
-    job: JobIdField
-    step: StepOrZero
-    stage: StageField
-    unit: UnitField
-    attempt: Count
-    x: Held | None  # none on the first stage
-    evaluate: bool
-    dx: DigestField = ZERO_DIGEST
-
-
-class Backward(WireMessage):
-    """A trainer asks for a unit's backward pass, after a forward that may have run elsewhere.
-
-    `y` and `dx`, where they are not zero, are the tensors that the neighbours really used: a copy
-    that replaces a lost one carries their digests (docs/protocol.md 3.4).
-    """
-
-    kind: Literal["backward.v1"] = "backward.v1"
-    job: JobIdField
-    step: StepOrZero
-    stage: StageField
-    unit: UnitField
-    attempt: Count
-    x: Held | None  # none on the first stage
-    dy: Held | None  # none on the last stage
-    y: DigestField
-    dx: DigestField
-
-
-class Computed(WireMessage):
-    """What a unit came to in a stage; a digest is zero where there is no such tensor (yet)."""
-
-    kind: Literal["computed.v2"] = "computed.v2"
-    x: DigestField
-    y: DigestField
-    dy: DigestField
-    dx: DigestField
-    loss: Signed64 | None  # 1e-6 nats per token; on the last stage
 
 
 class GetTensor(WireMessage):
@@ -541,18 +483,10 @@ JOIN = Method(
     "job.join", Join, Joined, MAX_HEADER, MAX_MESSAGE_BYTES, 1, max_reply_header_bytes=MAX_HEADER
 )
 GET_MEMBERS = Method("job.members", GetMembers, MembersView, KIB, max_reply_header_bytes=MAX_HEADER)
-NEXT_STEP = Method(
-    "job.next_step", NextStep, StepWork, MAX_HEADER, max_reply_header_bytes=MAX_HEADER
-)
-UNITS_DONE = Method(
-    "job.units_done", UnitsReport, UnitsTaken, 2 * MAX_HEADER, max_reply_header_bytes=MAX_HEADER
-)
-VALIDATED = Method("job.validated", Validated, Done, KIB)
+NEXT_ITEM = Method("item.next", NextItem, ItemTasks, MAX_HEADER, max_reply_header_bytes=MAX_HEADER)
 LEAVE = Method("job.leave", Leave, Done, KIB)
 REPORT = Method("job.report", Report, Done, KIB, MAX_MESSAGE_BYTES, 1)
 FIND = _for_bytes("job.find", Find, tensors=2)
-FORWARD = Method("stage.forward", Forward, Computed, 2 * KIB)
-BACKWARD = Method("stage.backward", Backward, Computed, 2 * KIB)
 MEASURE = Method("stage.measure", Measure, Done, KIB)
 GET_TENSOR = _for_bytes("peer.get_tensor", GetTensor, tensors=2)
 CLOSE_STEP = Method(
@@ -632,8 +566,6 @@ RELAYED = Methods(
         GET_STATE_RANGE,
         GET_WEIGHTS,
         GET_WEIGHTS_RANGE,
-        FORWARD,
-        BACKWARD,
         PING,
     )
 )
@@ -645,14 +577,10 @@ METHODS = Methods(
         RELAY,
         JOIN,
         GET_MEMBERS,
-        NEXT_STEP,
-        UNITS_DONE,
-        VALIDATED,
+        NEXT_ITEM,
         LEAVE,
         REPORT,
         FIND,
-        FORWARD,
-        BACKWARD,
         MEASURE,
         GET_TENSOR,
         CLOSE_STEP,

@@ -3,9 +3,8 @@
 Invariants
 - A unit is in the gradient once, as the newest copy that we were asked for: a copy that replaces
   another one has a higher attempt, and the other is subtracted first.
-- The same question gets the same answer; nothing is computed twice for it.
+- The same task has the same result; nothing is computed twice for it.
 - A unit that a GradCommit binds is never changed.
-- Whoever asks while the queue is full hears so at once, and tries elsewhere.
 
 A copy's tensors are on disk (`tensors`), never in memory between two passes, but for the graphs
 that the compute keeps. What is lost from the gradient (a tensor that was not finite, a file) is
@@ -20,14 +19,11 @@ from typing import TypeVar
 from contracts.terms import errors
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import TensorHeader, TensorKind, UnitLeaf
-from training.transport.calls import Backward, Forward, Held
+from training.transport.calls import Held, Result, Task
 from training.worker.ports import Passed, Sent
 from training.worker.station import Station
 from training.worker.tensors import Kept
 from training.worker.turns import Rank
-
-MAX_FORWARDS = 8  # asked for and not answered: what is fetched, waits or is computed
-MAX_BACKWARDS = 64
 
 T = TypeVar("T")
 
@@ -47,7 +43,6 @@ class Units:
     def __init__(self, station: Station) -> None:
         self._at = station
         self._copies: dict[UnitId, UnitCopy] = {}
-        self._busy = {Rank.FORWARD: 0, Rank.BACKWARD: 0}
         self.worked_in = StepNumber(0)  # the newest step of which we began a pass, whatever it gave
 
     def begin_step(self) -> None:
@@ -63,13 +58,27 @@ class Units:
         """What we say of a complete unit."""
         return self._copies[unit].leaf
 
+    def results(self) -> tuple[Result, ...]:
+        """All passes of this step that are in a copy which we are not bound to."""
+        is_last, committed = self._at.compute.is_last, self._at.book.committed()
+        found: list[Result] = []
+        for copy in self._copies.values():
+            if copy.leaf.unit in committed:
+                continue
+            about = {"step": self._at.step, "attempt": copy.attempt}
+            forward = _forward_part(copy.leaf, is_last)
+            found.append(Result(direction="forward", leaf=forward, **about))
+            if copy.is_complete and not is_last:
+                found.append(Result(direction="backward", leaf=copy.leaf, **about))
+        return tuple(found)
+
     # ----------------------------------------------------------------------------------- passes
 
-    async def forward(self, asked: Forward) -> UnitLeaf:
+    async def forward(self, asked: Task) -> UnitLeaf:
         """The forward pass of a unit; on the last stage both passes.
 
         Raises:
-            Unavailable: we have not come to that step; the queue is full; x is not reached.
+            Unavailable: we have not come to that step; x is not reached.
             NotFound: nobody has x any more, or the manifest's rows are nowhere.
             Conflict: that step is over, or a newer or committed copy stands against it.
             NotFinite, WrongBytes, Malformed, Refused: see `Compute.forward`.
@@ -77,12 +86,11 @@ class Units:
         self._at.need_step(asked.step)
         if self._known(asked) is not None:
             return _forward_part(self._relabelled(asked), self._at.compute.is_last)
-        with self._room(Rank.FORWARD, MAX_FORWARDS):
-            await self._fetch(asked, asked.x, "y")
-            leaf = await self._at.engine.at(Rank.FORWARD, lambda: self._forward(asked))
-            return _forward_part(leaf, self._at.compute.is_last)
+        await self._fetch(asked, asked.x, "y")
+        leaf = await self._at.engine.at(Rank.FORWARD, lambda: self._forward(asked))
+        return _forward_part(leaf, self._at.compute.is_last)
 
-    async def _forward(self, asked: Forward) -> UnitLeaf:
+    async def _forward(self, asked: Task) -> UnitLeaf:
         self._at.need_step(asked.step)
         if self._known(asked) is not None:
             return self._relabelled(asked)  # it was asked for twice at the same time
@@ -98,7 +106,7 @@ class Units:
         self._keep(asked, leaf, is_complete=compute.is_last)
         return self._relabelled(asked)
 
-    async def backward(self, asked: Backward) -> UnitLeaf:
+    async def backward(self, asked: Task) -> UnitLeaf:
         """The backward pass of a unit, whose forward pass may have run elsewhere.
 
         Raises: see `forward`, also of dy.
@@ -106,13 +114,12 @@ class Units:
         self._at.need_step(asked.step)
         if self._known(asked) is not None:
             return self._relabelled(asked)
-        with self._room(Rank.BACKWARD, MAX_BACKWARDS):
-            if not self._is_kept(asked):
-                await self._fetch(asked, asked.x, "y")
-            await self._fetch(asked, asked.dy, "dx")
-            return await self._at.engine.at(Rank.BACKWARD, lambda: self._backward(asked))
+        if not self._is_kept(asked):
+            await self._fetch(asked, asked.x, "y")
+        await self._fetch(asked, asked.dy, "dx")
+        return await self._at.engine.at(Rank.BACKWARD, lambda: self._backward(asked))
 
-    async def _backward(self, asked: Backward) -> UnitLeaf:
+    async def _backward(self, asked: Task) -> UnitLeaf:
         self._at.need_step(asked.step)
         if self._known(asked) is not None:
             return self._relabelled(asked)
@@ -158,26 +165,24 @@ class Units:
             await self._drop_gradient(self._at.step, unit)
             raise errors.Unavailable(f"a pass broke off: {error}") from error
 
-    async def evaluate(self, asked: Forward) -> Passed:
+    async def evaluate(self, asked: Task) -> UnitLeaf:
         """One group of validation rows through the state after `asked.step`.
 
         Raises:
-            Unavailable: we have not come to that state; the queue is full; x is not reached.
+            Unavailable: we have not come to that state; x is not reached.
             Conflict: that state is gone. Refused: there is no such group.
         """
-        with self._room(Rank.FORWARD, MAX_FORWARDS):
-            self._need_state(asked.step)
-            await self._fetch(asked, asked.x, "y")
-            return await self._at.engine.at(Rank.FORWARD, lambda: self._evaluate(asked))
+        self._need_state(asked.step)
+        await self._fetch(asked, asked.x, "y")
+        return await self._at.engine.at(Rank.FORWARD, lambda: self._evaluate(asked))
 
-    async def _evaluate(self, asked: Forward) -> Passed:
+    async def _evaluate(self, asked: Task) -> UnitLeaf:
         self._need_state(asked.step)
         step, compute = StepNumber(asked.step), self._at.compute
 
-        def pass_forward() -> Passed:
+        def pass_forward() -> UnitLeaf:
             passed = compute.evaluate(asked.unit, self._read(step, asked.x))
-            self._sent(asked, passed, dy=None)
-            return passed
+            return self._sent(asked, passed, dy=None)
 
         return await self._at.engine.run(pass_forward)
 
@@ -191,7 +196,7 @@ class Units:
 
     # -------------------------------------------------------------------------- what is known
 
-    def _known(self, asked: Forward | Backward) -> UnitLeaf | None:
+    def _known(self, asked: Task) -> UnitLeaf | None:
         """What we have answered to this question before.
 
         Raises:
@@ -201,7 +206,7 @@ class Units:
         if copy is None:
             return None
         same_x = asked.x is None or asked.x.digest == copy.leaf.x
-        is_answered = isinstance(asked, Forward) or (
+        is_answered = asked.direction == "forward" or (
             copy.is_complete and (asked.dy is None or asked.dy.digest == copy.leaf.dy)
         )
         if same_x and is_answered:
@@ -216,8 +221,8 @@ class Units:
             )
         return None
 
-    def _renew(self, asked: Forward | Backward, copy: UnitCopy) -> None:
-        """The same copy under a higher attempt: trainers and headers speak of the newest."""
+    def _renew(self, asked: Task, copy: UnitCopy) -> None:
+        """The same copy under a higher attempt: tasks and headers speak of the newest."""
         if asked.attempt <= copy.attempt or asked.unit in self._at.book.committed():
             return
         step, sign = StepNumber(asked.step), self._at.session.sign
@@ -226,14 +231,14 @@ class Units:
                 self._at.tensors.renew(step, name, asked.attempt, sign)
         self._copies[asked.unit] = replace(copy, attempt=asked.attempt)
 
-    def _is_kept(self, asked: Backward) -> bool:
+    def _is_kept(self, asked: Task) -> bool:
         """Whether the graph that the compute keeps is that of the pass to go back through."""
         copy = self._copies.get(asked.unit)
         if copy is None or copy.is_complete or not self._at.compute.keeps(asked.unit):
             return False
         return asked.x is None or asked.x.digest == copy.leaf.x
 
-    def _keep(self, asked: Forward | Backward, leaf: UnitLeaf, *, is_complete: bool) -> None:
+    def _keep(self, asked: Task, leaf: UnitLeaf, *, is_complete: bool) -> None:
         self._copies[asked.unit] = UnitCopy(asked.attempt, leaf, is_complete)
         self._at.tell(
             "unit_done" if is_complete else "unit_forward",
@@ -243,10 +248,10 @@ class Units:
             loss=leaf.loss,
         )
 
-    def _relabelled(self, asked: Forward | Backward) -> UnitLeaf:
+    def _relabelled(self, asked: Task) -> UnitLeaf:
         """The leaf with the digests that the neighbours really used (docs/protocol.md 3.4)."""
         copy = self._copies[asked.unit]
-        used = {"y": asked.y if isinstance(asked, Backward) else ZERO_DIGEST, "dx": asked.dx}
+        used = {"y": asked.y, "dx": asked.dx}
         other = {
             name: digest
             for name, digest in used.items()
@@ -263,16 +268,6 @@ class Units:
         )
         self._copies[asked.unit] = replace(copy, leaf=copy.leaf.model_copy(update=other))
         return self._copies[asked.unit].leaf
-
-    @contextmanager
-    def _room(self, rank: Rank, most: int) -> Iterator[None]:
-        if self._busy[rank] >= most:
-            raise errors.Overloaded(f"{most} {rank.name.lower()} passes are waiting here already")
-        self._busy[rank] += 1
-        try:
-            yield
-        finally:
-            self._busy[rank] -= 1
 
     # ------------------------------------------------------------------------------- the gradient
 
@@ -325,7 +320,7 @@ class Units:
 
     # ------------------------------------------------------------------------------------ tensors
 
-    async def _fetch(self, asked: Forward | Backward, held: Held | None, kind: TensorKind) -> None:
+    async def _fetch(self, asked: Task, held: Held | None, kind: TensorKind) -> None:
         """Have a tensor that a neighbouring stage sent, with its header, on disk."""
         step = StepNumber(asked.step)
         if held is None or self._at.tensors.has(step, held.digest):
@@ -344,7 +339,7 @@ class Units:
     def _read(self, step: StepNumber, held: Held | None) -> bytes | None:
         return None if held is None else self._at.tensors.get(step, held.digest).data
 
-    def _sent(self, asked: Forward | Backward, passed: Passed, *, dy: Held | None) -> UnitLeaf:
+    def _sent(self, asked: Task, passed: Passed, *, dy: Held | None) -> UnitLeaf:
         """Bind ourselves to what came out of a pass, keep it, and say what it was made of.
 
         Raises:
@@ -377,7 +372,7 @@ class Units:
                 "dy is not of the shape that its sender says", actual=str(theirs.shape)
             )
 
-    def _bound(self, asked: Forward | Backward, kind: TensorKind, sent: Sent | None) -> Digest:
+    def _bound(self, asked: Task, kind: TensorKind, sent: Sent | None) -> Digest:
         if sent is None:
             return ZERO_DIGEST
         header = TensorHeader(
@@ -398,12 +393,12 @@ class Units:
 
 
 @contextmanager
-def _naming(asked: Forward | Backward) -> Iterator[None]:
+def _naming(asked: Task) -> Iterator[None]:
     """An error of a tensor that came in names it: it is whoever sent it that is to blame."""
     try:
         yield
     except (errors.Malformed, errors.NotFinite, errors.WrongBytes) as error:
-        held = asked.x if isinstance(asked, Forward) else asked.dy or asked.x
+        held = asked.dy or asked.x
         if held is not None:
             error.data.setdefault("digest", held.digest.hex())
         raise
