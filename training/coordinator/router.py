@@ -297,7 +297,7 @@ class Router:
         while self._groups and len(self._walks) < GROUPS_AT_A_TIME:
             group = Stretch(self._groups.pop(0), StageIndex(0), self._last, evaluates=True)
             self._set_out((group,), now)
-        if any(evaluates for _, evaluates in self._walks):
+        if self._view.validate_after and any(evaluates for _, evaluates in self._walks):
             return  # the state of the step before is gone as soon as all units are done
         room = max(1, IN_FLIGHT * sum(len(own) for own in self._view.workers.values()))
         room = room if self._max_units is None else min(room, self._max_units)
