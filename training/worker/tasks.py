@@ -31,7 +31,8 @@ class Tasks:
         self._held: dict[TaskName, asyncio.Task[None]] = {}
         self._results: dict[TaskName, Result] = {}  # not handed in yet
         self._failures: dict[TaskName, Failure] = {}
-        self._news = asyncio.Event()
+        self._news, self._settled = asyncio.Event(), asyncio.Event()
+        """There is something to hand in; there is nothing."""
 
     async def talk(self) -> None:
         """Hand in and ask, in one session with the coordinator, until cancelled."""
@@ -40,6 +41,7 @@ class Tasks:
     async def _hand_in(self) -> None:
         backoff, is_first = Backoff(FIRST_PAUSE, LONGEST_PAUSE), True
         self._news.set()
+        self._settled.clear()
         while True:
             await self._news.wait()
             self._news.clear()
@@ -54,10 +56,13 @@ class Tasks:
                     del self._failures[name]
             else:
                 self._news.set()
+            if not (self._results or self._failures):
+                self._settled.set()
 
     async def _ask_for_more(self) -> None:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
+            await self._settled.wait()  # else the answer would be what is not known there yet
             await self._ask(backoff, {}, {}, is_first=False)
 
     async def _ask(
@@ -107,6 +112,7 @@ class Tasks:
         finally:
             if self._held.get(name) is asyncio.current_task():
                 del self._held[name]
+        self._settled.clear()
         self._news.set()
 
     async def _pass(self, task: Task) -> UnitLeaf:
