@@ -36,15 +36,17 @@ class Chaos:
     chance: Random
     left: int = 10
     seen: list[str] = field(default_factory=list)
+    lost: str = field(init=False)  # for good, once the work that waits for all has begun
 
     def __post_init__(self) -> None:
-        leaver, lost = self.chance.sample(NINE, 2)
+        leaver, self.lost = self.chance.sample(NINE, 2)
         step = self.chance.randint(1, STEPS)
-        self.swarm.for_good = frozenset({lost})
         self.swarm.leaving = {(COORDINATOR, "step_closed", step): leaver}
 
-    def __call__(self, _name: str, _line: Line) -> str | None:
+    def __call__(self, name: str, line: Line) -> str | None:
         """Who dies at this line."""
+        if (name, line["event"]) == (COORDINATOR, "step_closed"):
+            self.swarm.for_good = frozenset({self.lost})
         if not self.left or self.chance.random() > OFTEN:
             return None
         self.left -= 1
