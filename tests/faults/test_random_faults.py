@@ -1,20 +1,23 @@
 """Whole jobs of three stages in which anybody dies, loses files, leaves or is cut off at any time.
 
 A seed chooses what goes wrong and when; time is simulated. Whatever it is, the job ends. The update
-of each step is that of its sealed units, each counted once in every stage, and they are paid.
+of each step is that of its sealed units, each counted once in every stage, and they are paid; of a
+step that ended without members, the commitments that fit are.
 """
 
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from random import Random
 from shutil import rmtree
 
 import pytest
 
+from contracts.terms.history import Leaves
 from contracts.terms.ids import UnitId
-from contracts.terms.messages import AverageSet, StepClose
+from contracts.terms.messages import AverageSet, GradCommit, StepClose
 from tests.faults.test_memory_swarm import NINE, QUICK, STEPS, swarm_of
 from tests.support.fakes.counting import CountingCompute
 from tests.support.plain_swarm import plain_run
@@ -33,15 +36,17 @@ class Chaos:
     chance: Random
     left: int = 10
     seen: list[str] = field(default_factory=list)
+    lost: str = field(init=False)  # for good, once the work that waits for all has begun
 
     def __post_init__(self) -> None:
-        leaver, lost = self.chance.sample(NINE, 2)
+        leaver, self.lost = self.chance.sample(NINE, 2)
         step = self.chance.randint(1, STEPS)
-        self.swarm.for_good = frozenset({lost})
         self.swarm.leaving = {(COORDINATOR, "step_closed", step): leaver}
 
-    def __call__(self, _name: str, _line: Line) -> str | None:
+    def __call__(self, name: str, line: Line) -> str | None:
         """Who dies at this line."""
+        if (name, line["event"]) == (COORDINATOR, "step_closed"):
+            self.swarm.for_good = frozenset({self.lost})
         if not self.left or self.chance.random() > OFTEN:
             return None
         self.left -= 1
@@ -78,6 +83,21 @@ def units_counted(swarm: MemorySwarm) -> dict[int, list[UnitId]]:
     }
 
 
+def flops_without_update(swarm: MemorySwarm) -> int:
+    """FLOPs of the GradCommits that fit the last StepClose of a step that ended without members."""
+    closes = {close.step: close for close in swarm.messages(StepClose)}
+    empty = {average.step for average in swarm.messages(AverageSet) if not average.members}
+    leaves = {each.grad_commit: each.leaves for each in swarm.items() if isinstance(each, Leaves)}
+    flops = 0
+    for commit in swarm.messages(GradCommit):
+        if commit.step in empty:
+            given = closes[commit.step].assignments
+            units = [each.units for each in given if each.peer == commit.peer]
+            if {leaf.unit for leaf in leaves[commit.digest()]} <= {*chain(*units)}:
+                flops += swarm.papers.spec.message.item_flops[commit.stage] * commit.num_units
+    return flops
+
+
 async def until_over(swarm: MemorySwarm) -> None:
     """Run a job to its end; who is cut off then looks for its coordinator for ever."""
     running = asyncio.ensure_future(swarm.run(timeout=600))
@@ -112,7 +132,7 @@ async def test_swarm__anything_goes_wrong__weights_and_pay_are_those_of_the_seal
     assert record is not None and record.ended and not swarm.refused
     assert [seal.step for seal in swarm.seals()] == list(range(1, STEPS + 1))
     paid = sum(map(len, counted.values())) * sum(spec.item_flops)
-    assert sum(record.pay.earned.values()) == paid
+    assert sum(record.pay.earned.values()) == paid + flops_without_update(swarm)
     moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
     updates = {step: counted[step] if step in moved else [] for step in counted}
     computes = [(n, c) for n, c in swarm.computes.items() if isinstance(c, CountingCompute)]
