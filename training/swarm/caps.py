@@ -17,8 +17,7 @@ Exact: rationals, then whole units by largest remainder.
 
 Invariants: the quotas of a stage sum to at least its units. By speed alone a quota is less than one
 unit above its cap, and so is the sum of an owner's. If what covers all of a stage suffices, no
-quota is above its peer's cover, but for one unit. The parts of all trainers sum to the quotas, and
-each trainer's to at least its units.
+quota is above its peer's cover, but for one unit.
 """
 
 from collections import defaultdict
@@ -29,9 +28,8 @@ from math import ceil, floor
 from typing import TypeAlias
 
 from contracts.terms.ids import Address, PeerId, StageIndex
-from contracts.terms.items import ItemNumber
 from training.swarm.duties import workers_of
-from training.swarm.state import SwarmState, Working
+from training.swarm.state import SwarmState
 
 PEER_CAP = Fraction(6, 5)  # of its part of the stage's measured rates
 OWNER_CAP = Fraction(1, 4)  # of the stage's units
@@ -59,20 +57,13 @@ class Measured:
     rate: int  # units per 1e6 seconds
 
 
-def quotas_for_trainer(
-    state: SwarmState, trainer: int, num_trainers: int, covered: Covered = unlimited
-) -> Mapping[PeerId, tuple[int, int]]:
-    """A trainer's part of each worker's quota, and how many units of that part are counted already.
-
-    Trainer i of n routes the units with `unit % n == i`.
-    """
-    parts: dict[PeerId, tuple[int, int]] = {}
-    for stage in state.terms.stages:
-        quotas = share_of(_quotas_in(state, stage, covered), trainer, num_trainers)
-        for peer, quota in quotas.items():
-            own = _counted(state, stage, peer)
-            parts[peer] = quota, sum(unit % num_trainers == trainer for unit in own)
-    return parts
+def quotas_of(state: SwarmState, covered: Covered = unlimited) -> Units:
+    """How many units of this step each worker may be given, those counted already included."""
+    return {
+        peer: quota
+        for stage in state.terms.stages
+        for peer, quota in _quotas_in(state, stage, covered).items()
+    }
 
 
 def _quotas_in(state: SwarmState, stage: StageIndex, covered: Covered) -> Units:
@@ -83,13 +74,6 @@ def _quotas_in(state: SwarmState, stage: StageIndex, covered: Covered) -> Units:
     if not most:
         return by_speed
     return quotas_in_stage(workers, num_units, turn=state.step, most=most)
-
-
-def _counted(state: SwarmState, stage: StageIndex, peer: PeerId) -> tuple[ItemNumber, ...]:
-    match state.phase:
-        case Working(draft):
-            return draft.units_of(stage, peer)
-    return ()
 
 
 def quotas_in_stage(
@@ -191,20 +175,3 @@ def _factor(parts: Sequence[Fraction], limit: Fraction) -> Fraction:
         if factor * parts[full] <= limit:
             return factor
     raise AssertionError("MIN_OWNERS times OWNER_CAP is more than one")
-
-
-def share_of(quotas: Units, trainer: int, num_trainers: int) -> Units:
-    """A trainer's part of each quota of one stage.
-
-    The units of all quotas lie in a row, those of every peer evenly spread, and are dealt out in
-    turn: so trainer i gets at least as many as there are units with `unit % n == i`.
-    """
-    row = sorted(
-        (Fraction(2 * number + 1, 2 * quota), peer)
-        for peer, quota in quotas.items()
-        for number in range(quota)
-    )
-    parts = dict.fromkeys(quotas, 0)
-    for _, peer in row[trainer::num_trainers]:
-        parts[peer] += 1
-    return parts
