@@ -381,9 +381,9 @@ def _opened(state: RoundState) -> RoundState:
     phase, span = state.phase, state.terms.round_ms
     if state.stopping:
         span = min(span, state.terms.commit_ms)
-    open = replace(phase.open, opened_at=state.at)
-    phase = replace(phase, open=open, ends=UnixMillis(state.at + span), extended=state.stopping)
-    return replace(state, phase=phase)
+    ends = UnixMillis(state.at + span)
+    open = replace(phase.open, opened_at=state.at, work_ends=ends)
+    return replace(state, phase=replace(phase, open=open, ends=ends, extended=state.stopping))
 
 
 def _extended(state: RoundState) -> events.Change:

@@ -265,11 +265,14 @@ def _moved(state: RoundState, since: UnixMillis) -> RoundState:
         return None if moment is None else UnixMillis(moment + span)
 
     match state.phase:
-        case Work(ends=ends) as work:
-            return replace(state, phase=replace(work, ends=later(ends)))
-        case Commit(commit_ends=commit_ends, ends=ends) as commit:
+        case Work(open=open, ends=ends) as work:
+            open = replace(open, work_ends=later(open.work_ends))
+            return replace(state, phase=replace(work, open=open, ends=later(ends)))
+        case Commit(open=open, commit_ends=commit_ends, ends=ends) as commit:
+            open = replace(open, work_ends=later(open.work_ends))
             commit_ends, ends = UnixMillis(commit_ends + span), UnixMillis(ends + span)
-            return replace(state, phase=replace(commit, commit_ends=commit_ends, ends=ends))
+            commit = replace(commit, open=open, commit_ends=commit_ends, ends=ends)
+            return replace(state, phase=commit)
         case Reduce(ends=ends, full_at=full_at) as waiting:
             ends = UnixMillis(ends + span)
             return replace(state, phase=replace(waiting, ends=ends, full_at=later(full_at)))

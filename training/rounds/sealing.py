@@ -90,11 +90,11 @@ def sealed(state: RoundState, event: Sealed) -> Change:
     if not isinstance(state.phase, Seal) or event.round != state.round:
         return state, ()
     phase = state.phase
-    is_clear = state.is_clear and phase.what == "empty"  # work is not drawn yet, in the least
+    is_undrawn = state.terms.is_checked and phase.what != "empty"  # work that was just sealed
     state = replace(
         state,
         draining=ends_work(state),
-        is_clear=is_clear,
+        is_clear=state.is_clear and not is_undrawn,
         unsealed=NO_BYTES,
         seal_wanted=False,
         noticed=frozenset(),

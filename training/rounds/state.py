@@ -141,6 +141,7 @@ class OpenRound:
     held: Mapping[PeerId, frozenset[Digest]] = field(default_factory=dict)  # shards and buckets
     dealing: Mapping[Bucket, PeerId] = field(default_factory=dict)  # who reduces what
     opened_at: UnixMillis | None = None  # when items could go out
+    work_ends: UnixMillis | None = None  # until when items are begun
     num_commits: int = 0  # how often peers were asked for claims
 
 

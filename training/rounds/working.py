@@ -220,8 +220,8 @@ def _back_to_work(state: RoundState) -> RoundState:
     if not isinstance(state.phase, Commit):
         return state
     open = state.phase.open
-    assert open.opened_at is not None
-    work_ends = UnixMillis(open.opened_at + state.terms.round_ms)
-    extended = state.stopping or state.at >= work_ends
-    ends = UnixMillis(state.at + state.terms.commit_ms) if extended else work_ends
-    return replace(state, phase=Work(open, ends, extended))
+    assert open.work_ends is not None
+    if state.stopping or state.at >= open.work_ends:
+        ends = UnixMillis(state.at + state.terms.commit_ms)
+        return replace(state, phase=Work(open, ends, extended=True))
+    return replace(state, phase=Work(open, open.work_ends))
