@@ -35,14 +35,12 @@ from tallystick.files import replace_file
 from tallystick.host.folder import (
     WishFile,
     announce,
-    count_trainers,
     forget_refusal,
     listening,
     load_auditors,
     load_job,
     note_refusal,
     refusal,
-    trainer_key,
 )
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import deployment_of, kept_network, transactions_in
@@ -140,17 +138,12 @@ async def coordinate(folder: Path, tell: Tell) -> None:
 async def _coordinate(folder: Path, tell: Tell) -> None:
     told, spec = load_job(folder)
     session = load_or_create_session(folder / "coordinator.key")
-    trainers = tuple(
-        load_or_create_session(trainer_key(folder, number)).key
-        for number in range(count_trainers(folder))
-    )
     wallet = load_wallet(Path(told.wallet))
     async with MarketClient(told.market) as client:
         network = await network_of(client, folder)
         opening = Opening(
             anchorer=network.anchorer,
             opening_block=network.block if told.opening_block is None else told.opening_block,
-            trainers=trainers,
             auditors=load_auditors(folder),
         )
         deployment = deployment_of(network)

@@ -186,7 +186,7 @@ class Loss:
 
 
 def loss_of(peer: PeerId, killed_at: UnixMillis, lines: Sequence[LogLine]) -> Loss | None:
-    """What the end of `peer` cost, by the lines of coordinator and trainers; None: nothing sealed.
+    """What the end of `peer` cost, by the lines of the coordinator; None: nothing sealed.
 
     A unit counts once for each stage, however often it was tried.
     """

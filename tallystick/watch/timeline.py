@@ -1,6 +1,6 @@
 """A job's log lines as a timeline, in the trace-event format that Perfetto and Chrome open.
 
-One track a party: coordinator, each trainer, each peer over all its restarts, with a row more
+One track a party: the coordinator, each peer over all its restarts, with a row more
 wherever two things overlap. A line with `took_us` is a slice that ends at it, any other an instant;
 a flow joins what was done of one unit of one step, in order; the coordinator has its phases.
 
@@ -40,7 +40,6 @@ _OF_A_UNIT = ("unit_forward", "unit_done")
 _GLOBAL = ("seal_stored", "failpoint", "peer_joined", "peer_lost", "redo", "ended_without_update")
 _LAST_WORDS = ("finished", "left", "too_late", "failed")
 _HEAD = ("at", "mono", "process", "pid", "event", "job", "took_us")
-_LEADERS = ("coordinator", "trainer")  # everybody else is a peer
 
 
 class Instance(NamedTuple):
@@ -52,9 +51,8 @@ class Instance(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it does in the job: trainers, for one, are numbered."""
-        kind = self.process.partition("-")[0]
-        return kind if kind in _LEADERS else "peer"
+        """What it does in the job."""
+        return "coordinator" if self.process == "coordinator" else "peer"
 
 
 @dataclass(frozen=True)
@@ -246,7 +244,7 @@ def _tracks(told: Iterable[Told]) -> dict[Instance, Track]:
 
 
 def _in_order(tracks: Mapping[Instance, Track]) -> list[Track]:
-    ranks = {"coordinator": 0, "trainer": 1, "peer": 2}
+    ranks = {"coordinator": 0, "peer": 1}
     return sorted(set(tracks.values()), key=lambda t: (ranks[t.kind], t.stage, t.name))
 
 

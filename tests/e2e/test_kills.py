@@ -32,7 +32,7 @@ SERVICES = (
     "beat",
     "host",
 )
-JOB_PROCESSES = ("coordinator", "trainer", "agent", "peer")
+JOB_PROCESSES = ("coordinator", "agent", "peer")
 FIRST_STEP = 2
 WINDOWS = {
     "step_closed": "grad_commit_stored",

@@ -46,7 +46,6 @@ from market.service.rows import (
     TransactionRow,
 )
 from tallystick.demo.shares import read_work
-from tallystick.host.folder import count_trainers
 from tallystick.provider.folder import load_pay
 from tallystick.sdk.escrow import close, told_job
 from tallystick.up import child as children
@@ -227,18 +226,15 @@ def small_corpus(folder: Path) -> dict[str, Any]:
 
 
 def shipped(running: Stack, job: JobId) -> dict[str, Child]:
-    """Coordinator and trainers of a job, started by the commands that a person would type."""
+    """Coordinator of a job, started by the command that a person would type."""
     folder = running.job_folder(job)
-    commands: dict[str, tuple[str, ...]] = {"coordinator": ("tallystick.coordinator", str(folder))}
-    for number in range(count_trainers(folder)):
-        commands[f"trainer-{number}"] = ("tallystick.trainer", str(folder), str(number))
+    name = "coordinator"
     return {
         name: children.start(
-            (sys.executable, "-m", *words),
+            (sys.executable, "-m", "tallystick.coordinator", str(folder)),
             environment=running.environment(name),
             log=running.folder / f"alone-{name}.log",
         )
-        for name, words in commands.items()
     }
 
 

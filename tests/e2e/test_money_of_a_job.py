@@ -182,7 +182,7 @@ def no_host(running: Stack) -> Iterator[None]:
     token = running.home / "keys" / "host-token"
     taken = token.rename(token.with_suffix(".taken"))
     try:
-        for module in ("tallystick.host", "tallystick.coordinator", "tallystick.trainer"):
+        for module in ("tallystick.host", "tallystick.coordinator"):
             for each in running.find(module):
                 send(each, signal.SIGKILL)
         yield

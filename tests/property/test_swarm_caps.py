@@ -17,7 +17,6 @@ from training.swarm.caps import (
     Measured,
     caps_in_stage,
     quotas_in_stage,
-    share_of,
 )
 from training.swarm.dealing import Summing, summing_orders
 from training.swarm.routing import FORWARD, Balancer, Listed
@@ -102,19 +101,6 @@ def test_quotas__any_cover__are_within_it_as_far_as_the_step_can_be_done(
         )
     if all(by_speed[each] <= room[each] for each in room):
         assert quotas == quotas_in_stage(workers, num_units, turn=turn)
-
-
-@given(pairs, units, st.integers(1, 5))
-def test_shares__any_number_of_trainers__each_can_place_its_own_units(
-    pairs: list[tuple[int, int]], num_units: int, num_trainers: int
-) -> None:
-    quotas = quotas_in_stage(workers_of(pairs), num_units)
-    shares = [share_of(quotas, trainer, num_trainers) for trainer in range(num_trainers)]
-
-    assert {peer: sum(share[peer] for share in shares) for peer in quotas} == quotas
-    for trainer, share in enumerate(shares):
-        own = sum(unit % num_trainers == trainer for unit in range(num_units))
-        assert sum(share.values()) >= own
 
 
 @given(pairs, units, st.lists(st.booleans(), min_size=20, max_size=20), st.integers(0, 5))

@@ -231,7 +231,6 @@ class JobMaker:
             job=self.spec.job(),
             job_spec=self.spec.digest(),
             session_key=self.session.key,
-            trainers=(make_session(f"trainer of {self.name}").key,),
             anchorer=self.anchorer,
             opening_block=self.opening_block,
             outside_auditors=ZERO_DIGEST if self.outside is None else self.outside.digest(),

@@ -1,4 +1,4 @@
-"""A whole job in one event loop: coordinator, trainers and workers over the in-memory transport.
+"""A whole job in one event loop: coordinator and workers over the in-memory transport.
 
 Parties are started, killed at a line of their log, and started again on the same folder; nothing
 sleeps. Workers compute with `CountingCompute` unless a test brings another arithmetic. Who gets
@@ -58,8 +58,7 @@ from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.ports import Wish
 from training.coordinator.run import Clocks, CoordinatedJob, Opening, Signer, World, run_coordinator
-from training.trainer.run import run_trainer
-from training.transport.calls import METHODS, NEXT_STEP, StepWork
+from training.transport.calls import METHODS, NEXT_ITEM, NextItem
 from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
 from training.worker.ports import HONEST, Behaviour, Compute
@@ -69,7 +68,7 @@ from verification.auditing.outsider import Arithmetic, FollowedJob, run_outside
 from verification.docket import Docket
 
 M = TypeVar("M", bound=Message)
-COORDINATOR, TRAINER = "coordinator", "trainer"
+COORDINATOR = "coordinator"
 Line = dict[str, Any]
 Wrap = Callable[[str, Transport], Transport]
 When = tuple[str, str, int]  # who tells, of which event, in which step
@@ -83,7 +82,6 @@ class Papers:
     opening: Opening
     coordinator: Wallet
     session: Session
-    trainers: Mapping[str, Session]
     members: Mapping[str, Member]
     leases: Mapping[str, Signed[LeaseAccept]]
     outside: Mapping[str, Session]
@@ -100,7 +98,6 @@ class Papers:
             job=self.job,
             job_spec=self.spec.message.digest(),
             session_key=self.session.key,
-            trainers=self.opening.trainers,
             anchorer=self.opening.anchorer,
             opening_block=self.opening.opening_block,
             outside_auditors=ZERO_DIGEST if listed is None else listed.digest(),
@@ -110,7 +107,6 @@ class Papers:
 
 def make_papers(
     *workers: str,
-    trainers: int = 1,
     outside: tuple[str, ...] = (),
     device_class: str = CLASS,
     **changed: Any,
@@ -126,7 +122,6 @@ def make_papers(
     changed = usual | changed
     spec = make_spec(poster, coordinator, **changed)
     members = dict(zip(workers, make_members(workers), strict=True))
-    sessions = {name: make_session(name) for name in trainer_names(trainers)}
     leases = {
         name: member.wallet.sign(
             LeaseAccept(
@@ -147,12 +142,10 @@ def make_papers(
         Opening(
             make_wallet("anchorer").account,
             7,
-            tuple(each.key for each in sessions.values()),
             outside_auditors(outside, device_class=device_class) if spec.rules.audit else None,
         ),
         coordinator,
         make_session("coordinator"),
-        sessions,
         members,
         leases,
         {name: make_session(name) for name in outside},
@@ -174,29 +167,22 @@ def patient_rules(**changed: Any) -> RulesSpec:
     return RulesSpec(**(values | changed))
 
 
-def trainer_names(count: int) -> tuple[str, ...]:
-    """`trainer`, `trainer-1` and so on."""
-    return (TRAINER, *(f"{TRAINER}-{number}" for number in range(1, count)))
-
-
 class _Together:
-    """A coordinator's handler that hands out no step before everybody may be given units of it."""
+    """A coordinator's handler that hears of nothing done before everybody may be given units."""
 
     def __init__(self, swarm: "MemorySwarm", handler: Handler) -> None:
         self._swarm, self._handler = swarm, handler
-        self._begun = 0  # the step that trainers have heard of
+        self._begun = 0  # the step of which results were let through
 
     async def handle(
         self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
     ) -> Answer:
-        answer = await self._handler.handle(caller, method, header, tensors)
-        if method != NEXT_STEP.name:
-            return answer
-        work = StepWork.decoded(answer[0], max_bytes=NEXT_STEP.max_reply_header_bytes)
-        if work.finished or work.step <= self._begun:
-            return answer
-        await self._swarm.all_listed()
-        self._begun = work.step
+        if method == NEXT_ITEM.name:
+            said = NextItem.decoded(header, max_bytes=NEXT_ITEM.max_header_bytes)
+            step = max((result.step for result in said.results), default=0)
+            if step > self._begun:
+                await self._swarm.all_listed()
+                self._begun = max(self._begun, step)
         return await self._handler.handle(caller, method, header, tensors)
 
 
@@ -301,7 +287,7 @@ class MemorySwarm:
     async def run(self, *, timeout: float = 110.0) -> None:
         """Start everybody, start again whoever dies, until all have ended by themselves."""
         papers = self.papers
-        names = [COORDINATOR, *papers.trainers, *papers.members, *papers.outside]
+        names = [COORDINATOR, *papers.members, *papers.outside]
         async with asyncio.timeout(patience(timeout)):
             try:
                 await asyncio.gather(*(self._keep_alive(name) for name in names))
@@ -351,8 +337,6 @@ class MemorySwarm:
             if self.together:
                 transport = AnsweringTransport(transport, partial(_Together, self))
             await self._coordinator(transport)
-        elif name in self.papers.trainers:
-            await self._trainer(name, transport)
         elif name in self.papers.outside:
             await self._outside(name, transport)
         else:
@@ -364,8 +348,7 @@ class MemorySwarm:
         """Session key of a party."""
         if name == COORDINATOR:
             return self.papers.session
-        sessions = {**self.papers.trainers, **self.papers.outside}
-        return sessions.get(name) or self.papers.members[name].session
+        return self.papers.outside.get(name) or self.papers.members[name].session
 
     def kill(self, name: str) -> None:
         """End a party without a word; `run` starts it again."""
@@ -460,6 +443,7 @@ class MemorySwarm:
                 Signer(self.papers.coordinator, self.papers.session, DOMAIN),
                 self._elements(),
                 self.begin,
+                self.max_units,
             ),
             World(
                 transport=transport,
@@ -479,17 +463,6 @@ class MemorySwarm:
         spec = self.papers.spec.message
         counted = dict.fromkeys(spec.chunking.all, NUM_WEIGHTS // spec.batch.chunks)
         return counted if self.elements is None else self.elements
-
-    async def _trainer(self, name: str, transport: Transport) -> None:
-        await run_trainer(
-            self.papers.job,
-            self.papers.session.key,
-            transport=transport,
-            locate=self._locate,
-            tell=self._tell(name),
-            max_units=self.max_units,
-            pause=_short,
-        )
 
     async def _worker(self, name: str, transport: Transport) -> None:
         await self._opened.wait()

@@ -1,4 +1,4 @@
-"""What the coordinator answers: peers that come and go, trainers that ask for work and report."""
+"""What the coordinator answers: peers that come and go, and ask for work."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -7,40 +7,35 @@ from typing_extensions import Buffer
 
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, Forbidden, Malformed, PeerUnreachable, Unavailable
-from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.ids import JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import AuditReport, LeaseAccept, Message
 from contracts.terms.signatures import Signed, decode_signed, expect
 from training.coordinator.book import Book
+from training.coordinator.items import Items, WhyIdle
 from training.coordinator.measuring import Measuring
 from training.coordinator.ports import Clock
-from training.coordinator.routing import WhyIdle, WorkFor
-from training.swarm.duties import missing_places
 from training.swarm.events import (
     PeerJoined,
     PeerLeaving,
     PeerReturned,
-    UnitsDone,
     UnitsLacked,
-    UnitsLost,
 )
 from training.swarm.membership import stage_for_newcomer, state_step_for
-from training.swarm.state import Closed, Copy, Finished, Place, Working
+from training.swarm.state import Closed, Finished, Place, Working
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
 from training.transport.port import Session
 from training.transport.relay import Relay
 from training.transport.wire import PING, RELAY, AnyMethod
 
-_OF_TRAINERS = (calls.NEXT_STEP.name, calls.UNITS_DONE.name, calls.VALIDATED.name)
 _OF_PEERS = (
-    *(calls.JOIN.name, calls.LEAVE.name, calls.GET_MEMBERS.name),
+    *(calls.JOIN.name, calls.NEXT_ITEM.name, calls.LEAVE.name, calls.GET_MEMBERS.name),
     *(calls.REPORT.name, calls.FIND.name),
 )
 _OUTSIDE_CALLS = (
     *(calls.GET_MEMBERS.name, calls.REPORT.name, calls.FIND.name),
     *(RELAY.name, PING.name),
 )
-_TRAINERS_ASK = (calls.FORWARD.name, calls.BACKWARD.name)
 
 
 class Answers:
@@ -51,6 +46,7 @@ class Answers:
         book: Book,
         sessions: Callable[[], Mapping[SessionKey, Session]],
         measuring: Measuring,
+        items: Items,
         *,
         clock: Clock,
         welcome: Callable[[PeerId], None],
@@ -58,10 +54,10 @@ class Answers:
     ) -> None:
         """`welcome` is called for every peer that has joined or returned."""
         self._book, self._sessions, self._measuring = book, sessions, measuring
+        self._items = items
         self._clock, self._welcome, self._why_idle = clock, welcome, why_idle
         self.relay = Relay(sessions, calls.RELAYED, self._authorize_relay)
         self.roster: dict[SessionKey, Signed[LeaseAccept]] = {}
-        self.work_for = WorkFor(book, sessions, clock=clock, why_idle=why_idle)
 
     def dispatcher(self) -> Dispatcher:
         """A handler of all of them."""
@@ -70,15 +66,11 @@ class Answers:
         dispatcher.on(calls.LEAVE, self.leave)
         dispatcher.on(calls.REPORT, self.take_report)
         dispatcher.on(calls.GET_MEMBERS, self.get_members)
-        dispatcher.on(calls.NEXT_STEP, self.next_step)
-        dispatcher.on(calls.UNITS_DONE, self.units_done)
-        dispatcher.on(calls.VALIDATED, self.validated)
+        dispatcher.on(calls.NEXT_ITEM, self.next_item)
         dispatcher.on(RELAY, self.relay.serve)
         return dispatcher
 
     def _authorize(self, caller: SessionKey, method: AnyMethod) -> None:
-        if method.name in _OF_TRAINERS and caller not in self._trainers():
-            raise Forbidden(f"{method.name} is for this job's trainers")
         if self._is_outside(caller):
             if method.name not in _OUTSIDE_CALLS:
                 raise Forbidden(f"{method.name} is not for outside auditors")
@@ -87,13 +79,9 @@ class Answers:
 
     def _authorize_relay(self, caller: SessionKey, to: SessionKey, method: AnyMethod) -> None:
         members = {self._book.key_of(peer) for peer in self._book.state.members}
-        callers = self._trainers() if method.name in _TRAINERS_ASK else members
         is_audit = method.name in calls.FOR_AUDITORS and self._is_outside(caller)
-        if not (is_audit or caller in callers) or to not in members:
+        if not (is_audit or caller in members) or to not in members:
             raise Forbidden(f"{method.name} is not passed on between these two")
-
-    def _trainers(self) -> Sequence[SessionKey]:
-        return self._book.record_of_job.opening.trainers
 
     def _is_outside(self, caller: SessionKey) -> bool:
         """Whether somebody may be drawn from outside, and does not work here."""
@@ -244,41 +232,15 @@ class Answers:
             raise Conflict("no member of this job")
         return calls.Done(), ()
 
-    # -------------------------------------------------------------------------------- trainers
+    async def next_item(
+        self, caller: SessionKey, request: calls.NextItem, _tensors: Tensors
+    ) -> tuple[calls.ItemTasks, Sequence[Buffer]]:
+        """Tasks, as soon as there are some, or none after a while.
 
-    async def next_step(
-        self, caller: SessionKey, request: calls.NextStep, _tensors: Tensors
-    ) -> tuple[calls.StepWork, Sequence[Buffer]]:
-        """Work, as soon as there is news for this trainer, or how things are after a while."""
+        Raises:
+            Conflict: it is no member (any more).
+        """
         self._need_job(request.job)
-        return await self.work_for.next(caller, request), ()
-
-    async def units_done(
-        self, caller: SessionKey, request: calls.UnitsReport, _tensors: Tensors
-    ) -> tuple[calls.UnitsTaken, Sequence[Buffer]]:
-        """Copies that are complete, and units that are lost; what does not fit changes nothing."""
-        self._need_job(request.job)
-        reported = {view.unit for view in request.done} | {*request.lost}
-        step = StepNumber(request.step)
-        self.work_for.note_report(caller, step, reported)
-        if request.done:
-            copies = tuple(_copy(view) for view in request.done)
-            self._book.record(UnitsDone(step, copies, self._clock()))
-        if request.lost:
-            self._book.record(UnitsLost(step, tuple(request.lost), self._clock()))
-        missing = {unit for _, unit in missing_places(self._book.state)}
-        again = sorted(reported & missing) if step == self._book.state.step else ()
-        return calls.UnitsTaken(missing=tuple(again)), ()
-
-    async def validated(
-        self, _caller: SessionKey, request: calls.Validated, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
-        """The loss on validation rows after a step."""
-        self._need_job(request.job)
-        self._book.note_validation(StepNumber(request.step), request.loss)
-        return calls.Done(), ()
-
-
-def _copy(view: calls.CopyView) -> tuple[Place, Copy]:
-    copy = Copy(view.peer, view.attempt, x=view.x, y=view.y, dy=view.dy, dx=view.dx)
-    return (StageIndex(view.stage), view.unit), copy
+        if peer_id(caller) not in self._book.state.members:
+            raise Conflict("no member of this job")
+        return await self._items.next(peer_id(caller), request), ()

@@ -65,7 +65,6 @@ class Opening:
 
     anchorer: Address
     opening_block: int
-    trainers: tuple[SessionKey, ...]
     auditors: AuditorList | None = None  # outside of the job; None while checking is off
 
 
@@ -467,7 +466,6 @@ def _opening_of(spec: JobSpec, opening: Opening, signer: Signer) -> Signed[Messa
         job=spec.job(),
         job_spec=spec.digest(),
         session_key=signer.session.key,
-        trainers=opening.trainers,
         anchorer=opening.anchorer,
         opening_block=opening.opening_block,
         outside_auditors=opening.auditors.digest() if opening.auditors else ZERO_DIGEST,

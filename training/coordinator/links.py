@@ -1,4 +1,4 @@
-"""Whether what a peer commits to is what trainers saw pass between the stages. Pure.
+"""Whether what a peer commits to is what passed between the stages. Pure.
 
 A unit's copy names four tensors; those that cross a boundary have a sender and a receiver. Where a
 leaf differs from the counted copy, the receiver has to show the sender's signed header
@@ -32,7 +32,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class OwnFault:
-    """A leaf contradicts what its peer told the trainer, and no neighbour is part of it."""
+    """A leaf contradicts what its peer had handed in, and no neighbour is part of it."""
 
     place: Place
 

@@ -23,11 +23,11 @@ from training.coordinator.drawing import Drawing
 from training.coordinator.feeding import Feeding
 from training.coordinator.finding import Finding
 from training.coordinator.heeding import Heeding
+from training.coordinator.items import Items, validation_due
 from training.coordinator.limiting import Limiting
 from training.coordinator.means import Means
 from training.coordinator.measuring import Measuring, Nanoseconds
 from training.coordinator.ports import Clock, Feed, Limits, Roster, Wishes
-from training.coordinator.routing import validation_due
 from training.journal import Journal
 from training.swarm.duties import next_deadline
 from training.swarm.events import PeerLost, Resumed, StopAsked, Ticked
@@ -56,6 +56,7 @@ class CoordinatedJob:
     signer: Signer
     elements: Mapping[Chunk, int]  # of each chunk, as the stages cut their gradients
     begin: Begin = unread  # makes the fold of a checked job's draws
+    max_units: int | None = None  # on their way in all; 1 makes a deterministic order
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ async def run_coordinator(
         book = Book(journal, job.spec, job.opening, job.signer, tell, job.begin)
         means = Means(folder, book, world.transport, job.elements, clock=clocks.clock, tell=tell)
         with closing(means):
-            running = _Running(book, world, job.elements, means, clocks, tell)
+            running = _Running(book, world, job, means, clocks, tell)
             world.announce(await running.listen(world.listen))
             await running.until_over()
 
@@ -117,7 +118,7 @@ class _Running:
         self,
         book: Book,
         world: World,
-        elements: Mapping[Chunk, int],
+        job: CoordinatedJob,
         means: Means,
         clocks: Clocks,
         tell: Tell,
@@ -132,15 +133,22 @@ class _Running:
         )
         self._clock, self._tell, self._pause = clock, tell, pause
         self._tell_rarely = Rarely(tell)
+        why_idle = self._limiting.why_idle
+        self._items = Items(
+            book, clock=clock, why_idle=why_idle, tell=tell, max_units=job.max_units
+        )
         self._answers = Answers(
             book,
             lambda: transport.sessions,
             Measuring(book.record_of_job.job, clocks.stopwatch),
+            self._items,
             clock=clock,
             welcome=self._welcome,
-            why_idle=self._limiting.why_idle,
+            why_idle=why_idle,
         )
-        self._asking = Asking(book, transport, elements, means, clock=clock, tell=tell, pause=pause)
+        self._asking = Asking(
+            book, transport, job.elements, means, clock=clock, tell=tell, pause=pause
+        )
         self._feeding = Feeding(book, world.feed, tell=tell, pause=pause)
         self._served: set[PeerId] = set()
         self._gone: set[SessionKey] = set()
@@ -170,6 +178,7 @@ class _Running:
         async with self._tasks:
             background = [
                 self._tasks.create_task(self._feeding.run()),
+                self._tasks.create_task(self._items.run()),
                 self._tasks.create_task(self._tick()),
                 self._tasks.create_task(self._ask_roster()),
                 self._tasks.create_task(self._heed()),
@@ -202,8 +211,7 @@ class _Running:
             await self._book.changes.beyond(self._book.changes.version)
         if not await self._in_grace(lambda: not validation_due(self._book)):
             self._tell("not_validated", step=self._book.state.step)
-        self._answers.work_for.end()
-        if not await self._in_grace(lambda: self._all_applied() and self._trainers_know()):
+        if not await self._in_grace(self._all_applied):
             self._tell("somebody_left_early", step=self._book.state.step)
         while not self._feeding.is_done:
             await self._book.changes.beyond(self._book.changes.version)
@@ -221,10 +229,6 @@ class _Running:
     def _all_applied(self) -> bool:
         state = self._book.state
         return all(member.applied >= state.step for member in state.members.values())
-
-    def _trainers_know(self) -> bool:
-        here = self._transport.sessions.keys() & set(self._book.record_of_job.opening.trainers)
-        return here <= self._answers.work_for.dismissed
 
     # ------------------------------------------------------------------------------ membership
 
@@ -283,10 +287,9 @@ class _Running:
 
     def _trust(self, leases: Sequence[Signed[LeaseAccept]]) -> None:
         self._answers.roster |= {lease.message.session_key: lease for lease in leases}
-        trainers = self._book.record_of_job.opening.trainers
         known = (lease.session_key for lease in self._book.record_of_job.leases.values())
         outside = (each.session_key for each in self._book.record_of_job.outside.auditors)
-        self._transport.set_members({*trainers, *known, *outside, *self._answers.roster})
+        self._transport.set_members({*known, *outside, *self._answers.roster})
 
     # ------------------------------------------------------------------------------------ time
 

@@ -1,6 +1,6 @@
 """Whose copy of a unit counts in each stage, and what becomes of a unit that is lost. Pure.
 
-A unit may be computed more than once: a trainer timed out, a peer died, two trainers met. Of all
+A unit may be computed more than once: a pass timed out, a peer died. Of all
 copies that are reported one a place is kept, and those of neighbouring stages fit: x is what the
 stage before sent as y, dy what the stage after sent as dx. A copy with a higher attempt replaces
 the one that is there, and neighbours made from other tensors are undone.
@@ -20,7 +20,7 @@ from training.swarm.state import Copy, Draft, Place, SwarmState, Working
 
 
 def take_copies(state: SwarmState, event: UnitsDone) -> Change:
-    """Copies that a trainer reports, one after the other."""
+    """Copies that are reported, one after the other."""
     match state.phase:
         case Working(draft) as phase if event.step == state.step:
             before, done = draft.done, dict(draft.done)

@@ -27,7 +27,6 @@ from training.swarm.state import (
     Averaging,
     Closed,
     Committed,
-    Copy,
     Draft,
     Finished,
     Member,
@@ -132,23 +131,13 @@ def missing_places(state: SwarmState) -> tuple[Place, ...]:
     """Units that nobody has done yet, ascending; none while no work goes out."""
     if not isinstance(state.phase, Working) or state.is_idle or not state.started:
         return ()
-    draft = state.phase.draft
-    return tuple(
-        place
-        for place in state.terms.places
-        if place not in draft.done and place[1] not in draft.struck_units
-    )
+    return _missing(state.terms, state.phase.draft)
 
 
-def copies_known(state: SwarmState) -> tuple[tuple[Place, Copy], ...]:
-    """Copies of the units that are done in some stages only, ascending: the rest fits to them."""
-    missing = {unit for _, unit in missing_places(state)}
-    done = state.phase.draft.done if isinstance(state.phase, Working) else {}
-    return tuple(
-        (place, done[place])
-        for place in state.terms.places
-        if place[1] in missing and place in done
-    )
+@last_answer
+def _missing(terms: Terms, draft: Draft) -> tuple[Place, ...]:
+    done, struck = draft.done, draft.struck_units
+    return tuple(p for p in terms.places if p not in done and p[1] not in struck)
 
 
 def workers_of(state: SwarmState, stage: StageIndex) -> tuple[Member, ...]:

@@ -58,7 +58,7 @@ class PeerLeaving:
 
 @dataclass(frozen=True)
 class UnitsDone:
-    """A trainer reports copies that are in the gradients of their peers."""
+    """These copies are in the gradients of their peers."""
 
     step: StepNumber
     copies: tuple[tuple[Place, Copy], ...]
@@ -323,7 +323,7 @@ class BuildSeal:
 
 @dataclass(frozen=True)
 class Redo:
-    """These units are not done any more: trainers route them again."""
+    """These units are not done any more: they go out again."""
 
     places: tuple[Place, ...]
 

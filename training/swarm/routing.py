@@ -1,6 +1,6 @@
 """Which peer of a stage computes a unit next: SWARM's `ExpertBalancer`, with quotas. Pure.
 
-Per trainer and stage a heap of (cumulative expected runtime, tie-break, peer). Whoever is smallest
+Per stage a heap of (cumulative expected runtime, tie-break, peer). Whoever is smallest
 gets the unit, and its expected runtime is added: interleaved weighted round robin. A peer that is
 new starts level with the smallest, so it is tried at once. One whose call failed, but not by its
 deadline, is banned until it is announced again. Before its first answer a peer counts as fast as
@@ -10,6 +10,7 @@ Invariant: no peer has more units of a step than its quota (docs/protocol.md 7, 
 with one peer at a time. Source: SWARM 2301.11913, `swarm/pipeline/src/moe/client/balancer.py`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from zlib import crc32
@@ -26,17 +27,17 @@ _MICRO = 10**6  # rates are in units per 1e6 seconds
 
 @dataclass(frozen=True)
 class Listed:
-    """A worker as a StepWork announces it, to one trainer."""
+    """A member that may be given units now."""
 
     peer: PeerId
     rate: int  # units (forward and backward) per 1e6 seconds, as the coordinator measured
     quota: int  # units of this step, those counted already included
-    counted: int = 0  # units of this trainer's that count as its work already
+    counted: int = 0  # units that count as its work already
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a trainer knows of one worker."""
+    """What is known of one worker."""
 
     listed: Listed
     speed: Throughput
@@ -47,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Balancer:
-    """Workers of one stage to one trainer. Begin with `Balancer(seed)`, then `announced`."""
+    """Workers of one stage. Begin with `Balancer(seed)`, then `announced`."""
 
     seed: int = 0  # of the tie-breaks
     step: StepNumber = NO_STEP
@@ -64,12 +65,12 @@ class Balancer:
         version: int,
         missing: Iterable[ItemNumber],
     ) -> "Balancer":
-        """What a StepWork says. Bans end with a newer version; who is not listed is forgotten.
+        """Who may be asked now. Bans end with a newer version; who is not listed is forgotten.
 
         Args:
             workers: Those of this stage.
             step: The step that it is about.
-            version: Of the StepWork.
+            version: Of the list.
             missing: Units of this stage that are not counted yet.
         """
         known, level = self.entries, self._level()
@@ -95,20 +96,28 @@ class Balancer:
         A unit that another worker had is taken from it. `avoid` names workers not to be tried.
         """
         given = {each: peer for each, peer in self.given.items() if each != unit}
-        used = [*given.values()]
+        used = Counter(given.values())
         shunned = set(avoid)
         free = [
             (entry.runtime, entry.tie, peer)
             for peer, entry in self.entries.items()
             if not entry.banned
             and peer not in shunned
-            and entry.listed.counted + used.count(peer) < entry.listed.quota
+            and entry.listed.counted + used[peer] < entry.listed.quota
         ]
         if not free:
             return replace(self, given=given), None
         _, _, peer = min(free)
         chosen = replace(self, given={**given, unit: peer})
         return chosen.charged(peer, samples), peer
+
+    def adopted(self, unit: UnitId, peer: PeerId) -> "Balancer | None":
+        """With a unit that `peer` was given before all of this; None if it may not have it."""
+        used = sum(holder == peer for each, holder in self.given.items() if each != unit)
+        entry = self.entries.get(peer)
+        if entry is None or entry.listed.counted + used >= entry.listed.quota:
+            return None
+        return replace(self, given={**self.given, unit: peer})
 
     def charged(self, peer: PeerId, samples: float) -> "Balancer":
         """With work for `peer` that was not chosen here: a backward goes where its forward went."""

@@ -196,7 +196,7 @@ def _holding(state: SwarmState) -> SwarmState:
 
 
 def _goes_out(state: SwarmState) -> bool:
-    """Whether trainers route units, so that some of a step that nobody has reported may be out."""
+    """Whether units go out, so that some of a step that is not reported may be on their way."""
     return state.started and not state.is_idle and state.standing_since is None
 
 

@@ -1,4 +1,4 @@
-"""How fast a peer is, as a trainer sees it: samples per second, smoothed. Pure.
+"""How fast a peer is, as who routes sees it: samples per second, smoothed. Pure.
 
 An exponential moving average of seconds per sample, corrected for its start at zero as hivemind's
 `PerformanceEMA` is: mean_n = (1 - a) mean_(n-1) + a x, divided by 1 - (1 - a)^n, with a = 0.1.

@@ -1,4 +1,4 @@
-"""What a worker answers: trainers ask for passes, the coordinator leads the step, members fetch."""
+"""What a worker answers: the coordinator leads the step, members fetch."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,15 +23,12 @@ from contracts.terms.messages import (
     GradCommit,
     Message,
     StepClose,
-    UnitLeaf,
 )
 from contracts.terms.signatures import Signed, decode_signed, expect
-from training.stages.torch_free import num_groups
 from training.swarm.state import Part
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
 from training.transport.wire import PING, AnyMethod
-from training.worker.ports import Passed
 from training.worker.work import Work
 
 M = TypeVar("M", bound=Message)
@@ -49,7 +46,6 @@ _OF_THE_COORDINATOR = tuple(
         calls.TAKE_SEAL,
     )
 )
-_OF_TRAINERS = (calls.FORWARD.name, calls.BACKWARD.name)
 
 
 class Answers:
@@ -61,8 +57,6 @@ class Answers:
     def dispatcher(self) -> Dispatcher:
         """A handler of all of them."""
         dispatcher = Dispatcher(authorize=self._authorize)
-        dispatcher.on(calls.FORWARD, self.forward)
-        dispatcher.on(calls.BACKWARD, self.backward)
         dispatcher.on(calls.MEASURE, self.measure)
         dispatcher.on(calls.GET_TENSOR, self.get_tensor)
         dispatcher.on(calls.CLOSE_STEP, self.close_step)
@@ -84,9 +78,6 @@ class Answers:
         opening = self._at.book.record.opening
         if method.name in _OF_THE_COORDINATOR and caller != opening.session_key:
             raise Forbidden(f"{method.name} is for the coordinator")
-        # The coordinator passes calls on for trainers that cannot dial us.
-        if method.name in _OF_TRAINERS and caller not in (*opening.trainers, opening.session_key):
-            raise Forbidden(f"{method.name} is for this job's trainers")
         is_outside = caller in self._peers.outside
         if is_outside and method.name not in (*calls.FOR_AUDITORS, PING.name):
             raise Forbidden(f"{method.name} is not for outside auditors")
@@ -96,35 +87,6 @@ class Answers:
             raise Conflict("another job")
         if stage is not None and stage != self._at.stage:
             raise Conflict(f"this is stage {self._at.stage}, not {stage}")
-
-    # ------------------------------------------------------------------------------------ units
-
-    async def forward(
-        self, _caller: SessionKey, request: calls.Forward, _tensors: Tensors
-    ) -> tuple[calls.Computed, Sequence[Buffer]]:
-        """A unit's forward pass, or that of a group of validation rows."""
-        self._need_job(request.job, request.stage)
-        self._need_input(request.x)
-        if request.evaluate:
-            _need_below(request.unit, num_groups(self._at.batch.rows_per_unit), "groups")
-            return _passed(await self._work.units.evaluate(request)), ()
-        _need_below(request.unit, self._at.batch.units_per_step, "units")
-        return _computed(await self._work.units.forward(request)), ()
-
-    async def backward(
-        self, _caller: SessionKey, request: calls.Backward, _tensors: Tensors
-    ) -> tuple[calls.Computed, Sequence[Buffer]]:
-        """A unit's backward pass."""
-        self._need_job(request.job, request.stage)
-        self._need_input(request.x)
-        if (request.dy is None) != self._at.compute.is_last:
-            raise Malformed("dy comes with every backward pass but the last stage's")
-        _need_below(request.unit, self._at.batch.units_per_step, "units")
-        return _computed(await self._work.units.backward(request)), ()
-
-    def _need_input(self, x: calls.Held | None) -> None:
-        if (x is None) != self._at.compute.is_first:
-            raise Malformed("x comes with every pass but the first stage's")
 
     async def measure(
         self, _caller: SessionKey, request: calls.Measure, _tensors: Tensors
@@ -322,20 +284,6 @@ class Answers:
 def _need_below(number: int, bound: int, what: str) -> None:
     if number >= bound:
         raise Conflict(f"there are {bound} {what}, not one numbered {number}")
-
-
-def _computed(leaf: UnitLeaf) -> calls.Computed:
-    return calls.Computed(x=leaf.x, y=leaf.y, dy=leaf.dy, dx=leaf.dx, loss=leaf.loss)
-
-
-def _passed(passed: Passed) -> calls.Computed:
-    return calls.Computed(
-        x=passed.x,
-        y=passed.y.digest if passed.y else ZERO_DIGEST,
-        dy=ZERO_DIGEST,
-        dx=ZERO_DIGEST,
-        loss=passed.loss,
-    )
 
 
 def _parts_held(parts: Sequence[Part]) -> calls.PartsHeld:

@@ -45,6 +45,7 @@ FETCH_RANGE = 60.0  # for a range of a checkpoint
 ASK_STATE = 30.0  # a member reads its checkpoint once before it answers
 FETCH_TENSOR = 20.0  # a holder that is silent has no session any more before that
 ASK = 10.0
+NEXT = 60.0  # longer than the coordinator keeps a peer waiting
 HEADERS = 64 * KIB  # of an answer beside its tensors, at most
 
 Tensors = Sequence[memoryview]
@@ -74,7 +75,7 @@ class Peers:
         self._tensor_bytes = wire.num_bytes(num_elements)
         # One who does not answer must leave the exchange time for whoever else can.
         self._fetch_within = min(FETCH, spec.rules.exchange_timeout / 1000 / 4)
-        self._always = frozenset({opening.session_key, *opening.trainers})
+        self._always = frozenset({opening.session_key})
         self.outside: frozenset[SessionKey] = frozenset()
         self._members: dict[PeerId, calls.MemberView] = {}
         self._seen: dict[PeerId, calls.MemberView] = {}
@@ -84,7 +85,7 @@ class Peers:
     # ------------------------------------------------------------------------------------- whom
 
     def set_members(self, members: Iterable[calls.MemberView]) -> None:
-        """Trust these beside the coordinator and the trainers."""
+        """Trust these beside the coordinator."""
         members = list(members)
         found = {peer_id(member.session_key): member for member in members}
         if found.keys() != self._members.keys():
@@ -340,6 +341,14 @@ class Peers:
         request, deadline = calls.Find(job=self.job, digest=digest), calls.LONGEST_SEARCH
         _, tensors = await ask(self._coordinator, calls.FIND, request, deadline=deadline)
         return tensors
+
+    # -------------------------------------------------------------------------------------- work
+
+    async def next_tasks(self, request: calls.NextItem) -> calls.ItemTasks:
+        """Hand in what came of tasks, and hear of others; raises Unavailable, Refused."""
+        method, deadline = calls.NEXT_ITEM, NEXT
+        answer, _ = await ask(self._coordinator, method, request, deadline=deadline)
+        return answer
 
     # ------------------------------------------------------------------------------------- files
 

@@ -200,6 +200,7 @@ class _Joining:
             asyncio.create_task(self._go(session)),
             asyncio.create_task(self._work.gone.wait()),
             asyncio.create_task(self._greet()),
+            asyncio.create_task(self._work.tasks.talk()),
         ]
         ends: list[asyncio.Future[Any]] = [*tasks[:4], broken]
         try:

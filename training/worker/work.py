@@ -1,7 +1,8 @@
 """A peer at work under one lease: the parts of it, put together, and how it begins and ends.
 
-Each part says its invariants: `units` (passes), `commits` (GradCommits), `averages` (parts and
-means), `states` (seals, checkpoints). They share a `Station`; its engine lets one work at a time.
+Each part says its invariants: `tasks`, `units` (passes), `commits` (GradCommits), `averages` (parts
+and means), `states` (seals, checkpoints). They share a `Station`; its engine lets one work at a
+time.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from training.worker.keeping import Keeping
 from training.worker.ports import HONEST, Behaviour, Moment, Wanted
 from training.worker.states import States
 from training.worker.station import ComputeFor, Station
+from training.worker.tasks import Tasks
 from training.worker.units import Units
 
 
@@ -41,6 +43,7 @@ class Work:
         self.station, self.behaviour = station, behaviour
         self.leave, self.gone = leave or asyncio.Event(), asyncio.Event()
         self.units = Units(self.station)
+        self.tasks = Tasks(self.station, self.units)
         self.commits = Commits(self.station, self.units, behaviour)
         self.averages = Averages(self.station, behaviour)
         self.keeping = Keeping(self.station)
@@ -102,4 +105,5 @@ class Work:
 
     async def close(self) -> None:
         """Stop; what is computed at this moment is waited for."""
+        await self.tasks.close()
         await self.station.engine.close()

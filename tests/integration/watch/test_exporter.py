@@ -47,8 +47,8 @@ PROGRAM = """
 import pathlib, sys, threading
 from tallystick.sdk.process import teller
 folder = pathlib.Path(sys.argv[1])
-teller("trainer", folder)("finished", step=1)
-file = folder / "metrics-trainer.json"
+teller("peer", folder)("finished", step=1)
+file = folder / "metrics-peer.json"
 print(file.exists(), "prometheus_client" in sys.modules, threading.active_count())
 """
 

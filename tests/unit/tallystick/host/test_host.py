@@ -69,9 +69,7 @@ def host_of(market: FakeMarket, folder: Path, run: Callable[[str], None]) -> Hos
 
     return Host(
         client=cast(MarketClient, market),
-        settings=HostSettings(
-            keys=folder / "keys", jobs=folder / "jobs", api_url=market.url, trainers=1
-        ),
+        settings=HostSettings(keys=folder / "keys", jobs=folder / "jobs", api_url=market.url),
         environment={},
         say=lambda line: None,
         start=start,

@@ -25,10 +25,10 @@ def test_metrics__units__are_counted_with_what_they_took_and_waited() -> None:
 
     counted.tell("unit_done", step=3, unit=0, took_us=1_500_000, waited_us=250_000, queue=2)
     counted.tell("unit_done", step=3, unit=7, took_us=500_000, waited_us=0, queue=1)
-    counted.tell("units_reported", step=3, units=8)
+    counted.tell("units_taken", step=3, units=8)
 
     assert counted.value("units_total", event="unit_done") == 2
-    assert counted.value("units_total", event="units_reported") == 8
+    assert counted.value("units_total", event="units_taken") == 8
     assert counted.value("working_seconds_total", event="unit_done") == 2.0
     assert counted.value("waiting_seconds_total", event="unit_done") == 0.25
     assert counted.value("queue_length") == 1

@@ -32,7 +32,7 @@ def book(_made: CheckedMaker, tmp_path: Path) -> Iterator[Book]:
         yield Book(
             journal,
             job.poster.sign(job.spec, job.domain),
-            Opening(opening.anchorer, opening.opening_block, opening.trainers, job.outside),
+            Opening(opening.anchorer, opening.opening_block, job.outside),
             Signer(job.coordinator, job.session, job.domain),
             tell_nobody,
             begin_checked,

@@ -4,25 +4,16 @@ from fractions import Fraction
 
 import pytest
 
-from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import Address, PeerId, StageIndex
 from tests.unit.training.swarm.factories import A, B, C, Swarm, joining, peer, terms
 from training.swarm.caps import (
-    Covered,
     Measured,
     Units,
     caps_in_stage,
-    quotas_for_trainer,
     quotas_in_stage,
-    unlimited,
+    quotas_of,
 )
 from training.swarm.events import PeerLeaving, PeerLost
-from training.swarm.state import SwarmState
-
-
-def quotas_of(state: SwarmState, covered: Covered = unlimited) -> Units:
-    """What one trainer alone is given: all."""
-    quotas = quotas_for_trainer(state, 0, 1, covered)
-    return {peer: quota for peer, (quota, _) in quotas.items()}
 
 
 def measured(name: PeerId, rate: int, owner: str = "") -> Measured:
@@ -112,15 +103,3 @@ def test_quotas_of__peers_lost_or_leaving__others_may_do_everything() -> None:
     swarm.tell(PeerLeaving(C, swarm.at))
 
     assert quotas_of(swarm.state) == {A: 7}
-
-
-def test_quotas_for_trainer__units_done_already__are_counted_in_their_trainers_part() -> None:
-    swarm = Swarm(terms(peers=1, units=6))
-    swarm.join(A)
-    swarm.work(A, 0, 1, 2)
-
-    parts = [quotas_for_trainer(swarm.state, trainer, 2) for trainer in range(2)]
-
-    assert [part[A][1] for part in parts] == [2, 1]
-    assert sum(part[A][0] for part in parts) == quotas_of(swarm.state)[A]
-    assert swarm.state.step == StepNumber(1)

@@ -6,13 +6,14 @@ from itertools import pairwise
 import pytest
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex
-from contracts.terms.items import ItemNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, UnitId
+from contracts.terms.messages import UnitLeaf
 from tests.support.history import make_digest, make_session
-from training.trainer.ways import (
+from training.strategies.every_step.passes import (
     AskBackward,
     AskForward,
     Call,
+    Copies,
     Passed,
     Stretch,
     Way,
@@ -24,9 +25,9 @@ from training.trainer.ways import (
     stretches_of,
     with_answer,
 )
-from training.transport.calls import Computed, CopyView
+from training.swarm.state import Copy
 
-UNIT = ItemNumber(3)
+UNIT = UnitId(3)
 S0, S1, S2, S3 = (StageIndex(stage) for stage in range(4))
 WHOLE = Stretch(UNIT, S0, S2)
 
@@ -35,7 +36,7 @@ def peer(name: str) -> PeerId:
     return make_session(name).peer
 
 
-def copy(stage: int, **changed: Digest) -> CopyView:
+def copy(stage: int, **changed: Digest) -> Copy:
     """A copy in the middle of four stages, fitting its neighbours."""
     values = {
         "x": make_digest("y", stage - 1),
@@ -43,10 +44,10 @@ def copy(stage: int, **changed: Digest) -> CopyView:
         "dy": make_digest("dx", stage + 1),
         "dx": make_digest("dx", stage),
     } | changed
-    return CopyView(stage=StageIndex(stage), unit=UNIT, peer=peer(f"p{stage}"), attempt=1, **values)
+    return Copy(peer(f"p{stage}"), attempt=1, **values)
 
 
-def answer(stretch: Stretch, call: Call, *, made: str = "") -> Computed:
+def answer(stretch: Stretch, call: Call, *, made: str = "") -> UnitLeaf:
     """What an honest peer answers; `made` tells its tensors from those of others."""
     is_first = call.stage == stretch.first and stretch.below is None
     is_last = stretch.ends_at(call.stage)
@@ -56,7 +57,8 @@ def answer(stretch: Stretch, call: Call, *, made: str = "") -> Computed:
     dx = call.dx if call.dx != ZERO_DIGEST else dx
     if isinstance(call, AskBackward):
         y = call.y
-    return Computed(
+    return UnitLeaf(
+        unit=UNIT,
         x=call.x.digest if call.x else make_digest("rows"),
         y=ZERO_DIGEST if is_last else y,
         dy=call.dy.digest if isinstance(call, AskBackward) else ZERO_DIGEST,
@@ -89,9 +91,9 @@ def finished(way: Way) -> Way:
     return way
 
 
-def assert_links_hold(stretch: Stretch, copies: tuple[CopyView, ...]) -> None:
+def assert_links_hold(stretch: Stretch, copies: Copies) -> None:
     ends = [stretch.below] if stretch.below else []
-    row = [*ends, *copies, *([stretch.above] if stretch.above else [])]
+    row = [*ends, *(each for _, each in copies), *([stretch.above] if stretch.above else [])]
     for lower, upper in pairwise(row):
         assert (lower.y, lower.dy) == (upper.x, upper.dx)
 
@@ -107,7 +109,7 @@ def test_way__whole_unit__goes_up_and_down_once() -> None:
         ("AskBackward", 0),
     ]
     copies = copies_of(finished(way))
-    assert [each.stage for each in copies] == [0, 1, 2]
+    assert [stage for (stage, _), _ in copies] == [0, 1, 2]
     assert_links_hold(WHOLE, copies)
 
 
@@ -170,7 +172,7 @@ def test_way__tensor_read__reader_holds_it_too() -> None:
 
 
 def lost_y(way: Way, stage: StageIndex) -> Way:
-    again = lost(way, way.forwards[stage].computed.y)
+    again = lost(way, way.forwards[stage].leaf.y)
     assert again is not None
     return again
 
@@ -195,7 +197,7 @@ def test_lost__y_made_again_with_other_bytes__higher_stages_start_over() -> None
 def test_lost__dx_of_the_last_stage__is_made_again_by_a_forward() -> None:
     way = step_on(step_on(step_on(set_out(WHOLE))))
 
-    again = lost(way, way.backwards[S2].computed.dx)
+    again = lost(way, way.backwards[S2].leaf.dx)
 
     assert again is not None
     assert calls_of(again) == [("AskForward", 2), ("AskBackward", 1), ("AskBackward", 0)]

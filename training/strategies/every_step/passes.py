@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex
-from contracts.terms.items import ItemNumber
-from training.transport.calls import Computed, CopyView, Held
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, UnitId
+from contracts.terms.messages import UnitLeaf
+from training.swarm.state import Copy, Place
+from training.transport.calls import Held
 
 MAX_HOLDERS = 8
 
@@ -27,11 +28,12 @@ class Stretch:
     None below: `first` is the first stage. None above: `last` is the last one.
     """
 
-    unit: ItemNumber
+    unit: UnitId
     first: StageIndex
     last: StageIndex
-    below: CopyView | None = None
-    above: CopyView | None = None
+    below: Copy | None = None
+    above: Copy | None = None
+    evaluates: bool = False  # `unit` numbers a group of validation rows, of which nothing counts
 
     def ends_at(self, stage: StageIndex) -> bool:
         """Whether `stage` is the model's last: its forward pass is also its backward pass."""
@@ -44,12 +46,12 @@ class Passed:
 
     peer: PeerId
     attempt: int
-    computed: Computed
+    leaf: UnitLeaf
 
 
 @dataclass(frozen=True)
 class AskForward:
-    """Ask any peer of the stage for the forward pass; `dx`: as in `calls.Forward`."""
+    """Ask any peer of the stage for the forward pass; `dx`: as in `calls.Task`."""
 
     stage: StageIndex
     x: Held | None
@@ -69,6 +71,8 @@ class AskBackward:
 
 
 Call: TypeAlias = AskForward | AskBackward
+
+Copies: TypeAlias = tuple[tuple[Place, Copy], ...]
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def set_out(stretch: Stretch) -> Way:
 
 
 def stretches_of(
-    unit: ItemNumber, missing: frozenset[StageIndex], copies: Mapping[StageIndex, CopyView]
+    unit: UnitId, missing: frozenset[StageIndex], copies: Mapping[StageIndex, Copy]
 ) -> tuple[Stretch, ...]:
     """Runs of missing stages, each between the copies that are there."""
     found: list[Stretch] = []
@@ -118,7 +122,7 @@ def next_call(way: Way) -> Call | None:
             return AskForward(stage, _x(way, stage), dx)
     for number in range(stretch.last, stretch.first - 1, -1):
         stage = StageIndex(number)
-        if stage not in way.backwards:
+        if stage not in way.backwards and not stretch.evaluates:
             return _ask_backward(way, stage)
     return None
 
@@ -138,37 +142,34 @@ def lost(way: Way, missing: Digest) -> Way | None:
     keepers = {name: peers for name, peers in way.keepers.items() if name != missing}
     way = replace(way, keepers=keepers)
     for stage, passed in way.backwards.items():
-        if passed.computed.dx == missing:
+        if passed.leaf.dx == missing:
             backwards = {s: each for s, each in way.backwards.items() if s != stage}
             again = way.again | {stage} if way.stretch.ends_at(stage) else way.again
             return replace(way, backwards=backwards, again=again)
     for stage, passed in way.forwards.items():
-        if passed.computed.y == missing:
+        if passed.leaf.y == missing:
             return replace(way, again=way.again | {stage})
     return None
 
 
-def copies_of(way: Way) -> tuple[CopyView, ...]:
+def copies_of(way: Way) -> Copies:
     """The copies that a finished way has made, lowest stage first."""
     return tuple(
-        CopyView(
-            stage=stage,
-            unit=way.stretch.unit,
-            peer=passed.peer,
-            attempt=passed.attempt,
-            x=passed.computed.x,
-            y=passed.computed.y,
-            dy=passed.computed.dy,
-            dx=passed.computed.dx,
-        )
+        ((stage, way.stretch.unit), copy_of(passed))
         for stage, passed in sorted(way.backwards.items())
     )
+
+
+def copy_of(passed: Passed) -> Copy:
+    """What counts of a backward pass."""
+    leaf = passed.leaf
+    return Copy(passed.peer, passed.attempt, x=leaf.x, y=leaf.y, dy=leaf.dy, dx=leaf.dx)
 
 
 def _forwarded(way: Way, stage: StageIndex, passed: Passed) -> Way:
     before = way.forwards.get(stage)
     forwards, backwards = {**way.forwards, stage: passed}, dict(way.backwards)
-    if before is not None and before.computed.y != passed.computed.y:
+    if before is not None and before.leaf.y != passed.leaf.y:
         # Other bytes than before: what higher stages made of those does not fit any more.
         forwards = {s: each for s, each in forwards.items() if s <= stage}
         backwards = {s: each for s, each in backwards.items() if s < stage}
@@ -183,8 +184,8 @@ def _ask_backward(way: Way, stage: StageIndex) -> AskBackward:
         assert above is not None  # else the forward pass has counted it
         y, dy = above.x, above.dx
     else:
-        y = way.forwards[stage].computed.y
-        dy = way.backwards[StageIndex(stage + 1)].computed.dx
+        y = way.forwards[stage].leaf.y
+        dy = way.backwards[StageIndex(stage + 1)].leaf.dx
     dx, held = _used_below(way, stage), _held(way, dy)
     return AskBackward(stage, _x(way, stage), held, y, dx, way.forwards.get(stage))
 
@@ -198,7 +199,7 @@ def _used_below(way: Way, stage: StageIndex) -> Digest:
 def _x(way: Way, stage: StageIndex) -> Held | None:
     below = way.stretch.below
     if stage > way.stretch.first:
-        return _held(way, way.forwards[StageIndex(stage - 1)].computed.y)
+        return _held(way, way.forwards[StageIndex(stage - 1)].leaf.y)
     return None if below is None else _held(way, below.y)
 
 
@@ -208,14 +209,14 @@ def _held(way: Way, name: Digest) -> Held:
 
 def _kept(way: Way, passed: Passed) -> dict[Digest, tuple[PeerId, ...]]:
     """Who has which tensor, now that `passed.peer` has read some and made others."""
-    keepers, made = dict(way.keepers), passed.computed
+    keepers, made = dict(way.keepers), passed.leaf
     for name in {made.x, made.y, made.dy, made.dx} - {ZERO_DIGEST}:
         others = tuple(peer for peer in keepers.get(name, ()) if peer != passed.peer)
         keepers[name] = (*others, passed.peer)
     return keepers
 
 
-def check_answer(stretch: Stretch, call: Call, made: Computed) -> None:
+def check_answer(stretch: Stretch, call: Call, made: UnitLeaf) -> None:
     """Refuse digests that are not those of the question, or that this stage cannot have.
 
     Raises:
@@ -228,6 +229,8 @@ def check_answer(stretch: Stretch, call: Call, made: Computed) -> None:
     _need(is_last == (made.y == ZERO_DIGEST), "a y on all stages but the last")
     if isinstance(call, AskBackward):
         _need(made.dy == call.dy.digest and made.y == call.y, "another y or dy")
+    if stretch.evaluates:
+        return
     _need(call.dx in (ZERO_DIGEST, made.dx), "another dx")
     if isinstance(call, AskBackward) or is_last:
         _need(is_first == (made.dx == ZERO_DIGEST), "a dx on all stages but the first")
