@@ -45,10 +45,9 @@ from bench.calibration_devices import (
     save,
 )
 from bench.measuring import about, clopper_pearson, limit, parsed, parser_of, tell
-from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE, CodecName
-from tests.numerics.loop import rows_of, synthetic_corpus, train
+from tests.numerics.loop import items_of, rows_of, synthetic_corpus, train
 from training.compression.codecs import codec
 from training.config import StageSlice, TrainConfig, slices_of, whole_model
 from training.recipes import micro, tiny_llama
@@ -169,7 +168,7 @@ def _chain(
     units: list[list[Unit]] = [[] for _ in slices]
     is_large = model.width >= LARGE or model.num_layers >= DEEP
     for number in range(UNITS_OF_LARGE if is_large else UNITS):
-        rows_RT = rows_tensor(rows.load(StepNumber(step), ItemNumber(number)))
+        rows_RT = rows_tensor(rows.load(items_of(config, step)[number]))
         for held, unit in zip(units, _pass(stages, ItemNumber(number), rows_RT), strict=True):
             held.append(unit)
     return [

@@ -16,7 +16,6 @@ from dataclasses import replace
 import torch
 
 from bench.measuring import about, limit, parsed, parser_of, spread
-from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
 from tests.numerics.loop import new_stage, rows_of, sealed_norm, synthetic_corpus, train
 from tests.numerics.plain import plain_losses
@@ -64,7 +63,7 @@ def update_milliseconds(stage: Stage) -> dict[str, float]:
 
     return {
         "norm": timed(lambda: norm_squared(average)),
-        "update": timed(lambda: stage.apply(average, norm)),
+        "update": timed(lambda: stage.apply([average], norm)),
         "state root": timed(stage.roots),
         "rows of a step": timed(lambda: _read_rows(stage)),
     }
@@ -73,7 +72,7 @@ def update_milliseconds(stage: Stage) -> dict[str, float]:
 def _read_rows(stage: Stage) -> None:
     rows = rows_of(CONFIG, CORPUS)
     for unit in range(CONFIG.data.units_per_step):
-        rows.load(StepNumber(1), ItemNumber(unit))
+        rows.load(ItemNumber(unit))
 
 
 def main() -> None:

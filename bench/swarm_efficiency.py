@@ -38,7 +38,7 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
 from bench.measuring import MICROSECONDS, about, cpu_seconds, limit, parsed, parser_of, spread
-from contracts.terms.ids import JobId, StepNumber
+from contracts.terms.ids import JobId
 from contracts.terms.items import ItemNumber
 from tallystick.up.processes import RUN_ID, SERVICE, environment_of, running, send
 from tallystick.watch.phases import Phase, next_phase
@@ -99,8 +99,8 @@ class PlainLoop:
     def step(self, number: int) -> None:
         """One step of gradients added over units, clipped and applied."""
         self._optimizer.zero_grad()
-        for unit in range(UNITS):
-            rows_RT = rows_tensor(self._rows.load(StepNumber(number), ItemNumber(unit)))
+        for item in range((number - 1) * UNITS, number * UNITS):
+            rows_RT = rows_tensor(self._rows.load(ItemNumber(item)))
             logits_RTV = self._model(rows_RT[:, :-1])
             loss = functional.cross_entropy(logits_RTV.flatten(0, 1), rows_RT[:, 1:].flatten())
             (loss / UNITS).backward()

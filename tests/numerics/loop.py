@@ -11,7 +11,7 @@ from math import isqrt
 import torch
 from torch import Tensor
 
-from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import TrainConfig, whole_model
@@ -49,6 +49,12 @@ def rows_of(config: TrainConfig, corpus: ShardedCorpus) -> UnitRows:
     return UnitRows(corpus.manifest, config.data, config.model.sequence_length, blobs)
 
 
+def items_of(config: TrainConfig, step: int) -> tuple[ItemNumber, ...]:
+    """The items of a step, the first being 1, where all before are sealed."""
+    size = config.data.units_per_step
+    return tuple(map(ItemNumber, range((step - 1) * size, step * size)))
+
+
 def new_stage(config: TrainConfig) -> Stage:
     """The whole model in one stage, at its initial weights."""
     return Stage(config.model, whole_model(config.model), config.optimizer)
@@ -66,8 +72,8 @@ def train(
     run = Run()
     for step in steps:
         losses = []
-        for unit in map(ItemNumber, range(config.data.units_per_step)):
-            inputs = UnitInputs(rows_RT=rows_tensor(rows.load(StepNumber(step), unit)))
+        for unit in items_of(config, step):
+            inputs = UnitInputs(rows_RT=rows_tensor(rows.load(unit)))
             losses.append(float(stage.forward(unit, inputs)))
             stage.backward(unit)
         _average_and_apply(stage, num_chunks)
@@ -89,7 +95,7 @@ def _average_and_apply(stage: Stage, num_chunks: int) -> None:
     # One peer: the mean of one part, by way of its wire bytes, then the sealed norm.
     parts = [
         weighted_mean([_from_wire(to_wire(part))], [stage.num_samples])
-        for part in stage.gradient_parts(num_chunks)
+        for part in stage.mean_buckets(num_chunks)
     ]
-    average = _from_wire(b"".join(to_wire(part) for part in parts))
-    stage.apply(average, sealed_norm(norm_squared(part) for part in parts))
+    averages = (_from_wire(to_wire(part)) for part in parts)
+    stage.apply(averages, sealed_norm(norm_squared(part) for part in parts))

@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.kinds import decode_message
 from contracts.terms.messages import JobSpec
@@ -56,7 +55,7 @@ def plain_losses(
     optimizer = _adamw(config.optimizer, weights)
     losses = []
     for step in range(1, config.num_steps + 1):
-        batch = _batch(config, rows, StepNumber(step))
+        batch = _batch(config, rows, step)
         losses.append(_step(config, optimizer, weights, batch, step))
         if on_step is not None:
             on_step(step, losses[-1])
@@ -76,9 +75,10 @@ def _adamw(config: OptimizerConfig, weights: Weights) -> torch.optim.AdamW:
     )
 
 
-def _batch(config: TrainConfig, rows: UnitRows, step: StepNumber) -> Tensor:
-    units = range(config.data.units_per_step)
-    joined = b"".join(row for unit in units for row in rows.load(step, ItemNumber(unit)))
+def _batch(config: TrainConfig, rows: UnitRows, step: int) -> Tensor:
+    size = config.data.units_per_step
+    items = map(ItemNumber, range((step - 1) * size, step * size))
+    joined = b"".join(row for item in items for row in rows.load(item))
     width = rows.token_bytes
     tokens = [joined[at : at + width] for at in range(0, len(joined), width)]
     flat = torch.tensor([int.from_bytes(token, "little") for token in tokens], dtype=torch.int64)

@@ -57,7 +57,7 @@ def test_resumed__from_the_chunks_since_a_checkpoint__equals_the_state(tmp_path:
 
     for stage in (ahead, behind):
         for average in kept:
-            stage.apply(average, 2 * 10**9)
+            stage.apply([average], 2 * 10**9)
 
     assert behind.roots() == ahead.roots()
 

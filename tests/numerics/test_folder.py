@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from contracts.terms import errors
 from contracts.terms.encoding import encode
 from contracts.terms.ids import Digest
-from tests.numerics.loop import rows_of, synthetic_corpus
+from tests.numerics.loop import items_of, rows_of, synthetic_corpus
 from tests.numerics.plain import plain_losses
 from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.weights import in_parts, weights_file
@@ -186,7 +186,7 @@ def test_training__from_a_folder_of_transformers__starts_at_its_loss_and_goes_on
 
     losses = plain_losses(config, rows, weights=weights)
 
-    units = [rows.load(1, unit) for unit in range(config.data.units_per_step)]  # type: ignore[arg-type]
+    units = map(rows.load, items_of(config, 1))
     batch = torch.tensor([list(row) for unit in units for row in unit])
     with torch.no_grad():
         logits = model(batch[:, :-1]).logits

@@ -1,71 +1,153 @@
-"""Is a peer-step that is computed again from bytes the one that was claimed, bit for bit?
+"""Is a claim of work that is computed again from bytes the one that was claimed, bit for bit?
 
 On the same kind of device with the same number of threads, in the order of the leaves; what another
 order changes stays within the tolerance that is stated here, in the gradients and in projections of
 them. What other devices change is for `bench/calibration.py` to measure.
 """
 
+import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from contracts.terms.digest import digest
-from contracts.terms.errors import InvariantBroken, Malformed, NotFound, Refused, WrongBytes
-from contracts.terms.ids import ZERO_DIGEST, StageIndex
-from contracts.terms.items import ItemNumber
+from contracts.terms.digest import digest, wire_bytes
+from contracts.terms.errors import Malformed, NotFound, WrongBytes
+from contracts.terms.history import claim_leaves_root
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StageIndex
+from contracts.terms.items import ranges_of
 from contracts.terms.messages import CodecName
-from tests.numerics.pipeline import CORPUS, FIRST, NUM_CHUNKS, UNITS, Trip, spec_of, stages_of, trip
-from tests.support.fakes.blobs import MemoryBlobs
-from training.worker.numeric_recipe import NumericRecipe, corpus_rows
-from training.worker.ports import Numbers, ReplayedUnit
-from training.worker.stage_compute import StageCompute
-from training.worker.stage_replay import StageReplay, StageReplayer
-from verification.distances.thresholds import projections_allowed
+from contracts.terms.work import Leaf, Output, WorkClaim, tensor_name
+from tests.numerics.pipeline import (
+    BLOBS,
+    FIRST,
+    ITEMS,
+    Line,
+    Peer,
+    peer_of,
+    source_of,
+    spec_of,
+)
+from tests.support.fakes.memory_source import MemorySource, at_once
+from training.strategies.every_step.strategy import EveryStepWithTorch
+from training.strategies.port import BASE, Replayed, shard_name
+from verification.distances.comparison import Comparison
+from verification.distances.thresholds import (
+    INPUT_GRADIENT,
+    LOSS,
+    OUTPUT,
+    Recipe,
+    projections_allowed,
+    stage_kinds,
+)
 
 SEED = digest("test", b"projections")
 CODECS: tuple[CodecName, ...] = get_args(CodecName)
 NEAR = 1e-5  # relative L2 between honest gradients of one device class in fp32
 
 
-def moved_on(stages: Sequence[StageCompute]) -> None:
-    """An update by the gradient of the whole step, so that the weights are nobody's first ones."""
-    for stage in stages:
-        stage.begin_step()
-    for unit in UNITS:
-        trip(list(stages), FIRST, unit)
-    for stage in stages:
-        stage.apply([piece.data for piece in stage.gradient()], 10**9)
+@dataclass
+class Pairs:
+    """Satisfies `port.Comparison`: everything that a replay compares, (claimed, replayed)."""
+
+    items: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)
+    claimed: Mapping[str, Tensor] = field(default_factory=dict)
+    replayed: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def add(self, kind: str, claimed: Tensor, replayed: Tensor) -> None:
+        """See `Comparison.add`."""
+        self.items.append((kind, claimed, replayed))
+
+    def add_gradient(self, claimed: Mapping[str, Tensor], replayed: Mapping[str, Tensor]) -> None:
+        """See `Comparison.add_gradient`."""
+        self.claimed, self.replayed = claimed, replayed
 
 
-def weights_of(stage: StageCompute, folder: Path) -> Path:
-    """The file that a peer keeps for replays of the step to come."""
-    file = folder / "kept.weights"
-    stage.save_weights(file, stage.roots())
+@dataclass
+class Claimed:
+    """A claim of work with all that a replay reads."""
+
+    claim: WorkClaim
+    leaves: tuple[Leaf, ...]
+    source: MemorySource
+
+    def replayed(
+        self, strategy: EveryStepWithTorch, *, seed: bytes = SEED
+    ) -> tuple[Replayed, Pairs]:
+        """What comes of it."""
+        pairs = Pairs()
+        work = strategy.replay(self.claim, self.leaves, self.source, seed, pairs)
+        return asyncio.run(work), pairs
+
+    def with_leaf(self, place: int, **changed: Any) -> "Claimed":
+        """Another leaf in one place."""
+        leaves = list(self.leaves)
+        leaves[place] = leaves[place].model_copy(update=changed)
+        return replace(self, leaves=tuple(leaves))
+
+
+def weights_of(peer: Peer, folder: Path) -> Path:
+    """The file that a peer keeps for replays of the round to come."""
+    file = folder / f"{peer.stage}.weights"
+    peer.state.save_weights(file, peer.state.roots())
     return file
 
 
-def replay_of(stage: StageCompute, folder: Path, *, seed: bytes = SEED) -> StageReplay:
-    root = stage.roots().state
-    return stage.replayer().begin(FIRST, weights_of(stage, folder), root, seed)
+def claim_of(
+    base: Digest, stage: int, leaves: Sequence[Leaf], outputs: Sequence[Output]
+) -> WorkClaim:
+    return WorkClaim(
+        job=JobId(ZERO_DIGEST),
+        peer=PeerId(digest("test", b"peer")),
+        previous=digest("test", b"seal"),
+        round=FIRST,
+        what="work",
+        group=StageIndex(stage),
+        seq=0,
+        attempt=0,
+        base=base,
+        items=ranges_of(leaf.item for leaf in leaves),
+        subject=ZERO_DIGEST,
+        leaves=claim_leaves_root(leaves),
+        outputs=tuple(outputs),
+        reports=(),
+    )
 
 
-def units_of(
-    replay: StageReplay, trips: Sequence[Trip], number: int, order: Sequence[int] = range(4)
-) -> list[ReplayedUnit]:
-    return [
-        replay.unit(UNITS[place], trips[place].x[number], trips[place].dy[number])
-        for place in order
-    ]
+def claimed_by(peer: Peer, folder: Path) -> Claimed:
+    """What a peer claims of all items, which are in its gradient."""
+    draft = peer.strategy.commit(frozenset(ITEMS))
+    outputs, shards = zip(*draft.shards, strict=True)
+    source = source_of(peer.strategy.spec)
+    source.given = dict(peer.source.given)
+    source.given[BASE] = weights_of(peer, folder)
+    source.given |= {shard_name(o.bucket): data for o, data in zip(outputs, shards, strict=True)}
+    claim = claim_of(peer.state.roots().state, peer.stage, draft.leaves, outputs)
+    return Claimed(claim, draft.leaves, source)
 
 
-def flat(replay: StageReplay | StageCompute) -> Tensor:
-    pieces = [torch.frombuffer(bytearray(p.data), dtype=torch.float32) for p in replay.gradient()]
-    return torch.cat(pieces)
+def line_of(*ends: int, moved: bool = True, **changed: Any) -> Line:
+    """All items of a step at weights that are nobody's first ones."""
+    line = Line(spec_of(*ends, **changed))
+    if moved:
+        line.losses(ITEMS)
+        line.update(FIRST, ITEMS)
+    line.losses(ITEMS)
+    return line
+
+
+def auditor(line: Line) -> EveryStepWithTorch:
+    """Somebody who has no state of the job."""
+    return EveryStepWithTorch(line.spec, BLOBS, at_once)
+
+
+def flat(gradient: Mapping[str, Tensor]) -> Tensor:
+    return torch.cat([each.flatten() for each in gradient.values()])
 
 
 def distance(found: Tensor, claimed: Tensor) -> float:
@@ -75,60 +157,61 @@ def distance(found: Tensor, claimed: Tensor) -> float:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("cut", [(3,), (1, 2, 3)], ids=["whole", "three stages"])
-def test_replay__honest_peer_step_of_every_stage__equals_the_claim_bit_for_bit(
+def test_replay__honest_claim_of_every_stage__equals_it_bit_for_bit(
     tmp_path: Path, cut: tuple[int, ...], codec: CodecName, tied: bool
 ) -> None:
-    stages = stages_of(spec_of(*cut, codec=codec, tied_head=tied))
-    moved_on(stages)
-    trips = [trip(stages, FIRST, unit) for unit in UNITS]
+    line = line_of(*cut, boundary_codec=codec, tied_head=tied)
 
-    for number, stage in enumerate(stages):
-        replay = replay_of(stage, tmp_path)
-        for found, made in zip(units_of(replay, trips, number), trips, strict=True):
-            claimed = made.passed[number]
-            y = made.x[number + 1] if number + 1 < len(stages) else None
-            assert (found.x, found.dx, found.loss) == (claimed.x, claimed.dx, claimed.loss)
-            assert (None if found.y is None else found.y.data) == y
-        assert replay.gradient() == stage.gradient()
+    for number, peer in enumerate(line.firsts):
+        found, pairs = claimed_by(peer, tmp_path).replayed(auditor(line))
 
-
-def test_replay__the_step_in_work__keeps_its_gradient_and_its_graphs(tmp_path: Path) -> None:
-    stages, others = stages_of(spec_of(1, 2, 3)), stages_of(spec_of(1, 2, 3))
-    trips = [trip(stages, FIRST, unit) for unit in UNITS]
-    middle = others[1]
-    middle.forward(FIRST, UNITS[0], trips[0].x[1])
-
-    replay = replay_of(middle, tmp_path)
-    units_of(replay, trips, 1)
-
-    assert middle.keeps(UNITS[0]) and middle.units == ()
-    for unit, made in zip(UNITS, trips, strict=True):
-        middle.backward(FIRST, unit, made.x[1], made.dy[1])
-    assert middle.gradient() == stages[1].gradient()
+        assert found.is_computable and len(found.projections) == len(ITEMS)
+        assert all(torch.equal(claimed, own) for _, claimed, own in pairs.items)
+        assert torch.equal(flat(pairs.claimed), flat(pairs.replayed))
+        assert list(pairs.claimed) == list(peer.state.stage.weights())
+        ends = {OUTPUT} if number + 1 < len(cut) else {LOSS}
+        ends |= {INPUT_GRADIENT} if number else set()
+        assert {kind for kind, _, _ in pairs.items} == ends
+        kinds = stage_kinds(is_first=number == 0, is_last=number + 1 == len(cut), tied_head=tied)
+        assert ends < set(kinds)
 
 
-def test_replay__units_in_another_order__gradient_and_last_projection_within_the_tolerance(
+def test_replay__the_round_in_work__keeps_its_gradient_and_its_graphs(tmp_path: Path) -> None:
+    line, other = line_of(1, 2, 3, moved=False), Line(spec_of(1, 2, 3))
+    middle, wanted = other.firsts[1], line.firsts[1].shards(ITEMS)
+    other.source.given = line.source.given
+    for item in ITEMS[:2]:
+        middle.run(item, "forward")
+
+    claimed_by(line.firsts[1], tmp_path).replayed(middle.strategy)
+
+    assert middle.state.stage.keeps(ITEMS[0]) and middle.state.stage.units == ()
+    for item in ITEMS:
+        middle.run(item, "backward")
+    assert middle.shards(ITEMS) == wanted
+
+
+def test_replay__items_in_another_order__gradient_and_last_projection_within_the_tolerance(
     tmp_path: Path,
 ) -> None:
-    stages = stages_of(spec_of(1, 2, 3))
-    moved_on(stages)
-    trips = [trip(stages, FIRST, unit) for unit in UNITS]
+    line = line_of(1, 2, 3)
 
-    for number, stage in enumerate(stages):
-        straight, turned = (replay_of(stage, tmp_path) for _ in range(2))
-        first = units_of(straight, trips, number)
-        second = units_of(turned, trips, number, (2, 0, 3, 1))
+    for peer in line.firsts:
+        work = claimed_by(peer, tmp_path)
+        first, _ = work.replayed(auditor(line))
+        turned = replace(work, leaves=tuple(work.leaves[place] for place in (2, 0, 3, 1)))
+        second, pairs = turned.replayed(auditor(line))
 
-        assert 0 < distance(flat(turned), flat(straight)) <= NEAR
-        apart = abs(first[-1].projection - second[-1].projection)
+        assert 0 < distance(flat(pairs.replayed), flat(pairs.claimed)) <= NEAR
+        apart = abs(first.projections[-1] - second.projections[-1])
         assert apart <= projections_allowed(round(NEAR * 1e9)) // 1000
 
 
 def test_replay__twice__equal_projections_and_others_for_another_seed(tmp_path: Path) -> None:
-    stages = stages_of(spec_of(1, 3))
-    trips = [trip(stages, FIRST, unit) for unit in UNITS]
+    line = line_of(1, 3)
+    work = claimed_by(line.firsts[1], tmp_path)
     honest, again, other = (
-        [each.projection for each in units_of(replay_of(stages[1], tmp_path, seed=seed), trips, 1)]
+        work.replayed(auditor(line), seed=seed)[0].projections
         for seed in (SEED, SEED, digest("test", b"another auditor"))
     )
 
@@ -141,15 +224,13 @@ def test_replay__twice__equal_projections_and_others_for_another_seed(tmp_path: 
 def test_replay__report_without_all_of_the_work__projections_far_outside_the_tolerance(
     tmp_path: Path,
 ) -> None:
-    stages = stages_of(spec_of(1, 3))
-    trips = [trip(stages, FIRST, unit) for unit in UNITS]
+    line = line_of(1, 3, moved=False)
     allowed = projections_allowed(round(NEAR * 1e9)) // 1000
-    honest = [each.projection for each in units_of(replay_of(stages[1], tmp_path), trips, 1)]
+    honest = claimed_by(line.firsts[1], tmp_path).replayed(auditor(line))[0].projections
 
-    # The one who replays one unit and writes it down for all; who takes the weights he has now.
+    # The one who replays one item and writes it down for all; who takes the weights he has now.
     lazy = [honest[0]] * len(honest)
-    moved_on(stages)
-    stale = [each.projection for each in units_of(replay_of(stages[1], tmp_path), trips, 1)]
+    stale = claimed_by(line_of(1, 3).firsts[1], tmp_path).replayed(auditor(line))[0].projections
 
     for fake in (lazy, stale, [0] * 4):
         apart = [abs(a - b) for a, b in zip(honest, fake, strict=True)]
@@ -159,74 +240,104 @@ def test_replay__report_without_all_of_the_work__projections_far_outside_the_tol
 def test_replay__lie_in_the_sent_gradient__shows_in_the_parameter_it_was_told_of(
     tmp_path: Path,
 ) -> None:
-    stages = stages_of(spec_of(1, 2, 3))
-    trips = [trip(stages, FIRST, unit) for unit in UNITS]
-    replay = replay_of(stages[1], tmp_path)
-    units_of(replay, trips, 1)
-    sent = [bytearray(piece.data) for piece in stages[1].gradient()]
-    sent[-1][-4:] = b"\x00\x00\x80\x3f"  # the last element of the stage is 1.0 now
+    line = line_of(1, 2, 3)
+    work = claimed_by(line.firsts[1], tmp_path)
+    output = work.claim.outputs[-1]
+    name = shard_name(output.bucket)
+    sent = bytearray(work.source.given[name])
+    before = float(torch.frombuffer(sent, dtype=torch.float32)[-1])
+    sent[-4:] = b"\x00\x00\x80\x3f"  # the last element of the stage is 1.0 now
+    work.source.given[name] = bytes(sent)
+    norm = output.norm_squared + round((1 - before**2) * 1e12)
 
-    found, claimed = (
-        replay.parameters(parts) for parts in ([p.data for p in replay.gradient()], sent)
-    )
+    for said in (output.norm_squared, norm - 10, norm + 10):  # another norm than was said: nan
+        lie = output.model_copy(update={"norm_squared": said})
+        claim = claim_of(work.claim.base, 1, work.leaves, [*work.claim.outputs[:-1], lie])
+        _, pairs = replace(work, claim=claim).replayed(auditor(line))
+        assert all(bool(each.isnan().all()) for each in pairs.claimed.values())
+    lie = output.model_copy(update={"norm_squared": _norm(bytes(sent))})
+    claim = claim_of(work.claim.base, 1, work.leaves, [*work.claim.outputs[:-1], lie])
+    _, pairs = replace(work, claim=claim).replayed(auditor(line))
 
-    assert list(found) == list(stages[1].weights())
-    differing = [name for name in found if bytes(found[name].data) != bytes(claimed[name].data)]
-    assert differing == [list(found)[-1]]
-    for name, value in stages[1].weights().items():
-        assert found[name].shape == tuple(value.shape)
+    differing = [n for n in pairs.claimed if not torch.equal(pairs.claimed[n], pairs.replayed[n])]
+    assert differing == [list(pairs.claimed)[-1]]
+    for name, value in line.firsts[1].state.stage.weights().items():
+        assert pairs.claimed[name].shape == value.shape
 
 
-def test_replay__parts_of_a_tied_stage__by_parameter_in_the_order_of_its_weights(
+def _norm(data: bytes) -> int:
+    from training.averaging.norms import norm_squared
+
+    return norm_squared(data)
+
+
+def test_replay__leaf_is_given__y_and_dx_are_those_of_another_and_not_compared(
     tmp_path: Path,
 ) -> None:
-    stages = stages_of(spec_of(1, 3, tied_head=True))
-    trips = [trip(stages, FIRST, unit) for unit in UNITS]
+    line = line_of(1, 2, 3)
+    work = claimed_by(line.firsts[1], tmp_path).with_leaf(1, given=True)
+    for name in (tensor_name("y", 1, ITEMS[1]), tensor_name("dx", 1, ITEMS[1])):
+        work.source.given[name] = b"junk"
 
-    for number, stage in enumerate(stages):
-        replay = replay_of(stage, tmp_path)
-        units_of(replay, trips, number)
-        by_name = replay.parameters([piece.data for piece in replay.gradient()])
+    found, pairs = work.replayed(auditor(line))
 
-        assert len(replay.gradient()) == 2 * NUM_CHUNKS
-        joined = torch.cat([tensor_of(numbers).flatten() for numbers in by_name.values()])
-        expected = torch.cat([value.flatten() for value in stage.weights().values()])
-        assert joined.shape == expected.shape
-        assert torch.equal(joined, flat(stage))
+    assert found.is_computable
+    assert all(torch.equal(claimed, own) for _, claimed, own in pairs.items)
 
 
-def tensor_of(numbers: Numbers) -> Tensor:
-    """As whoever compares reads them."""
-    return torch.frombuffer(numbers.data, dtype=torch.float32).view(numbers.shape)
-
-
-def test_replay__boundary_tensor__the_numbers_that_a_receiver_computes_with(
-    tmp_path: Path,
+@pytest.mark.parametrize("name", ["y/1/1", "dx/1/1"])
+@pytest.mark.parametrize("junk", [b"junk", None, "nan"])
+def test_replay__claimed_tensor_that_nobody_can_read__is_as_far_off_as_can_be(
+    tmp_path: Path, name: str, junk: bytes | str | None
 ) -> None:
-    stages = stages_of(spec_of(1, 3, codec="float16"))
-    made = trip(stages, FIRST, UNITS[0])
-    data = made.x[1]
-    assert data is not None
+    line = line_of(1, 2, 3)
+    work = claimed_by(line.firsts[1], tmp_path)
+    if junk is None:
+        left = tuple(each for each in work.leaves[1].tensors if each[0] != name)
+        work = work.with_leaf(1, tensors=left)
+    else:
+        work.source.given[name] = junk if isinstance(junk, bytes) else spoilt(work.source, name)
+    comparison = Comparison(Recipe())
 
-    found = tensor_of(replay_of(stages[1], tmp_path).boundary(data))
+    replay = auditor(line).replay(work.claim, work.leaves, work.source, SEED, comparison)
 
-    assert torch.equal(
-        found.flatten(), torch.frombuffer(bytearray(data), dtype=torch.float16).float()
-    )
+    assert asyncio.run(replay).is_computable
+    distances = dict(comparison.distances())
+    far = {kind for kind in ("y", "dx") if distances[f"{kind}/relative_l2"]}
+    assert far == {name.partition("/")[0]}
 
 
-def test_replay__outside_auditor_without_a_compute__replays_alike(tmp_path: Path) -> None:
-    spec = spec_of(1, 2, 3)
-    stages = stages_of(spec)
-    moved_on(stages)
-    trips = [trip(stages, FIRST, unit) for unit in UNITS]
-    file, root = weights_of(stages[1], tmp_path), stages[1].roots().state
+def spoilt(source: MemorySource, name: str, value: float = math.nan) -> bytes:
+    """A tensor whose elements all are this value."""
+    formed: bytes = source.given[name]
+    num_elements = len(wire_bytes(formed)) // 4
+    form = formed[: len(formed) - 4 * num_elements]
+    return form + torch.full((num_elements,), value).numpy().tobytes()
 
-    recipe = NumericRecipe(spec, corpus_rows(spec, MemoryBlobs(CORPUS.blobs)), StageIndex(1))
-    replay = StageReplayer(recipe).begin(FIRST, file, root, SEED)
-    units_of(replay, trips, 1)
 
-    assert replay.gradient() == stages[1].gradient()
+@pytest.mark.parametrize("end", ["x", "dy"])
+@pytest.mark.parametrize("wrong", [b"1234", "nan", "huge", None])
+def test_replay__item_of_bytes_that_nobody_computes_on__is_not_computable_and_others_are(
+    tmp_path: Path, wrong: bytes | str | None, end: str
+) -> None:
+    line = line_of(1, 3)
+    number = 1 if end == "x" else 0
+    work, name = claimed_by(line.firsts[number], tmp_path), "y/0/1" if end == "x" else "dx/1/1"
+    if wrong is None:
+        left = tuple(each for each in work.leaves[1].tensors if each[0] != name)
+        work = work.with_leaf(1, tensors=left)
+    elif isinstance(wrong, bytes):
+        work.source.given[name] = wrong
+    else:
+        value = math.nan if wrong == "nan" else 1e37
+        work.source.given[name] = spoilt(work.source, name, value)
+
+    found, pairs = work.replayed(auditor(line))
+
+    assert not found.is_computable and not pairs.claimed
+    assert [projection == 0 for projection in found.projections] == [False, True, False, False]
+    assert len(pairs.items) == 3 * (1 + number)
+    assert all(torch.equal(claimed, own) for _, claimed, own in pairs.items)
 
 
 # ------------------------------------------------------------------------------------- weights
@@ -235,103 +346,47 @@ def test_replay__outside_auditor_without_a_compute__replays_alike(tmp_path: Path
 def test_weights__two_members_with_one_state__equal_files_that_name_it(tmp_path: Path) -> None:
     files = []
     for name in ("ann", "bob"):
-        stage = stages_of(spec_of(1, 3))[1]
-        files.append(weights_of(stage, tmp_path / name))
+        peer = peer_of(spec_of(1, 3), 1)
+        files.append(weights_of(peer, tmp_path / name))
 
     assert files[0].read_bytes() == files[1].read_bytes()
-    assert stage.roots_of_weights(files[0]) == stage.roots()
+    assert peer.state.roots_of_weights(files[0]) == peer.state.roots()
 
 
-def test_weights__of_another_state_stage_or_none__refused(tmp_path: Path) -> None:
-    first, last = stages_of(spec_of(1, 3))
-    file, root = weights_of(last, tmp_path), last.roots().state
+def test_weights__of_another_state_or_stage_or_none__refused(tmp_path: Path) -> None:
+    line = line_of(1, 3)
+    first, last = (claimed_by(peer, tmp_path) for peer in line.firsts)
+    elsewhere = claim_of(digest("test", b"state"), 1, last.leaves, last.claim.outputs)
+    missing = replace(last, source=source_of(line.spec))
+    missing.source.given = last.source.given | {BASE: tmp_path / "none"}
+    mixed = replace(first, source=last.source)
 
-    for compute, path, wanted, error in (
-        (last, file, ZERO_DIGEST, WrongBytes),
-        (first, file, root, Malformed),
-        (last, tmp_path / "none", root, NotFound),
+    for work, error in (
+        (replace(last, claim=elsewhere), WrongBytes),
+        (missing, NotFound),
+        (mixed, Malformed),
     ):
         with pytest.raises(error):
-            compute.replayer().begin(FIRST, path, wanted, SEED)
-        with pytest.raises(error):
-            compute.replayer().need_weights(path, wanted)
+            work.replayed(auditor(line))
 
 
 @pytest.mark.parametrize("place", [-1, -500])
 def test_weights__a_bit_is_another__refused(tmp_path: Path, place: int) -> None:
-    last = stages_of(spec_of(1, 3))[1]
-    file, root = weights_of(last, tmp_path), last.roots().state
-    data = bytearray(file.read_bytes())
+    line = line_of(1, 3)
+    work = claimed_by(line.firsts[1], tmp_path)
+    data = bytearray(work.source.given[BASE].read_bytes())
     data[place] ^= 1
-    file.write_bytes(data)
+    work.source.given[BASE].write_bytes(data)
 
     with pytest.raises(WrongBytes, match="weights root"):
-        last.replayer().need_weights(file, root)
+        work.replayed(auditor(line))
 
 
 def test_weights__half_of_a_file__malformed(tmp_path: Path) -> None:
-    last = stages_of(spec_of(1, 3))[1]
-    file, root = weights_of(last, tmp_path), last.roots().state
+    line = line_of(1, 3)
+    work = claimed_by(line.firsts[1], tmp_path)
+    file = work.source.given[BASE]
     file.write_bytes(file.read_bytes()[:-100])
 
     with pytest.raises(Malformed):
-        last.replayer().need_weights(file, root)
-
-
-# -------------------------------------------------------------------------------------- refusals
-
-
-def test_replay__unit_twice_or_without_what_it_needs__refused(tmp_path: Path) -> None:
-    stages = stages_of(spec_of(1, 2, 3))
-    made = trip(stages, FIRST, UNITS[0])
-    replay = replay_of(stages[1], tmp_path)
-    replay.unit(UNITS[0], made.x[1], made.dy[1])
-
-    with pytest.raises(Refused):
-        replay.unit(UNITS[0], made.x[1], made.dy[1])
-    for x, dy in ((None, made.dy[1]), (made.x[1], None)):
-        with pytest.raises(Refused):
-            replay.unit(ItemNumber(1), x, dy)
-
-
-@pytest.mark.parametrize("end", ["x", "dy"])
-@pytest.mark.parametrize("wrong", [b"1234", "nan", "huge"])
-def test_replay__unit_of_bytes_that_nobody_computes_on__has_its_rows_and_nothing_else(
-    tmp_path: Path, wrong: bytes | str, end: str
-) -> None:
-    stages = stages_of(spec_of(1, 3))
-    good, bad = trip(stages, FIRST, UNITS[0]), trip(stages, FIRST, UNITS[1])
-    number = 1 if end == "x" else 0
-    ends = {"x": bad.x[number], "dy": bad.dy[number]}
-    value = math.nan if wrong == "nan" else 1e37
-    data = torch.full((len(ends[end] or b"") // 4,), value).numpy().tobytes()
-    ends[end] = wrong if isinstance(wrong, bytes) else data
-    replay = replay_of(stages[number], tmp_path)
-
-    found = replay.unit(UNITS[1], **ends)
-    after = replay.unit(UNITS[0], good.x[number], good.dy[number])
-
-    assert not found.is_finite and found.rows is not None
-    assert found == ReplayedUnit(UNITS[1], found.rows, is_finite=False)
-    assert after.is_finite and after.dx == good.passed[number].dx
-
-
-def test_replay__parts_of_another_norm_than_was_said__wrong_bytes(tmp_path: Path) -> None:
-    (whole,) = stages_of(spec_of(3))
-    whole.forward(FIRST, UNITS[0], None)
-    parts, replay = whole.gradient(), replay_of(whole, tmp_path)
-    data, norms = [each.data for each in parts], [each.norm_squared for each in parts]
-
-    assert replay.parameters(data, norms).keys() == whole.weights().keys()
-    with pytest.raises(WrongBytes):
-        replay.parameters(data, [norms[0] + 1, *norms[1:]])
-
-
-def test_replay__its_stage__has_no_moments_and_cannot_be_trained(tmp_path: Path) -> None:
-    (whole,) = stages_of(spec_of(3))
-    stage = replay_of(whole, tmp_path)._stage
-
-    with pytest.raises(InvariantBroken, match="no moments"):
-        stage.roots()
-    with pytest.raises(InvariantBroken, match="no moments"):
-        stage.apply(torch.ones(stage.num_parameters), 1)
+        work.replayed(auditor(line))

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from contracts.terms.errors import Malformed, NotFinite, Refused
-from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
 from tests.numerics.loop import new_stage, rows_of, synthetic_corpus, train
 from training.config import ModelConfig, StageSlice, slices_of, whole_model
@@ -22,7 +21,9 @@ from training.memory import num_parameters, stage_memory
 from training.models.decoder import StageModel
 from training.models.initial import initial_weights
 from training.recipes import micro, tiny_llama
+from training.stages.exact import Moments, apply_adamw
 from training.stages.stage import LARGEST, Stage, UnitInputs, rows_tensor
+from training.stages.torch_free import update_scalars
 
 CONFIG = micro()
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ UNIT, OTHER = ItemNumber(0), ItemNumber(1)
 
 
 def inputs(unit: ItemNumber = UNIT) -> UnitInputs:
-    return UnitInputs(rows_RT=rows_tensor(ROWS.load(StepNumber(1), unit)))
+    return UnitInputs(rows_RT=rows_tensor(ROWS.load(unit)))
 
 
 def counted(stage: Stage, *units: ItemNumber) -> Tensor:
@@ -136,21 +137,6 @@ def test_backward__twice__refused_and_counted_once() -> None:
         stage.backward(UNIT)
 
     assert torch.equal(stage.mean_gradient(), once)
-
-
-def test_subtract__activations_are_not_kept__must_come_again() -> None:
-    model = replace(CONFIG.model, num_layers=3)
-    stage = Stage(model, StageSlice(1, 2, False, False), CONFIG.optimizer)
-    x_RTD = torch.randn(2, 32, 32, generator=torch.Generator().manual_seed(1))
-    stage.forward(UNIT, UnitInputs(x_RTD=x_RTD))
-    stage.backward(UNIT, x_RTD)
-
-    with pytest.raises(Refused, match="no inputs here"):
-        stage.subtract(UNIT, x_RTD)
-    with pytest.raises(Refused, match="dy"):
-        stage.subtract(UNIT, None, UnitInputs(x_RTD=x_RTD))
-
-    assert stage.units == (UNIT,)
 
 
 def test_backward__dx_is_not_finite__leaves_an_empty_gradient() -> None:
@@ -281,8 +267,6 @@ def test_stage__units_it_does_not_know__refused() -> None:
 
     with pytest.raises(Refused, match="no inputs here"):
         stage.backward(UNIT)
-    with pytest.raises(Refused, match="not in the gradient"):
-        stage.subtract(UNIT)
     with pytest.raises(Refused, match="no unit is in the gradient"):
         stage.mean_gradient()
 
@@ -291,12 +275,49 @@ def test_apply__average_that_does_not_fit_or_is_not_finite__state_unchanged() ->
     stage = new_stage(CONFIG)
     before = stage.roots()
 
-    with pytest.raises(Malformed):
-        stage.apply(torch.zeros(3), 0)
+    for average in (torch.zeros(stage.num_parameters + 1), torch.zeros(0)):
+        with pytest.raises(Malformed):
+            stage.apply([average], 0)
     with pytest.raises(NotFinite):
-        stage.apply(torch.full((stage.num_parameters,), float("inf")), 0)
+        stage.apply([torch.full((stage.num_parameters,), float("inf"))], 0)
 
     assert stage.roots() == before
+
+
+@pytest.mark.parametrize("norm", [10**8, 5 * 10**9])
+def test_apply__average_cut_anywhere__is_the_update_of_the_whole_vector_byte_for_byte(
+    norm: int,
+) -> None:
+    stage, size = new_stage(CONFIG), new_stage(CONFIG).num_parameters
+    weights = torch.cat([each.flatten() for each in stage.weights().values()])
+    moments = Moments(torch.zeros(size), torch.zeros(size))
+    generator = torch.Generator().manual_seed(5)
+
+    for update in range(3):
+        average = torch.randn(size, generator=generator)
+        stage.apply(iter(average.split([1, 4097, size // 3, size - size // 3 - 4098])), norm)
+        scalars = update_scalars(CONFIG.optimizer, update, norm)
+        apply_adamw(weights, moments, average, stage.layout.spans(0, size), scalars)
+
+    for own, whole in (
+        (stage.weights(), weights),
+        (dict(list(stage.moments().items())[: len(stage.weights())]), moments.exp_avg),
+        (dict(list(stage.moments().items())[len(stage.weights()) :]), moments.exp_avg_sq),
+    ):
+        assert torch.equal(torch.cat([each.flatten() for each in own.values()]), whole)
+
+
+def test_mean_buckets__any_number__are_the_mean_gradient_cut_in_pieces_of_almost_one_length() -> (
+    None
+):
+    stage = new_stage(CONFIG)
+    mean = counted(stage, UNIT, OTHER)
+
+    buckets = list(stage.mean_buckets(7))
+
+    assert torch.equal(torch.cat(buckets), mean)
+    assert torch.equal(mean, stage.gradient_sum * (1 / stage.num_samples))
+    assert max(map(len, buckets)) - min(map(len, buckets)) <= 1
 
 
 def test_state_root__initial_micro_model__is_this_digest() -> None:

@@ -4,7 +4,7 @@ Wire form: that of the job's gradient codec. Invariant: the digest is over bytes
 so equal digests mean equal numbers. Units: squared norms in 1e-12.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from typing_extensions import Buffer
@@ -12,7 +12,8 @@ from typing_extensions import Buffer
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest
-from contracts.terms.messages import GradCommit, GradientCodecName
+from contracts.terms.messages import GradientCodecName
+from contracts.terms.work import WorkClaim
 from training.compression.formats import FORMATS
 
 
@@ -62,7 +63,7 @@ def need_elements(data: Buffer, expected: int, codec: GradientCodecName = "none"
         raise WrongBytes("a chunk has elements", expected=expected, actual=actual)
 
 
-def in_peer_order(commits: Iterable[GradCommit], stage: int) -> tuple[GradCommit, ...]:
-    """The GradCommits of a stage in the order of the sum: ascending peer id, then round."""
-    own = (commit for commit in commits if commit.stage == stage)
-    return tuple(sorted(own, key=lambda commit: (commit.peer, commit.round)))
+def in_peer_order(claims: Iterable[WorkClaim], groups: Collection[int]) -> tuple[WorkClaim, ...]:
+    """The claims of some groups in the order of a sum: by group, peer, then as they were made."""
+    own = (claim for claim in claims if claim.group in groups)
+    return tuple(sorted(own, key=lambda each: (each.group, each.peer, each.round, each.seq)))

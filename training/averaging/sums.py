@@ -7,12 +7,11 @@ chunk that two stages share is the sum of their means, in one go: the first stag
 last stage's, each by the total of its own stage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 from typing_extensions import Buffer
 
-from contracts.terms.errors import Malformed
 from contracts.terms.messages import GradientCodecName
 from training.averaging.slices import Slice, slice_digest
 from training.compression.codecs import codec as codec_named
@@ -41,14 +40,23 @@ def vector_of(data: Buffer, codec: GradientCodecName = "none") -> Tensor:
     return codec_named(codec).decode(data, (num_elements,))
 
 
+def slice_from(data: bytes, codec: GradientCodecName = "none") -> Slice:
+    """What wire bytes that came from others spell: their digest, and the norm of their numbers.
+
+    Raises:
+        Malformed: no whole number of elements. NotFinite: inf or nan.
+    """
+    return Slice(data, slice_digest(data, codec), norm_squared(vector_of(data, codec)))
+
+
 def mean_slice(
-    parts: Sequence[Buffer],
+    parts: Iterable[Buffer],
     weights: Sequence[int],
     codec: GradientCodecName = "none",
     *,
     totals: Sequence[int] = (),
 ) -> Slice:
-    """Mean of `parts` (wire bytes, in peer order) by `weights` (samples).
+    """Mean of `parts` (wire bytes, in peer order) by `weights` (samples); one is here at a time.
 
     `totals` as in `weighted_mean`, for a chunk that two stages share.
 
@@ -56,7 +64,5 @@ def mean_slice(
         Malformed: parts of different lengths. Refused: none, or weights that do not fit.
         NotFinite: inf or nan.
     """
-    vectors = [vector_of(part, codec) for part in parts]
-    if len({len(vector) for vector in vectors}) > 1:
-        raise Malformed("parts of one chunk differ in length")
+    vectors = (vector_of(part, codec) for part in parts)
     return slice_of(weighted_mean(vectors, weights, totals), codec)

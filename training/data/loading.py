@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from contracts.terms.digest import blob_digest, tensor_digest
-from contracts.terms.errors import WrongBytes
-from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.errors import Refused, WrongBytes
+from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
-from training.config import DataConfig
-from training.data.manifest import Manifest
+from contracts.terms.messages import JobSpec
+from training.config import DataConfig, train_config
+from training.data.manifest import Manifest, decode_manifest
 from training.data.order import RowPosition, index_rows, row_numbers
+from training.stages.torch_free import VALIDATION_ROWS, group_rows, num_groups
 
 CACHE_BYTES = 256 * 2**20
 
@@ -68,17 +70,6 @@ class CheckedBlobs:
             self._kept_bytes -= len(dropped)
 
 
-class RowSource(Protocol):
-    """Where the rows of units come from: the corpus, or what somebody kept of it."""
-
-    @property
-    def token_bytes(self) -> int:
-        """Bytes of a token."""
-
-    def load(self, step: StepNumber, unit: ItemNumber) -> tuple[bytes, ...]:
-        """The unit's rows, each sequence_length + 1 tokens; raises as `CheckedBlobs.fetch`."""
-
-
 class UnitRows:
     """Rows of units, and of validation, of one job; a token has `token_bytes` bytes."""
 
@@ -100,14 +91,28 @@ class UnitRows:
             for shards in (manifest.train, manifest.validation)
         )
 
-    def positions(self, step: StepNumber, unit: ItemNumber) -> tuple[RowPosition, ...]:
-        """Where the rows of `unit` in `step` lie."""
-        numbers = row_numbers(self._manifest_id, self._data, self._train.num_rows, step, unit)
+    def positions(self, item: ItemNumber) -> tuple[RowPosition, ...]:
+        """Where the rows of `item` lie."""
+        numbers = row_numbers(self._manifest_id, self._data, self._train.num_rows, item)
         return tuple(self._train.position(number) for number in numbers)
 
-    def load(self, step: StepNumber, unit: ItemNumber) -> tuple[bytes, ...]:
-        """The unit's rows, each sequence_length + 1 tokens; errors as `CheckedBlobs.fetch`."""
-        return tuple(self._read(position) for position in self.positions(step, unit))
+    def load(self, item: ItemNumber) -> tuple[bytes, ...]:
+        """The item's rows, each sequence_length + 1 tokens; errors as `CheckedBlobs.fetch`."""
+        return tuple(self._read(position) for position in self.positions(item))
+
+    def read(self, name: str) -> bytes:
+        """All rows of `rows/ITEM` or `validation/NUMBER`, one after another.
+
+        Raises:
+            Refused: no such set of validation rows. Also as `CheckedBlobs.fetch`.
+        """
+        kind, _, number = name.partition("/")
+        if kind == "rows":
+            return b"".join(self.load(ItemNumber(int(number))))
+        group, size = int(number), self._data.rows_per_unit
+        if group >= num_groups(size):
+            raise Refused(f"there is no group {group} of validation rows")
+        return b"".join(group_rows(self.validation_rows(VALIDATION_ROWS), group, size))
 
     def validation_rows(self, max_rows: int | None = None) -> tuple[bytes, ...]:
         """Rows of the validation shards, at most `max_rows` of them, evenly spaced."""
@@ -122,11 +127,21 @@ class UnitRows:
         return shard[position.offset : position.offset + position.length]
 
 
-def rows_digest(rows: Sequence[bytes], *, token_bytes: int = 1) -> Digest:
-    """Digest of a unit's rows, inputs and labels: the `x` of the first stage's leaf.
+def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:
+    """The rows of a job's corpus; fetches its manifest.
 
-    A tensor digest of (rows, sequence_length + 1) unsigned numbers as wide as a token, so that
-    links are checked without torch.
+    Raises:
+        NotFound, ServiceUnreachable, WrongBytes: the manifest.
+    """
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
+    manifest = decode_manifest(CheckedBlobs(blobs).fetch(spec.data.manifest))
+    return UnitRows(manifest, config.data, config.model.sequence_length, blobs)
+
+
+def rows_digest(rows: Sequence[bytes], *, token_bytes: int = 1) -> Digest:
+    """Digest of an item's rows, inputs and labels: what leaves call `rows/ITEM`.
+
+    A tensor digest of (rows, sequence_length + 1) unsigned numbers as wide as a token.
     """
     shape = (len(rows), len(rows[0]) // token_bytes)
     return tensor_digest(f"uint{8 * token_bytes}", shape, b"".join(rows))

@@ -1,10 +1,9 @@
-"""Which rows of the corpus a unit holds: a fixed function of (manifest, seed, step, unit).
+"""Which rows of the corpus an item holds: a fixed function of (manifest, seed, item).
 
-Invariants: every row of the training shards is used once before any is used again; the rows of a
-step that was sealed without an update are not used again in that pass; no state is kept, so any
-peer, auditor or coordinator derives the same rows. A row is sequence_length + 1 tokens of one
-shard: the inputs, and the labels one token later; rows of a shard follow each other with one token
-of overlap, and its last tokens that fill no row are unused.
+Invariants: every row of the training shards is used once before any is used again, as items are
+(`contracts.terms.items`); no state is kept, so any peer or auditor derives the same rows. A row is
+sequence_length + 1 tokens of one shard: the inputs, and the labels one token later; rows of a shard
+follow each other with one token of overlap, and its last tokens that fill no row are unused.
 
 The order of pass e is a permutation keyed by (manifest, seed, e): a four-round Feistel network
 over the next even power of two, walked until it lands on a row (Black and Rogaway 2002, "Ciphers
@@ -18,7 +17,7 @@ from itertools import accumulate
 
 from contracts.terms.digest import digest
 from contracts.terms.errors import Refused
-from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
 from training.config import DataConfig
 from training.data.manifest import Shard
@@ -93,10 +92,10 @@ def _feistel(value: int, half_bits: int, key: bytes) -> int:
 
 
 def row_numbers(
-    manifest_id: Digest, data: DataConfig, num_rows: int, step: StepNumber, unit: ItemNumber
+    manifest_id: Digest, data: DataConfig, num_rows: int, item: ItemNumber
 ) -> tuple[int, ...]:
-    """Row numbers of `unit` in `step` (the first step is 1), in the order of the unit."""
-    first = ((step - 1) * data.units_per_step + unit) * data.rows_per_unit
+    """Row numbers of `item`, in its order."""
+    first = item * data.rows_per_unit
     numbers = []
     for sample in range(first, first + data.rows_per_unit):
         turn, position = divmod(sample, num_rows)

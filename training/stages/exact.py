@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from contracts.terms.digest import digest, tensor_digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import NotFinite, Refused
+from contracts.terms.errors import Malformed, NotFinite, Refused
 from contracts.terms.ids import Digest
 from contracts.terms.messages import NORM_SQUARED_SCALE
 from training.models.decoder import StageModel
@@ -97,25 +97,37 @@ def _partial_sums(flat: Tensor, sizes: Sequence[int], start: int, stop: int) -> 
 
 
 def weighted_mean(
-    parts: Sequence[Tensor], weights: Sequence[int], totals: Sequence[int] = ()
+    parts: Iterable[Tensor], weights: Sequence[int], totals: Sequence[int] = ()
 ) -> Tensor:
     """Mean of equally long fp32 vectors by whole weights, added in the given order.
 
     Each part is multiplied with fp32(weight / total), so the mean of one part is that part. Where
     `totals` says another total for each part, groups with one total each have their means added.
+    One part is looked at at a time.
 
     Raises:
         Refused: no part, a weight below 0, a total that is not positive, or not as many.
+        Malformed: parts of different lengths.
     """
     totals = totals or [sum(weights)] * len(weights)
-    if not parts or not len(parts) == len(weights) == len(totals):
+    if not weights or len(totals) != len(weights):
         raise Refused("a mean needs as many weights as parts, and at least one")
     if min(weights) < 0 or min(totals) <= 0:
         raise Refused("the weights of a mean are not negative, and not all of them zero")
-    mean = torch.zeros_like(parts[0])
-    for start in range(0, len(mean), _BLOCK):
-        for part, weight, total in zip(parts, weights, totals, strict=True):
-            mean[start : start + _BLOCK] += part[start : start + _BLOCK] * (weight / total)
+    factors = [weight / total for weight, total in zip(weights, totals, strict=True)]
+    mean, num_parts = torch.empty(0), 0
+    for part in parts:
+        if num_parts == len(factors):
+            raise Refused("a mean has more parts than weights")
+        if not num_parts:
+            mean = torch.zeros_like(part)
+        if len(part) != len(mean):
+            raise Malformed("parts of one mean differ in length")
+        for start in range(0, len(mean), _BLOCK):
+            mean[start : start + _BLOCK] += part[start : start + _BLOCK] * factors[num_parts]
+        num_parts += 1
+    if num_parts != len(factors):
+        raise Refused("a mean has fewer parts than weights")
     return mean
 
 
@@ -240,9 +252,16 @@ class ParameterLayout:
             place.name: flat[place.start : place.end].view(place.shape) for place in self.places
         }
 
-    def spans(self) -> tuple[Span, ...]:
-        """Which elements decay: those of parameters with two dimensions."""
-        return tuple(Span(p.start, p.end, decays=len(p.shape) == 2) for p in self.places)
+    def spans(self, start: int, end: int) -> tuple[Span, ...]:
+        """Which of elements [start, end) decay: those of parameters with two dimensions.
+
+        Counted from `start`.
+        """
+        return tuple(
+            Span(max(p.start, start) - start, min(p.end, end) - start, decays=len(p.shape) == 2)
+            for p in self.places
+            if p.start < end and p.end > start
+        )
 
 
 def layout_of(model: StageModel) -> ParameterLayout:

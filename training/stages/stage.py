@@ -4,7 +4,7 @@ Invariants
 - The gradient is the sum over units, in the order of their backward calls, of rows x (gradient of
   the unit's mean token loss); so a peer that repeats its units in order repeats its bytes (on the
   same device with the same number of threads), and `mean_gradient` is the mean over rows.
-- A unit counts once: a second backward needs `subtract` first, which runs it again with -dy.
+- A unit counts once, and is never taken out again but with all others.
 - A unit whose gradient turns out not finite leaves an empty gradient, never a spoilt one.
 - x and dy above `LARGEST` are refused like inf: by their bytes, so by everybody. What comes of
   others is refused above it by who trains, and where nobody does only if it is not finite: so what
@@ -23,7 +23,7 @@ loss over every token of the rows; the sum is taken in fp64.
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -46,7 +46,7 @@ from training.stages.exact import (
     need_finite,
     tensors_root,
 )
-from training.stages.torch_free import StateRoots, chunk_bounds, update_scalars
+from training.stages.torch_free import StateRoots, UpdateScalars, chunk_bounds, update_scalars
 
 LARGEST = 2.0**48
 """Magnitude of an element. Squares of it, added up by the million, are far from inf in fp32."""
@@ -188,29 +188,9 @@ class Stage:
         if inputs is not None:
             self.forward(unit, inputs)
         num_rows = _num_rows(self.inputs_of(unit))
-        dx = self._accumulate(unit, dy, sign=1.0)
+        dx = self._accumulate(unit, dy)
         self._done[unit] = num_rows
         return dx
-
-    def subtract(
-        self, unit: ItemNumber, dy: Tensor | None = None, inputs: UnitInputs | None = None
-    ) -> None:
-        """Take a counted unit out of the gradient again (docs/protocol.md 3.1).
-
-        Args:
-            unit: A counted one.
-            dy: As in its backward.
-            inputs: As in its forward; may be left out on a stage that has no x.
-
-        Raises:
-            Refused: the unit was not counted, or dy or inputs are missing or do not fit.
-        """
-        if unit not in self._done:
-            raise Refused(f"unit {unit} is not in the gradient", unit=unit)
-        if inputs is not None:
-            self.forward(unit, inputs)
-        self._accumulate(unit, dy, sign=-1.0)
-        self._done.pop(unit, None)
 
     def keeps(self, unit: ItemNumber) -> bool:
         """Whether the graph of a unit is here for its backward."""
@@ -245,7 +225,7 @@ class Stage:
         self._need_finite(y, "the output of a unit")
         return _Graph(inputs, leaf, y)
 
-    def _accumulate(self, unit: ItemNumber, dy: Tensor | None, *, sign: float) -> Tensor | None:
+    def _accumulate(self, unit: ItemNumber, dy: Tensor | None) -> Tensor | None:
         graph = self._graphs.get(unit) or self._run(self.inputs_of(unit))
         if (dy is None) != self.slice.has_head:
             raise Refused("dy comes with every backward but the last stage's")
@@ -254,7 +234,7 @@ class Stage:
         if dy is not None:
             need_finite(dy, "the output gradient of a unit", largest=LARGEST)
         self._graphs.pop(unit, None)  # a graph serves one backward
-        graph.y.backward(_seed(graph.y, dy) * sign)
+        graph.y.backward(_seed(graph.y, dy))
         dx = None if graph.x is None else graph.x.grad
         self._need_finite_or_forget(dx)
         return dx
@@ -293,44 +273,52 @@ class Stage:
 
         Raises:
             Refused: no unit was counted.
-            NotFinite: an element is inf or nan.
+        """
+        return torch.cat(list(self.mean_buckets(1)))
+
+    def mean_buckets(self, num_buckets: int) -> Iterator[Tensor]:
+        """`mean_gradient` cut as `chunk_bounds` says; a shared embedding behind the rest, alike.
+
+        Each is made as it is asked for. Raises: see `mean_gradient`.
         """
         if not self._done:
             raise Refused("no unit is in the gradient")
-        mean = self._gradient * (1 / self.num_samples)
-        need_finite(mean, "the gradient of the step")
-        return mean
+        factor, shared = 1 / self.num_samples, num_shared(self.config, self.slice)
+        own = self.num_parameters - shared
+        for first, size in ((0, own), (own, shared)):
+            for a, b in chunk_bounds(size, num_buckets) if size else ():
+                yield self._gradient[first + a : first + b] * factor
 
-    def gradient_parts(self, num_chunks: int) -> list[Tensor]:
-        """`mean_gradient` cut as `chunk_bounds` says; a shared embedding behind the rest, alike."""
-        mean, shared = self.mean_gradient(), num_shared(self.config, self.slice)
-        pieces = mean.split([len(mean) - shared, shared]) if shared else (mean,)
-        return [piece[a:b] for piece in pieces for a, b in chunk_bounds(len(piece), num_chunks)]
-
-    def apply(self, average: Tensor, sealed_norm: int) -> None:
+    def apply(self, averages: Iterable[Tensor], sealed_norm: int) -> None:
         """Update the state with the step's average and begin the next step.
 
         Args:
-            average: The sealed averaged gradient of this stage, fp32 (P,).
+            averages: The sealed averaged gradient of this stage, (P,) fp32, cut anywhere.
             sealed_norm: Global gradient norm that the seal names, in 1e-9.
 
         Raises:
             Malformed: another number of elements.
-            NotFinite: inf or nan in the average; the state is as before.
+            NotFinite: inf or nan in the average.
+                The state is half changed then, unless it was the first vector.
         """
-        if average.shape != self._weights.shape:
-            raise Malformed(f"an average of {average.numel()} elements, not {len(self._weights)}")
-        need_finite(average, "the averaged gradient")
-        scalars = update_scalars(self.optimizer, self.counter, sealed_norm)
+        scalars, start = update_scalars(self.optimizer, self.counter, sealed_norm), 0
+        for average in averages:
+            end = start + len(average)
+            if end > self.num_parameters:
+                raise Malformed(f"an average of more than {self.num_parameters} elements")
+            need_finite(average, "the averaged gradient")
+            self._update(start, average.to(self.device), scalars)
+            start = end
+        if start != self.num_parameters:
+            raise Malformed(f"an average of {start} elements, not {self.num_parameters}")
         self.begin_step()
-        apply_adamw(
-            self._weights,
-            self._moments,
-            average.to(self.device),
-            self.layout.spans(),
-            scalars,
-        )
         self.counter += 1
+
+    def _update(self, start: int, average: Tensor, scalars: UpdateScalars) -> None:
+        end = start + len(average)
+        moments = Moments(self._moments.exp_avg[start:end], self._moments.exp_avg_sq[start:end])
+        spans = self.layout.spans(start, end)
+        apply_adamw(self._weights[start:end], moments, average, spans, scalars)
 
     # --- the state ---
 

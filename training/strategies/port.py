@@ -12,7 +12,10 @@ time. Units: milliseconds, bytes, FLOPs; rates in items per 1e6 seconds.
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal, Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from typing_extensions import Buffer
 
 from contracts.terms.amounts import Flops
 from contracts.terms.chunks import Chunk
@@ -20,7 +23,8 @@ from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.moments import UnixMillis
-from contracts.terms.work import Findings, Leaf, Output, WorkClaim
+from contracts.terms.work import Leaf, Output, WorkClaim
+from training.stages.torch_free import StateRoots
 
 Group: TypeAlias = StageIndex
 Bucket: TypeAlias = Chunk
@@ -220,27 +224,102 @@ class PureStrategy(Closing, Protocol):
 
 # -------------------------------------------------------------------------------------- arithmetic
 
-Bytes: TypeAlias = bytes | memoryview
-Weights: TypeAlias = Mapping[Digest, int]
-"""By claim, as RoundClosed says."""
+T = TypeVar("T")
+
+Weights: TypeAlias = Mapping[Digest, tuple[Group, int]]
+"""Of each claim that a bucket is made of, `in_peer_order`: its group, its weight in RoundClosed."""
+
+
+class Compute(Protocol):
+    """Runs arithmetic where it may take long: on the one thread that computes."""
+
+    async def __call__(self, function: Callable[[], T]) -> T:
+        """What `function` returns; raises what it raises."""
 
 
 class State(Protocol):
-    """The state of one group after a seal, as the strategy holds it."""
+    """The state of one group after a seal, and its files. Not thread-safe, but for `checkpoint`.
+
+    Equal states make equal files, so newcomers and auditors take pieces of one from several
+    members. A method that writes raises Unavailable: the disk is full or cannot be written.
+    """
 
     @property
-    def root(self) -> Digest:
-        """What claims name as their base."""
+    def group(self) -> Group:
+        """Whose state it is."""
+
+    def roots(self) -> StateRoots:
+        """Its digests; `roots().state` is what claims name as their base."""
+
+    def measure(self, seed: int) -> None:
+        """Compute one reference item of seeded numbers; changes nothing."""
+
+    def save(self, folder: Path, round: RoundNumber) -> None:
+        """Keep it as the state after `round`, whole or not at all; the one before is kept too."""
+
+    def restore(self, folder: Path) -> RoundNumber:
+        """Load the newest state that is whole, and say whose; if there is none: 0, no change."""
+
+    def adopt(self, folder: Path, round: RoundNumber, file: Path, root: Digest | None) -> None:
+        """Take over a checkpoint that came from others, and keep it: `file` moves into `folder`.
+
+        Args:
+            folder: Where checkpoints are kept.
+            round: Whose state it is.
+            file: What came.
+            root: That a seal names; None while there is no such seal yet.
+
+        Raises:
+            WrongBytes: its root is another. Malformed, UnknownVersion: no checkpoint of this group
+                and round.
+        """
+
+    def checkpoint(self, folder: Path, round: RoundNumber) -> Path:
+        """File of the state after `round`; raises NotFound."""
+
+    def oldest_kept(self, folder: Path) -> RoundNumber:
+        """Round of the oldest state in `folder`, 0 if there is none: buckets since are needed."""
+
+    def save_weights(self, file: Path, roots: StateRoots) -> None:
+        """Keep what replays of the next round are computed on, whole or not at all.
+
+        `roots` are those of the present state.
+        """
+
+    def roots_of_weights(self, file: Path) -> StateRoots:
+        """What such a file says of its state; compares nothing. Raises NotFound, Malformed."""
+
+
+BASE = "base"
+"""What a replay calls the file of weights (a Path) that its claim was computed on."""
+
+
+def shard_name(bucket: int) -> str:
+    """What a replay calls the claimed shard of the group's bucket with this number."""
+    return f"shard/{bucket}"
+
+
+def validation_name(item: Item) -> str:
+    """What an evaluation calls its rows; `item` is the number of a set of them."""
+    return f"validation/{item}"
 
 
 class Source(Protocol):
-    """Gives what a pass reads, and takes what it makes, by the names of leaves."""
+    """Gives what a pass reads, and takes what it makes, by the names of leaves.
+
+    Boundary tensors are `contracts.terms.digest.formed_tensor`: what their digests are taken of.
+    Rows are the bytes of an item's rows, one after another. A replay also asks for `BASE` and for
+    shards, as they travel. What is given has the digest that it was asked for by.
+    """
+
+    def digest(self, name: str) -> Digest:
+        """The digest that a boundary tensor is asked for by."""
 
     async def get(self, name: str) -> Any:
-        """The tensor of this name. Raises NotFound, Unavailable."""
+        """What has this name. Raises NotFound, Unavailable, Misbehaved."""
 
-    def put(self, name: str, tensor: Any) -> Digest:
-        """Keep a tensor that was made; its digest as wire bytes."""
+    def put(self, name: str, data: bytes) -> Digest:
+        """Keep a boundary tensor that was made; called where it computes. Raises Unavailable."""
 
 
 @dataclass(frozen=True)
@@ -248,45 +327,107 @@ class Shard:
     """What one claim gives to one bucket."""
 
     claim: Digest
-    data: Bytes
+    data: Buffer
+
+
+Piece: TypeAlias = tuple[Output, bytes]
+"""A shard or a bucket as it travels, and what a claim says of it."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What a claim is made of. Shards come bucket by bucket, so that one is in memory at a time."""
+    """What a claim is made of. Shards come bucket by bucket, so that one is in memory at a time.
 
-    leaves: tuple[Leaf, ...]
-    shards: Iterator[tuple[Output, Bytes]]
+    They are made as they are asked for: before the next `start`.
+    """
+
+    leaves: tuple[Leaf, ...]  # items ascend
+    shards: Iterator[Piece]
 
 
-Compare: TypeAlias = Callable[[str, Any, Any], int]
-"""Distance (1e-9) of a claimed from a replayed tensor of this name."""
+class Comparison(Protocol):
+    """Takes note of how far tensors lie apart, whatever it measures."""
+
+    def add(self, kind: str, claimed: Any, replayed: Any) -> None:
+        """Compare a tensor of this kind, of one item."""
+
+    def add_gradient(self, claimed: Mapping[str, Any], replayed: Mapping[str, Any]) -> None:
+        """Compare a gradient parameter by parameter, all of a group at once."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay came to, beside what it gave to the comparison."""
+
+    projections: tuple[int, ...]  # 1e-6, of the gradient after each item
+    is_computable: bool
+    """Whether each item can be computed from what its leaf names: honest peers claim no other."""
 
 
 class Strategy(PureStrategy, Protocol):
-    """Rules and arithmetic. One thread, one call at a time; bytes are named by digest."""
+    """Rules and arithmetic of one job. Not thread-safe: one call at a time.
+
+    `run` and `replay` are for the event loop: they wait for `Source`, and compute by `Compute`. All
+    others compute, and are for its thread.
+    """
+
+    def first_state(self, group: Group) -> State:
+        """The state that the job starts from.
+
+        Raises:
+            Refused: no such group. NotFound, ServiceUnreachable, WrongBytes, Malformed, NotFinite:
+                the weights that the JobSpec names.
+        """
 
     def start(self, state: State, round: RoundNumber) -> None:
-        """Forget all but the sealed state."""
+        """Forget all but the sealed state, in which items of `round` are computed from now on."""
 
     async def run(self, item: Item, direction: Direction, source: Source) -> Leaf | None:
-        """One pass of an item; the leaf at the end of `backward` and `whole`."""
+        """One pass of an item; the leaf at the end of `backward`, `whole` and an `evaluate` that
+        has a loss. An error leaves the item out; other items may have to be run again, too.
+
+        Raises:
+            NotFinite: inf or nan. Malformed: what came in is not of the form that the JobSpec says.
+            Refused: the item is in already, or the group has no such pass.
+            Unavailable: the device failed, or is full. Whatever `source` raises.
+        """
 
     def commit(self, items: Items) -> Draft:
         """What the peer claims of exactly these items. Raises Refused: others are in."""
 
-    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Bytes:
-        """The weighted mean of one bucket, exact; shards come in the order of claims."""
+    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
+        """The weighted mean of one bucket, exact; one shard at a time, in the order of `weights`.
 
-    def apply(self, state: State, buckets: Iterator[Bytes], seal: Seal) -> State:
-        """The state after a seal, exact, bucket by bucket."""
+        Raises:
+            Malformed: shards of different lengths. NotFinite: inf or nan. Refused: not the shards
+                that `weights` says, or weights that make no mean.
+        """
+
+    def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> State:
+        """The state after a seal, exact, bucket by bucket; the one before is used up.
+
+        Raises:
+            Malformed: another number of elements. NotFinite: inf or nan. Then it is half changed.
+        """
 
     async def replay(
         self,
         claim: WorkClaim,
         leaves: Sequence[Leaf],
         source: Source,
-        beacon: bytes,
-        compare: Compare,
-    ) -> Findings:
-        """What an audit of a claim of work finds."""
+        seed: bytes,
+        comparison: Comparison,
+    ) -> Replayed:
+        """Do a claim of work again and compare; the work of this peer is not touched.
+
+        Args:
+            claim: What is replayed.
+            leaves: Of the claim.
+            source: By the digests that claim and leaves name, so that only these are held against
+                the claim.
+            seed: Of the projections, 32 bytes.
+            comparison: Takes claimed and replayed tensors.
+
+        Raises:
+            WrongBytes: the weights are of another state than the base. Whatever `source` raises.
+        """

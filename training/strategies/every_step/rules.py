@@ -3,8 +3,9 @@
 from contracts.terms.messages import JobSpec
 from training.strategies.every_step.assign import assign
 from training.strategies.every_step.closes import closes
+from training.strategies.every_step.cost import cost
 from training.strategies.every_step.layout import layout
-from training.strategies.port import Assignment, Decision, Layout, View
+from training.strategies.port import Assignment, Cost, Decision, Layout, Machine, View
 
 
 class EveryStep:
@@ -13,6 +14,10 @@ class EveryStep:
     def layout(self, spec: JobSpec) -> Layout:
         """See `layout.py`."""
         return layout(spec)
+
+    def cost(self, spec: JobSpec, machine: Machine) -> Cost:
+        """See `cost.py`."""
+        return cost(spec, machine)
 
     def assign(self, view: View) -> tuple[Assignment, ...]:
         """See `assign.py`."""

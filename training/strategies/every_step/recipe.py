@@ -1,0 +1,171 @@
+"""How a job's bytes become what a stage computes with, and back: its numeric recipe, with torch.
+
+Invariant: a function of the signed spec and of the bytes alone, so that whoever repeats an item
+from the bytes repeats the numbers; passes and replays all go through here. A boundary tensor has
+one form in a job, (rows, tokens, width) under its codec: whatever else comes is Malformed.
+
+A sender goes on with its true activations, a receiver with what the codec left of them: the
+gradient passes the codec as if it were not there (straight-through).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from contracts.terms.digest import formed_tensor, tensor_digest
+from contracts.terms.errors import Malformed, NotFinite, Refused, WrongBytes
+from contracts.terms.ids import ChunkIndex, Digest, StageIndex
+from contracts.terms.items import ItemNumber
+from contracts.terms.messages import LOSS_SCALE, JobSpec
+from contracts.terms.work import LeafNames, Output, leaf_names
+from training.averaging.slices import Slice
+from training.averaging.sums import slice_of, vector_of
+from training.compression.codecs import codec as codec_named
+from training.config import slices_of, train_config
+from training.models.parameters import Shape, parameter_shapes
+from training.stages.exact import norm_squared
+from training.stages.stage import Stage, UnitInputs, rows_tensor
+
+_TOKEN_BYTES = (1, 2, 4)
+
+
+class Recipe:
+    """Of one stage of one job."""
+
+    def __init__(self, spec: JobSpec, stage: StageIndex) -> None:
+        """Of this stage.
+
+        Raises:
+            Refused: no such stage, or a spec that does not fit itself.
+        """
+        config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
+        pieces = slices_of(config.model, spec.batch.layer_ends)
+        if stage >= len(pieces):
+            raise Refused(f"the job has {len(pieces)} stages, there is no stage {stage}")
+        self.config, self.stage, self.slice = config, stage, pieces[stage]
+        self.batch, self.gradient_codec = spec.batch, spec.rules.gradient_codec
+        self.buckets = tuple(number for _, number in spec.chunking.of_stage(stage))
+        self._boundary = codec_named(spec.rules.boundary_codec)
+        form = formed_tensor(self._boundary.dtype_name, self.shape, b"")
+        self._form, self._formed_bytes = form, len(form) + self._boundary.num_bytes(self._size)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of a boundary tensor: rows, tokens, width."""
+        model = self.config.model
+        return (self.batch.rows_per_unit, model.sequence_length, model.width)
+
+    @property
+    def _size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Of the stage's parameters by name, in the order of its flat vectors."""
+        return parameter_shapes(self.config.model, self.slice)
+
+    def names(self, item: ItemNumber) -> LeafNames:
+        """What the leaf of an item calls its tensors."""
+        return leaf_names(self.stage, self.batch.stages, item)
+
+    def build(self, weights: dict[str, Tensor], device: str, *, trains: bool = True) -> Stage:
+        """A stage at these weights."""
+        config = self.config
+        return Stage(
+            config.model,
+            self.slice,
+            config.optimizer,
+            device=device,
+            weights=weights,
+            trains=trains,
+        )
+
+    # ------------------------------------------------------------------------------------ items
+
+    def inputs(self, rows: bytes | None, x: bytes | None) -> UnitInputs:
+        """What the stage computes an item from.
+
+        Args:
+            rows: Bytes of its rows, in the first and the last stage.
+            x: A boundary tensor with its form, in every stage but the first.
+
+        Raises:
+            Malformed: either is of another form. NotFinite: x holds inf or nan.
+        """
+        rows_RT = None if rows is None else self._tokens(rows)
+        return UnitInputs(rows_RT=rows_RT, x_RTD=None if x is None else self.boundary(x))
+
+    def rows_digest(self, rows: bytes) -> Digest:
+        """What a leaf says of rows; raises Malformed."""
+        shape = (self.batch.rows_per_unit, self.config.model.sequence_length + 1)
+        return tensor_digest(f"uint{8 * self._token_bytes(rows)}", shape, rows)
+
+    def _tokens(self, rows: bytes) -> Tensor:
+        num_rows, size = self.batch.rows_per_unit, self._token_bytes(rows)
+        return rows_tensor([rows], token_bytes=size).view(num_rows, -1)
+
+    def _token_bytes(self, rows: bytes) -> int:
+        num_tokens = self.batch.rows_per_unit * (self.config.model.sequence_length + 1)
+        size, rest = divmod(len(rows), num_tokens)
+        if rest or size not in _TOKEN_BYTES:
+            raise Malformed(f"{len(rows)} bytes are no rows of {num_tokens} tokens together")
+        return size
+
+    def boundary(self, formed: bytes) -> Tensor:
+        """The numbers that a boundary tensor spells, (R, T, D) fp32.
+
+        Raises:
+            Malformed: it is of another form. NotFinite: inf or nan.
+        """
+        if len(formed) != self._formed_bytes or not formed.startswith(self._form):
+            raise Malformed("a boundary tensor is not of the form that the job says")
+        return self._boundary.decode(memoryview(formed)[len(self._form) :], self.shape)
+
+    def sent(self, tensor_RTD: Tensor) -> bytes:
+        """An activation, or its gradient, as it travels, with its form; raises NotFinite."""
+        return self._form + self._boundary.encode(tensor_RTD)
+
+    # ---------------------------------------------------------------------------------- gradient
+
+    def shards(self, stage: Stage) -> Iterable[tuple[Output, bytes]]:
+        """The mean gradient of a stage, bucket by bucket, as it travels; raises NotFinite."""
+        buckets = stage.mean_buckets(self.batch.chunks)
+        for number, bucket in zip(self.buckets, buckets, strict=True):
+            made = slice_of(bucket, self.gradient_codec)
+            yield output_of(number, made), made.data
+
+    def gradient(self, shards: Sequence[bytes], norms_squared: Sequence[int]) -> dict[str, Tensor]:
+        """The gradient of each parameter, from the wire bytes of all shards in order.
+
+        Raises:
+            Malformed: another number of elements. NotFinite: inf or nan.
+            WrongBytes: a shard is longer or shorter than `norms_squared` says.
+        """
+        vectors = [vector_of(shard, self.gradient_codec) for shard in shards]
+        if list(norms_squared) != list(map(norm_squared, vectors)):
+            raise WrongBytes("a shard of a gradient is not as long as was said")
+        flat = torch.cat(vectors)
+        shapes = self.parameter_shapes
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        if sum(sizes) != len(flat):
+            raise Malformed(f"a gradient of {len(flat)} elements, wanted {sum(sizes)}")
+        pieces = flat.split(sizes)
+        return {
+            name: piece.view(shape)
+            for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+        }
+
+
+def output_of(number: ChunkIndex, made: Slice) -> Output:
+    """What a claim says of a shard or a bucket."""
+    return Output(bucket=number, digest=made.digest, norm_squared=made.norm_squared)
+
+
+def millionths(loss: Tensor) -> int:
+    """A loss in 1e-6 nats; raises NotFinite."""
+    value = float(loss)
+    if not math.isfinite(value):
+        raise NotFinite("a loss is not finite")
+    return round(value * LOSS_SCALE)
