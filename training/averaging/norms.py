@@ -1,38 +1,56 @@
 """How long the numbers are that wire bytes spell. Torch-free twin of `training.stages.exact`.
 
-Whoever handles bytes alone (the coordinator, when it relays a part) can say with this whether a
-part is as long as its GradCommit bound. Invariant: `norm_squared` is `exact.norm_squared` of the
-decoded bytes, bit for bit: the same exact squares, added in the same tree. Units: 1e-12.
+Whoever is given a shard or a bucket (a member, the coordinator) says with this whether it is as
+long as its claim states. Invariant: `norm_squared` is `exact.norm_squared` of the decoded bytes,
+bit for bit: the same exact squares, added in the same tree. Units: 1e-12.
 """
 
-import struct
-from array import array
 from fractions import Fraction
-from math import isfinite
-from operator import add
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from contracts.terms.errors import NotFinite, WrongBytes
 from contracts.terms.messages import NORM_SQUARED_SCALE, GradientCodecName
 from training.compression.formats import FORMATS
 
+_BLOCK = 2**16  # elements that are squared at a time: the rest of the memory is half of the sums
+
 
 def norm_squared(data: Buffer, codec: GradientCodecName = "none") -> int:
-    """Squared L2 norm of the numbers that a chunk's wire bytes spell, in 1e-12.
+    """Squared L2 norm of the numbers that a bucket's wire bytes spell, in 1e-12.
 
     Raises:
         Malformed: no whole number of elements. NotFinite: inf or nan.
     """
-    values = _values(memoryview(data).cast("B"), codec)
-    if not all(map(isfinite, values)):
-        raise NotFinite("a gradient chunk is not finite")
-    sums = array("d", (value * value for value in values))
-    while len(sums) > 1:  # the second half is added to the first, as long as there are two
+    view = memoryview(data).cast("B")
+    num_elements = FORMATS[codec].num_elements(len(view))
+    numbers: NDArray[Any] = np.frombuffer(view, _DTYPES[codec])
+    half = (num_elements + 1) // 2
+    sums = np.zeros(half, np.float64)
+    for first in (0, half):  # the second half is added to the first, as long as there are two
+        for start in range(first, min(first + half, num_elements), _BLOCK):
+            stop = min(start + _BLOCK, first + half, num_elements)
+            values = _decoded(numbers[start:stop], codec).astype(np.float64)
+            if not np.isfinite(values).all():
+                raise NotFinite("a gradient bucket is not finite")
+            sums[start - first : stop - first] += values * values
+    while len(sums) > 1:
         half = (len(sums) + 1) // 2
-        sums[: len(sums) - half] = array("d", map(add, sums, sums[half:]))
-        del sums[half:]
-    return round(Fraction(sum(sums)) * NORM_SQUARED_SCALE)
+        sums[: len(sums) - half] += sums[half:]
+        sums = sums[:half]
+    return round(Fraction(float(sums.sum())) * NORM_SQUARED_SCALE)
+
+
+_DTYPES = {"none": "<f4", "float16": "<f2", "bfloat16": "<u2"}
+
+
+def _decoded(numbers: NDArray[Any], codec: GradientCodecName) -> NDArray[Any]:
+    if codec != "bfloat16":
+        return numbers
+    return (numbers.astype("<u4") << 16).view("<f4")  # the upper half of an fp32
 
 
 def need_norm(data: Buffer, expected: int, codec: GradientCodecName = "none") -> None:
@@ -43,18 +61,4 @@ def need_norm(data: Buffer, expected: int, codec: GradientCodecName = "none") ->
     """
     actual = norm_squared(data, codec)
     if actual != expected:
-        raise WrongBytes("a chunk is not as long as was bound", expected=expected, actual=actual)
-
-
-def _values(data: memoryview, codec: GradientCodecName) -> "array[float]":
-    num_elements = FORMATS[codec].num_elements(len(data))
-    if codec == "float16":
-        return array("f", (value for (value,) in struct.iter_unpack("<e", data)))
-    values = array("f")
-    if codec == "bfloat16":  # the upper half of an fp32
-        whole = bytearray(4 * num_elements)
-        whole[2::4], whole[3::4] = data[0::2], data[1::2]
-        values.frombytes(whole)
-    else:
-        values.frombytes(data)
-    return values
+        raise WrongBytes("a bucket is not as long as was bound", expected=expected, actual=actual)

@@ -147,8 +147,9 @@ async def ask(
     tensors: Sequence[Buffer] = (),
     *,
     deadline: Deadline,
+    answer_bytes: int | None = None,
 ) -> tuple[Answer, tuple[memoryview, ...]]:
-    """Call `method` and read its answer.
+    """Call `method` and read its answer, which is refused if it has more than `answer_bytes`.
 
     Returns:
         The decoded answer and its tensors.
@@ -156,7 +157,9 @@ async def ask(
     Raises:
         TallystickError: as `Session.call`; also what is wrong with the answer.
     """
-    reply = await session.call(method.name, request.encoded(), tensors, deadline=deadline)
+    reply = await session.call(
+        method.name, request.encoded(), tensors, deadline=deadline, answer_bytes=answer_bytes
+    )
     answer = method.reply.decoded(reply.header, max_bytes=method.max_reply_header_bytes)
     return answer, reply.tensors
 

@@ -1,59 +1,46 @@
 """Everything a worker is bound to, as the fold of its journal; nothing is sent before it is stored.
 
 Kept are: the job's history up to the last seal (the same items that the coordinator keeps), the
-stage that the coordinator gave us, our own GradCommits and AveragedChunks of the step in work, and
-the state root after each seal that we applied. After a crash the same messages are sent again; a
-second value is never made.
+group that the coordinator gave us, our own claims, and the state root after each seal that we
+applied. After a crash the same claims are sent again; a second value is never made.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from contracts.governance.checking import Begin, unread
+from contracts.governance.checking import Begin, Reported, unread
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
-from contracts.governance.rounds import applied_chunks
+from contracts.governance.rounds import merge_of
 from contracts.terms.auditors import AuditorList
-from contracts.terms.chunks import Chunking
+from contracts.terms.chunks import Chunk
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Malformed
-from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
+from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
-    JobOpening,
-    JobSpec,
-    Message,
-    Seal,
-)
-from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.messages import JobOpening, JobSpec, Message, Seal
+from contracts.terms.signatures import Signed, expect
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import MAX_REPORTS, Leaf, WorkClaim, findings_of
 from training.journal import Journal, Row
 from training.worker.sealed import SealedWork
 
-KEPT, COMMIT, CHUNK, APPLIED = "kept", "own_commit", "own_chunk", "applied"
-STAGE, REBUILT, REPORT = "stage", "rebuilt", "own_report"
+KEPT, CLAIM, APPLIED, GROUP, REBUILT = "kept", "own_claim", "applied", "group", "rebuilt"
 
 
 @dataclass(frozen=True)
-class SealedStep:
-    """What has to be applied for one seal: nothing, or chunks and the norm that clips them."""
+class SealedRound:
+    """What has to be applied for one seal: nothing, or buckets and the norm that clips them."""
 
     seal: Seal
-    chunks: tuple[AveragedChunk, ...]  # of all stages; none in a step without an update
-    states: Mapping[StageIndex, Digest]
-    """State roots that its update was computed on: of the GradCommits in its AverageSet."""
-    chunking: Chunking
-    has_work: bool = True
+    buckets: tuple[WorkClaim, ...] = ()  # of all groups; none in a void round
+    bases: tuple[Digest, ...] = ()  # roots that its update was computed on, one a group
 
-    def of_stage(self, stage: StageIndex) -> tuple[AveragedChunk, ...]:
-        """The chunks that one stage applies, in order."""
-        named = {(chunk.stage, chunk.chunk): chunk for chunk in self.chunks}
-        return tuple(named[name] for name in self.chunking.of_stage(stage) if name in named)
+    def of(self, buckets: Iterable[Chunk]) -> tuple[WorkClaim, ...]:
+        """Claims of these buckets, in their order."""
+        named = {(each.group, each.bucket): each for each in self.buckets}
+        return tuple(named[bucket] for bucket in buckets if bucket in named)
 
 
 @dataclass(frozen=True)
@@ -61,27 +48,56 @@ class NewSeal:
     """A valid seal that is not stored yet, with what the book holds once it is."""
 
     items: tuple[Kept, ...]  # everything under it, itself last
-    sealed: SealedStep
+    sealed: SealedRound
     before: JobHistory
     under: JobHistory  # with everything but the seal itself
     after: JobHistory
 
 
 @dataclass(frozen=True)
-class OwnCommit:
-    """One of our GradCommits, as it is sent."""
+class OwnClaim:
+    """One of our claims, as it is sent."""
 
-    signed: Signed[GradCommit]
-    leaves: Leaves
+    signed: Signed[WorkClaim]
+    leaves: tuple[Leaf, ...] = ()  # of work and reports
 
     @property
-    def units(self) -> frozenset[ItemNumber]:
-        """Units that it binds us to."""
-        return frozenset(leaf.unit for leaf in self.leaves.leaves)
+    def claim(self) -> WorkClaim:
+        """What we said."""
+        return self.signed.message
+
+    @property
+    def name(self) -> Digest:
+        """What others call it."""
+        return self.claim.digest()
+
+    @property
+    def pair(self) -> tuple[bytes, bytes]:
+        """Claim and leaves, as they travel in a call."""
+        return self.signed.encoded(), encode_kept(Leaves(self.name, self.leaves))
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """What a history keeps of it."""
+        signed = Signed[Message](self.signed.message, self.signed.signature)
+        return (signed, Leaves(self.name, self.leaves)) if self.leaves else (signed,)
+
+
+@dataclass
+class Bound:
+    """What we have claimed in the round in work."""
+
+    work: list[OwnClaim] = field(default_factory=list)  # by seq
+    buckets: dict[ChunkIndex, OwnClaim] = field(default_factory=dict)
+
+    @property
+    def items(self) -> frozenset[ItemNumber]:
+        """Items of the round that we are bound to."""
+        return frozenset(leaf.item for own in self.work for leaf in own.leaves)
 
 
 class WorkerBook:
-    """History, own messages and applied states of one lease."""
+    """History, own claims and applied states of one lease."""
 
     def __init__(
         self,
@@ -102,15 +118,14 @@ class WorkerBook:
         """
         self._journal = journal
         self.history = JobHistory(domain, begin)
-        self.work = SealedWork()
-        self._reports: dict[tuple[Digest, int], Signed[AuditReport]] = {}
-        self._own: dict[Digest, Signed[AuditReport]] = {}  # the same by their names
-        self._own_sealed: set[Digest] = set()
-        self.commits: list[OwnCommit] = []
-        self.chunks: dict[ChunkIndex, Signed[AveragedChunk]] = {}
-        self.steps: dict[StepNumber, SealedStep] = {}
+        self.work = SealedWork(spec.message)
+        self.bound = Bound()
+        self._reports: dict[tuple[Digest, int], OwnClaim] = {}
+        self._unsealed: dict[Digest, OwnClaim] = {}  # reports, by their names
+        self.rounds: dict[StepNumber, SealedRound] = {}
         self.roots: dict[StepNumber, Digest] = {}
-        self.stage: StageIndex | None = None
+        self.group: StageIndex | None = None
+        self._read_leaves: tuple[Leaf, ...] = ()  # of the claim that comes next
         if not len(journal):
             beginning: list[Kept] = [
                 Signed(spec.message, spec.signature),
@@ -129,42 +144,48 @@ class WorkerBook:
     def _read(self, row: Row) -> None:
         match row.kind:
             case "kept":
-                self._note(decode_kept(row.data))
-            case "own_commit":
-                self.commits.append(_own_commit(row.data))
-            case "own_report":
-                self._note_report(expect(decode_signed(row.data), AuditReport))
-            case "own_chunk":
-                signed = expect(decode_signed(row.data), AveragedChunk)
-                self.chunks[signed.message.chunk] = signed
+                under, item = self.history, decode_kept(row.data)
+                self.history = follow(under, item)
+                if isinstance(item, Signed) and isinstance(item.message, Seal):
+                    self._note_seal(_sealed_round(under, item.message), under)
+            case "own_claim":
+                self._read_own(decode_kept(row.data))
             case "applied":
-                step, root = _applied(row.data)
-                self.roots[step] = root
-            case "stage":
-                self.stage, self.roots = StageIndex(_number(row.data)), {}
+                round, root = _applied(row.data)
+                self.roots[round] = root
+            case "group":
+                self.group, self.roots = StageIndex(_number(row.data)), {}
             case "rebuilt":
                 self._forget_after(_number(row.data))
 
-    def _note(self, item: Kept) -> None:
-        under, self.history = self.history, follow(self.history, item)
-        if isinstance(item, Signed) and isinstance(item.message, Seal):
-            self._note_seal(_sealed_step(under, item.message), under)
+    def _read_own(self, item: Kept) -> None:
+        if isinstance(item, Leaves):
+            self._read_leaves = item.leaves
+        elif isinstance(item, Signed):
+            self._note_claim(OwnClaim(expect(item, WorkClaim), self._read_leaves))
+            self._read_leaves = ()
 
-    def _note_seal(self, sealed: SealedStep, under: JobHistory) -> None:
-        self.steps[sealed.seal.step] = sealed
-        self.commits, self.chunks = [], {}
-        if self.record.spec.rules.audit is not None:
-            self.work.note(under)
-            sealed_now = {signed.message.digest() for signed in under.pending.values()}
-            self._own_sealed |= self._own.keys() & sealed_now
+    def _note_seal(self, sealed: SealedRound, under: JobHistory) -> None:
+        self.rounds[sealed.seal.step] = sealed
+        self.bound = Bound()
+        newest = self.history.newest
+        if self.record.spec.rules.audit is not None and newest is not None:
+            self.work.note(under, newest.names)
+            for name in self._unsealed.keys() & newest.names:
+                del self._unsealed[name]
             self.work.forget_before(self.oldest_needed)
 
-    def _note_report(self, signed: Signed[AuditReport]) -> None:
-        self._reports[signed.message.subject, signed.message.attempt] = signed
-        self._own[signed.message.digest()] = signed
+    def _note_claim(self, own: OwnClaim) -> None:
+        claim = own.claim
+        if claim.what == "report":
+            self._reports[claim.subject, claim.attempt] = self._unsealed[own.name] = own
+        elif claim.what == "work":
+            self.bound.work.append(own)
+        elif claim.what == "bucket":
+            self.bound.buckets[claim.bucket] = own
 
-    def _forget_after(self, step: int) -> None:
-        self.roots = {known: root for known, root in self.roots.items() if known <= step}
+    def _forget_after(self, round: int) -> None:
+        self.roots = {known: root for known, root in self.roots.items() if known <= round}
 
     # -------------------------------------------------------------------------- what is known
 
@@ -181,34 +202,35 @@ class WorkerBook:
 
     @property
     def sealed(self) -> StepNumber:
-        """The last step whose seal is stored here; 0 before the first."""
+        """The last round whose seal is stored here; 0 before the first."""
         return self.record.step
 
     @property
+    def pending(self) -> frozenset[StepNumber]:
+        """Rounds with claims that no seal holds, and that a later round may merge."""
+        claims = (each.message for each in self.history.pending.values())
+        return frozenset(each.round for each in claims if isinstance(each, WorkClaim))
+
+    @property
     def oldest_needed(self) -> StepNumber:
-        """The oldest step that a draw may still ask for, as far as seals are known here."""
-        found = self.record.checking.oldest_needed
-        return StepNumber(self.sealed + 1) if found is None else found
+        """The oldest round that a draw may still ask for, as far as seals are known here."""
+        drawn = self.record.checking.oldest_needed
+        return min({StepNumber(self.sealed + 1), *self.pending, *(() if drawn is None else (drawn,))})
 
-    def committed(self) -> frozenset[ItemNumber]:
-        """Units of the step in work that we are bound to."""
-        return frozenset(unit for commit in self.commits for unit in commit.units)
+    def state_root(self, group: StageIndex, round: StepNumber) -> Digest | None:
+        """State root of a group after `round`, as the members agreed; None while none is sealed.
 
-    def state_root(self, stage: StageIndex, step: StepNumber) -> Digest | None:
-        """State root of a stage after `step`, as the members agreed; None while none is sealed.
-
-        It stands in the GradCommits of the next step with an update; steps without one change
-        nothing.
+        It stands in the RoundClosed of the next update; void rounds change nothing.
         """
-        for later in range(step + 1, self.sealed + 1):
-            if self.steps[StepNumber(later)].chunks:
-                return self.steps[StepNumber(later)].states.get(stage)
+        for later in range(round + 1, self.sealed + 1):
+            if bases := self.rounds[StepNumber(later)].bases:
+                return bases[group]
         return None
 
-    def updated(self, step: StepNumber) -> StepNumber:
-        """The newest step up to this one with an update, whose state it still is; 0: none."""
-        for number in range(step, 0, -1):
-            if (sealed := self.steps.get(StepNumber(number))) is None or sealed.chunks:
+    def updated(self, round: StepNumber) -> StepNumber:
+        """The newest round up to this one with an update, whose state it still is; 0: none."""
+        for number in range(round, 0, -1):
+            if (sealed := self.rounds.get(StepNumber(number))) is None or sealed.buckets:
                 return StepNumber(number)
         return StepNumber(0)
 
@@ -217,11 +239,11 @@ class WorkerBook:
 
         Raises:
             Malformed, Conflict, BadSignature, InvalidSeal: not the valid seal that comes next.
-            Equivocation: another seal of this step is stored.
+            Equivocation: another seal of this round is stored.
         """
         seal = last_seal(items)
         if seal.message.step <= self.sealed:
-            known = self.steps[seal.message.step].seal
+            known = self.rounds[seal.message.step].seal
             if known != seal.message:
                 raise Equivocation(
                     f"two seals of step {known.step}",
@@ -233,46 +255,46 @@ class WorkerBook:
         for item in items[:-1]:
             under = follow(under, item)
         after = follow(under, items[-1])
-        return NewSeal(tuple(items), _sealed_step(under, seal.message), self.history, under, after)
+        return NewSeal(tuple(items), _sealed_round(under, seal.message), self.history, under, after)
 
-    # ------------------------------------------------------------------------- what is changed
+    # ------------------------------------------------------------------------------ own claims
 
-    def keep_commit(self, commit: OwnCommit) -> None:
-        """Store a GradCommit of ours, before it is sent."""
-        value: dict[str, Value] = {
-            "commit": commit.signed.encoded(),
-            "leaves": encode_kept(commit.leaves),
-        }
-        self._journal.append([Row(COMMIT, encode(value))])
-        self.commits.append(commit)
+    def unsealed_reports(self) -> tuple[OwnClaim, ...]:
+        """Reports of ours that count if the next seal holds them, ascending, whoever has them.
 
-    def unsealed_reports(self) -> tuple[Digest, ...]:
-        """Reports of ours that count if the next seal holds them, whoever has taken them.
-
-        A GradCommit names them, so that no seal over it can leave them out.
+        A claim of work names them, so that no seal over it can leave them out.
         """
         wants = self.record.checking.wants
-        wanted = (name for name, signed in self._own.items() if wants(signed.message))
-        return tuple(sorted(name for name in wanted if name not in self._own_sealed))
+        found = (
+            own
+            for own in self._unsealed.values()
+            if wants(Reported(own.claim, findings_of(own.leaves)))
+        )
+        return tuple(sorted(found, key=lambda own: own.name))[:MAX_REPORTS]
 
-    def named_reports(self, commits: Iterable[OwnCommit]) -> tuple[Signed[AuditReport], ...]:
-        """The reports that GradCommits of ours name."""
-        names = {name for commit in commits for name in commit.signed.message.reports}
-        return tuple(self._own[name] for name in sorted(names))
+    def named_reports(self, claim: WorkClaim) -> tuple[OwnClaim, ...]:
+        """The reports that a claim of ours of the round in work names."""
+        return tuple(self._unsealed[name] for name in claim.reports)
 
-    def own_report(self, subject: Digest, attempt: int) -> Signed[AuditReport] | None:
+    def own_report(self, subject: Digest, attempt: int) -> OwnClaim | None:
         """What we have said as this auditor of a draw."""
         return self._reports.get((subject, attempt))
 
-    def keep_report(self, signed: Signed[AuditReport]) -> None:
-        """Store an AuditReport of ours, before it is sent."""
-        self._journal.append([Row(REPORT, signed.encoded())])
-        self._note_report(signed)
+    def keep_report(self, claim: Signed[WorkClaim], leaves: tuple[Leaf, ...]) -> None:
+        """Store a report of ours, before it is sent."""
+        self.keep_claim(OwnClaim(claim, leaves))
 
-    def keep_chunk(self, signed: Signed[AveragedChunk]) -> None:
-        """Store an AveragedChunk of ours, before it is sent."""
-        self._journal.append([Row(CHUNK, signed.encoded())])
-        self.chunks[signed.message.chunk] = signed
+    def keep_claim(self, own: OwnClaim) -> None:
+        """Store a claim of ours, before it is sent."""
+        self._journal.append(Row(CLAIM, encode_kept(item)) for item in reversed(own.kept))
+        self._note_claim(own)
+
+    def said(self) -> dict[Digest, Kept]:
+        """What is kept of all that we have said since the last seal, and of unsealed reports."""
+        own = (*self.bound.work, *self.bound.buckets.values(), *self._unsealed.values())
+        return {kept_digest(item): item for each in own for item in each.kept}
+
+    # ------------------------------------------------------------------------- what is changed
 
     def keep_seal(self, new: NewSeal) -> None:
         """Store a seal that `read_seal` has let through, with everything under it."""
@@ -282,29 +304,29 @@ class WorkerBook:
         self.history = new.after
         self._note_seal(new.sealed, new.under)
 
-    def keep_stage(self, stage: StageIndex) -> None:
-        """Store which stage is ours; the state of another one is forgotten."""
-        self._journal.append([Row(STAGE, encode({"stage": stage}))])
-        self.stage, self.roots = stage, {}
+    def keep_group(self, group: StageIndex) -> None:
+        """Store which group is ours; the states of another one are not ours any more."""
+        self._journal.append([Row(GROUP, encode({"group": group}))])
+        self.group, self.roots = group, {}
 
-    def keep_rebuilt(self, step: StepNumber) -> None:
-        """Store that our states after `step` were wrong, and are built again."""
-        self._journal.append([Row(REBUILT, encode({"step": step}))])
-        self._forget_after(step)
+    def keep_rebuilt(self, round: StepNumber) -> None:
+        """Store that our states after `round` were wrong, and are built again."""
+        self._journal.append([Row(REBUILT, encode({"round": round}))])
+        self._forget_after(round)
 
-    def keep_applied(self, step: StepNumber, root: Digest) -> None:
+    def keep_applied(self, round: StepNumber, root: Digest) -> None:
         """Store the state root that a seal led to.
 
         Raises:
             InvariantBroken: it led to another one before.
         """
-        if (before := self.roots.get(step)) is not None:
+        if (before := self.roots.get(round)) is not None:
             if before != root:
-                raise InvariantBroken(f"step {step} was applied again to another state")
+                raise InvariantBroken(f"step {round} was applied again to another state")
             return
-        value: dict[str, Value] = {"step": step, "state_root": root}
+        value: dict[str, Value] = {"round": round, "state_root": root}
         self._journal.append([Row(APPLIED, encode(value))])
-        self.roots[step] = root
+        self.roots[round] = root
 
 
 def last_seal(items: Sequence[Kept]) -> Signed[Seal]:
@@ -315,41 +337,24 @@ def last_seal(items: Sequence[Kept]) -> Signed[Seal]:
     raise Malformed("a seal comes last, after everything under it")
 
 
-def _sealed_step(under: JobHistory, seal: Seal) -> SealedStep:
+def _sealed_round(under: JobHistory, seal: Seal) -> SealedRound:
     """What a seal over the pending messages of `under` has applied."""
     assert under.record is not None  # a seal comes after the opening
-    messages = [signed.message for signed in under.pending.values()]
-    chunks = applied_chunks(under.record.spec, messages)
-    has_work = any(isinstance(message, GradCommit) for message in messages)
-    return SealedStep(seal, chunks, _states(messages), under.record.spec.chunking, has_work)
-
-
-def _own_commit(data: bytes) -> OwnCommit:
-    match decode(data):
-        case {"commit": bytes(commit), "leaves": bytes(leaves)}:
-            item = decode_kept(leaves)
-            assert isinstance(item, Leaves)  # we wrote it
-            return OwnCommit(expect(decode_signed(commit), GradCommit), item)
-    raise Malformed("no GradCommit of ours")
+    merge = merge_of(under.record.spec, [signed.message for signed in under.pending.values()])
+    if merge is None:
+        return SealedRound(seal)
+    return SealedRound(seal, merge.buckets, merge.closed.bases)
 
 
 def _applied(data: bytes) -> tuple[StepNumber, Digest]:
     match decode(data):
-        case {"step": int(step), "state_root": bytes(root)}:
-            return StepNumber(step), Digest(root)
-    raise Malformed("no applied step")
+        case {"round": int(round), "state_root": bytes(root)}:
+            return StepNumber(round), Digest(root)
+    raise Malformed("no applied round")
 
 
 def _number(data: bytes) -> int:
     match decode(data):
-        case {"stage": int(number)} | {"step": int(number)}:
+        case {"group": int(number)} | {"round": int(number)}:
             return number
-    raise Malformed("no stage, and no step")
-
-
-def _states(messages: Iterable[Message]) -> dict[StageIndex, Digest]:
-    messages = tuple(messages)
-    averages = (each for each in messages if isinstance(each, AverageSet))
-    names = {member.grad_commit for average in averages for member in average.members}
-    commits = (each for each in messages if isinstance(each, GradCommit))
-    return {each.stage: each.state_root for each in commits if each.digest() in names}
+    raise Malformed("no group, and no round")

@@ -1,4 +1,4 @@
-"""A stage's checkpoint or weights from several members at once, in ranges, whoever is free.
+"""A group's checkpoint or weights from several members at once, in ranges, whoever is free.
 
 Invariants: what is returned has the digest that its holders stated; ranges that arrived stay on
 disk, so a killed newcomer goes on where it was; a range that one holder does not serve is asked of
@@ -64,7 +64,7 @@ class Download(Generic[View]):
     ) -> None:
         """`folder` is for this file alone: what is in it when this begins is part of it.
 
-        `tell` says which stage and step it is about.
+        `tell` says which group and round it is about.
         """
         self._wanted, self._view = wanted, view
         self._folder, self._tell, self._range = folder, tell, range_bytes

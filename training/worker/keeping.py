@@ -1,33 +1,32 @@
-"""Work of sealed steps on our disk: weights are added, and goes what `Retention` lets go.
+"""Work of sealed rounds on our disk: weights are added, and goes what `Retention` lets go.
 
 Invariants
-- The weights after step s are here as long as anything of step s + 1 is, which was computed on
+- The weights after round r are here as long as anything of round r + 1 is, which was computed on
   them; those of our present state always. Who cannot write them says so and works on: then others
   audit in our place.
-- Without checking nothing is kept, and nothing is written.
+- Without checking nothing is kept but shards of pending claims, and no weights are written.
 - What goes, goes right after a seal was applied; what is wanted at that moment stays, as far as it
   is within `training.disk.kept_disk`. Above that goes first what others have too, from the oldest
-  step on: tensors that our audits took, then parts of others that we summed or audited. Our own
-  work, without which we may lose our pay, goes last, and `kept_disk` is made for all of it.
-Layout: `weights/<step>.weights`, of the state after that step.
+  round on: what our audits took, then shards of others that we reduced. Our own work, without which
+  we may lose our pay, goes last, and `kept_disk` is made for all of it.
+- Who moves to another group keeps what it did in the old one, in that group's folder.
+Layout: `groups/<group>/weights/<round>.weights`, of the state after that round.
 """
 
 import os
-import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
 from training.disk import MOST_STEPS, kept_disk
 from training.transport.calls import WeightsView
-from training.worker.retention import Needed, Retention, retention_of
+from training.worker.retention import Retention, retention_of
 from training.worker.served import ServedFiles
 from training.worker.station import Station
-from training.worker.tensors import Tensors
+from training.worker.store import EVIDENCE
 
 _SUFFIX = ".weights"
 
@@ -40,26 +39,9 @@ class Keeping:
         self._served = ServedFiles(station.engine, most=MOST_STEPS)
         self.retention = retention_of(station.rules)
         self.most_bytes = kept_disk(station.book.record.spec)
-        """Of sealed steps; 0: no step of an unchecked job is meant to stay, none is counted."""
-        self._narrowed: dict[StepNumber, Needed] = {}  # on disk too
-
-    # -------------------------------------------------------------------------- what draws decide
-
-    def settled_before(self, step: StepNumber) -> None:
-        """No draw of a step before this one is open: their work may go."""
-        self.retention = self.retention.settled_before(step)
-
-    def narrow(
-        self, step: StepNumber, units: Collection[ItemNumber], commits: Collection[Digest]
-    ) -> None:
-        """The beacon of `step` is known: only this of it may still be asked for.
-
-        Args:
-            step: A sealed one.
-            units: Of drawn peer-steps here and in the stages beside: their x, y, dy and dx.
-            commits: Whose parts are needed: drawn ones, and all of a drawn sum.
-        """
-        self.retention = self.retention.narrowed(step, units, commits)
+        """Of sealed rounds; 0: no round of an unchecked job is meant to stay, none is counted."""
+        self._narrowed: dict[StepNumber, frozenset[Digest]] = {}  # on disk too
+        self._bases: dict[Digest, Path] = {}
 
     # --------------------------------------------------------------------------- around a new state
 
@@ -68,19 +50,20 @@ class Keeping:
         at = self._at
         if not self.retention.most:
             return
-        file, roots, compute = self._file(at.applied), at.roots, at.compute
+        file, roots, state = self._file(at.group, at.applied), at.roots, at.state
         try:
-            await at.engine.run(lambda: compute.save_weights(file, roots))
+            await at.engine.run(lambda: state.save_weights(file, roots))
+            self._bases[roots.state] = file
         except Unavailable as error:
-            at.tell("weights_not_kept", step=at.applied, stage=at.stage, reason=error.message)
+            at.tell("weights_not_kept", step=at.applied, stage=at.group, reason=error.message)
 
     async def drop(self) -> None:
-        """Let go of sealed steps what need not stay, and tell of what stays."""
+        """Let go of sealed rounds what need not stay, and tell of what stays."""
         at, retention, applied = self._at, self.retention, self._at.applied
         kept, crowded = await at.engine.run_io(lambda: self._drop(retention, applied))
         if not retention.most:
             return
-        about = {"step": applied, "stage": at.stage}
+        about = {"step": applied, "stage": at.group}
         if crowded:
             at.tell("kept_too_long", **about, dropped=" ".join(map(str, crowded)))
         size = await at.engine.run_io(self._num_bytes)
@@ -89,22 +72,35 @@ class Keeping:
     def _drop(
         self, retention: Retention, applied: StepNumber
     ) -> tuple[tuple[StepNumber, ...], list[StepNumber]]:
-        """Steps that stay, and those that would have if there were room."""
-        here = [step for step in self._steps_here() if step <= applied] if retention.most else []
+        """Rounds that stay, and those that would have if there were room."""
+        here = [round for round in self._rounds_here() if round <= applied]
         kept = retention.kept(here)
-        self._narrow({step: retention.needed[step] for step in kept if step in retention.needed})
+        needed = {
+            round: what
+            for round, what in retention.needed.items()
+            if round in kept and round not in retention.pending
+        }
+        for round, what in needed.items():
+            if self._narrowed.get(round) != what:
+                self._at.store.narrow(round, what)
+        self._narrowed = needed
         self._drop_but(applied, kept)
         kept = self._with_room(applied, kept)
-        crowded = [step for step in retention.wanted(here) if step not in kept]
+        crowded = [round for round in retention.wanted(here) if round not in kept]
         return kept, crowded
 
     def _with_room(
         self, applied: StepNumber, kept: tuple[StepNumber, ...]
     ) -> tuple[StepNumber, ...]:
-        """Steps that stay when there is room, for which others' work goes first."""
+        """Rounds that stay when there is room, for which others' work goes first."""
+        store = self._at.store
+
+        def up_to(last: StepNumber, round: StepNumber) -> bool:
+            return round > last
+
         lets_go = chain(
-            (partial(self._at.audited.drop, applied, kept[n:]) for n in range(1, len(kept) + 1)),
-            (partial(self._at.store.drop_parts_of_others, step) for step in kept),
+            (partial(store.drop, ["audited"], partial(up_to, round)) for round in kept),
+            (partial(store.drop, ["lent"], partial(up_to, round)) for round in kept),
         )
         while kept and 0 < self.most_bytes < self._num_bytes():
             if (let_go := next(lets_go, None)) is not None:
@@ -115,72 +111,61 @@ class Keeping:
         return kept
 
     def _drop_but(self, applied: StepNumber, kept: Collection[StepNumber]) -> None:
-        self._at.store.drop_parts(applied, kept)
-        for tensors in self._tensors:
-            tensors.drop(applied, kept)
-        self._drop_weights(applied, kept)
+        self._at.store.drop(EVIDENCE, lambda round: round > applied or round in kept)
+        for path, round in self._weights_here():
+            is_ours = path.parent == self._file(self._at.group, round).parent
+            if round + 1 not in kept and not (is_ours and round >= applied):
+                path.unlink(missing_ok=True)
+        self._bases = {root: path for root, path in self._bases.items() if path.exists()}
 
-    def _narrow(self, needed: dict[StepNumber, Needed]) -> None:
-        for step, what in needed.items():
-            if self._narrowed.get(step) != what:
-                for tensors in self._tensors:
-                    tensors.narrow(step, what.units)
-                self._at.store.narrow(step, what.commits)
-        self._narrowed = needed
+    def _rounds_here(self) -> frozenset[StepNumber]:
+        after = {StepNumber(round + 1) for _, round in self._weights_here()}
+        return self._at.store.rounds() | after
 
-    def _steps_here(self) -> frozenset[StepNumber]:
-        after = (StepNumber(step + 1) for step in self._weights_here())
-        return frozenset(after) | self._at.store.steps() | self._at.tensors.steps()
-
-    @property
-    def _tensors(self) -> tuple[Tensors, ...]:
-        return self._at.tensors, self._at.audited
-
-    def _weights_here(self) -> list[StepNumber]:
-        names = (path.stem for path in self._folder.glob(f"*{_SUFFIX}"))
-        return [StepNumber(int(name)) for name in names if name.isdecimal()]
-
-    def _drop_weights(self, applied: StepNumber, kept: Collection[StepNumber]) -> None:
-        for step in self._weights_here():
-            if step < applied and step + 1 not in kept:
-                self._file(step).unlink(missing_ok=True)
+    def _weights_here(self) -> Iterator[tuple[Path, StepNumber]]:
+        for path in (self._at.folder / "groups").glob(f"*/weights/*{_SUFFIX}"):
+            if path.stem.isdecimal():
+                yield path, StepNumber(int(path.stem))
 
     def clear(self) -> None:
-        """The job is over: nothing of its steps is asked for any more."""
-        self._at.store.drop_parts(self._at.applied)
-        for tensors in self._tensors:
-            tensors.drop(self._at.applied)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """The job is over: nothing of its rounds is asked for any more."""
+        self._at.store.drop(EVIDENCE, lambda _: False)
+        for path, _ in self._weights_here():
+            path.unlink(missing_ok=True)
 
     def _num_bytes(self) -> int:
-        tops = (self._at.folder / name for name in ("weights", "tensors", "audited", "parts"))
-        return sum(map(_num_bytes, tops))
+        folder = self._at.folder
+        weights = sum(path.stat().st_size for path, _ in self._weights_here())
+        return weights + sum(_num_bytes(folder / kind) for kind in EVIDENCE)
 
     # ------------------------------------------------------------------------- what others fetch
 
-    @property
-    def _folder(self) -> Path:
-        return self._at.folder / "weights"
+    def _file(self, group: StageIndex, round: StepNumber) -> Path:
+        return self._at.folder_of(group) / "weights" / f"{round:08d}{_SUFFIX}"
 
-    def _file(self, step: StepNumber) -> Path:
-        return self._folder / f"{step:08d}{_SUFFIX}"
-
-    async def weights_before(self, step: StepNumber) -> Path:
-        """File of the weights that `step` was computed on; raises NotFound."""
-        path = self._file(StepNumber(step - 1))
-        if not path.exists():
-            raise NotFound(f"the weights of step {step} are not kept")
+    async def weights_of(self, base: Digest) -> Path:
+        """File of the weights of the state with this root; raises NotFound."""
+        path = self._bases.get(base)
+        if path is None or not path.exists():
+            path = await self._at.engine.run_io(lambda: self._found(base))
         return path
 
-    async def view(self, stage: StageIndex, step: StepNumber) -> WeightsView:
-        """What our weights after `step` are called, in their state and as a file.
+    def _found(self, base: Digest) -> Path:
+        for path, _ in self._weights_here():
+            if self._at.state.roots_of_weights(path).state == base:
+                self._bases[base] = path
+                return path
+        raise NotFound("the weights of this state are not kept", digest=base.hex())
+
+    async def view(self, group: StageIndex, round: StepNumber) -> WeightsView:
+        """What our weights after `round` are called, in their state and as a file.
 
         Raises:
             NotFound: they are not kept here. Malformed, UnknownVersion: the file is damaged.
         """
-        path, compute = self._served_file(stage, step), self._at.compute
+        path, state = self._file(group, round), self._at.state
         view = await self._served.view(path)
-        roots = await self._at.engine.run_io(lambda: compute.roots_of_weights(path))
+        roots = await self._at.engine.run_io(lambda: state.roots_of_weights(path))
         return WeightsView(
             digest=view.digest,
             num_bytes=view.num_bytes,
@@ -189,14 +174,9 @@ class Keeping:
             counter=roots.counter,
         )
 
-    async def range(self, stage: StageIndex, step: StepNumber, start: int, end: int) -> bytes:
+    async def range(self, group: StageIndex, round: StepNumber, start: int, end: int) -> bytes:
         """Bytes [start, end) of that file; raises NotFound, Malformed."""
-        return await self._served.range(self._served_file(stage, step), start, end)
-
-    def _served_file(self, stage: StageIndex, step: StepNumber) -> Path:
-        if stage != self._at.stage:
-            raise NotFound(f"this is stage {self._at.stage}")
-        return self._file(step)
+        return await self._served.range(self._file(group, round), start, end)
 
 
 def _num_bytes(folder: Path) -> int:

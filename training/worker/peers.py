@@ -1,63 +1,37 @@
 """The other members as a worker sees them: whom it trusts, where they are, what it gets from them.
 
-Addresses come from the coordinator and are only hints; keys are trusted because the coordinator
-says so, and everything that is fetched is compared with a digest that its owner or a seal bound.
+Addresses come from the coordinator and are only hints; a peer's name is the digest of its key, so a
+claim is checked with the key of whom it names; everything that is fetched is compared with a digest
+that a leaf, a claim or a seal names, and its length is bounded before it is read.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
 
 from contracts.terms import errors
 from contracts.terms.digest import peer_id
-from contracts.terms.ids import (
-    ChunkIndex,
-    Digest,
-    JobId,
-    PeerId,
-    SessionKey,
-    StageIndex,
-    StepNumber,
-)
-from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    GradCommit,
-    JobOpening,
-    JobSpec,
-    Message,
-    TensorHeader,
-)
-from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
-from training.averaging.slices import need_digest
-from training.compression.formats import FORMATS
+from contracts.terms.history import Leaves, encode_kept
+from contracts.terms.ids import Digest, JobId, PeerId, SessionKey, StageIndex
+from contracts.terms.messages import JobOpening, JobSpec
+from contracts.terms.signatures import Signed, verify_session
+from contracts.terms.work import Leaf, Sort, WorkClaim
+from training.averaging.forms import Forms
 from training.telling import Rarely, Tell
 from training.transport import calls
 from training.transport.port import Session, Transport
 from training.transport.reach import Reach
 from training.transport.wire import KIB, MAX_ANSWER_BYTES, Answer, Method, Request, ask
 from training.worker.patience import Patience
-from training.worker.tensors import Kept
 
-FETCH = 300.0  # seconds for one part or mean, at most
+FETCH_PART = 300.0  # seconds for one shard or bucket, at most
+FETCH_BOUNDARY = 20.0  # a holder that is silent has no session any more before that
 FETCH_RANGE = 60.0  # for a range of a checkpoint
 ASK_STATE = 30.0  # a member reads its checkpoint once before it answers
-FETCH_TENSOR = 20.0  # a holder that is silent has no session any more before that
 ASK = 10.0
 NEXT = 60.0  # longer than the coordinator keeps a peer waiting
 HEADERS = 64 * KIB  # of an answer beside its tensors, at most
 
 Tensors = Sequence[memoryview]
-CheckHeader: TypeAlias = Callable[[Signed[TensorHeader]], None]
-
-
-@dataclass(frozen=True)
-class _Missed:
-    """No holder gave a tensor: some are not reached; we may not know who the members are now."""
-
-    is_unreached: bool
-    is_stale: bool
 
 
 class Peers:
@@ -69,12 +43,9 @@ class Peers:
         self._transport, self._tell_rarely = transport, Rarely(tell)
         self.job = JobId(opening.job)
         self._reach = Reach(transport, opening.session_key, calls.RELAYED)
-        self._codec, self._chunking = spec.rules.gradient_codec, spec.chunking
-        num_elements = spec.batch.rows_per_unit * spec.model.sequence_length * spec.model.width
-        wire = FORMATS[spec.rules.boundary_codec]
-        self._tensor_bytes = wire.num_bytes(num_elements)
+        self.forms = Forms(spec)
         # One who does not answer must leave the exchange time for whoever else can.
-        self._fetch_within = min(FETCH, spec.rules.exchange_timeout / 1000 / 4)
+        self._part_within = min(FETCH_PART, spec.rules.exchange_timeout / 1000 / 4)
         self._always = frozenset({opening.session_key})
         self.outside: frozenset[SessionKey] = frozenset()
         self._members: dict[PeerId, calls.MemberView] = {}
@@ -91,7 +62,7 @@ class Peers:
         if found.keys() != self._members.keys():
             self._transport.set_members(self._always | {m.session_key for m in members})
         self._members = found
-        self._seen = self._seen | found  # a new one: `need_sender` reads it in another thread
+        self._seen |= found
 
     def trust_outside(self, auditors: Iterable[SessionKey]) -> None:
         """Also let these ask us for what they audit: outside auditors that may be drawn."""
@@ -111,45 +82,39 @@ class Peers:
     async def refresh(self) -> None:
         """Ask the coordinator who the members are now; raises Unavailable, Refused."""
         request = calls.GetMembers(job=self.job)
-        answer, _ = await ask(self._coordinator, calls.GET_MEMBERS, request, deadline=ASK)
-        self.set_members(answer.members)
+        self.set_members((await self.ask_coordinator(calls.GET_MEMBERS, request))[0].members)
 
-    def mates(self, stage: StageIndex) -> list[PeerId]:
-        """The other members of a stage, ascending."""
+    def mates(self, group: StageIndex) -> list[PeerId]:
+        """The other members of a group, ascending."""
         own = self._transport.key
-        found = (p for p, m in self._members.items() if m.stage == stage and m.session_key != own)
+        found = (p for p, m in self._members.items() if m.group == group and m.session_key != own)
         return sorted(found)
 
-    def verify(self, signed: Signed[GradCommit] | Signed[AveragedChunk]) -> None:
-        """Check that a member signed its own GradCommit, or AveragedChunk.
+    def verify(self, signed: Signed[WorkClaim]) -> None:
+        """Check that a member of the group that a claim is about signed it.
 
-        Also one that is gone since: an AverageSet that is out counts it all the same. Raises
-        PeerUnreachable: we know nobody of that name. BadSignature: somebody else signed it.
+        Also one that is gone since: a RoundClosed that is out names its claim all the same.
+
+        Raises:
+            PeerUnreachable: we know nobody of that name. BadSignature: somebody else signed it.
+            Conflict: it is a member of another group.
         """
         peer = signed.message.peer
         if peer not in self._seen:
             raise errors.PeerUnreachable(f"{peer.hex()[:16]} was never a member", peer=peer.hex())
         verify_session(signed, self._seen[peer].session_key)
+        if self._seen[peer].group != signed.message.group:
+            raise errors.Conflict("a claim of a peer of another group", peer=peer.hex())
 
-    def need_sender(self, signed: Signed[TensorHeader]) -> None:
-        """Check that a member of the stage that it names signed a header.
-
-        Also one that is gone since: what it sent is still good. Raises BadSignature otherwise.
-        """
-        for member in self._seen.values():
-            if member.stage == signed.message.stage and _signed_by(signed, member.session_key):
-                return
-        raise errors.BadSignature(f"no member of stage {signed.message.stage} signed this header")
-
-    async def greet(self, stages: Iterable[int]) -> None:
-        """Open sessions to all members of these stages, as far as they are reached.
+    async def greet(self, groups: Iterable[int]) -> None:
+        """Open sessions to all members of these groups, as far as they are reached.
 
         Who restarts listens at another address than others know: over a session that it has opened
         they can ask it all the same.
         """
-        wanted = set(stages)
+        wanted = set(groups)
         own = self._transport.key
-        near = [m for m in self._members.values() if m.stage in wanted and m.session_key != own]
+        near = [m for m in self._members.values() if m.group in wanted and m.session_key != own]
         await asyncio.gather(*(self._greet(member) for member in near))
 
     async def _greet(self, member: calls.MemberView) -> None:
@@ -159,262 +124,130 @@ class Peers:
             peer = peer_id(member.session_key)
             self._tell_rarely("not_greeted", peer=peer, code=error.code, reason=error.message)
 
-    # ----------------------------------------------------------------------- parts and averages
+    # ------------------------------------------------------------------------------------- bytes
 
-    async def fetch_part(
-        self, commit: GradCommit, chunk: ChunkIndex, patience: Patience | None = None
-    ) -> bytes:
-        """A part from the owner of the GradCommit that bound it, else from whoever has it.
-
-        Args:
-            commit: That bound it.
-            chunk: Which.
-            patience: Of the auditor that needs it.
-
-        Raises:
-            Unavailable: nobody who is reached has it.
-        """
-        name = calls.PartName(grad_commit=commit.digest(), chunk=chunk)
-        digest, request = commit.parts[chunk].digest, calls.GetPart(part=name)
-        stages = self._chunking.stages_beside(commit.stage, chunk)
-        holders = self._holders(stages, first=commit.peer)
-        return await self._from_any(
-            holders, calls.GET_PART, request, digest, commit.step, patience or Patience()
-        )
-
-    async def fetch_chunk(self, chunk: AveragedChunk) -> bytes:
-        """An averaged chunk from the peer that summed it, else from any member that applies it.
-
-        Raises:
-            Unavailable: nobody who is reached has it.
-        """
-        request = calls.GetChunk(step=chunk.step, stage=chunk.stage, chunk=chunk.chunk)
-        stages = self._chunking.stages_of((chunk.stage, chunk.chunk))
-        holders = self._holders(stages, first=chunk.peer)
-        digest = chunk.chunk_digest
-        return await self._from_any(
-            holders, calls.GET_CHUNK, request, digest, chunk.step, Patience()
-        )
-
-    def _holders(self, stages: Iterable[StageIndex], *, first: PeerId) -> list[PeerId]:
-        near = [peer for stage in stages for peer in self.mates(stage)]
-        return sorted(near, key=lambda peer: (peer != first, peer))
-
-    async def _from_any(
+    async def fetch(
         self,
-        holders: Iterable[PeerId],
-        method: Method[Request, calls.Done],
-        request: Request,
         digest: Digest,
-        step: StepNumber,
-        patience: Patience,
-    ) -> bytes:
-        for peer in filter(patience.is_left_for, patience.order(holders)):
-            try:
-                with patience.waiting_for(peer):
-                    _, tensors = await self._ask(peer, method, request, deadline=self._fetch_within)
-                return await asyncio.to_thread(self._checked, tensors, digest)
-            except errors.TallystickError as error:  # the next member may have it
-                self._not_fetched(method.name, peer, step, error)
-        raise errors.Unavailable(
-            f"{method.name}: nobody who is reached has it", digest=digest.hex()
-        )
-
-    def _checked(self, tensors: Tensors, digest: Digest) -> bytes:
-        data = _only(tensors)
-        need_digest(data, digest, self._codec)
-        return data
-
-    # --------------------------------------------------------------------------- boundary tensors
-
-    async def fetch_tensor(
-        self,
-        held: calls.Held,
-        step: StepNumber,
-        check: Callable[[TensorHeader], None],
+        sort: Sort,
+        holders: Iterable[PeerId],
         *,
-        is_bound: bool = False,
+        most_bytes: int | None = None,
         patience: Patience | None = None,
-    ) -> Kept:
-        """A boundary tensor from its holders, in their order.
+    ) -> bytes:
+        """Bytes from their holders, in the order of `patience`, compared with their digest.
 
         Args:
-            held: Which, and who has it.
-            step: Of the unit, or of the state that validation rows run through.
-            check: Raises if the tensor is not what it should be.
-            is_bound: A GradCommit has bound the digest, so it does not matter who signs for it.
-            patience: Of the auditor that needs it.
+            digest: What they are called.
+            sort: What they spell.
+            holders: Whom to ask.
+            most_bytes: How long they may be, where more is known than the sort.
+            patience: Of the auditor that needs them.
 
         Raises:
-            NotFound: no holder that is a member has it. Unavailable: one of them, or the
-                coordinator, is not reached.
+            NotFound: no holder that is a member has them. Unavailable: one of them is not reached.
         """
-
-        def check_sender(signed: Signed[TensorHeader]) -> None:
-            check(signed.message)
-            if not is_bound:
-                self.need_sender(signed)
-
-        found = await self._from_holders(held, step, check_sender, patience)
-        if isinstance(found, _Missed) and found.is_stale:
+        patience, wanted = patience or Patience(), list(holders)
+        most_bytes = most_bytes or self.forms.most_bytes(sort)
+        within = self._part_within if sort == "part" else FETCH_BOUNDARY
+        if not self._members.keys() >= set(wanted):
             await self.refresh()
-            found = await self._from_holders(held, step, check_sender, patience)
-        if isinstance(found, Kept):
-            return found
-        digest = held.digest.hex()
-        if found.is_unreached:
-            raise errors.Unavailable(
-                "the holders of a boundary tensor are not reached", digest=digest
-            )
-        raise errors.NotFound("nobody has this boundary tensor any more", digest=digest)
-
-    async def _from_holders(
-        self, held: calls.Held, step: StepNumber, check: CheckHeader, patience: Patience | None
-    ) -> "Kept | _Missed":
-        patience = patience or Patience()
-        request = calls.GetTensor(job=self.job, step=step, digest=held.digest)
-        known = [peer for peer in held.holders if peer in self._members]
-        unreached, stale = False, len(known) < len(held.holders)
-        for peer in patience.order(known):
+        unreached = False
+        for peer in patience.order(each for each in wanted if each in self._members):
             if not patience.is_left_for(peer):
                 unreached = True
                 continue
             try:
                 with patience.waiting_for(peer):
-                    _, tensors = await self._ask(
-                        peer,
-                        calls.GET_TENSOR,
-                        request,
-                        deadline=FETCH_TENSOR,
-                        answer_bytes=self._tensor_bytes + HEADERS,
-                    )
-                return await asyncio.to_thread(self._checked_tensor, tensors, held.digest, check)
+                    session = await self._session(self._members[peer], most_bytes + HEADERS)
+                    return await self._fetched(session, digest, sort, most_bytes, within)
             except errors.TallystickError as error:  # the next holder may have it
-                self._not_fetched(calls.GET_TENSOR.name, peer, step, error)
-                stale |= isinstance(error, errors.BadSignature)
                 unreached |= isinstance(error, errors.Unavailable)
-        return _Missed(is_unreached=unreached, is_stale=stale)
+                about = {"peer": peer, "code": error.code, "reason": error.message}
+                self._tell_rarely("not_fetched", digest=digest, **about)
+        if unreached:
+            raise errors.Unavailable("holders of some bytes are not reached", digest=digest.hex())
+        raise errors.NotFound("nobody has these bytes any more", digest=digest.hex())
 
-    def _checked_tensor(self, tensors: Tensors, digest: Digest, check: CheckHeader) -> Kept:
-        if len(tensors) != 2:
-            raise errors.Malformed("a boundary tensor comes with its header")
-        if tensors[1].nbytes > self._tensor_bytes:
-            raise errors.Malformed(f"a boundary tensor of {tensors[1].nbytes} bytes")
-        kept = Kept(expect(decode_signed(bytes(tensors[0])), TensorHeader), bytes(tensors[1]))
-        header = kept.header.message
-        if header.tensor_digest != digest or header.job != self.job:
-            raise errors.Malformed("the header of another tensor, or of another job")
-        check(kept.header)
-        kept.check()
-        return kept
+    async def _fetched(
+        self, session: Session, digest: Digest, sort: Sort, most_bytes: int, deadline: float
+    ) -> bytes:
+        request = calls.GetBytes(job=self.job, digest=digest)
+        _, tensors = await ask(
+            session,
+            calls.GET_BYTES,
+            request,
+            deadline=deadline,
+            answer_bytes=most_bytes + HEADERS,
+        )
+        if len(tensors) != 1 or tensors[0].nbytes > most_bytes:
+            raise errors.Malformed("not one tensor of the length that it may have")
+        data = bytes(tensors[0])
+        await asyncio.to_thread(self.forms.need, sort, data, digest)
+        return data
 
-    # ------------------------------------------------------------------------------------ reports
+    async def find(self, digest: Digest, sort: Sort, *, most_bytes: int | None = None) -> bytes:
+        """Bytes from the coordinator, which asks all that may have them.
 
-    async def report(self, signed: Signed[AuditReport]) -> None:
+        Raises:
+            NotFound: nothing fitting came. Unavailable: it is looking, or not reached.
+            Conflict: we are not asked for them (any more).
+        """
+        most = most_bytes or self.forms.most_bytes(sort)
+        return await self._fetched(
+            self._coordinator, digest, sort, most, calls.LONGEST_SEARCH
+        )
+
+    # ----------------------------------------------------------------------------- the coordinator
+
+    async def ask_coordinator(
+        self,
+        method: Method[Request, Answer],
+        request: Request,
+        tensors: Sequence[bytes] = (),
+        *,
+        deadline: float = ASK,
+    ) -> tuple[Answer, tuple[memoryview, ...]]:
+        """Its answer; raises Unavailable, Refused."""
+        return await ask(self._coordinator, method, request, tensors, deadline=deadline)
+
+    async def report(self, claim: Signed[WorkClaim], leaves: tuple[Leaf, ...]) -> None:
         """Hand a report of ours to the coordinator.
 
         Raises:
             Conflict: it is not wanted. Unavailable: the coordinator is not reached.
         """
-        request = calls.Report(job=self.job)
-        await ask(self._coordinator, calls.REPORT, request, [signed.encoded()], deadline=ASK)
-
-    async def find_tensor(self, digest: Digest) -> Kept:
-        """A boundary tensor that we have to audit, through the coordinator.
-
-        Raises:
-            NotFound: nothing fitting came for it either, and its Notice says so.
-            Unavailable: it is looking, or not reached. Conflict: we are not asked (any more).
-        """
-
-        def check(_header: Signed[TensorHeader]) -> None:
-            """A GradCommit binds the digest, so it does not matter who signs for it."""
-
-        tensors = await self._find(digest)
-        return await asyncio.to_thread(self._checked_tensor, tensors, digest, check)
-
-    async def find_part(self, digest: Digest) -> bytes:
-        """Wire bytes of a part of a gradient, the same way; raises as `find_tensor`."""
-        return await asyncio.to_thread(self._checked, await self._find(digest), digest)
-
-    async def _find(self, digest: Digest) -> Tensors:
-        request, deadline = calls.Find(job=self.job, digest=digest), calls.LONGEST_SEARCH
-        _, tensors = await ask(self._coordinator, calls.FIND, request, deadline=deadline)
-        return tensors
-
-    # -------------------------------------------------------------------------------------- work
-
-    async def next_tasks(self, request: calls.NextItem) -> calls.ItemTasks:
-        """Hand in what came of tasks, and hear of others; raises Unavailable, Refused."""
-        method, deadline = calls.NEXT_ITEM, NEXT
-        answer, _ = await ask(self._coordinator, method, request, deadline=deadline)
-        return answer
+        tensors = [claim.encoded(), encode_kept(Leaves(claim.message.digest(), leaves))]
+        await self.ask_coordinator(calls.REPORT, calls.Report(job=self.job), tensors)
 
     # ------------------------------------------------------------------------------------- files
 
     async def view(self, peer: PeerId, method: Method[Request, Answer], request: Request) -> Answer:
         """What a member says of one of its files; raises NotFound, Unavailable."""
-        view, _ = await self._ask(peer, method, request, deadline=ASK_STATE, answer_bytes=HEADERS)
+        session = await self._session(self._member(peer), HEADERS)
+        view, _ = await ask(session, method, request, deadline=ASK_STATE)
         return view
 
     async def range(
         self, peer: PeerId, method: Method[Request, calls.Done], request: Request, size: int
     ) -> bytes:
         """`size` bytes of one of its files; raises NotFound, Unavailable, Malformed."""
-        _, tensors = await self._ask(
-            peer, method, request, deadline=FETCH_RANGE, answer_bytes=size + HEADERS
-        )
-        data = _only(tensors)
-        if len(data) != size:
-            raise errors.Malformed(f"{len(data)} bytes instead of {size}")
-        return data
+        session = await self._session(self._member(peer), size + HEADERS)
+        _, tensors = await ask(session, method, request, deadline=FETCH_RANGE)
+        if len(tensors) != 1 or tensors[0].nbytes != size:
+            raise errors.Malformed(f"not one tensor of {size} bytes")
+        return bytes(tensors[0])
 
     # ----------------------------------------------------------------------------------- sessions
-
-    async def _ask(
-        self,
-        peer: PeerId,
-        method: Method[Request, Answer],
-        request: Request,
-        *,
-        deadline: float,
-        answer_bytes: int = MAX_ANSWER_BYTES,
-    ) -> tuple[Answer, tuple[memoryview, ...]]:
-        session = await self._session(self._member(peer), answer_bytes)
-        return await ask(session, method, request, deadline=deadline)
 
     def _member(self, peer: PeerId) -> calls.MemberView:
         if peer not in self._members:
             raise errors.PeerUnreachable(f"{peer.hex()[:16]} is no member", peer=peer.hex())
         return self._members[peer]
 
-    async def _session(self, member: calls.MemberView, answer_bytes: int) -> Session:
+    async def _session(
+        self, member: calls.MemberView, answer_bytes: int = MAX_ANSWER_BYTES
+    ) -> Session:
         return await self._reach.session(
             member.session_key, member.address, answer_bytes=answer_bytes
         )
-
-    def _not_fetched(
-        self, method: str, peer: PeerId, step: StepNumber, error: errors.TallystickError
-    ) -> None:
-        self._tell_rarely(
-            "not_fetched",
-            step=step,
-            method=method,
-            peer=peer,
-            code=error.code,
-            reason=error.message,
-        )
-
-
-def _signed_by(signed: Signed[Message], key: SessionKey) -> bool:
-    try:
-        verify_session(signed, key)
-    except errors.BadSignature:
-        return False
-    return True
-
-
-def _only(tensors: Tensors) -> bytes:
-    if len(tensors) != 1:
-        raise errors.Malformed(f"{len(tensors)} tensors instead of one")
-    return bytes(tensors[0])

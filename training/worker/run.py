@@ -24,8 +24,8 @@ from training.worker.answers import Answers
 from training.worker.book import WorkerBook
 from training.worker.checking import Checking
 from training.worker.peers import Peers
-from training.worker.ports import HONEST, Behaviour
-from training.worker.station import ComputeFor, Station
+from training.worker.ports import HONEST, Arithmetic, Behaviour
+from training.worker.station import Station
 from training.worker.work import Work
 
 
@@ -69,7 +69,7 @@ class Connection:
     """`host:port`, port 0 for a free one; empty: none, others reach us through the coordinator or
     over sessions that we have opened."""
     bandwidth: int = USUAL_BANDWIDTH
-    """Bytes per second that we think we have: decides our part in the sums."""
+    """Bytes per second that we think we have: decides our part in reducing."""
     pause: Pause = asyncio.sleep  # waits between tries
 
 
@@ -77,7 +77,7 @@ async def run_worker(
     folder: Path,
     membership: Membership,
     connection: Connection,
-    compute_for: ComputeFor,
+    arithmetic: Arithmetic,
     tell: Tell,
     *,
     leave: asyncio.Event | None = None,
@@ -87,12 +87,12 @@ async def run_worker(
     """Work under one lease until the job has ended, or we have left; start again where it was.
 
     Args:
-        folder: Holds journal, parts, averages, tensors and checkpoints, made on first use.
+        folder: Holds journal, bytes by digest, weights and checkpoints, made on first use.
         membership: What was signed.
         connection: How we reach others.
-        compute_for: Makes the arithmetic of the stage that the coordinator gives us.
+        arithmetic: What we compute with.
         tell: The log.
-        leave: When it is set, we ask to go, and go when our work of the step is sealed.
+        leave: When it is set, we ask to go, and go when our work is sealed.
         behaviour: Where we lie, if we do.
         checking: Of a checked job: who is drawn by what, and what we do about it.
 
@@ -102,7 +102,7 @@ async def run_worker(
     Raises:
         BadSignature, Conflict: the documents do not belong together, or to this folder; the job has
             ended, or has gone too far for a newcomer.
-        Unavailable: the disk cannot be written, or an averaged chunk is nowhere.
+        Unavailable: the disk cannot be written, or a sealed bucket is nowhere.
         InvariantBroken: the state could not be built again as it was.
     """
     spec, opening, transport = membership.spec, membership.opening, connection.transport
@@ -113,16 +113,14 @@ async def run_worker(
         if checking is not None:
             peers.trust_outside(each.session_key for each in checking.auditors.auditors)
         work = Work(
-            Station(book, folder, peers, connection.session, tell),
-            compute_for,
-            behaviour=behaviour,
+            Station(book, folder, peers, connection.session, arithmetic, behaviour, tell),
             beacons=checking.beacons if checking else None,
             leave=leave,
         )
         auditing: asyncio.Task[None] | None = None
         try:
             await work.states.resume()
-            if checking:  # only now: what a replay is done with comes with our stage
+            if checking:  # only now: what a replay is done with comes with our group
                 auditing = asyncio.create_task(checking.auditor.run(work))
                 auditing.add_done_callback(partial(_note_end, work))
             handler = Answers(work).dispatcher()
@@ -144,9 +142,9 @@ def _note_end(work: Work, auditing: asyncio.Task[None]) -> None:
 
 def _finished(work: Work) -> Finished:
     at, members = work.station, work.book.record.members
-    before = [peer for peer, stage in members.items() if stage == at.stage and peer < at.peer]
-    checkpoint = at.compute.checkpoint(at.checkpoints, at.applied)
-    return Finished(at.stage, at.applied, checkpoint, len(before))
+    before = [peer for peer, stage in members.items() if stage == at.group and peer < at.peer]
+    checkpoint = at.state.checkpoint(at.checkpoints, at.applied)
+    return Finished(at.group, at.applied, checkpoint, len(before))
 
 
 class _Joining:
@@ -200,7 +198,7 @@ class _Joining:
             asyncio.create_task(self._go(session)),
             asyncio.create_task(self._work.gone.wait()),
             asyncio.create_task(self._greet()),
-            asyncio.create_task(self._work.tasks.talk()),
+            asyncio.create_task(self._work.talk()),
         ]
         ends: list[asyncio.Future[Any]] = [*tasks[:4], broken]
         try:
@@ -216,22 +214,21 @@ class _Joining:
             await session.close()
 
     def _tell_waits(self, error: errors.TallystickError) -> None:
-        step = self._work.station.step
-        self._tell_rarely("waits", step=step, code=error.code, reason=error.message)
+        round = self._work.station.round
+        self._tell_rarely("waits", step=round, code=error.code, reason=error.message)
 
     async def _greet(self) -> None:
         at = self._work.station
-        beside = [
-            s for chunk in at.chunking.of_stage(at.stage) for s in at.chunking.stages_of(chunk)
-        ]
-        await at.peers.greet({*range(at.stage - 1, at.stage + 2), *beside})
+        own = set(at.layout.outputs[at.group])
+        sharing = {group for group, each in at.layout.outputs.items() if own.intersection(each)}
+        await at.peers.greet({*range(at.group - 1, at.group + 2), *sharing})
 
     # ---------------------------------------------------------------------------------- leaving
 
     async def _go(self, session: Session) -> None:
         """Once we want to go: serve on until we are free to, or the session fails."""
         await self._leave.wait()
-        self._tell("leaves", step=self._work.station.step)
+        self._tell("leaves", step=self._work.station.round)
         try:
             while not await self._has_gone(session):
                 await self._pause(LEAVE_AGAIN)
@@ -278,9 +275,8 @@ class _Joining:
             address=self._address,
             bandwidth=self._connection.bandwidth,
             applied=work.station.applied,
-            held=work.held(),
         )
         tensors = [self._lease.encoded()]
         joined, _ = await ask(session, calls.JOIN, request, tensors, deadline=JOIN)
         work.station.peers.set_members(joined.members)
-        await work.states.take_stage(StageIndex(joined.stage), StepNumber(joined.state_step))
+        await work.states.take_group(StageIndex(joined.group), StepNumber(joined.state_round))

@@ -1,4 +1,4 @@
-"""Files that every member of a stage has alike, so that one can be had from several of them.
+"""Files that every member of a group has alike, so that one can be had from several of them.
 
 Invariant: equal states give equal files, so holders whose digests agree serve one file.
 """
@@ -19,7 +19,7 @@ View_co = TypeVar("View_co", bound=StateView | WeightsView, covariant=True)
 
 
 class SharedFile(Protocol[View_co]):
-    """A file that all members of a stage have, or had: equal bytes at each."""
+    """A file that all members of a group have, or had: equal bytes at each."""
 
     @property
     def name(self) -> str:
@@ -37,48 +37,48 @@ class SharedFile(Protocol[View_co]):
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """The checkpoint of a stage after a step."""
+    """The checkpoint of a group after a round."""
 
     peers: Peers
-    stage: StageIndex
-    step: StepNumber
+    group: StageIndex
+    round: StepNumber
 
     @property
     def name(self) -> str:
         """See `SharedFile.name`."""
-        return f"checkpoint of step {self.step}"
+        return f"checkpoint of round {self.round}"
 
     def mates(self) -> list[PeerId]:
         """See `SharedFile.mates`."""
-        return self.peers.mates(self.stage)
+        return self.peers.mates(self.group)
 
     async def view(self, peer: PeerId) -> StateView:
         """See `SharedFile.view`."""
-        request = calls.GetState(job=self.peers.job, stage=self.stage, step=self.step)
+        request = calls.GetState(job=self.peers.job, group=self.group, round=self.round)
         return await self.peers.view(peer, calls.GET_STATE, request)
 
     async def range(self, peer: PeerId, start: int, end: int) -> bytes:
         """See `SharedFile.range`."""
         request = calls.GetStateRange(
-            job=self.peers.job, stage=self.stage, step=self.step, start=start, end=end
+            job=self.peers.job, group=self.group, round=self.round, start=start, end=end
         )
         return await self.peers.range(peer, calls.GET_STATE_RANGE, request, end - start)
 
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """The weights of a stage after a step, as a part of the state with one root."""
+    """The weights of a group after a round, as a part of the state with one root."""
 
     peers: Peers
-    stage: StageIndex
-    step: StepNumber
+    group: StageIndex
+    round: StepNumber
     state_root: Digest
     holders: tuple[PeerId, ...]
 
     @property
     def name(self) -> str:
         """See `SharedFile.name`."""
-        return f"weights of step {self.step}"
+        return f"weights of round {self.round}"
 
     def mates(self) -> list[PeerId]:
         """See `SharedFile.mates`; those that are asked."""
@@ -86,7 +86,7 @@ class WeightsFile:
 
     async def view(self, peer: PeerId) -> WeightsView:
         """See `SharedFile.view`; raises WrongBytes for those of another state."""
-        request = calls.GetWeights(job=self.peers.job, stage=self.stage, step=self.step)
+        request = calls.GetWeights(job=self.peers.job, group=self.group, round=self.round)
         view = await self.peers.view(peer, calls.GET_WEIGHTS, request)
         root = StateRoots(view.weights_root, view.moments_root, view.counter).state
         if root != self.state_root:
@@ -98,6 +98,6 @@ class WeightsFile:
     async def range(self, peer: PeerId, start: int, end: int) -> bytes:
         """See `SharedFile.range`."""
         request = calls.GetWeightsRange(
-            job=self.peers.job, stage=self.stage, step=self.step, start=start, end=end
+            job=self.peers.job, group=self.group, round=self.round, start=start, end=end
         )
         return await self.peers.range(peer, calls.GET_WEIGHTS_RANGE, request, end - start)

@@ -1,51 +1,57 @@
-"""What all parts of a peer's work share: who and where we are, at which state, with which files.
+"""What all parts of a peer's work share: who and where we are, at which state, with which bytes.
 
-The step that is worked on is the one after the last seal in our state. The stage is the one that
-the coordinator gave us first; it is in the journal from then on.
+The round that is worked on is the one after the last seal in our state. The group is the one that
+the coordinator gave us last; it is in the journal.
 """
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 from contracts.keys.wallet import Session as SessionKeys
-from contracts.terms.chunks import Chunking
-from contracts.terms.errors import Conflict, Unavailable
-from contracts.terms.ids import PeerId, StageIndex, StepNumber
-from contracts.terms.messages import BatchSpec, RulesSpec
+from contracts.terms.errors import Conflict, Malformed, NotFound, Unavailable, WrongBytes
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import RulesSpec
+from contracts.terms.work import Sort
 from training.changes import Changes
-from training.stages.torch_free import StateRoots
+from training.stages.torch_free import StateRoots, chunk_elements
+from training.strategies.port import Layout, State, Strategy
 from training.telling import Tell
 from training.worker.book import WorkerBook
 from training.worker.engine import Engine
 from training.worker.peers import Peers
-from training.worker.ports import Compute
+from training.worker.ports import Arithmetic, Behaviour
 from training.worker.store import Store
-from training.worker.tensors import OnDisk, Tensors
-
-ComputeFor: TypeAlias = Callable[[StageIndex], Compute]
-"""The arithmetic of a stage at the job's initial state; may take seconds."""
 
 
 class Station:
     """One lease's place in a job."""
 
     def __init__(
-        self, book: WorkerBook, folder: Path, peers: Peers, session: SessionKeys, tell: Tell
+        self,
+        book: WorkerBook,
+        folder: Path,
+        peers: Peers,
+        session: SessionKeys,
+        arithmetic: Arithmetic,
+        behaviour: Behaviour,
+        tell: Tell,
     ) -> None:
         self.book, self.folder, self.peers, self.session = book, folder, peers, session
-        self._tell = tell
+        self.behaviour, self._tell = behaviour, tell
         self.engine = Engine()
         self.sealed_changes = Changes()
         """Marked with every seal that is in our state."""
-        self.store, self.checkpoints = Store(folder), folder / "checkpoints"
-        self.audited = Tensors(folder / "audited", None)
-        """Boundary tensors of others that audits of ours have taken."""
+        self.store = Store(folder)
+        self.strategy: Strategy = behaviour.arithmetic(arithmetic.strategy_for(self.engine.run))
+        self.layout: Layout = self.strategy.layout(book.record.spec)
+        self.rows = arithmetic.rows
+        self.elements = arithmetic.elements or chunk_elements(book.record.spec)
+        """Of each bucket of the job."""
         self.applied = StepNumber(0)
-        """The last step whose seal is in our state."""
+        """The last round whose seal is in our state."""
         self.all_applied = StepNumber(0)
-        """By every member, says the coordinator: later averages are still wanted."""
-        self._seat: tuple[StageIndex, Compute, Tensors] | None = None
+        """By every member, says the coordinator: later buckets are still wanted."""
+        self._state: State | None = None
         self._roots: StateRoots | None = None
 
     def tell(self, event: str, **fields: object) -> None:
@@ -58,66 +64,49 @@ class Station:
         return self.session.peer
 
     @property
-    def batch(self) -> BatchSpec:
-        """How the job is cut."""
-        return self.book.record.spec.batch
-
-    @property
-    def chunking(self) -> Chunking:
-        """Which chunks the job's gradients are summed in."""
-        return self.book.record.spec.chunking
-
-    @property
     def rules(self) -> RulesSpec:
         """The job's protocol numbers."""
         return self.book.record.spec.rules
 
     @property
-    def step(self) -> StepNumber:
-        """The step that we work on."""
+    def round(self) -> StepNumber:
+        """The round that we work on."""
         return StepNumber(self.applied + 1)
 
-    # -------------------------------------------------------------------------------- the stage
+    # -------------------------------------------------------------------------------- the group
 
-    def assign_stage(self, stage: StageIndex, compute: Compute) -> None:
-        """Work in this stage from now on, with this compute."""
-        self._seat = stage, compute, Tensors(self.folder, stage)
-        self._roots = None
+    def folder_of(self, group: StageIndex) -> Path:
+        """Where checkpoints and weights of a group lie."""
+        return self.folder / "groups" / f"{group:02d}"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of our group's checkpoints."""
+        return self.folder_of(self.group) / "checkpoints"
 
     @property
     def seat(self) -> StageIndex | None:
-        """The stage that there is a compute for; `book.stage` is the one that we belong to."""
-        return self._seat[0] if self._seat else None
+        """The group that there is a state of; `book.group` is the one that we belong to."""
+        return self._state.group if self._state else None
 
     @property
-    def stage(self) -> StageIndex:
-        """The stage that we work in.
+    def group(self) -> StageIndex:
+        """The group that we work in.
 
         Raises:
             Unavailable: the coordinator has not given us one yet.
         """
-        if self._seat is None or self.book.stage != self._seat[0]:
-            raise Unavailable("this peer has no stage yet")
-        return self._seat[0]
-
-    @property
-    def compute(self) -> Compute:
-        """Its arithmetic."""
-        assert self._seat is not None  # asked by work in a stage only
-        return self._seat[1]
-
-    @property
-    def tensors(self) -> Tensors:
-        """Its boundary tensors."""
-        assert self._seat is not None  # as above
-        return self._seat[2]
-
-    @property
-    def on_disk(self) -> OnDisk:
-        """Boundary tensors of our own work, and those of others that our audits took."""
-        return OnDisk(self.tensors, self.audited)
+        if self._state is None or self.book.group != self._state.group:
+            raise Unavailable("this peer has no group yet")
+        return self._state.group
 
     # -------------------------------------------------------------------------------- the state
+
+    @property
+    def state(self) -> State:
+        """That of our group, or of one that is measured."""
+        assert self._state is not None  # asked by work in a group only
+        return self._state
 
     @property
     def roots(self) -> StateRoots:
@@ -125,18 +114,60 @@ class Station:
         assert self._roots is not None  # since `note_state`
         return self._roots
 
-    async def note_state(self, step: StepNumber) -> None:
-        """Our state is the one after `step`."""
-        self._roots = await self.engine.run(self.compute.roots)
-        self.applied = step
+    async def build(self, group: StageIndex) -> None:
+        """Hold the initial state of a group from now on; raises as `Strategy.first_state`."""
+        self._state = None
+        self._state = await self.engine.run(partial(self.strategy.first_state, group))
+        self._roots = None
 
-    def need_step(self, step: int) -> None:
-        """Refuse work of another step.
+    def take_state(self, state: State) -> None:
+        """Hold this one from now on."""
+        self._state = state
+
+    async def note_state(self, round: StepNumber) -> None:
+        """Our state is the one after `round`: work on the next one begins."""
+        state = self.state
+
+        def begin() -> StateRoots:
+            self.strategy.start(state, StepNumber(round + 1))
+            return state.roots()
+
+        self._roots = await self.engine.run(begin)
+        self.applied = round
+
+    def need_round(self, round: int) -> None:
+        """Refuse work of another round.
 
         Raises:
-            Unavailable: we have not come to that step yet. Conflict: it is over.
+            Unavailable: we have not come to that round yet. Conflict: it is over.
         """
-        if step > self.step:
-            raise Unavailable(f"step {step} is not here yet, this is {self.step}")
-        if step < self.step:
-            raise Conflict(f"step {step} is over, this is {self.step}")
+        if round > self.round:
+            raise Unavailable(f"round {round} is not here yet, this is {self.round}")
+        if round < self.round:
+            raise Conflict(f"round {round} is over, this is {self.round}")
+
+    # ------------------------------------------------------------------------------------ bytes
+
+    async def holds(self, digest: Digest, sort: Sort) -> bool:
+        """Whether these bytes are on our disk, and whole."""
+        return await self.engine.run_io(partial(self._is_held, digest, sort))
+
+    def _is_held(self, digest: Digest, sort: Sort) -> bool:
+        if self.store.has(digest) and not self.store.is_checked(digest):
+            try:
+                self.peers.forms.need(sort, self.store.read(digest), digest)
+            except (NotFound, Malformed, WrongBytes):  # a power cut has left half of them
+                self.store.note_checked(digest, is_right=False)
+            else:
+                self.store.note_checked(digest, is_right=True)
+        return self.store.has(digest)
+
+    async def read(self, digest: Digest, sort: Sort) -> bytes:
+        """Bytes that are on our disk; raises NotFound, Unavailable."""
+
+        def read() -> bytes:
+            if not self._is_held(digest, sort):
+                raise NotFound(f"{digest.hex()} is not here", digest=digest.hex())
+            return self.store.read(digest)
+
+        return await self.engine.run_io(read)

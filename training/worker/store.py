@@ -1,168 +1,160 @@
-"""Gradient parts and averaged chunks on a worker's disk.
+"""Bytes on a worker's disk, by their digest: boundary tensors, shards, buckets. One store for all.
 
-Invariants: a file is there whole or not at all, whenever the process is killed; what a message of
-ours binds survives a power cut from before it is signed (`bind_...`), what others can give us again
-does not have to (`put_...`); nothing is read without a check of its digest by whoever uses it.
+    tensors   that our passes took and made     shards    of our own gradients
+    lent      shards of others that we reduce   audited   what audits of ours took
+    buckets   reduced, that our group applies
+
+Invariants: a file is there whole or not at all, whenever the process is killed; nothing is synced,
+because another owner has what a seal covers before it is given, so what an earlier process left is
+compared with its name again before it is used (`is_checked`).
 All of it blocks, so it is for threads; several of them may keep the same file at once.
-Layout: `parts/<step>/<GradCommit>-<chunk>.bin`, `chunks/<step>/<chunk>.bin`, wire bytes; and
-`pay.bin`, what the newest seal pays to whom (`contracts.governance.claims.SealedPay`).
+Layout: `<kind>/<round>/<digest>.bin`; and `pay.bin`, what the newest seal pays to whom
+(`contracts.governance.claims.SealedPay`).
 """
 
 import os
 import shutil
 import threading
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 from typing_extensions import Buffer
 
-from contracts.disk import sync
-from contracts.terms.errors import Unavailable
-from contracts.terms.ids import ChunkIndex, Digest, StepNumber
+from contracts.terms.errors import NotFound, Unavailable
+from contracts.terms.ids import Digest, StepNumber
 
 PAY_FILE = "pay.bin"
-_OWN = ".own"
-"""An empty file beside the parts of a gradient of ours, by the name of its GradCommit."""
+Kind: TypeAlias = Literal["tensors", "shards", "lent", "audited", "buckets"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+EVIDENCE: tuple[Kind, ...] = ("tensors", "shards", "lent", "audited")
+"""What draws decide on; buckets go when everybody has applied them."""
+
+_Place: TypeAlias = tuple[Kind, StepNumber]
 
 
 class Store:
     """The files under one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._parts, self._chunks = folder / "parts", folder / "chunks"
-        self._pay = folder / PAY_FILE
+        """Find again what processes before this one have left."""
+        self._folder = folder
+        self._noting = threading.Lock()
+        self._places: defaultdict[Digest, set[_Place]] = defaultdict(set)
+        self._checked: set[Digest] = set()
+        for kind in KINDS:
+            for path in (folder / kind).glob("*/*.bin"):
+                place = kind, StepNumber(int(path.parent.name))
+                self._places[Digest(bytes.fromhex(path.stem))].add(place)
 
     def put_pay(self, data: bytes) -> None:
-        """Keep what the newest seal pays, in place of the one before; errors as `put_chunk`."""
-        write_whole(self._pay, data)
+        """Keep what the newest seal pays, in place of the one before; errors as `put`."""
+        write_whole(self._folder / PAY_FILE, data)
 
-    def bind_parts(self, step: StepNumber, commit: Digest, parts: Sequence[Buffer]) -> None:
-        """Keep all parts of a gradient of ours, chunk by chunk; errors as `put_chunk`."""
-        write_whole(self._parts / f"{step:08d}" / f"{commit.hex()}{_OWN}", b"")
-        paths = [self._part(step, commit, ChunkIndex(chunk)) for chunk in range(len(parts))]
-        for path, data in zip(paths, parts, strict=True):
-            write_whole(path, data, synced=True)
-        _sync_folders(paths[-1])
-
-    def put_part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex, data: Buffer) -> None:
-        """Keep one part of somebody's gradient; errors as `put_chunk`."""
-        write_whole(self._part(step, commit, chunk), data)
-
-    def part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex) -> bytes | None:
-        """A part that is here."""
-        return _read(self._part(step, commit, chunk))
-
-    def has_part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex) -> bool:
-        """Whether a part of this step is here."""
-        return self._part(step, commit, chunk).exists()
-
-    def find_part(self, commit: Digest, chunk: ChunkIndex) -> bytes | None:
-        """A part that is here, of whatever step."""
-        for folder in sorted(self._parts.glob("*"), reverse=True):
-            if (data := _read(folder / _part_name(commit, chunk))) is not None:
-                return data
-        return None
-
-    def bind_chunk(self, step: StepNumber, chunk: ChunkIndex, data: Buffer) -> None:
-        """Keep one averaged chunk that we have summed; errors as `put_chunk`."""
-        path = self._chunk(step, chunk)
-        write_whole(path, data, synced=True)
-        _sync_folders(path)
-
-    def put_chunk(self, step: StepNumber, chunk: ChunkIndex, data: Buffer) -> None:
-        """Keep one averaged chunk that a seal names.
+    def put(self, kind: Kind, round: StepNumber, digest: Digest, data: Buffer) -> None:
+        """Keep bytes that were compared with their digest.
 
         Raises:
             Unavailable: the disk is full or cannot be written.
         """
-        write_whole(self._chunk(step, chunk), data)
+        write_whole(self._path((kind, round), digest), data)
+        with self._noting:
+            self._places[digest].add((kind, round))
+            self._checked.add(digest)
 
-    def chunk(self, step: StepNumber, chunk: ChunkIndex) -> bytes | None:
-        """An averaged chunk that is here."""
-        return _read(self._chunk(step, chunk))
+    def has(self, digest: Digest) -> bool:
+        """Whether these bytes are here, as far as names tell."""
+        return bool(self._places.get(digest))
 
-    def steps(self) -> frozenset[StepNumber]:
-        """Steps of which parts may be here."""
-        return frozenset(map(_step_of, _folders(self._parts)))
+    def is_checked(self, digest: Digest) -> bool:
+        """Whether they were compared with their digest since this process began."""
+        return digest in self._checked
 
-    def drop_parts(self, step: StepNumber, but: Collection[StepNumber] = ()) -> None:
-        """Forget the parts of all steps up to `step` but some."""
-        _drop(self._parts, step, but)
+    def note_checked(self, digest: Digest, *, is_right: bool) -> None:
+        """Remember what a comparison has shown; wrong bytes go."""
+        with self._noting:
+            if is_right:
+                self._checked.add(digest)
+            else:
+                for place in self._places.pop(digest, ()):
+                    self._path(place, digest).unlink(missing_ok=True)
 
-    def narrow(self, step: StepNumber, commits: Collection[Digest]) -> None:
-        """Forget the parts of a step but those of some GradCommits."""
-        names = {commit.hex() for commit in commits}
-        for path in self._parts.glob(f"{step:08d}/*.bin"):
-            if path.name.partition("-")[0] not in names:
-                path.unlink(missing_ok=True)
+    def newest_round(self, digest: Digest) -> StepNumber:
+        """Of those under which bytes are here, the last; raises NotFound."""
+        with self._noting:
+            if not (places := self._places.get(digest)):
+                raise _not_here(digest)
+            return max(round for _, round in places)
 
-    def drop_parts_of_others(self, step: StepNumber) -> None:
-        """Forget the parts of a step that are not of a gradient of ours."""
-        own = self._parts.glob(f"{step:08d}/*{_OWN}")
-        self.narrow(step, [Digest(bytes.fromhex(path.stem)) for path in own])
+    def read(self, digest: Digest) -> bytes:
+        """The bytes of a digest.
 
-    def drop_chunks(self, step: StepNumber) -> None:
-        """Forget the chunks of all steps up to `step`."""
-        _drop(self._chunks, step)
+        Raises:
+            NotFound: they are not here. Unavailable: they cannot be read.
+        """
+        with self._noting:
+            places = sorted(self._places.get(digest, ()))
+        for place in places:
+            try:
+                return self._path(place, digest).read_bytes()
+            except FileNotFoundError:
+                continue  # it went at this moment
+            except OSError as error:
+                raise Unavailable(f"cannot read {digest.hex()}: {error.strerror}") from error
+        raise _not_here(digest)
 
-    def drop_all(self) -> None:
-        """Forget everything."""
-        for folder in (self._parts, self._chunks):
-            shutil.rmtree(folder, ignore_errors=True)
+    def rounds(self) -> frozenset[StepNumber]:
+        """Rounds of which evidence is here."""
+        with self._noting:
+            places = [place for each in self._places.values() for place in each]
+        return frozenset(round for kind, round in places if kind in EVIDENCE)
 
-    def _part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex) -> Path:
-        return self._parts / f"{step:08d}" / _part_name(commit, chunk)
+    def drop(self, kinds: Collection[Kind], is_wanted: Callable[[StepNumber], bool]) -> None:
+        """Forget some kinds of all rounds that are not wanted."""
+        self._forget(lambda _, place: place[0] in kinds and not is_wanted(place[1]))
+        for kind in kinds:
+            for each in (self._folder / kind).glob("*"):
+                if each.name.isdecimal() and not is_wanted(StepNumber(int(each.name))):
+                    shutil.rmtree(each, ignore_errors=True)
 
-    def _chunk(self, step: StepNumber, chunk: ChunkIndex) -> Path:
-        return self._chunks / f"{step:08d}" / f"{chunk:04d}.bin"
+    def narrow(self, round: StepNumber, digests: Collection[Digest]) -> None:
+        """Forget the evidence of a round but this."""
+        places = [(kind, round) for kind in EVIDENCE]
+        gone = self._forget(lambda digest, place: place in places and digest not in digests)
+        for digest, place in gone:
+            self._path(place, digest).unlink(missing_ok=True)
+
+    def _forget(self, is_unwanted: Callable[[Digest, _Place], bool]) -> list[tuple[Digest, _Place]]:
+        with self._noting:
+            gone = [
+                (digest, place)
+                for digest, places in self._places.items()
+                for place in places
+                if is_unwanted(digest, place)
+            ]
+            for digest, place in gone:
+                self._places[digest].discard(place)
+                if not self._places[digest]:
+                    del self._places[digest]
+                    self._checked.discard(digest)
+        return gone
+
+    def _path(self, place: _Place, digest: Digest) -> Path:
+        kind, round = place
+        return self._folder / kind / f"{round:08d}" / f"{digest.hex()}.bin"
 
 
-def _part_name(commit: Digest, chunk: ChunkIndex) -> str:
-    return f"{commit.hex()}-{chunk:04d}.bin"
+def _not_here(digest: Digest) -> NotFound:
+    return NotFound(f"{digest.hex()} is not here", digest=digest.hex())
 
 
-def write_whole(path: Path, data: Buffer, *, synced: bool = False) -> None:
+def write_whole(path: Path, data: Buffer) -> None:
     """Replace a file so that it is there whole or not at all; raises Unavailable."""
     aside = path.with_name(f"{path.name}.{threading.get_ident()}.tmp")  # another thread has its own
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(aside, "wb") as file:
-            file.write(data)
-            if synced:
-                file.flush()
-                os.fsync(file.fileno())
+        aside.write_bytes(data)
         os.replace(aside, path)
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
-
-
-def _sync_folders(path: Path) -> None:
-    """The names on the way to a file survive too: its own, and that of the step's folder."""
-    for folder in (path.parent, path.parent.parent):
-        try:
-            sync(folder)
-        except OSError as error:
-            raise Unavailable(f"cannot sync {folder}: {error.strerror}") from error
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
-
-
-def _folders(folder: Path) -> list[Path]:
-    return [each for each in folder.glob("*") if each.name.isdecimal()]
-
-
-def _step_of(folder: Path) -> StepNumber:
-    return StepNumber(int(folder.name))
-
-
-def _drop(folder: Path, step: StepNumber, but: Collection[StepNumber] = ()) -> None:
-    for each in _folders(folder):
-        if _step_of(each) <= step and _step_of(each) not in but:
-            shutil.rmtree(each, ignore_errors=True)

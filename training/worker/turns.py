@@ -1,6 +1,6 @@
 """Whose turn it is to compute: one at a time, by rank, first come first served within a rank.
 
-What the whole swarm waits for goes first (commit, average, seal), then backward passes, which free
+What the whole swarm waits for goes first (claim, reduce, seal), then backward passes, which free
 memory here and let the stages below go on, then forward passes (SWARM, Ryabinin et al. 2023), then
 audits, for which a deadline of several steps holds.
 Invariants: a turn that was given to somebody who is gone is passed on at once; while tasks keep

@@ -1,0 +1,351 @@
+"""Items of the round in work: the passes that the coordinator asks of us, and what came of them.
+
+Invariants
+- What came of a task is handed in until that is answered, whoever coordinates by then; each session
+  begins with all that we have of the round. The same task has the same result.
+- A task that nobody wants any more ends, if its pass has not begun; else its result is handed in.
+- Tensors that a pass took and made are on disk by digest, never in memory between two passes, but
+  for what the strategy keeps. So whatever is lost from the gradient, or is too many in it, is
+  computed again from there when a claim is to be made (`gather`).
+- Nothing that came from others is computed with before it has its digest.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from contracts.terms import errors
+from contracts.terms.digest import formed_digest
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber
+from contracts.terms.items import MAX_ITEMS, ItemNumber
+from contracts.terms.work import Leaf
+from training.backoff import Backoff
+from training.tasks import all_of
+from training.telling import Rarely
+from training.transport.calls import (
+    NEXT_ITEM,
+    Failure,
+    Input,
+    ItemTasks,
+    NextItem,
+    Task,
+    TaskName,
+    TaskResult,
+)
+from training.worker.peers import NEXT
+from training.worker.station import Station
+from training.worker.turns import Rank
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds
+MOST_TOLD = 256  # characters of a reason
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """A pass of this round as it was made."""
+
+    inputs: Mapping[str, Digest]
+    result: TaskResult
+    leaf: Leaf | None  # at the end of an item
+
+
+class PassSource:
+    """Satisfies `strategies.port.Source` with what is on our disk, and keeps what a pass makes."""
+
+    def __init__(
+        self, station: Station, round: StepNumber, inputs: Mapping[str, Digest]
+    ) -> None:
+        self._at, self._round, self._inputs = station, round, inputs
+        self.made: dict[str, Digest] = {}
+
+    def digest(self, name: str) -> Digest:
+        """See `Source.digest`; raises Malformed."""
+        if (found := self._inputs.get(name)) is None:
+            raise errors.Malformed(f"a task without {name}")
+        return found
+
+    async def get(self, name: str) -> bytes:
+        """See `Source.get`; rows come from the corpus, all else is on our disk."""
+        if name.startswith(("rows/", "validation/")):
+            return await self._at.engine.run(lambda: self._at.rows(name))
+        return await self._at.read(self.digest(name), "boundary")
+
+    def put(self, name: str, data: bytes) -> Digest:
+        """See `Source.put`."""
+        digest = formed_digest(data)
+        self._at.store.put("tensors", self._round, digest, data)
+        self.made[name] = digest
+        return digest
+
+
+class Items:
+    """Of one lease."""
+
+    def __init__(self, station: Station) -> None:
+        self._at = station
+        self._tell_rarely = Rarely(station.tell)
+        self._held: dict[TaskName, asyncio.Task[None]] = {}
+        self._begun: set[TaskName] = set()  # of them
+        self._results: dict[TaskName, TaskResult] = {}  # not handed in yet
+        self._failures: dict[TaskName, Failure] = {}
+        self._news = asyncio.Event()
+        self._passes: dict[TaskName, _Pass] = {}  # of this round
+        self._done: dict[ItemNumber, _Pass] = {}
+        self._added: list[ItemNumber] = []  # to the gradient, as far as we know
+        self.worked_in = StepNumber(0)
+        """The newest round in which a pass was begun."""
+
+    def begin_round(self) -> None:
+        """Forget all that belongs to a round that is over; the strategy does so too."""
+        self._passes, self._done, self._added = {}, {}, []
+        for name in [each for each in self._held if self._is_over(each)]:
+            self._held.pop(name).cancel()
+        self._results = {n: each for n, each in self._results.items() if not self._is_over(n)}
+        self._failures = {n: each for n, each in self._failures.items() if not self._is_over(n)}
+
+    def _is_over(self, name: TaskName) -> bool:
+        return name.direction != "evaluate" and name.round < self._at.round
+
+    # -------------------------------------------------------------------------------- the session
+
+    async def talk(self) -> None:
+        """Hand in and ask, in one session with the coordinator, until cancelled."""
+        await asyncio.gather(self._hand_in(), self._ask_for_more())
+
+    async def _hand_in(self) -> None:
+        backoff, is_first = Backoff(FIRST_PAUSE, LONGEST_PAUSE), True
+        self._news.set()
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if is_first:
+                self._results = self._unclaimed() | self._results
+            results, failures = {**self._results}, {**self._failures}
+            if await self._ask(backoff, results, failures, is_first=is_first):
+                is_first = False
+                self._results = _without(self._results, results)
+                self._failures = _without(self._failures, failures)
+            else:
+                self._news.set()
+
+    def _unclaimed(self) -> dict[TaskName, TaskResult]:
+        bound = self._at.book.bound.items
+        return {n: each.result for n, each in self._passes.items() if n.item not in bound}
+
+    async def _ask_for_more(self) -> None:
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
+            await self._ask(backoff, {}, {}, is_first=False)
+
+    async def _ask(
+        self,
+        backoff: Backoff,
+        results: Mapping[TaskName, TaskResult],
+        failures: Mapping[TaskName, Failure],
+        *,
+        is_first: bool,
+    ) -> bool:
+        """Whether there was an answer, which is taken; else some time has passed."""
+        peers = self._at.peers
+        request = NextItem(
+            job=peers.job,
+            is_first=is_first,
+            results=tuple(results.values()),
+            failed=tuple(failures.values()),
+            holding=tuple(self._held.keys() | self._results.keys() | self._failures.keys()),
+        )
+        try:
+            answer, _ = await peers.ask_coordinator(NEXT_ITEM, request, deadline=NEXT)
+        except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
+            about = {"step": self._at.round, "code": error.code, "reason": error.message}
+            self._tell_rarely("no_tasks", **about)
+            await asyncio.sleep(backoff.next())
+            return False
+        self._take(answer)
+        backoff.begin()
+        return True
+
+    def _take(self, answer: ItemTasks) -> None:
+        for name in answer.drops:
+            if name not in self._begun and (held := self._held.pop(name, None)) is not None:
+                held.cancel()
+        for task in answer.tasks:
+            name = _name(task)
+            is_new = not (name in self._held or name in self._results or name in self._failures)
+            if is_new and len(self._held) < MAX_ITEMS:
+                self._held[name] = asyncio.create_task(self._make(name, task))
+
+    async def _make(self, name: TaskName, task: Task) -> None:
+        try:
+            self._results[name] = await self._result(name, task)
+        except errors.TallystickError as error:
+            if not self._is_over(name):
+                self._failures[name] = _failure(name, error)
+        finally:
+            if self._held.get(name) is asyncio.current_task():
+                del self._held[name]
+        self._news.set()
+
+    async def close(self) -> None:
+        """Give up what we hold."""
+        held = [*self._held.values()]
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------ passes
+
+    async def _result(self, name: TaskName, task: Task) -> TaskResult:
+        """What comes of a task.
+
+        Raises:
+            Unavailable: we have not come to that round; an input is not reached; the device failed.
+            NotFound: nobody has an input any more. Conflict: that round is over.
+            NotFinite, WrongBytes, Malformed, Refused: see `Strategy.run`; data name the `digest`.
+        """
+        self._need_state(name)
+        await all_of(self._have(StepNumber(task.round), each) for each in task.inputs)
+        rank = Rank.BACKWARD if task.direction == "backward" else Rank.FORWARD
+        return await self._at.engine.at(rank, lambda: self._pass(name, task))
+
+    async def _have(self, round: StepNumber, wanted: Input) -> None:
+        if not await self._at.holds(wanted.digest, "boundary"):
+            data = await self._at.peers.fetch(wanted.digest, "boundary", wanted.holders)
+            store = self._at.store
+            await self._at.engine.run_io(lambda: store.put("tensors", round, wanted.digest, data))
+
+    async def _pass(self, name: TaskName, task: Task) -> TaskResult:
+        self._need_state(name)
+        inputs = {each.name: each.digest for each in task.inputs}
+        known = self._passes.get(name)
+        if known is not None and inputs.items() <= known.inputs.items():
+            return known.result
+        self._begun.add(name)
+        try:
+            return await self._computed(name, task, inputs)
+        finally:
+            self._begun.discard(name)
+
+    async def _computed(
+        self, name: TaskName, task: Task, inputs: Mapping[str, Digest]
+    ) -> TaskResult:
+        round, at = StepNumber(task.round), self._at
+        is_evaluation = task.direction == "evaluate"
+        if not is_evaluation:
+            if task.item in at.book.bound.items:
+                raise errors.Conflict(f"item {task.item} is claimed, as computed before")
+            self.worked_in = round
+            if self._done.pop(task.item, None) is not None:  # from other tensors
+                await self._empty()
+            before = self._passes.get(name.model_copy(update={"direction": "forward"}))
+            inputs = {**(before.inputs if before else {}), **inputs}
+        source = PassSource(at, round, inputs)
+        leaf = await at.strategy.run(task.item, task.direction, source)
+        tensors = {**inputs, **source.made, **dict(leaf.tensors if leaf else ())}
+        used = {each: digest for each, digest in task.used if tensors.get(each, digest) != digest}
+        result = TaskResult(
+            direction=task.direction,
+            round=task.round,
+            item=task.item,
+            tensors=tuple(sorted((tensors | used).items())),
+            loss=leaf.numbers[0] if leaf and leaf.numbers else None,
+            given=bool(used),
+        )
+        if is_evaluation:
+            return result
+        if used:  # what we computed is not what a peer that is gone had sent
+            at.tell("redo_differs", step=round, stage=at.group, item=task.item)
+        if leaf is not None:
+            leaf = leaf.model_copy(update={"tensors": result.tensors, "given": result.given})
+        self._passes[name] = made = _Pass(inputs, result, leaf)
+        if leaf is not None:
+            self._done[task.item] = made
+            self._added.append(task.item)
+        event = "item_forward" if leaf is None else "item_done"
+        at.tell(event, step=round, stage=at.group, item=task.item, loss=result.loss)
+        return result
+
+    async def _empty(self) -> None:
+        """Begin the gradient again: what is in it is computed anew, from disk, for a claim."""
+        at, self._added = self._at, []
+        state, round = at.state, at.round
+        await at.engine.run(lambda: at.strategy.start(state, round))
+
+    def _need_state(self, name: TaskName) -> None:
+        """Refuse a pass on another state than ours; raises Unavailable, Conflict."""
+        if name.direction != "evaluate":
+            self._at.need_round(name.round)
+            return
+        applied = self._at.applied
+        if name.round > applied:
+            raise errors.Unavailable(f"the state after round {name.round} is not here yet")
+        if name.round < max(1, self._at.book.updated(applied)):  # validation follows a seal
+            raise errors.Conflict(f"the state after round {name.round} is gone, this is {applied}")
+
+    # ------------------------------------------------------------------------------- the gradient
+
+    def leaf(self, item: ItemNumber) -> Leaf | None:
+        """What we say of an item of this round; None: it is not done."""
+        done = self._done.get(item)
+        return done.leaf if done else None
+
+    async def gather(self, items: Iterable[ItemNumber]) -> tuple[ItemNumber, ...]:
+        """Have exactly these items in the gradient, in ascending order where that decides bytes.
+
+        Returns:
+            Items that cannot be in it, as their tensors are lost; then it is not of these items.
+        """
+        wanted = sorted(items)
+        is_alone = len(self._at.layout.groups) == 1
+        if (self._added if is_alone else sorted(self._added)) == wanted:
+            return ()
+        return await self.compute_again(wanted)
+
+    async def compute_again(self, items: Iterable[ItemNumber]) -> tuple[ItemNumber, ...]:
+        """Fill the gradient with these items from tensors on disk; returns as `gather`."""
+        wanted = sorted(items)
+        self._at.tell("gradient_dropped", step=self._at.round, items=len(wanted))
+        await self._empty()
+        for item in wanted:
+            done = self._done[item]
+            source = PassSource(self._at, self._at.round, done.inputs)
+            try:
+                await self._at.strategy.run(item, done.result.direction, source)
+            except (errors.Refused, errors.Unavailable, errors.Misbehaved) as error:
+                self._at.tell("item_lost", step=self._at.round, item=item, reason=error.message)
+                self.forget(item)
+                return (item,)
+            self._added.append(item)
+        return ()
+
+    def forget(self, item: ItemNumber) -> None:
+        """A done item cannot be claimed any more."""
+        self._done.pop(item, None)
+        self._passes = {name: each for name, each in self._passes.items() if name.item != item}
+
+    async def claimed(self) -> None:
+        """A claim is stored: the next one of this round starts empty."""
+        await self._empty()
+
+
+def _without(all_of_them: dict[TaskName, T], handed_in: Mapping[TaskName, T]) -> dict[TaskName, T]:
+    return {n: each for n, each in all_of_them.items() if handed_in.get(n) is not each}
+
+
+def _name(task: Task) -> TaskName:
+    return TaskName(direction=task.direction, round=task.round, item=task.item)
+
+
+def _failure(name: TaskName, error: errors.TallystickError) -> Failure:
+    lacks = error.data.get("digest")
+    return Failure(
+        direction=name.direction,
+        round=name.round,
+        item=name.item,
+        code=error.code,
+        reason=error.message[:MOST_TOLD],
+        lacks=Digest(bytes.fromhex(lacks)) if isinstance(lacks, str) else ZERO_DIGEST,
+    )
