@@ -127,8 +127,8 @@ class Choosing:
     def note_failure(
         self, stand: Stand, unit: UnitId, peer: PeerId, code: str, lacks: Digest
     ) -> None:
-        """A pass did not go well; who is too busy, late or lacks a tensor may be asked again."""
-        if code == errors.Overloaded.code or lacks != ZERO_DIGEST:
+        """A pass did not go well; who is late or lacks a tensor may be asked again."""
+        if lacks != ZERO_DIGEST:
             self[stand] = self[stand].released(unit, peer)
         else:
             is_late = code == errors.DeadlineExceeded.code

@@ -5,12 +5,11 @@ it is, and says what each peer is to hold. It is in memory alone. A peer that be
 in all that it has of the step; a router that has just started deals nothing before everybody who is
 to come back has done so, or had `redo_after` for it, and goes on from there.
 
-What a failed pass means: the peer is too busy: another one, or later. A tensor cannot be had:
-nobody's fault here, it is made again. No result in time: another peer, as the authors of SWARM do;
-what comes late still counts where nobody was faster. Anything else: the peer is banned until it is
-listed again. A stage in which nobody may be asked is waited for; when that takes long, the caps of
-those that are left are lifted pro rata (docs/protocol.md 7), so that a peer that never answers
-holds up nothing.
+What a failed pass means: a tensor cannot be had: nobody's fault here, it is made again. No result
+in time: another peer, as the authors of SWARM do; what comes late still counts where nobody was
+faster. Anything else: the peer is banned until it is listed again. A stage in which nobody may be
+asked is waited for; when that takes long, the caps of those that are left are lifted pro rata
+(docs/protocol.md 7), so that a peer that never answers holds up nothing.
 
 Invariants: a pass is with one peer at a time; attempts of a unit ascend, restarts included, and
 only a backward pass by the peer of its forward pass has the same; a result counts only for a pass
@@ -204,7 +203,7 @@ class Router:
         self.ended = {}
         for of_the_step in (self._times, self._attempts, self._deadlines, self._late):
             of_the_step.clear()
-        self._is_told = False
+        self._has_reported, self._is_told = True, False
 
     def _abandon(self, *, evaluations: bool) -> None:
         """What is on its way is of a step that is over, or of a state that is gone."""
@@ -413,7 +412,9 @@ class Router:
         if out is not None:
             self._choosing.note_answer(out.stand, peer, out.samples, now - out.began)
         self._take_back(walk)
-        self._stalls.pop((call.stage, evaluates), None)
+        if (stall := self._stalls.pop((call.stage, evaluates), None)) is not None:
+            for waiting in stall.walks:
+                self._give(waiting, now)
         walk.way = with_answer(walk.way, call, Passed(peer, result.attempt, result.leaf))
         self._go(walk, now)
 

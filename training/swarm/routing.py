@@ -139,7 +139,7 @@ class Balancer:
     def failed(self, unit: ItemNumber, peer: PeerId, *, by_deadline: bool = False) -> "Balancer":
         """A call did not go well: the unit is with nobody, and the peer banned but for deadlines.
 
-        A peer that is only too busy (`Unavailable`) is given back with `released`.
+        From one that only lacks a tensor it is taken with `released`.
         """
         freed = self.released(unit, peer)
         entry = freed.entries.get(peer)
