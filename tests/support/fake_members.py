@@ -71,6 +71,8 @@ class FakeMember:
     own: dict[Digest, bytes] = field(default_factory=dict)  # what others may fetch
     known: dict[Digest, Kept] = field(default_factory=dict)
     heard: list[tuple[int, Message]] = field(default_factory=list)  # by `round.claims`, and when
+    early: list[int] = field(default_factory=list)
+    """How many claims were stored whenever it heard of one and had not claimed."""
     claimed: list[tuple[Signed[WorkClaim], Leaves]] = field(default_factory=list)
     tasks: list[calls.Task] = field(default_factory=list)
     seals: int = 0
@@ -124,6 +126,8 @@ class FakeMember:
     async def go(self) -> None:
         """Vanish; what is in memory and not claimed stays."""
         await end(self._loops)
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops = []
         await self.transport.close()
 
     async def _ask(self, method: Any, request: Any, tensors: Sequence[Buffer] = ()) -> Any:
@@ -186,9 +190,13 @@ class FakeMember:
                 signed = decode_signed(bytes(tensor))
                 self.known[kept_digest(signed)] = signed
                 self.heard.append((seen_of, signed.message))
-            await self._tell_held(seen_of, set(answer.reduces))
+                if not any(own.message.round == seen_of for own, _ in self.claimed):
+                    self.early.append(len(self.job.told("claim_stored", step=seen_of)))
+            await self._tell_held(seen_of, set(answer.reduces), set(answer.holds))
 
-    async def _tell_held(self, round: int, reduces: set[ChunkIndex]) -> None:
+    async def _tell_held(
+        self, round: int, reduces: set[ChunkIndex], holds: set[Digest]
+    ) -> None:
         """Everything that it is to have, and that can be had."""
         claims = [m for r, m in self.heard if r == round and isinstance(m, WorkClaim)]
         outputs = self.job.layout.outputs
@@ -203,7 +211,7 @@ class FakeMember:
             )
             if (bucket in mine if claim.what == "work" else bucket in outputs[self.group])
         }
-        held = wanted & self.job.bytes.keys()
+        held = (wanted | holds) & self.job.bytes.keys()
         self.own |= {digest: self.job.bytes[digest] for digest in held}
         if held:
             request = calls.Held(job=self.job.papers.job, round=round, digests=tuple(held))
@@ -444,6 +452,12 @@ class FakeJob:
                 with suppress(AttributeError):
                     await member.go()
             await self.stop()
+
+    def seals_known(self) -> list[Seal]:
+        """That some member has been told of."""
+        known = {**{k: v for m in self.members.values() for k, v in m.known.items()}}
+        messages = [each.message for each in known.values() if isinstance(each, Signed)]
+        return sorted((m for m in messages if isinstance(m, Seal)), key=lambda each: each.step)
 
     def seals(self) -> list[Seal]:
         """That were posted."""

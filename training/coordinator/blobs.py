@@ -205,9 +205,9 @@ class Blobs:
                 self._sealed[round] = found_in
                 for _, data in self._job.items_of(round):
                     item = decode_kept(data)
-                    if isinstance(item, Signed) and isinstance(claim := item.message, WorkClaim):
-                        if claim.what == "bucket":
-                            self._add(found_in, claim, round)
+                    claim = item.message if isinstance(item, Signed) else None
+                    if isinstance(claim, WorkClaim) and claim.what == "bucket":
+                        self._add(found_in, claim, round)
             if (bound := self._sealed[round].get(digest)) is not None:
                 return bound
         return None
@@ -227,7 +227,8 @@ class Blobs:
                 except errors.Unavailable as error:
                     self._tell_rarely("not_kept", step=bound.round, reason=error.message)
                     return data
-                self._tell("shard_stored", step=bound.round, bucket=bound.bucket[1])
+                stage, bucket = bound.bucket
+                self._tell("bytes_kept", step=bound.round, stage=stage, bucket=bucket)
         if digest in self._in_work():
             at = self._clock()
             self._job.record(Held(COORDINATOR, frozenset({digest}), at))

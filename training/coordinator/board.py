@@ -1,8 +1,8 @@
-"""What members are told of the round in work: claims, RoundClosed, who reduces what (`round.claims`).
+"""What members are told of the round in work by `round.claims`: claims, RoundClosed, who reduces.
 
 Whose own claims are not stored hears of others' from RoundClosed on: nobody can claim what it has
 read. A reducer that has claimed hears of what gives to its buckets, so that it fetches shards at
-once; from RoundClosed on everybody hears of all claims that it names, then of buckets as they come.
+once; once all claims are in, others hear of what reducers would hold alone. From RoundClosed on everybody hears of all claims that it names, then of buckets as they come.
 News is gathered for a moment, longer where there are many members, as much of it shares an answer.
 
 What a session has carried is remembered, so that a seal only names it.
@@ -23,7 +23,7 @@ from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import WorkClaim
 from training.coordinator.journal import JobJournal
-from training.rounds.state import NO_ROUND, Commit, OpenRound, Reduce, RoundState, Work
+from training.rounds.state import NO_BYTES, NO_ROUND, Commit, OpenRound, Reduce, RoundState, Work
 from training.rounds.state import Seal as SealPhase
 from training.strategies.port import Group, RoundNumber
 from training.transport import calls
@@ -44,6 +44,7 @@ class _Told:
 
     entries: list[Entry] = field(default_factory=list)
     names: set[Digest] = field(default_factory=set)  # of the messages
+    holds: frozenset[Digest] = frozenset()  # that it was asked to hold
 
 
 @dataclass
@@ -93,7 +94,7 @@ class Board:
                 while request.round == self._job.state.round:
                     version = self._job.exchanged.version
                     told = self._told_to(peer)
-                    if seen != len(told.entries):
+                    if seen != len(told.entries) or not self._holds(peer) <= told.holds:
                         break
                     await self._job.exchanged.beyond(version)
                     await asyncio.sleep(GATHER * len(self._job.state.members))
@@ -104,8 +105,10 @@ class Board:
     ) -> tuple[calls.Claims, Sequence[Buffer]]:
         state, seen = self._job.state, request.seen
         fresh: list[Entry] = []
+        holds = frozenset[Digest]()
         if request.round == state.round:
-            told, size = self._told_to(peer), 0
+            told, size, holds = self._told_to(peer), 0, self._holds(peer)
+            told.holds = holds
             seen = 0 if seen > len(told.entries) else seen
             for entry in told.entries[seen : seen + MOST_AT_ONCE]:
                 size += len(entry[1])
@@ -120,6 +123,7 @@ class Board:
             round=state.round,
             seen=seen + len(fresh),
             reduces=tuple(self._reduces(peer, group)) if request.round == state.round else (),
+            holds=tuple(sorted(holds)),
             members=members,
         )
         return answer, [data for _, data in fresh]
@@ -131,6 +135,11 @@ class Board:
             for bucket, reducer in sorted(open.dealing.items()):
                 if reducer == peer and bucket[0] == group:
                     yield bucket[1]
+
+    def _holds(self, peer: PeerId) -> frozenset[Digest]:
+        """Shards that a member is to hold and does not, once all claims are in."""
+        phase = self._job.state.phase
+        return phase.lacking.get(peer, NO_BYTES) if isinstance(phase, Commit) else NO_BYTES
 
     def _told_to(self, peer: PeerId) -> _Told:
         """All that a member may hear of the round by now, in the order in which it hears it."""
@@ -152,6 +161,10 @@ class Board:
             own = {bucket for bucket, reducer in open.dealing.items() if reducer == peer}
             giving = {each for each, buckets in outputs.items() if not own.isdisjoint(buckets)}
             self._add(told, *(n for n, claim in open.claims.items() if claim.group in giving))
+        if holds := self._holds(peer):
+            for name, claim in open.claims.items():
+                if name not in told.names and any(o.digest in holds for o in claim.outputs):
+                    self._add(told, name)
         return told
 
     def _begin(self, round: RoundNumber) -> None:

@@ -1,4 +1,4 @@
-"""How many items of a round one peer, or one owner, may be given at most (docs/protocol.md 7). Pure.
+"""How many items of a round one peer, or one owner, may be given (docs/protocol.md 7). Pure.
 
 By speed: a peer's share of a group's items is at most 1.2 times its part of the group's measured
 rates, an owner's at most a quarter where the group has five owners or more: so whoever answers junk

@@ -80,10 +80,11 @@ class Driver:
                 while True:
                     wake.clear()
                     wanted = self._owed(peer)
+                    under_way = {n: task for n, task in under_way.items() if not task.done()}
                     over = [under_way.pop(name) for name in under_way.keys() - wanted.keys()]
                     await end(over)
                     for name in wanted.keys() - under_way.keys():
-                        under_way[name] = group.create_task(self._insist(peer, *wanted[name]))
+                        under_way[name] = group.create_task(self._insist(peer, name, *wanted[name]))
                     await wake.wait()
 
     def _owed(self, peer: PeerId) -> Mapping[object, tuple[str, Call]]:
@@ -104,8 +105,8 @@ class Driver:
                 }
         return {}
 
-    async def _insist(self, peer: PeerId, duty: str, call: Call) -> None:
-        """Call until it is not owed any more, and this is cancelled."""
+    async def _insist(self, peer: PeerId, name: object, duty: str, call: Call) -> None:
+        """Call until it is not owed any more."""
         backoff = Backoff(RETRY, LONGEST_RETRY)
         while True:
             try:
@@ -116,6 +117,8 @@ class Driver:
             except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
                 about = {"peer": peer, "duty": duty, "code": error.code, "reason": error.message}
                 self._tell_rarely("call_failed", step=self._job.state.round, **about)
+            if name not in self._owed(peer):
+                return
             await self._pause(backoff.next())
 
     def _time_left(self) -> float:

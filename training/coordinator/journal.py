@@ -471,6 +471,9 @@ class JobJournal:
     ) -> None:
         round = self.state.round
         tell_event(self._tell, round, event)
+        if isinstance(event, events.Held):
+            name = "buckets_held" if isinstance(self.state.phase, Reduce) else "shard_stored"
+            self._tell(name, step=round, peer=event.holder, parts=len(event.digests))
         for item in items:
             match item:
                 case Signed(message=RoundClosed() as closed):
@@ -511,8 +514,6 @@ def tell_event(tell: Tell, round: RoundNumber, event: events.Event) -> None:
         case events.WorkClaimed(claim=claim):
             stage, seq, num = claim.group, claim.seq, len(claim.numbers)
             tell("claim_stored", step=round, peer=claim.peer, stage=stage, seq=seq, items=num)
-        case events.Held(holder=holder, digests=digests):
-            tell("held", step=round, peer=holder, parts=len(digests))
         case events.Reduced(claim=claim):
             stage, bucket = claim.group, claim.bucket
             tell("bucket_stored", step=round, peer=claim.peer, stage=stage, bucket=bucket)
@@ -530,7 +531,8 @@ def _exchanged(state: RoundState) -> tuple[object, ...]:
     open = phase.open if isinstance(phase, Work | Commit | Reduce | SealPhase) else None
     claims = (None, None) if open is None else (open.claims, open.dealing)
     buckets = phase.buckets if isinstance(phase, Reduce) else None
-    return (state.round, type(phase), *claims, buckets)
+    is_delivering = isinstance(phase, Commit) and phase.is_delivering
+    return (state.round, type(phase), *claims, is_delivering, buckets)
 
 
 def _plain(signed: Signed[M]) -> Signed[Message]:

@@ -9,6 +9,7 @@ its pay may wait to vest is for an account itself to say: it stops by leaving.
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 
 from contracts.governance.escrow import Channel
 from contracts.governance.limits import Idle, lag_of, planned_round, why_idle
@@ -38,7 +39,7 @@ class Limiting:
         self._tell_rarely = Rarely(tell)
         self._lag = lag_of(job.record_of_job.spec)
         self._leases: dict[PeerId, LeaseAccept] = {}  # of the roster
-        self._standings = Standings()
+        self._standings, self._has_looked = Standings(), False
         self._idle: Mapping[Address, Idle | None] = {}
         self._seen: tuple[object, ...] | None = None  # what it follows from
         self._may: Set[PeerId] | None = None
@@ -68,8 +69,11 @@ class Limiting:
     def may_work(self) -> frozenset[PeerId] | None:
         """Peers whose items go out and whose claims are merged; None: all.
 
-        Of members those whose account is not idle; of who has left its claims alone are left.
+        Of members those whose account is not idle; of who has left its claims alone are left. As
+        before this start until the chain was looked at: nobody loses a round because we came back.
         """
+        if not self._has_looked:
+            return self._job.state.may_work
         job = self._job
         state, record = job.state, job.record_of_job
         seen = record, state.members, self._leases, self._standings
@@ -102,9 +106,12 @@ class Limiting:
             except (Unavailable, Refused) as error:
                 self._tell_rarely("limits_wait", code=error.code, reason=error.message)
                 return
+            self._has_looked = True
             if standings != self._standings:
                 self._standings = standings
                 self._job.changes.mark()
+            with suppress(Unavailable):  # what comes next is recorded with the same
+                self._job.go_on(self._clock())
             if standings.budget.closed_at and not self._job.state.stopping:
                 self._tell("job_closed", step=self._job.state.round)
                 self._job.record(Controlled("stop", self._clock()))

@@ -551,6 +551,8 @@ class Router:
         if walk.way.evaluates:
             return
         if call.direction == "forward":
+            about = {"stage": group, "item": item, "peer": peer}
+            self._tell("item_forward", step=self._round.number, **about)
             self._free(group, item)
             self._dealt.setdefault(group, {})[item] = peer
             self._load[peer] += 1
