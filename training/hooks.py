@@ -11,8 +11,9 @@ from pathlib import Path
 from contracts.settings import ProcessSettings
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
+from training.strategies.port import Strategy
 from training.telling import Tell
-from training.worker.ports import HONEST, Behaviour, Compute
+from training.worker.ports import HONEST, Behaviour
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Hooks:
     """Around its log; the path names the file that holds its failpoints, if it has any."""
     behaviour: Callable[[RulesSpec], Behaviour] = lambda _rules: HONEST
     """Of a peer, in a job of these rules."""
-    compute: Callable[[Compute], Compute] = lambda compute: compute
+    strategy: Callable[[Strategy], Strategy] = lambda strategy: strategy
     """Around a peer's arithmetic."""
 
 

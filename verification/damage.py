@@ -36,7 +36,7 @@ def read_map(data: bytes, version: str, *, max_bytes: int) -> Value:
 
     Args:
         data: The file.
-        version: Such as `audit_file.v2`, which the map holds as `version`.
+        version: Such as `audit_file.v3`, which the map holds as `version`.
         max_bytes: See `decode`.
 
     Raises:

@@ -1,10 +1,10 @@
 """Every draw of a job and what became of it: the fold that pay waits for. Pure.
 
 Satisfies `contracts.governance.checking.Checking`. A seal brings beacons, reports and Notices; from
-them follow which peer-steps, sums and reports are drawn, who owes an audit, and whose pay vests,
-waits, is frozen or is lost. Coordinator, members, market and audit file fold this one function, so
-nobody assigns and everybody derives. What may be drawn, and who audits it, is in `selection`, a
-single draw's life in `cases`.
+them follow which claims of work, of buckets and of reports are drawn, who owes an audit, and whose
+pay vests, waits, is frozen or is lost. Coordinator, members, market and audit file fold this one
+function, so nobody assigns and everybody derives. What may be drawn, and who audits it, is in
+`selection`, a single draw's life in `cases`.
 
 Rules of a seal (beside those of `contracts.governance.rounds`):
 - beacons come in the order of the steps that they draw, and after the seal that they draw;
@@ -29,25 +29,33 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 
-from contracts.governance.checking import Cause, Forfeit, Late, Standing, StepFacts, Terms
+from contracts.governance.checking import (
+    Cause,
+    Forfeit,
+    Late,
+    Reported,
+    RoundFacts,
+    Standing,
+    Terms,
+)
 from contracts.governance.record import JobRecord
-from contracts.governance.rounds import require
+from contracts.governance.rounds import flops_of, require
 from contracts.terms.amounts import FLOPS_PER_PFLOP, Flops
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import AuditReport, JobSpec, StepBeacon
+from contracts.terms.messages import JobSpec, StepBeacon
 from verification.distances.thresholds import Calibration, shipped_calibration
 from verification.draws import cases, economics, selection
 from verification.draws.cases import CONFIRMING, Case, Change, Heard, Ruling
 from verification.draws.odds import Exposed
 from verification.draws.selection import (
-    Again,
     Candidates,
     Drawable,
     MoneyAtRisk,
     Rules,
     Weights,
+    again,
     is_drawn,
     ordering_beacon,
     rules_of,
@@ -74,12 +82,12 @@ class Docket:
     undrawn: Mapping[StepNumber, tuple[Drawable, ...]] = field(default_factory=dict)  # ascending
     open: Mapping[Digest, tuple[Case, Weights]] = field(default_factory=dict)  # by subject
     earned: Mapping[PeerId, Mapping[StepNumber, Flops]] = field(default_factory=dict)  # recently
-    watched: Mapping[PeerId, int] = field(default_factory=dict)  # peer-steps since unrepeated
+    watched: Mapping[PeerId, int] = field(default_factory=dict)  # claims since unrepeated
     classes: Mapping[PeerId, str] = field(default_factory=dict)  # of devices, of all who worked
     convicts: frozenset[PeerId] = frozenset()
     spent: int = 0  # on audits, base units x 1e15
     rulings: tuple[Ruling, ...] = ()  # of the newest seal
-    exposed: tuple[tuple[PeerId, Exposed], ...] = ()  # peer-steps of the newest seal
+    exposed: tuple[tuple[PeerId, Exposed], ...] = ()  # claims of work of the newest seal
     audits: tuple[PaidAudit, ...] = ()  # the reports that count in the newest seal
 
     @property
@@ -126,15 +134,15 @@ class Docket:
         return min(steps, default=None)
 
     def needed_of(self, step: StepNumber) -> frozenset[Digest] | None:
-        """GradCommits to replay and AveragedChunks to sum that audits of a step may still need.
+        """Claims of work and buckets made in a step that audits of them may still need.
 
         None: all, its beacon is not here. A report of it that may be repeated needs the work too; a
         conviction of its auditor opens no work that was not needed before.
         """
         if step in self.undrawn:
             return None
-        reports = (each.case for found in self.undrawn.values() for each in found)
-        cases = (*(case for case, _ in self.open.values()), *reports)
+        undrawn = (each.case for found in self.undrawn.values() for each in found)
+        cases = (*(case for case, _ in self.open.values()), *undrawn)
         return frozenset(case.work for case in cases if case.step == step)
 
     def owed_by(self, peer: PeerId) -> tuple[Case, ...]:
@@ -149,25 +157,27 @@ class Docket:
             if case.auditor is not None
         )
 
-    def wants(self, report: AuditReport) -> bool:
+    def wants(self, report: Reported) -> bool:
         """Whether a report counts, if the next seal holds it."""
-        case, _ = self.open.get(report.subject, (None, {}))
+        case, _ = self.open.get(report.claim.subject, (None, {}))
         return case is not None and self.counts(case, report)
 
-    def counts(self, case: Case, report: AuditReport) -> bool:
+    def counts(self, case: Case, report: Reported) -> bool:
         """Whether a report is by who was asked, and its verdict follows from its distances."""
-        is_asked = case.attempt_of(report.auditor) == report.attempt
-        is_of_it = (report.step, report.stage) == (case.step, case.stage)
+        claim = report.claim
+        is_asked = case.attempt_of(claim.peer) == claim.attempt
+        is_of_it = (claim.round, claim.group) == (case.step, case.stage)
         return is_asked and is_of_it and self._verdict_follows(case, report)
 
-    def _verdict_follows(self, case: Case, report: AuditReport) -> bool:
-        if report.verdict == "missing":  # without the coordinator's word it is only a silence
-            return case.is_noticed and not report.distances
+    def _verdict_follows(self, case: Case, report: Reported) -> bool:
+        found = report.findings
+        if found.verdict == "missing":  # without the coordinator's word it is only a silence
+            return case.is_noticed and not found.distances
         if case.is_of_sum:
-            return not report.distances
+            return not found.distances
         try:
-            limits = limits_of(self.rules, case, report.auditor, self.classes)
-            return verdict_of(case, report.distances, limits) == report.verdict
+            limits = limits_of(self.rules, case, report.claim.peer, self.classes)
+            return verdict_of(case, found.distances, limits) == found.verdict
         except (Refused, Malformed):
             return False
 
@@ -185,10 +195,10 @@ class Docket:
 
     # ------------------------------------------------------------------------------ one more seal
 
-    def after(self, facts: StepFacts, terms: Terms) -> "tuple[Docket, Standing]":
+    def after(self, facts: RoundFacts, terms: Terms) -> "tuple[Docket, Standing]":
         """See `Checking.after`."""
         takes_work = self.takes_work(len(facts.beacons))
-        require(not facts.commits or takes_work, "step_close", "too much waits to be drawn")
+        require(not facts.claims or takes_work, "round_closed", "too much waits to be drawn")
         fold = _Fold(self, facts, terms)
         fold.take_notices()
         fold.take_beacons()
@@ -227,7 +237,7 @@ def classes_of(record: JobRecord) -> dict[PeerId, str]:
 class _Fold:
     """One seal taken into a docket."""
 
-    def __init__(self, docket: Docket, facts: StepFacts, terms: Terms) -> None:
+    def __init__(self, docket: Docket, facts: RoundFacts, terms: Terms) -> None:
         classes = {peer: lease.device_class for peer, lease in terms.leases.items()}
         self.docket = replace(docket, rulings=(), exposed=(), audits=(), classes=classes)
         self._rules, self._facts, self._terms = docket.rules, facts, terms
@@ -270,8 +280,8 @@ class _Fold:
         assert case is not None  # as just required
         due = case.opened + self._rules.audit.deadline
         require(self._facts.step >= due, "missed_report", f"not before the seal of step {due}")
-        reports = [each for each in self._facts.reports if each.subject == subject]
-        if any(each.auditor == auditor and self.docket.counts(case, each) for each in reports):
+        reports = [each for each in self._facts.reports if each.claim.subject == subject]
+        if any(each.claim.peer == auditor and self.docket.counts(case, each) for each in reports):
             return  # it came after all
         asked = (self._members.keys() | self._rules.outside.keys()) - self.docket.convicts
         if auditor not in asked:  # dying is no offence, and a convict is not waited for
@@ -304,16 +314,16 @@ class _Fold:
         undrawn = self.docket.undrawn[beacon.of]
         self.docket = replace(self.docket, undrawn=left)
         for each in undrawn:
-            if is_drawn(found, each.subject, each.rate):
+            if is_drawn(found, each.name, each.rate):
                 self._open(each, known)
         waiting = [case for case, _ in self.docket.open.values() if case.awaits == beacon.of]
         for case in waiting:
             _, inside = self.docket.open[case.subject]
-            order = self._candidates.order(case, Again(case.subject, case.round), inside, known)
+            order = self._candidates.order(case, again(case.subject, case.round), inside, known)
             self._apply(case, cases.drawn(case, known, order, self._facts.step))
 
     def _open(self, each: Drawable, beacon: Digest) -> None:
-        order = self._candidates.order(each.case, each.subject, each.inside, beacon)
+        order = self._candidates.order(each.case, each.name, each.inside, beacon)
         opened = {**self.docket.open, each.case.subject: (each.case, each.inside)}
         self.docket = replace(self.docket, open=opened)
         self._apply(each.case, cases.drawn(each.case, beacon, order, self._facts.step))
@@ -322,24 +332,25 @@ class _Fold:
 
     def take_reports(self) -> None:
         """Reports in the order of attempts: a lower one outranks a higher one."""
-        ordered = sorted(self._facts.reports, key=lambda each: (each.attempt, each.digest()))
-        for report in ordered:
-            case, inside = self.docket.open.get(report.subject, (None, {}))
+        reports = self._facts.reports
+        for report in sorted(reports, key=lambda each: (each.claim.attempt, each.claim.digest())):
+            case, inside = self.docket.open.get(report.claim.subject, (None, {}))
             if case is None:
                 continue
             # A Notice in this seal has opened the next attempt; the one before was drawn earlier.
-            in_time = report.attempt < case.attempt or case.opened < self._facts.step
+            in_time = report.claim.attempt < case.attempt or case.opened < self._facts.step
             if in_time and self.docket.counts(case, report):
                 self._hear(case, inside, report)
 
-    def _hear(self, case: Case, inside: Weights, report: AuditReport) -> None:
-        price = self._rules.lease(self._terms, report.auditor).price
+    def _hear(self, case: Case, inside: Weights, report: Reported) -> None:
+        claim = report.claim
+        price = self._rules.lease(self._terms, claim.peer).price
         # Disputes may cost more than was kept for them: no seal may say more than the budget.
         paid = min(case.flops, self.docket.left // price)
-        self._audits[report.auditor] += paid
+        self._audits[claim.peer] += paid
         spent = self.docket.spent + paid * price
-        said = Heard(report.auditor, report.verdict, report.digest())
-        audit = PaidAudit(said, report.attempt, case, Flops(paid))
+        said = Heard(claim.peer, report.findings.verdict, claim.digest())
+        audit = PaidAudit(said, claim.attempt, case, Flops(paid))
         self.docket = replace(
             self.docket,
             spent=spent,
@@ -347,7 +358,8 @@ class _Fold:
         )
         if case.kind != "report" and case.round != CONFIRMING and said.verdict != "missing":
             rate = self._at_risk.repeat_rate(said.auditor, case.flops)
-            self._new.append(selection.repeat(said, case, rate, inside, self._facts.step))
+            drawable = selection.repeat(claim, said, case, rate, inside, self._facts.step)
+            self._new.append(drawable)
         self._apply(case, cases.hear(case, said, self._facts.step))
 
     # --------------------------------------------------------------------------------- the step
@@ -355,46 +367,43 @@ class _Fold:
     def note_step(self) -> None:
         """What this seal holds may be drawn later; who earned what in it."""
         totals: Counter[PeerId] = Counter()
-        for commit in self._facts.commits:
-            flops = self._rules.spec.item_flops[commit.stage] * commit.num_units
-            totals[commit.peer] += flops
-        self._new += self._peer_steps(totals)
-        self._new += self._sums()
+        for claim in self._facts.claims:
+            totals[claim.peer] += flops_of(self._rules.spec, claim)
+        self._new += self._work(totals)
+        self._new += self._buckets()
         is_awaited = any(each.awaits == self._facts.step for each, _ in self.docket.open.values())
         if self._new or is_awaited:
             undrawn = {**self.docket.undrawn, self._facts.step: tuple(self._new)}
             self.docket = replace(self.docket, undrawn=undrawn)
         self._note_earned()
 
-    def _peer_steps(self, totals: Mapping[PeerId, int]) -> list[Drawable]:
+    def _work(self, totals: Mapping[PeerId, int]) -> list[Drawable]:
         found, watched = [], dict(self.docket.watched)
         exposed: list[tuple[PeerId, Exposed]] = []
         candidates, at_risk = self._candidates, self._at_risk
-        for commit in self._facts.commits:
-            peer = commit.peer
-            inside = candidates.of_stage(commit.stage, peer, self._facts.commits)
+        for claim in self._facts.claims:
+            peer = claim.peer
+            inside = candidates.of_stage(claim.group, peer, self._facts.claims)
             phi = candidates.largest_owner(inside)
             rate = economics.forced(
                 at_risk.rate(peer, Flops(totals[peer]), phi),
-                above_gate=commit.digest() in self._facts.above,
+                above_gate=claim.digest() in self._facts.above,
                 since_unrepeated=watched.get(peer),
             )
             exposed.append((peer, Exposed(rate, phi)))
             if peer in watched:
                 watched[peer] += 1
-            flops = Flops(self._rules.spec.item_flops[commit.stage] * commit.num_units)
-            found.append(selection.peer_step(commit, flops, rate, inside))
+            flops = flops_of(self._rules.spec, claim)
+            found.append(selection.drawable(claim, flops, rate, inside, self._facts.step))
         self.docket = replace(self.docket, watched=watched, exposed=tuple(exposed))
         return found
 
-    def _sums(self) -> list[Drawable]:
-        commits, rate = self._facts.commits, self._rules.terms.sums
-        return [
-            selection.average(
-                chunk, rate, self._candidates.of_stage(chunk.stage, chunk.peer, commits)
-            )
-            for chunk in self._facts.chunks
-        ]
+    def _buckets(self) -> list[Drawable]:
+        facts, rate, found = self._facts, self._rules.terms.sums, []
+        for claim in facts.buckets:
+            inside = self._candidates.of_stage(claim.group, claim.peer, facts.claims)
+            found.append(selection.drawable(claim, Flops(0), rate, inside, facts.step))
+        return found
 
     @property
     def _candidates(self) -> Candidates:
@@ -444,12 +453,12 @@ class _Fold:
         """What a convicted auditor has reported on is audited once more, by the next beacon."""
         if case.work in self.docket.open:
             return
-        kind: cases.Kind = "sum" if case.is_of_sum else "work"
-        again = Case(
+        kind: cases.Kind = "bucket" if case.is_of_sum else "work"
+        reopened = Case(
             case.work, kind, case.worker, case.stage, case.step, case.step, case.flops,
             case.work, case.worker, awaits=self._facts.step,
         )  # fmt: skip
-        opened = {**self.docket.open, case.work: (again, inside)}
+        opened = {**self.docket.open, case.work: (reopened, inside)}
         self.docket = replace(self.docket, open=opened)
 
     def _forfeit(self, peer: PeerId, step: StepNumber | None, cause: Cause) -> None:

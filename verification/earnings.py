@@ -1,4 +1,4 @@
-"""What each peer-step and each paid audit of a job earns, line by line, and what a line waits for.
+"""What each claim of work and paid audit of a job earns, line by line, and what a line waits for.
 
 A seal's pay tree says what an account has earned in total; here that total is taken apart again.
 Amounts follow the cumulative floor rule of `contracts.governance.vesting`: a line is worth what its
@@ -23,10 +23,13 @@ from contracts.governance.checking import NOTHING_SAID, Cause, Forfeit, Standing
 from contracts.governance.job import SealedStep
 from contracts.governance.pay import Lease
 from contracts.governance.record import JobRecord
+from contracts.governance.rounds import claims_of, flops_of
 from contracts.governance.vesting import NO_STEP
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import GradCommit, Message
+from contracts.terms.items import count
+from contracts.terms.messages import Message
+from contracts.terms.work import WorkClaim
 from verification.docket import Docket
 
 Held: TypeAlias = Literal["uncounted", "waiting", "frozen", "forfeited", "vested"]
@@ -37,7 +40,7 @@ NOTHING = BaseUnits(0)
 
 @dataclass(slots=True)
 class Line:
-    """Work that a seal holds: a peer-step, or a report that counts."""
+    """Work that a seal holds: a claim of it, or a report that counts."""
 
     number: int  # among the lines of its account in this job, from 1
     kind: Literal["work", "audit"]
@@ -45,12 +48,12 @@ class Line:
     peer: PeerId
     stage: StageIndex
     step: StepNumber  # of the work that was done, or audited
-    round: int  # of the work
+    seq: int  # of the work
     sealed: StepNumber  # the step whose seal holds it
-    subject: Digest  # GradCommit, or AuditReport
+    subject: Digest  # the claim
     audited: Digest | None  # what the report is about
     worker: PeerId  # who did the work
-    num_units: int
+    num_items: int
     flops: Flops  # that count; 0: it is not paid
     price: PricePerPflop
     rate: Fraction | None  # with which it is drawn; None: it never is
@@ -115,11 +118,8 @@ class Earnings:
         """
         self.record, self.standing = record, sealed.standing
         leases = record.pay_leases()
-        commits = [each for each in messages if isinstance(each, GradCommit)]
-        added = [
-            *self._peer_steps(record, sealed, commits, leases),
-            *self._audits(record, leases),
-        ]
+        claims = claims_of(messages, "work")
+        added = [*self._work(record, sealed, claims, leases), *self._audits(record, leases)]
         self.by_step[record.step] = added
         for line in added:
             line.number = len(self.lines[line.account]) + 1
@@ -196,21 +196,21 @@ class Earnings:
 
     # --------------------------------------------------------------------------------- one seal
 
-    def _peer_steps(
+    def _work(
         self,
         record: JobRecord,
         sealed: SealedStep,
-        commits: Sequence[GradCommit],
+        claims: Sequence[WorkClaim],
         leases: dict[PeerId, Lease],
     ) -> Iterator[Line]:
         rates = _rates(record)
-        for commit in sorted(commits, key=lambda each: (each.stage, each.peer, each.round)):
-            name, lease = commit.digest(), leases[commit.peer]
-            flops = record.spec.item_flops[commit.stage] * commit.num_units
+        for claim in sorted(claims, key=lambda each: (each.group, each.peer, each.round, each.seq)):
+            name, lease = claim.digest(), leases[claim.peer]
+            flops = flops_of(record.spec, claim) if name in sealed.paid else Flops(0)
             yield Line(
-                0, "work", lease.account, commit.peer, commit.stage, commit.step, commit.round,
-                record.step, name, None, commit.peer, commit.num_units,
-                Flops(flops if name in sealed.counted else 0), lease.price, rates.get(name),
+                0, "work", lease.account, claim.peer, claim.group, claim.round, claim.seq,
+                record.step, name, None, claim.peer, count(claim.items), flops, lease.price,
+                rates.get(name),
             )  # fmt: skip
 
     def _audits(self, record: JobRecord, leases: dict[PeerId, Lease]) -> Iterator[Line]:
@@ -224,9 +224,9 @@ class Earnings:
             lease, work = leases[said.auditor], self.of_subject.get(case.work)
             yield Line(
                 0, "audit", lease.account, said.auditor, case.stage, case.step,
-                0 if work is None else work.round, record.step, said.report, case.subject,
+                0 if work is None else work.seq, record.step, said.report, case.subject,
                 case.worker,
-                0 if work is None else work.num_units, audit.flops, lease.price,
+                0 if work is None else work.num_items, audit.flops, lease.price,
                 rates.get(said.report),
             )  # fmt: skip
 

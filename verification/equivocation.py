@@ -21,10 +21,6 @@ from contracts.terms.errors import AuditMismatch
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, JobId, PeerId, SessionKey
 from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
     JobOpening,
     JobSpec,
     LeaseAccept,
@@ -32,11 +28,11 @@ from contracts.terms.messages import (
     Notice,
     Seal,
     StepBeacon,
-    StepClose,
     WalletMessage,
 )
 from contracts.terms.signatures import Signed, recover, verify_session, verify_wallet
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import RoundClosed, WorkClaim
 from verification.damage import read_map
 from verification.reading import (
     Field,
@@ -51,7 +47,7 @@ from verification.reading import (
 VERSION = "equivocation.v2"
 MAX_PROOF_BYTES = 4 * MAX_MESSAGE_BYTES
 BY_WALLET = SessionKey(b"")
-BY_COORDINATOR = (StepClose, AverageSet, StepBeacon, Notice)
+BY_COORDINATOR = (RoundClosed, StepBeacon, Notice)
 """What the coordinator's session key signs."""
 
 
@@ -174,11 +170,8 @@ def _check_spec(two: TwoValues, spec: JobSpec, job: JobId) -> None:
 
 
 def signer_named(message: Message) -> PeerId | None:
-    """Whose message it says that it is; None of a coordinator, or of who sent a tensor."""
-    match message:
-        case GradCommit(peer=peer) | AveragedChunk(peer=peer) | AuditReport(auditor=peer):
-            return peer
-    return None
+    """Whose message it says that it is; None of a coordinator's."""
+    return message.peer if isinstance(message, WorkClaim) else None
 
 
 # ---------------------------------------------------------------------- made of two histories

@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from contracts.governance.checking import Checking
+from contracts.governance.rounds import of_kind
 from contracts.terms.ids import Digest, PeerId, StepNumber
-from contracts.terms.messages import AverageSet, Message, StepBeacon, StepClose, Verdict
+from contracts.terms.messages import Message, StepBeacon
+from contracts.terms.work import RoundClosed, Verdict
 from verification.docket import Docket
 from verification.draws.cases import Case, Kind, Ruling
 from verification.draws.selection import Drawable
@@ -47,8 +49,7 @@ class Report:
 class StepTrace:
     """What a step's seal holds that could be drawn, and the beacon that drew it."""
 
-    close: StepClose | None  # the last one
-    average: AverageSet | None
+    closed: RoundClosed | None
     drawables: dict[Kind, int]
     beacon: StepBeacon | None = None  # None: it is not here yet, or nothing waits for it
     drawn: tuple[Digest, ...] = ()
@@ -76,16 +77,10 @@ class Traces:
             tally: With this seal.
         """
         said = list(messages)
-        closes = [each for each in said if isinstance(each, StepClose)]
-        averages = [each for each in said if isinstance(each, AverageSet)]
-        trace = StepTrace(
-            max(closes, key=lambda each: each.revision, default=None),
-            averages[0] if averages else None,
-            {},
-        )
+        trace = StepTrace(next(iter(of_kind(said, RoundClosed)), None), {})
         self.steps[step] = trace
         if isinstance(docket, Docket):
-            for beacon in (each for each in said if isinstance(each, StepBeacon)):
+            for beacon in of_kind(said, StepBeacon):
                 self._draw(beacon, tally)
             fresh = self._waiting[step] = docket.undrawn.get(step, ())
             trace.drawables = dict(Counter(each.case.kind for each in fresh))

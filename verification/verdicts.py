@@ -2,16 +2,20 @@
 
 A verdict that does not follow counts for nothing, so everybody who holds the job's calibration
 table computes it: the auditor before it reports, every docket, and who runs a bundle again.
-Distances in 1e-9. Source: docs/protocol.md 5.
+A report states distances without their names: they are those of `limits_of`, ascending. Distances
+in 1e-9. Source: docs/protocol.md 5.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from contracts.terms.digest import digest
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import PeerId, StageIndex
-from contracts.terms.messages import JobSpec, Verdict
+from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex
+from contracts.terms.messages import JobSpec
+from contracts.terms.work import Leaf, Verdict, leaf_names
 from verification.distances.thresholds import (
     MEASURES,
+    SATURATED,
     Recipe,
     decide,
     distance_name,
@@ -62,22 +66,69 @@ def kinds_of(spec: JobSpec, stage: StageIndex) -> tuple[str, ...]:
     return stage_kinds(is_first=stage == 0, is_last=is_last, tied_head=spec.model.tied_head)
 
 
-def verdict_of(
-    case: Case, distances: Sequence[tuple[str, int]], limits: Mapping[str, int]
-) -> Verdict:
+def verdict_of(case: Case, distances: Sequence[int], limits: Mapping[str, int]) -> Verdict:
     """What follows from the distances of a report on `case`.
 
     Who repeats a report agrees with it if the work is what it said, and if it knows the numbers
     that only a replay shows.
 
+    Args:
+        case: What the report is about.
+        distances: In the ascending order of the names of `limits`.
+        limits: Of `limits_of`.
+
     Raises:
-        Malformed: a distance is missing, unknown or stated twice.
+        Malformed: another number of distances.
     """
+    if len(distances) != len(limits):
+        raise Malformed(f"{len(distances)} distances, compared are {len(limits)}")
+    named = dict(zip(sorted(limits), distances, strict=True))
     if case.kind != "report":
-        return decide(distances, limits)
+        return decide(tuple(named.items()), limits)
     work = {name: most for name, most in limits.items() if name != PROJECTIONS}
-    found = decide([each for each in distances if each[0] != PROJECTIONS], work)
-    own = [value for name, value in distances if name == PROJECTIONS]
-    if len(own) != 1:
-        raise Malformed("a repeat says once how far the projections lie apart")
-    return "match" if found == case.said and own[0] <= limits[PROJECTIONS] else "mismatch"
+    found = decide([(name, named[name]) for name in work], work)
+    is_known = named[PROJECTIONS] <= limits[PROJECTIONS]
+    return "match" if found == case.said and is_known else "mismatch"
+
+
+def verdict_on_sum(case: Case, *, is_same: bool) -> Verdict:
+    """What follows from whether the parts come to the bytes that a bucket's claim names.
+
+    Who repeats a report agrees with it if the bucket is what it said.
+    """
+    found: Verdict = "match" if is_same else "mismatch"
+    return "match" if found == (case.said or "match") else "mismatch"
+
+
+def is_complete(spec: JobSpec, stage: StageIndex, leaves: Iterable[Leaf]) -> bool:
+    """Whether each leaf of a claim names all that its stage takes and makes, and states its loss.
+
+    What does not is as far off as can be, without a replay: no honest peer leaves anything out.
+    """
+    last = spec.batch.stages - 1
+    return all(
+        all(
+            leaf.tensor(name) != ZERO_DIGEST
+            for name in leaf_names(stage, spec.batch.stages, leaf.item).all
+        )
+        and len(leaf.numbers) == (stage == last)
+        for leaf in leaves
+    )
+
+
+def seed_for(case: Case, auditor: PeerId) -> bytes:
+    """What `auditor` seeds the projections of a replay by: known to nobody before the beacon.
+
+    A repeat takes the seed of the report that it repeats: only so are their projections comparable.
+    """
+    beacon, by = (case.seeded_by, case.doer) if case.kind == "report" else (case.beacon, auditor)
+    assert beacon is not None  # it was drawn, and a report on it with a beacon
+    return digest("projections", beacon + by)
+
+
+def apart(stated: Sequence[int], replayed: Sequence[int]) -> int:
+    """How far projections (1e-6) lie apart, in 1e-9; other numbers of items are no comparison."""
+    if len(stated) != len(replayed):
+        return SATURATED
+    pairs = zip(stated, replayed, strict=True)
+    return min(SATURATED, 1000 * max((abs(one - other) for one, other in pairs), default=0))

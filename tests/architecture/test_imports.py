@@ -55,10 +55,10 @@ HEAVY = (
 BAD_LINES = (
     ("contracts/terms/ids.py", "import market.domain", "Arrows only downward"),
     ("training/flops.py", "import verification", "Arrows only downward"),
-    ("training/worker/run.py", "import verification.auditing.loop", "Arrows only downward"),
+    ("training/worker/run.py", "import verification.auditing.program", "Arrows only downward"),
     ("market/domain/__init__.py", "import tallystick.sdk", "Arrows only downward"),
     ("verification/draws/selection.py", "import verification.docket", "Inside verification"),
-    ("verification/docket.py", "import verification.auditing.loop", "Inside verification"),
+    ("verification/docket.py", "import verification.auditing.program", "Inside verification"),
     ("verification/traces.py", "import training.config", "only auditing knows training"),
     ("contracts/governance/__init__.py", "import torch", "PURE modules"),
     ("contracts/terms/merkle.py", "from os import path", "PURE modules"),

@@ -3,20 +3,18 @@
 Peers of a stage have an equal share of the items each; what they exchange travels as bytes.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
-from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import DataSpec, JobSpec, Seal
 from contracts.terms.work import Leaf, Output
 from tests.numerics.loop import items_of, sealed_norm, synthetic_corpus
 from tests.support.fakes.blobs import MemoryBlobs
-from tests.support.fakes.memory_source import MemorySource, at_once
+from tests.support.fakes.memory_source import MemorySource, at_once, ended, make_seal
 from tests.support.history import make_spec
 from training.config import TrainConfig, model_spec, optimizer_spec, train_config
 from training.data.loading import corpus_rows
@@ -80,7 +78,7 @@ class Peer:
 
     def run(self, item: ItemNumber, direction: Direction) -> Leaf | None:
         """One pass."""
-        return asyncio.run(self.strategy.run(item, direction, self.source))
+        return ended(self.strategy.run(item, direction, self.source))
 
     def done(self, item: ItemNumber, direction: Direction) -> Leaf:
         """The last pass of an item."""
@@ -93,21 +91,31 @@ class Peer:
         return list(self.strategy.commit(frozenset(items)).shards)
 
 
-def peer_of(spec: JobSpec, stage: int, source: MemorySource | None = None) -> Peer:
+def peer_of(
+    spec: JobSpec,
+    stage: int,
+    source: MemorySource | None = None,
+    strategy: type[EveryStepWithTorch] = EveryStepWithTorch,
+) -> Peer:
     """A peer at the initial weights, in round 1."""
-    strategy = EveryStepWithTorch(spec, BLOBS, at_once)
-    state = strategy.first_state(StageIndex(stage))
-    strategy.start(state, FIRST)
-    return Peer(StageIndex(stage), strategy, state, source or source_of(spec))
+    made = strategy(spec, BLOBS, at_once)
+    state = made.first_state(StageIndex(stage))
+    made.start(state, FIRST)
+    return Peer(StageIndex(stage), made, state, source or source_of(spec))
 
 
 class Line:
     """A peer or more of each stage, which have each other's tensors."""
 
-    def __init__(self, spec: JobSpec, peers_per_stage: int = 1) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        peers_per_stage: int = 1,
+        strategy: type[EveryStepWithTorch] = EveryStepWithTorch,
+    ) -> None:
         self.spec, self.source = spec, source_of(spec)
         self.peers = [
-            [peer_of(spec, stage, self.source) for _ in range(peers_per_stage)]
+            [peer_of(spec, stage, self.source, strategy) for _ in range(peers_per_stage)]
             for stage in range(spec.batch.stages)
         ]
 
@@ -167,21 +175,3 @@ class Line:
             self.update(step, items_of(config, step))
             means.append(sum(losses) / len(losses) / 1e6)
         return means
-
-
-def make_seal(step: int, norm: int) -> Seal:
-    """A seal of which the norm (1e-9) matters."""
-    return Seal(
-        job=JobId(ZERO_DIGEST),
-        step=StepNumber(step),
-        previous=ZERO_DIGEST,
-        messages_root=ZERO_DIGEST,
-        gradient_norm=norm,
-        pay_root=ZERO_DIGEST,
-        earned=BaseUnits(0),
-        vested=BaseUnits(0),
-        next=ItemNumber(0),
-        unsealed=(),
-        updates=step,
-        last=False,
-    )

@@ -29,23 +29,25 @@ from contracts.terms.messages import NORM_SCALE, CodecName, GradientCodecName
 from contracts.terms.work import leaf_names, tensor_name
 from tests.numerics.loop import items_of, rows_of
 from tests.numerics.pipeline import (
+    BLOBS,
     CORPUS,
     FIRST,
     ITEMS,
     NUM_CHUNKS,
     Line,
     Peer,
-    make_seal,
     peer_of,
     spec_of,
     three_layers,
 )
 from tests.numerics.plain import greatest_difference, plain_losses
+from tests.support.fakes.memory_source import at_once, make_seal
 from training.averaging.sums import vector_of
 from training.models.parameters import EMBEDDING
 from training.stages.torch_free import num_groups
 from training.strategies.every_step.state import StageState
 from training.strategies.port import Shard, validation_name
+from training.strategies.registry import strategy_of
 
 CUTS = [(1, 3), (2, 3), (1, 2, 3)]
 CODECS: tuple[CodecName, ...] = ("none", "float16", "bfloat16", "blockwise8")
@@ -137,6 +139,16 @@ def test_pipeline__tied_head_in_one_stage__state_is_cut_and_named_as_it_always_w
     assert next(iter(stage.weights())) == EMBEDDING
     # Changes when names, order, initial values or the digest of a tied model change.
     assert stage.roots().state.hex()[:16] == "14acca2d9aab569f"
+
+
+def test_strategy_of__name_of_a_job__the_same_first_state() -> None:
+    spec = spec_of(1, 3)
+
+    state = strategy_of(spec, BLOBS, at_once).first_state(StageIndex(1))
+
+    assert state.roots() == peer_of(spec, 1).state.roots()
+    with pytest.raises(Refused, match="no stage 2"):
+        strategy_of(spec, BLOBS, at_once).first_state(StageIndex(2))
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])

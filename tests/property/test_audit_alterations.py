@@ -77,9 +77,9 @@ def test_decoded__checked_file__has_all_that_checking_says() -> None:
         "items/*/data/auditor_list.v1/auditors/*/stake",
         "items/*/message/job_spec.v5/rules/audit/thresholds",
         "items/*/message/step_beacon.v1/beacon",
-        "items/*/message/audit_report.v2/distances/*/*",
-        "items/*/message/audit_report.v2/projections/*",
-        "items/*/message/grad_commit.v1/reports/*",
+        "items/*/message/work_claim.v1/subject",
+        "items/*/message/work_claim.v1/reports/*",
+        "items/*/leaves/*/numbers/*",
         "items/*/message/notice.v1/evidence",
     } <= fields
 

@@ -15,14 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.governance import vesting
-from contracts.governance.checking import Standing
-from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops, PricePerPflop
+from contracts.governance.checking import Reported, Standing
+from contracts.governance.rounds import flops_of
+from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, PricePerPflop
 from contracts.terms.ids import ZERO_DIGEST, PeerId, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, AuditSpec, GradCommit
-from tests.support.dockets import ITEM_FLOPS, CheckedJob, audit_spec, distances_of, peer
+from contracts.terms.messages import MILLION, AuditSpec
+from contracts.terms.work import WorkClaim
+from tests.support.dockets import CheckedJob, audit_spec, distances_of, peer
 from tests.support.examples import examples
 from verification.draws import cases
-from verification.verdicts import PROJECTIONS
 
 WORKERS, OUTSIDE = ("ann", "bob", "cem", "dan"), ("out", "oda", "olu")
 OWNERS = {"dan": "cem"}  # two machines of one wallet
@@ -77,13 +78,13 @@ class Life:
             self._seal([])
         raise AssertionError("a case never ends")
 
-    def _work(self) -> list[GradCommit]:
+    def _work(self) -> list[WorkClaim]:
         if not self.job.docket.takes_work(0):
             return []
         names = [name for name in WORKERS if peer(name) in self.job.members]
         return [self.job.commit(name, 1 + self.choose(3)) for name in names]
 
-    def _seal(self, commits: list[GradCommit], *, last: bool = False) -> None:
+    def _seal(self, commits: list[WorkClaim], *, last: bool = False) -> None:
         said: list[Any] = [*commits, *self._beacons(bool(commits))]
         if commits:
             said.append(self.job.chunk(WORKERS[self.choose(len(WORKERS))]))
@@ -122,17 +123,16 @@ class Life:
             return [self._report(case, saying)]
         return []
 
-    def _report(self, case: Any, verdict: Any) -> AuditReport:
+    def _report(self, case: Any, verdict: Any) -> Reported:
         self.replayed += case.flops
         if case.kind != "report" or case.is_of_sum:
             return self.job.report(case, verdict)
         away = 0 if verdict == "match" else FAR
-        found = distances_of(case.stage, self.job.spec, case.said)
-        distances = tuple(sorted([*found, (PROJECTIONS, away)]))
+        distances = distances_of(case.stage, self.job.spec, case.said, projections=away)
         return self.job.report(case, verdict, distances=distances)
 
-    def _fold(self, commits: list[GradCommit], standing: Standing, *, last: bool) -> None:
-        work = {each.peer: Flops(each.num_units * ITEM_FLOPS) for each in commits}
+    def _fold(self, commits: list[WorkClaim], standing: Standing, *, last: bool) -> None:
+        work = {each.peer: flops_of(self.job.spec, each) for each in commits}
         self.worked += sum(work.values())
         fresh = [(each, self.job.step) for each in {*work, *standing.audits}]
         before = {(each, step) for step, done in self.pay.waiting for each in done}

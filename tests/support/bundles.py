@@ -14,7 +14,15 @@ from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LeaseAccept, StepBeacon
 from contracts.terms.signatures import Signed
-from contracts.terms.work import Leaf, RoundClosed, Verdict, WorkClaim, findings_of, leaf_names
+from contracts.terms.work import (
+    Leaf,
+    RoundClosed,
+    Sort,
+    Verdict,
+    WorkClaim,
+    findings_of,
+    leaf_names,
+)
 from tests.support.checked_swarm import begin_checked
 from tests.support.dockets import CLASS, UNTIED, audit_spec, distances_of
 from tests.support.history import (
@@ -32,7 +40,6 @@ from verification.auditing.bundle import (
     ShownClaim,
     ShownSum,
     ShownWork,
-    Sort,
     check_papers,
 )
 from verification.auditing.bundle_file import write_bundle
@@ -89,7 +96,7 @@ class Story:
         elif claim.what == "report" and findings_of(subject.leaves).distances:
             said = findings_of(subject.leaves).verdict
             agrees = said if found == "match" else _other(said)
-            distances = distances_of(claim.group, spec, agrees, is_repeat=True)
+            distances = distances_of(claim.group, spec, agrees, projections=0)
         session = make_session(OUT) if by == OUT else self.member(by).session
         about: dict[str, Any] = {
             "round": claim.round, "group": claim.group, "subject": claim.digest(), "attempt": 0,

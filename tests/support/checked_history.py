@@ -168,7 +168,8 @@ class CheckedMaker(JobMaker):
     def _keep_unchecked(self, items: Sequence[Kept], derived: Derived) -> None:
         seal = self.coordinator.sign(derived.seal, self.domain)
         self.items += [*items, Signed[Message](seal.message, seal.signature)]
-        record = replace(derived.record, previous=derived.seal.digest())
+        name, before = derived.seal.digest(), derived.record.since_update[:-1]
+        record = replace(derived.record, previous=name, since_update=(*before, name))
         newest = SealedStep(seal, derived.pay, derived.names)
         self.history = replace(self.history, record=record, newest=newest)
 
@@ -248,7 +249,9 @@ class CheckedMaker(JobMaker):
             truth = "match" if found == case.said else "mismatch"
         says_nothing = found == "missing" or case.is_of_sum
         distances = (
-            () if says_nothing else distances_of(case.stage, self.spec, found, is_repeat=is_repeat)
+            ()
+            if says_nothing
+            else distances_of(case.stage, self.spec, found, projections=0 if is_repeat else None)
         )
         about: dict[str, Any] = {
             "round": case.step, "group": case.stage,

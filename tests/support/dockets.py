@@ -250,16 +250,16 @@ class CheckedJob:
 
 
 def distances_of(
-    stage: StageIndex, spec: JobSpec, verdict: Verdict, *, is_repeat: bool = False
+    stage: StageIndex, spec: JobSpec, verdict: Verdict, *, projections: int | None = None
 ) -> tuple[int, ...]:
     """Distances of a stage that `verdict` follows from, in the order of their names.
 
-    `is_repeat`: of a report on a report, whose projections are equal.
+    `projections`: of a report on a report, how far these lie apart.
     """
     value = LIMIT if verdict == "match" else LIMIT + 1
     is_last, tied = stage == spec.batch.stages - 1, spec.model.tied_head
     kinds = stage_kinds(is_first=stage == 0, is_last=is_last, tied_head=tied)
     found = {distance_name(kind, measure): value for kind in kinds for measure in MEASURES}
-    if is_repeat:
-        found[PROJECTIONS] = 0
+    if projections is not None:
+        found[PROJECTIONS] = projections
     return tuple(distance for _, distance in sorted(found.items()))

@@ -1,18 +1,19 @@
-"""What a job of `CountingCompute` comes to without a swarm: one compute a stage, one loop."""
+"""What a job of `CountingStrategy` comes to without a swarm: one peer a stage, one loop."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.ids import Digest, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
-from tests.support.fakes.counting import CountingCompute
+from tests.support.fakes.counting import CountingState, CountingStrategy, counting_rows
+from tests.support.fakes.memory_source import MemorySource, ended, make_seal
 from training.stages.torch_free import num_groups
 
 
 @dataclass
 class PlainRun:
-    """Roots of the weights of each stage after the last step; losses by step, 1e-6."""
+    """Roots of the weights of each stage after the last round; losses by round, 1e-6."""
 
     weights: list[Digest] = field(default_factory=list)
     losses: dict[int, int] = field(default_factory=dict)
@@ -20,48 +21,58 @@ class PlainRun:
 
 
 def plain_run(
-    spec: JobSpec, units_of: Mapping[int, Sequence[ItemNumber]] | None = None
+    spec: JobSpec, items_of: Mapping[int, Sequence[ItemNumber]] | None = None
 ) -> PlainRun:
-    """Every step with its units in order, by default all, and the validation that is due.
+    """Every round with its items in order, and the validation that is due.
 
-    A step of `units_of` without units changes nothing.
+    By default a round has the next items; one of `items_of` without items changes nothing.
     """
     batch, run = spec.batch, PlainRun()
-    stages = [CountingCompute(batch.chunks, s, batch.stages) for s in range(batch.stages)]
+    line = _Line(spec)
     for step in range(1, batch.steps + 1):
-        units = range(batch.units_per_step) if units_of is None else units_of[step]
-        if units:
-            losses = [_unit(stages, StepNumber(step), ItemNumber(unit)) for unit in units]
-            run.losses[step] = _mean(losses)
-            for stage in stages:
-                stage.apply([piece.data for piece in stage.gradient()], sealed_norm=1)
+        fresh = range((step - 1) * batch.units_per_step, step * batch.units_per_step)
+        items = list(map(ItemNumber, fresh)) if items_of is None else items_of[step]
+        line.start(step)
+        if items:
+            run.losses[step] = _mean([line.loss(item) for item in items])
+            line.update(step, items)
+            line.start(step + 1)
         if step % batch.validate_every == 0 or step == batch.steps:
-            groups = range(num_groups(batch.rows_per_unit))
-            run.validation[step] = _mean([_group(stages, ItemNumber(group)) for group in groups])
-    run.weights = [stage.roots().weights for stage in stages]
+            groups = map(ItemNumber, range(num_groups(batch.rows_per_unit)))
+            run.validation[step] = _mean([line.loss(group, evaluates=True) for group in groups])
+    run.weights = [state.roots().weights for _, state in line.peers]
     return run
 
 
-def _unit(stages: list[CountingCompute], step: StepNumber, unit: ItemNumber) -> int:
-    x: bytes | None = None
-    for stage in stages:
-        passed = stage.forward(step, unit, x)
-        x = passed.y.data if passed.y else None
-    assert passed.loss is not None
-    dx = passed.dx
-    for stage in reversed(stages[:-1]):
-        assert dx is not None
-        dx = stage.backward(step, unit, None, dx.data).dx
-    return passed.loss
+class _Line:
+    def __init__(self, spec: JobSpec) -> None:
+        self._source = MemorySource(counting_rows)
+        self.peers: list[tuple[CountingStrategy, CountingState]] = []
+        for stage in map(StageIndex, range(spec.batch.stages)):
+            strategy = CountingStrategy(spec)
+            self.peers.append((strategy, strategy.first_state(stage)))
 
+    def start(self, step: int) -> None:
+        """A round begins."""
+        for strategy, state in self.peers:
+            strategy.start(state, StepNumber(step))
 
-def _group(stages: list[CountingCompute], group: ItemNumber) -> int:
-    x: bytes | None = None
-    for stage in stages:
-        passed = stage.evaluate(group, x)
-        x = passed.y.data if passed.y else None
-    assert passed.loss is not None
-    return passed.loss
+    def loss(self, item: ItemNumber, *, evaluates: bool = False) -> int:
+        """The loss of an item, which also goes back down unless it is evaluated."""
+        *others, (last, _) = self.peers
+        for strategy, _ in others:
+            ended(strategy.run(item, "evaluate" if evaluates else "forward", self._source))
+        leaf = ended(last.run(item, "evaluate" if evaluates else "whole", self._source))
+        for strategy, _ in [] if evaluates else reversed(others):
+            ended(strategy.run(item, "backward", self._source))
+        assert leaf is not None
+        return leaf.numbers[0]
+
+    def update(self, step: int, items: Sequence[ItemNumber]) -> None:
+        """One peer a stage: its shards are the means."""
+        for strategy, state in self.peers:
+            shards = [data for _, data in strategy.commit(frozenset(items)).shards]
+            strategy.apply(state, iter(shards), make_seal(step, norm=1))
 
 
 def _mean(losses: list[int]) -> int:

@@ -1,4 +1,4 @@
-"""What the bytes behind a digest spell, by the signed JobSpec: how they are named, how long they are.
+"""What the bytes behind a digest spell, by the JobSpec: how they are named, how long they are.
 
 A boundary tensor is kept and sent with its form (`contracts.terms.digest.formed_tensor`), so its
 bytes name themselves; a shard or bucket is a vector as it travels, whose form is the job's codec.
@@ -10,13 +10,15 @@ import math
 from typing_extensions import Buffer
 
 from contracts.terms.chunks import MAX_CHUNK_BYTES
-from contracts.terms.digest import formed_digest, formed_tensor
-from contracts.terms.errors import WrongBytes
+from contracts.terms.digest import formed_digest, formed_tensor, tensor_digest
+from contracts.terms.errors import Malformed, WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.work import Sort
 from training.averaging.slices import slice_digest
 from training.compression.formats import FORMATS
+
+_TOKEN_BYTES = (1, 2, 4)
 
 
 class Forms:
@@ -27,23 +29,40 @@ class Forms:
         shape = (spec.batch.rows_per_unit, spec.model.sequence_length, spec.model.width)
         wire = FORMATS[spec.rules.boundary_codec]
         form = formed_tensor(wire.dtype_name, shape, b"")
+        self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
         self._formed_bytes = len(form) + wire.num_bytes(math.prod(shape))
 
-    def digest_of(self, sort: Sort, data: Buffer) -> Digest:
-        """The name of these bytes, if they spell a boundary tensor, or a part of a gradient.
+    def digest(self, sort: Sort, data: Buffer) -> Digest:
+        """Digest of rows or of a part as they travel, or of a boundary tensor as it is formed.
+
+        That may be of whatever form: nobody computes on one that is not the job's.
 
         Raises:
-            Malformed: they are no whole number of elements.
+            Malformed: no rows, or no whole number of elements.
         """
-        return slice_digest(data, self.codec) if sort == "part" else formed_digest(data)
+        match sort:
+            case "boundary":
+                return formed_digest(data)
+            case "part":
+                return slice_digest(data, self.codec)
+            case "rows":
+                return tensor_digest(f"uint{8 * self.token_bytes(data)}", self.rows_shape, data)
+
+    def token_bytes(self, rows: Buffer) -> int:
+        """Bytes of one token in the rows of an item; raises Malformed."""
+        num_bytes, num_tokens = memoryview(rows).nbytes, math.prod(self.rows_shape)
+        size, rest = divmod(num_bytes, num_tokens)
+        if rest or size not in _TOKEN_BYTES:
+            raise Malformed(f"{num_bytes} bytes are no rows of {num_tokens} tokens together")
+        return size
 
     def need(self, sort: Sort, data: Buffer, expected: Digest) -> None:
         """Refuse bytes that are not those of a digest.
 
         Raises:
-            WrongBytes: they differ. Malformed: as `digest_of`.
+            WrongBytes: they differ. Malformed: as `digest`.
         """
-        if (actual := self.digest_of(sort, data)) != expected:
+        if (actual := self.digest(sort, data)) != expected:
             raise WrongBytes(
                 "other bytes than their digest says", expected=expected.hex(), actual=actual.hex()
             )

@@ -1,4 +1,4 @@
-"""What a worker answers: the coordinator leads the round, everybody fetches bytes by their digest."""
+"""What a worker answers: the coordinator leads the round, all fetch bytes by their digest."""
 
 from collections.abc import Sequence
 from functools import partial

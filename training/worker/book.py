@@ -118,7 +118,7 @@ class WorkerBook:
         """
         self._journal = journal
         self.history = JobHistory(domain, begin)
-        self.work = SealedWork(spec.message)
+        self.work = SealedWork()
         self.bound = Bound()
         self._reports: dict[tuple[Digest, int], OwnClaim] = {}
         self._unsealed: dict[Digest, OwnClaim] = {}  # reports, by their names
@@ -215,7 +215,8 @@ class WorkerBook:
     def oldest_needed(self) -> StepNumber:
         """The oldest round that a draw may still ask for, as far as seals are known here."""
         drawn = self.record.checking.oldest_needed
-        return min({StepNumber(self.sealed + 1), *self.pending, *(() if drawn is None else (drawn,))})
+        rounds = {StepNumber(self.sealed + 1), *self.pending}
+        return min(rounds if drawn is None else {drawn, *rounds})
 
     def state_root(self, group: StageIndex, round: StepNumber) -> Digest | None:
         """State root of a group after `round`, as the members agreed; None while none is sealed.

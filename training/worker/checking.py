@@ -6,14 +6,14 @@ from typing import Protocol
 from contracts.governance.checking import Begin
 from contracts.terms.auditors import AuditorList
 from contracts.terms.beacons import Beacons
-from training.worker.work import Work
+from training.worker.hosting import MemberHost
 
 
 class Auditor(Protocol):
-    """Does what draws ask of a member, beside its work; see `verification.auditing.loop`."""
+    """Does what draws ask of a member, beside its work; see `verification.auditing.program`."""
 
-    async def run(self, work: Work) -> None:
-        """Audit for ever; cancelled when the member ends. `work` has a stage by then."""
+    async def run(self, host: MemberHost) -> None:
+        """Audit for ever; cancelled when the member ends."""
 
 
 @dataclass(frozen=True)

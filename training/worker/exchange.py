@@ -2,9 +2,9 @@
 
 Invariants
 - Nothing is kept whose length, digest and norm are not those that a claim binds.
-- A bucket is reduced once a round, over all claims that its RoundClosed names; its bytes are on disk
-  and its claim in the journal before anybody hears of it. The order of a sum is that of the claims,
-  whoever's shard came first.
+- A bucket is reduced once a round, over all claims that its RoundClosed names; its bytes are on
+  disk and its claim in the journal before anybody hears of it. The order of a sum is that of the
+  claims, whoever's shard came first.
 - Of what is fetched a few at a time are on their way, and fewer from one peer, so that a silent one
   does not keep us from the others.
 - Before RoundClosed a shard is asked of its owner alone: until then it is for its reducer.
@@ -16,9 +16,10 @@ cannot be had is tried again while the round lasts.
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from contracts.terms import errors
 from contracts.terms.history import Kept, kept_digest
@@ -59,9 +60,9 @@ class _Heard:
     fetching: dict[Digest, asyncio.Task[None]] = field(default_factory=dict)
 
     @property
-    def tasks(self) -> Iterator[asyncio.Task[None] | asyncio.Task[OwnClaim]]:
+    def tasks(self) -> list[asyncio.Task[Any]]:
         """All that is under way."""
-        yield from (*self.shards.values(), *self.reducing.values(), *self.fetching.values())
+        return [*self.shards.values(), *self.reducing.values(), *self.fetching.values()]
 
 
 class Exchange:
@@ -100,7 +101,7 @@ class Exchange:
     async def _listen(self) -> None:
         backoff, seen, seen_of = Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0, StepNumber(0)
         while True:
-            round = self._at.round
+            round, version = self._at.round, self._at.sealed_changes.version
             if seen_of != round:
                 seen, seen_of = 0, round
             request = GetClaims(job=self._at.peers.job, round=round, seen=seen)
@@ -116,8 +117,10 @@ class Exchange:
             self._at.peers.set_members(answer.members)
             if self._at.round != round:
                 continue
-            if answer.round != round:  # its seal is on the way to us, or ours to the coordinator
-                await asyncio.sleep(backoff.next())
+            if answer.round != round:  # its seal is on the way to us
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(backoff.next()):
+                        await self._at.sealed_changes.beyond(version)
                 continue
             backoff.begin()
             seen = answer.seen
@@ -354,9 +357,7 @@ class Exchange:
         if own is None or not await at.holds(own.claim.outputs[0].digest, "part"):
             weights = {each.digest(): (each.group, given[each.digest()]) for each in terms}
             shards = self._read(bucket, terms)
-            reduce = partial(
-                at.behaviour.reduce, at.strategy, at.round, bucket, shards, weights
-            )
+            reduce = partial(at.behaviour.reduce, at.strategy, at.round, bucket, shards, weights)
             output, data = await at.engine.run(reduce)
             put = partial(at.store.put, "buckets", closed.round, output.digest, data)
             await at.engine.run_io(put)
@@ -432,7 +433,7 @@ async def _awaited(task: asyncio.Task[None]) -> None:
     await asyncio.shield(task)
 
 
-def _heard_of(task: asyncio.Task[None] | asyncio.Task[OwnClaim]) -> None:
+def _heard_of(task: asyncio.Task[Any]) -> None:
     """Whoever waits for it hears its error; perhaps nobody does."""
     if not task.cancelled():
         task.exception()

@@ -55,9 +55,7 @@ class _Pass:
 class PassSource:
     """Satisfies `strategies.port.Source` with what is on our disk, and keeps what a pass makes."""
 
-    def __init__(
-        self, station: Station, round: StepNumber, inputs: Mapping[str, Digest]
-    ) -> None:
+    def __init__(self, station: Station, round: StepNumber, inputs: Mapping[str, Digest]) -> None:
         self._at, self._round, self._inputs = station, round, inputs
         self.made: dict[str, Digest] = {}
 

@@ -194,9 +194,7 @@ class Peers:
             Conflict: we are not asked for them (any more).
         """
         most = most_bytes or self.forms.most_bytes(sort)
-        return await self._fetched(
-            self._coordinator, digest, sort, most, calls.LONGEST_SEARCH
-        )
+        return await self._fetched(self._coordinator, digest, sort, most, calls.LONGEST_SEARCH)
 
     # ----------------------------------------------------------------------------- the coordinator
 

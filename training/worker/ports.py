@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from contracts.terms.ids import Digest, StepNumber
-from contracts.terms.work import Findings
+from contracts.terms.work import Findings, WorkClaim
 from training.strategies.port import (
     Bucket,
     Compute,
@@ -85,13 +85,14 @@ class Behaviour:
         return "stay"
 
     async def report(
-        self, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
     ) -> Findings:
         """What we say of a claim as its auditor.
 
         Args:
-            agreeing: Findings of no difference; nothing was computed for them.
-            replay: Makes the true ones.
+            about: What we audit.
+            agreeing: That there is no difference; nothing was computed for it.
+            replay: Finds what is so.
         """
         return await replay()
 

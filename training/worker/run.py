@@ -23,6 +23,7 @@ from training.transport.wire import ask
 from training.worker.answers import Answers
 from training.worker.book import WorkerBook
 from training.worker.checking import Checking
+from training.worker.hosting import MemberHost
 from training.worker.peers import Peers
 from training.worker.ports import HONEST, Arithmetic, Behaviour
 from training.worker.station import Station
@@ -121,7 +122,7 @@ async def run_worker(
         try:
             await work.states.resume()
             if checking:  # only now: what a replay is done with comes with our group
-                auditing = asyncio.create_task(checking.auditor.run(work))
+                auditing = asyncio.create_task(checking.auditor.run(MemberHost(work, arithmetic)))
                 auditing.add_done_callback(partial(_note_end, work))
             handler = Answers(work).dispatcher()
             address = await transport.serve(handler, listen=connection.listen or None) or ""

@@ -6,21 +6,16 @@ who sent a part names it in a claim, and the part's reducer took it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from contracts.governance.job import JobHistory
-from contracts.governance.rounds import Merge, merge_of
+from contracts.governance.rounds import claims_of, of_kind
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import Digest, PeerId, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StepNumber
 from contracts.terms.messages import JobSpec, Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, RoundClosed, Sort, WorkClaim, leaf_names
-
-
-_Holders: TypeAlias = defaultdict[Digest, dict[PeerId, None]]
-"""In the order in which they are named."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +27,23 @@ class SealedClaim:
     closed: RoundClosed | None = None
     """What merges it, or what it is a mean of; None of a report."""
     merged: tuple[WorkClaim, ...] = ()  # all that `closed` names, in its order
-    buckets: tuple[WorkClaim, ...] = ()  # that the round was reduced to
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """What one seal covers."""
+
+    said: dict[Digest, Signed[Message]]
+    claims: dict[Digest, SealedClaim]
+    holders: Mapping[Digest, tuple[PeerId, ...]]
 
 
 class SealedWork:
     """Of the rounds since the oldest that a draw may ask for."""
 
-    def __init__(self, spec: JobSpec) -> None:
-        self._spec = spec
-        self._claims: dict[Digest, SealedClaim] = {}
-        self._said: dict[Digest, Signed[Message]] = {}
-        self._holders: defaultdict[int, _Holders] = defaultdict(lambda: defaultdict(dict))
-        """By the round in which the bytes were made."""
+    def __init__(self) -> None:
+        self._seals: dict[StepNumber, _Noted] = {}  # ascending
+        self._spec: JobSpec | None = None
 
     def note(self, under: JobHistory, names: frozenset[Digest]) -> None:
         """Take in what the seal covers that comes next.
@@ -52,42 +52,41 @@ class SealedWork:
             under: The history before that seal.
             names: What it covers: `SealedStep.names`.
         """
-        said = {each.message.digest(): each for each in under.pending.values()}
-        said = {name: each for name, each in said.items() if name in names}
-        self._said |= said
-        merge = merge_of(self._spec, [each.message for each in said.values()])
-        for name, signed in said.items():
-            if isinstance(claim := signed.message, WorkClaim):
-                sealed = _sealed(claim, under.leaves.get(name, ()), merge)
-                self._claims[name] = sealed
-                self._note_holders(sealed)
-
-    def _note_holders(self, sealed: SealedClaim) -> None:
-        claim, holders = sealed.claim, self._holders[sealed.claim.round]
-        for digest, _ in self._bytes_of(sealed):
-            if claim.what == "work" or digest == claim.outputs[0].digest:
-                holders[digest][claim.peer] = None
-        if claim.what == "work":
-            reducers = {(each.group, each.bucket): each.peer for each in sealed.buckets}
-            for place, output in zip(self._own_buckets(claim), claim.outputs, strict=True):
-                if place in reducers:
-                    holders[output.digest][reducers[place]] = None
-
-    def _own_buckets(self, claim: WorkClaim) -> tuple[tuple[int, int], ...]:
-        return self._spec.chunking.of_stage(claim.group)
+        assert under.record is not None  # before a seal there is an opening
+        self._spec = spec = under.record.spec
+        signed = (each for each in under.pending.values())
+        said = {name: each for each in signed if (name := each.message.digest()) in names}
+        messages = [each.message for each in said.values()]
+        closed = next(iter(of_kind(messages, RoundClosed)), None)
+        work = {claim.digest(): claim for claim in claims_of(messages, "work")}
+        merged = (
+            () if closed is None else tuple(work[name] for name, _ in closed.claims if name in work)
+        )
+        claims = {
+            claim.digest(): SealedClaim(claim, under.leaves.get(claim.digest(), ()))
+            if claim.what == "report"
+            else SealedClaim(claim, under.leaves.get(claim.digest(), ()), closed, merged)
+            for claim in of_kind(messages, WorkClaim)
+        }
+        holders = defaultdict[Digest, dict[PeerId, None]](dict)
+        for digest, peer in _holders(spec, claims.values()):
+            holders[digest][peer] = None
+        step = StepNumber(under.record.step + 1)
+        self._seals[step] = _Noted(said, claims, {each: (*own,) for each, own in holders.items()})
 
     def forget_before(self, step: StepNumber) -> None:
-        """Nobody asks for anything of an earlier round any more."""
-        self._claims = {n: each for n, each in self._claims.items() if each.claim.round >= step}
-        self._said = {name: each for name, each in self._said.items() if _round(each) >= step}
-        for round in [each for each in self._holders if each < step]:
-            del self._holders[round]
+        """Nobody asks for anything of an earlier round any more.
+
+        What a later seal holds stays, whenever it was made.
+        """
+        self._seals = {seal: noted for seal, noted in self._seals.items() if seal >= step}
 
     def claim(self, name: Digest) -> SealedClaim:
         """A claim with its leaves and its RoundClosed; raises NotFound."""
-        if (found := self._claims.get(name)) is None:
-            raise NotFound("no sealed claim of this name is known here", digest=name.hex())
-        return found
+        for noted in self._seals.values():
+            if name in noted.claims:
+                return noted.claims[name]
+        raise NotFound("no seal of late holds this claim", name=name.hex())
 
     def audited(self, subject: Digest) -> SealedClaim:
         """The work or bucket that an audit of `subject` repeats: itself, or what a report is about.
@@ -104,49 +103,43 @@ class SealedWork:
         Of work the boundary tensors that it took and, but for `given` leaves, made, and its parts;
         of a bucket all its parts. Rows come from the manifest. Raises NotFound.
         """
-        return dict(self._fetched_for(self.audited(subject)))
-
-    def _bytes_of(self, sealed: SealedClaim) -> Iterator[tuple[Digest, Sort]]:
-        """What an audit of a claim fetches, and of a bucket itself."""
-        yield from self._fetched_for(sealed)
-        if sealed.claim.what == "bucket":
-            yield sealed.claim.outputs[0].digest, "part"
-
-    def _fetched_for(self, sealed: SealedClaim) -> Iterator[tuple[Digest, Sort]]:
-        claim = sealed.claim
-        if claim.what == "work":
-            for leaf in sealed.leaves:
-                names = leaf_names(claim.group, self._spec.batch.stages, leaf.item)
-                skipped = {names.rows, *((names.y, names.dx) if leaf.given else ())}
-                for name, digest in leaf.tensors:
-                    if name not in skipped:
-                        yield digest, "boundary"
-            for output in claim.outputs:
-                yield output.digest, "part"
-        elif claim.what == "bucket":
-            place = (claim.group, claim.bucket)
-            for each in sealed.merged:
-                if place in self._own_buckets(each):
-                    number = self._own_buckets(each).index(place)
-                    yield each.outputs[number].digest, "part"
+        assert self._spec is not None  # since the first seal, without which nothing is found
+        return needed(self._spec, self.audited(subject))
 
     def holders_of(self, digest: Digest) -> tuple[PeerId, ...]:
         """Who made, named or reduced these bytes, each once; the caller asks the doer last."""
-        found = (peer for each in self._holders.values() for peer in each.get(digest, ()))
-        return tuple(dict.fromkeys(found))
+        found = (noted.holders.get(digest, ()) for noted in self._seals.values())
+        return tuple(dict.fromkeys(peer for holders in found for peer in holders))
 
     def said(self) -> Mapping[Digest, Signed[Message]]:
         """What was noted, by name and with signatures: what a bundle of evidence is made of."""
-        return self._said
+        return {name: each for noted in self._seals.values() for name, each in noted.said.items()}
 
 
-def _sealed(claim: WorkClaim, leaves: tuple[Leaf, ...], merge: Merge | None) -> SealedClaim:
-    if merge is None or claim.what not in ("work", "bucket"):
-        return SealedClaim(claim, leaves)
-    return SealedClaim(claim, leaves, merge.closed, merge.merged, merge.buckets)
+def needed(spec: JobSpec, sealed: SealedClaim) -> dict[Digest, Sort]:
+    """See `SealedWork.needed_by`."""
+    claim = sealed.claim
+    if claim.what == "bucket":
+        groups = spec.chunking.stages_of((claim.group, claim.bucket))
+        own = (each for each in sealed.merged if each.group in groups)
+        return {each.outputs[claim.bucket].digest: "part" for each in own}
+    found: dict[Digest, Sort] = {}
+    for leaf in sealed.leaves:
+        names = leaf_names(claim.group, spec.batch.stages, leaf.item)
+        taken, made = (names.x, names.dy), () if leaf.given else (names.y, names.dx)
+        digests = (leaf.tensor(name) for name in (*taken, *made))
+        found |= {digest: "boundary" for digest in digests if digest != ZERO_DIGEST}
+    return found | {output.digest: "part" for output in claim.outputs}
 
 
-def _round(signed: Signed[Message]) -> int:
-    found = getattr(signed.message, "round", getattr(signed.message, "step", 0))
-    assert isinstance(found, int)  # every message under a seal has one of them
-    return found
+def _holders(spec: JobSpec, claims: Iterable[SealedClaim]) -> Iterator[tuple[Digest, PeerId]]:
+    for sealed in claims:
+        claim = sealed.claim
+        if claim.what == "bucket":
+            groups = spec.chunking.stages_of((claim.group, claim.bucket))
+            for each in sealed.merged:
+                if each.group in groups:
+                    yield each.outputs[claim.bucket].digest, claim.peer
+        elif claim.what == "work":
+            for digest in needed(spec, sealed):
+                yield digest, claim.peer

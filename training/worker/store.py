@@ -119,8 +119,8 @@ class Store:
                     shutil.rmtree(each, ignore_errors=True)
 
     def narrow(self, round: StepNumber, digests: Collection[Digest]) -> None:
-        """Forget the evidence of a round but this."""
-        places = [(kind, round) for kind in EVIDENCE]
+        """Forget the evidence of a round but this; what audits took is of other rounds, too."""
+        places = [(kind, round) for kind in EVIDENCE if kind != "audited"]
         gone = self._forget(lambda digest, place: place in places and digest not in digests)
         for digest, place in gone:
             self._path(place, digest).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Everything that was said and paid in a job, checked again by someone who trusts nobody. Pure.
 
 The file holds what was signed, the anchor chain, and what one block proves. `verify` derives the
-rest: every signature, the chain of seals, links between stages, pay and vesting, the batches and
+rest: every signature, the chain of seals, what rounds merge, pay and vesting, the batches and
 their beacons, the contracts' code, and of each account what the escrow granted it, paid it and
 holds of it. The reader brings three things of his own: a block hash and the addresses of JobEscrow
 and SealAnchor. No derived number is read from the file, and no field is left unread: an altered
@@ -33,7 +33,8 @@ from contracts.terms.digest import keccak
 from contracts.terms.encoding import encode
 from contracts.terms.history import Kept, Leaves, decode_kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
-from contracts.terms.messages import JobOpening, JobSpec, Seal, StepBeacon, StepClose
+from contracts.terms.items import count
+from contracts.terms.messages import JobOpening, JobSpec, Seal, StepBeacon
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -66,7 +67,7 @@ from verification.draws.selection import step_beacon
 from verification.reading import Field, at, mismatch, read_domain, require, signed_value
 from verification.tallies import Tally
 
-VERSION = "audit_file.v2"
+VERSION = "audit_file.v3"
 MAX_FILE_BYTES = 2**31
 
 NOTHING = BaseUnits(0)
@@ -146,7 +147,7 @@ class Verdict:
     block_time: int
     steps: int
     ended: bool
-    num_units: int
+    num_items: int  # that seals cover
     accounts: Mapping[Address, AccountVerdict]
     escrow: EscrowVerdict | None  # None: no storage is proved
     checked: Mapping[str, int]
@@ -164,7 +165,6 @@ class _History:
     seals: dict[StepNumber, SealedStep] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     num_signatures: int = 0
-    num_units: int = 0
 
     def pay_in(self, step: StepNumber | None) -> tuple[PayLeaf, ...]:
         """What the seal of a step pays; of none, nothing."""
@@ -234,7 +234,7 @@ def verify(
         block_time=header.timestamp,
         steps=record.step,
         ended=record.ended,
-        num_units=history.num_units,
+        num_items=record.cursor.next - count(record.cursor.unsealed),
         accounts=_accounts(history, facts),
         escrow=None if facts is None else _escrow(facts),
         checked={
@@ -325,7 +325,7 @@ def _read_item(field: Field) -> Kept:
 def _item_value(item: Kept) -> dict[str, object]:
     if isinstance(item, Leaves):
         leaves = [leaf.value() for leaf in item.leaves]
-        return {"type": "leaves", "grad_commit": item.grad_commit, "leaves": leaves}
+        return {"type": "leaves", "claim": item.claim, "leaves": leaves}
     if isinstance(item, AuditorList):
         return {"type": "auditors", "data": item.value()}
     return {"type": "signed", **signed_value(item)}
@@ -335,7 +335,7 @@ def _check_items(file: AuditFile, begin: Begin) -> _History:
     """Signatures, order, the chain of seals, pay and vesting: see `contracts.governance`."""
     following, seals = JobHistory(file.domain, begin), dict[StepNumber, SealedStep]()
     end, record = _anchored_items(file), None
-    num_signatures, num_units, tally = 0, 0, Tally()
+    num_signatures, tally = 0, Tally()
     for index, item in enumerate(file.items):
         with at(f"items/{index}"):
             following = follow(following, item)
@@ -350,11 +350,9 @@ def _check_items(file: AuditFile, begin: Begin) -> _History:
             seals[message.step] = following.newest
             if following.record is not None and index < end:
                 tally.note(following.record.checking, message.step)
-        if isinstance(message, StepClose) and message.revision == 0 and index < end:
-            num_units += len({unit for each in message.assignments for unit in each.units})
     if record is None:
         mismatch("items", f"no {JobSpec.__name__} and {JobOpening.__name__}")
-    return _History(record, end, seals, tally, num_signatures, num_units)
+    return _History(record, end, seals, tally, num_signatures)
 
 
 def _anchored_items(file: AuditFile) -> int:

@@ -3,17 +3,17 @@
 Whoever holds a bundle can run the audit again without asking anybody. `Papers` are its signed part;
 `check_papers` accepts them only whole: each signature by whom it binds, leaves under the root that
 the accused signed, a report whose verdict follows from its distances. From them follows which bytes
-the bundle has to hold beside them, by digest: what the work was done on, and what was claimed.
+the bundle has to hold beside them, by digest: what the work was done on, and what was claimed. Of a
+claim whose leaves do not name all that (`verdicts.is_complete`) it holds none.
 
 No number is read that follows from another one: the kind of the audit, its seed and its verdict are
 derived, as in the audit file. What no bundle shows is that seals hold these messages: for that
 there is the job's audit file. Source: docs/protocol.md 5.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from contracts.governance.checking import Begin
 from contracts.governance.record import (
@@ -23,28 +23,27 @@ from contracts.governance.record import (
     with_auditors,
     with_lease,
 )
+from contracts.governance.rounds import flops_of
 from contracts.terms.amounts import Flops
 from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Conflict
-from contracts.terms.history import unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId
-from contracts.terms.items import MAX_ITEMS, ItemNumber
-from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
-    JobOpening,
-    JobSpec,
-    LeaseAccept,
-    Message,
-    StepBeacon,
-    StepClose,
-    UnitLeaf,
-)
+from contracts.terms.history import claim_leaves_root
+from contracts.terms.ids import Digest, PeerId
+from contracts.terms.items import MAX_ITEMS, ItemNumber, contains
+from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept, Message, StepBeacon
 from contracts.terms.signatures import Signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import (
+    Findings,
+    Leaf,
+    RoundClosed,
+    Sort,
+    WorkClaim,
+    findings_of,
+    tensor_name,
+)
+from training.worker.sealed import SealedClaim, needed
 from verification.damage import read_map
 from verification.docket import Docket, begin_job, classes_of, docket_of
 from verification.draws.cases import Case, Heard, repeat_of
@@ -58,72 +57,47 @@ from verification.reading import (
     require,
     signed_value,
 )
-from verification.verdicts import limits_of, verdict_of
+from verification.verdicts import is_complete, limits_of, verdict_of
 
-VERSION = "bundle.v3"
+VERSION = "bundle.v4"
 MAX_PAPERS_BYTES = 64 * 2**20
 MAX_BUNDLE_BYTES = 2_000_000_000
 """Of its file: below what a zip needs 64-bit fields for."""
-
-Sort: TypeAlias = Literal["boundary", "part", "rows"]
-"""What bytes spell, which decides how they are digested."""
 
 T = TypeVar("T", bound=Message)
 
 
 @dataclass(frozen=True)
-class ShownCommit:
-    """A GradCommit as its peer signed it, with its leaves."""
+class ShownClaim:
+    """A claim of work or a report as its peer signed it, with its leaves."""
 
-    signed: Signed[GradCommit]
-    leaves: tuple[UnitLeaf, ...]
-    closes: tuple[Signed[StepClose], ...] = ()
-    """Of audited work every StepClose of its step up to its own, by revision."""
+    signed: Signed[WorkClaim]
+    leaves: tuple[Leaf, ...]
 
     @property
-    def commit(self) -> GradCommit:
+    def claim(self) -> WorkClaim:
         """What was signed."""
         return self.signed.message
-
-    @property
-    def taken_over(self) -> frozenset[ItemNumber]:
-        """Units that an earlier StepClose gave to another peer, who is gone: y and dx in their
-        leaves may be that one's (docs/protocol.md 3.4).
-        """
-        return frozenset(
-            unit
-            for close in self.closes[:-1]
-            for each in close.message.assignments
-            if each.stage == self.commit.stage and each.peer != self.commit.peer
-            for unit in each.units
-        )
-
-    @property
-    def units(self) -> frozenset[ItemNumber]:
-        """Units that it is about."""
-        return frozenset(leaf.unit for leaf in self.leaves)
 
 
 @dataclass(frozen=True)
 class ShownWork:
-    """A peer-step that was replayed: because it was drawn, or a report on it."""
+    """Work that was replayed: because it was drawn, or a report on it."""
 
-    work: ShownCommit
-    rows: tuple[ShownCommit, ...]
-    """GradCommits of the first stage, which name the rows that a last stage took its labels from;
-    none where the work is of the first stage itself, or needs no labels."""
+    work: ShownClaim
+    closed: Signed[RoundClosed]  # that merges it
     beacon: Signed[StepBeacon]  # that seeded the projections
-    repeated: Signed[AuditReport] | None  # the report, where a report was repeated
+    repeated: ShownClaim | None  # the report, where a report was repeated
 
 
 @dataclass(frozen=True)
 class ShownSum:
     """A mean that was added up again: because it was drawn, or a report on it."""
 
-    chunk: Signed[AveragedChunk]
-    average: Signed[AverageSet]
-    commits: tuple[Signed[GradCommit], ...]  # all that the AverageSet names
-    repeated: Signed[AuditReport] | None = None  # the report, where a report was repeated
+    bucket: Signed[WorkClaim]
+    closed: Signed[RoundClosed]
+    claims: tuple[Signed[WorkClaim], ...]  # all that RoundClosed names, in its order
+    repeated: ShownClaim | None  # the report, where a report was repeated
 
 
 @dataclass(frozen=True)
@@ -136,7 +110,7 @@ class Papers:
     outside: AuditorList
     leases: tuple[Signed[LeaseAccept], ...]  # of all who are named and no outside auditor
     claim: ShownWork | ShownSum
-    report: Signed[AuditReport]  # what the auditor says who made the bundle
+    report: ShownClaim  # what the auditor says who made the bundle
 
     def encoded(self) -> bytes:
         """Canonical bytes."""
@@ -148,7 +122,7 @@ class Papers:
             "outside": self.outside.value(),
             "leases": [signed_value(lease) for lease in self.leases],
             "claim": _claim_value(self.claim),
-            "report": signed_value(self.report),
+            "report": _shown_value(self.report),
         }
         return encode(value)  # type: ignore[arg-type]  # nested dicts of Value, invariant to mypy
 
@@ -160,10 +134,14 @@ class Shown:
     papers: Papers
     record: JobRecord  # of the job, with the leases that the papers hold
     case: Case
-    wanted: Mapping[Digest, Sort]
+    sealed: SealedClaim  # the work or bucket
+    findings: Findings  # of the report
+    repeated: Findings | None  # of the report that was repeated, if one was
+    is_replayed: bool  # not of a bucket, nor of a claim that does not name what a replay takes
+    wanted: Mapping[Digest, Sort] = field(default_factory=dict)
     """Bytes that a bundle has beside its papers, all of which are needed and no others."""
-    rows: Mapping[ItemNumber, Digest]
-    """What the rows of each unit are called, where the stage reads any."""
+    rows: Mapping[ItemNumber, Digest] = field(default_factory=dict)
+    """What the rows of each item are called, where the stage reads any."""
 
     @property
     def docket(self) -> Docket:
@@ -199,45 +177,44 @@ def read_papers(data: bytes) -> Papers:
         outside,
         tuple(_signed(each, LeaseAccept) for each in fields["leases"].list()),
         _read_claim(fields["claim"]),
-        _signed(fields["report"], AuditReport),
+        _shown(fields["report"]),
     )
 
 
 def _read_claim(field: Field) -> ShownWork | ShownSum:
     value = field.value
-    if isinstance(value, dict) and value.get("type") == "sum":
-        fields = field.record("type", "chunk", "average", "commits", "repeated")
+    if isinstance(value, dict) and value.get("type") == "bucket":
+        fields = field.record("type", "bucket", "closed", "claims", "repeated")
         return ShownSum(
-            _signed(fields["chunk"], AveragedChunk),
-            _signed(fields["average"], AverageSet),
-            tuple(_signed(each, GradCommit) for each in fields["commits"].list()),
+            _signed(fields["bucket"], WorkClaim),
+            _signed(fields["closed"], RoundClosed),
+            tuple(_signed(each, WorkClaim) for each in fields["claims"].list()),
             _read_repeated(fields["repeated"]),
         )
-    fields = field.record("type", "work", "rows", "beacon", "repeated")
+    fields = field.record("type", "work", "closed", "beacon", "repeated")
     fields["type"].text("work")
     return ShownWork(
-        _shown_commit(fields["work"]),
-        tuple(_shown_commit(each) for each in fields["rows"].list()),
+        _shown(fields["work"]),
+        _signed(fields["closed"], RoundClosed),
         _signed(fields["beacon"], StepBeacon),
         _read_repeated(fields["repeated"]),
     )
 
 
-def _read_repeated(field: Field) -> Signed[AuditReport] | None:
-    return None if field.value is None else _signed(field, AuditReport)
+def _read_repeated(field: Field) -> ShownClaim | None:
+    return None if field.value is None else _shown(field)
 
 
-def _shown_commit(field: Field) -> ShownCommit:
-    fields = field.record("commit", "leaves", "closes")
+def _shown(field: Field) -> ShownClaim:
+    fields = field.record("claim", "leaves")
     leaves = fields["leaves"].list()
-    require(len(leaves) <= MAX_ITEMS, fields["leaves"].path, "too many units")
-    closes = tuple(_signed(each, StepClose) for each in fields["closes"].list())
-    return ShownCommit(_signed(fields["commit"], GradCommit), tuple(map(_leaf, leaves)), closes)
+    require(len(leaves) <= MAX_ITEMS, fields["leaves"].path, "too many items")
+    return ShownClaim(_signed(fields["claim"], WorkClaim), tuple(map(_leaf, leaves)))
 
 
-def _leaf(field: Field) -> UnitLeaf:
+def _leaf(field: Field) -> Leaf:
     with at(field.path):
-        return UnitLeaf.from_value(field.value)
+        return Leaf.from_value(field.value)
 
 
 def _signed(field: Field, cls: type[T]) -> Signed[T]:
@@ -245,30 +222,28 @@ def _signed(field: Field, cls: type[T]) -> Signed[T]:
         return expect(read_signed(field), cls)
 
 
-def _commit_value(shown: ShownCommit) -> dict[str, object]:
+def _shown_value(shown: ShownClaim) -> dict[str, object]:
     return {
-        "commit": signed_value(shown.signed),
+        "claim": signed_value(shown.signed),
         "leaves": [leaf.value() for leaf in shown.leaves],
-        "closes": [signed_value(close) for close in shown.closes],
     }
 
 
 def _claim_value(claim: ShownWork | ShownSum) -> dict[str, object]:
-    repeated = None if claim.repeated is None else signed_value(claim.repeated)
+    value = {
+        "closed": signed_value(claim.closed),
+        "repeated": None if claim.repeated is None else _shown_value(claim.repeated),
+    }
     if isinstance(claim, ShownSum):
-        return {
-            "type": "sum",
-            "chunk": signed_value(claim.chunk),
-            "average": signed_value(claim.average),
-            "commits": [signed_value(commit) for commit in claim.commits],
-            "repeated": repeated,
+        return value | {
+            "type": "bucket",
+            "bucket": signed_value(claim.bucket),
+            "claims": [signed_value(each) for each in claim.claims],
         }
-    return {
+    return value | {
         "type": "work",
-        "work": _commit_value(claim.work),
-        "rows": [_commit_value(shown) for shown in claim.rows],
+        "work": _shown_value(claim.work),
         "beacon": signed_value(claim.beacon),
-        "repeated": repeated,
     }
 
 
@@ -289,15 +264,26 @@ def check_papers(papers: Papers, begin: Begin = begin_job) -> Shown:
     """
     record = _record(papers, begin)
     claim = papers.claim
+    _check(record, claim.closed, "claim/closed")
     if isinstance(claim, ShownSum):
-        case = _check_sum(record, claim)
-        wanted, rows = _parts_of_sum(record.spec, claim), dict[ItemNumber, Digest]()
+        case, sealed = _check_sum(record, claim)
     else:
-        case = _check_work(record, claim)
-        wanted, rows = _wanted_of(record.spec, claim)
-    _check_report(record, case, papers.report)
+        case, sealed = _check_work(record, claim)
+    repeated = None
+    if claim.repeated is not None:
+        repeated = _check_findings(record, case, claim.repeated, "claim/repeated")
+        said = claim.repeated.claim
+        case = repeat_of(case, Heard(said.peer, repeated.verdict, said.digest()), case.step)
+    findings = _check_report(record, case, papers.report)
     _check_leases(record, papers)
-    return Shown(papers, record, case, wanted, rows)
+    if isinstance(claim, ShownSum):
+        wanted = needed(record.spec, sealed)
+        return Shown(papers, record, case, sealed, findings, repeated, False, wanted)
+    if not is_complete(record.spec, sealed.claim.group, sealed.leaves):
+        return Shown(papers, record, case, sealed, findings, repeated, False)
+    rows = _rows_of(record.spec, sealed)
+    wanted = needed(record.spec, sealed) | dict.fromkeys(rows.values(), "rows")
+    return Shown(papers, record, case, sealed, findings, repeated, True, wanted, rows)
 
 
 def _record(papers: Papers, begin: Begin) -> JobRecord:
@@ -316,127 +302,108 @@ def _record(papers: Papers, begin: Begin) -> JobRecord:
     return record
 
 
-def _check_work(record: JobRecord, claim: ShownWork) -> Case:
-    work, step = claim.work.commit, claim.work.commit.step
-    _check_commit(record, claim.work, "claim/work")
-    _check_closes(record, claim.work)
-    wants_rows = 0 < work.stage == record.spec.batch.stages - 1
-    require(wants_rows or not claim.rows, "claim/rows", "this stage takes no labels")
-    for index, shown in enumerate(claim.rows):
-        path = f"claim/rows/{index}"
-        _check_commit(record, shown, path)
-        require((shown.commit.stage, shown.commit.step) == (0, step), path, "of another place")
-        require(bool(shown.units & claim.work.units), path, "names no rows of this work")
-        require(not shown.closes, path, "whose units those were does not matter")
-    named = frozenset[ItemNumber]().union(*(shown.units for shown in claim.rows))
-    require(not wants_rows or claim.work.units <= named, "claim/rows", "some rows are not named")
+def _check_work(record: JobRecord, claim: ShownWork) -> tuple[Case, SealedClaim]:
+    work, closed = claim.work.claim, claim.closed.message
+    _check_shown(record, claim.work, "claim/work")
+    require(work.what == "work", "claim/work", "it is no claim of work")
+    _check_outputs(record, work, "claim/work")
+    is_of_items = tuple(leaf.item for leaf in claim.work.leaves) == work.numbers
+    require(is_of_items, "claim/work", "the leaves are of other items")
+    is_merged = work.digest() in closed.weights
+    require(is_merged, "claim/closed", "it does not name this claim")
+    is_based = closed.bases[work.group : work.group + 1] == (work.base,)
+    require(is_based, "claim/closed", "it names another base")
+    given = dict(closed.given).get(work.group, ())
+    is_said = all(contains(given, leaf.item) for leaf in claim.work.leaves if leaf.given)
+    require(is_said, "claim/closed", "a leaf is given that it does not say")
     _check(record, claim.beacon, "claim/beacon")
-    require(claim.beacon.message.of >= step, "claim/beacon", "it draws an earlier step")
-    return _case_of_work(record, claim)
+    said = claim.beacon.message
+    require(said.of >= closed.round, "claim/beacon", "it draws an earlier step")
+    beacon = ordering_beacon(record.job, said.of, said.beacon)
+    return _case(record, work, beacon), SealedClaim(work, claim.work.leaves, closed)
 
 
-def _case_of_work(record: JobRecord, claim: ShownWork) -> Case:
-    work = claim.work.commit
-    beacon = ordering_beacon(record.job, claim.beacon.message.of, claim.beacon.message.beacon)
-    flops = Flops(record.spec.item_flops[work.stage] * work.num_units)
-    name = work.digest()
-    case = Case(name, "work", work.peer, work.stage, work.step, work.step, flops, name, work.peer,
-                beacon=beacon)  # fmt: skip
-    return _repeat(record, case, claim.repeated)
-
-
-def _repeat(record: JobRecord, case: Case, repeated: Signed[AuditReport] | None) -> Case:
-    """The case itself, or that of a report on it, where one was repeated."""
-    if repeated is None:
-        return case
-    said = repeated.message
-    _check(record, repeated, "claim/repeated")
-    about = (said.subject, said.step, said.stage)
-    require(about == (case.subject, case.step, case.stage), "claim/repeated", "of something else")
-    require(said.verdict != "missing", "claim/repeated", "it says nothing of the work")
-    return repeat_of(case, Heard(said.auditor, said.verdict, said.digest()), case.step)
-
-
-def _check_sum(record: JobRecord, claim: ShownSum) -> Case:
-    chunk, average = claim.chunk.message, claim.average.message
-    _check(record, claim.chunk, "claim/chunk")
-    _check(record, claim.average, "claim/average")
-    stages = record.spec.chunking.stages_of((chunk.stage, chunk.chunk))
-    require(bool(stages), "claim/chunk", "there is no such chunk")
-    bound = (chunk.average_set, chunk.step) == (average.digest(), average.step)
-    require(bound, "claim/average", "the chunk is a mean of something else")
-    for index, signed in enumerate(claim.commits):
-        path = f"claim/commits/{index}"
+def _check_sum(record: JobRecord, claim: ShownSum) -> tuple[Case, SealedClaim]:
+    bucket, closed = claim.bucket.message, claim.closed.message
+    _check(record, claim.bucket, "claim/bucket")
+    require(bucket.what == "bucket", "claim/bucket", "it is no claim of a bucket")
+    groups = record.spec.chunking.stages_of((bucket.group, bucket.bucket))
+    require(bool(groups), "claim/bucket", "there is no such bucket")
+    bound = (bucket.subject, bucket.round) == (closed.digest(), closed.round)
+    require(bound, "claim/closed", "the bucket is a mean of something else")
+    for index, signed in enumerate(claim.claims):
+        path = f"claim/claims/{index}"
         _check(record, signed, path)
-        require(signed.message.step == chunk.step, path, "of another step")
-        _check_parts(record, signed.message, path)
-    names = [signed.message.digest() for signed in claim.commits]
-    members = [member.grad_commit for member in average.members]
-    require(names == members, "claim/commits", "not those that the AverageSet names, in its order")
-    name = chunk.digest()
-    case = Case(name, "sum", chunk.peer, chunk.stage, chunk.step, chunk.step, Flops(0), name,
-                chunk.peer)  # fmt: skip
-    return _repeat(record, case, claim.repeated)
+        require(signed.message.what == "work", path, "it is no claim of work")
+        _check_outputs(record, signed.message, path)
+    names = [signed.message.digest() for signed in claim.claims]
+    is_all = names == [name for name, _ in closed.claims]
+    require(is_all, "claim/claims", "not those that RoundClosed names, in its order")
+    merged = tuple(signed.message for signed in claim.claims)
+    return _case(record, bucket, None), SealedClaim(bucket, (), closed, merged)
 
 
-def _check_commit(record: JobRecord, shown: ShownCommit, path: str) -> None:
-    commit, units = shown.commit, [leaf.unit for leaf in shown.leaves]
+def _case(record: JobRecord, claim: WorkClaim, beacon: Digest | None) -> Case:
+    is_work, name, peer = claim.what == "work", claim.digest(), claim.peer
+    flops = flops_of(record.spec, claim) if is_work else Flops(0)
+    return Case(name, "work" if is_work else "bucket", peer, claim.group, claim.round, claim.round,
+                flops, name, peer, beacon=beacon)  # fmt: skip
+
+
+def _check_shown(record: JobRecord, shown: ShownClaim, path: str) -> None:
     _check(record, shown.signed, path)
-    require(commit.units_root == unit_leaves_root(shown.leaves), path, "the leaves are others")
-    require(commit.num_units == len(units), path, "another number of units")
-    require(all(one < other for one, other in pairwise(units)), path, "units must ascend")
-    _check_parts(record, commit, path)
+    is_own = shown.claim.leaves == claim_leaves_root(shown.leaves)
+    require(is_own, path, "the leaves are others")
 
 
-def _check_closes(record: JobRecord, shown: ShownCommit) -> None:
-    for index, close in enumerate(shown.closes):
-        path = f"claim/work/closes/{index}"
-        _check(record, close, path)
-        place = (close.message.step, close.message.revision)
-        require(place == (shown.commit.step, index), path, "not the next one of this step")
-    own = shown.closes[-1].message.digest() if shown.closes else ZERO_DIGEST
-    is_own = own == shown.commit.step_close
-    require(is_own, "claim/work/closes", "the last one is not that of the GradCommit")
+def _check_outputs(record: JobRecord, claim: WorkClaim, path: str) -> None:
+    buckets = [number for _, number in record.spec.chunking.of_stage(claim.group)]
+    require(bool(buckets), path, "there is no such stage")
+    is_whole = [output.bucket for output in claim.outputs] == buckets
+    require(is_whole, path, "outputs are not all buckets in order")
 
 
-def _check_parts(record: JobRecord, commit: GradCommit, path: str) -> None:
-    parts = [part.chunk for part in commit.parts]
-    chunks = record.spec.chunking.of_stage(commit.stage)
-    require(bool(chunks), path, "there is no such stage")
-    require(parts == [number for _, number in chunks], path, "parts are not all chunks in order")
+def _check_findings(record: JobRecord, case: Case, report: ShownClaim, path: str) -> Findings:
+    """What a report on a case says."""
+    claim = report.claim
+    _check_shown(record, report, path)
+    about = (claim.what, claim.subject, claim.round, claim.group)
+    is_of_it = about == ("report", case.subject, case.step, case.stage)
+    require(is_of_it, path, "about something else")
+    with at(path):
+        findings = findings_of(report.leaves)
+    require(findings.verdict != "missing", path, "it says nothing of the work")
+    return findings
 
 
-def _check_report(record: JobRecord, case: Case, report: Signed[AuditReport]) -> None:
-    said = report.message
-    _check(record, report, "report")
-    about = (said.subject, said.step, said.stage)
-    require(about == (case.subject, case.step, case.stage), "report", "about something else")
-    require(said.verdict != "missing", "report", "it says nothing of the work")
+def _check_report(record: JobRecord, case: Case, report: ShownClaim) -> Findings:
+    findings = _check_findings(record, case, report, "report")
     if case.is_of_sum:
-        require(not said.distances, "report", "a sum is compared by bytes")
-        return
-    limits = limits_of(docket_of(record).rules, case, said.auditor, classes_of(record))
+        require(not findings.distances, "report", "a bucket is compared by bytes")
+        return findings
+    limits = limits_of(docket_of(record).rules, case, report.claim.peer, classes_of(record))
     with at("report"):
-        verdict = verdict_of(case, said.distances, limits)
-    require(verdict == said.verdict, "report", "its verdict does not follow from its distances")
+        verdict = verdict_of(case, findings.distances, limits)
+    require(verdict == findings.verdict, "report", "its verdict does not follow from its distances")
+    return findings
 
 
 def _check_leases(record: JobRecord, papers: Papers) -> None:
-    named = set(peers_named(papers.claim, papers.report.message))
+    named = set(peers_named(papers.claim, papers.report))
     outside = {each.peer for each in papers.outside.auditors}
     require(set(record.leases) == named - outside, "leases", "not those of who is named")
 
 
-def peers_named(claim: ShownWork | ShownSum, report: AuditReport) -> Iterator[PeerId]:
+def peers_named(claim: ShownWork | ShownSum, report: ShownClaim) -> Iterator[PeerId]:
     """Whose keys the papers have to show."""
-    yield report.auditor
+    yield report.claim.peer
     if isinstance(claim, ShownSum):
-        yield claim.chunk.message.peer
-        yield from (signed.message.peer for signed in claim.commits)
+        yield claim.bucket.message.peer
+        yield from (signed.message.peer for signed in claim.claims)
     else:
-        yield from (shown.commit.peer for shown in (claim.work, *claim.rows))
+        yield claim.work.claim.peer
     if claim.repeated is not None:
-        yield claim.repeated.message.auditor
+        yield claim.repeated.claim.peer
 
 
 def _check(record: JobRecord, signed: Signed[T], path: str) -> None:
@@ -444,39 +411,10 @@ def _check(record: JobRecord, signed: Signed[T], path: str) -> None:
         check_signature(record, signed)
 
 
-# ------------------------------------------------------------------------------------ what it needs
-
-
-def _wanted_of(
-    spec: JobSpec, claim: ShownWork
-) -> tuple[dict[Digest, Sort], dict[ItemNumber, Digest]]:
-    """What a replay takes by digest; what the rows of its units are called."""
-    commit, last = claim.work.commit, spec.batch.stages - 1
-    anothers = claim.work.taken_over
-    named = _rows_named((claim.work, *claim.rows) if commit.stage == 0 else claim.rows)
-    rows = {unit: named[unit] for unit in claim.work.units if unit in named}
-    wanted: dict[Digest, Sort] = {name: "rows" for name in rows.values()}
-    for leaf in claim.work.leaves:
-        taken = (leaf.x if commit.stage > 0 else None, leaf.dy if commit.stage < last else None)
-        made = (leaf.y, leaf.dx) if leaf.unit not in anothers else ()  # else nothing to compare
-        names = (name for name in (*taken, *made) if name not in (None, ZERO_DIGEST))
-        wanted |= {name: "boundary" for name in names if name is not None}
-    wanted |= {part.digest: "part" for part in commit.parts}
-    return wanted, rows
-
-
-def _rows_named(commits: Iterable[ShownCommit]) -> dict[ItemNumber, Digest]:
-    """The x of the first stage is its rows."""
-    return {leaf.unit: leaf.x for shown in commits for leaf in shown.leaves}
-
-
-def parts_summed(spec: JobSpec, claim: ShownSum) -> Iterator[GradCommit]:
-    """GradCommits whose part is in the sum, in the order of the AverageSet."""
-    chunk = claim.chunk.message
-    stages = spec.chunking.stages_of((chunk.stage, chunk.chunk))
-    yield from (each.message for each in claim.commits if each.message.stage in stages)
-
-
-def _parts_of_sum(spec: JobSpec, claim: ShownSum) -> dict[Digest, Sort]:
-    number = claim.chunk.message.chunk
-    return {commit.parts[number].digest: "part" for commit in parts_summed(spec, claim)}
+def _rows_of(spec: JobSpec, sealed: SealedClaim) -> dict[ItemNumber, Digest]:
+    """What the rows of each item are called, in a stage that reads them."""
+    stage, last = sealed.claim.group, spec.batch.stages - 1
+    if 0 < stage < last:
+        return {}
+    names = ((leaf, tensor_name("rows", stage, leaf.item)) for leaf in sealed.leaves)
+    return {leaf.item: leaf.tensor(name) for leaf, name in names}

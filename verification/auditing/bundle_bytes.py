@@ -11,7 +11,8 @@ from contracts.governance.checking import Begin
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
-from verification.auditing.bundle import Shown, Sort, check_papers, read_papers
+from contracts.terms.work import Sort
+from verification.auditing.bundle import Shown, check_papers, read_papers
 from verification.auditing.bundle_file import BLOBS, BundleFile
 from verification.docket import begin_job
 from verification.reading import at, mismatch
@@ -28,7 +29,7 @@ def show(file: BundleFile, begin: Begin = begin_job) -> Shown:
         Refused: see `check_papers`.
     """
     shown = check_papers(read_papers(file.papers()), begin)
-    file.need(shown.wanted, weights=not shown.case.is_of_sum)
+    file.need(shown.wanted, weights=shown.is_replayed)
     return shown
 
 
@@ -59,8 +60,8 @@ class BundledBytes:
             mismatch(path, "its bytes have another digest")
         return data
 
-    def rows(self, unit: ItemNumber) -> bytes:
-        """Inputs and labels of a unit, one row after another; raises as `blob`."""
-        if unit not in self.shown.rows:
-            raise NotFound(f"no rows of unit {unit} are named", unit=unit)
-        return self.blob(self.shown.rows[unit])
+    def rows(self, item: ItemNumber) -> bytes:
+        """Inputs and labels of an item, one row after another; raises as `blob`."""
+        if item not in self.shown.rows:
+            raise NotFound(f"no rows of item {item} are named", item=item)
+        return self.blob(self.shown.rows[item])

@@ -1,7 +1,7 @@
 """How an evidence bundle lies on disk: a zip of papers, weights, and tensors by their digests.
 
     bundle.msgpack      the signed part, see `bundle`
-    weights             the file that the replay was done on; not of a sum
+    weights             the file that the replay was done on, if one was
     blobs/<digest hex>  parts of the gradient and rows, as wire bytes; boundary tensors as they are
                         digested, with dtype and shape: one that was bound may have any
 
@@ -10,7 +10,7 @@ under its final name is whole (written aside, synced, renamed, folder synced).
 
 Reading trusts nothing: whatever is no such zip, or was damaged, raises `Unreadable`; what it holds
 and does not fit raises `AuditMismatch`. No member is longer than its bound in memory. Digests are
-for whoever knows what the bytes spell (`sources`). Units: bytes.
+for whoever knows what the bytes spell (`bundle_bytes`). Units: bytes.
 """
 
 import os

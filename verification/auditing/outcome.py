@@ -5,12 +5,12 @@ Distances are integers in 1e-9, as in reports.
 
 from dataclasses import dataclass
 
-from contracts.terms.messages import Verdict
+from contracts.terms.work import Verdict
 from verification.auditing.bundle import Shown
 
 _SEALED = (
     "that a seal holds the claim, and that it was drawn",
-    "that its state root is the one that its stage had agreed on",
+    "that its base is the state that its stage had agreed on, and not the coordinator's word alone",
     "that every x and dy is what the neighbouring stages sent",
 )
 _ROWS = "that rows are those of the job's manifest: no seal says so, its members compared them"
@@ -45,7 +45,7 @@ class Outcome:
     @property
     def said(self) -> Verdict:
         """What the auditor says."""
-        return self.shown.papers.report.message.verdict
+        return self.shown.findings.verdict
 
     @property
     def is_confirmed(self) -> bool:

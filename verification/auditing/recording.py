@@ -1,8 +1,9 @@
-"""While an audit goes on: keep what it takes, in case that it has to be shown.
+"""While an audit goes on: fetch what it takes, and keep it, in case that it has to be shown.
 
-A `Recording` stands between a replay and the job. What passes is written to a folder of its own; a
-report that others may have to see turns it into a bundle, and whatever else goes. The interface to
-who publishes it: `<folder of the auditor>/evidence/<subject hex>.bundle`, there before the report.
+A `Recording` stands between an audit and the job. What is fetched goes to a folder of its own, a
+few at a time before it is needed, so that several silent holders cost their time together; a report
+that others may have to see turns it into a bundle, and whatever else goes. The interface to who
+publishes it: `<folder of the auditor>/evidence/<subject hex>.bundle`, there before the report.
 
 Invariants: a bundle that stays was checked as its readers will; an audit never fails because its
 evidence cannot be kept, which is told instead; bytes go to disk as they come.
@@ -11,61 +12,53 @@ evidence cannot be kept, which is told instead; bytes go to disk as they come.
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from typing_extensions import Buffer
 
-from contracts.governance.record import JobRecord
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Misbehaved, NotFound, Refused, Unavailable
-from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
-from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
-    JobOpening,
-    JobSpec,
-    LeaseAccept,
-    Message,
-    StepBeacon,
-    StepClose,
-)
+from contracts.terms.errors import Misbehaved, NotFound, Refused, TallystickError, Unavailable
+from contracts.terms.ids import Digest
+from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept, Message, StepBeacon
 from contracts.terms.signatures import Signed, expect
+from contracts.terms.work import Findings, RoundClosed, Sort, WorkClaim, findings_of
+from training.averaging.forms import Forms
+from training.strategies.port import Comparison, Replayed
+from training.worker.sealed import SealedClaim
 from verification.auditing.bundle import (
     Papers,
-    ShownCommit,
+    ShownClaim,
     ShownSum,
     ShownWork,
     check_papers,
-    parts_summed,
     peers_named,
 )
 from verification.auditing.bundle_file import write_bundle
-from verification.auditing.job import AuditedJob
-from verification.auditing.replays import Replays
+from verification.auditing.fetching import fetch
+from verification.auditing.host import Host
+from verification.auditing.replays import Meter, ReplaySource
 from verification.docket import begin, docket_of
 from verification.draws.cases import Case
 from verification.draws.selection import ordering_beacon
 
 FOLDER = "evidence"
+AHEAD = 4  # fetches of one audit at once
 
 
-def is_evidence(case: Case, report: AuditReport) -> bool:
+def is_evidence(case: Case, findings: Findings) -> bool:
     """Whether somebody may be slashed by this report: it accuses, or clears who was accused."""
     accused = any(heard.verdict == "mismatch" for heard in case.heard)
-    return report.verdict == "mismatch" or (report.verdict == "match" and accused)
+    return findings.verdict == "mismatch" or (findings.verdict == "match" and accused)
 
 
 @asynccontextmanager
-async def recording(audited: AuditedJob) -> AsyncIterator["Recording"]:
+async def recording(host: Host, case: Case) -> AsyncIterator["Recording"]:
     """Keep what an audit takes until it is over; what `Recording.keep` made of it stays."""
-    spool = _Spool(audited.folder / "recording")
-    made = Recording(audited, spool)
+    spool = _Spool(host.folder / "recording")
+    made = Recording(host, case, spool)
     await made.write(spool.begin)
     try:
         yield made
@@ -76,53 +69,73 @@ async def recording(audited: AuditedJob) -> AsyncIterator["Recording"]:
 class Recording:
     """Satisfies `replays.Source` by a job; what it hands out is also written down."""
 
-    def __init__(self, audited: AuditedJob, spool: "_Spool") -> None:
-        self._audited, self._spool = audited, spool
+    def __init__(self, host: Host, case: Case, spool: "_Spool") -> None:
+        self._host, self._case, self._spool = host, case, spool
         self._lost: str | None = None  # why nothing can be kept
 
     @property
-    def record(self) -> JobRecord:
-        """See `Source.record`."""
-        return self._audited.record
+    def spec(self) -> JobSpec:
+        """See `Source.spec`."""
+        return self._host.record.spec
 
-    def replays_in(self, stage: StageIndex) -> Replays:
-        """See `Source.replays_in`."""
-        return self._audited.replays_in(stage)
+    def findings(self, report: Digest) -> Findings:
+        """See `Source.findings`."""
+        return findings_of(self._host.work.claim(report).leaves)
 
-    def state_of(self, commit: GradCommit) -> Digest:
-        """See `Source.state_of`; a reader of a bundle knows no other state than the claim's."""
-        root = self._audited.state_of(commit)
-        if root != commit.state_root:
-            self._lost = "the claim is of another state than its stage's"
-        return root
+    async def replay(self, sealed: SealedClaim, seed: bytes, comparison: Comparison) -> Replayed:
+        """See `Source.replay`; tells what it has cost, as `replayed`."""
+        host, claim, meter = self._host, sealed.claim, Meter(self._host.engine)
 
-    def report(self, name: Digest) -> AuditReport:
-        """See `Source.report`."""
-        return self._audited.report(name)
+        async def rows_of(name: str) -> bytes:
+            rows = await meter(partial(host.rows, name))
+            await self._put(Forms(self.spec).digest("rows", rows), rows)
+            return rows
 
-    async def tensor(
-        self, step: StepNumber, stages: Sequence[int], unit: ItemNumber, digest: Digest
-    ) -> bytes:
-        """See `Source.tensor`."""
-        data = await self._audited.tensor(step, stages, unit, digest)
-        await self.put(digest, data)
-        return data
+        try:
+            weights = await host.weights(claim)
+        except NotFound as error:  # whose work it is does not have to show its base
+            raise Unavailable(error.message) from error
+        await self.write(lambda: self._spool.link(weights))
+        source = ReplaySource(sealed, weights, self.get, rows_of)
+        try:
+            strategy = host.strategy_for(meter)
+            return await strategy.replay(claim, sealed.leaves, source, seed, comparison)
+        finally:  # what broke off has cost something, too
+            items = len(sealed.leaves)
+            about = {"step": claim.round, "stage": claim.group, "items": items}
+            host.tell("replayed", **about, cpu_us=meter.cpu_us)
 
-    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """See `Source.part`."""
-        data = await self._audited.part(commit, chunk)
-        await self.put(commit.parts[chunk].digest, data)
+    # --------------------------------------------------------------------------------- fetching
+
+    async def ahead(self, wanted: Mapping[Digest, Sort]) -> None:
+        """Fetch what the audit needs, a few at a time.
+
+        What does not come is asked for once more when it is needed.
+        """
+        room = asyncio.Semaphore(AHEAD)
+
+        async def one(digest: Digest, sort: Sort) -> None:
+            async with room:
+                if self._lost is None:  # else there is nowhere to put it
+                    with suppress(TallystickError):
+                        await self.get(digest, sort)
+
+        await asyncio.gather(*(one(*each) for each in wanted.items()))
+
+    async def get(self, digest: Digest, sort: Sort) -> bytes:
+        """See `Source.get`."""
+        blob = self._spool.blob(digest)
+        with suppress(OSError):
+            return await asyncio.to_thread(blob.read_bytes)
+        host, doer = self._host, self._case.worker
+        data = await fetch(host.sources, host.work, doer, digest, sort)
+        await self._put(digest, data)
         return data
 
     # ---------------------------------------------------------------------------------- writing
 
-    async def put(self, name: Digest, data: Buffer) -> None:
-        """Write down bytes that have this digest."""
+    async def _put(self, name: Digest, data: Buffer) -> None:
         await self.write(lambda: self._spool.put(name, data))
-
-    async def link(self, weights: Path) -> None:
-        """Hold on to the file of the weights, which may go when the replay is over."""
-        await self.write(lambda: self._spool.link(weights))
 
     async def write(self, do: Callable[[], None]) -> None:
         """Write to the spool; after a first failure nothing is tried any more."""
@@ -132,37 +145,30 @@ class Recording:
             except OSError as error:
                 self._lost = str(error)
 
-    async def keep(self, case: Case, report: AuditReport) -> None:
-        """Make a bundle of what was recorded for `report`, on disk when this returns.
-
-        A sum has recorded nothing yet: its parts are taken now.
-        """
-        audited, about = self._audited, {"step": case.step, "subject": case.subject}
+    async def keep(self, report: ShownClaim) -> None:
+        """Make a bundle of what was recorded for `report`, on disk when this returns."""
+        case, tell = self._case, self._host.tell
+        about = {"step": case.step, "subject": case.subject}
         try:
             if self._lost is not None:
                 raise Unavailable(self._lost)
-            path = audited.folder / FOLDER / f"{case.subject.hex()}.bundle"
-            papers = papers_of(audited, case, audited.sign(report))
-            if isinstance(papers.claim, ShownSum):
-                await self._take_parts(papers.claim)
+            path = self._host.folder / FOLDER / f"{case.subject.hex()}.bundle"
+            papers = papers_of(self._host, case, report)
             size = await asyncio.to_thread(self._bundle, path, papers)
         except (OSError, Refused, Unavailable, Misbehaved) as error:
-            audited.tell("evidence_not_kept", **about, reason=str(error))
+            tell("evidence_not_kept", **about, reason=str(error))
         else:
-            audited.tell("evidence_kept", **about, verdict=report.verdict, bytes=size)
-
-    async def _take_parts(self, claim: ShownSum) -> None:
-        for commit in parts_summed(self.record.spec, claim):
-            await self.part(commit, ChunkIndex(claim.chunk.message.chunk))
+            verdict = findings_of(report.leaves).verdict
+            tell("evidence_kept", **about, verdict=verdict, bytes=size)
 
     def _bundle(self, path: Path, papers: Papers) -> int:
-        table = docket_of(self.record).rules.table
+        table = docket_of(self._host.record).rules.table
         path.parent.mkdir(exist_ok=True)
         shown = check_papers(papers, lambda spec, outside: begin(spec, outside, table))
         blobs = {name: self._spool.blob(name) for name in shown.wanted}
         if missing := [name for name, file in blobs.items() if not file.exists()]:
             raise NotFound("what the claim names did not pass here", name=missing[0].hex())
-        weights = None if shown.case.is_of_sum else self._spool.weights
+        weights = self._spool.weights if shown.is_replayed else None
         return write_bundle(path, papers.encoded(), weights, blobs)
 
 
@@ -183,8 +189,10 @@ class _Spool:
         self._folder.mkdir(parents=True)
 
     def put(self, name: Digest, data: Buffer) -> None:
-        """Write bytes down; not synced, because a bundle will be."""
-        self.blob(name).write_bytes(data)
+        """Write bytes down, whole or not at all; not synced, because a bundle will be."""
+        draft = self._folder / f".{name.hex()}.new"
+        draft.write_bytes(data)
+        os.replace(draft, self.blob(name))
 
     def link(self, weights: Path) -> None:
         """The same file under another name, where the file system knows such; else a copy."""
@@ -202,16 +210,16 @@ class _Spool:
 # ------------------------------------------------------------------------------------------ papers
 
 
-def papers_of(audited: AuditedJob, case: Case, report: Signed[AuditReport]) -> Papers:
+def papers_of(host: Host, case: Case, report: ShownClaim) -> Papers:
     """What was signed about a case, as the auditor's own history has it.
 
     Raises:
         NotFound: a message of it is not known here (any more).
     """
-    record = audited.record
-    claim = _sum_claim(audited, case) if case.is_of_sum else _work_claim(audited, case)
-    spec, opening, *leases = audited.parties
-    named = set(peers_named(claim, report.message))
+    record, said = host.record, _Said(host)
+    claim = said.sum(case) if case.is_of_sum else said.work(case)
+    spec, opening, *leases = host.parties
+    named = set(peers_named(claim, report))
     accepts = (expect(lease, LeaseAccept) for lease in leases)
     own = {peer_id(accept.message.session_key): accept for accept in accepts}
     return Papers(
@@ -225,74 +233,50 @@ def papers_of(audited: AuditedJob, case: Case, report: Signed[AuditReport]) -> P
     )
 
 
-def _work_claim(audited: AuditedJob, case: Case) -> ShownWork:
-    work = replace(_shown_commit(audited, case.work), closes=_closes_of(audited, case.work))
-    is_last = work.commit.stage == audited.record.spec.batch.stages - 1
-    return ShownWork(
-        work,
-        _rows_of(audited, work) if is_last and work.commit.stage > 0 else (),
-        _beacon_of(audited, case),
-        _repeated(audited, case),
-    )
+class _Said:
+    """Signed messages of sealed rounds, as a bundle shows them."""
 
+    def __init__(self, host: Host) -> None:
+        self._job, self._work, self._said = host.record.job, host.work, host.work.said()
 
-def _repeated(audited: AuditedJob, case: Case) -> Signed[AuditReport] | None:
-    if case.kind != "report":
-        return None
-    return expect(_said(audited, case.subject), AuditReport)
+    def work(self, case: Case) -> ShownWork:
+        """About work, or a report on it."""
+        work = self._shown(case.work)
+        return ShownWork(work, self._closed(case), self._beacon(case), self._repeated(case))
 
+    def sum(self, case: Case) -> ShownSum:
+        """About a bucket, or a report on it."""
+        merged = self._work.claim(case.work).merged
+        claims = tuple(self._claim(claim.digest()) for claim in merged)
+        bucket = self._claim(case.work)
+        return ShownSum(bucket, self._closed(case), claims, self._repeated(case))
 
-def _closes_of(audited: AuditedJob, name: Digest) -> tuple[Signed[StepClose], ...]:
-    """All of the step up to that of the GradCommit, by revision."""
-    commit = expect(_said(audited, name), GradCommit).message
-    own = expect(_said(audited, commit.step_close), StepClose).message
-    found = [
-        expect(signed, StepClose)
-        for signed in audited.said().values()
-        if isinstance(signed.message, StepClose) and signed.message.step == own.step
-    ]
-    closes = sorted(found, key=lambda each: each.message.revision)
-    return tuple(each for each in closes if each.message.revision <= own.revision)
+    def _repeated(self, case: Case) -> ShownClaim | None:
+        return self._shown(case.subject) if case.kind == "report" else None
 
+    def _shown(self, name: Digest) -> ShownClaim:
+        return ShownClaim(self._claim(name), self._work.claim(name).leaves)
 
-def _rows_of(audited: AuditedJob, work: ShownCommit) -> tuple[ShownCommit, ...]:
-    """GradCommits of the first stage that name the rows of these units."""
-    commits = (each.message for each in audited.said().values())
-    first = sorted(
-        (each.round, each.peer, each.digest())
-        for each in commits
-        if isinstance(each, GradCommit) and (each.step, each.stage) == (work.commit.step, 0)
-    )
-    shown = [_shown_commit(audited, name) for _, _, name in first]
-    return tuple(each for each in shown if each.units & work.units)
+    def _claim(self, name: Digest) -> Signed[WorkClaim]:
+        return expect(self._message(name), WorkClaim)
 
+    def _closed(self, case: Case) -> Signed[RoundClosed]:
+        closed = self._work.claim(case.work).closed
+        assert closed is not None  # of work and of buckets
+        return expect(self._message(closed.digest()), RoundClosed)
 
-def _beacon_of(audited: AuditedJob, case: Case) -> Signed[StepBeacon]:
-    """The beacon that seeded the projections: its B is what the docket remembers of it."""
-    wanted = case.seeded_by if case.kind == "report" else case.beacon
-    for signed in audited.said().values():
-        beacon = signed.message
-        if isinstance(beacon, StepBeacon) and wanted == ordering_beacon(
-            audited.record.job, beacon.of, beacon.beacon
-        ):
-            return Signed(beacon, signed.signature)
-    raise NotFound("the beacon of this draw is not known any more")
+    def _beacon(self, case: Case) -> Signed[StepBeacon]:
+        """That seeded the projections: its B is what the docket remembers of it."""
+        wanted = case.seeded_by if case.kind == "report" else case.beacon
+        for signed in self._said.values():
+            beacon = signed.message
+            if isinstance(beacon, StepBeacon) and wanted == ordering_beacon(
+                self._job, beacon.of, beacon.beacon
+            ):
+                return Signed(beacon, signed.signature)
+        raise NotFound("the beacon of this draw is not known any more")
 
-
-def _sum_claim(audited: AuditedJob, case: Case) -> ShownSum:
-    chunk = expect(_said(audited, case.work), AveragedChunk)
-    average = expect(_said(audited, chunk.message.average_set), AverageSet)
-    names = (member.grad_commit for member in average.message.members)
-    commits = tuple(expect(_said(audited, name), GradCommit) for name in names)
-    return ShownSum(chunk, average, commits, _repeated(audited, case))
-
-
-def _shown_commit(audited: AuditedJob, name: Digest) -> ShownCommit:
-    signed = expect(_said(audited, name), GradCommit)
-    return ShownCommit(signed, audited.commit(name).leaves)
-
-
-def _said(audited: AuditedJob, name: Digest) -> Signed[Message]:
-    if (signed := audited.said().get(name)) is None:
-        raise NotFound("a message of this audit is not known any more", name=name.hex())
-    return signed
+    def _message(self, name: Digest) -> Signed[Message]:
+        if (signed := self._said.get(name)) is None:
+            raise NotFound("a message of this audit is not known any more", name=name.hex())
+        return signed

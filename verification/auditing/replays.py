@@ -1,276 +1,158 @@
-"""Peer-steps of others once more, beside our own work, whenever it leaves us a turn.
+"""Claims of others once more, beside our own work, whenever it leaves us a turn.
 
-Member and outside auditor replay alike: they differ in where the weights come from. An outside
-auditor downloads those of a stage from its members (`DownloadedWeights`), which costs 4 bytes a
-parameter of traffic and of disk (docs/protocol.md 7).
-
-Invariants: one replay at a time, so that its memory is there once; a unit is a turn of its own, of
-the lowest rank, so real work goes between any two units; the gradient of the step in work is not
-touched; whoever is cancelled or fails in a replay leaves nothing behind. Downloaded weights are
-used only after their root was computed and lies under the state root that the caller has from a
-GradCommit; one file stays, the last one.
+The strategy of the job does it again; here is what it reads, and what that costs. Invariants: each
+piece that is computed is a turn of its own, of the lowest rank, so real work goes between any two;
+whoever is cancelled or fails in a replay leaves nothing behind.
 """
 
-import asyncio
-import os
-import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from typing_extensions import Buffer
-
-from contracts.governance.record import JobRecord
-from contracts.terms.errors import Misbehaved, NotFound, Refused, TallystickError, Unavailable
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
-from contracts.terms.messages import AuditReport, GradCommit
-from training.averaging.slices import Slice
-from training.telling import Tell, tell_nobody, telling_about
-from training.transport.calls import WeightsView
-from training.worker.download import Download, holders_of
+from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Unavailable
+from contracts.terms.ids import Digest
+from contracts.terms.messages import JobSpec
+from contracts.terms.work import Findings, Sort
+from training.averaging.slices import in_peer_order
+from training.strategies.port import (
+    BASE,
+    Comparison,
+    Compute,
+    Replayed,
+    Shard,
+    Strategy,
+    shard_name,
+)
 from training.worker.engine import Engine
-from training.worker.peers import Peers
-from training.worker.ports import Numbers, Replay, ReplayedUnit, Replayer
-from training.worker.shared_files import WeightsFile
+from training.worker.sealed import SealedClaim
 from training.worker.turns import Rank
+from verification.draws.cases import Case
+from verification.verdicts import PROJECTIONS, apart
 
 T = TypeVar("T")
 
-WeightsOf: TypeAlias = Callable[[StepNumber, Digest], Awaitable[Path]]
-"""File of the weights that a step was computed on, whose state has this root; raises NotFound."""
+Get: TypeAlias = Callable[[Digest, Sort], Awaitable[bytes]]
+"""Bytes by their digest; see `Source.get`."""
 
 
 class Source(Protocol):
-    """Everything that a replay needs: `AuditedJob`, `Recording` and `Bundled` have it."""
+    """Everything that an audit reads: `Recording` and `Bundled` have it."""
 
     @property
-    def record(self) -> JobRecord:
-        """What the seals so far establish."""
+    def spec(self) -> JobSpec:
+        """Of the job."""
 
-    def replays_in(self, stage: StageIndex) -> "Replays":
-        """Of a stage that we audit in."""
+    def findings(self, report: Digest) -> Findings:
+        """What a sealed report says; raises NotFound."""
 
-    def state_of(self, commit: GradCommit) -> Digest:
-        """Root of the state of its stage, in which the commit is judged.
+    async def replay(self, sealed: SealedClaim, seed: bytes, comparison: Comparison) -> Replayed:
+        """Do work again on its base; see `Strategy.replay`."""
 
-        Raises:
-            Unavailable: members differ, and no AverageSet has followed that says who was right.
-        """
-
-    def report(self, name: Digest) -> AuditReport:
-        """A sealed report; raises NotFound."""
-
-    async def tensor(
-        self, step: StepNumber, stages: Sequence[int], unit: ItemNumber, digest: Digest
-    ) -> bytes:
-        """A boundary tensor between two stages, as it is digested (`formed_tensor`).
-
-        Args:
-            step: Of the unit.
-            stages: The one below the tensor and the one above.
-            unit: Whose tensor it is.
-            digest: That a leaf names.
+    async def get(self, digest: Digest, sort: Sort) -> bytes:
+        """Bytes of this digest: boundary tensors as they are formed, all else as it travels.
 
         Raises:
-            NotFound, Unavailable: nobody has it, or nobody is reached.
+            NotFound: nobody has them. Unavailable: nobody is reached, or they may still come.
         """
-
-    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """Wire bytes of a part of a gradient; raises Unavailable."""
 
 
 class Meter:
-    """CPU time that one replay takes of the thread that computes, by what it is for.
+    """Satisfies `port.Compute`: computes as soon as no work of the job waits for the device.
 
-    Threads that torch adds to it are not in it.
+    Counts the CPU time that this takes of the thread that computes; threads that torch adds to it
+    are not in it.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._used_us = {"weights": 0, "passes": 0, "gradient": 0, "claims": 0}
-        self.num_units = 0
+        self._engine, self.cpu_us = engine, 0
 
-    async def run_when_idle(self, what: str, function: Callable[[], T]) -> T:
-        """See `run_when_idle`."""
+    async def __call__(self, function: Callable[[], T]) -> T:
+        """See `port.Compute`; raises Unavailable: the device failed, or has no memory left."""
 
         def metered() -> T:
             began = time.thread_time_ns()
             try:
                 return function()
             finally:
-                self._used_us[what] += (time.thread_time_ns() - began) // 1000
+                self.cpu_us += (time.thread_time_ns() - began) // 1000
 
-        return await run_when_idle(self._engine, metered)
-
-    def told(self) -> dict[str, int]:
-        """What to tell of it."""
-        parts = {f"{what}_us": used for what, used in self._used_us.items()}
-        return {"units": self.num_units, "cpu_us": sum(parts.values()), **parts}
+        try:
+            return await self._engine.at(Rank.AUDIT, lambda: self._engine.run(metered))
+        except (RuntimeError, MemoryError) as error:  # of torch; nothing is lost but this replay
+            raise Unavailable(f"a replay broke off: {error}") from error
 
 
-class RunningReplay:
-    """One peer-step on its way; see `ports.Replay` for what its methods raise, and `Replays`."""
+@dataclass(frozen=True)
+class ReplaySource:
+    """Satisfies `port.Source` by the digests that a claim and its leaves name."""
 
-    def __init__(self, meter: Meter, replay: Replay, weights: Path) -> None:
-        self._meter, self._replay = meter, replay
-        self.weights = weights  # the file that it is done on
+    sealed: SealedClaim
+    weights: Path
+    bytes_of: Get
+    rows_of: Callable[[str], Awaitable[bytes]]
 
-    async def unit(self, unit: ItemNumber, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
-        """The next unit, in the order of the leaves, from the wire bytes of x and dy."""
-        done = await self._meter.run_when_idle("passes", lambda: self._replay.unit(unit, x, dy))
-        self._meter.num_units += 1
-        return done
+    def digest(self, name: str) -> Digest:
+        """See `port.Source.digest`."""
+        item = int(name.rpartition("/")[2])
+        return next(leaf.tensor(name) for leaf in self.sealed.leaves if leaf.item == item)
 
-    async def gradient(self) -> tuple[Slice, ...]:
-        """All parts, as a GradCommit over these units would bind them."""
-        return await self._meter.run_when_idle("gradient", self._replay.gradient)
+    async def get(self, name: str) -> Any:
+        """See `port.Source.get`; raises as `Source.get`."""
+        if name == BASE:
+            return self.weights
+        if name.startswith("rows/"):
+            return await self.rows_of(name)
+        outputs = {shard_name(each.bucket): each.digest for each in self.sealed.claim.outputs}
+        if name in outputs:
+            return await self.bytes_of(outputs[name], "part")
+        return await self.bytes_of(self.digest(name), "boundary")
 
-    async def boundary(self, data: Buffer) -> Numbers:
-        """The numbers that a boundary tensor's wire bytes spell."""
-        return await self._meter.run_when_idle("claims", lambda: self._replay.boundary(data))
-
-    async def parameters(
-        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
-    ) -> dict[str, Numbers]:
-        """The gradient of each parameter, from the wire bytes of all parts in order."""
-        decode = partial(self._replay.parameters, parts, norms_squared)
-        return await self._meter.run_when_idle("claims", decode)
-
-
-class Replays:
-    """Begins replays in one stage, one after another; tells what each has cost, as `replayed`."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        replayer: Callable[[], Replayer],
-        weights_of: WeightsOf,
-        tell: Tell = tell_nobody,
-    ) -> None:
-        self._engine, self._replayer, self._weights_of = engine, replayer, weights_of
-        self._tell, self._one = tell, asyncio.Lock()
-
-    @asynccontextmanager
-    async def begin(
-        self, step: StepNumber, state_root: Digest, seed: bytes
-    ) -> AsyncIterator[RunningReplay]:
-        """Replay a peer-step of `step`; waits until nobody else replays here.
-
-        Args:
-            step: Of the GradCommit.
-            state_root: That it says.
-            seed: Of the projections, 32 bytes.
-
-        Raises:
-            NotFound: the weights of that step are not kept any more, or were never here.
-            WrongBytes: ours are of another state. Malformed, UnknownVersion: the file is damaged.
-            Unavailable: this process is stopping, or the device failed or has no memory left.
-        """
-        async with self._one:
-            weights, replayer = await self._weights_of(step, state_root), self._replayer()
-            meter = Meter(self._engine)
-            try:
-                replay = await meter.run_when_idle(
-                    "weights", lambda: replayer.begin(step, weights, state_root, seed)
-                )
-                yield RunningReplay(meter, replay, weights)
-            finally:  # what broke off has cost something, too
-                self._tell("replayed", step=step, **meter.told())
+    def put(self, name: str, data: bytes) -> Digest:
+        """See `port.Source.put`."""
+        raise InvariantBroken(f"a replay made {name}, which nobody asked it for")
 
 
-async def run_when_idle(engine: Engine, function: Callable[[], T]) -> T:
-    """Compute as soon as no work of the job waits for the device.
+# -------------------------------------------------------------------------------- what they show
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a replay showed: distances by name (1e-9), projections after each item (1e-6)."""
+
+    distances: dict[str, int]
+    projections: tuple[int, ...]
+
+
+def compared_with_report(source: Source, case: Case, found: Found) -> dict[str, int]:
+    """Distances of a replay; of a repeat also how far the report's projections lie from ours.
 
     Raises:
-        Unavailable: the device failed, or has no memory left. Whatever of ours `function` raises.
+        NotFound: the report is of a step that is settled.
     """
+    if case.kind != "report":
+        return found.distances
+    stated = source.findings(case.subject).projections
+    return {**found.distances, PROJECTIONS: apart(stated, found.projections)}
+
+
+async def sums_to_it(
+    source: Source, sealed: SealedClaim, strategy: Strategy, compute: Compute
+) -> bool:
+    """Whether the parts of a bucket come to the bytes that its claim names.
+
+    Parts that cannot be added up come to nothing. Raises: see `Source.get`.
+    """
+    claim, closed = sealed.claim, sealed.closed
+    assert closed is not None  # of a bucket
+    bucket = (claim.group, claim.bucket)
+    own = in_peer_order(sealed.merged, source.spec.chunking.stages_of(bucket))
+    weights = {each.digest(): (each.group, closed.weights[each.digest()]) for each in own}
+    parts = [await source.get(each.outputs[claim.bucket].digest, "part") for each in own]
+    shards = map(Shard, weights, parts)
     try:
-        return await engine.at(Rank.AUDIT, lambda: engine.run(function))
-    except (RuntimeError, MemoryError) as error:  # of torch; nothing that others wait for is lost
-        raise Unavailable(f"a replay broke off: {error}") from error
-
-
-class DownloadedWeights:
-    """Satisfies `replays.WeightsOf` for one stage."""
-
-    def __init__(
-        self,
-        peers: Peers,
-        stage: StageIndex,
-        folder: Path,
-        *,
-        engine: Engine,
-        replayer: Replayer,
-        most_bytes: int,
-        tell: Tell,
-        doer: Callable[[], PeerId | None] = lambda: None,
-    ) -> None:
-        """`folder` is for this alone; a file of more than `most_bytes` cannot be the weights.
-
-        `doer`: whose work they are for now; it gains by our waiting, so it is asked last.
-        """
-        self._peers, self._stage, self._folder = peers, stage, folder
-        self._engine, self._replayer = engine, replayer
-        self._most_bytes, self._tell, self._doer = most_bytes, tell, doer
-
-    async def __call__(self, step: StepNumber, state_root: Digest) -> Path:
-        """File of the weights that `step` was computed on.
-
-        Raises:
-            NotFound: no member has them any more. Unavailable: no member who is reached, or the
-                disk is full. Misbehaved: what all who are reached offer is of another state.
-        """
-        path = self._folder / f"{step:08d}-{state_root.hex()}.weights"
-        if path.exists():
-            return path
-        mates, doer = self._peers.mates(self._stage), self._doer()
-        others = tuple(peer for peer in mates if peer != doer)
-        try:
-            return await self._from(others, step, state_root, path)
-        except (Misbehaved, Unavailable, Refused):
-            if doer is None or doer not in mates:
-                raise
-        return await self._from((doer,), step, state_root, path)
-
-    async def _from(
-        self, mates: tuple[PeerId, ...], step: StepNumber, state_root: Digest, path: Path
-    ) -> Path:
-        wanted = WeightsFile(self._peers, self._stage, StepNumber(step - 1), state_root, mates)
-        error: TallystickError = NotFound(f"no member has the {wanted.name}")
-        for view, holders in await holders_of(wanted, self._most_bytes):
-            # All together, then each alone: one who lies then spoils his own file only.
-            for group in (holders, *([holder] for holder in holders if len(holders) > 1)):
-                try:
-                    await self._download(wanted, view, group, path)
-                    return path
-                except (Misbehaved, Unavailable, Refused) as failure:
-                    reason = {"code": failure.code, "reason": failure.message}
-                    self._tell("weights_not_loaded", step=step, stage=self._stage, **reason)
-                    error = failure
-        raise error
-
-    async def _download(
-        self, wanted: WeightsFile, view: WeightsView, holders: list[PeerId], path: Path
-    ) -> None:
-        folder = self._folder / view.digest.hex()
-        tell = telling_about(self._tell, step=wanted.step, stage=self._stage)
-        file = await Download(wanted, view, folder, tell).file(holders)
-        try:
-            await run_when_idle(
-                self._engine, lambda: self._replayer.need_weights(file, wanted.state_root)
-            )
-            await asyncio.to_thread(self._keep, file, path)
-        finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-    def _keep(self, file: Path, path: Path) -> None:
-        try:
-            for old in self._folder.glob("*.weights"):
-                old.unlink(missing_ok=True)
-            os.replace(file, path)
-        except OSError as error:
-            raise Unavailable(f"cannot keep {path}: {error.strerror}") from error
+        output, _ = await compute(lambda: strategy.reduce(bucket, shards, weights))
+    except (Malformed, NotFinite):
+        return False
+    return output.digest == claim.outputs[0].digest

@@ -1,44 +1,52 @@
 """Runs an evidence bundle again: `tallystick audit rerun`. Uses torch.
 
 Everything is checked before anything is computed: signatures, roots, every digest, the weights
-against the state root of the claim. Then the code that auditors run does the work again on what the
+against the base of the claim. Then the code that auditors run does the work again on what the
 bundle holds; this machine's own thresholds decide. It opens no socket and trusts no number.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 
 from contracts.governance.checking import Begin
-from contracts.governance.record import JobRecord
-from contracts.terms.digest import digest, formed_digest, tensor_digest
-from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, NotFinite, Refused
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.digest import digest
+from contracts.terms.errors import (
+    AuditMismatch,
+    Malformed,
+    Misbehaved,
+    NotFound,
+    Refused,
+)
+from contracts.terms.ids import Digest, PeerId
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import AuditReport, GradCommit, JobSpec
-from training.averaging.slices import slice_digest
-from training.averaging.sums import mean_slice
+from contracts.terms.messages import JobSpec
+from contracts.terms.work import Findings, Sort
+from training.averaging.forms import Forms
 from training.stages.exact import device_class
-from training.worker.averages import terms_of
+from training.strategies.port import Comparison, Replayed
+from training.strategies.registry import strategy_of
 from training.worker.engine import Engine
-from training.worker.numeric_recipe import NumericRecipe
-from training.worker.sealed import SealedCommit
-from training.worker.stage_replay import StageReplayer
-from verification.auditing.auditor import replay_peer_step
-from verification.auditing.bundle import Shown, ShownSum, ShownWork, Sort
+from training.worker.sealed import SealedClaim
+from verification.auditing.auditor import check_weights, compared
+from verification.auditing.bundle import Shown
 from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
-from verification.auditing.loop import compared_with_report, seed_for, verdict_on_sum
 from verification.auditing.outcome import Distance, Outcome
-from verification.auditing.replays import Replays
+from verification.auditing.replays import (
+    Meter,
+    ReplaySource,
+    compared_with_report,
+    sums_to_it,
+)
 from verification.docket import begin_job
 from verification.reading import at, mismatch
-from verification.verdicts import limits_of, verdict_of
+from verification.verdicts import limits_of, seed_for, verdict_of, verdict_on_sum
 
 _HERE = PeerId(digest("peer", b"this machine"))
-_TOKEN_BYTES = (1, 2, 4)
 
 
 async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) -> Outcome:
@@ -59,24 +67,25 @@ async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) ->
     own_class = device_class(_device(device))
     with BundleFile(path) as file:
         shown = show(file, begin)
-        held = BundledBytes(shown, file, JobBytes(shown.record.spec).digest)
-        claim = shown.papers.claim
-        if isinstance(claim, ShownSum):
+        held = BundledBytes(shown, file, Forms(shown.record.spec).digest)
+        if shown.case.is_of_sum:
             held.check()
-            verdict = verdict_on_sum(shown.case, is_same=_sums_to_it(held, claim))
+            verdict = verdict_on_sum(shown.case, is_same=await _sums_to_it(held, device))
             return Outcome(shown, own_class, verdict, ())
         limits = _limits(shown, own_class)  # without them there is no point in the rest
         held.check()
         with TemporaryDirectory(prefix="tallystick-rerun-") as folder:
             weights = Path(folder) / WEIGHTS
-            file.copy_weights(weights)
-            distances = dict(await _replayed(held, claim, weights, device))
-    said = dict(shown.papers.report.message.distances)
+            if shown.is_replayed:
+                file.copy_weights(weights)
+            here = await _replayed(held, weights, device)
+    names = sorted(limits)
+    said = dict(zip(names, shown.findings.distances, strict=True))  # checked with the report
     return Outcome(
         shown,
         own_class,
-        verdict_of(shown.case, tuple(distances.items()), limits),
-        tuple(Distance(name, distances[name], limits[name], said[name]) for name in limits),
+        verdict_of(shown.case, [here[name] for name in names], limits),
+        tuple(Distance(name, here[name], limits[name], said[name]) for name in names),
     )
 
 
@@ -95,128 +104,71 @@ def _limits(shown: Shown, own_class: str) -> dict[str, int]:
     return limits_of(shown.docket.rules, shown.case, _HERE, classes)
 
 
-async def _replayed(
-    held: BundledBytes, claim: ShownWork, weights: Path, device: str
-) -> tuple[tuple[str, int], ...]:
+async def _replayed(held: BundledBytes, weights: Path, device: str) -> dict[str, int]:
     """Distances between the claim and what comes of it here."""
-    shown, commit = held.shown, claim.work.commit
-    recipe = NumericRecipe(shown.record.spec, BundledRows(held), commit.stage)
-    replayer = StageReplayer(recipe, device=device)
-    with at(WEIGHTS):
-        replayer.need_weights(weights, commit.state_root)
+    shown, claim = held.shown, held.shown.sealed.claim
+    if shown.is_replayed:
+        with at(WEIGHTS):
+            check_weights(shown.record.spec, claim.group, weights, claim.base)
+    async with _bundled(held, weights, device) as source:
+        seed = seed_for(shown.case, shown.papers.report.claim.peer)
+        try:
+            found = await compared(source, shown.sealed, seed)
+        except AuditMismatch:
+            raise
+        except (Refused, Misbehaved) as error:  # what the claim names is no tensor of this job
+            mismatch("claim/work", error.message)
+        return compared_with_report(source, shown.case, found)
 
-    async def weights_of(_step: StepNumber, _root: Digest) -> Path:
-        return weights
 
+async def _sums_to_it(held: BundledBytes, device: str) -> bool:
+    """Whether the parts come to the mean that was bound."""
+    async with _bundled(held, Path(), device) as source:
+        return await sums_to_it(source, held.shown.sealed, source.strategy, source.meter)
+
+
+class _NoBlobs:
+    """Satisfies `BlobSource`: a bundle has all that a replay needs."""
+
+    def fetch(self, digest: Digest) -> bytes:
+        """See `BlobSource.fetch`."""
+        raise NotFound("a bundle has no blobs", digest=digest.hex())
+
+
+@asynccontextmanager
+async def _bundled(held: BundledBytes, weights: Path, device: str) -> AsyncIterator["Bundled"]:
     engine = Engine()
     try:
-        source = Bundled(held, Replays(engine, lambda: replayer, weights_of))
-        seed = seed_for(shown.case, shown.papers.report.message.auditor)
-        found = await replay_peer_step(source, _sealed(claim), seed)
-        return compared_with_report(source, shown.case, found.distances, found.projections)
-    except AuditMismatch:
-        raise
-    except (Refused, Misbehaved) as error:  # what the claim names is no tensor of this job
-        mismatch("claim/work", error.message)
+        yield Bundled(held, weights, Meter(engine), device)
     finally:
         await engine.close()
 
 
-def _sealed(claim: ShownWork) -> SealedCommit:
-    return SealedCommit(claim.work.commit, claim.work.leaves, claim.work.taken_over)
-
-
-def _sums_to_it(held: BundledBytes, claim: ShownSum) -> bool:
-    """Whether the parts come to the mean that was bound."""
-    spec, chunk = held.shown.record.spec, claim.chunk.message
-    commits = {signed.message.digest(): signed.message for signed in claim.commits}
-    with at("claim"):
-        place = (chunk.stage, chunk.chunk)
-        terms = terms_of(spec.chunking, claim.average.message, commits, place)
-        parts = [held.blob(term.commit.parts[chunk.chunk].digest) for term in terms]
-        own, totals = [term.weight for term in terms], [term.total for term in terms]
-        try:
-            mean = mean_slice(parts, own, spec.rules.gradient_codec, totals=totals)
-        except (Malformed, NotFinite):  # bound, and nobody can add them up
-            return False
-    return mean.digest == chunk.chunk_digest
-
-
-class JobBytes:
-    """How the tensors of a job are digested."""
-
-    def __init__(self, spec: JobSpec) -> None:
-        self._part = spec.rules.gradient_codec
-        self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
-
-    def digest(self, sort: Sort, data: bytes) -> Digest:
-        """See `sources.DigestOf`."""
-        match sort:
-            case "boundary":  # of whatever form: nobody can compute on one that is not the job's
-                return formed_digest(data)
-            case "part":
-                return slice_digest(data, self._part)
-            case "rows":
-                return tensor_digest(f"uint{8 * self.token_bytes(data)}", self.rows_shape, data)
-
-    def token_bytes(self, rows: bytes) -> int:
-        """Bytes of one token in the rows of a unit; raises Malformed."""
-        num_rows, length = self.rows_shape
-        size, rest = divmod(len(rows), num_rows * length)
-        if rest or size not in _TOKEN_BYTES:
-            raise Malformed(f"{len(rows)} bytes are no {num_rows} rows of {length} tokens")
-        return size
-
-
-class BundledRows:
-    """Satisfies `RowSource` by what a bundle holds of the corpus."""
-
-    def __init__(self, held: BundledBytes) -> None:
-        self._held, self._bytes = held, JobBytes(held.shown.record.spec)
-
-    @property
-    def token_bytes(self) -> int:
-        """See `RowSource.token_bytes`; asked where rows are read."""
-        return self._bytes.token_bytes(self._held.rows(min(self._held.shown.rows)))
-
-    def load(self, step: StepNumber, unit: ItemNumber) -> tuple[bytes, ...]:
-        """See `RowSource.load`."""
-        data = self._held.rows(unit)
-        size = len(data) // self._bytes.rows_shape[0]
-        return tuple(data[at : at + size] for at in range(0, len(data), size))
-
-
 class Bundled:
-    """Satisfies `replays.Source`; its replays begin on the bundle's weights."""
+    """Satisfies `replays.Source`; its replay begins on the bundle's weights."""
 
-    def __init__(self, held: BundledBytes, replays: Replays) -> None:
-        self._held, self._replays = held, replays
+    def __init__(self, held: BundledBytes, weights: Path, meter: Meter, device: str) -> None:
+        self._held, self._weights, self.meter = held, weights, meter
+        self.strategy = strategy_of(self.spec, _NoBlobs(), meter, device=device)
 
     @property
-    def record(self) -> JobRecord:
-        """See `Source.record`; no seal is in it."""
-        return self._held.shown.record
+    def spec(self) -> JobSpec:
+        """See `Source.spec`."""
+        return self._held.shown.record.spec
 
-    def replays_in(self, stage: StageIndex) -> Replays:
-        """See `Source.replays_in`."""
-        return self._replays
+    def findings(self, report: Digest) -> Findings:
+        """See `Source.findings`: of the one that was repeated."""
+        assert self._held.shown.repeated is not None  # only that is asked for
+        return self._held.shown.repeated
 
-    def state_of(self, commit: GradCommit) -> Digest:
-        """See `Source.state_of`: a bundle is only made where the claim says the same."""
-        return Digest(commit.state_root)
+    async def replay(self, sealed: SealedClaim, seed: bytes, comparison: Comparison) -> Replayed:
+        """See `Source.replay`."""
+        source = ReplaySource(sealed, self._weights, self.get, self._rows)
+        return await self.strategy.replay(sealed.claim, sealed.leaves, source, seed, comparison)
 
-    def report(self, name: Digest) -> AuditReport:
-        """See `Source.report`: the one that was repeated."""
-        claim = self._held.shown.papers.claim
-        assert isinstance(claim, ShownWork) and claim.repeated is not None  # only that is asked for
-        return claim.repeated.message
+    async def _rows(self, name: str) -> bytes:
+        return self._held.rows(ItemNumber(int(name.partition("/")[2])))
 
-    async def tensor(
-        self, step: StepNumber, stages: Sequence[int], unit: ItemNumber, digest: Digest
-    ) -> bytes:
-        """See `Source.tensor`."""
+    async def get(self, digest: Digest, sort: Sort) -> bytes:
+        """See `Source.get`."""
         return self._held.blob(digest)
-
-    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """See `Source.part`."""
-        return self._held.blob(commit.parts[chunk].digest)

@@ -174,7 +174,7 @@ class Comparison:
         return dict(self._farthest)
 
     def distances(self) -> tuple[tuple[str, int], ...]:
-        """What an AuditReport states, sorted by name."""
+        """What a report states, sorted by name."""
         named = (
             (distance_name(kind, measure), distance)
             for kind, farthest in self._farthest.items()

@@ -2,7 +2,7 @@
 
 Two honest devices never compute equal bytes; the table says how far apart they were seen to be, for
 each pair of device classes, numeric recipe, tensor kind and measure (`comparison` has what the
-measures mean), times a margin (`calibration`). Everybody who reads an AuditReport derives its
+measures mean), times a margin (`calibration`). Everybody who reads a report derives its
 verdict again: `decide` of the distances that it states. That they are true follows from a repeat of
 the audit, never from here.
 
@@ -94,14 +94,14 @@ def gradients_of(kinds: Iterable[str]) -> tuple[str, ...]:
 
 
 def distance_name(kind: str, measure: str) -> str:
-    """What an AuditReport calls a distance."""
+    """What a distance is called; a report states them in the order of their names."""
     return f"{kind}/{measure}"
 
 
 def projections_allowed(distance: int) -> int:
     """How far projections of two honest replays may lie apart, both in 1e-9.
 
-    In 1e-9 of the norm; `training.worker.projections` says why.
+    In 1e-9 of the norm; `training.strategies.every_step.projections` says why.
 
     Args:
         distance: The most that their gradients' relative L2 distance may be.
@@ -235,7 +235,7 @@ def decide(distances: Sequence[tuple[str, int]], thresholds: Mapping[str, int]) 
     """The verdict that the distances of a report stand for.
 
     Args:
-        distances: `AuditReport.distances`, names as `distance_name` makes them.
+        distances: 1e-9, with names as `distance_name` makes them.
         thresholds: `Calibration.thresholds` of the stage and the two device classes.
 
     Raises:

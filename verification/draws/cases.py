@@ -22,9 +22,9 @@ from typing import Literal, TypeAlias
 
 from contracts.terms.amounts import Flops
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import Verdict
+from contracts.terms.work import Verdict
 
-Kind: TypeAlias = Literal["work", "sum", "report"]
+Kind: TypeAlias = Literal["work", "bucket", "report"]
 What: TypeAlias = Literal[
     "drawn",
     "settled",
@@ -68,17 +68,19 @@ class Heard:
 class Case:
     """A subject that was drawn and is not settled."""
 
-    subject: Digest  # the message that is audited: GradCommit, AveragedChunk or AuditReport
+    subject: Digest  # the claim that is audited
     kind: Kind
     doer: PeerId  # who signed it
     stage: StageIndex
-    step: StepNumber  # of the work or sum itself
-    held_since: StepNumber  # whose vesting waits: `step`; of a report that of its seal
+    step: StepNumber  # the round in which the work or bucket was made
+    held_since: StepNumber  # of the seal that holds the subject, whose vesting waits
     flops: Flops  # of one replay
-    work: Digest  # the GradCommit to replay, or AveragedChunk; the subject itself but for a report
+    work: Digest  # the claim of work or of a bucket; the subject itself but for a report
     worker: PeerId  # who signed that
     said: Verdict | None = None  # by a report that is repeated
-    seeded_by: Digest | None = None  # the beacon that seeded its projections; of a sum it has none
+    seeded_by: Digest | None = (
+        None  # the beacon that seeded its projections; of a bucket it has none
+    )
     round: int = FIRST
     awaits: StepNumber | None = None  # the step whose beacon draws this round
     beacon: Digest | None = None  # B that drew it
@@ -92,8 +94,8 @@ class Case:
 
     @property
     def is_of_sum(self) -> bool:
-        """Whether it is a sum, or a report on one: bytes are compared, and nothing is replayed."""
-        return self.kind == "sum" or (self.kind == "report" and self.seeded_by is None)
+        """Whether it is a bucket, or a report on one: bytes are compared, nothing is replayed."""
+        return self.kind == "bucket" or (self.kind == "report" and self.seeded_by is None)
 
     @property
     def auditor(self) -> PeerId | None:
@@ -133,7 +135,7 @@ Change: TypeAlias = tuple[Case | None, tuple[Ruling, ...]]
 
 
 def repeat_of(case: Case, said: Heard, held_since: StepNumber) -> Case:
-    """A report on work or a sum, as something that may be repeated outside."""
+    """A report on work or a bucket, as something that may be repeated outside."""
     return Case(
         said.report, "report", said.auditor, case.stage, case.step, held_since, case.flops,
         case.work, case.worker, said.verdict, None if case.is_of_sum else case.beacon,

@@ -5,13 +5,14 @@ the step and the hash of the anchoring block, and not on what the seal says, so 
 seal are useless. A beacon of zero was recorded after EIP-2935 forgot the block: then everything of
 that batch is drawn.
 
-Drawn iff PRF(B_t, subject) < q, with the PRF as a 256-bit fraction and q as a rational, so that
-everybody computes the same answer to the last bit. `MoneyAtRisk` gives q: `economics` has the
-formulas; here they meet leases, the pay that waits and who works next door. Coordinator and
-auditors reckon alike: the one hands out what q <= 1 covers, the others draw with q. With `checking:
-off` q is zero and nobody is drawn, but every draw can be derived.
+Drawn iff PRF(B_t, name of the claim) < q, with the PRF as a 256-bit fraction and q as a rational,
+so that everybody computes the same answer to the last bit. A name (`WorkClaim.draw_name`) has
+nothing of a claim's content, which its peer could vary until it likes the draw. `MoneyAtRisk` gives
+q: `economics` has the formulas; here they meet leases, the pay that waits and who works next door.
+Coordinator and auditors reckon alike: the one hands out what q <= 1 covers, the others draw with q.
+With `checking: off` q is zero and nobody is drawn, but every draw can be derived.
 
-Nobody assigns auditors and everybody derives them: from the units of the drawn step, the leases,
+Nobody assigns auditors and everybody derives them: from the items of the drawn step, the leases,
 the list of outside auditors, the convicts and the beacon. Who is said to have left since changes
 nothing. They are ordered by drawing without replacement, each with a chance in proportion to its
 weight. After a mismatch a quirk of one kind of device must not convict alone: the second auditor is
@@ -40,17 +41,27 @@ from contracts.terms.errors import InvariantBroken, Refused
 from contracts.terms.ids import (
     ZERO_DIGEST,
     Address,
-    ChunkIndex,
     Digest,
     JobId,
     PeerId,
     StageIndex,
     StepNumber,
 )
-from contracts.terms.messages import AuditSpec, AveragedChunk, GradCommit, JobSpec
+from contracts.terms.items import count
+from contracts.terms.messages import AuditSpec, JobSpec
+from contracts.terms.work import WorkClaim
 from verification.distances.thresholds import Calibration, class_name
 from verification.draws import economics
-from verification.draws.cases import CONFIRMING, INSIDE, OUTSIDE, THIRD, Case, Heard, repeat_of
+from verification.draws.cases import (
+    CONFIRMING,
+    INSIDE,
+    OUTSIDE,
+    THIRD,
+    Case,
+    Heard,
+    Kind,
+    repeat_of,
+)
 
 # --------------------------------------------------------------------------------------- the beacon
 
@@ -72,55 +83,9 @@ def ordering_beacon(job: JobId, step: StepNumber, beacon: Digest) -> Digest:
 _SCALE = 2**256
 
 
-@dataclass(frozen=True)
-class PeerStep:
-    """The units that one peer computed in one step under one GradCommit."""
-
-    stage: StageIndex
-    peer: PeerId
-    round: int
-
-    def name(self) -> bytes:
-        """What the PRF is taken of."""
-        return encode(["peer_step", self.stage, self.peer, self.round])
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """An averaged chunk of one stage."""
-
-    stage: StageIndex
-    number: ChunkIndex
-
-    def name(self) -> bytes:
-        """What the PRF is taken of."""
-        return encode(["chunk", self.stage, self.number])
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """An AuditReport that an outside auditor may have to repeat."""
-
-    report: Digest
-
-    def name(self) -> bytes:
-        """What the PRF is taken of."""
-        return encode(["repeat", self.report])
-
-
-@dataclass(frozen=True)
-class Again:
-    """A subject whose first audits leave it open: who looks at it in a later round."""
-
-    of: Digest  # the message that is audited
-    round: int
-
-    def name(self) -> bytes:
-        """What the PRF is taken of."""
-        return encode(["again", self.of, self.round])
-
-
-Subject: TypeAlias = PeerStep | Chunk | Repeat | Again
+def again(subject: Digest, round: int) -> bytes:
+    """What the PRF is taken of for a later round, of a subject that its first audits leave open."""
+    return encode(["again", subject, round])
 
 
 def prf(step_beacon: Digest, name: bytes) -> int:
@@ -128,8 +93,8 @@ def prf(step_beacon: Digest, name: bytes) -> int:
     return int.from_bytes(digest("draw", step_beacon + name), "big")
 
 
-def is_drawn(step_beacon: Digest | None, subject: Subject, rate: Fraction) -> bool:
-    """Whether `subject` is drawn at probability `rate`; a beacon that came too late draws all.
+def is_drawn(step_beacon: Digest | None, name: bytes, rate: Fraction) -> bool:
+    """Whether what has this name is drawn at probability `rate`; a late beacon draws all.
 
     At rate 0 nothing is drawn whatever the beacon, at rate 1 or more everything.
     """
@@ -137,18 +102,18 @@ def is_drawn(step_beacon: Digest | None, subject: Subject, rate: Fraction) -> bo
         return False
     if step_beacon is None:
         return True
-    return prf(step_beacon, subject.name()) * rate.denominator < rate.numerator * _SCALE
+    return prf(step_beacon, name) * rate.denominator < rate.numerator * _SCALE
 
 
 def auditor_order(
-    step_beacon: Digest, subject: Subject, weights: Mapping[PeerId, int]
+    step_beacon: Digest, name: bytes, weights: Mapping[PeerId, int]
 ) -> Iterator[PeerId]:
     """All candidates, the first to audit first; each costs its draw only once it is asked for.
 
     Args:
         step_beacon: B_t of the subject's step; of a later step for a second auditor.
-        subject: What is audited.
-        weights: Eligible auditors and their positive weights (units in StepClose t, or stake).
+        name: Of what is audited, or `again`.
+        weights: Eligible auditors and their positive weights (items in the same seal, or stake).
 
     Raises:
         InvariantBroken: a weight is not positive.
@@ -157,7 +122,7 @@ def auditor_order(
         raise InvariantBroken("an auditor's weight must be positive")
     remaining = dict(sorted(weights.items()))
     for place in range(len(weights)):
-        peer = _pick(prf(step_beacon, subject.name() + encode(["auditor", place])), remaining)
+        peer = _pick(prf(step_beacon, name + encode(["auditor", place])), remaining)
         del remaining[peer]
         yield peer
 
@@ -250,13 +215,13 @@ class Candidates:
     convicts: frozenset[PeerId]
 
     def of_stage(
-        self, stage: StageIndex, doer: PeerId, commits: Sequence[GradCommit]
+        self, stage: StageIndex, doer: PeerId, claims: Sequence[WorkClaim]
     ) -> dict[PeerId, int]:
-        """Peers of the stage and of other owners that worked in this step, by their units."""
+        """Peers of the stage and of other owners with work in the same seal, by their items."""
         weights: Counter[PeerId] = Counter()
-        for commit in commits:
-            if commit.stage == stage and self._owner(commit.peer) != self._owner(doer):
-                weights[commit.peer] += commit.num_units
+        for claim in claims:
+            if claim.group == stage and self._owner(claim.peer) != self._owner(doer):
+                weights[claim.peer] += count(claim.items)
         return dict(weights)
 
     def largest_owner(self, inside: Weights) -> Fraction | None:
@@ -266,9 +231,7 @@ class Candidates:
             owners[self._owner(auditor)] += weight
         return economics.largest_owner(owners)
 
-    def order(
-        self, case: Case, subject: Subject, inside: Weights, beacon: Digest
-    ) -> tuple[PeerId, ...]:
+    def order(self, case: Case, name: bytes, inside: Weights, beacon: Digest) -> tuple[PeerId, ...]:
         """Auditors of a round: of the stage first, then of all that is staked.
 
         In a dispute those on another device class come first, in the stage and outside.
@@ -276,23 +239,23 @@ class Candidates:
         heard = (each.auditor for each in case.heard)
         taken = {self._owner(peer) for peer in (case.doer, case.worker, *heard)}
         far = {p: each.stake for p, each in self.rules.outside.items() if self._fits(p, taken)}
-        near = {peer: units for peer, units in inside.items() if self._fits(peer, taken)}
+        near = {peer: items for peer, items in inside.items() if self._fits(peer, taken)}
         if case.round == CONFIRMING or case.kind == "report" or (case.round == THIRD and far):
             near = {}  # two owners of a stage must not outvote an honest one there
-        inner = _each_owner_once(self._in_turn(case, subject, near, beacon), self._owner)
+        inner = _each_owner_once(self._in_turn(case, name, near, beacon), self._owner)
         first = tuple(islice(inner, INSIDE))
         owners = {self._owner(peer) for peer in first}
-        in_turn = self._in_turn(case, subject, far, beacon)
+        in_turn = self._in_turn(case, name, far, beacon)
         outer = (peer for peer in in_turn if self._owner(peer) not in owners)
         return (*first, *islice(outer, OUTSIDE))
 
     def _in_turn(
-        self, case: Case, subject: Subject, weights: Weights, beacon: Digest
+        self, case: Case, name: bytes, weights: Weights, beacon: Digest
     ) -> Iterator[PeerId]:
         apart = self._classes_apart(case)
         sought = {p: weight for p, weight in weights.items() if self._class(p) in apart}
         others = {p: weight for p, weight in weights.items() if p not in sought}
-        return chain(auditor_order(beacon, subject, sought), auditor_order(beacon, subject, others))
+        return chain(auditor_order(beacon, name, sought), auditor_order(beacon, name, others))
 
     def _classes_apart(self, case: Case) -> frozenset[str]:
         """Device classes that a second auditor of a dispute shall be of; none in other rounds.
@@ -417,28 +380,26 @@ class MoneyAtRisk:
 
 @dataclass(frozen=True)
 class Drawable:
-    """A message that the beacon of its seal may draw."""
+    """A claim that the beacon of its seal may draw."""
 
-    subject: Subject
+    name: bytes  # what the PRF is taken of
     rate: Fraction
     case: Case  # as it begins
     inside: Weights  # who of the stage may audit it
 
 
-def peer_step(commit: GradCommit, flops: Flops, rate: Fraction, inside: Weights) -> Drawable:
-    """Work of so many FLOPs, as its GradCommit binds it."""
-    name, peer, step = commit.digest(), commit.peer, commit.step
-    case = Case(name, "work", peer, commit.stage, step, step, flops, name, peer)
-    return Drawable(PeerStep(commit.stage, peer, commit.round), rate, case, inside)
+def drawable(
+    claim: WorkClaim, flops: Flops, rate: Fraction, inside: Weights, seal: StepNumber
+) -> Drawable:
+    """Work of so many FLOPs, or a bucket, which costs none to do again, that `seal` holds."""
+    name, peer = claim.digest(), claim.peer
+    kind: Kind = "bucket" if claim.what == "bucket" else "work"
+    case = Case(name, kind, peer, claim.group, claim.round, seal, flops, name, peer)
+    return Drawable(claim.draw_name(), rate, case, inside)
 
 
-def average(chunk: AveragedChunk, rate: Fraction, inside: Weights) -> Drawable:
-    """A sum, which costs no model FLOPs to do again."""
-    name, peer, step = chunk.digest(), chunk.peer, chunk.step
-    case = Case(name, "sum", peer, chunk.stage, step, step, Flops(0), name, peer)
-    return Drawable(Chunk(chunk.stage, chunk.chunk), rate, case, inside)
-
-
-def repeat(said: Heard, case: Case, rate: Fraction, inside: Weights, seal: StepNumber) -> Drawable:
+def repeat(
+    report: WorkClaim, said: Heard, case: Case, rate: Fraction, inside: Weights, seal: StepNumber
+) -> Drawable:
     """The report on `case` that `seal` holds, as something that may be repeated outside."""
-    return Drawable(Repeat(said.report), rate, repeat_of(case, said, seal), inside)
+    return Drawable(report.draw_name(), rate, repeat_of(case, said, seal), inside)

@@ -1,33 +1,54 @@
-"""The fake of `ports.Compute`: a model of a few numbers that learns in microseconds, without torch.
+"""The fake of `port.Strategy`: a model of a few numbers that learns in microseconds, without torch.
 
-Its gradient depends on the weights, the step, the unit and what the neighbouring stages sent, so a
-unit counted twice, left out, computed on an old state or from another tensor shows in the bytes;
-sums over units are exact (multiples of 1/64 in fp32 as long as weights are), so they do not depend
-on who computed what, nor on what was added and subtracted in between.
-Boundary tensors are whole numbers in fp32: a tag of stage, unit and kind, so that no two tensors
-of a step are equal, and `WIDTH` small ones.
+Its gradient depends on the weights, the item and what the neighbouring groups sent, so an item
+counted twice, left out, computed on an old state or from another tensor shows in the bytes; sums
+over items are exact (multiples of 1/64 in fp32 as long as weights are), so they do not depend on
+who computed what, nor on the order. Boundary tensors are whole numbers in fp32: a tag of group,
+item and kind, so that no two tensors of a round are equal, and `WIDTH` small ones. It cuts a job
+as `every_step` does, into stages without a tied head.
 """
 
 import json
 import math
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 from typing_extensions import Buffer
 
-from contracts.terms.digest import digest, tensor_digest
+from contracts.terms.digest import digest, formed_digest, formed_tensor, wire_bytes
 from contracts.terms.errors import Malformed, NotFinite, NotFound, Refused, Unavailable, WrongBytes
-from contracts.terms.ids import MAX_STAGES, ChunkIndex, Digest, StepNumber
-from contracts.terms.items import ItemNumber
-from contracts.terms.messages import NORM_SQUARED_SCALE
-from training.averaging.slices import Slice, slice_digest
+from contracts.terms.ids import MAX_STAGES, ChunkIndex, Digest
+from contracts.terms.messages import NORM_SQUARED_SCALE, JobSpec, Seal
+from contracts.terms.work import Leaf, LeafNames, Output, WorkClaim, leaf_names
+from training.averaging.slices import slice_digest
 from training.stages.torch_free import StateRoots
-from training.worker.ports import Numbers, Passed, ReplayedUnit, Rows, Sent
-from training.worker.projections import Projector
+from training.strategies.every_step.projections import Projector
+from training.strategies.every_step.rules import EveryStep
+from training.strategies.port import (
+    BASE,
+    Bucket,
+    Comparison,
+    Compute,
+    Direction,
+    Draft,
+    Group,
+    Item,
+    Items,
+    Piece,
+    Replayed,
+    RoundNumber,
+    Shard,
+    Source,
+    State,
+    Weights,
+    shard_name,
+    validation_name,
+)
 
 NUM_WEIGHTS = 12
 WIDTH = 4
@@ -41,190 +62,33 @@ _Tensor = tuple[float, ...]
 _NO_TENSOR: _Tensor = (0.0,) * WIDTH
 
 
-class CountingCompute:
-    """Satisfies `ports.Compute` with `NUM_WEIGHTS` numbers in `num_chunks` chunks."""
+def rows_of(name: str) -> bytes:
+    """Rows of the made-up corpus, as `UnitRows.read`."""
+    return name.encode()
 
-    def __init__(self, num_chunks: int, stage: int = 0, num_stages: int = 1) -> None:
-        self._num_chunks = num_chunks
-        self.stage, self._num_stages = stage, num_stages
-        self.weights = [float(i + stage) for i in range(NUM_WEIGHTS)]
+
+def elements_of(spec: JobSpec) -> Mapping[Bucket, int]:
+    """How many elements each bucket has."""
+    return dict.fromkeys(spec.chunking.all, NUM_WEIGHTS // spec.batch.chunks)
+
+
+class CountingState:
+    """Satisfies `port.State` with `NUM_WEIGHTS` numbers."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.weights = [float(i + group) for i in range(NUM_WEIGHTS)]
         self.counter = 0
-        self.begin_step()
-
-    @property
-    def is_first(self) -> bool:
-        """See `Compute.is_first`."""
-        return self.stage == 0
-
-    @property
-    def is_last(self) -> bool:
-        """See `Compute.is_last`."""
-        return self.stage == self._num_stages - 1
-
-    def num_elements(self, chunk: ChunkIndex) -> int:
-        """See `Compute.num_elements`."""
-        return NUM_WEIGHTS // self._num_chunks
-
-    def begin_step(self) -> None:
-        """See `Compute.begin_step`."""
-        self._units: list[ItemNumber] = []
-        self._sum = [0.0] * NUM_WEIGHTS
-        self._kept: dict[ItemNumber, tuple[_Tensor, Digest]] = {}
-
-    @property
-    def units(self) -> tuple[ItemNumber, ...]:
-        """See `Compute.units`."""
-        return tuple(self._units)
-
-    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
-        """See `Compute.forward`."""
-        if unit in self._units:
-            raise Refused(f"unit {unit} is counted already")
-        if self.is_last:
-            return self.backward(step, unit, x, None)
-        taken, name = self._input(x), self._x_digest(_rows(step, unit), x)
-        self._kept[unit] = taken, name
-        return Passed(name, y=self._output(unit, taken))
-
-    def input_name(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Digest:
-        """See `Compute.input_name`."""
-        return self._x_digest(_rows(step, unit), x)
-
-    def keeps(self, unit: ItemNumber) -> bool:
-        """See `Compute.keeps`."""
-        return unit in self._kept
-
-    def forget(self, unit: ItemNumber) -> None:
-        """See `Compute.forget`."""
-        self._kept.pop(unit, None)
-
-    def backward(
-        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
-    ) -> Passed:
-        """See `Compute.backward`."""
-        if unit in self._units:
-            raise Refused(f"unit {unit} is counted already")
-        given, is_kept = self._output_gradient(dy), unit in self._kept
-        if not is_kept:
-            self._kept[unit] = self._input(x), self._x_digest(_rows(step, unit), x)
-        taken, name = self._kept.pop(unit)
-        self._add(self._gradient_of(step, unit, taken, given), 1)
-        self._units.append(unit)
-        return Passed(
-            name,
-            y=None if self.is_last or is_kept else self._output(unit, taken),
-            dx=None if self.is_first else self._input_gradient(unit, taken, given),
-            loss=self._loss(10 + unit / 1000, taken) if self.is_last else None,
-        )
-
-    def subtract(
-        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
-    ) -> None:
-        """See `Compute.subtract`."""
-        if unit not in self._units:
-            raise Refused(f"unit {unit} is not counted")
-        taken, given = self._input(x), self._output_gradient(dy)
-        self._add(self._gradient_of(step, unit, taken, given), -1)
-        self._units.remove(unit)
-
-    def evaluate(self, group: ItemNumber, x: Buffer | None) -> Passed:
-        """See `Compute.evaluate`."""
-        taken, rows = self._input(x), self._x_digest(f"validation {group}".encode(), x)
-        if self.is_last:
-            return Passed(rows, loss=self._loss(20, taken))
-        return Passed(rows, y=self._output(group, taken))
-
-    def measure(self, seed: int) -> None:
-        """See `Compute.measure`."""
-        self._gradient_of(StepNumber(0), ItemNumber(seed), _NO_TENSOR, _NO_TENSOR)
-
-    def _input(self, x: Buffer | None) -> _Tensor:
-        if (x is None) != self.is_first:
-            raise Refused("x comes with every unit but the first stage's")
-        return _NO_TENSOR if x is None else _tensor(x)
-
-    def _output_gradient(self, dy: Buffer | None) -> _Tensor:
-        if (dy is None) != self.is_last:
-            raise Refused("dy comes with every unit but the last stage's")
-        return _NO_TENSOR if dy is None else _tensor(dy)
-
-    def _x_digest(self, rows: bytes, x: Buffer | None) -> Digest:
-        if x is None:
-            return digest("test rows", rows)
-        return tensor_digest("float32", _SHAPE, x)
-
-    def _output(self, unit: ItemNumber, x: _Tensor) -> Sent:
-        values = [3 * value + w + unit + 1 for value, w in zip(x, self._whole(), strict=True)]
-        return _sent(1 + unit * MAX_STAGES + self.stage, values)
-
-    def _input_gradient(self, unit: ItemNumber, x: _Tensor, dy: _Tensor) -> Sent:
-        columns = zip(x, dy, self._whole(), strict=True)
-        values = [5 * given + value + w + 7 * unit for value, given, w in columns]
-        return _sent(-1 - unit * MAX_STAGES - self.stage, values)
-
-    def _whole(self) -> list[int]:
-        return [round(weight) for weight in self.weights[:WIDTH]]
-
-    def _loss(self, offset: float, x: _Tensor) -> int:
-        return round(1e6 * (offset + sum(self.weights) / 100 + sum(x) / 1e4))
-
-    def _gradient_of(self, step: int, unit: int, x: _Tensor, dy: _Tensor) -> list[float]:
-        weighed = (i * a + 7 * i * b for i, (a, b) in enumerate(zip(x, dy, strict=True), start=1))
-        beside = sum(weighed) % 61 / _GRAIN
-        return [
-            ((step * 7 + unit * 31 + i * 17) % 13 - 6) / 8 + round(weight) / _GRAIN + beside
-            for i, weight in enumerate(self.weights)
-        ]
-
-    @property
-    def gradient_sum(self) -> tuple[float, ...]:
-        """The sum over units so far."""
-        return tuple(self._sum)
-
-    def _add(self, gradient: Sequence[float], sign: int) -> None:
-        self._sum = [a + sign * b for a, b in zip(self._sum, gradient, strict=True)]
-
-    def gradient(self) -> tuple[Slice, ...]:
-        """See `Compute.gradient`."""
-        mean = [value / len(self._units) for value in self._sum]
-        size = NUM_WEIGHTS // self._num_chunks
-        return tuple(_slice(mean[at : at + size]) for at in range(0, NUM_WEIGHTS, size))
-
-    def mean(
-        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
-    ) -> Slice:
-        """See `Compute.mean`; of one stage, as there is no tied fake."""
-        vectors, total = [_numbers(part) for part in parts], totals[0] if totals else sum(weights)
-        if len({len(vector) for vector in vectors}) != 1:
-            raise Malformed("parts of one chunk differ in length")
-        if not all(math.isfinite(value) for vector in vectors for value in vector):
-            raise NotFinite("a part of a chunk is not finite")
-        columns = zip(*vectors, strict=True)
-        sums = (sum(x * w for x, w in zip(column, weights, strict=True)) for column in columns)
-        return _slice([value / total for value in sums])
-
-    def apply(self, chunks: Sequence[Buffer], sealed_norm: int) -> None:
-        """See `Compute.apply`."""
-        average = [value for chunk in chunks for value in _numbers(chunk)]
-        if len(average) != NUM_WEIGHTS or sealed_norm <= 0:
-            raise Malformed(f"an average of {len(average)} numbers")
-        # Rounding to the grain hides the last bits of a mean, which differ with its order; the
-        # offset keeps means of a few units, which are simple fractions, away from its edges.
-        steps = (math.floor(value * _GRAIN + 0.413) / _GRAIN for value in average)
-        self.weights = [w - s for w, s in zip(self.weights, steps, strict=True)]
-        self.counter += 1
-        self.begin_step()
 
     def roots(self) -> StateRoots:
-        """See `Compute.roots`."""
+        """See `State.roots`."""
         return StateRoots(_weights_root(self.weights), _NO_MOMENTS, self.counter)
 
-    def replayer(self) -> "CountingReplayer":
-        """See `Compute.replayer`."""
-        return CountingReplayer(self._num_chunks, self.stage, self._num_stages)
+    def measure(self, seed: int) -> None:
+        """See `State.measure`."""
 
     def save_weights(self, file: Path, roots: StateRoots) -> None:
-        """See `Compute.save_weights`."""
+        """See `State.save_weights`."""
         about = {
             "weights": self.weights,
             "weights_root": roots.weights.hex(),
@@ -234,37 +98,36 @@ class CountingCompute:
         _write(file, json.dumps(about))
 
     def roots_of_weights(self, file: Path) -> StateRoots:
-        """See `Compute.roots_of_weights`."""
+        """See `State.roots_of_weights`."""
         return _read_weights(file)[0]
 
-    def save(self, folder: Path, step: StepNumber) -> None:
-        """See `Compute.save`."""
+    def save(self, folder: Path, round: RoundNumber) -> None:
+        """See `State.save`."""
         state = {"weights": self.weights, "counter": self.counter}
-        _write(_path(folder, step), json.dumps(state))
+        _write(_path(folder, round), json.dumps(state))
         for old in sorted(folder.glob("*.json"))[:-2]:
             old.unlink()
 
-    def restore(self, folder: Path) -> StepNumber:
-        """See `Compute.restore`."""
+    def restore(self, folder: Path) -> RoundNumber:
+        """See `State.restore`."""
         kept = sorted(folder.glob("*.json"))
         if not kept:
-            return StepNumber(0)
+            return RoundNumber(0)
         self._load(kept[-1])
-        return StepNumber(int(kept[-1].stem))
+        return RoundNumber(int(kept[-1].stem))
 
     def _load(self, file: Path) -> None:
         state = json.loads(file.read_text())
         self.weights, self.counter = state["weights"], state["counter"]
-        self.begin_step()
 
-    def checkpoint(self, folder: Path, step: StepNumber) -> Path:
-        """See `Compute.checkpoint`."""
-        if not _path(folder, step).exists():
-            raise NotFound(f"no checkpoint of step {step}")
-        return _path(folder, step)
+    def checkpoint(self, folder: Path, round: RoundNumber) -> Path:
+        """See `State.checkpoint`."""
+        if not _path(folder, round).exists():
+            raise NotFound(f"no checkpoint of round {round}")
+        return _path(folder, round)
 
-    def adopt(self, folder: Path, step: StepNumber, file: Path, root: Digest | None) -> None:
-        """See `Compute.adopt`."""
+    def adopt(self, folder: Path, round: RoundNumber, file: Path, root: Digest | None) -> None:
+        """See `State.adopt`."""
         before = (self.weights, self.counter)
         try:
             self._load(file)
@@ -275,86 +138,229 @@ class CountingCompute:
             raise WrongBytes("a checkpoint has another state root", expected=root.hex())
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            os.replace(file, _path(folder, step))
+            os.replace(file, _path(folder, round))
         except OSError as error:
             raise Unavailable(f"cannot keep a checkpoint: {error}") from error
 
-    def oldest_kept(self, folder: Path) -> StepNumber:
-        """See `Compute.oldest_kept`."""
+    def oldest_kept(self, folder: Path) -> RoundNumber:
+        """See `State.oldest_kept`."""
         kept = sorted(folder.glob("*.json"))
-        return StepNumber(int(kept[0].stem) if kept else 0)
+        return RoundNumber(int(kept[0].stem) if kept else 0)
 
 
-class CountingReplayer:
-    """Satisfies `ports.Replayer` for the stage that a `CountingCompute` of these numbers is."""
+class CountingStrategy(EveryStep):
+    """Satisfies `port.Strategy`; one of a job."""
 
-    def __init__(self, num_chunks: int, stage: int = 0, num_stages: int = 1) -> None:
-        self._of = num_chunks, stage, num_stages
+    def __init__(self, spec: JobSpec, compute: Compute) -> None:
+        self._spec, self._compute = spec, compute
+        self._state, self._round = CountingState(Group(0)), RoundNumber(0)
+        self._forget()
 
-    def need_weights(self, weights: Path, state_root: Digest) -> None:
-        """See `Replayer.need_weights`."""
-        roots, numbers = _read_weights(weights)
-        if roots.state != state_root or roots.weights != _weights_root(numbers):
-            raise WrongBytes("weights of another state", expected=state_root.hex())
+    def first_state(self, group: Group) -> CountingState:
+        """See `Strategy.first_state`."""
+        if group >= self._spec.batch.stages:
+            raise Refused(f"there is no group {group}")
+        return CountingState(group)
 
-    def begin(
-        self, step: StepNumber, weights: Path, state_root: Digest, seed: bytes
-    ) -> "CountingReplay":
-        """See `Replayer.begin`."""
-        self.need_weights(weights, state_root)
-        compute = CountingCompute(*self._of)
-        compute.weights = _read_weights(weights)[1]
-        return CountingReplay(compute, step, Projector(seed, NUM_WEIGHTS))
+    def start(self, state: State, round: RoundNumber) -> None:
+        """See `Strategy.start`."""
+        assert isinstance(state, CountingState)
+        self._state, self._round = state, round
+        self._forget()
+
+    def _forget(self) -> None:
+        self._leaves: dict[Item, Leaf] = {}
+        self._sum = [0.0] * NUM_WEIGHTS
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """Items in the gradient, as they came."""
+        return tuple(self._leaves)
+
+    # ------------------------------------------------------------------------------------ items
+
+    async def run(self, item: Item, direction: Direction, source: Source) -> Leaf | None:
+        """See `Strategy.run`."""
+        names, weights = self._names(item), self._state.weights
+        rows = validation_name(item) if direction == "evaluate" else names.rows
+        made = {names.rows: digest("test rows", await source.get(rows))} if names.rows else {}
+        x = await self._read(names.x, source)
+        if direction == "evaluate":
+            if names.y:
+                source.put(names.y, _output(self._state.group, item, x, weights))
+                return None
+            return self._leaf(item, {}, _loss(20, x, weights))
+        if (direction == "whole") != (not names.dy):
+            raise Refused(f"this group has no {direction} pass of an item")
+        if item in self._leaves:
+            raise Refused(f"item {item} is in the gradient already")
+        dy = await self._read(names.dy if direction == "backward" else "", source)
+
+        def work() -> Leaf | None:
+            if names.y:
+                made[names.y] = source.put(names.y, _output(self._state.group, item, x, weights))
+            if direction == "forward":
+                return None
+            self._sum = [
+                a + b for a, b in zip(self._sum, _gradient(item, x, dy, weights), strict=True)
+            ]
+            if names.dx:
+                made[names.dx] = source.put(
+                    names.dx, _input_gradient(self._state.group, item, x, dy, weights)
+                )
+            for name in filter(None, (names.x, names.dy)):
+                made[name] = source.digest(name)
+            loss = None if names.y else _loss(10 + item / 1000, x, weights)
+            self._leaves[item] = self._leaf(item, made, loss)
+            return self._leaves[item]
+
+        return await self._compute(work)
+
+    async def _read(self, name: str, source: Source) -> _Tensor:
+        if not name:
+            return _NO_TENSOR
+        with _blaming(source.digest(name)):
+            return _tensor(await source.get(name))
+
+    def _names(self, item: Item) -> LeafNames:
+        return leaf_names(self._state.group, self._spec.batch.stages, item)
+
+    def _leaf(self, item: Item, made: Mapping[str, Digest], loss: int | None) -> Leaf:
+        return Leaf(
+            item=item,
+            base_round=self._round,
+            given=False,
+            tensors=tuple(sorted(made.items())),
+            numbers=() if loss is None else (loss,),
+        )
+
+    # --------------------------------------------------------------------------------- exchange
+
+    def commit(self, items: Items) -> Draft:
+        """See `Strategy.commit`."""
+        if not items or items != set(self._leaves):
+            raise Refused("the gradient is not of these items", items=sorted(self._leaves))
+        leaves = tuple(self._leaves[item] for item in sorted(items))
+        mean = [value / len(items) for value in self._sum]
+        return Draft(leaves, iter(_pieces(mean, self._spec.batch.chunks)))
+
+    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
+        """See `Strategy.reduce`; of one group, as there is no tied fake."""
+        given = [(_numbers(shard.data), weights[shard.claim][1]) for shard in shards]
+        vectors, total = [vector for vector, _ in given], sum(weight for _, weight in given)
+        if len({len(vector) for vector in vectors}) != 1:
+            raise Malformed("shards of one bucket differ in length")
+        if not all(math.isfinite(value) for vector in vectors for value in vector):
+            raise NotFinite("a shard of a bucket is not finite")
+        columns = zip(*vectors, strict=True)
+        each = [weight for _, weight in given]
+        sums = (sum(x * w for x, w in zip(column, each, strict=True)) for column in columns)
+        return _piece(bucket[1], [value / total for value in sums])
+
+    def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> CountingState:
+        """See `Strategy.apply`."""
+        assert isinstance(state, CountingState)
+        average = [value for bucket in buckets for value in _numbers(bucket)]
+        if len(average) != NUM_WEIGHTS or seal.gradient_norm <= 0:
+            raise Malformed(f"an average of {len(average)} numbers")
+        # Rounding to the grain hides the last bits of a mean, which differ with its order; the
+        # offset keeps means of a few items, which are simple fractions, away from its edges.
+        steps = (math.floor(value * _GRAIN + 0.413) / _GRAIN for value in average)
+        state.weights = [w - s for w, s in zip(state.weights, steps, strict=True)]
+        state.counter += 1
+        self._forget()
+        return state
+
+    async def replay(
+        self,
+        claim: WorkClaim,
+        leaves: Sequence[Leaf],
+        source: Source,
+        seed: bytes,
+        comparison: Comparison,
+    ) -> Replayed:
+        """See `Strategy.replay`."""
+        roots, weights = _read_weights(await source.get(BASE))
+        if roots.state != claim.base or roots.weights != _weights_root(weights):
+            raise WrongBytes("weights of another state", expected=claim.base.hex())
+        again = CountingStrategy(self._spec, self._compute)
+        state = CountingState(claim.group)
+        state.weights, state.counter = weights, roots.counter
+        again.start(state, RoundNumber(claim.round))
+        projector, projections, is_computable = Projector(seed, NUM_WEIGHTS), list[int](), True
+        for leaf in leaves:
+            own = _Beside(source)
+            try:
+                direction: Direction = "backward" if again._names(leaf.item).dy else "whole"
+                await again.run(leaf.item, direction, own)
+            except (Malformed, NotFinite):
+                is_computable = False
+                projections.append(0)
+                continue
+            for name, data in ({} if leaf.given else own.made).items():
+                claimed = await source.get(name)
+                comparison.add(name.partition("/")[0], _tensor(claimed), _tensor(data))
+            projections.append(projector.of(np.array(again._sum, np.float32)))
+        shards = [await source.get(shard_name(output.bucket)) for output in claim.outputs]
+        if is_computable:
+            mean = [value / len(leaves) for value in again._sum]
+            numbers = [number for shard in shards for number in _numbers(shard)]
+            comparison.add_gradient({"weights": tuple(numbers)}, {"weights": tuple(mean)})
+        return Replayed(tuple(projections), is_computable)
 
 
-class CountingReplay:
-    """Satisfies `ports.Replay`; made by `CountingReplayer.begin`."""
+class _Beside:
+    """A source that keeps what a replay makes to itself."""
 
-    def __init__(self, compute: CountingCompute, step: StepNumber, projector: Projector) -> None:
-        self._compute, self._step, self._projector = compute, step, projector
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.made: dict[str, bytes] = {}
 
-    def unit(self, unit: ItemNumber, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
-        """See `Replay.unit`."""
-        rows = self._rows(unit)
-        try:
-            passed = self._compute.backward(self._step, unit, x, dy)
-        except (Malformed, NotFinite):
-            return ReplayedUnit(unit, rows, is_finite=False)
-        projection = self._projector.of(np.array(self._compute.gradient_sum, np.float32))
-        return ReplayedUnit(unit, rows, passed.x, passed.y, passed.dx, passed.loss, projection)
+    def digest(self, name: str) -> Digest:
+        return self._source.digest(name)
 
-    def _rows(self, unit: ItemNumber) -> Rows | None:
-        if not (self._compute.is_first or self._compute.is_last):
-            return None
-        data = _rows(self._step, unit)
-        return Rows(data, digest("test rows", data))
+    async def get(self, name: str) -> bytes:
+        data: bytes = await self._source.get(name)
+        return data
 
-    def gradient(self) -> tuple[Slice, ...]:
-        """See `Replay.gradient`."""
-        return self._compute.gradient()
-
-    def boundary(self, data: Buffer) -> Numbers:
-        """See `Replay.boundary`."""
-        _tensor(data)
-        return Numbers(_SHAPE, data)
-
-    def parameters(
-        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
-    ) -> dict[str, Numbers]:
-        """See `Replay.parameters`."""
-        vectors = [_numbers(part) for part in parts]
-        numbers = [number for vector in vectors for number in vector]
-        if len(numbers) != NUM_WEIGHTS:
-            raise Malformed(f"a gradient of {len(numbers)} numbers")
-        if not all(map(math.isfinite, numbers)):
-            raise NotFinite("a gradient is not finite")
-        if norms_squared and list(norms_squared) != [_slice(each).norm_squared for each in vectors]:
-            raise WrongBytes("a part of a gradient is not as long as was said")
-        return {"weights": Numbers((NUM_WEIGHTS,), _bytes(numbers))}
+    def put(self, name: str, data: bytes) -> Digest:
+        self.made[name] = data
+        return formed_digest(data)
 
 
-def _rows(step: StepNumber, unit: ItemNumber) -> bytes:
-    return f"{step} {unit}".encode()
+@contextmanager
+def _blaming(name: Digest) -> Iterator[None]:
+    try:
+        yield
+    except (Malformed, NotFinite) as error:
+        error.data.setdefault("digest", name.hex())
+        raise
+
+
+def _output(group: int, item: int, x: _Tensor, weights: Sequence[float]) -> bytes:
+    values = [3 * value + round(w) + item + 1 for value, w in zip(x, weights, strict=False)]
+    return _formed(1 + item * MAX_STAGES + group, values)
+
+
+def _input_gradient(
+    group: int, item: int, x: _Tensor, dy: _Tensor, weights: Sequence[float]
+) -> bytes:
+    columns = zip(x, dy, weights, strict=False)
+    values = [5 * given + value + round(w) + 7 * item for value, given, w in columns]
+    return _formed(-1 - item * MAX_STAGES - group, values)
+
+
+def _loss(offset: float, x: _Tensor, weights: Sequence[float]) -> int:
+    return round(1e6 * (offset + sum(weights) / 100 + sum(x) / 1e4))
+
+
+def _gradient(item: int, x: _Tensor, dy: _Tensor, weights: Sequence[float]) -> list[float]:
+    weighed = (i * a + 7 * i * b for i, (a, b) in enumerate(zip(x, dy, strict=True), start=1))
+    beside = sum(weighed) % 61 / _GRAIN
+    return [
+        ((item * 31 + i * 17) % 13 - 6) / 8 + round(weight) / _GRAIN + beside
+        for i, weight in enumerate(weights)
+    ]
 
 
 def _weights_root(weights: Sequence[float]) -> Digest:
@@ -384,18 +390,19 @@ def _write(path: Path, text: str) -> None:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 
 
-def _path(folder: Path, step: StepNumber) -> Path:
-    return folder / f"{step:08d}.json"
+def _path(folder: Path, round: RoundNumber) -> Path:
+    return folder / f"{round:08d}.json"
 
 
-def _sent(tag: int, values: Sequence[float]) -> Sent:
+def _formed(tag: int, values: Sequence[float]) -> bytes:
     data = _bytes([float(tag), *(float(value % _RANGE) for value in values)])
-    return Sent(data, tensor_digest("float32", _SHAPE, data), "float32", _SHAPE)
+    return formed_tensor("float32", _SHAPE, data)
 
 
-def _tensor(data: Buffer) -> _Tensor:
-    if memoryview(data).nbytes != 4 * (1 + WIDTH):
-        raise Malformed(f"a tensor of {memoryview(data).nbytes} bytes")
+def _tensor(formed: bytes) -> _Tensor:
+    data = wire_bytes(formed)
+    if len(data) != 4 * (1 + WIDTH) or not formed.startswith(formed_tensor("float32", _SHAPE, b"")):
+        raise Malformed(f"a tensor of {len(data)} bytes, or of another form")
     numbers = _numbers(data)
     if not all(map(math.isfinite, numbers)):
         raise NotFinite("a tensor is not finite")
@@ -411,7 +418,17 @@ def _numbers(data: Buffer) -> tuple[float, ...]:
     return struct.unpack(f"<{len(view) // 4}f", view)
 
 
-def _slice(numbers: Sequence[float]) -> Slice:
+def _pieces(vector: Sequence[float], num_chunks: int) -> list[Piece]:
+    size = NUM_WEIGHTS // num_chunks
+    return [_piece(number, vector[number * size :][:size]) for number in range(num_chunks)]
+
+
+def _piece(number: int, numbers: Sequence[float]) -> Piece:
     data = _bytes(numbers)
     square = sum(Fraction(value) ** 2 for value in _numbers(data))
-    return Slice(data, slice_digest(data), round(square * NORM_SQUARED_SCALE))
+    output = Output(
+        bucket=ChunkIndex(number),
+        digest=slice_digest(data),
+        norm_squared=round(square * NORM_SQUARED_SCALE),
+    )
+    return output, data

@@ -27,7 +27,7 @@ def zipped(data: bytes) -> bytes:
 
 
 def of_version(data: bytes, version: bytes) -> bytes:
-    return data.replace(b"audit_file.v2", version)
+    return data.replace(b"audit_file.v3", version)
 
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -52,8 +52,8 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "other msgpack": (lambda _: encode({"version": "equivocation.v2"}), "is no audit file"),
     "no version": (lambda _: encode({"version": 5}), "is no audit file"),
     "another order": (lambda _: b"\x82\xa1b\x01\xa1a\x01", "was changed on its way"),
-    "newer": (lambda data: of_version(data, b"audit_file.v3"), "a newer version (audit_file.v3)"),
-    "older": (lambda data: of_version(data, b"audit_file.v1"), "an older version (audit_file.v1)"),
+    "newer": (lambda data: of_version(data, b"audit_file.v4"), "a newer version (audit_file.v4)"),
+    "older": (lambda data: of_version(data, b"audit_file.v2"), "an older version (audit_file.v2)"),
 }  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_read_file__version_of_many_digits__is_another_kind() -> None:
 
 def test_read_file__too_few_fields__is_a_mismatch() -> None:
     with pytest.raises(AuditMismatch):
-        read_file(encode({"version": "audit_file.v2"}))
+        read_file(encode({"version": "audit_file.v3"}))
 
 
 def test_read_proof__an_audit_file__says_that_it_is_no_proof() -> None:

@@ -11,16 +11,18 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import InvalidSeal, Refused
 from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import MILLION, GradCommit, Verdict
+from contracts.terms.messages import MILLION
+from contracts.terms.work import Verdict, WorkClaim
 from tests.support.dockets import (
+    ITEM_FLOPS,
     LIMIT,
     OTHER_CLASS,
     STAGE,
-    ITEM_FLOPS,
     CheckedJob,
     audit_spec,
     calibration,
     checked_spec,
+    distances_of,
     peer,
 )
 from tests.support.history import make_digest
@@ -28,7 +30,6 @@ from verification import docket as dockets
 from verification.distances.thresholds import projections_allowed
 from verification.draws.cases import Case
 from verification.draws.selection import step_beacon
-from verification.verdicts import PROJECTIONS
 
 
 def drawn(job: CheckedJob, *names: str) -> CheckedJob:
@@ -49,7 +50,7 @@ def one_case(**changed: object) -> CheckedJob:
     return job
 
 
-def above_the_gate(**changed: Any) -> tuple[CheckedJob, GradCommit]:
+def above_the_gate(**changed: Any) -> tuple[CheckedJob, WorkClaim]:
     """Of three who worked Ann alone is drawn, as her gradient is too long."""
     job = CheckedJob(audit=audit_spec(floor=1, **changed))
     high = job.commit("ann")
@@ -221,7 +222,7 @@ def test_after__sum__is_drawn_for_the_other_peers_of_its_stage() -> None:
 
     assert job.docket.needed_of(StepNumber(1)) == frozenset({chunk.digest()})
     [case] = [case for case, _ in job.docket.open.values()]
-    assert case.kind == "sum" and case.auditor in {peer("bob"), peer("cem")}
+    assert case.kind == "bucket" and case.auditor in {peer("bob"), peer("cem")}
     job.seal(job.report(case, "match"))
     assert job.rulings == [("settled", "ann")]
 
@@ -268,7 +269,7 @@ def test_after__report_of_somebody_not_asked__does_not_count(by: str) -> None:
 def test_after__verdict_that_does_not_follow_from_its_distances__does_not_count() -> None:
     job = one_case()
     case = job.case_of("ann")
-    far = job.report(case, "mismatch").distances
+    far = job.report(case, "mismatch").findings.distances
 
     job.seal(job.report(case, "match", distances=far))
 
@@ -356,7 +357,7 @@ def test_after__report_lost_to_one_that_came_late__is_not_that_of_the_next_round
 
     case = job.case_of("ann")
     assert peer(second) in case.order  # the coordinator keeps that report as said
-    assert said.attempt not in range(case.first, case.first + len(case.order))
+    assert said.claim.attempt not in range(case.first, case.first + len(case.order))
 
 
 def test_after__nobody_reports__settles_as_unrepeated_and_is_watched() -> None:
@@ -646,6 +647,24 @@ def test_after__second_auditor_finds_the_data__is_settled_by_what_it_says() -> N
     assert job.rulings == [("settled", "ann")]
 
 
+def test_after__claim_of_an_earlier_round_is_sealed__is_drawn_by_its_seal_and_vests_with_it() -> (
+    None
+):
+    job = CheckedJob(audit=audit_spec())
+    pending = job.commit("ann")
+    job.seal()  # a void round
+    job.seal(pending, job.commit("bob"))
+
+    assert job.docket.needed_of(StepNumber(1)) == frozenset({pending.digest()})
+    assert job.docket.oldest_needed == 1
+    job.seal(job.beacon(2))
+
+    case = job.case_of("ann")
+    assert (case.step, case.held_since) == (1, 2)
+    job.seal(job.report(case, "match"))
+    assert job.rulings == [("settled", "ann")]
+
+
 # ------------------------------------------------------------------------------------------ repeats
 
 
@@ -664,9 +683,8 @@ def repeat_case(job: CheckedJob) -> Case:
 
 def repeat(job: CheckedJob, case: Case, verdict: str, projections: int) -> object:
     """What an outside auditor says: how far the work is off, and the projections."""
-    said = job.report(case, "match").distances if verdict == "match" else None
-    far = job.report(replace(case, kind="work"), "mismatch").distances
-    found = tuple(sorted([*(said or far), (PROJECTIONS, projections)]))
+    work: Verdict = "match" if verdict == "match" else "mismatch"
+    found = distances_of(case.stage, job.spec, work, projections=projections)
     same = verdict == "match" and projections <= projections_allowed(LIMIT)
     return job.report(case, "match" if same else "mismatch", distances=found)
 
@@ -749,7 +767,7 @@ def test_after__report_on_a_sum__is_repeated_outside_by_its_verdict_alone() -> N
     assert (case.said, case.worker, case.flops) == ("match", peer("ann"), 0)
     assert case.is_of_sum and case.seeded_by is None
     assert job.docket.needed_of(StepNumber(1)) == frozenset({case.work})
-    assert not job.docket.wants(job.report(case, "match", distances=((PROJECTIONS, 0),)))
+    assert not job.docket.wants(job.report(case, "match", distances=(0,)))
     standing = job.seal(job.report(case, "match"))
 
     assert [what for what, _ in job.rulings] == ["settled"]
@@ -776,7 +794,7 @@ def test_after__wrong_sum_was_stamped__auditor_is_convicted_and_the_sum_drawn_ag
     assert ("convicted", stamper) in job.rulings
     job.seal(job.notice("suspension", stamper), job.beacon(7))
     again = job.case_of("ann")
-    assert again.kind == "sum" and again.subject == case.work
+    assert again.kind == "bucket" and again.subject == case.work
     job.seal(job.report(again, "mismatch"))
     assert ("accused", "ann") in job.rulings
 

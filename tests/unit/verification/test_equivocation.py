@@ -10,17 +10,16 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
 from contracts.terms.ids import SessionKey
 from contracts.terms.messages import (
-    GradCommit,
     JobOpening,
     JobSpec,
     LeaseAccept,
     Message,
     Notice,
     Seal,
-    StepClose,
 )
 from contracts.terms.signatures import Signed, expect
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import RoundClosed, WorkClaim
 from tests.support.altering import altered, leaves
 from tests.support.history import (
     DOMAIN,
@@ -62,26 +61,26 @@ def said(kind: type[M]) -> Signed[M]:
 SPEC, OPENING = said(JobSpec), said(JobOpening)
 BOBS_LEASE = JOB.members[1].wallet.sign(JOB.lease(JOB.members[1]), DOMAIN)
 OTHER_SEAL = said(Seal).message.model_copy(update={"pay_root": make_digest("other pay")})
-OTHER_COMMIT = said(GradCommit).message.model_copy(update={"state_root": make_digest("other")})
-OTHER_CLOSE = said(StepClose).message.model_copy(update={"commit_ends": 0})
+OTHER_CLAIM = said(WorkClaim).message.model_copy(update={"base": make_digest("other")})
+OTHER_CLOSED = said(RoundClosed).message.model_copy(update={"commit_ends": 0})
 
 PROOFS = {
     "seal": TwoValues(DOMAIN, said(Seal), JOB.coordinator.sign(OTHER_SEAL, DOMAIN), bonds=(SPEC,)),
-    "commit": TwoValues(
+    "claim": TwoValues(
         DOMAIN,
-        said(GradCommit),
-        ANN.session.sign(OTHER_COMMIT),
+        said(WorkClaim),
+        ANN.session.sign(OTHER_CLAIM),
         ANN.session.key,
         (said(LeaseAccept),),
     ),
-    "close": TwoValues(
-        DOMAIN, said(StepClose), JOB.session.sign(OTHER_CLOSE), JOB.session.key, (SPEC, OPENING)
+    "closed": TwoValues(
+        DOMAIN, said(RoundClosed), JOB.session.sign(OTHER_CLOSED), JOB.session.key, (SPEC, OPENING)
     ),
 }
 WHOSE = {
     "seal": JOB.coordinator.account,
-    "commit": ANN.wallet.account,
-    "close": JOB.coordinator.account,
+    "claim": ANN.wallet.account,
+    "closed": JOB.coordinator.account,
 }
 
 
@@ -103,7 +102,7 @@ def test_prove__two_values_by_one_key__names_whose_it_is(name: str) -> None:
 
 
 def test_prove__no_bond__says_what_the_key_did_and_not_whose_it_is() -> None:
-    found = prove(replace(PROOFS["commit"], bonds=()))
+    found = prove(replace(PROOFS["claim"], bonds=()))
     by_wallet = prove(replace(PROOFS["seal"], bonds=()))
 
     assert (found.account, found.is_bound) == (None, False)
@@ -141,23 +140,23 @@ SIGNED_BY_OTHERS: dict[str, tuple[str, TwoValues]] = {
     ),
     "another session key": (
         "second",
-        replace(PROOFS["commit"], second=make_session("eve").sign(OTHER_COMMIT)),
+        replace(PROOFS["claim"], second=make_session("eve").sign(OTHER_CLAIM)),
     ),
     "a key that the messages do not name": (
         "key",
         TwoValues(
             DOMAIN,
-            make_session("eve").sign(said(GradCommit).message),
-            make_session("eve").sign(OTHER_COMMIT),
+            make_session("eve").sign(said(WorkClaim).message),
+            make_session("eve").sign(OTHER_CLAIM),
             make_session("eve").key,
         ),
     ),
-    "no key": ("key", replace(PROOFS["commit"], key=SessionKey(b""))),
+    "no key": ("key", replace(PROOFS["claim"], key=SessionKey(b""))),
     "a key beside a wallet": ("key", replace(PROOFS["seal"], key=ANN.session.key)),
-    "the lease of somebody else": ("bonds", replace(PROOFS["commit"], bonds=(BOBS_LEASE,))),
-    "a bond that says nothing of it": ("bonds", replace(PROOFS["commit"], bonds=(said(Notice),))),
-    "an opening without its spec": ("bonds", replace(PROOFS["close"], bonds=(OPENING,))),
-    "a coordinator by its lease": ("bonds", replace(PROOFS["close"], bonds=(said(LeaseAccept),))),
+    "the lease of somebody else": ("bonds", replace(PROOFS["claim"], bonds=(BOBS_LEASE,))),
+    "a bond that says nothing of it": ("bonds", replace(PROOFS["claim"], bonds=(said(Notice),))),
+    "an opening without its spec": ("bonds", replace(PROOFS["closed"], bonds=(OPENING,))),
+    "a coordinator by its lease": ("bonds", replace(PROOFS["closed"], bonds=(said(LeaseAccept),))),
     "the spec of another job": (
         "bonds",
         replace(PROOFS["seal"], bonds=(JobMaker(name="other").items[0],)),  # type: ignore[arg-type]
@@ -165,7 +164,7 @@ SIGNED_BY_OTHERS: dict[str, tuple[str, TwoValues]] = {
     "a bond that somebody else signed": (
         "bonds",
         replace(
-            PROOFS["commit"],
+            PROOFS["claim"],
             bonds=(make_wallet("eve").sign(said(LeaseAccept).message, DOMAIN),),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Does what a peer keeps of sealed steps stay within the bound that its agent counted on?"""
+"""Does what a peer keeps of sealed rounds stay within the bound that its agent counted on?"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,17 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from contracts.terms.digest import digest
-from contracts.terms.ids import ChunkIndex, StepNumber
+from contracts.terms.ids import StageIndex, StepNumber
 from tests.support.dockets import audit_spec
-from tests.support.history import make_spec
+from tests.support.history import make_digest, make_spec
 from training.worker.keeping import Keeping
 from training.worker.station import Station
-from training.worker.store import Store
-from training.worker.tensors import Tensors
+from training.worker.store import Kind, Store
 
 PART = bytes(1000)
-COMMIT = digest("test", b"commit")
+OTHERS: tuple[Kind, ...] = ("lent", "audited")
 
 
 def station(folder: Path) -> Station:
@@ -25,65 +23,73 @@ def station(folder: Path) -> Station:
     book = SimpleNamespace(record=SimpleNamespace(spec=spec))
     found: Any = SimpleNamespace(
         book=book, rules=spec.rules, folder=folder, engine=None, store=Store(folder),
-        tensors=Tensors(folder, None), audited=Tensors(folder / "audited", None),
+        group=StageIndex(0), folder_of=lambda group: folder / "groups" / f"{group:02d}",
     )  # fmt: skip
     return cast(Station, found)
 
 
-def with_steps(at: Station, *numbers: int) -> None:
+def with_rounds(at: Station, *numbers: int) -> None:
     for number in numbers:
-        at.store.bind_parts(StepNumber(number), COMMIT, [PART])
+        at.store.put("shards", StepNumber(number), make_digest("own", number), PART)
 
 
 @pytest.mark.parametrize(("room", "kept"), [(10**6, (1, 2, 3, 4)), (2500, (3, 4)), (10, ())])
-def test_drop__open_draws_hold_more_than_the_bound__the_oldest_steps_go(
+def test_drop__open_draws_hold_more_than_the_bound__the_oldest_rounds_go(
     tmp_path: Path, room: int, kept: tuple[int, ...]
 ) -> None:
     at = station(tmp_path)
     keeping = Keeping(at)
     keeping.most_bytes = room
-    with_steps(at, 1, 2, 3, 4)
+    with_rounds(at, 1, 2, 3, 4)
 
     stays, crowded = keeping._drop(keeping.retention, StepNumber(4))
 
-    assert stays == kept == tuple(sorted(at.store.steps()))
-    assert crowded == [step for step in (1, 2, 3, 4) if step not in kept]
-
-
-OTHERS = digest("test", b"a commit of a neighbour")
+    assert stays == kept == tuple(sorted(at.store.rounds()))
+    assert crowded == [number for number in (1, 2, 3, 4) if number not in kept]
 
 
 def test_drop__work_of_others_takes_the_room__it_goes_and_our_own_stays(tmp_path: Path) -> None:
-    """Else who sums or audits much loses what it is asked for, and with it its pay."""
+    """Else who reduces or audits much loses what it is asked for, and with it its pay."""
     at = station(tmp_path)
     keeping = Keeping(at)
     keeping.most_bytes = 4500
+    with_rounds(at, 1, 2, 3, 4)
     for number in (1, 2, 3, 4):
-        at.store.bind_parts(StepNumber(number), COMMIT, [PART])
-        at.store.put_part(StepNumber(number), OTHERS, ChunkIndex(0), PART)
-    for number in (1, 2, 3):
-        folder = tmp_path / "audited" / "tensors" / f"{number:08d}"
-        folder.mkdir(parents=True)
-        (folder / "of_a_neighbour.bin").write_bytes(PART)
+        for kind in OTHERS:
+            at.store.put(kind, StepNumber(number), make_digest(kind, number), PART)
 
     stays, crowded = keeping._drop(keeping.retention, StepNumber(4))
 
     assert (stays, crowded) == ((1, 2, 3, 4), [])
-    assert not any((tmp_path / "audited").glob("**/*.bin"))
-    held = [at.store.part(StepNumber(n), COMMIT, ChunkIndex(0)) for n in (1, 2, 3, 4)]
-    assert held == [PART] * 4
+    assert {path.parts[-3] for path in tmp_path.rglob("*.bin")} == {"shards"}
 
 
-def test_drop__some_room_is_short__the_oldest_parts_of_others_go(tmp_path: Path) -> None:
+def test_drop__some_room_is_short__the_oldest_shards_of_others_go(tmp_path: Path) -> None:
     at = station(tmp_path)
     keeping = Keeping(at)
     keeping.most_bytes = 3500
+    with_rounds(at, 1, 2)
     for number in (1, 2):
-        at.store.bind_parts(StepNumber(number), COMMIT, [PART])
-        at.store.put_part(StepNumber(number), OTHERS, ChunkIndex(0), PART)
+        at.store.put("lent", StepNumber(number), make_digest("lent", number), PART)
 
     stays, crowded = keeping._drop(keeping.retention, StepNumber(2))
 
     assert (stays, crowded) == ((1, 2), [])
-    held = [at.store.has_part(StepNumber(n), OTHERS, ChunkIndex(0)) for n in (1, 2)]
-    assert held == [False, True]
+    assert [at.store.has(make_digest("lent", number)) for number in (1, 2)] == [False, True]
+
+
+def test_drop__moved_to_another_group__weights_of_the_old_one_stay_while_its_work_does(
+    tmp_path: Path,
+) -> None:
+    at = station(tmp_path)
+    keeping = Keeping(at)
+    for group, number in ((1, 1), (1, 3), (0, 4)):
+        file = keeping._file(StageIndex(group), StepNumber(number))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(PART)
+    with_rounds(at, 2)
+
+    keeping._drop(keeping.retention.narrowed(StepNumber(4), []), StepNumber(4))
+
+    here = {(path.parts[-3], path.stem) for path in tmp_path.rglob("*.weights")}
+    assert here == {("01", "00000001"), ("00", "00000004")}

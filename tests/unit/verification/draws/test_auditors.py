@@ -7,11 +7,11 @@ import pytest
 
 from contracts.governance.checking import Terms
 from contracts.terms.ids import Digest, PeerId
-from contracts.terms.messages import Verdict
+from contracts.terms.work import Verdict
 from tests.support.dockets import CLASS, OTHER_CLASS, CheckedJob, peer
 from tests.support.history import make_digest
 from verification.draws.cases import CONFIRMING, FIRST, SECOND, THIRD, Case, Heard
-from verification.draws.selection import Again, Candidates, Subject, auditor_order
+from verification.draws.selection import Candidates, again, auditor_order
 
 STAGE_MATES, OUTSIDE = ("bob", "cem", "dan", "eve"), ("out", "oda", "olu")
 BEACONS = [make_digest("beacon", number) for number in range(8)]
@@ -27,16 +27,16 @@ class Round:
 
     def order(self, beacon: Digest) -> tuple[PeerId, ...]:
         """Who is asked, the first one first."""
-        return self.candidates.order(self.case, self.subject, UNITS, beacon)
+        return self.candidates.order(self.case, self.name, UNITS, beacon)
 
     def orders(self) -> list[tuple[PeerId, ...]]:
         """By several beacons."""
         return [self.order(beacon) for beacon in BEACONS]
 
     @property
-    def subject(self) -> Subject:
+    def name(self) -> bytes:
         """What the beacon orders them for."""
-        return Again(self.case.subject, self.case.round)
+        return again(self.case.subject, self.case.round)
 
 
 def after(
@@ -72,7 +72,7 @@ def test_order__mismatch__each_group_is_in_the_order_of_the_beacon() -> None:
     sought = {each: UNITS[each] for each in peers("cem", "dan")}
 
     for beacon in BEACONS:
-        first = tuple(auditor_order(beacon, mixed.subject, sought))
+        first = tuple(auditor_order(beacon, mixed.name, sought))
         assert mixed.order(beacon)[:3] == (*first, peer("eve"))
 
 

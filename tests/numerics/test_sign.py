@@ -1,0 +1,31 @@
+"""Does a second strategy train, on the same port and the same pipeline?"""
+
+from contracts.terms.messages import NORM_SQUARED_SCALE
+from tests.numerics.pipeline import ITEMS, Line, spec_of
+from tests.support.strategies.sign import Sign, SignRules
+from training.averaging.sums import vector_of
+
+
+def test_sign__several_peers_of_two_stages__loss_falls_and_states_are_equal() -> None:
+    spec = spec_of(1, 3, steps=5)
+    line = Line(spec, 2, strategy=Sign)
+
+    losses = line.train(range(1, 6))
+
+    assert losses[-1] < losses[0] - 0.1
+    for peers in line.peers:
+        assert len({peer.state.roots() for peer in peers}) == 1
+
+
+def test_commit__of_sign__every_element_is_a_sign_and_as_long_as_it_says() -> None:
+    line = Line(spec_of(3), strategy=Sign)
+    line.losses(ITEMS)
+
+    for output, data in line.firsts[0].shards(ITEMS):
+        signs = vector_of(data)
+        assert set(signs.unique().tolist()) <= {-1.0, 0.0, 1.0}
+        assert output.norm_squared == int(signs.abs().sum()) * NORM_SQUARED_SCALE
+
+
+def test_layout__of_sign__norms_do_not_go_with_rows() -> None:
+    assert SignRules().layout(spec_of(3)).gate_exponent == 0

@@ -1,0 +1,67 @@
+"""A second strategy, to show what one costs: the passes of `every_step`, and signs as gradients.
+
+    shard  = sign(mean gradient of the peer's items)
+    bucket = sign(sum of weight x shard)
+    weights = weights - rate x bucket
+
+Peers vote on the direction of each element (signSGD with majority vote, Bernstein 2018,
+1802.05957). There are no moments; signs travel under the gradient codec.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+from typing_extensions import Buffer
+
+from contracts.terms.messages import JobSpec, Seal
+from training.averaging.slices import Slice
+from training.averaging.sums import slice_of, vector_of
+from training.stages.torch_free import learning_rate
+from training.strategies.every_step.recipe import Recipe, output_of
+from training.strategies.every_step.rules import EveryStep
+from training.strategies.every_step.state import StageState
+from training.strategies.every_step.strategy import EveryStepWithTorch
+from training.strategies.port import Bucket, Layout, Piece, Shard, State, Weights
+
+
+class SignRules(EveryStep):
+    """See `PureStrategy`."""
+
+    def layout(self, spec: JobSpec) -> Layout:
+        """A vector of signs is as long whatever the rows are that it is made of."""
+        return replace(super().layout(spec), gate_exponent=Fraction(0))
+
+
+class SignRecipe(Recipe):
+    """Numbers and bytes of a stage."""
+
+    def shard(self, bucket: Tensor) -> Slice:
+        """See `Recipe.shard`."""
+        return slice_of(bucket.sign(), self.gradient_codec)
+
+
+class Sign(SignRules, EveryStepWithTorch):
+    """See `Strategy`."""
+
+    recipe_type = SignRecipe
+
+    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
+        """See `Strategy.reduce`."""
+        codec = self.spec.rules.gradient_codec
+        _, mean = super().reduce(bucket, shards, weights)
+        made = slice_of(vector_of(mean, codec).sign(), codec)
+        return output_of(bucket[1], made), made.data
+
+    def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> StageState:
+        """See `Strategy.apply`."""
+        assert isinstance(state, StageState)
+        stage, codec = state.stage, self.spec.rules.gradient_codec
+        rate = learning_rate(stage.optimizer, stage.counter)
+        signs = torch.cat([vector_of(bucket, codec) for bucket in buckets])
+        for name, moves in stage.layout.views(signs).items():
+            stage.weights()[name].sub_(moves * rate)
+        stage.counter += 1
+        return state

@@ -1,0 +1,69 @@
+"""Strategies by name; the fake one, which swarm tests use; what one asks of a machine."""
+
+import pytest
+
+from contracts.terms.errors import Refused
+from contracts.terms.ids import StageIndex
+from contracts.terms.items import ItemNumber
+from tests.support.fakes.counting import CountingStrategy, counting_rows
+from tests.support.fakes.memory_source import MemorySource, ended, make_seal
+from tests.support.history import MODEL, make_spec
+from tests.support.plain_swarm import plain_run
+from training.strategies.every_step.rules import EveryStep
+from training.strategies.port import Machine, RoundNumber, Strategy
+from training.strategies.registry import rules_of
+
+SPEC = make_spec(
+    model=MODEL.model_copy(update={"num_layers": 3}),
+    stages=3,
+    item_flops=(1, 3, 2),
+    layer_ends=(1, 2, 3),
+    steps=2,
+    units_per_step=4,
+)
+
+
+def test_rules_of__name_of_a_job__the_rules_that_it_signs() -> None:
+    assert isinstance(rules_of(SPEC), EveryStep)
+
+
+def test_counting__stages_by_hand__come_to_the_plain_run() -> None:
+    source, strategies = MemorySource(counting_rows), list[Strategy]()
+    states = []
+    for stage in map(StageIndex, range(3)):
+        strategy: Strategy = CountingStrategy(SPEC)
+        strategies.append(strategy)
+        states.append(strategy.first_state(stage))
+
+    for step in (1, 2):
+        items = [ItemNumber(item) for item in range(4 * step - 4, 4 * step)]
+        for strategy, state in zip(strategies, states, strict=True):
+            strategy.start(state, RoundNumber(step))
+        for item in reversed(items):
+            for direction, number in (
+                ("forward", 0),
+                ("forward", 1),
+                ("whole", 2),
+                ("backward", 1),
+                ("backward", 0),
+            ):
+                ended(strategies[number].run(item, direction, source))  # type: ignore[arg-type]
+        for strategy, state in zip(strategies, states, strict=True):
+            shards = [data for _, data in strategy.commit(frozenset(items)).shards]
+            strategy.apply(state, iter(shards), make_seal(step, norm=1))
+
+    assert [state.roots().weights for state in states] == plain_run(SPEC).weights
+    with pytest.raises(Refused):
+        strategies[0].commit(frozenset({ItemNumber(0)}))
+
+
+def test_cost__of_the_costliest_stage__and_refused_by_a_machine_that_cannot_hold_it() -> None:
+    large = Machine(memory_bytes=2**40, flops_per_second=1, bytes_per_second=1)
+
+    cost = EveryStep().cost(SPEC, large)
+
+    assert cost.item_flops == 3
+    model = SPEC.model
+    assert cost.item_bytes == 4 * 4 * SPEC.batch.rows_per_unit * model.sequence_length * model.width
+    with pytest.raises(Refused):
+        EveryStep().cost(SPEC, Machine(cost.memory_bytes - 1, 1, 1))

@@ -1,0 +1,93 @@
+"""What an auditor needs of the process that it runs in: a member's worker, or one from outside."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from contracts.governance.record import JobRecord
+from contracts.keys.wallet import Session
+from contracts.terms.messages import Message
+from contracts.terms.signatures import Signed
+from contracts.terms.work import Leaf, WorkClaim
+from training.changes import Changes
+from training.strategies.port import Compute, Strategy
+from training.telling import Tell
+from training.worker.engine import Engine
+from training.worker.ports import Behaviour
+from training.worker.sealed import SealedWork
+from verification.auditing.fetching import ByteSource
+
+
+class Host(Protocol):
+    """A job as one of its auditors sees it."""
+
+    @property
+    def folder(self) -> Path:
+        """Where reports and evidence stay."""
+
+    @property
+    def session(self) -> Session:
+        """The key that draws name."""
+
+    @property
+    def record(self) -> JobRecord:
+        """What the seals so far establish."""
+
+    @property
+    def parties(self) -> Sequence[Signed[Message]]:
+        """JobSpec, JobOpening and all LeaseAccepts."""
+
+    @property
+    def work(self) -> SealedWork:
+        """Claims of sealed rounds."""
+
+    @property
+    def changes(self) -> Changes:
+        """Marked with every seal."""
+
+    @property
+    def sources(self) -> Sequence[ByteSource]:
+        """In the order in which they are asked, the coordinator last."""
+
+    @property
+    def engine(self) -> Engine:
+        """That computes."""
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """What is said of what was not seen."""
+
+    @property
+    def tell(self) -> Tell:
+        """The log."""
+
+    def strategy_for(self, compute: Compute) -> Strategy:
+        """Makes what repeats claims, which computes by `compute`; may take seconds."""
+
+    def rows(self, name: str) -> bytes:
+        """Rows of the corpus by the name that a leaf gives them; called on the engine.
+
+        Raises:
+            NotFound, ServiceUnreachable, WrongBytes: the blob that they are in.
+        """
+
+    async def weights(self, claim: WorkClaim) -> Path:
+        """A file of the weights of a claim's base: our own if it has that root, else downloaded.
+
+        Whose work it is is asked last.
+
+        Raises:
+            NotFound: nobody has them any more. Unavailable: nobody is reached who has, or the disk
+                is full. Misbehaved: what all who are reached offer is of another state.
+        """
+
+    async def reach_coordinator(self) -> None:
+        """Have a session with it, and know the members of now; raises Unavailable, Refused."""
+
+    async def hand_in(self, report: Signed[WorkClaim], leaf: Leaf) -> None:
+        """Bring a report to the coordinator, with which there is a session.
+
+        Raises:
+            Conflict: it is not wanted any more. Refused, Misbehaved: it was not taken.
+            Unavailable: the coordinator is not reached.
+        """
