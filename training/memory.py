@@ -4,8 +4,8 @@ A peer is fullest between the passes of a step and its update. It has then
 - the state: weights, two moments and the gradient, 4 bytes a parameter each, all fp32;
 - what the passes took, of which the heap gives back little: the forward graphs that waited for
   their backward, what a pass needs for a moment, and gaps (one byte in `GAPS`, seen with glibc);
-- copies of the gradient: the averaged chunks as bytes, as vectors and joined; before that the mean
-  that was sent. Three come on top of what the passes left, four where that was little.
+- copies of buckets: a shard as bytes, as a vector, and the sum that it is added to; others on
+  their way. One gradient comes on top of what the passes left, three where that was little.
 
 Activations are what autograd keeps for a backward, per token and layer, counted tensor by tensor
 from `models/decoder.py`; flash attention keeps its output and one number a head and token instead
@@ -24,8 +24,8 @@ LIBRARIES = 5 * 2**24
 GAPS = 4  # one byte of gap for so many bytes of graphs
 MAX_GRAPHS = 8
 """Forward graphs that a stage keeps for their backward; the last stage does both at once."""
-COPIES = 4  # of the gradient at once
-COPIES_ON_TOP = 3  # of what the passes left
+COPIES = 3  # of the gradient at once: of one bucket, where it is all of it
+COPIES_ON_TOP = 1  # of what the passes left
 COMPARED = 5  # copies of a gradient at the end of an audit: two as bytes, two joined, one in pieces
 
 

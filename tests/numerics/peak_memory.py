@@ -1,7 +1,7 @@
 """How much memory did a stage take at its fullest? `python -m tests.numerics.peak_memory`.
 
 For each shape a fork of its own runs the numbers of one step as a peer does: forward passes until
-all graphs that may wait are there, backward passes, the gradient in chunks as bytes, their means,
+all graphs that may wait are there, backward passes, the gradient bucket by bucket as bytes, means,
 the update, the checkpoint; once more with an audit that begins meanwhile.
 It prints, a line of JSON each, the greatest resident size since torch
 was loaded (Linux, /proc), and what `memory.py` says.
@@ -26,6 +26,7 @@ from training.stages.checkpoint import save_checkpoint
 from training.stages.stage import Stage, UnitInputs
 
 ROWS = 4
+BUCKETS = 4
 WIDE = ModelConfig(
     vocab_size=2048, width=384, num_layers=6, num_heads=6, num_kv_heads=2, ffn_width=1024,
     sequence_length=128,
@@ -60,8 +61,13 @@ def one_step(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool
     compared = one_replay(model, part, stage.weights()) if audits else None
     for unit in units:
         stage.backward(unit, None if part.has_head else _activations(model))
-    averaged = [mean_slice([own.data], [1]).data for own in _own_parts(stage)]
-    stage.apply(torch.cat([vector_of(chunk) for chunk in averaged]), 10**9)
+    files = [folder / f"bucket-{number}" for number in range(BUCKETS)]
+    for file, bucket in zip(files, stage.mean_buckets(BUCKETS), strict=True):
+        file.write_bytes(slice_of(bucket).data)
+    for file in files:
+        shards = (file.read_bytes() for _ in range(2))
+        file.write_bytes(mean_slice(shards, [1, 1]).data)
+    stage.apply((vector_of(file.read_bytes()) for file in files), 10**9)
     save_checkpoint(stage, folder, 1)
     del compared  # an auditor may still be at it when all that is done
 
@@ -82,7 +88,7 @@ def one_replay(
 
 
 def _own_parts(stage: Stage) -> list[Slice]:
-    return [slice_of(part) for part in stage.gradient_parts(4)]
+    return [slice_of(bucket) for bucket in stage.mean_buckets(BUCKETS)]
 
 
 def _inputs(model: ModelConfig, part: StageSlice) -> UnitInputs:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.terms.errors import Malformed, NotFinite, Refused
+from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Refused
 from contracts.terms.items import ItemNumber
 from tests.numerics.loop import new_stage, rows_of, synthetic_corpus, train
 from training.config import ModelConfig, StageSlice, slices_of, whole_model
@@ -190,6 +190,15 @@ def test_backward__gradient_is_too_large_for_who_trains__is_far_from_inf_for_who
     stage.backward(UNIT, LARGEST * ones_RTD)
 
     assert stage.units == (UNIT,) and float(stage.gradient_sum.abs().max()) < 1e9 * LARGEST
+
+
+def test_stage__that_does_not_train__has_no_state() -> None:
+    stage = Stage(CONFIG.model, FIRST_OF_TWO, CONFIG.optimizer, trains=False)
+
+    with pytest.raises(InvariantBroken, match="no moments"):
+        stage.roots()
+    with pytest.raises(InvariantBroken, match="no moments"):
+        stage.apply([torch.ones(stage.num_parameters)], 1)
 
 
 @pytest.mark.parametrize("trains", [True, False])

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Refused, TallystickError
-from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
@@ -49,14 +48,11 @@ def test_permuted__every_length_and_key__is_a_permutation(num_rows: int, key: by
 def test_row_numbers__whole_passes__use_every_row_equally_often(
     data: DataConfig, num_rows: int, passes: int, key: bytes
 ) -> None:
-    """Mutation that this catches: a unit that starts one row late."""
+    """Mutation that this catches: an item that starts one row late."""
     wanted = passes * num_rows
     used: list[int] = []
     for index in range(wanted // data.rows_per_unit + 1):
-        step, unit = divmod(index, data.units_per_step)
-        used += row_numbers(
-            blob_digest(key), data, num_rows, StepNumber(step + 1), ItemNumber(unit)
-        )
+        used += row_numbers(blob_digest(key), data, num_rows, ItemNumber(index))
 
     assert set(Counter(used[:wanted]).values()) == {passes}
 
@@ -161,4 +157,4 @@ def test_builtin_corpus__standard_library__is_capped_repeatable_and_enough_for_t
     assert 15 < unigram_perplexity(sharded.manifest, MemoryBlobs(sharded.blobs)) < 40
     rows = UnitRows(sharded.manifest, DataConfig(4, 8), 128, MemoryBlobs(sharded.blobs))
     assert index_rows(sharded.manifest.train, 128).num_rows > 60 * 32  # no row twice in the demo
-    assert len(rows.load(StepNumber(60), ItemNumber(7))) == 4
+    assert len(rows.load(ItemNumber(479))) == 4

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex
+from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import DataSpec
 from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.swarm_job import MemorySwarm, Papers, make_papers
@@ -11,7 +11,8 @@ from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
 from training.data.corpus import ShardedCorpus
 from training.flops import item_flops
 from training.stages.torch_free import chunk_elements
-from training.worker.ports import Compute
+from training.strategies.port import Compute, Strategy
+from training.strategies.registry import strategy_of
 
 
 def stage_papers(
@@ -42,11 +43,9 @@ def stage_papers(
 
 def stage_swarm(folder: Path, papers: Papers, corpus: ShardedCorpus) -> MemorySwarm:
     """The swarm of that job."""
-    from training.worker.stage_compute import StageCompute  # torch: not for every process
-
     spec, blobs = papers.spec.message, MemoryBlobs(corpus.blobs)
 
-    def make_compute(stage: StageIndex) -> Compute:
-        return StageCompute(spec, blobs, stage=stage)
+    def make_strategy(compute: Compute) -> Strategy:
+        return strategy_of(spec, blobs, compute)
 
-    return MemorySwarm(papers, folder, make_compute, chunk_elements(papers.spec.message))
+    return MemorySwarm(papers, folder, make_strategy, chunk_elements(spec))

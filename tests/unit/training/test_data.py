@@ -8,7 +8,7 @@ import pytest
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, NotFound, Refused, UnknownVersion, WrongBytes
-from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import FolderBlobs, MemoryBlobs
 from training.config import DataConfig
@@ -25,7 +25,6 @@ from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.order import permuted
 from training.recipes import micro
 
-STEP_1, STEP_2 = StepNumber(1), StepNumber(2)
 TWO_ROWS = DataConfig(rows_per_unit=2, units_per_step=2, seed=5)
 
 
@@ -122,24 +121,27 @@ def test_permuted__fixed_key__is_this_order() -> None:
 def test_positions__same_arguments__same_rows_and_other_arguments_other_rows() -> None:
     corpus = sharded()
 
-    def rows(seed: int, step: StepNumber, unit: int) -> object:
-        data = DataConfig(rows_per_unit=2, units_per_step=2, seed=seed)
+    def rows(seed: int, item: int, units_per_step: int = 2) -> object:
+        data = DataConfig(rows_per_unit=2, units_per_step=units_per_step, seed=seed)
         made = UnitRows(corpus.manifest, data, 32, MemoryBlobs(corpus.blobs))
-        return made.positions(step, ItemNumber(unit))
+        return made.positions(ItemNumber(item))
 
-    assert rows(5, STEP_1, 0) == rows(5, STEP_1, 0)
-    others = [rows(6, STEP_1, 0), rows(5, STEP_1, 1), rows(5, STEP_2, 0)]
-    assert all(other != rows(5, STEP_1, 0) for other in others)
+    assert rows(5, 0) == rows(5, 0) == rows(5, 0, units_per_step=7)
+    assert all(other != rows(5, 0) for other in [rows(6, 0), rows(5, 1), rows(5, 2)])
 
 
-def test_unit_rows__load__gives_the_bytes_at_the_positions() -> None:
+def test_unit_rows__by_name__gives_the_bytes_at_the_positions() -> None:
     corpus = sharded()
     rows = UnitRows(corpus.manifest, TWO_ROWS, 32, MemoryBlobs(corpus.blobs))
 
-    loaded = rows.load(STEP_2, ItemNumber(1))
+    loaded = rows.load(ItemNumber(3))
 
-    positions = rows.positions(STEP_2, ItemNumber(1))
+    positions = rows.positions(ItemNumber(3))
     assert loaded == tuple(corpus.blobs[p.shard][p.offset : p.offset + 33] for p in positions)
+    assert rows.read("rows/3") == b"".join(loaded)
+    assert rows.read("validation/1") == b"".join(rows.validation_rows()[place] for place in (0, 0))
+    with pytest.raises(Refused, match="no group 64"):
+        rows.read("validation/64")
 
 
 def test_unit_rows__source_serves_other_bytes__wrong_bytes() -> None:
@@ -148,7 +150,7 @@ def test_unit_rows__source_serves_other_bytes__wrong_bytes() -> None:
     rows = UnitRows(corpus.manifest, TWO_ROWS, 32, MemoryBlobs(forged))
 
     with pytest.raises(WrongBytes, match="other bytes"):
-        rows.load(STEP_1, ItemNumber(0))
+        rows.load(ItemNumber(0))
 
 
 def test_validation_rows__capped__are_evenly_spaced() -> None:

@@ -7,7 +7,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Malformed, Refused
-from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
@@ -98,7 +97,7 @@ def test_shard_corpus__tokens__manifest_v2_whose_rows_are_tokens(tmp_path: Path)
     assert (manifest.kind, manifest.token_bytes) == ("manifest.v2", 2)
     assert decode_manifest(sharded.blobs[manifest.digest()]) == manifest
     rows = UnitRows(manifest, DataConfig(2, 2), 16, MemoryBlobs(sharded.blobs))
-    loaded = rows.load(StepNumber(1), ItemNumber(0))
+    loaded = rows.load(ItemNumber(0))
     assert [len(row) for row in loaded] == [34, 34]
     assert all(value < 6 for row in loaded for value in token_values(row, "uint16"))
     assert rows_digest(loaded, token_bytes=2) != rows_digest(loaded)

@@ -1,4 +1,4 @@
-"""Bytes of gradients: digests, order of sums; the fake compute that swarm tests use."""
+"""Bytes of gradients: digests, and the order of sums."""
 
 from typing import get_args
 
@@ -7,24 +7,25 @@ import pytest
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import Malformed, WrongBytes
 from contracts.terms.messages import GradientCodecName
-from tests.unit.training.swarm.factories import STAGE, A, B, Swarm, grad_commit, terms
+from tests.support.history import JobMaker
 from training.averaging.slices import in_peer_order, need_digest, slice_digest
-from training.swarm.state import Closed
 
 
-def test_in_peer_order__commits_in_any_order__ascend_by_peer_then_round() -> None:
-    swarm = Swarm(terms(peers=2))
-    swarm.join(A, B)
-    swarm.work(A, 0, 1, 2)
-    swarm.work(B, 3, 4, 5)
-    close = swarm.phase(Closed).close
-    commits = [grad_commit(B, close, ()), grad_commit(A, close, (), round=1)]
-    commits.append(grad_commit(A, close, ()))
+def test_in_peer_order__claims_in_any_order__ascend_by_group_and_peer_then_as_they_were_made() -> (
+    None
+):
+    job = JobMaker()
+    ann, bob, cem = (job.claim(member)[0] for member in job.members[:3])
+    cem = cem.model_copy(update={"group": 1, "peer": bytes(32)})
+    later = ann.model_copy(update={"seq": 1})
+    pending = ann.model_copy(update={"round": ann.round + 1})
 
-    ordered = in_peer_order(commits, STAGE)
+    ordered = in_peer_order([cem, pending, later, bob, ann], (0, 1))
 
-    assert [(commit.peer, commit.round) for commit in ordered] == [(A, 0), (A, 1), (B, 0)]
-    assert in_peer_order(commits, 1) == ()
+    own = sorted([ann, bob], key=lambda claim: claim.peer)
+    place = own.index(ann) + 1
+    assert ordered == (*own[:place], later, pending, *own[place:], cem)
+    assert in_peer_order([ann, cem], (1,)) == (cem,)
 
 
 def test_need_digest__one_bit_differs__is_refused() -> None:
