@@ -26,6 +26,8 @@ PURE = (
     "contracts.terms",
     "contracts.governance",
     "training.swarm",
+    "training.rounds",
+    "training.strategies.port",
     "training.config",
     "training.recipes",
     "training.flops",
@@ -78,6 +80,14 @@ BAD_LINES = (
     ("tallystick/sdk/__init__.py", "import market.service", "know of market only its bodies"),
     ("market/bodies/base.py", "import market.domain.jobs", "HTTP bodies are made of terms"),
     ("training/swarm/step.py", "import asyncio", "PURE modules"),
+    ("training/rounds/machine.py", "import asyncio", "PURE modules"),
+    ("training/strategies/port.py", "import training.rounds.state", "down to rounds and strat"),
+    ("training/rounds/state.py", "import training.worker.work", "down to rounds and strategies"),
+    (
+        "training/rounds/machine.py",
+        "import training.strategies.every_step.rules",
+        "knows of strategies their port",
+    ),
     ("tallystick/provider/peer.py", "import tallystick.gym.registry", "Production imports no fake"),
     (
         "market/bootstrap.py",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.governance.checking import Terms
-from contracts.terms.amounts import BaseCaps
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, PeerId, StepNumber
 from contracts.terms.messages import MILLION
 from tests.support.dockets import STAGE, CheckedJob, audit_spec, peer
@@ -47,7 +47,7 @@ class PaidJob:
         )  # fmt: skip
         for name, stake in zip(self.job.workers, self.stakes, strict=True):
             lease = self.job.leases[peer(name)]
-            self.job.leases[peer(name)] = replace(lease, stake=BaseCaps(stake))
+            self.job.leases[peer(name)] = replace(lease, stake=BaseUnits(stake))
         self.peers = {name: peer(name) for name in self.job.workers}
 
     def work(self, units: int) -> None:

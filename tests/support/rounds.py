@@ -83,9 +83,10 @@ def joining(
 
 def result(who: PeerId, group: int, item: int, *, given: bool = False, salt: int = 0) -> Result:
     """What a peer made of an item: its output has the name that the next group reads."""
-    tensors = ((f"y/{group}/{item}", name("y", group, item, salt)),)
-    if group:
-        tensors = ((f"y/{group - 1}/{item}", name("y", group - 1, item, 0)), *tensors)
+    salts = {group - 1: 0, group: salt}
+    tensors = tuple(
+        (f"y/{place}/{item}", name("y", place, item, salts[place])) for place in salts if place >= 0
+    )
     return Result(StageIndex(group), ItemNumber(item), who, tensors, given=given)
 
 
@@ -589,7 +590,8 @@ class World:
             self.shell.crash()
             self.dealt = {}
             for each in self.peers.values():  # most are back before anything else happens
-                if each.who in self.state.members and self.chance.random() < 0.7:
+                is_back = each.who in self.steady or self.chance.random() < 0.7
+                if each.who in self.state.members and is_back:
                     newest = self.state.newest_seal
                     self._tell(events.Connected(each.who, "", newest, self.shell.now))
 

@@ -36,6 +36,7 @@ from training.rounds.state import (
     RoundState,
     Work,
     with_open,
+    with_phase,
 )
 from training.rounds.working import drop, expire, give_up, put_off
 from training.strategies.port import Bucket, Group
@@ -58,7 +59,7 @@ def begin_commit(state: RoundState) -> Change | None:
         return None
     open = deal(state, replace(open, num_commits=open.num_commits + 1))
     ends = UnixMillis(state.at + state.terms.commit_ms)
-    state = replace(state, phase=Commit(open, ends, ends))
+    state = with_phase(state, Commit(open, ends, ends))
     return state, (Send(frozenset(open.unclaimed)),)
 
 
@@ -124,14 +125,14 @@ def begin_delivery(state: RoundState) -> RoundState:
     """From now on shards are waited for."""
     assert isinstance(state.phase, Commit)
     ends = UnixMillis(state.at + state.terms.deliver_ms)
-    return with_lacking(replace(state, phase=replace(state.phase, is_delivering=True, ends=ends)))
+    return with_lacking(with_phase(state, replace(state.phase, is_delivering=True, ends=ends)))
 
 
 def with_lacking(state: RoundState) -> RoundState:
     """With who lacks which shards found out anew."""
     match state.phase:
         case Commit(open=open, is_delivering=True) as phase:
-            return replace(state, phase=replace(phase, lacking=_lacking(state, open)))
+            return with_phase(state, replace(phase, lacking=_lacking(state, open)))
     return state
 
 
@@ -206,7 +207,7 @@ def keep_shards(state: RoundState) -> Change | None:
     wanted = NO_BYTES.union(*(phase.lacking[peer] for peer in late)) - phase.keeping
     if not wanted:
         return None
-    state = replace(state, phase=replace(phase, keeping=phase.keeping | wanted))
+    state = with_phase(state, replace(phase, keeping=phase.keeping | wanted))
     return state, (KeepBytes(tuple(_with_givers(phase.open, wanted))),)
 
 
@@ -243,9 +244,7 @@ def close_round(state: RoundState) -> Change:
     """Sign what is merged, with which weights, and who reduces what."""
     assert isinstance(state.phase, Commit)
     phase, open = state.phase, state.phase.open
-    merged = {
-        name: open.claims[name] for name in delivered(phase) if state.may(open.claims[name].peer)
-    }
+    merged = {name: open.claims[name] for name in delivered(phase)}
     reducers = _reducers(state, open)
     weights = gate(state.gates, state.round, peer_steps(state, merged)).weights
     message = RoundClosed(
@@ -269,7 +268,7 @@ def close_round(state: RoundState) -> Change:
         asked={bucket: (peer,) for bucket, peer in reducers.items()},
         owing={peer: frozenset(own) for peer, own in owing.items()},
     )
-    state = replace(state, phase=reduce)
+    state = with_phase(state, reduce)
     return state, (SignRoundClosed(message), Send(frozenset(owing)))
 
 

@@ -166,7 +166,7 @@ class NoticeDue:
 class Checked:
     """What draws, limits and bonds allow now; all of it, not what is new."""
 
-    may_work: frozenset[PeerId] | None  # None: everybody
+    may_work: frozenset[PeerId] | None  # members or not: whose claims are merged; None: everybody
     takes_work: bool  # enough rounds are drawn for one more to be closed
     is_clear: bool  # no draw is open, by the newest seal
     unsealed: frozenset[Digest]  # beacons that only a seal makes count

@@ -73,6 +73,7 @@ from training.rounds.state import (
     RoundState,
     Seal,
     Work,
+    with_phase,
 )
 from training.rounds.working import (
     expire,
@@ -91,7 +92,7 @@ def advance(state: RoundState, event: events.Event, rules: Closing) -> events.Ch
     state, effects = _note(state, event)
     if state is before and state.at >= event.at:
         return state, ()
-    state = replace(state, at=UnixMillis(max(state.at, event.at)))
+    state = with_phase(state, state.phase, UnixMillis(max(state.at, event.at)))
     if isinstance(event, events.Controlled) or (
         state.members is not before.members and not isinstance(event, events.Applied)
     ):
@@ -147,7 +148,8 @@ def _note(state: RoundState, event: events.Event) -> events.Change:
         case events.Reduced():
             return take_reduced(state, event)
         case events.Sealed():
-            return sealed(state, event)
+            state, effects = sealed(state, event)
+            return _without_barred(state), effects
         case events.Applied():
             return _applied(state, event)
         case events.Controlled():
@@ -175,7 +177,7 @@ def _held(state: RoundState, event: events.Held) -> RoundState:
             phase = replace(phase, open=fresh)
             if isinstance(phase, Commit):
                 phase = replace(phase, lacking=without_delivered(phase.lacking, event))
-            return replace(state, phase=phase)
+            return with_phase(state, phase)
     return state
 
 
@@ -195,14 +197,15 @@ def _controlled(state: RoundState, event: events.Controlled) -> events.Change:
         case "hold":
             return _holding(state), ()
         case "go_on":
-            return state if state.hold_from is None else replace(state, hold_from=None), ()
+            is_so = state.hold_from is None and not state.paused
+            return state if is_so else replace(state, hold_from=None, paused=False, voids=0), ()
         case "resumed":
             state = resumed(state, event.at)
             match state.phase:
                 case Seal():
                     return state, (build(state),)
                 case Commit() | Reduce() as phase:
-                    return replace(state, phase=replace(phase, keeping=NO_BYTES)), ()
+                    return with_phase(state, replace(phase, keeping=NO_BYTES)), ()
             return state, ()
 
 
@@ -213,7 +216,7 @@ def _stopping(state: RoundState, at: UnixMillis) -> RoundState:
     match state.phase:
         case Work(ends=int(ends)) as phase:
             ends = UnixMillis(min(ends, at + state.terms.commit_ms))
-            state = replace(state, phase=replace(phase, ends=ends, extended=True))
+            state = with_phase(state, replace(phase, ends=ends, extended=True))
     return replace(state, stopping=True)
 
 
@@ -279,11 +282,10 @@ def _without_barred(state: RoundState) -> RoundState:
     """Who may not work any more loses what RoundClosed does not name yet."""
     match state.phase:
         case Work(open=open) | Commit(open=open) if state.may_work is not None:
-            barred = state.members.keys() - state.may_work
-            names = {name for name, claim in open.claims.items() if claim.peer in barred}
-            for peer in sorted(barred & open.unclaimed.keys()):
+            for peer in sorted(open.unclaimed.keys() - state.may_work):
                 state = give_up(state, peer)
-            return expire(state, names)
+            claims = open.claims.items()
+            return expire(state, {name for name, claim in claims if not state.may(claim.peer)})
     return state
 
 
@@ -383,7 +385,7 @@ def _opened(state: RoundState) -> RoundState:
         span = min(span, state.terms.commit_ms)
     ends = UnixMillis(state.at + span)
     open = replace(phase.open, opened_at=state.at, work_ends=ends)
-    return replace(state, phase=replace(phase, open=open, ends=ends, extended=state.stopping))
+    return with_phase(state, replace(phase, open=open, ends=ends, extended=state.stopping))
 
 
 def _extended(state: RoundState) -> events.Change:
@@ -396,7 +398,7 @@ def _extended(state: RoundState) -> events.Change:
     span = terms.round_ms if isinstance(phase, Work) else terms.deliver_ms
     assert phase.ends is not None
     ends = UnixMillis(phase.ends + span)
-    return replace(state, phase=replace(phase, ends=ends, extended=True)), ()
+    return with_phase(state, replace(phase, ends=ends, extended=True)), ()
 
 
 def _commit(state: RoundState, rules: Closing) -> events.Change | None:

@@ -22,6 +22,7 @@ from training.rounds.state import (
     RoundState,
     Work,
     in_group,
+    with_phase,
 )
 from training.strategies.port import Group, RoundNumber
 
@@ -267,15 +268,15 @@ def _moved(state: RoundState, since: UnixMillis) -> RoundState:
     match state.phase:
         case Work(open=open, ends=ends) as work:
             open = replace(open, work_ends=later(open.work_ends))
-            return replace(state, phase=replace(work, open=open, ends=later(ends)))
+            return with_phase(state, replace(work, open=open, ends=later(ends)))
         case Commit(open=open, commit_ends=commit_ends, ends=ends) as commit:
             open = replace(open, work_ends=later(open.work_ends))
             commit_ends, ends = UnixMillis(commit_ends + span), UnixMillis(ends + span)
             commit = replace(commit, open=open, commit_ends=commit_ends, ends=ends)
-            return replace(state, phase=commit)
+            return with_phase(state, commit)
         case Reduce(ends=ends, full_at=full_at) as waiting:
             ends = UnixMillis(ends + span)
-            return replace(state, phase=replace(waiting, ends=ends, full_at=later(full_at)))
+            return with_phase(state, replace(waiting, ends=ends, full_at=later(full_at)))
     return state
 
 

@@ -35,6 +35,7 @@ from training.rounds.state import (
     RoundState,
     has_failed,
     with_failing,
+    with_phase,
 )
 from training.strategies.port import Bucket, Group
 
@@ -63,7 +64,7 @@ def take_reduced(state: RoundState, event: Reduced) -> Change:
                 buckets=buckets,
                 owing=_without(phase.owing, claim.peer, {bucket}),
             )
-            state = replace(state, phase=phase)
+            state = with_phase(state, phase)
             is_last = len(buckets) == len(state.terms.buckets)
             state = with_holders(state) if known or is_last else _with_fresh(state, bucket)
             return state, (Send(frozenset({claim.peer})),)
@@ -89,7 +90,7 @@ def _with_fresh(state: RoundState, bucket: Bucket) -> RoundState:
         phase = replace(phase, holders={**phase.holders, digest: owners})
     if _is_thin(phase, digest, phase.needs[bucket]):
         phase = replace(phase, thin=phase.thin | {digest})
-    return replace(state, phase=phase)
+    return with_phase(state, phase)
 
 
 # ------------------------------------------------------------------------------------ the holders
@@ -109,7 +110,7 @@ def take_held_bucket(state: RoundState, event: Held) -> RoundState:
         needs = _needs(phase)
         enough = {each for each in fresh if not _is_thin(phase, each, needs[each])}
         phase = replace(phase, thin=phase.thin - enough)
-    return replace(state, phase=phase)
+    return with_phase(state, phase)
 
 
 def with_holders(state: RoundState) -> RoundState:
@@ -205,7 +206,7 @@ def keep_buckets(state: RoundState) -> Change | None:
         wanted &= scarce
     if not wanted:
         return None
-    state = replace(state, phase=replace(phase, keeping=phase.keeping | wanted))
+    state = with_phase(state, replace(phase, keeping=phase.keeping | wanted))
     return state, (KeepBytes(tuple(_with_givers(phase, wanted))),)
 
 
@@ -230,7 +231,9 @@ def pass_on_from_the_lost(state: RoundState) -> Change | None:
     owing = state.phase.owing
     gone = {peer for peer in state.watched & owing.keys() if is_due(state, state.members[peer])}
     gone |= state.phase.gone & owing.keys()
-    return _passed_on(state, {bucket for peer in gone for bucket in owing[peer]})
+    return (
+        None if not gone else _passed_on(state, {bucket for peer in gone for bucket in owing[peer]})
+    )
 
 
 def late(state: RoundState) -> Change | None:
@@ -274,7 +277,7 @@ def _passed_on(state: RoundState, buckets: Iterable[Bucket]) -> Change | None:
             asked[bucket] = (*asked[bucket], peer)
     if not moved:
         return None
-    state = replace(state, phase=replace(phase, asked=asked, owing=owing))
+    state = with_phase(state, replace(phase, asked=asked, owing=owing))
     return state, (Send(frozenset(moved)),)
 
 
@@ -288,7 +291,7 @@ def with_full(state: RoundState) -> RoundState:
     is_full = len(phase.buckets) == len(state.terms.buckets) and not phase.thin
     if is_full == (phase.full_at is not None):
         return state
-    return replace(state, phase=replace(phase, full_at=state.at if is_full else None))
+    return with_phase(state, replace(phase, full_at=state.at if is_full else None))
 
 
 def may_seal(state: RoundState) -> bool:

@@ -26,6 +26,7 @@ from training.rounds.state import (
     What,
     begin_round,
     with_failing,
+    with_phase,
 )
 from training.strategies.port import Item, RoundNumber
 
@@ -38,13 +39,13 @@ def seal_update(state: RoundState) -> Change:
     missed = owners_that_missed(state)
     phase = state.phase
     state = replace(state, holding=with_failing(state.holding, missed, state.round))
-    return _seal(replace(state, phase=Seal(phase.open, "update", phase.buckets, phase.closed)))
+    return _seal(with_phase(state, Seal(phase.open, "update", phase.buckets, phase.closed)))
 
 
 def seal_nothing(state: RoundState, what: What) -> Change:
     """A round that came to nothing, or had no work."""
     assert not isinstance(state.phase, Finished)
-    return _seal(replace(state, phase=Seal(state.phase.open, what)))
+    return _seal(with_phase(state, Seal(state.phase.open, what)))
 
 
 def _seal(state: RoundState) -> Change:
@@ -117,7 +118,7 @@ def sealed(state: RoundState, event: Sealed) -> Change:
     state = replace(state, is_telling=False)
     here = frozenset(peer for peer, member in state.members.items() if member.is_here)
     if event.last:
-        return replace(state, phase=Finished()), (Send(here),)
+        return with_phase(state, Finished()), (Send(here),)
     state = replace(state, round=RoundNumber(state.round + 1))
     return _next_round(state, phase), (Send(here),)
 

@@ -29,6 +29,7 @@ from training.rounds.state import (
     can_work,
     in_group,
     with_open,
+    with_phase,
 )
 from training.strategies.port import Group, Item, Items, Result
 
@@ -223,5 +224,5 @@ def _back_to_work(state: RoundState) -> RoundState:
     assert open.work_ends is not None
     if state.stopping or state.at >= open.work_ends:
         ends = UnixMillis(state.at + state.terms.commit_ms)
-        return replace(state, phase=Work(open, ends, extended=True))
-    return replace(state, phase=Work(open, open.work_ends))
+        return with_phase(state, Work(open, ends, extended=True))
+    return with_phase(state, Work(open, open.work_ends))
