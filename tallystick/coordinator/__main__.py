@@ -49,6 +49,7 @@ from tallystick.sdk.process import MarketBeacons, run_process, teller, telling_t
 from training.coordinator.ports import StepReport
 from training.coordinator.run import CoordinatedJob, Opening, Signer, World, run_coordinator
 from training.stages.torch_free import chunk_elements
+from training.strategies.registry import rules_of
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
@@ -164,7 +165,14 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
         try:
             await run_coordinator(
                 folder,
-                CoordinatedJob(spec, opening, signer, chunk_elements(spec.message), begin_job),
+                CoordinatedJob(
+                    spec,
+                    opening,
+                    signer,
+                    rules_of(spec.message),
+                    chunk_elements(spec.message),
+                    begin_job,
+                ),
                 World(
                     transport=transport,
                     listen=listening(folder, told.listen),

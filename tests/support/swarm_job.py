@@ -18,46 +18,38 @@ from typing_extensions import Buffer
 
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
-from contracts.keys.wallet import Session, Wallet
+from contracts.keys.wallet import Session
 from contracts.terms.beacons import Beacons
 from contracts.terms.chunks import Chunk
 from contracts.terms.errors import Refused
 from contracts.terms.history import Kept, decode_kept
-from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.ids import PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import (
     GradCommit,
-    JobOpening,
     JobSpec,
-    LeaseAccept,
     Message,
     Notice,
-    RulesSpec,
     Seal,
 )
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
-from tests.support.checked_swarm import MadeUpBeacons, report_by_bytes
-from tests.support.dockets import CLASS, begin_checked
+from tests.support.checked_swarm import MadeUpBeacons, begin_checked, report_by_bytes
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import (
     DOMAIN,
-    Member,
-    make_members,
-    make_session,
-    make_spec,
-    make_wallet,
     messages_of,
-    outside_auditors,
 )
 from tests.support.lying import Answer, AnsweringTransport
+from tests.support.papers import Papers as Papers
+from tests.support.papers import make_papers as make_papers
+from tests.support.papers import patient_rules as patient_rules
 from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock
 from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.ports import Wish
-from training.coordinator.run import Clocks, CoordinatedJob, Opening, Signer, World, run_coordinator
+from training.coordinator.run import Clocks, CoordinatedJob, Signer, World, run_coordinator
 from training.transport.calls import METHODS, NEXT_ITEM, NextItem
 from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
@@ -72,99 +64,6 @@ COORDINATOR = "coordinator"
 Line = dict[str, Any]
 Wrap = Callable[[str, Transport], Transport]
 When = tuple[str, str, int]  # who tells, of which event, in which step
-
-
-@dataclass(frozen=True)
-class Papers:
-    """Who signs a job of `workers`, and what they have signed before it begins."""
-
-    spec: Signed[JobSpec]
-    opening: Opening
-    coordinator: Wallet
-    session: Session
-    members: Mapping[str, Member]
-    leases: Mapping[str, Signed[LeaseAccept]]
-    outside: Mapping[str, Session]
-
-    @property
-    def job(self) -> JobId:
-        """The job's id."""
-        return self.spec.message.job()
-
-    def signed_opening(self) -> Signed[JobOpening]:
-        """The coordinator's JobOpening, made again: signatures are deterministic."""
-        listed = self.opening.auditors
-        message = JobOpening(
-            job=self.job,
-            job_spec=self.spec.message.digest(),
-            session_key=self.session.key,
-            anchorer=self.opening.anchorer,
-            opening_block=self.opening.opening_block,
-            outside_auditors=ZERO_DIGEST if listed is None else listed.digest(),
-        )
-        return self.coordinator.sign(message, DOMAIN)
-
-
-def make_papers(
-    *workers: str,
-    outside: tuple[str, ...] = (),
-    device_class: str = CLASS,
-    **changed: Any,
-) -> Papers:
-    """Papers of a job, of one stage unless `changed` says more; as in `history.make_spec`.
-
-    `outside` may be drawn as auditors from outside, if the job is checked.
-    """
-    poster, coordinator = make_wallet("poster"), make_wallet("coordinator")
-    rules = {name: changed.pop(name) for name in RulesSpec.model_fields if name in changed}
-    usual = {"stages": 1, "rules": patient_rules(**rules)}
-    usual["peers_per_stage"] = len(workers) // changed.get("stages", 1)
-    changed = usual | changed
-    spec = make_spec(poster, coordinator, **changed)
-    members = dict(zip(workers, make_members(workers), strict=True))
-    leases = {
-        name: member.wallet.sign(
-            LeaseAccept(
-                job=spec.job(),
-                account=member.wallet.account,
-                session_key=member.session.key,
-                offer=spec.digest(),
-                price=member.price,
-                stake=spec.min_stake,
-                device_class=device_class,
-            ),
-            DOMAIN,
-        )
-        for name, member in members.items()
-    }
-    return Papers(
-        poster.sign(spec, DOMAIN),
-        Opening(
-            make_wallet("anchorer").account,
-            7,
-            outside_auditors(outside, device_class=device_class) if spec.rules.audit else None,
-        ),
-        coordinator,
-        make_session("coordinator"),
-        members,
-        leases,
-        {name: make_session(name) for name in outside},
-    )
-
-
-def patient_rules(**changed: Any) -> RulesSpec:
-    """Deadlines that a loaded machine keeps too: nobody is struck who is only slow."""
-    values: dict[str, Any] = {
-        "audit": None,
-        "vesting_window": 2,
-        "boundary_codec": "none",
-        "gradient_codec": "none",
-        "commit_timeout": 60_000,
-        "exchange_timeout": 60_000,
-        "redo_after": 60_000,
-        "lease_grace": 60_000,
-    }
-    return RulesSpec(**(values | changed))
 
 
 class _Together:

@@ -1,7 +1,7 @@
 """The router at work: what it is told of the job and of time, and what it says to peers.
 
-What units came to is recorded as soon as the loop has time, so that under load much of it shares a
-write. A peer whose account is idle (`limiting`) is given no units: it stays a member, and finishes
+What was done is recorded as soon as the loop has time, so that under load much of it shares a
+write. A peer whose account is idle (`limiting`) is given no items: it stays a member, and finishes
 what it has.
 """
 
@@ -10,77 +10,93 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
-from zlib import crc32
 
-from contracts.governance.checking import Terms
+from contracts.governance.checking import Terms as CheckedTerms
 from contracts.governance.limits import Idle
 from contracts.terms.errors import Unavailable
-from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
-from training.coordinator.book import Book
+from contracts.terms.ids import Address, PeerId, StepNumber
+from training.coordinator.caps import Caps, quotas_of
+from training.coordinator.journal import Happened, JobJournal
 from training.coordinator.ports import Clock
-from training.coordinator.router import Router, View
+from training.coordinator.router import Round, Router
+from training.rounds.events import ItemsDone, ItemsLost
+from training.rounds.machine import view
+from training.rounds.state import (
+    NO_ROUND,
+    Commit,
+    Finished,
+    Member,
+    RoundState,
+    Work,
+    can_work,
+)
 from training.stages.torch_free import num_groups
-from training.swarm.caps import Units, quotas_of
-from training.swarm.duties import missing_places, workers_of
-from training.swarm.events import UnitsDone, UnitsLost
-from training.swarm.routing import NO_STEP, Listed
-from training.swarm.state import Draft, Finished, Member, SwarmState, Working
+from training.strategies.port import Group, RoundNumber
 from training.telling import Rarely, Tell
-from training.transport.calls import ItemTasks, NextItem
+from training.transport.calls import ItemTasks, NextItem, TaskName
 
 WhyIdle: TypeAlias = Callable[[Address], Idle | None]
 """See `Limiting.why_idle`."""
 
 LONG_POLL = 20.0  # seconds that a peer waits for news before it hears that there is none
-COME_BACK = 2.0  # seconds that a restart waits, at most, for what peers have of the step
+COME_BACK = 2.0  # seconds that a restart waits, at most, for what peers have of the round
 WRITE_AGAIN = 0.2
+GATHER = 50e-6
+"""Seconds, for each member, in which more may come before items are dealt and results stored."""
 
 
-class Items:
+class ItemRoutes:
     """Answers to `item.next`."""
 
     def __init__(
         self,
-        book: Book,
+        job: JobJournal,
         *,
         clock: Clock,
         why_idle: WhyIdle,
         tell: Tell,
-        max_units: int | None = None,
+        max_items: int | None = None,
     ) -> None:
-        """`max_units`: as `Router` takes it."""
-        self._book, self._clock, self._why_idle = book, clock, why_idle
+        """`max_items`: as `Router` takes it."""
+        self._job, self._clock, self._why_idle = job, clock, why_idle
         self._tell_rarely = Rarely(tell)
         self._now = asyncio.get_running_loop().time
-        state = book.state
+        state = job.state
         self._router = Router(
-            state.terms.num_stages,
-            seed=crc32(book.record_of_job.opening.session_key),
-            attempts_from=clock(),
+            job.rules,
+            len(state.terms.groups),
             tell=tell,
             awaited=state.members,
             until=self._now() + min(COME_BACK, state.terms.redo_after / 1000),
-            max_units=max_units,
+            max_items=max_items,
         )
         self._polls: dict[PeerId, asyncio.Event] = {}
+        self._dropped: dict[PeerId, frozenset[TaskName]] = {}  # that a peer was told of
         self._poke = asyncio.Event()
-        self._listed: tuple[object, View] | None = None
+        self._listed: tuple[tuple[object, ...], Round] = (), Round(NO_ROUND)
 
     async def next(self, peer: PeerId, request: NextItem) -> ItemTasks:
         """Take what is handed in; tasks at once if anything was, else when there are some."""
         self._router.take(peer, request, self._now())
         self._spread()
-        owed = self._router.owed(peer, request.holding)
-        if request.is_first or request.results or request.failed or owed.tasks or owed.drops:
-            return owed
+        owed = self._owed(peer, request)
+        if request.is_first or request.results or request.failed or owed is not None:
+            return owed or ItemTasks(tasks=(), drops=())
         news = self._polls.setdefault(peer, asyncio.Event())
         with suppress(TimeoutError):
             async with asyncio.timeout(LONG_POLL):
                 await news.wait()
-        return self._router.owed(peer, request.holding)
+        return self._owed(peer, request) or ItemTasks(tasks=(), drops=())
+
+    def _owed(self, peer: PeerId, request: NextItem) -> ItemTasks | None:
+        """What is news to a peer; a drop is, once."""
+        owed = self._router.owed(peer, request.holding)
+        known = frozenset() if request.is_first else self._dropped.get(peer, frozenset())
+        self._dropped[peer] = frozenset(owed.drops)
+        return owed if owed.tasks or not self._dropped[peer] <= known else None
 
     def _spread(self) -> None:
-        """Let those hear for whom there is news, and the loop of what has ended."""
+        """Let those hear for whom there is news, and the loop of what was done."""
         for peer in self._router.news & self._polls.keys():
             self._polls.pop(peer).set()
         self._router.news.clear()
@@ -102,17 +118,18 @@ class Items:
                     self._tell_rarely("not_recorded", code=error.code, reason=error.message)
                     await asyncio.sleep(WRITE_AGAIN)
                     continue
-                self._router.look(self._view(), self._now())
+                self._router.look(self._round(), self._now())
                 self._router.pass_time(self._now())
                 self._spread()
                 self._poke.clear()
-                if not self._router.ended:
+                if not self._router.done:
                     await self._wait()
+                await asyncio.sleep(GATHER * len(self._job.state.members))
         finally:
             following.cancel()
 
     async def _follow(self) -> None:
-        changes = self._book.changes
+        changes = self._job.changes
         while True:
             seen = changes.version
             self._poke.set()
@@ -125,97 +142,89 @@ class Items:
                 await self._poke.wait()
 
     def _record(self) -> None:
-        """What units came to, and the loss on validation rows."""
-        ended, at = self._router.ended, self._clock()
-        if ended:
-            step = self._router.step
-            if copies := [copy for unit in sorted(ended) for copy in ended[unit] or ()]:
-                self._book.record(UnitsDone(step, tuple(copies), at))
-            if gone := tuple(unit for unit in sorted(ended) if ended[unit] is None):
-                self._book.record(UnitsLost(step, gone, at))
-            self._router.reported()
-        if self._router.validated is not None:
-            self._book.note_validation(*self._router.validated)
-            self._router.validated = None
+        """What was done, what is lost, and the loss on validation rows."""
+        router, at = self._router, self._clock()
+        happened: list[Happened] = [
+            (ItemsDone(peer, tuple(router.done[peer]), at), ()) for peer in sorted(router.done)
+        ]
+        for peer in sorted(router.lacked):
+            happened.append((ItemsLost(peer, tuple(sorted(router.lacked[peer])), at), ()))
+        if router.gone:
+            happened.append((ItemsLost(None, tuple(sorted(router.gone)), at), ()))
+        happened += [(ItemsLost(peer, (), at, off=True), ()) for peer in sorted(router.silent)]
+        if happened:
+            self._job.record_all(happened)
+            router.reported()
+        if router.validated is not None:
+            self._job.note_validation(*router.validated)
+            router.validated = None
 
     # --------------------------------------------------------------------------- how things are
 
-    def _view(self) -> View:
-        state, due = self._book.state, validation_due(self._book)
-        working = self._working()
-        draft = state.phase.draft if isinstance(state.phase, Working) else Draft()
-        about = (state.step, working.members, draft.struck, isinstance(state.phase, Finished))
-        if self._listed is None or self._listed[0] != about:
-            self._listed = about, self._list(working)
+    def _round(self) -> Round:
+        state, due = self._job.state, validation_due(self._job)
+        open = self._job.open
+        off = open.off if open is not None else frozenset[PeerId]()
+        is_over = isinstance(state.phase, Finished)
+        about = (state.members, off, state.may_work, self._job.record_of_job, is_over, state.round)
+        if not self._listed[0] or any(
+            a is not b and a != b for a, b in zip(self._listed[0], about, strict=True)
+        ):
+            self._listed = about, self._list(off)
+        is_open = isinstance(state.phase, Work | Commit)
+        rows = self._job.record_of_job.spec.batch.rows_per_unit
         return replace(
             self._listed[1],
-            missing=missing_places(state),
-            done=draft.done,
+            view=view(state, self._clock()) if is_open else None,
+            unclaimed={} if open is None else open.unclaimed,
+            may_lack=isinstance(state.phase, Work) and state.phase.open.num_commits == 0,
             validate_after=due,
-            num_groups=num_groups(self._book.record_of_job.spec.batch.rows_per_unit),
+            num_rows=num_groups(rows),
         )
 
-    def _working(self) -> SwarmState:
-        """The state without members whose account is idle; all validate once the work is done."""
-        state = self._book.state
-        if state.draining or isinstance(state.phase, Finished):
-            return state
-        owners = {member.owner for member in state.members.values()}
-        idle = {owner for owner in owners if self._why_idle(owner) is not None}
-        if not idle:
-            return state
-        members = {peer: each for peer, each in state.members.items() if each.owner not in idle}
-        return replace(state, members=members)
-
-    def _list(self, working: SwarmState) -> View:
-        """Who may be given how many units, and who may end what it has begun."""
-        state, quotas = self._book.state, quotas_of(_soon(working), self._covered)
-        workers = {
-            stage: tuple(
-                Listed(each.peer, each.rate, quotas.get(each.peer, 0))
-                for each in workers_of(working, stage)
-            )
-            for stage in state.terms.stages
-        }
-        struck = state.phase.draft.struck if isinstance(state.phase, Working) else ()
+    def _list(self, off: frozenset[PeerId]) -> Round:
+        """Who may be given how many items, and who may end what it has begun."""
+        state = self._job.state
+        soon = _soon(state)
+        workers = [m for m in soon.members.values() if can_work(soon, m, off)]
+        if not (state.draining or isinstance(state.phase, Finished)):  # then all validate
+            idle = {m.owner for m in workers if self._why_idle(m.owner) is not None}
+            workers = [member for member in workers if member.owner not in idle]
         here = {
-            peer: each.stage
+            peer: each.group
             for peer, each in state.members.items()
-            if each.is_here and each.applied == _newest(state) and peer not in struck
+            if each.is_here and each.applied == state.newest_seal and peer not in off
         }
-        return View(state.step, workers=workers, here=here)
+        return Round(state.round, here=here, caps=quotas_of(state, workers, self._covered))
 
-    def _covered(self, stage: StageIndex, by_speed: Units) -> Units:
-        """Units that q <= 1 covers in the step after the newest seal."""
-        record, members = self._book.record_of_job, self._book.state.members
-        stages = {peer: member.stage for peer, member in members.items()}
-        terms = Terms(record.spec, record.pay_leases(), stages)
-        return record.checking.most_units(StepNumber(record.step + 1), stage, by_speed, terms)
+    def _covered(self, group: Group, by_speed: Caps) -> Caps:
+        """Items that q <= 1 covers in the round after the newest seal."""
+        record, members = self._job.record_of_job, self._job.state.members
+        groups = {peer: member.group for peer, member in members.items()}
+        terms = CheckedTerms(record.spec, record.pay_leases(), groups)
+        return record.checking.most_units(StepNumber(record.step + 1), group, by_speed, terms)
 
 
-def validation_due(book: Book) -> StepNumber:
-    """The newest step with an update, if its state is to be validated and was not yet; else 0."""
-    state, report = book.state, book.newest_report
+def validation_due(job: JobJournal) -> RoundNumber:
+    """The newest round with an update, if its state is to be validated and was not yet; else 0."""
+    state, report = job.state, job.newest_report
     if report is None or report.validation_millionths is not None:
-        return NO_STEP
+        return NO_ROUND
     is_over = isinstance(state.phase, Finished) or state.draining
-    is_wanted = is_over or report.step % book.record_of_job.spec.batch.validate_every == 0
-    return report.step if is_wanted else NO_STEP
+    is_wanted = is_over or report.step % job.record_of_job.spec.batch.validate_every == 0
+    return RoundNumber(report.step) if is_wanted else NO_ROUND
 
 
-def _newest(state: SwarmState) -> StepNumber:
-    return state.step if isinstance(state.phase, Finished) else StepNumber(state.step - 1)
-
-
-def _soon(state: SwarmState) -> SwarmState:
+def _soon(state: RoundState) -> RoundState:
     """The state when members that are about to apply the newest seal have done so.
 
     Who is first is not to get what the others will do: quotas count them in.
     """
-    newest = _newest(state)
+    newest = state.newest_seal
 
     def ready(member: Member) -> Member:
-        return replace(member, applied=newest) if member.applied == newest - 1 else member
+        is_next = member.applied == newest - 1
+        return replace(member, applied=newest) if is_next else member
 
     members: Mapping[PeerId, Member] = {p: ready(each) for p, each in state.members.items()}
     return replace(state, members=members)

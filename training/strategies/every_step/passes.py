@@ -1,239 +1,177 @@
-"""One unit's way through stages that have not done it: what is asked next, and of what.
+"""One item's way through the stages of `every_step`: what is asked next, of which tensors. Pure.
 
-Forward from the first missing stage up, then backward down to it. At the ends stand copies that
-count already (a redo, docs/protocol.md 3.4): their tensors are where the way begins and ends, and
-the new copies carry the digests that those neighbours really used. A tensor that nobody has any
-more is made again by the stage that made it; one of a copy that counts cannot be.
+Forward from below up to the last stage, whose one pass is both, then backward down. Stages that
+count already are passed over: their tensors are where the way goes on, and what is made between
+them is said to be what those neighbours really used (`given`, docs/protocol.md 3). A tensor that
+nobody has any more is made again by the stage that made it; one of a result that counts cannot be.
 
-Invariant: copies of a finished way fit each other and both ends, link by link.
+With one stage the way is one pass. Of an evaluation only forward passes are made, and none counts.
+Invariant: results of a finished way fit each other, name by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, UnitId
-from contracts.terms.messages import UnitLeaf
-from training.swarm.state import Copy, Place
-from training.transport.calls import Held
+from contracts.terms.ids import Digest, PeerId, StageIndex
+from contracts.terms.work import LeafNames, leaf_names
+from training.strategies.port import Direction, Group, Item
 
 MAX_HOLDERS = 8
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Missing stages of a unit, `first` to `last`, and the copies below and above them.
-
-    None below: `first` is the first stage. None above: `last` is the last one.
-    """
-
-    unit: UnitId
-    first: StageIndex
-    last: StageIndex
-    below: Copy | None = None
-    above: Copy | None = None
-    evaluates: bool = False  # `unit` numbers a group of validation rows, of which nothing counts
-
-    def ends_at(self, stage: StageIndex) -> bool:
-        """Whether `stage` is the model's last: its forward pass is also its backward pass."""
-        return stage == self.last and self.above is None
-
-
-@dataclass(frozen=True)
 class Passed:
-    """A pass through a stage: who computed it, and which tensors it read and made."""
+    """A pass that was made: by whom, and its tensors by the names of leaves."""
 
     peer: PeerId
-    attempt: int
-    leaf: UnitLeaf
+    tensors: tuple[tuple[str, Digest], ...]
+    loss: int | None = None
+    given: bool = False
+
+    def tensor(self, name: str) -> Digest | None:
+        """Digest of a tensor of this name."""
+        return next((digest for each, digest in self.tensors if each == name), None)
 
 
 @dataclass(frozen=True)
-class AskForward:
-    """Ask any peer of the stage for the forward pass; `dx`: as in `calls.Task`."""
+class Call:
+    """The pass that comes next."""
 
-    stage: StageIndex
-    x: Held | None
-    dx: Digest = ZERO_DIGEST
-
-
-@dataclass(frozen=True)
-class AskBackward:
-    """Ask for the backward pass: `sticky`, who keeps the graph, if there is one, else anybody."""
-
-    stage: StageIndex
-    x: Held | None
-    dy: Held
-    y: Digest
-    dx: Digest
-    sticky: Passed | None
-
-
-Call: TypeAlias = AskForward | AskBackward
-
-Copies: TypeAlias = tuple[tuple[Place, Copy], ...]
+    direction: Direction
+    group: Group
+    inputs: tuple[tuple[str, Digest], ...]
+    used: tuple[tuple[str, Digest], ...] = ()  # of what it makes, as neighbours that count have it
+    sticky: PeerId | None = None  # who keeps the graph of the forward pass
 
 
 @dataclass(frozen=True)
 class Way:
-    """How far a stretch has come."""
+    """How far an item, or a group of validation rows, has come."""
 
-    stretch: Stretch
-    forwards: Mapping[StageIndex, Passed] = field(default_factory=dict)
-    backwards: Mapping[StageIndex, Passed] = field(default_factory=dict)
-    keepers: Mapping[Digest, tuple[PeerId, ...]] = field(default_factory=dict)
-    again: frozenset[StageIndex] = frozenset()
-    """Stages whose y is gone: their forward pass is repeated, the rest stands if y is the same."""
-
-
-def set_out(stretch: Stretch) -> Way:
-    """At the beginning of a stretch."""
-    keepers: dict[Digest, tuple[PeerId, ...]] = {}
-    if stretch.below is not None:
-        keepers[stretch.below.y] = (stretch.below.peer,)
-    if stretch.above is not None:
-        keepers[stretch.above.dx] = (stretch.above.peer,)
-    return Way(stretch, keepers=keepers)
-
-
-def stretches_of(
-    unit: UnitId, missing: frozenset[StageIndex], copies: Mapping[StageIndex, Copy]
-) -> tuple[Stretch, ...]:
-    """Runs of missing stages, each between the copies that are there."""
-    found: list[Stretch] = []
-    for stage in sorted(missing):
-        if found and found[-1].last + 1 == stage:
-            found[-1] = replace(found[-1], last=stage)
-        else:
-            found.append(Stretch(unit, stage, stage, below=copies.get(StageIndex(stage - 1))))
-    return tuple(replace(each, above=copies.get(StageIndex(each.last + 1))) for each in found)
+    item: Item
+    num_groups: int
+    evaluates: bool = False
+    done: Mapping[Group, Passed] = field(default_factory=dict)  # counts
+    forwards: Mapping[Group, Passed] = field(default_factory=dict)  # of stages that do not count
 
 
 def next_call(way: Way) -> Call | None:
     """What is to be asked next; None at the end of the way."""
-    stretch = way.stretch
-    for number in range(stretch.first, stretch.last + 1):
-        stage = StageIndex(number)
-        # The upper end's forward pass is repeated by its backward pass, where there is one.
-        is_needed = stage < stretch.last or stretch.above is None
-        if is_needed and (stage not in way.forwards or stage in way.again):
-            dx = _used_below(way, stage) if stretch.ends_at(stage) else ZERO_DIGEST
-            return AskForward(stage, _x(way, stage), dx)
-    for number in range(stretch.last, stretch.first - 1, -1):
-        stage = StageIndex(number)
-        if stage not in way.backwards and not stretch.evaluates:
-            return _ask_backward(way, stage)
+    last = way.num_groups - 1
+    for number in range(way.num_groups):
+        group = StageIndex(number)
+        is_needed = group == last or StageIndex(number + 1) not in way.done
+        if group not in way.done and group not in way.forwards and is_needed:
+            return _ask_up(way, group)
+    if way.evaluates:
+        return None
+    for number in range(last - 1, -1, -1):
+        if (group := StageIndex(number)) not in way.done:
+            return _ask_backward(way, group)
     return None
 
 
 def with_answer(way: Way, call: Call, passed: Passed) -> Way:
-    """The way after an answer that `check_answer` let through."""
-    kept = _kept(way, passed)
-    match call:
-        case AskForward(stage):
-            return _forwarded(replace(way, keepers=kept), stage, passed)
-        case AskBackward(stage):
-            return replace(way, keepers=kept, backwards={**way.backwards, stage: passed})
+    """The way after a pass that `check_answer` let through."""
+    if call.direction in ("backward", "whole"):
+        forwards = {group: each for group, each in way.forwards.items() if group != call.group}
+        return replace(way, done={**way.done, call.group: passed}, forwards=forwards)
+    own, forwards = _names(way, call.group), {**way.forwards, call.group: passed}
+    above = way.forwards.get(StageIndex(call.group + 1))
+    if above is not None and above.tensor(own.y) != passed.tensor(own.y):
+        # Other bytes than before: what higher stages made of those does not fit any more.
+        forwards = {group: each for group, each in forwards.items() if group <= call.group}
+    return replace(way, forwards=forwards)
 
 
 def lost(way: Way, missing: Digest) -> Way | None:
-    """Nobody has this tensor: make it again; None where only a copy that counts could."""
-    keepers = {name: peers for name, peers in way.keepers.items() if name != missing}
-    way = replace(way, keepers=keepers)
-    for stage, passed in way.backwards.items():
-        if passed.leaf.dx == missing:
-            backwards = {s: each for s, each in way.backwards.items() if s != stage}
-            again = way.again | {stage} if way.stretch.ends_at(stage) else way.again
-            return replace(way, backwards=backwards, again=again)
-    for stage, passed in way.forwards.items():
-        if passed.leaf.y == missing:
-            return replace(way, again=way.again | {stage})
-    return None
+    """Nobody has this tensor: make it again; None where only a result that counts had it."""
+    makers = [
+        group
+        for group, passed in way.forwards.items()
+        if passed.tensor(_names(way, group).y) == missing
+    ]
+    if not makers:
+        return None
+    forwards = {group: each for group, each in way.forwards.items() if group not in makers}
+    return replace(way, forwards=forwards)
 
 
-def copies_of(way: Way) -> Copies:
-    """The copies that a finished way has made, lowest stage first."""
-    return tuple(
-        ((stage, way.stretch.unit), copy_of(passed))
-        for stage, passed in sorted(way.backwards.items())
-    )
+def holders_of(way: Way, name: str, digest: Digest) -> tuple[PeerId, ...]:
+    """Who has read or made a tensor, the lowest stage first."""
+    found = [
+        passed.peer
+        for group in range(way.num_groups)
+        for passed in (way.done.get(StageIndex(group)), way.forwards.get(StageIndex(group)))
+        if passed is not None and passed.tensor(name) == digest
+    ]
+    return tuple(dict.fromkeys(found))[:MAX_HOLDERS]
 
 
-def copy_of(passed: Passed) -> Copy:
-    """What counts of a backward pass."""
-    leaf = passed.leaf
-    return Copy(passed.peer, passed.attempt, x=leaf.x, y=leaf.y, dy=leaf.dy, dx=leaf.dx)
-
-
-def _forwarded(way: Way, stage: StageIndex, passed: Passed) -> Way:
-    before = way.forwards.get(stage)
-    forwards, backwards = {**way.forwards, stage: passed}, dict(way.backwards)
-    if before is not None and before.leaf.y != passed.leaf.y:
-        # Other bytes than before: what higher stages made of those does not fit any more.
-        forwards = {s: each for s, each in forwards.items() if s <= stage}
-        backwards = {s: each for s, each in backwards.items() if s < stage}
-    if way.stretch.ends_at(stage):
-        backwards[stage] = passed
-    return replace(way, forwards=forwards, backwards=backwards, again=way.again - {stage})
-
-
-def _ask_backward(way: Way, stage: StageIndex) -> AskBackward:
-    above = way.stretch.above
-    if stage == way.stretch.last:
-        assert above is not None  # else the forward pass has counted it
-        y, dy = above.x, above.dx
-    else:
-        y = way.forwards[stage].leaf.y
-        dy = way.backwards[StageIndex(stage + 1)].leaf.dx
-    dx, held = _used_below(way, stage), _held(way, dy)
-    return AskBackward(stage, _x(way, stage), held, y, dx, way.forwards.get(stage))
-
-
-def _used_below(way: Way, stage: StageIndex) -> Digest:
-    """The dx of this stage that a copy which counts was made of; zero if there is none."""
-    below = way.stretch.below
-    return below.dy if stage == way.stretch.first and below is not None else ZERO_DIGEST
-
-
-def _x(way: Way, stage: StageIndex) -> Held | None:
-    below = way.stretch.below
-    if stage > way.stretch.first:
-        return _held(way, way.forwards[StageIndex(stage - 1)].leaf.y)
-    return None if below is None else _held(way, below.y)
-
-
-def _held(way: Way, name: Digest) -> Held:
-    return Held(digest=name, holders=way.keepers[name][:MAX_HOLDERS])
-
-
-def _kept(way: Way, passed: Passed) -> dict[Digest, tuple[PeerId, ...]]:
-    """Who has which tensor, now that `passed.peer` has read some and made others."""
-    keepers, made = dict(way.keepers), passed.leaf
-    for name in {made.x, made.y, made.dy, made.dx} - {ZERO_DIGEST}:
-        others = tuple(peer for peer in keepers.get(name, ()) if peer != passed.peer)
-        keepers[name] = (*others, passed.peer)
-    return keepers
-
-
-def check_answer(stretch: Stretch, call: Call, made: UnitLeaf) -> None:
-    """Refuse digests that are not those of the question, or that this stage cannot have.
+def check_answer(way: Way, call: Call, passed: Passed) -> None:
+    """Refuse tensors that are not those of the question, or that this stage cannot have.
 
     Raises:
         Malformed: the answer does not fit the question.
     """
-    is_first = call.stage == stretch.first and stretch.below is None
-    is_last = stretch.ends_at(call.stage)
-    _need(call.x is None or made.x == call.x.digest, "another x")
-    _need(is_last == (made.loss is not None), "a loss on the last stage, and there alone")
-    _need(is_last == (made.y == ZERO_DIGEST), "a y on all stages but the last")
-    if isinstance(call, AskBackward):
-        _need(made.dy == call.dy.digest and made.y == call.y, "another y or dy")
-    if stretch.evaluates:
+    names, own = _names(way, call.group), dict(passed.tensors)
+    is_last = call.group == way.num_groups - 1
+    _need(all(own.get(name) == digest for name, digest in call.inputs), "other inputs")
+    _need(is_last == (passed.loss is not None), "a loss of the last stage, and there alone")
+    if call.direction in ("forward", "evaluate"):
+        _need(is_last or names.y in own, "no output")
         return
-    _need(call.dx in (ZERO_DIGEST, made.dx), "another dx")
-    if isinstance(call, AskBackward) or is_last:
-        _need(is_first == (made.dx == ZERO_DIGEST), "a dx on all stages but the first")
+    _need(tuple(sorted(own)) == names.all, "other tensors than a leaf has")
+    _need(
+        all(own.get(name) == digest for name, digest in call.used), "other tensors than were used"
+    )
+
+
+def _ask_up(way: Way, group: Group) -> Call:
+    names, below = _names(way, group), StageIndex(group - 1)
+    inputs = tuple(_input(way, below, names.x)) if names.x else ()
+    if way.evaluates:
+        return Call("evaluate", group, inputs)
+    if group < way.num_groups - 1:
+        return Call("forward", group, inputs)
+    return Call("whole", group, inputs, tuple(_used(way, below, names.dx)))
+
+
+def _ask_backward(way: Way, group: Group) -> Call:
+    names = _names(way, group)
+    below, above = StageIndex(group - 1), StageIndex(group + 1)
+    x = _input(way, below, names.x) if names.x else ()
+    used = (*_used(way, above, names.y), *_used(way, below, names.dx))
+    forward = way.forwards.get(group)
+    return Call(
+        "backward",
+        group,
+        (*x, *_input(way, above, names.dy)),
+        used,
+        None if forward is None else forward.peer,
+    )
+
+
+def _input(way: Way, maker: Group, name: str) -> Iterator[tuple[str, Digest]]:
+    """A tensor that a pass reads: of who made it, else as who counts had read it."""
+    reader = StageIndex(maker + 1)
+    for passed in (way.done.get(maker), way.forwards.get(maker), way.done.get(reader)):
+        if passed is not None and (digest := passed.tensor(name)) is not None:
+            yield name, digest
+            return
+    raise AssertionError("a way goes on from what is made")
+
+
+def _used(way: Way, neighbour: Group, name: str) -> Iterator[tuple[str, Digest]]:
+    """What a stage that counts has read of what is made now."""
+    passed = way.done.get(neighbour)
+    if name and passed is not None and (digest := passed.tensor(name)) is not None:
+        yield name, digest
+
+
+def _names(way: Way, group: Group) -> LeafNames:
+    return leaf_names(group, way.num_groups, way.item)
 
 
 def _need(holds: bool, problem: str) -> None:

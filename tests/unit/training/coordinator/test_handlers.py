@@ -6,10 +6,12 @@ import pytest
 
 from contracts.terms.errors import Conflict
 from contracts.terms.moments import UnixMillis
-from tests.support.swarm_job import make_papers
-from tests.unit.training.coordinator.books import open_book
-from training.coordinator.answers import Answers
-from training.coordinator.items import Items
+from tests.support.papers import make_papers
+from tests.unit.training.coordinator.journals import open_journal
+from training.coordinator.blobs import Blobs
+from training.coordinator.board import Board
+from training.coordinator.handlers import Handlers
+from training.coordinator.items import ItemRoutes
 from training.coordinator.measuring import Measuring
 from training.journal import Journal
 from training.telling import tell_nobody
@@ -19,22 +21,24 @@ from training.transport import calls
 async def test_join__state_is_ahead_of_the_newest_seal__is_a_conflict(tmp_path: Path) -> None:
     papers = make_papers("ann")
     lease, key = papers.leases["ann"], papers.members["ann"].session.key
-    with Journal(tmp_path / "journal") as journal:
-        book = open_book(papers, journal)
+    with Journal(tmp_path / "journal") as file:
+        job = open_journal(papers, file)
         clock, why_idle = (lambda: UnixMillis(1000)), (lambda _account: None)
-        answers = Answers(
-            book,
+        handlers = Handlers(
+            job,
             dict,
             Measuring(papers.job),
-            Items(book, clock=clock, why_idle=why_idle, tell=tell_nobody),
+            ItemRoutes(job, clock=clock, why_idle=why_idle, tell=tell_nobody),
+            Board(job),
+            Blobs(tmp_path, job, {}, dict, clock=clock, tell=tell_nobody),
             clock=clock,
             welcome=lambda _peer: None,
             why_idle=why_idle,
         )
-        answers.roster[key] = lease
-        ahead = calls.Join(job=papers.job, address="", bandwidth=1, applied=1, held=())
+        handlers.roster[key] = lease
+        ahead = calls.Join(job=papers.job, address="", bandwidth=1, applied=1)
 
         with pytest.raises(Conflict, match="never given"):
-            await answers.join(key, ahead, (memoryview(lease.encoded()),))
+            await handlers.join(key, ahead, (memoryview(lease.encoded()),))
 
-        assert book.state.members == {}
+        assert job.state.members == {}
