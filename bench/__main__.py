@@ -19,7 +19,7 @@ from bench.measuring import ROOT
 
 BENCHMARKS = (
     "attacks", "audit_overhead", "averaging", "calibration", "large_models", "rebalancing",
-    "stage_throughput", "swarm_efficiency", "swarm_scale", "transport",
+    "round_scale", "stage_throughput", "swarm_efficiency", "transport",
 )  # fmt: skip
 SECONDS = 900  # of one; each has a shorter limit of its own
 TAIL = 30  # lines

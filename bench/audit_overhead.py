@@ -1,7 +1,7 @@
 """What does checking cost: wall time, compute and traffic, and what of it beside the replays?
 
 `python -m bench.audit_overhead [--rounds N] [--steps N] [--quick]` prints tables and one line of
-JSON. Three jobs of one model live for the whole run, each with a coordinator, a trainer and two
+JSON. Three jobs of one model live for the whole run, each with a coordinator and two
 stages of three peers with one thread each, as processes of their own (`audit_overhead_process`),
 and take turns:
 
@@ -9,9 +9,9 @@ and take turns:
     floor    peer-steps are drawn at the floor of 5 %
     half     at one half
 
-Both checked ones draw a tenth of the sums; nobody from outside repeats reports. The trainer of a
-job stops itself by a failpoint at the beginning of a step. A turn begins when it may go on; it ends
-when it stands again and the processes have come to rest, so every audit that is due is in it.
+Both checked ones draw a tenth of the sums; nobody from outside repeats reports. The coordinator of
+a job stops itself by a failpoint at the beginning of a step. A turn begins when it may go on; it
+ends when it stands again and the processes have come to rest, so every audit that is due is in it.
 Nothing else should use the cores. Beacons are made up and there at once: no job waits for a chain
 (a real one does not either, while four of its steps last longer than a beacon takes to count).
 
@@ -54,7 +54,7 @@ from bench.measuring import (
     tell,
 )
 from contracts.terms.messages import MILLION
-from tests.support.swarm_job import COORDINATOR, TRAINER
+from tests.support.swarm_job import COORDINATOR
 from training.data.corpus import builtin_files, read_corpus, shard_corpus
 from training.stages.exact import device_class
 
@@ -80,7 +80,7 @@ class Turn:
     timed_seconds: float  # from the seal of the first step to that of the last
     all_seconds: float  # from its beginning to the end of its last update or audit
     peer_cpu: float
-    other_cpu: float  # of coordinator and trainer
+    other_cpu: float  # of the coordinator
     replay_cpu: float  # part of `peer_cpu`: what replays took of the threads that compute
     pass_cpu: float  # part of that: the passes of their units, projections included
     replayed_units: int
@@ -109,7 +109,7 @@ def cost(turn: Turn, plain: Turn) -> dict[str, float]:
         "replays": replays,
         "passes of replays": 100 * turn.pass_cpu / turn.units / a_unit,
         "beyond the replays": compute - replays,
-        "coordinator and trainer": more("other_cpu", "steps"),
+        "coordinator": more("other_cpu", "steps"),
         "traffic": more("sent_bytes", "steps"),
         "units replayed": 100 * turn.replayed_units / turn.units,
     }
@@ -133,21 +133,21 @@ def costs(rounds: Sequence[Round], setting: str) -> dict[str, dict[str, float]]:
 
 
 class RunningJob(Processes):
-    """The processes of one job, whose trainer stops where a turn begins."""
+    """The processes of one job, whose coordinator stops where a turn begins."""
 
     def __init__(self, job: OverheadJob, folder: Path, begins: Sequence[int]) -> None:
         super().__init__("bench.audit_overhead_process", folder)
         job.write(folder)
         points = ",".join(f"stop:step_begun:{step}" for step in begins)
         for role in ROLES:
-            self.start(role, points if role == TRAINER else "")
+            self.start(role, points if role == COORDINATOR else "")
 
     def turn(self, begins: int, timed_steps: int) -> Turn:
-        """Let the trainer go on from step `begins`, where it stands, until all is done."""
+        """Let the coordinator go on from step `begins`, where it stands, until all is done."""
         last, others = begins + timed_steps, [role for role in ROLES if role not in PEERS]
         peer_cpu, other_cpu, sent = self._cpu(PEERS), self._cpu(others), self._sent_bytes()
         began = now()
-        self.running[TRAINER].send_signal(signal.SIGCONT)
+        self.running[COORDINATOR].send_signal(signal.SIGCONT)
         self.stands_at(last + 1)
         self._rests()
         replays = self._told("replayed", since=began)
@@ -167,12 +167,12 @@ class RunningJob(Processes):
         )
 
     def stands_at(self, step: int) -> None:
-        """Wait until the trainer stands at the beginning of a step."""
+        """Wait until the coordinator stands at the beginning of a step."""
 
         def does() -> bool:
-            return any(line["step"] == step for line in self.lines(TRAINER, "failpoint"))
+            return any(line["step"] == step for line in self.lines(COORDINATOR, "failpoint"))
 
-        self.wait(f"the trainer to stand at step {step}", does)
+        self.wait(f"the coordinator to stand at step {step}", does)
 
     def _rests(self) -> None:
         quiet, before = 0, self._cpu(ROLES)

@@ -15,7 +15,7 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import MILLION, AuditSpec
 from tests.support.dockets import audit_spec
 from tests.support.stage_swarm import stage_papers
-from tests.support.swarm_job import COORDINATOR, TRAINER, Papers
+from tests.support.swarm_job import COORDINATOR, Papers
 from tests.support.swarm_process import main
 from training.config import DataConfig, TrainConfig
 from training.recipes import tiny_llama
@@ -23,7 +23,7 @@ from verification.distances.thresholds import shipped_calibration
 
 STAGES, PEERS_A_STAGE = 2, 3
 PEERS = tuple(f"peer-{number}" for number in range(STAGES * PEERS_A_STAGE))
-ROLES = (COORDINATOR, TRAINER, *PEERS)
+ROLES = (COORDINATOR, *PEERS)
 UNITS, ROWS = 12, 4  # of a step; of a unit
 CHUNKS = 2 * PEERS_A_STAGE
 MODEL: Mapping[str, Any] = {"num_layers": 6, "sequence_length": 256}  # else as `tiny_llama`

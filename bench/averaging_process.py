@@ -1,4 +1,4 @@
-"""One process of the job of `bench.averaging`: coordinator, trainer or peer.
+"""One process of the job of `bench.averaging`: coordinator or peer.
 
 All of it is the real thing but the arithmetic of a unit, which takes no time: its gradient is
 given, `NUM` numbers times (unit + 1). So what the processes do is average. Papers are made again by
@@ -25,7 +25,7 @@ from contracts.terms.messages import GradientCodecName
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute
 from tests.support.history import DOMAIN
-from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
+from tests.support.swarm_job import COORDINATOR, Papers, make_papers
 from tests.support.swarm_process import LOOPBACK, AddressFile
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
@@ -33,7 +33,6 @@ from training.coordinator.run import CoordinatedJob, Signer, World, run_coordina
 from training.stages.exact import set_threads, to_wire
 from training.stages.torch_free import chunk_bounds
 from training.telling import JsonLines, Tell
-from training.trainer.run import run_trainer
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from training.worker.run import Connection, Membership, run_worker
@@ -128,8 +127,7 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
     """Be `role` until the job is over."""
     job, address = AveragingJob.read(folder), AddressFile(folder)
     papers = job.papers()
-    sessions = {COORDINATOR: papers.session, **papers.trainers}
-    session = sessions.get(role) or papers.members[role].session
+    session = papers.session if role == COORDINATOR else papers.members[role].session
     transport = GrpcTransport(session.private_key, METHODS)
     try:
         if role == COORDINATOR:
@@ -151,14 +149,6 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
                     limits=MemoryLimits(),
                 ),
                 tell,
-            )
-        elif role == TRAINER:
-            await run_trainer(
-                papers.job,
-                papers.session.key,
-                transport=transport,
-                locate=address.locate,
-                tell=tell,
             )
         else:
             compute = GivenCompute(job)

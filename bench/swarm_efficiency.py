@@ -10,7 +10,7 @@ peer with one thread each. Beside it:
 
 The loops have what a good loop has: our decoder (`scaled_dot_product_attention`), gradients added
 over units of 4 rows, `torch.optim.AdamW`, clipping. All three live for the whole run and take
-turns, so that a busy neighbour slows all of them: the swarm's trainer stops itself by a
+turns, so that a busy neighbour slows all of them: the swarm's coordinator stops itself by a
 failpoint at the beginning of a step, and the loops wait for a line of input. The first step after a
 turn begins is not counted. Ratios are medians over the turns. Nothing else should use the cores.
 
@@ -53,9 +53,7 @@ from training.stages.stage import rows_tensor
 
 SEED = 1
 CORES = 2
-TRAINER, OTHER_TRAINER = 0, 1  # a host starts two
-OTHER_STOPS = (1, 2)  # for good in step 2, if it has no units when step 1 begins
-FIRST_TURN = 4  # until then the coordinator has missed it, and given its units to this one
+FIRST_TURN = 4
 MODEL: dict[str, Any] = {
     "width": 384, "num_layers": 12, "num_heads": 6, "num_kv_heads": 6, "ffn_width": 960,
     "sequence_length": 256,
@@ -172,13 +170,13 @@ class Turn:
 
 
 class Swarm:
-    """A job on a market, whose trainer stops at the beginning of each turn."""
+    """A job on a market, whose coordinator stops at the beginning of each turn."""
 
     def __init__(self, running_stack: Stack, job: JobId, providers: list[str]) -> None:
         self._stack, self._job, self._providers = running_stack, job, providers
 
     async def turn(self, begins: int, num_steps: int) -> Turn:
-        """Train from step `begins`, where the trainer stands, and time the last `num_steps`."""
+        """Train from step `begins`, where the coordinator stands, and time the last `num_steps`."""
         first = begins  # not counted
         last = begins + num_steps
         await self.wake()
@@ -195,21 +193,15 @@ class Swarm:
         )
 
     async def wake(self) -> None:
-        """Let the trainer go on."""
-        words = f"{self._job.hex()}\0{TRAINER}\0"
-        for identity in self._stack.find("tallystick.trainer", mentions=words):
+        """Let the coordinator go on."""
+        for identity in self._stack.find("tallystick.coordinator", mentions=self._job.hex()):
             send(identity, signal.SIGCONT)
 
-    def log_of(self, trainer: int) -> Path:
-        """Of one of the two that the host starts."""
-        return self._stack.home / "logs" / f"trainer-{trainer}-{self._job.hex()[:12]}.log"
-
     async def standing(self, step: int) -> None:
-        """Wait until the trainer stands at the beginning of a step."""
-        with limit(PATIENCE, f"the trainer to stand at step {step}"):
-            await self._stack.wait_line(
-                self.log_of(TRAINER), "failpoint", step=step, within=60 * PATIENCE
-            )
+        """Wait until the coordinator stands at the beginning of a step."""
+        with limit(PATIENCE, f"the coordinator to stand at step {step}"):
+            log = self._stack.coordinator_log(self._job)
+            await self._stack.wait_line(log, "failpoint", step=step, within=60 * PATIENCE)
 
     async def _sealed(self, step: int) -> dict[str, Any]:
         log = self._stack.coordinator_log(self._job)
@@ -252,14 +244,13 @@ def _kind(pid: int, service: str) -> str:
     kinds = {
         "tallystick.provider.peer": "peers",
         "tallystick.coordinator": "coordinator",
-        "tallystick.trainer": "trainers",
     }
     return kinds.get(module, "agents" if service.startswith("provider") else "services")
 
 
 @asynccontextmanager
 async def swarm(folder: Path, model: dict[str, Any], turns: list[int]) -> AsyncIterator[Swarm]:
-    """A job whose trainer stops at these steps; it stands at the first of them."""
+    """A job whose coordinator stops at these steps; it stands at the first of them."""
     names = ["ann", "bob"]
     async with stack(folder, forked=True) as running_stack:
         for name in names:
@@ -280,20 +271,15 @@ async def swarm(folder: Path, model: dict[str, Any], turns: list[int]) -> AsyncI
         )
         job_folder = running_stack.job_folder(submitted.job)
         job_folder.mkdir(parents=True, exist_ok=True)
-        for trainer, stops in ((TRAINER, turns), (OTHER_TRAINER, OTHER_STOPS)):
-            points = ",".join(f"stop:step_begun:{step}" for step in stops)
-            (job_folder / f"failpoints-trainer-{trainer}").write_text(points)
+        points = ",".join(f"stop:step_begun:{step}" for step in turns)
+        (job_folder / "failpoints-coordinator").write_text(points)
         found = Swarm(running_stack, submitted.job, names)
         log = running_stack.coordinator_log(submitted.job)
         with limit(PATIENCE, "the job to be matched and opened"):
             await running_stack.wait_line(log, "opened", within=60 * PATIENCE)
         await found.standing(turns[0])
-        other = running_stack.lines(found.log_of(OTHER_TRAINER), "failpoint")
-        assert other, (
-            "the other trainer works, too: it would go on while the loops have their turns"
-        )
         yield found
-        (job_folder / f"failpoints-trainer-{TRAINER}").unlink()
+        (job_folder / "failpoints-coordinator").unlink()
         await found.wake()
 
 

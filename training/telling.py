@@ -6,7 +6,7 @@ told right after it is on disk. The same lines feed the metrics and the timeline
 
     at          Unix milliseconds, of this machine's clock
     mono        microseconds of this machine's monotonic clock: spans between lines of one process
-    process     what kind of process: coordinator, trainer, peer, market
+    process     what kind of process: coordinator, peer, market
     pid         which one; a restart has another
     event       what has happened
     job         whose, where the process works for one

@@ -346,14 +346,13 @@ class Offer(WalletMessage):
 class JobOpening(WalletMessage):
     """Message 0: the coordinator takes the job and names its keys."""
 
-    kind: Literal["job_opening.v1"] = "job_opening.v1"
+    kind: Literal["job_opening.v2"] = "job_opening.v2"
     typed: ClassVar[TypedStruct] = typed_data.JOB_OPENING
     named_by = ("job",)
 
     job: JobIdField
     job_spec: DigestField
     session_key: SessionKeyField
-    trainers: Annotated[tuple[SessionKeyField, ...], Len(1, MAX_PEERS)]
     anchorer: AddressField
     opening_block: Annotated[int, Ge(0), Le(UINT64_MAX)]
     outside_auditors: DigestField  # of their list; ZERO_DIGEST while checking is off

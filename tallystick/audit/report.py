@@ -70,7 +70,7 @@ class Verified(Body):
     times: EscrowTimesView
     steps: int
     ended: bool
-    num_units: int
+    num_items: int
     checked: dict[str, int]
     disagreements: tuple[str, ...]
     odds: dict[str, tuple[OddsView, ...]]  # by peer

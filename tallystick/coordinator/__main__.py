@@ -35,14 +35,12 @@ from tallystick.files import replace_file
 from tallystick.host.folder import (
     WishFile,
     announce,
-    count_trainers,
     forget_refusal,
     listening,
     load_auditors,
     load_job,
     note_refusal,
     refusal,
-    trainer_key,
 )
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import deployment_of, kept_network, transactions_in
@@ -51,6 +49,7 @@ from tallystick.sdk.process import MarketBeacons, run_process, teller, telling_t
 from training.coordinator.ports import StepReport
 from training.coordinator.run import CoordinatedJob, Opening, Signer, World, run_coordinator
 from training.stages.torch_free import chunk_elements
+from training.strategies.registry import rules_of
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
@@ -140,17 +139,12 @@ async def coordinate(folder: Path, tell: Tell) -> None:
 async def _coordinate(folder: Path, tell: Tell) -> None:
     told, spec = load_job(folder)
     session = load_or_create_session(folder / "coordinator.key")
-    trainers = tuple(
-        load_or_create_session(trainer_key(folder, number)).key
-        for number in range(count_trainers(folder))
-    )
     wallet = load_wallet(Path(told.wallet))
     async with MarketClient(told.market) as client:
         network = await network_of(client, folder)
         opening = Opening(
             anchorer=network.anchorer,
             opening_block=network.block if told.opening_block is None else told.opening_block,
-            trainers=trainers,
             auditors=load_auditors(folder),
         )
         deployment = deployment_of(network)
@@ -171,7 +165,14 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
         try:
             await run_coordinator(
                 folder,
-                CoordinatedJob(spec, opening, signer, chunk_elements(spec.message), begin_job),
+                CoordinatedJob(
+                    spec,
+                    opening,
+                    signer,
+                    rules_of(spec.message),
+                    chunk_elements(spec.message),
+                    begin_job,
+                ),
                 World(
                     transport=transport,
                     listen=listening(folder, told.listen),

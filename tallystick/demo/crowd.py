@@ -32,7 +32,6 @@ DRAIN, STOP_SECONDS = "1s", 20.0
 WORK_PATIENCE = 60.0  # seconds in which a peer that works gets a unit
 _JOB_PROCESSES = {
     "tallystick.coordinator": "coordinator",
-    "tallystick.trainer": "trainer",
     "tallystick.provider.peer": "peer",
     "tallystick.provider.outside": "auditor",
 }
@@ -111,7 +110,7 @@ class Crowd:
         return self.home / "logs" / f"{name}.log"
 
     async def start_forkserver(self) -> None:
-        """Have what has a peer, a coordinator or a trainer in it forked from one process.
+        """Have what has a peer or a coordinator in it forked from one process.
 
         Raises:
             ServiceUnreachable: it does not start.
@@ -168,7 +167,7 @@ class Crowd:
             for log, seen in logs.items():
                 with log.open("rb") as file:
                     file.seek(seen)
-                    if b'"event": "unit_done"' in file.read():
+                    if b'"event": "item_done"' in file.read():
                         return
             await asyncio.sleep(0.01)
         raise DeadlineExceeded(f"{name} got no unit within {WORK_PATIENCE:.0f} s")

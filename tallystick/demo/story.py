@@ -510,7 +510,7 @@ class Story:
         return Domain(network.chain_id, network.contracts.escrow)
 
     def _log_lines(self, services: Services) -> list[LogLine]:
-        """All events of the job's coordinator and trainers, by time."""
+        """All events of the job's coordinator, by time."""
         logs = services.folder.home / "logs"
         files = logs.glob(f"*-{self._job.hex()[:12]}.log")
         return sorted(

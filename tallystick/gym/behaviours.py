@@ -5,12 +5,13 @@ Two are, for example: cheat and withhold, junk and vanish, lie and leave.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from typing_extensions import Buffer
 
 from contracts.terms.ids import StepNumber
-from contracts.terms.messages import AuditReport
+from contracts.terms.work import Findings, WorkClaim
 from tallystick.gym.around import Around, Planned
 from tallystick.gym.plan import Plan
 from training.averaging.slices import Slice
@@ -41,7 +42,7 @@ class Stalling(Planned):
 
 
 class Vanishing(Planned):
-    """Gone when step `first` is closed, with units done and before they are committed to."""
+    """Gone when a claim is asked for in step `first`, with items done and before it claims them."""
 
     def departure(self, step: StepNumber, moment: Moment) -> Departure:
         """See `Behaviour.departure`."""
@@ -74,44 +75,44 @@ class Accuser(Planned):
         self._left = times
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
         found = await replay()
-        if self._left == 0 or not self._plan.lies_in(found.step) or found.verdict != "match":
+        if self._left == 0 or not self._plan.lies_in(about.round) or found.verdict != "match":
             return found  # who is called a liar by it must not be one
         self._left = None if self._left is None else self._left - 1
-        far = tuple((name, FAR) for name, _ in found.distances)
-        return found.model_copy(update={"distances": far, "verdict": "mismatch"})
+        far = (FAR,) * len(found.distances)
+        return replace(found, distances=far, verdict="mismatch")
 
 
 class Stamp(Planned):
     """Agrees without a replay."""
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
-        return agreeing if self._plan.lies_in(agreeing.step) else await replay()
+        return agreeing if self._plan.lies_in(about.round) else await replay()
 
 
 class Friend(Planned):
     """Agrees by what the friend who did the work has told: its claims, and what follows from them.
 
-    The gradient of all units is a claim, so the last projection is right. Those on the way to it
+    The gradient of all items is a claim, so the last projection is right. Those on the way to it
     are numbers that only a replay shows: they are guessed to be equal to the last. The replay
     stands for the arithmetic on the claims, and nothing else of it is used.
     """
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
         found = await replay()
-        if not self._plan.lies_in(found.step) or not found.projections:
-            return found  # of a sum there is nothing to guess
+        if not self._plan.lies_in(about.round) or not found.projections:
+            return found  # of a bucket there is nothing to guess
         last = found.projections[-1]
-        return agreeing.model_copy(update={"projections": (last,) * len(found.projections)})
+        return replace(agreeing, projections=(last,) * len(found.projections))
 
 
 # ---------------------------------------------------------------------------------- two behaviours
@@ -173,7 +174,9 @@ class Together(Behaviour):
         return self._second.departure(step, moment) if going == "stay" else going
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
-        return await self._first.report(agreeing, lambda: self._second.report(agreeing, replay))
+        return await self._first.report(
+            about, agreeing, lambda: self._second.report(about, agreeing, replay)
+        )

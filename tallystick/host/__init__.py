@@ -1,1 +1,1 @@
-"""Runs coordinators and trainers of hosted jobs; works through the API alone."""
+"""Runs coordinators of hosted jobs; works through the API alone."""

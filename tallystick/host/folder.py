@@ -1,13 +1,12 @@
-"""What a host keeps of a hosted job, for the coordinator and the trainers that it runs.
+"""What a host keeps of a hosted job, for the coordinator that it runs.
 
 `jobs/<id>/`: `job.json` (what the processes are told), `spec.msgpack` (the signed JobSpec),
-`auditors.msgpack` (of a checked job: who may be drawn from outside), `coordinator.key` and
-`trainer-0.key`, `trainer-1.key`, ... (session keys), `address` (where the coordinator listens), and
-the journals; `wish.json` (what the poster wants of the job now) and `heeded` (the number of the
-newest wish that it is as wanted by); `refused` (why the market took no more of its messages);
+`auditors.msgpack` (of a checked job: who may be drawn from outside), `coordinator.key` (its session
+key), `address` (where it listens), and the journals; `wish.json` (what the poster wants of the job
+now) and `heeded` (the number of the newest wish that it is as wanted by); `refused` (why the market
+took no more of its messages);
 `network.json` (contracts and node, as the market said last) and `transactions-*.db` (what the
-coordinator sent itself). The coordinator's wallet lies with the other keys of the host. The
-trainers' keys are in the signed JobOpening, so their number never changes.
+coordinator sent itself). The coordinator's wallet lies with the other keys of the host.
 """
 
 import json
@@ -49,29 +48,15 @@ def prepare(
     told: JobFileOnHost,
     spec: bytes,
     *,
-    num_trainers: int,
     auditors: bytes | None = None,
 ) -> None:
-    """Write a job's folder; repeating it changes nothing, and nor does another `num_trainers`."""
+    """Write a job's folder; repeating it changes nothing."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not (folder / "coordinator.key").exists():
-        for number in range(num_trainers):
-            load_or_create_session(trainer_key(folder, number))
-        load_or_create_session(folder / "coordinator.key")  # last: it says that all are there
+    load_or_create_session(folder / "coordinator.key")
     if auditors is not None:
         replace_file(folder / "auditors.msgpack", auditors, durable=False)
     replace_file(folder / "spec.msgpack", spec, durable=False)
     replace_file(folder / "job.json", json.dumps(asdict(told)).encode(), durable=False)
-
-
-def trainer_key(folder: Path, number: int) -> Path:
-    """Where the session key of a trainer is."""
-    return folder / f"trainer-{number}.key"
-
-
-def count_trainers(folder: Path) -> int:
-    """How many trainers a prepared job has."""
-    return len(list(folder.glob("trainer-*.key")))
 
 
 def load_job(folder: Path) -> tuple[JobFileOnHost, Signed[JobSpec]]:

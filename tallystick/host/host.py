@@ -1,4 +1,4 @@
-"""The host: runs the coordinator and the trainers of each job that the market leases to it.
+"""The host: runs the coordinator of each job that the market leases to it.
 
 It works through the API alone, so it may run on another machine. A row is its as long as it says
 so in time; a job that is no longer in the answer was taken away or is over, and is stopped. Killed
@@ -38,7 +38,6 @@ from tallystick.chains import chain_name, hold_for
 from tallystick.host.folder import (
     JobFileOnHost,
     announced,
-    count_trainers,
     heeded,
     prepare,
     refusal,
@@ -171,8 +170,7 @@ class Host:
         told = JobFileOnHost(
             self.client.url, hosted.job.hex(), str(wallet), settings.listen, hosted.opening_block
         )
-        wanted = settings.trainers or (2 if spec.message.batch.stages > 1 else 1)
-        prepare(folder, told, hosted.spec, num_trainers=wanted, auditors=hosted.auditors)
+        prepare(folder, told, hosted.spec, auditors=hosted.auditors)
         self._told.pop(hosted.job, None)
         self._refused.pop(hosted.job, None)
         self._tell_wish(hosted)
@@ -180,13 +178,9 @@ class Host:
         self._running[hosted.job] = asyncio.create_task(self._keep(hosted.job, folder))
 
     async def _keep(self, job: JobId, folder: Path) -> None:
-        """All processes until the coordinator is done; the trainers end with it."""
-        trainers = [
-            asyncio.create_task(self._process("trainer", folder, number))
-            for number in range(count_trainers(folder))
-        ]
+        """The coordinator until it is done."""
         try:
-            await self._process("coordinator", folder)
+            await self._coordinate(folder)
             if why := refusal(folder):
                 self._refused[job] = self._told[job].number
                 self.say(f"job {job.hex()[:12]} stands still, its messages were refused: {why}")
@@ -194,18 +188,13 @@ class Host:
                 self._over.add(job)
                 self.say(f"job {job.hex()[:12]} is done")
         finally:
-            for trainer in trainers:
-                trainer.cancel()
-            await asyncio.gather(*trainers, return_exceptions=True)
             self._running.pop(job, None)
 
-    async def _process(self, name: str, folder: Path, number: int | None = None) -> None:
-        argv = (sys.executable, "-m", f"tallystick.{name}", str(folder))
-        log = name if number is None else f"{name}-{number}"
+    async def _coordinate(self, folder: Path) -> None:
         await keep(
-            argv if number is None else (*argv, str(number)),
+            (sys.executable, "-m", "tallystick.coordinator", str(folder)),
             environment=self.environment,
-            log=self.settings.jobs.parent / "logs" / f"{log}-{folder.name[:12]}.log",
+            log=self.settings.jobs.parent / "logs" / f"coordinator-{folder.name[:12]}.log",
             say=self.say,
             start=self.start,
         )

@@ -1,9 +1,8 @@
 """What a host is told by its environment."""
 
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import SecretStr
 
 from contracts.keys.files import load_token
 from contracts.settings import ProcessSettings
@@ -30,8 +29,6 @@ class HostSettings(OperatorSettings):
     host_name: str = "local"
     listen: str = "127.0.0.1:0"
     """Where coordinators listen; port 0 is a free one."""
-    trainers: Annotated[int, Field(ge=0, le=16)] = 0
-    """Trainers of a job; 0: two where it has several stages, else one."""
     forkserver: Path | None = None
     """Socket of the forkserver that a job's processes are started from; None: they are executed."""
 

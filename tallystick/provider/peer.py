@@ -58,8 +58,8 @@ from training.worker.checking import Checking
 from training.worker.ports import Compute
 from training.worker.run import Connection, Finished, Membership, run_worker
 from training.worker.stage_compute import StageCompute
-from verification.auditing.auditor import report_on
-from verification.auditing.loop import Auditing, MemberAuditor
+from verification.auditing.auditor import compared
+from verification.auditing.program import Auditing
 from verification.docket import begin_job
 
 _POLL = timedelta(seconds=1)  # all peers of a job ask for its whole view, until it is opened
@@ -174,7 +174,7 @@ async def _checking(
         return None
     listed = await retrying(lambda: client.call(GET_AUDITORS, job=opening.job))
     auditors = decode_auditors(listed.encoded)
-    return Checking(auditors, begin_job, BeaconFile(folder), MemberAuditor(Auditing(report_on)))
+    return Checking(auditors, begin_job, BeaconFile(folder), Auditing(compared))
 
 
 async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> JobView | None:

@@ -29,7 +29,7 @@ from training.transport.port import Traffic
 
 DONE, STOPPED, FAILED = 0, 143, 1
 S = TypeVar("S", bound=ProcessSettings)
-_ENDS_A_STEP = ("seal_stored", "seal_applied", "units_reported", "finished")
+_ENDS_A_STEP = ("seal_stored", "seal_applied", "finished")
 
 
 def teller(process: str, folder: Path, *, number: int | None = None) -> Tell:

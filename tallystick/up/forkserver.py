@@ -30,13 +30,12 @@ PRELOADED = (
     "tallystick.sdk.process",
     "training.coordinator.run",
     "training.stages.exact",
-    "training.trainer.run",
     "training.transport.calls",
     "training.transport.grpc_adapter",
     "training.worker.run",
     "training.worker.stage_compute",
 )
-"""What agents, peers, coordinators and trainers import, but for themselves: they are `__main__`."""
+"""What agents, peers and coordinators import, but for themselves: they are `__main__`."""
 
 ROOM = "TALLYSTICK_ROOM"
 _ROOM_BYTES = 64 * 1024  # of environment that a child can show; what is beyond is set, not shown

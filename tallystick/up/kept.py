@@ -1,6 +1,6 @@
 """One process that is kept running until its work is done: what a host and a provider need.
 
-`up` supervises services, which never end by themselves. A coordinator, trainer or peer ends with
+`up` supervises services, which never end by themselves. A coordinator or peer ends with
 its job: exit status 0 means done. Any other end starts it again, with growing pauses; what it had
 done is in its journal.
 """

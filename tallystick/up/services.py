@@ -230,7 +230,6 @@ def _fund(anvil: Anvil, keys: Path) -> Action:
 
 def _told_to_host(parts: Parts, market: Mapping[str, str]) -> dict[str, str]:
     told = {name: market[name] for name in HOST_VARIABLES}
-    told["TALLYSTICK_TRAINERS"] = str(parts.settings.trainers)
     if parts.addresses.listen:
         told["TALLYSTICK_LISTEN"] = f"{parts.addresses.listen}:0"
     if parts.settings.forkserver:

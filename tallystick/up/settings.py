@@ -32,8 +32,6 @@ class UpSettings(ProcessSettings):
     """Changes to the times of its escrow (margin, announce, execute, tail), in seconds, as JSON."""
     listen_address: str = ""
     """IPv4 address of this machine under which others reach it; empty: nobody does."""
-    trainers: Annotated[int, Field(ge=0, le=16)] = 0
-    """Trainers of a hosted job; 0: two where it has several stages, else one."""
     forkserver: Path | None = None
     """Socket of the forkserver that the host starts a job's processes from."""
     min_free_bytes: Annotated[int, Field(ge=0)] = 512 * 2**20

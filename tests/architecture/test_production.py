@@ -26,7 +26,6 @@ ENTRY_POINTS = (
     "tallystick.provider.outside",
     "tallystick.provider.peer",
     "tallystick.provider.probe",
-    "tallystick.trainer.__main__",
     "tallystick.up.foreground",
     "tallystick.up.forking",
     "tallystick.up.gateway",

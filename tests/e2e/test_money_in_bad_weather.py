@@ -22,6 +22,7 @@ from contracts.governance.claims import PayTree, SealedPay
 from contracts.governance.pay import PayLeaf
 from contracts.keys.store import load_wallet
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.encoding import encode
 from contracts.terms.escrow_messages import Grant, Limit
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec, Seal
@@ -46,14 +47,13 @@ from market.service.rows import (
     TransactionRow,
 )
 from tallystick.demo.shares import read_work
-from tallystick.host.folder import count_trainers
 from tallystick.provider.folder import load_pay
 from tallystick.sdk.escrow import close, told_job
 from tallystick.up import child as children
 from tallystick.up import json_rpc
 from tallystick.up.child import Child
 from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
-from tests.support.history import make_session, make_wallet
+from tests.support.history import make_session, make_wallet, seal_over
 from tests.support.market_services import run_postgres, run_redis
 from tests.support.market_world import DEVICE
 from tests.support.money_story import (
@@ -63,7 +63,6 @@ from tests.support.money_story import (
     by_events,
     events_of,
     losses_of,
-    seal_over,
     start_all,
     tell,
     until_event,
@@ -227,18 +226,15 @@ def small_corpus(folder: Path) -> dict[str, Any]:
 
 
 def shipped(running: Stack, job: JobId) -> dict[str, Child]:
-    """Coordinator and trainers of a job, started by the commands that a person would type."""
+    """Coordinator of a job, started by the command that a person would type."""
     folder = running.job_folder(job)
-    commands: dict[str, tuple[str, ...]] = {"coordinator": ("tallystick.coordinator", str(folder))}
-    for number in range(count_trainers(folder)):
-        commands[f"trainer-{number}"] = ("tallystick.trainer", str(folder), str(number))
+    name = "coordinator"
     return {
         name: children.start(
-            (sys.executable, "-m", *words),
+            (sys.executable, "-m", "tallystick.coordinator", str(folder)),
             environment=running.environment(name),
             log=running.folder / f"alone-{name}.log",
         )
-        for name, words in commands.items()
     }
 
 
@@ -446,6 +442,7 @@ async def seal(world: ChainWorld, spec: JobSpec, leaf: PayLeaf) -> None:
                 step=1,
                 digest=message.digest(),
                 signed=signed.encoded(),
+                under=encode([]),
                 pay=encode_pay((leaf,)),
                 earned=leaf.earned,
                 vested=leaf.vested,

@@ -1,6 +1,6 @@
 """Losing any process of a swarm costs seconds and changes nothing (docs/architecture.md 6).
 
-One job of three stages with two peers each and two trainers; a process gets SIGKILL in each row of
+One job of three stages with two peers each; a process gets SIGKILL in each row of
 `ROWS`. A row names a line of a log. The process that tells it has a failpoint there: it ends itself
 at that line (so what the line says is stored, and nobody has heard of it), or it stops at that line
 and the victim is killed meanwhile (what the victim sent has arrived, and nothing came after it).
@@ -23,7 +23,7 @@ from tallystick.up.processes import Identity, identify, send
 from tests.support.patience import patience
 from tests.support.stack import Stack, is_stopped, kill_and_see, plain_curve, stack
 
-COORDINATOR, TRAINER, PEER, SPEAKER = "coordinator", "trainer-0", "peer", "who it is about"
+COORDINATOR, PEER, SPEAKER = "coordinator", "peer", "who it is about"
 PROVIDERS = ("ann", "bob", "cem", "dan", "eve", "fay")
 JOB: dict[str, Any] = {
     "model": {"num_layers": 3}, "stages": 3, "peers_per_stage": 2,
@@ -60,19 +60,15 @@ ROWS = (
     Row(PEER, "seal_stored", PEER, "seal stored, not applied"),
     Row(PEER, "seal_applied", PEER, "seal applied, not answered"),
     # A peer after it has sent each of them.
-    Row(TRAINER, "units_reported", PEER, "its units are reported"),
+    Row(COORDINATOR, "units_taken", PEER, "its units are reported"),
     Row(COORDINATOR, "grad_commit_stored", SPEAKER, "its GradCommit has arrived"),
     Row(COORDINATOR, "parts_held", SPEAKER, "it has said which parts it holds"),
     Row(COORDINATOR, "average_set_stored", PEER, "deputy, all parts are where they are wanted"),
     Row(COORDINATOR, "chunk_stored", SPEAKER, "its AveragedChunk has arrived"),
     Row(COORDINATOR, "seal_applied", SPEAKER, "it has said that it applied the seal"),
-    # A trainer.
-    Row(TRAINER, "step_begun", TRAINER, "it knows its units, and has given out none"),
-    Row(PEER, "unit_done", TRAINER, "a unit is done and not reported"),
-    Row(COORDINATOR, "units_taken", TRAINER, "its report has arrived"),
-    Row(TRAINER, "units_reported", TRAINER, "its report is answered"),
     # The coordinator before each of its messages.
-    Row(COORDINATOR, "units_taken", COORDINATOR, "units noted, report not answered"),
+    Row(PEER, "unit_done", COORDINATOR, "a unit is done and not handed in"),
+    Row(COORDINATOR, "units_taken", COORDINATOR, "units noted"),
     Row(COORDINATOR, "step_closed", COORDINATOR, "StepClose stored, not sent"),
     Row(COORDINATOR, "grad_commit_stored", COORDINATOR, "a GradCommit stored, parts not asked for"),
     Row(COORDINATOR, "parts_held", COORDINATOR, "some parts are held"),
@@ -80,13 +76,13 @@ ROWS = (
     Row(COORDINATOR, "chunk_stored", COORDINATOR, "a chunk stored, the seal not made"),
     Row(COORDINATOR, "seal_stored", COORDINATOR, "seal stored, not sent"),
     # The coordinator after each of them.
-    Row(TRAINER, "step_begun", COORDINATOR, "a trainer has its StepWork"),
+    Row(COORDINATOR, "step_begun", COORDINATOR, "a step has begun, and no task is out"),
     Row(PEER, "grad_commit_stored", COORDINATOR, "a peer has its StepClose"),
     Row(PEER, "part_stored", COORDINATOR, "a peer fetches the parts it named"),
     Row(PEER, "chunk_stored", COORDINATOR, "a peer has its AverageSet"),
     Row(PEER, "seal_stored", COORDINATOR, "a peer has its seal"),
 )
-HALF = 17  # of the rows, those before the coordinator's
+HALF = 13  # of the rows, those before the coordinator's
 
 
 class Killing:

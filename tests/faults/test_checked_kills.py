@@ -24,7 +24,7 @@ from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import MILLION, AuditReport, AveragedChunk, Notice
 from tallystick.gym.registry import behaviour_of
 from tests.support.dockets import audit_spec
-from tests.support.swarm_job import COORDINATOR, TRAINER, Line, MemorySwarm, make_papers
+from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers
 from training.worker.ports import Behaviour
 from verification.docket import Docket
 from verification.draws.cases import Ruling
@@ -35,7 +35,7 @@ FOUR = (*THREE, "dan")
 LIAR = "ann"
 
 AUDITOR, SECOND, AUDITED, ANOTHER = "auditor", "second auditor", "audited", "another outside"
-ANYBODY = (AUDITOR, AUDITED, COORDINATOR, TRAINER)
+ANYBODY = (AUDITOR, AUDITED, COORDINATOR)
 OF_AN_AUDITOR = ("audited", "audit_handed_in", "seal_stored", "seal_applied")
 OF_THE_COORDINATOR = ("report_taken", "seal_stored", "beacon_taken")
 LINES = [
@@ -93,7 +93,6 @@ def roles_of(swarm: MemorySwarm, auditor: str, audited: str) -> dict[str, str]:
         SECOND: left[0],
         ANOTHER: next(iter(outside), ""),
         COORDINATOR: COORDINATOR,
-        TRAINER: TRAINER,
     }
 
 
@@ -336,7 +335,7 @@ def doer_of(swarm: MemorySwarm, commit: Digest | None) -> str:
     "victim",
     [
         pytest.param(name, marks=() if name == COORDINATOR else pytest.mark.nightly)
-        for name in (COORDINATOR, AUDITOR, SECOND, AUDITED, TRAINER)
+        for name in (COORDINATOR, AUDITOR, SECOND, AUDITED)
     ],
 )
 async def test_kills__a_report_is_missed_and_somebody_dies__costs_a_peer_step_and_no_conviction(

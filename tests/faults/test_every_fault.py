@@ -43,13 +43,7 @@ FAULTS: tuple[AnyFault, ...] = (
 )
 KINDS = {
     "joining": (DIAL, calls.JOIN.name, calls.MEASURE.name),
-    "passes": (
-        calls.NEXT_STEP.name,
-        calls.FORWARD.name,
-        calls.BACKWARD.name,
-        calls.GET_TENSOR.name,
-        calls.UNITS_DONE.name,
-    ),
+    "passes": (calls.NEXT_ITEM.name, calls.GET_TENSOR.name),
     "exchange": (
         calls.CLOSE_STEP.name,
         calls.FETCH_PARTS.name,
@@ -57,7 +51,6 @@ KINDS = {
         calls.SUM_CHUNKS.name,
         calls.GET_CHUNK.name,
         calls.TAKE_SEAL.name,
-        calls.VALIDATED.name,
     ),
 }
 
@@ -87,7 +80,7 @@ def with_faults(
 ) -> list[FaultyTransport]:
     """Fault n at the n-th call of each of these kinds, between each pair."""
     made: list[FaultyTransport] = []
-    parties = ["coordinator", *swarm.papers.trainers, *swarm.papers.members]
+    parties = ["coordinator", *swarm.papers.members]
 
     wrapped: set[str] = set()
 

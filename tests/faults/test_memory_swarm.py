@@ -24,7 +24,7 @@ from tests.support.fakes.faulty_transport import Fault, FaultyTransport
 from tests.support.history import make_digest
 from tests.support.lying import Answer, LyingTransport
 from tests.support.plain_swarm import plain_run
-from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm, make_papers, patient_rules
+from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers, patient_rules
 from training.averaging.slices import Slice
 from training.transport import calls
 from training.transport.port import Transport
@@ -37,14 +37,13 @@ NINE = ("ann", "bob", "cem", "dan", "eve", "fay", "gil", "hal", "ivy")
 SIX = NINE[:6]
 
 TOLD_BY_COORDINATOR = (
-    "step_closed", "grad_commit_stored", "average_set_stored", "chunk_stored", "seal_stored",
-    "seal_applied",
+    "step_begun", "units_taken", "step_closed", "grad_commit_stored", "average_set_stored",
+    "chunk_stored", "seal_stored", "seal_applied",
 )  # fmt: skip
 TOLD_BY_WORKER = (
     "unit_done", "grad_commit_stored", "chunk_stored", "seal_stored", "seal_applied",
     "checkpoint_stored",
 )  # fmt: skip
-TOLD_BY_TRAINER = ("step_begun", "units_reported")
 QUICK = {"commit_timeout": 1500, "exchange_timeout": 1500, "lease_grace": 3000}
 
 
@@ -98,15 +97,13 @@ def assert_paid(swarm: MemorySwarm) -> None:
 
 
 async def test_swarm__three_stages_of_three_peers__equals_the_plain_run(tmp_path: Path) -> None:
-    swarm = swarm_of(tmp_path, *NINE, stages=3, trainers=2)
+    swarm = swarm_of(tmp_path, *NINE, stages=3)
 
     await swarm.run()
 
     assert_as_plain(swarm)
     assert swarm.restarts == 0
     assert [len(swarm.mates(stage)) for stage in range(3)] == [3, 3, 3]
-    reporting = {name for name, line in swarm.log if line["event"] == "units_reported"}
-    assert reporting == set(swarm.papers.trainers)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +121,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
 ONE_PEER = [
     *((COORDINATOR, event) for event in TOLD_BY_COORDINATOR),
     *(("ann", event) for event in TOLD_BY_WORKER),
-    *((TRAINER, event) for event in TOLD_BY_TRAINER),
 ]
 Kill = tuple[str, str, str]  # who tells, what, who dies
 
@@ -150,7 +146,6 @@ def kills(
     kills(
         ONE_PEER,
         COORDINATOR,
-        TRAINER,
         "ann",
         always=[
             ("ann", "unit_done", "ann"),
@@ -160,8 +155,8 @@ def kills(
             (COORDINATOR, "grad_commit_stored", COORDINATOR),
             (COORDINATOR, "average_set_stored", COORDINATOR),
             (COORDINATOR, "seal_stored", COORDINATOR),
-            (TRAINER, "units_reported", TRAINER),
-            (TRAINER, "units_reported", "ann"),
+            (COORDINATOR, "units_taken", COORDINATOR),
+            (COORDINATOR, "units_taken", "ann"),
         ],
     ),
 )
@@ -197,21 +192,6 @@ async def test_swarm__peer_gone_for_good__others_redo_its_units_and_it_leaves(
 
     assert swarm.deadly == {}, "the kill has to land"
     assert_as_plain(swarm)
-
-
-async def test_swarm__second_trainer_gone_for_good__the_first_does_its_units(
-    tmp_path: Path,
-) -> None:
-    swarm = swarm_of(tmp_path, *SIX, stages=2, trainers=2)
-    swarm.deadly = {("trainer-1", "step_begun", WINDOW): "trainer-1"}
-    swarm.for_good = frozenset({"trainer-1"})
-
-    await swarm.run()
-
-    assert swarm.deadly == {}
-    assert_as_plain(swarm)
-    steps = [line["step"] for line in swarm.lines("units_reported", of="trainer-1")]
-    assert max(steps) < WINDOW
 
 
 async def test_swarm__late_joiner__loads_the_state_of_the_neediest_stage_and_works(
@@ -443,7 +423,7 @@ async def test_swarm__owner_serves_nobody__who_waited_for_it_commits_in_time(
     def wrap(name: str, transport: Transport) -> Transport:
         fault = Fault.DROP if name == COORDINATOR else Fault.PARTITION
         script = {(calls.GET_PART.name, key, count): fault for count in (1, 2)}
-        return transport if name in ("bob", TRAINER) else FaultyTransport(transport, script)
+        return transport if name == "bob" else FaultyTransport(transport, script)
 
     swarm.wrap = wrap
 

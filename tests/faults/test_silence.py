@@ -1,7 +1,7 @@
 """Two sites, and the network between them is cut without a reset: the other site goes on.
 
 Each stage has members on both sides. Time is simulated: the other site has a minute to seal three
-steps, of which it spends only what it waits. The coordinator and the trainer are where one member
+steps, of which it spends only what it waits. The coordinator is where one member
 of stage 1 and two of stage 0 are.
 """
 
@@ -25,13 +25,12 @@ STEPS = 9
 CUT_IN = 3
 LONGEST = 60.0  # seconds
 PASS = 1.0  # seconds, of a unit through a stage: three steps take longer than silence is borne
-PASSES = (calls.FORWARD.name, calls.BACKWARD.name)
 SEALS = 3  # in the silence
 RULES = patient_rules(redo_after=1000)
 
 
 class Slow:
-    """A worker whose passes take their time, which is also the network's to fall silent in."""
+    """A coordinator that hears of each pass late, as if it had taken its time."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -40,14 +39,15 @@ class Slow:
         self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
     ) -> Answer:
         """See `port.Handler.handle`."""
-        if method in PASSES:
-            await asyncio.sleep(PASS)
+        if method == calls.NEXT_ITEM.name:
+            said = calls.NextItem.decoded(header, max_bytes=calls.NEXT_ITEM.max_header_bytes)
+            await asyncio.sleep(PASS if said.results else 0)
         return await self._handler.handle(caller, method, header, tensors)
 
 
-def slow(_name: str, transport: Transport) -> Transport:
-    """Its owner's passes take `PASS`."""
-    return AnsweringTransport(transport, Slow)
+def slow(name: str, transport: Transport) -> Transport:
+    """Passes take `PASS`."""
+    return AnsweringTransport(transport, Slow) if name == COORDINATOR else transport
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Cut:
             self.swarm.network.hear(*self._sides())
 
     def _sides(self) -> tuple[list[SessionKey], list[SessionKey]]:
-        names = [COORDINATOR, *self.swarm.papers.trainers, *self.swarm.papers.members]
+        names = [COORDINATOR, *self.swarm.papers.members]
         keys = {name: self.swarm.session_of(name).key for name in names}
         inside = [key for name, key in keys.items() if name in self.site]
         return inside, [key for key in keys.values() if key not in inside]

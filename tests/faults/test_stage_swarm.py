@@ -13,7 +13,7 @@ from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.stage_swarm import stage_papers, stage_swarm
-from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm
+from tests.support.swarm_job import COORDINATOR, MemorySwarm
 from training.config import TrainConfig
 from training.data.corpus import ShardedCorpus, builtin_files, read_corpus, shard_corpus
 from training.models.parameters import EMBEDDING
@@ -50,12 +50,11 @@ def swarm_of(
     corpus: ShardedCorpus,
     *workers: str,
     stages: int = 1,
-    trainers: int = 1,
     is_tied: bool = False,
     **rules: int,
 ) -> MemorySwarm:
     config, manifest = configured(is_tied=is_tied), corpus.manifest.digest()
-    changed = {"stages": stages, "trainers": trainers} | rules
+    changed = {"stages": stages} | rules
     papers = stage_papers(config, manifest, *workers, **changed)
     return stage_swarm(folder, papers, corpus)
 
@@ -112,14 +111,14 @@ def assert_as_plain(swarm: MemorySwarm, corpus: ShardedCorpus) -> None:
         (COORDINATOR, "average_set_stored", COORDINATOR, False),
         (COORDINATOR, "average_set_stored", "ann", True),
         pytest.param(COORDINATOR, "grad_commit_stored", "bob", False, marks=pytest.mark.nightly),
-        pytest.param(TRAINER, "units_reported", TRAINER, False, marks=pytest.mark.nightly),
+        pytest.param(COORDINATOR, "units_taken", COORDINATOR, False, marks=pytest.mark.nightly),
     ],
 )
 async def test_swarm__two_stages_with_the_real_stage_and_a_kill__equals_the_plain_result(
     tmp_path: Path, corpus: ShardedCorpus, teller: str, event: str, victim: str, is_tied: bool
 ) -> None:
-    names, how = ("ann", "bob", "cem", "dan"), {"stages": 2, "trainers": 2}
-    swarm = swarm_of(tmp_path, corpus, *names, **how, is_tied=is_tied)
+    names = ("ann", "bob", "cem", "dan")
+    swarm = swarm_of(tmp_path, corpus, *names, stages=2, is_tied=is_tied)
     swarm.deadly = {(teller, event, 2): victim}
     swarm.together = True  # else the others may have ended before the victim is back
 

@@ -12,7 +12,7 @@ from contracts.terms.messages import GradCommit, Notice, StepClose
 from tests.faults.test_checked_swarm import checked_swarm
 from tests.faults.test_memory_swarm import UNITS, assert_as_plain, swarm_of
 from tests.support.plain_swarm import plain_run
-from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm
+from tests.support.swarm_job import COORDINATOR, MemorySwarm
 from training.coordinator.ports import Wish
 
 PAUSE, RESUME, CANCEL = Wish(1, "paused"), Wish(2, "running"), Wish(3, "cancelled")
@@ -47,7 +47,7 @@ async def resumed_later(swarm: MemorySwarm, *victims: str) -> None:
 async def test_pause__in_the_middle_and_everybody_dies__ends_as_if_it_never_was(
     tmp_path: Path,
 ) -> None:
-    swarm, victims = swarm_of(tmp_path, *THREE), ("ann", TRAINER, COORDINATOR, "bob")
+    swarm, victims = swarm_of(tmp_path, *THREE), ("ann", COORDINATOR, "bob")
     swarm.wished[COORDINATOR, "step_closed", 2] = PAUSE
 
     await asyncio.gather(swarm.run(), resumed_later(swarm, *victims))

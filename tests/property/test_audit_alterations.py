@@ -12,7 +12,7 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
 from tests.support.altering import Path, altered, leaves, one_of_every_field_path, replaced
 from tests.support.audited import Audited, checked_job, paid_job
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from tests.support.examples import examples
 from tests.support.fake_chain import SHIPS
 from verification.audit.audit_file import MAX_FILE_BYTES, Verdict, verify
@@ -77,9 +77,9 @@ def test_decoded__checked_file__has_all_that_checking_says() -> None:
         "items/*/data/auditor_list.v1/auditors/*/stake",
         "items/*/message/job_spec.v5/rules/audit/thresholds",
         "items/*/message/step_beacon.v1/beacon",
-        "items/*/message/audit_report.v2/distances/*/*",
-        "items/*/message/audit_report.v2/projections/*",
-        "items/*/message/grad_commit.v1/reports/*",
+        "items/*/message/work_claim.v1/subject",
+        "items/*/message/work_claim.v1/reports/*",
+        "items/*/leaves/*/numbers/*",
         "items/*/message/notice.v1/evidence",
     } <= fields
 

@@ -126,7 +126,7 @@ def test_verify__no_seal_is_anchored__figures_are_those_before_the_first() -> No
 
     found = check(market.file(job))
 
-    assert (found.steps, found.num_units, found.checked["seals in no batch"]) == (0, 0, 2)
+    assert (found.steps, found.num_items, found.checked["seals in no batch"]) == (0, 0, 2)
     assert {each.earned for each in found.accounts.values()} == {0}
 
 

@@ -13,7 +13,7 @@ from contracts.terms.ids import Digest
 from market.adapters.blobs import FileBlobs
 from market.adapters.bundles import FileBundles
 from tests.support.bundles import KINDS, Story, make_story, work_papers, write
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from verification.auditing.bundle import ShownSum
 
 SEED = 20_261_123

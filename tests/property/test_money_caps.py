@@ -17,7 +17,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, PeerId, StepNumber
 from contracts.terms.messages import MILLION
 from tests.support.dockets import STAGE, CheckedJob, audit_spec, peer
-from training.swarm.caps import Measured, Units, quotas_in_stage
+from training.coordinator.caps import Caps, Measured, quotas_in_group
 
 WORTH = 1000  # base units, of a unit
 MARGIN, DETECTION = Fraction(5, 4), Fraction(99, 100)
@@ -59,7 +59,7 @@ class PaidJob:
         for name, each in done.items():
             self.earned[self.peers[name], self.job.step] = each * WORTH
 
-    def covered(self, by_speed: Units) -> Units:
+    def covered(self, by_speed: Caps) -> Caps:
         """What the docket says."""
         terms = Terms(self.job.spec, self.job.leases, self.job.members)
         step = StepNumber(self.job.step + 1)
@@ -69,7 +69,7 @@ class PaidJob:
         """Whose it is."""
         return self.job.leases[who].account
 
-    def needed(self, who: PeerId, units: int, weights: Units) -> Fraction:
+    def needed(self, who: PeerId, units: int, weights: Caps) -> Fraction:
         """The rate that so many units need, if the others do what `weights` says."""
         if not units:
             return Fraction(0)
@@ -111,9 +111,9 @@ def test_quotas__any_stakes_and_pay_that_waits__are_covered(
         Measured(who, paid.owner(who), rate)
         for who, rate in zip(paid.peers.values(), rates, strict=False)
     ]
-    by_speed = quotas_in_stage(workers, num_units)
+    by_speed = quotas_in_group(workers, num_units)
     most = paid.covered(by_speed)
-    quotas = quotas_in_stage(workers, num_units, most=most)
+    quotas = quotas_in_group(workers, num_units, most=most)
 
     assert most.keys() == by_speed.keys()
     if sum(max(1, each) for each in most.values()) >= num_units:

@@ -7,8 +7,9 @@ from contracts.governance.seals import derive_seal
 from contracts.terms.errors import TallystickError
 from contracts.terms.history import Kept, Leaves
 from contracts.terms.ids import StepNumber
-from contracts.terms.messages import UNDER_A_SEAL, Seal
+from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
+from contracts.terms.work import UNDER_A_SEAL
 from tests.support.history import JobMaker, Member, under
 
 

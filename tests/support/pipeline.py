@@ -1,7 +1,7 @@
-"""Workers of a job of several stages in one event loop, without coordinator and trainer.
+"""Workers of a job of several stages in one event loop, without a coordinator.
 
-A test asks them what a trainer would ask. They find each other over the in-memory transport, and
-compute with `CountingCompute`.
+A test asks them what a coordinator would ask. They find each other over the in-memory transport,
+and compute with `CountingCompute`.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -76,16 +76,7 @@ class Pipeline:
         dx: Digest = ZERO_DIGEST,
     ) -> UnitLeaf:
         """Ask a worker for a forward pass."""
-        asked = calls.Forward(
-            job=self.papers.job,
-            step=1,
-            stage=self.stage_of(name),
-            unit=unit,
-            attempt=attempt,
-            x=x,
-            evaluate=False,
-            dx=dx,
-        )
+        asked = calls.Task(direction="forward", step=1, unit=unit, attempt=attempt, x=x, dx=dx)
         return await self.works[name].units.forward(asked)
 
     async def backward(
@@ -100,10 +91,9 @@ class Pipeline:
         dx: Digest = ZERO_DIGEST,
     ) -> UnitLeaf:
         """Ask a worker for a backward pass."""
-        asked = calls.Backward(
-            job=self.papers.job,
+        asked = calls.Task(
+            direction="backward",
             step=1,
-            stage=self.stage_of(name),
             unit=unit,
             attempt=attempt,
             x=x,

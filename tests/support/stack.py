@@ -165,7 +165,7 @@ class Stack:
         return load_or_create_session(self.lease_folder(name, job) / "session.key").peer
 
     def job_logs(self, job: JobId) -> list[Path]:
-        """Logs of the coordinator and the trainers of a hosted job."""
+        """Logs of the coordinator of a hosted job."""
         return sorted((self.home / "logs").glob(f"*-{job.hex()[:12]}.log"))
 
     def environment(self, service: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A whole job in one event loop: coordinator, trainers and workers over the in-memory transport.
+"""A whole job in one event loop: coordinator and workers over the in-memory transport.
 
 Parties are started, killed at a line of their log, and started again on the same folder; nothing
 sleeps. Workers compute with `CountingCompute` unless a test brings another arithmetic. Who gets
@@ -18,48 +18,39 @@ from typing_extensions import Buffer
 
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
-from contracts.keys.wallet import Session, Wallet
+from contracts.keys.wallet import Session
 from contracts.terms.beacons import Beacons
 from contracts.terms.chunks import Chunk
 from contracts.terms.errors import Refused
 from contracts.terms.history import Kept, decode_kept
-from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.ids import PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import (
     GradCommit,
-    JobOpening,
     JobSpec,
-    LeaseAccept,
     Message,
     Notice,
-    RulesSpec,
     Seal,
 )
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
 from tests.support.checked_swarm import MadeUpBeacons, begin_checked, report_by_bytes
-from tests.support.dockets import CLASS
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
 from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import (
     DOMAIN,
-    Member,
-    make_members,
-    make_session,
-    make_spec,
-    make_wallet,
     messages_of,
-    outside_auditors,
 )
 from tests.support.lying import Answer, AnsweringTransport
+from tests.support.papers import Papers as Papers
+from tests.support.papers import make_papers as make_papers
+from tests.support.papers import patient_rules as patient_rules
 from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock
 from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.ports import Wish
-from training.coordinator.run import Clocks, CoordinatedJob, Opening, Signer, World, run_coordinator
-from training.trainer.run import run_trainer
-from training.transport.calls import METHODS, NEXT_STEP, StepWork
+from training.coordinator.run import Clocks, CoordinatedJob, Signer, World, run_coordinator
+from training.transport.calls import METHODS, NEXT_ITEM, NextItem
 from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
 from training.worker.ports import HONEST, Behaviour, Compute
@@ -69,134 +60,28 @@ from verification.auditing.outsider import Arithmetic, FollowedJob, run_outside
 from verification.docket import Docket
 
 M = TypeVar("M", bound=Message)
-COORDINATOR, TRAINER = "coordinator", "trainer"
+COORDINATOR = "coordinator"
 Line = dict[str, Any]
 Wrap = Callable[[str, Transport], Transport]
 When = tuple[str, str, int]  # who tells, of which event, in which step
 
 
-@dataclass(frozen=True)
-class Papers:
-    """Who signs a job of `workers`, and what they have signed before it begins."""
-
-    spec: Signed[JobSpec]
-    opening: Opening
-    coordinator: Wallet
-    session: Session
-    trainers: Mapping[str, Session]
-    members: Mapping[str, Member]
-    leases: Mapping[str, Signed[LeaseAccept]]
-    outside: Mapping[str, Session]
-
-    @property
-    def job(self) -> JobId:
-        """The job's id."""
-        return self.spec.message.job()
-
-    def signed_opening(self) -> Signed[JobOpening]:
-        """The coordinator's JobOpening, made again: signatures are deterministic."""
-        listed = self.opening.auditors
-        message = JobOpening(
-            job=self.job,
-            job_spec=self.spec.message.digest(),
-            session_key=self.session.key,
-            trainers=self.opening.trainers,
-            anchorer=self.opening.anchorer,
-            opening_block=self.opening.opening_block,
-            outside_auditors=ZERO_DIGEST if listed is None else listed.digest(),
-        )
-        return self.coordinator.sign(message, DOMAIN)
-
-
-def make_papers(
-    *workers: str,
-    trainers: int = 1,
-    outside: tuple[str, ...] = (),
-    device_class: str = CLASS,
-    **changed: Any,
-) -> Papers:
-    """Papers of a job, of one stage unless `changed` says more; as in `history.make_spec`.
-
-    `outside` may be drawn as auditors from outside, if the job is checked.
-    """
-    poster, coordinator = make_wallet("poster"), make_wallet("coordinator")
-    rules = {name: changed.pop(name) for name in RulesSpec.model_fields if name in changed}
-    usual = {"stages": 1, "rules": patient_rules(**rules)}
-    usual["peers_per_stage"] = len(workers) // changed.get("stages", 1)
-    changed = usual | changed
-    spec = make_spec(poster, coordinator, **changed)
-    members = dict(zip(workers, make_members(workers), strict=True))
-    sessions = {name: make_session(name) for name in trainer_names(trainers)}
-    leases = {
-        name: member.wallet.sign(
-            LeaseAccept(
-                job=spec.job(),
-                account=member.wallet.account,
-                session_key=member.session.key,
-                offer=spec.digest(),
-                price=member.price,
-                stake=spec.min_stake,
-                device_class=device_class,
-            ),
-            DOMAIN,
-        )
-        for name, member in members.items()
-    }
-    return Papers(
-        poster.sign(spec, DOMAIN),
-        Opening(
-            make_wallet("anchorer").account,
-            7,
-            tuple(each.key for each in sessions.values()),
-            outside_auditors(outside, device_class=device_class) if spec.rules.audit else None,
-        ),
-        coordinator,
-        make_session("coordinator"),
-        sessions,
-        members,
-        leases,
-        {name: make_session(name) for name in outside},
-    )
-
-
-def patient_rules(**changed: Any) -> RulesSpec:
-    """Deadlines that a loaded machine keeps too: nobody is struck who is only slow."""
-    values: dict[str, Any] = {
-        "audit": None,
-        "vesting_window": 2,
-        "boundary_codec": "none",
-        "gradient_codec": "none",
-        "commit_timeout": 60_000,
-        "exchange_timeout": 60_000,
-        "redo_after": 60_000,
-        "lease_grace": 60_000,
-    }
-    return RulesSpec(**(values | changed))
-
-
-def trainer_names(count: int) -> tuple[str, ...]:
-    """`trainer`, `trainer-1` and so on."""
-    return (TRAINER, *(f"{TRAINER}-{number}" for number in range(1, count)))
-
-
 class _Together:
-    """A coordinator's handler that hands out no step before everybody may be given units of it."""
+    """A coordinator's handler that hears of nothing done before everybody may be given units."""
 
     def __init__(self, swarm: "MemorySwarm", handler: Handler) -> None:
         self._swarm, self._handler = swarm, handler
-        self._begun = 0  # the step that trainers have heard of
+        self._begun = 0  # the step of which results were let through
 
     async def handle(
         self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
     ) -> Answer:
-        answer = await self._handler.handle(caller, method, header, tensors)
-        if method != NEXT_STEP.name:
-            return answer
-        work = StepWork.decoded(answer[0], max_bytes=NEXT_STEP.max_reply_header_bytes)
-        if work.finished or work.step <= self._begun:
-            return answer
-        await self._swarm.all_listed()
-        self._begun = work.step
+        if method == NEXT_ITEM.name:
+            said = NextItem.decoded(header, max_bytes=NEXT_ITEM.max_header_bytes)
+            step = max((result.step for result in said.results), default=0)
+            if step > self._begun:
+                await self._swarm.all_listed()
+                self._begun = max(self._begun, step)
         return await self._handler.handle(caller, method, header, tensors)
 
 
@@ -301,7 +186,7 @@ class MemorySwarm:
     async def run(self, *, timeout: float = 110.0) -> None:
         """Start everybody, start again whoever dies, until all have ended by themselves."""
         papers = self.papers
-        names = [COORDINATOR, *papers.trainers, *papers.members, *papers.outside]
+        names = [COORDINATOR, *papers.members, *papers.outside]
         async with asyncio.timeout(patience(timeout)):
             try:
                 await asyncio.gather(*(self._keep_alive(name) for name in names))
@@ -351,8 +236,6 @@ class MemorySwarm:
             if self.together:
                 transport = AnsweringTransport(transport, partial(_Together, self))
             await self._coordinator(transport)
-        elif name in self.papers.trainers:
-            await self._trainer(name, transport)
         elif name in self.papers.outside:
             await self._outside(name, transport)
         else:
@@ -364,8 +247,7 @@ class MemorySwarm:
         """Session key of a party."""
         if name == COORDINATOR:
             return self.papers.session
-        sessions = {**self.papers.trainers, **self.papers.outside}
-        return sessions.get(name) or self.papers.members[name].session
+        return self.papers.outside.get(name) or self.papers.members[name].session
 
     def kill(self, name: str) -> None:
         """End a party without a word; `run` starts it again."""
@@ -460,6 +342,7 @@ class MemorySwarm:
                 Signer(self.papers.coordinator, self.papers.session, DOMAIN),
                 self._elements(),
                 self.begin,
+                self.max_units,
             ),
             World(
                 transport=transport,
@@ -479,17 +362,6 @@ class MemorySwarm:
         spec = self.papers.spec.message
         counted = dict.fromkeys(spec.chunking.all, NUM_WEIGHTS // spec.batch.chunks)
         return counted if self.elements is None else self.elements
-
-    async def _trainer(self, name: str, transport: Transport) -> None:
-        await run_trainer(
-            self.papers.job,
-            self.papers.session.key,
-            transport=transport,
-            locate=self._locate,
-            tell=self._tell(name),
-            max_units=self.max_units,
-            pause=_short,
-        )
 
     async def _worker(self, name: str, transport: Transport) -> None:
         await self._opened.wait()

@@ -3,7 +3,7 @@
 What the entries of `tallystick` do with API and wallet files, this does with one folder: papers
 are made again by every process (keys are deterministic), blobs lie in `blobs/`, the coordinator's
 address in `address`, what the market would hear in `feed.hex`. Roles: coordinator, and the
-trainers and workers by name. TALLYSTICK_LISTEN says where to listen, TALLYSTICK_FAILPOINT where to
+workers by name. TALLYSTICK_LISTEN says where to listen, TALLYSTICK_FAILPOINT where to
 die, TALLYSTICK_PEER_BEHAVIOUR which adversary a worker plays. Beacons of a checked job are made up,
 and there at once.
 """
@@ -53,7 +53,6 @@ def process_papers(folder: Path) -> Papers:
         Digest(bytes.fromhex(about["manifest"])),
         *about["workers"],
         stages=about["stages"],
-        trainers=about["trainers"],
         **{"chunks": 2, "validate_every": 2} | changed,
     )
 
@@ -96,23 +95,12 @@ class AddressFile:
 
 async def run(papers: Papers, role: str, folder: Path, tell: Tell) -> None:
     """Be `role` of the job of these papers until it is over."""
-    keys = {COORDINATOR: papers.session, **papers.trainers}
-    session = keys.get(role) or papers.members[role].session
+    session = papers.session if role == COORDINATOR else papers.members[role].session
     transport = GrpcTransport(session.private_key, METHODS)
     addresses, tell = AddressFile(folder), telling_traffic(tell, transport.traffic)
     try:
         if role == COORDINATOR:
             await _coordinator(folder, papers, transport, addresses, tell)
-        elif role in papers.trainers:
-            from training.trainer.run import run_trainer
-
-            await run_trainer(
-                papers.job,
-                papers.session.key,
-                transport=transport,
-                locate=addresses.locate,
-                tell=tell,
-            )
         else:
             await _worker(role, folder, papers, session, transport, addresses, tell)
     finally:

@@ -19,7 +19,7 @@ from contracts.terms.history import decode_kept
 from tests.support.history import DOMAIN
 from tests.support.namespaces import Site
 from tests.support.patience import patience
-from tests.support.swarm_job import COORDINATOR, trainer_names
+from tests.support.swarm_job import COORDINATOR
 from training.data.corpus import builtin_files, read_corpus, shard_corpus
 
 Line = dict[str, Any]
@@ -27,12 +27,11 @@ Line = dict[str, Any]
 
 @dataclass
 class ProcessSwarm:
-    """Coordinator, trainers and workers in one folder."""
+    """Coordinator and workers in one folder."""
 
     folder: Path
     workers: Sequence[str] = ("ann",)
     stages: int = 1
-    trainers: int = 1
     failpoints: dict[str, str] = field(default_factory=dict)
     first: str = ""
     """Failpoint of all workers that strikes only the one who is there first."""
@@ -49,7 +48,6 @@ class ProcessSwarm:
             "manifest": corpus.manifest.digest().hex(),
             "workers": list(self.workers),
             "stages": self.stages,
-            "trainers": self.trainers,
             "changed": self.changed,
         }
         (self.folder / "job.json").write_text(json.dumps(about))
@@ -59,7 +57,7 @@ class ProcessSwarm:
     @property
     def roles(self) -> tuple[str, ...]:
         """All processes."""
-        return (COORDINATOR, *trainer_names(self.trainers), *self.workers)
+        return (COORDINATOR, *self.workers)
 
     async def run(self, *, timeout: float = 110.0) -> None:
         """Run all until they end by themselves; nobody is left behind."""

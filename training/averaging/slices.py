@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
-from contracts.terms.chunks import Chunk, Chunking
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.messages import GradientCodecName
-from contracts.terms.work import RoundClosed, WorkClaim
+from contracts.terms.work import WorkClaim
 from training.compression.formats import FORMATS
 
 
@@ -68,37 +67,3 @@ def in_peer_order(claims: Iterable[WorkClaim], groups: Collection[int]) -> tuple
     """The claims of some groups in the order of a sum: by group, peer, then as they were made."""
     own = (claim for claim in claims if claim.group in groups)
     return tuple(sorted(own, key=lambda each: (each.group, each.peer, each.round, each.seq)))
-
-
-@dataclass(frozen=True)
-class Term:
-    """One part of a mean: weight / total of it."""
-
-    claim: WorkClaim
-    digest: Digest  # of the part
-    weight: int
-    total: int
-
-
-def terms_of(
-    chunking: Chunking, closed: RoundClosed, merged: Iterable[WorkClaim], chunk: Chunk
-) -> list[Term]:
-    """What the mean of a bucket is made of, in the order in which it is added up.
-
-    Groups ascend, and in each group peers, then rounds and sets of items.
-
-    Args:
-        chunking: Of the job.
-        closed: The claims that are merged, and their weights.
-        merged: All of these; their outputs are the buckets of their groups.
-        chunk: Which mean.
-    """
-    weights, terms = closed.weights, list[Term]()
-    ordered = sorted(merged, key=lambda each: (each.peer, each.round, each.seq))
-    for stage in chunking.stages_of(chunk):
-        own = [claim for claim in ordered if claim.group == stage]
-        total = sum(weights[claim.digest()] for claim in own)
-        for claim in own:
-            weight = weights[claim.digest()]
-            terms.append(Term(claim, claim.outputs[chunk[1]].digest, weight, total))
-    return terms

@@ -1,7 +1,7 @@
 """The weighted mean of parts, byte for byte the same wherever it is computed.
 
 The numbers that the parts' bytes spell are added in fp32, one rounding an operation, in peer order
-(`slices.terms_of`), each multiplied with fp32(weight / total), and the mean is rounded by the
+(`slices.in_peer_order`), each multiplied with fp32(weight / total), and the mean is rounded by the
 codec (see `training.stages.exact`, `training.compression.codecs`). The mean of one part is it. A
 chunk that two stages share is the sum of their means, in one go: the first stage's parts, then the
 last stage's, each by the total of its own stage.

@@ -1,6 +1,6 @@
 """How many bytes a tensor takes under each codec, and which dtype its digest names. Torch-free.
 
-Whoever handles bytes alone (coordinator, trainer, seals) reads sizes and digests from here; the
+Whoever handles bytes alone (coordinator, seals) reads sizes and digests from here; the
 arithmetic is in `codecs.py`. Units: bytes, elements.
 """
 

@@ -1,64 +1,82 @@
-"""What a coordinator takes from a peer: only messages from which a valid seal can follow. Pure.
+"""What a coordinator takes from a peer: only claims from which a valid seal can follow. Pure.
 
 Governance refuses a seal over anything else (`contracts.governance.rounds`), so what would make the
-step unsealable is refused here, at its door, and costs its sender the step.
+round unsealable is refused here, at its door, and costs its sender the round.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Sequence
 
 from contracts.governance.record import JobRecord
-from contracts.governance.rounds import is_no_longer
+from contracts.governance.rounds import check_bucket, check_claim
 from contracts.terms.errors import Malformed
-from contracts.terms.history import unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST, Digest
-from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, JobSpec, UnitLeaf
+from contracts.terms.ids import Digest
+from contracts.terms.work import Leaf, WorkClaim
+from training.rounds.state import Commit, Reduce, RoundState, Work
+from training.strategies.port import Bucket
 
 
-def check_commit(
+def check_work(
+    state: RoundState,
     record: JobRecord,
-    commit: GradCommit,
-    leaves: Sequence[UnitLeaf],
-    reports: Collection[Digest] = (),
+    claim: WorkClaim,
+    leaves: Sequence[Leaf],
+    reports: Collection[Digest],
 ) -> None:
-    """Refuse a GradCommit that no seal could hold; units are the state machine's to compare.
+    """Refuse a claim of work that no RoundClosed could name, or of other work than what counts.
 
-    `reports`: that the next seal will hold.
+    Bases are for the machine to compare, once all of a group have claimed.
+
+    Args:
+        state: Of the round in work.
+        record: What the seals have established.
+        claim: Of work.
+        leaves: Its leaves.
+        reports: That it may name.
 
     Raises:
-        Malformed: it does not extend the last seal, or contradicts its leaves or the JobSpec.
+        InvalidSeal: it contradicts its leaves, the JobSpec or the seals.
+        Malformed: its leaves are not the results that count as its peer's, or it names a report
+            that was never handed in.
     """
-    batch = record.spec.batch
-    is_first, is_last = commit.stage == 0, commit.stage == batch.stages - 1
-    _need(commit.previous_seal == record.previous, "extends another seal")
-    _need(commit.num_units == len(leaves), "num_units differs from its leaves")
-    _need(commit.units_root == unit_leaves_root(leaves), "binds other leaves")
-    _need(commit.num_samples == len(leaves) * batch.rows_per_unit, "num_samples is wrong")
-    numbers = [number for _, number in record.spec.chunking.of_stage(commit.stage)]
-    _need([part.chunk for part in commit.parts] == numbers, "parts are wrong")
-    _need(set(commit.reports) <= set(reports), "names reports that were never handed in")
-    _need(all(a.unit < b.unit for a, b in pairwise(leaves)), "leaves do not ascend")
+    member = state.members.get(claim.peer)
+    is_of_round = claim.job == state.terms.job and claim.round == state.round
+    _need(is_of_round and member is not None, "is of another round, or of no member")
+    assert member is not None
+    _need(claim.group == member.group, "is of another group")
+    check_claim(record, claim, leaves)
+    _need(set(claim.reports) <= set(reports), "names reports that were never handed in")
+    phase = state.phase
+    counted = phase.open.counted[claim.group] if isinstance(phase, Work | Commit) else {}
     for leaf in leaves:
-        _need((leaf.loss is not None) == is_last, "a loss belongs to the last stage")
-        _need(not is_first or leaf.dx == ZERO_DIGEST, "the first stage has no dx")
-        _need(not is_last or leaf.y == leaf.dy == ZERO_DIGEST, "the last stage has no y and dy")
+        result = counted.get(leaf.item)
+        fits = result is not None and (result.peer, result.tensors, result.given) == (
+            claim.peer,
+            leaf.tensors,
+            leaf.given,
+        )
+        _need(fits, f"says something else of item {leaf.item} than what counts")
+        assert result is not None
+        _need(result.loss == (leaf.numbers[0] if leaf.numbers else None), "states another loss")
 
 
-def check_chunk(
-    spec: JobSpec, chunk: AveragedChunk, average: AverageSet, commits: Iterable[GradCommit]
+def check_reduced(
+    state: RoundState, record: JobRecord, claim: WorkClaim, asked: Collection[Bucket]
 ) -> None:
-    """Refuse a mean that is longer than the weighted mean of its parts (docs/protocol.md 3.5).
+    """Refuse the claim of a bucket that its sender was not asked for, or that is too long.
 
     Raises:
-        Malformed: it is, or it is of another AverageSet.
+        InvalidSeal: it is longer than what is merged, or of another RoundClosed.
+        Malformed: it was not asked for, or extends another seal.
     """
-    _need(chunk.average_set == average.digest(), "is of another AverageSet")
-    _need((chunk.job, chunk.step) == (average.job, average.step), "is of another job or step")
-    weights = {member.grad_commit: member.weight for member in average.members}
-    members = [commit for commit in commits if commit.digest() in weights]
-    _need(is_no_longer(spec, chunk, members, weights), "is longer than its parts")
+    phase = state.phase
+    bucket = claim.group, claim.bucket
+    is_asked = isinstance(phase, Reduce) and claim.what == "bucket" and bucket in asked
+    _need(is_asked and claim.previous == record.previous, "was not asked for")
+    assert isinstance(phase, Reduce)
+    merged = [phase.open.claims[name] for name in phase.closed.weights]
+    check_bucket(record.spec, phase.closed, merged, claim)
 
 
 def _need(holds: bool, problem: str) -> None:
     if not holds:
-        raise Malformed(f"the message {problem}")
+        raise Malformed(f"the claim {problem}")

@@ -15,14 +15,15 @@ from contracts.governance.checking import Late
 from contracts.terms.beacons import Beacon, Beacons
 from contracts.terms.errors import Refused, Unavailable
 from contracts.terms.ids import Digest, PeerId
+from contracts.terms.items import count
 from contracts.terms.messages import Message, StepBeacon
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from training.coordinator.book import Book
+from training.coordinator.blobs import Blobs
 from training.coordinator.draws import beacon_wanted, late_reports
-from training.coordinator.finding import Finding
+from training.coordinator.journal import JobJournal
 from training.coordinator.ports import Clock
-from training.swarm.events import NoticeDue, SealDue, SealWanted
+from training.rounds.events import NoticeDue
 from training.telling import Tell
 
 LOOK_EVERY = 0.25  # seconds
@@ -46,23 +47,23 @@ class Drawing:
 
     def __init__(
         self,
-        book: Book,
+        job: JobJournal,
         beacons: Beacons,
-        finding: Finding,
+        blobs: Blobs,
         *,
         clock: Clock,
         tell: Tell,
         pause: Pause,
     ) -> None:
-        """`finding` says for whom we look for data: such a report waits."""
-        self._book, self._beacons, self._finding = book, beacons, finding
+        """`blobs` say for whom we look for data: such a report waits."""
+        self._job, self._beacons, self._blobs = job, beacons, blobs
         self._clock, self._tell, self._pause = clock, tell, pause
         self._turns: dict[Name, Turn] = {}
         self._looked_at = UnixMillis(0)
 
     async def run(self) -> None:
         """Look for ever; cancelled when the job is over."""
-        while self._book.state.terms.is_checked:
+        while self._job.state.terms.is_checked:
             try:
                 await self._take_beacons()
             except (Unavailable, Refused) as error:
@@ -71,7 +72,7 @@ class Drawing:
             await self._pause(LOOK_EVERY)
 
     async def _take_beacons(self) -> None:
-        while (step := beacon_wanted(self._book.record_of_job, self._book.unsealed())) is not None:
+        while (step := beacon_wanted(self._job.record_of_job, self._job.unsealed())) is not None:
             beacon = await self._beacons.beacon_of(step)
             if beacon is None:
                 return
@@ -79,41 +80,42 @@ class Drawing:
 
     def _record(self, beacon: Beacon) -> None:
         message = StepBeacon(
-            job=self._book.record_of_job.job,
-            step=self._book.state.step,
+            job=self._job.record_of_job.job,
+            step=self._job.state.round,
             of=beacon.step,
             batch=beacon.batch,
             block=beacon.block,
             beacon=beacon.value,
         )
-        signed = self._book.sign(message)
-        self._book.record(SealWanted(self._clock()), Signed[Message](message, signed.signature))
+        signed = self._job.sign(message)
+        kept = Signed[Message](message, signed.signature)
+        self._job.check(self._clock(), kept, unsealed=frozenset({message.digest()}))
         self._tell("beacon_taken", step=message.step, of=beacon.step)
 
     def _note_late(self) -> None:
-        record, now = self._book.record_of_job, self._clock()
+        record, now = self._job.record_of_job, self._clock()
         awaited = {(each.subject, each.attempt): each for each in record.checking.awaited()}
-        self._finding.forget_others(awaited.values())
+        self._blobs.forget_others(awaited.values())
         self._count(awaited, now)
         slow = [
             each
             for name, each in awaited.items()
             if self._turns[name].counted >= self._allowed(each)
         ]
-        step = self._book.state.step
-        late = late_reports(record, self._book.unsealed(), step)
+        step = self._job.state.round
+        late = late_reports(record, self._job.unsealed(), step)
         for each in [each for each in slow if each in late]:
             self._say_late(each)
-        state = self._book.state
-        waits = self._finding.waits or (slow and not late)
-        if state.is_idle and (state.to_seal or waits):  # else the seals of work carry on
-            self._book.record(SealDue(now))  # also because these are counted in seals
+        state = self._job.state
+        waits = self._blobs.waits or (slow and not late)
+        if state.is_idle and (state.unsealed or waits):  # else the seals of work carry on
+            self._job.check(now, seal_wanted=True)  # also because these are counted in seals
 
     def _count(self, awaited: Mapping[Name, Late], now: UnixMillis) -> None:
         passed, self._looked_at = now - self._looked_at, now
         for name in self._turns.keys() & awaited.keys():
             turn = self._turns[name]
-            if self._finding.excuses(awaited[name]) and turn.excused < self._finding.longest_excuse:
+            if self._blobs.excuses(awaited[name]) and turn.excused < self._blobs.longest_excuse:
                 turn.excused += passed
             else:
                 turn.counted += passed
@@ -127,21 +129,21 @@ class Drawing:
         """
         if self._has_left(late.auditor):
             return 0
-        least = self._book.record_of_job.spec.rules.commit_timeout
-        rates = [m.rate for m in self._book.state.members.values() if m.stage == late.stage]
-        sealed = self._book.sealed_work.find_work(late.subject)
-        if sealed is None or not rates:  # a sum takes next to no time
+        least = self._job.record_of_job.spec.rules.commit_timeout
+        rates = [m.rate for m in self._job.state.members.values() if m.group == late.stage]
+        claim = self._job.sealed_work.audited(late.subject).claim
+        if claim.what != "work" or not rates:  # a sum takes next to no time
             return least
-        return max(least, REPLAYS * sealed.commit.num_units * 10**9 // median_low(rates))
+        return max(least, REPLAYS * count(claim.items) * 10**9 // median_low(rates))
 
     def _has_left(self, auditor: PeerId) -> bool:
-        listed = self._book.record_of_job.outside.auditors
-        return auditor not in self._book.state.members and all(
+        listed = self._job.record_of_job.outside.auditors
+        return auditor not in self._job.state.members and all(
             auditor != each.peer for each in listed
         )
 
     def _say_late(self, late: Late) -> None:
-        step = self._book.state.step
-        event = NoticeDue("missed_report", late.auditor, late.stage, late.subject, self._clock())
-        if self._book.record(event):  # before it is told: who reads the log may count on it
+        step = self._job.state.round
+        due = NoticeDue("missed_report", late.auditor, late.stage, late.subject)
+        if self._job.check(self._clock(), notices=[due]):  # before it is told: some count on it
             self._tell("report_missed", step=step, peer=late.auditor)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 
 from contracts.terms.errors import Misbehaved, Refused, Unavailable
-from training.coordinator.book import KEPT, REPORT, Book
+from training.coordinator.journal import KEPT, REPORT, JobJournal
 from training.coordinator.ports import Feed, decode_report
 from training.journal import NumberedRow
 from training.telling import Tell
@@ -27,13 +27,13 @@ Pause = Callable[[float], Awaitable[None]]
 class Feeding:
     """Moves the feed's cursor to the end of the journal, again and again."""
 
-    def __init__(self, book: Book, feed: Feed, *, tell: Tell, pause: Pause) -> None:
-        self._book, self._feed, self._tell, self._pause = book, feed, tell, pause
+    def __init__(self, job: JobJournal, feed: Feed, *, tell: Tell, pause: Pause) -> None:
+        self._job, self._feed, self._tell, self._pause = job, feed, tell, pause
 
     @property
     def is_done(self) -> bool:
         """Whether everything in the journal was posted."""
-        return self._book.journal.cursor(CURSOR) >= len(self._book.journal)
+        return self._job.file.cursor(CURSOR) >= len(self._job.file)
 
     async def run(self) -> None:
         """Post for ever; cancelled when the job is over.
@@ -42,9 +42,9 @@ class Feeding:
             Refused, Misbehaved: the market will never take what comes next.
         """
         while True:
-            seen = self._book.changes.version
+            seen = self._job.changes.version
             if self.is_done:
-                await self._book.changes.beyond(seen)
+                await self._job.changes.beyond(seen)
             else:
                 await self._pause(GATHER)
                 await self.post_once()
@@ -58,12 +58,12 @@ class Feeding:
             await self._insist(lambda: self._feed.post(items))
         if reports:
             await self._insist(lambda: self._feed.report(reports))
-        self._book.journal.move_cursor(CURSOR, rows[-1].sequence)
+        self._job.file.move_cursor(CURSOR, rows[-1].sequence)
         if self.is_done:
-            self._book.changes.mark()  # somebody may wait for that
+            self._job.changes.mark()  # somebody may wait for that
 
     def _next_rows(self) -> list[NumberedRow]:
-        journal = self._book.journal
+        journal = self._job.file
         rows: list[NumberedRow] = []
         size = 0
         for row in islice(journal.rows(after=journal.cursor(CURSOR)), MAX_ROWS):

@@ -6,28 +6,28 @@ is not started again.
 """
 
 from contracts.terms.moments import UnixMillis
-from training.coordinator.book import Book
+from training.coordinator.journal import JobJournal
 from training.coordinator.ports import Clock, Wish, Wishes
-from training.swarm.events import Event, GoOnAsked, HoldAsked, StopAsked
-from training.swarm.state import Finished, SwarmState
+from training.rounds.events import Controlled, Event
+from training.rounds.state import Finished, RoundState
 from training.telling import Tell
 
 
-def asked_by(wish: Wish, state: SwarmState, at: UnixMillis) -> Event | None:
+def asked_by(wish: Wish, state: RoundState, at: UnixMillis) -> Event | None:
     """What is to happen so that the job comes to be as `wish` wants it; None if nothing more."""
     if state.stopping or isinstance(state.phase, Finished):
         return None
     match wish.wanted:
         case "paused" if state.hold_from is None:
-            return HoldAsked(at)
+            return Controlled("hold", at)
         case "running" if state.hold_from is not None:
-            return GoOnAsked(at)
+            return Controlled("go_on", at)
         case "cancelled":
-            return StopAsked(at)
+            return Controlled("stop", at)
     return None
 
 
-def is_heeded(wish: Wish, state: SwarmState) -> bool:
+def is_heeded(wish: Wish, state: RoundState) -> bool:
     """Whether the job is as `wish` wants it."""
     match wish.wanted:
         case "paused":
@@ -40,8 +40,8 @@ def is_heeded(wish: Wish, state: SwarmState) -> bool:
 class Heeding:
     """Looks for the newest wish, again and again."""
 
-    def __init__(self, book: Book, wishes: Wishes, *, clock: Clock, tell: Tell) -> None:
-        self._book, self._wishes, self._clock, self._tell = book, wishes, clock, tell
+    def __init__(self, job: JobJournal, wishes: Wishes, *, clock: Clock, tell: Tell) -> None:
+        self._job, self._wishes, self._clock, self._tell = job, wishes, clock, tell
         self._reported = 0  # number of the wish that the host was last told of, in this start
 
     def look(self) -> None:
@@ -49,10 +49,10 @@ class Heeding:
         wish = self._wishes.newest()
         if wish is None:
             return
-        if (event := asked_by(wish, self._book.state, self._clock())) is not None:
-            self._tell("wish", step=self._book.state.step, wanted=wish.wanted)
-            self._book.record(event)
-        if wish.number != self._reported and is_heeded(wish, self._book.state):
+        if (event := asked_by(wish, self._job.state, self._clock())) is not None:
+            self._tell("wish", step=self._job.state.round, wanted=wish.wanted)
+            self._job.record(event)
+        if wish.number != self._reported and is_heeded(wish, self._job.state):
             self._wishes.heeded(wish.number)
             self._reported = wish.number
-            self._tell("wish_heeded", step=self._book.state.step, wanted=wish.wanted)
+            self._tell("wish_heeded", step=self._job.state.round, wanted=wish.wanted)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
@@ -20,17 +19,14 @@ from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Sort, WorkClaim
 from training.changes import Changes
-from training.strategies.port import Strategy
+from training.strategies.port import Compute, Strategy
 from training.telling import Tell
 from training.worker.engine import Engine
 from training.worker.patience import Patience
 from training.worker.ports import Arithmetic, Behaviour
 from training.worker.sealed import SealedWork
 from training.worker.station import Station
-from training.worker.turns import Rank
 from training.worker.work import Work
-
-T = TypeVar("T")
 
 
 class OwnDisk:
@@ -93,13 +89,9 @@ class MemberHost:
         self._work, self._at = work, work.station
         self.sources = (OwnDisk(self._at), Holders(self._at), Coordinator(self._at))
         """In the order in which they are asked."""
-        self.strategy: Strategy = arithmetic.strategy_for(self._compute)
-        """Repeats claims of our group."""
+        self.strategy_for: Callable[[Compute], Strategy] = arithmetic.strategy_for
+        """Makes what repeats claims."""
         self.rows: Callable[[str], bytes] = arithmetic.rows
-
-    async def _compute(self, function: Callable[[], T]) -> T:
-        engine = self._at.engine
-        return await engine.at(Rank.AUDIT, lambda: engine.run(function))
 
     @property
     def folder(self) -> Path:

@@ -6,14 +6,14 @@ from typing import Protocol
 
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
-from contracts.terms.ids import StageIndex
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, WorkClaim
 from training.changes import Changes
+from training.strategies.port import Compute, Strategy
 from training.telling import Tell
 from training.worker.engine import Engine
-from training.worker.ports import Behaviour, Replayer
+from training.worker.ports import Behaviour
 from training.worker.sealed import SealedWork
 from verification.auditing.fetching import ByteSource
 
@@ -61,8 +61,15 @@ class Host(Protocol):
     def tell(self) -> Tell:
         """The log."""
 
-    def replayer(self, group: StageIndex) -> Replayer:
-        """Repeats claims of a group; called on the engine, as it may take seconds."""
+    def strategy_for(self, compute: Compute) -> Strategy:
+        """Makes what repeats claims, which computes by `compute`; may take seconds."""
+
+    def rows(self, name: str) -> bytes:
+        """Rows of the corpus by the name that a leaf gives them; called on the engine.
+
+        Raises:
+            NotFound, ServiceUnreachable, WrongBytes: the blob that they are in.
+        """
 
     async def weights(self, claim: WorkClaim) -> Path:
         """A file of the weights of a claim's base: our own if it has that root, else downloaded.

@@ -11,11 +11,9 @@ report is on disk before it is sent, and one draw gets one report, restarts incl
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
-
-from typing_extensions import Buffer
+from typing import TypeAlias
 
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import (
@@ -29,16 +27,14 @@ from contracts.terms.errors import (
 )
 from contracts.terms.history import claim_leaves_root
 from contracts.terms.ids import ZERO_DIGEST, Digest
-from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.work import Findings, Leaf, WorkClaim, findings_leaf
-from training.averaging.slices import Slice
 from training.journal import Journal, Row
 from training.worker.sealed import SealedClaim
 from verification.auditing.bundle import ShownClaim
 from verification.auditing.host import Host
 from verification.auditing.recording import Recording, is_evidence, recording
-from verification.auditing.replays import Found, Source, compared_with_report, sums_to_it
+from verification.auditing.replays import Found, Meter, Source, compared_with_report, sums_to_it
 from verification.docket import classes_of, docket_of
 from verification.draws.cases import Case
 from verification.verdicts import limits_of, seed_for, verdict_of, verdict_on_sum
@@ -50,16 +46,8 @@ REPORT = "report"
 Pause = Callable[[float], Awaitable[None]]
 
 
-class Repeating(Protocol):
-    """How claims are done again: `auditor.Tensors`."""
-
-    async def work(self, source: Source, sealed: SealedClaim, seed: bytes) -> Found:
-        """Do work again, with projections by this seed, and compare; raises as `Source.get`."""
-
-    def mean(
-        self, spec: JobSpec, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int]
-    ) -> Slice:
-        """Weighted mean of one bucket's parts; see `Compute.mean`."""
+Comparing: TypeAlias = Callable[[Source, SealedClaim, bytes], Awaitable[Found]]
+"""Does work again, with projections by a seed, and measures: `auditor.compared`."""
 
 
 class ReportJournal:
@@ -96,8 +84,8 @@ def _decoded(data: bytes) -> ShownClaim:
 class Auditing:
     """Satisfies `training.worker.checking.Auditor`."""
 
-    def __init__(self, repeating: Repeating, pause: Pause = asyncio.sleep) -> None:
-        self._repeating, self._pause = repeating, pause
+    def __init__(self, compare: Comparing, pause: Pause = asyncio.sleep) -> None:
+        self._compare, self._pause = compare, pause
 
     async def run(self, host: Host) -> None:
         """Audit for ever; cancelled when we are not needed any more.
@@ -106,7 +94,7 @@ class Auditing:
             Conflict, Malformed, Unavailable: of the journal; see `Journal`.
         """
         with Journal(host.folder / JOURNAL) as journal:
-            audit = _Auditor(host, ReportJournal(journal), self._repeating)
+            audit = _Auditor(host, ReportJournal(journal), self._compare)
             while True:
                 version = host.changes.version
                 owed = docket_of(host.record).owed_by(host.session.peer)
@@ -119,8 +107,8 @@ class Auditing:
 class _Auditor:
     """Does what one draw asks of us."""
 
-    def __init__(self, host: Host, reports: ReportJournal, repeating: Repeating) -> None:
-        self._host, self._reports, self._repeating = host, reports, repeating
+    def __init__(self, host: Host, reports: ReportJournal, compare: Comparing) -> None:
+        self._host, self._reports, self._compare = host, reports, compare
 
     async def is_done(self, case: Case) -> bool:
         """Whether our report was taken, or is wanted no more; made first if it was not."""
@@ -178,11 +166,11 @@ class _Auditor:
         host, sealed = self._host, self._host.work.claim(case.work)
         await recorded.ahead(host.work.needed_by(case.subject))
         if case.is_of_sum:
-            mean = partial(self._repeating.mean, recorded.spec)
-            is_same = await sums_to_it(recorded, sealed, mean, host.engine)
+            meter = Meter(host.engine)
+            is_same = await sums_to_it(recorded, sealed, host.strategy_for(meter), meter)
             return Findings(verdict_on_sum(case, is_same=is_same))
         limits = self._limits(case)  # without them there is no point in the rest
-        found = await self._repeating.work(recorded, sealed, seed_for(case, host.session.peer))
+        found = await self._compare(recorded, sealed, seed_for(case, host.session.peer))
         named = compared_with_report(recorded, case, found)
         if named.keys() != limits.keys():
             raise InvariantBroken("a replay compares other tensors than verdicts follow from")

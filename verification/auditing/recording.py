@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from typing_extensions import Buffer
@@ -24,7 +25,9 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept, Message, StepBeacon
 from contracts.terms.signatures import Signed, expect
 from contracts.terms.work import Findings, RoundClosed, Sort, WorkClaim, findings_of
-from training.worker.ports import Rows
+from training.averaging.forms import Forms
+from training.strategies.port import Comparison, Replayed
+from training.worker.sealed import SealedClaim
 from verification.auditing.bundle import (
     Papers,
     ShownClaim,
@@ -36,7 +39,7 @@ from verification.auditing.bundle import (
 from verification.auditing.bundle_file import write_bundle
 from verification.auditing.fetching import fetch
 from verification.auditing.host import Host
-from verification.auditing.replays import RunningReplay, replaying
+from verification.auditing.replays import Meter, ReplaySource
 from verification.docket import begin, docket_of
 from verification.draws.cases import Case
 from verification.draws.selection import ordering_beacon
@@ -79,28 +82,28 @@ class Recording:
         """See `Source.findings`."""
         return findings_of(self._host.work.claim(report).leaves)
 
-    @asynccontextmanager
-    async def replay(self, claim: WorkClaim, seed: bytes) -> AsyncIterator[RunningReplay]:
-        """See `Source.replay`."""
-        host = self._host
+    async def replay(self, sealed: SealedClaim, seed: bytes, comparison: Comparison) -> Replayed:
+        """See `Source.replay`; tells what it has cost, as `replayed`."""
+        host, claim, meter = self._host, sealed.claim, Meter(self._host.engine)
+
+        async def rows_of(name: str) -> bytes:
+            rows = await meter(partial(host.rows, name))
+            await self._put(Forms(self.spec).digest("rows", rows), rows)
+            return rows
+
         try:
             weights = await host.weights(claim)
         except NotFound as error:  # whose work it is does not have to show its base
             raise Unavailable(error.message) from error
         await self.write(lambda: self._spool.link(weights))
-        async with replaying(
-            host.engine,
-            lambda: host.replayer(claim.group),
-            weights,
-            claim,
-            seed,
-            keep_rows=self._keep_rows,
-            tell=host.tell,
-        ) as replay:
-            yield replay
-
-    async def _keep_rows(self, rows: Rows) -> None:
-        await self._put(rows.digest, rows.data)
+        source = ReplaySource(sealed, weights, self.get, rows_of)
+        try:
+            strategy = host.strategy_for(meter)
+            return await strategy.replay(claim, sealed.leaves, source, seed, comparison)
+        finally:  # what broke off has cost something, too
+            items = len(sealed.leaves)
+            about = {"step": claim.round, "stage": claim.group, "items": items}
+            host.tell("replayed", **about, cpu_us=meter.cpu_us)
 
     # --------------------------------------------------------------------------------- fetching
 

@@ -1,35 +1,40 @@
 """Claims of others once more, beside our own work, whenever it leaves us a turn.
 
-Invariants: an item is a turn of its own, of the lowest rank, so real work goes between any two; the
-gradient of the round in work is not touched; whoever is cancelled or fails in a replay leaves
-nothing behind. An auditor does one thing at a time, so a replay's memory is there once.
+The strategy of the job does it again; here is what it reads, and what that costs. Invariants: each
+piece that is computed is a turn of its own, of the lowest rank, so real work goes between any two;
+whoever is cancelled or fails in a replay leaves nothing behind.
 """
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from typing_extensions import Buffer
-
-from contracts.terms.errors import Malformed, NotFinite, NotFound, Unavailable
+from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Unavailable
 from contracts.terms.ids import Digest
-from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
-from contracts.terms.work import Findings, Sort, WorkClaim
-from training.averaging.slices import Slice, terms_of
-from training.telling import Tell, tell_nobody
+from contracts.terms.work import Findings, Sort
+from training.averaging.slices import in_peer_order
+from training.strategies.port import (
+    BASE,
+    Comparison,
+    Compute,
+    Replayed,
+    Shard,
+    Strategy,
+    shard_name,
+)
 from training.worker.engine import Engine
-from training.worker.ports import Numbers, Replay, ReplayedUnit, Replayer, Rows
 from training.worker.sealed import SealedClaim
 from training.worker.turns import Rank
 from verification.draws.cases import Case
 from verification.verdicts import PROJECTIONS, apart
 
 T = TypeVar("T")
+
+Get: TypeAlias = Callable[[Digest, Sort], Awaitable[bytes]]
+"""Bytes by their digest; see `Source.get`."""
 
 
 class Source(Protocol):
@@ -42,8 +47,8 @@ class Source(Protocol):
     def findings(self, report: Digest) -> Findings:
         """What a sealed report says; raises NotFound."""
 
-    def replay(self, claim: WorkClaim, seed: bytes) -> AbstractAsyncContextManager["RunningReplay"]:
-        """Begin to do a claim of work again; see `replaying`."""
+    async def replay(self, sealed: SealedClaim, seed: bytes, comparison: Comparison) -> Replayed:
+        """Do work again on its base; see `Strategy.replay`."""
 
     async def get(self, digest: Digest, sort: Sort) -> bytes:
         """Bytes of this digest: boundary tensors as they are formed, all else as it travels.
@@ -54,118 +59,59 @@ class Source(Protocol):
 
 
 class Meter:
-    """CPU time that one replay takes of the thread that computes, by what it is for.
+    """Satisfies `port.Compute`: computes as soon as no work of the job waits for the device.
 
-    Threads that torch adds to it are not in it.
+    Counts the CPU time that this takes of the thread that computes; threads that torch adds to it
+    are not in it.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._used_us = {"weights": 0, "passes": 0, "gradient": 0, "claims": 0}
-        self.num_items = 0
+        self._engine, self.cpu_us = engine, 0
 
-    async def run_when_idle(self, what: str, function: Callable[[], T]) -> T:
-        """See `run_when_idle`."""
+    async def __call__(self, function: Callable[[], T]) -> T:
+        """See `port.Compute`; raises Unavailable: the device failed, or has no memory left."""
 
         def metered() -> T:
             began = time.thread_time_ns()
             try:
                 return function()
             finally:
-                self._used_us[what] += (time.thread_time_ns() - began) // 1000
+                self.cpu_us += (time.thread_time_ns() - began) // 1000
 
-        return await run_when_idle(self._engine, metered)
-
-    def told(self) -> dict[str, int]:
-        """What to tell of it."""
-        parts = {f"{what}_us": used for what, used in self._used_us.items()}
-        return {"items": self.num_items, "cpu_us": sum(parts.values()), **parts}
-
-
-class RunningReplay:
-    """One claim on its way; see `ports.Replay` for what its methods raise, and `replaying`."""
-
-    def __init__(self, meter: Meter, replay: Replay, keep_rows: "KeepRows | None") -> None:
-        self._meter, self._replay, self._keep_rows = meter, replay, keep_rows
-
-    async def item(self, item: ItemNumber, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
-        """The next item, in the order of the leaves, from the wire bytes of x and dy."""
-        done = await self._meter.run_when_idle("passes", lambda: self._replay.unit(item, x, dy))
-        self._meter.num_items += 1
-        if self._keep_rows is not None and done.rows is not None:
-            await self._keep_rows(done.rows)
-        return done
-
-    async def gradient(self) -> tuple[Slice, ...]:
-        """All parts, as a claim of these items would name them."""
-        return await self._meter.run_when_idle("gradient", self._replay.gradient)
-
-    async def boundary(self, data: Buffer) -> Numbers:
-        """The numbers that a boundary tensor's wire bytes spell."""
-        return await self._meter.run_when_idle("claims", lambda: self._replay.boundary(data))
-
-    async def parameters(
-        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
-    ) -> dict[str, Numbers]:
-        """The gradient of each parameter, from the wire bytes of all parts in order."""
-        decode = partial(self._replay.parameters, parts, norms_squared)
-        return await self._meter.run_when_idle("claims", decode)
-
-
-KeepRows: TypeAlias = Callable[[Rows], Awaitable[None]]
-"""Holds on to rows that a replay has read."""
-
-
-@asynccontextmanager
-async def replaying(
-    engine: Engine,
-    replayer: Callable[[], Replayer],
-    weights: Path,
-    claim: WorkClaim,
-    seed: bytes,
-    *,
-    keep_rows: KeepRows | None = None,
-    tell: Tell = tell_nobody,
-) -> AsyncIterator[RunningReplay]:
-    """Do a claim of work again; tells what it has cost, as `replayed`.
-
-    Args:
-        engine: That computes.
-        replayer: Of the claim's group; called where it may take long.
-        weights: Those of the claim's base.
-        claim: Whose base the weights have to be.
-        seed: Of the projections, 32 bytes.
-        keep_rows: Called with the rows of each item that reads any.
-        tell: The log.
-
-    Raises:
-        WrongBytes: the weights are of another state. Malformed, UnknownVersion: they are damaged.
-        Unavailable: they are gone, this process is stopping, or the device failed or has no memory
-            left.
-    """
-    meter = Meter(engine)
-    try:
         try:
-            replay = await meter.run_when_idle(
-                "weights", lambda: replayer().begin(claim.round, weights, claim.base, seed)
-            )
-        except NotFound as error:  # our own file: nobody else is to blame
-            raise Unavailable(error.message) from error
-        yield RunningReplay(meter, replay, keep_rows)
-    finally:  # what broke off has cost something, too
-        tell("replayed", step=claim.round, stage=claim.group, **meter.told())
+            return await self._engine.at(Rank.AUDIT, lambda: self._engine.run(metered))
+        except (RuntimeError, MemoryError) as error:  # of torch; nothing is lost but this replay
+            raise Unavailable(f"a replay broke off: {error}") from error
 
 
-async def run_when_idle(engine: Engine, function: Callable[[], T]) -> T:
-    """Compute as soon as no work of the job waits for the device.
+@dataclass(frozen=True)
+class ReplaySource:
+    """Satisfies `port.Source` by the digests that a claim and its leaves name."""
 
-    Raises:
-        Unavailable: the device failed, or has no memory left. Whatever of ours `function` raises.
-    """
-    try:
-        return await engine.at(Rank.AUDIT, lambda: engine.run(function))
-    except (RuntimeError, MemoryError) as error:  # of torch; nothing that others wait for is lost
-        raise Unavailable(f"a replay broke off: {error}") from error
+    sealed: SealedClaim
+    weights: Path
+    bytes_of: Get
+    rows_of: Callable[[str], Awaitable[bytes]]
+
+    def digest(self, name: str) -> Digest:
+        """See `port.Source.digest`."""
+        item = int(name.rpartition("/")[2])
+        return next(leaf.tensor(name) for leaf in self.sealed.leaves if leaf.item == item)
+
+    async def get(self, name: str) -> Any:
+        """See `port.Source.get`; raises as `Source.get`."""
+        if name == BASE:
+            return self.weights
+        if name.startswith("rows/"):
+            return await self.rows_of(name)
+        outputs = {shard_name(each.bucket): each.digest for each in self.sealed.claim.outputs}
+        if name in outputs:
+            return await self.bytes_of(outputs[name], "part")
+        return await self.bytes_of(self.digest(name), "boundary")
+
+    def put(self, name: str, data: bytes) -> Digest:
+        """See `port.Source.put`."""
+        raise InvariantBroken(f"a replay made {name}, which nobody asked it for")
 
 
 # -------------------------------------------------------------------------------- what they show
@@ -191,23 +137,22 @@ def compared_with_report(source: Source, case: Case, found: Found) -> dict[str, 
     return {**found.distances, PROJECTIONS: apart(stated, found.projections)}
 
 
-Mean: TypeAlias = Callable[[Sequence[Buffer], Sequence[int], Sequence[int]], Slice]
-"""See `Compute.mean`."""
-
-
-async def sums_to_it(source: Source, sealed: SealedClaim, mean: Mean, engine: Engine) -> bool:
+async def sums_to_it(
+    source: Source, sealed: SealedClaim, strategy: Strategy, compute: Compute
+) -> bool:
     """Whether the parts of a bucket come to the bytes that its claim names.
 
     Parts that cannot be added up come to nothing. Raises: see `Source.get`.
     """
     claim, closed = sealed.claim, sealed.closed
     assert closed is not None  # of a bucket
-    chunk = (claim.group, claim.bucket)
-    terms = terms_of(source.spec.chunking, closed, sealed.merged, chunk)
-    parts = [await source.get(term.digest, "part") for term in terms]
-    weights, totals = [term.weight for term in terms], [term.total for term in terms]
+    bucket = (claim.group, claim.bucket)
+    own = in_peer_order(sealed.merged, source.spec.chunking.stages_of(bucket))
+    weights = {each.digest(): (each.group, closed.weights[each.digest()]) for each in own}
+    parts = [await source.get(each.outputs[claim.bucket].digest, "part") for each in own]
+    shards = map(Shard, weights, parts)
     try:
-        found = await run_when_idle(engine, partial(mean, parts, weights, totals))
+        output, _ = await compute(lambda: strategy.reduce(bucket, shards, weights))
     except (Malformed, NotFinite):
         return False
-    return found.digest == claim.outputs[0].digest
+    return output.digest == claim.outputs[0].digest

@@ -7,7 +7,6 @@ bundle holds; this machine's own thresholds decide. It opens no socket and trust
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,25 +14,32 @@ import torch
 
 from contracts.governance.checking import Begin
 from contracts.terms.digest import digest
-from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, Refused
-from contracts.terms.ids import Digest, PeerId, StepNumber
+from contracts.terms.errors import (
+    AuditMismatch,
+    Malformed,
+    Misbehaved,
+    NotFound,
+    Refused,
+)
+from contracts.terms.ids import Digest, PeerId
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
-from contracts.terms.work import Findings, Sort, WorkClaim
+from contracts.terms.work import Findings, Sort
+from training.averaging.forms import Forms
 from training.stages.exact import device_class
+from training.strategies.port import Comparison, Replayed
+from training.strategies.registry import strategy_of
 from training.worker.engine import Engine
-from training.worker.job_bytes import JobBytes
-from training.worker.numeric_recipe import NumericRecipe
-from training.worker.stage_replay import StageReplayer
-from verification.auditing.auditor import Tensors
+from training.worker.sealed import SealedClaim
+from verification.auditing.auditor import check_weights, compared
 from verification.auditing.bundle import Shown
 from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
 from verification.auditing.outcome import Distance, Outcome
 from verification.auditing.replays import (
-    RunningReplay,
+    Meter,
+    ReplaySource,
     compared_with_report,
-    replaying,
     sums_to_it,
 )
 from verification.docket import begin_job
@@ -61,10 +67,10 @@ async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) ->
     own_class = device_class(_device(device))
     with BundleFile(path) as file:
         shown = show(file, begin)
-        held = BundledBytes(shown, file, JobBytes(shown.record.spec).digest)
+        held = BundledBytes(shown, file, Forms(shown.record.spec).digest)
         if shown.case.is_of_sum:
             held.check()
-            verdict = verdict_on_sum(shown.case, is_same=await _sums_to_it(held))
+            verdict = verdict_on_sum(shown.case, is_same=await _sums_to_it(held, device))
             return Outcome(shown, own_class, verdict, ())
         limits = _limits(shown, own_class)  # without them there is no point in the rest
         held.check()
@@ -101,66 +107,49 @@ def _limits(shown: Shown, own_class: str) -> dict[str, int]:
 async def _replayed(held: BundledBytes, weights: Path, device: str) -> dict[str, int]:
     """Distances between the claim and what comes of it here."""
     shown, claim = held.shown, held.shown.sealed.claim
-    recipe = NumericRecipe(shown.record.spec, BundledRows(held), claim.group)
-    replayer = StageReplayer(recipe, device=device)
     if shown.is_replayed:
         with at(WEIGHTS):
-            replayer.need_weights(weights, claim.base)
-    engine = Engine()
-    try:
-        source = Bundled(held, engine, replayer, weights)
+            check_weights(shown.record.spec, claim.group, weights, claim.base)
+    async with _bundled(held, weights, device) as source:
         seed = seed_for(shown.case, shown.papers.report.claim.peer)
-        found = await Tensors().work(source, shown.sealed, seed)
+        try:
+            found = await compared(source, shown.sealed, seed)
+        except AuditMismatch:
+            raise
+        except (Refused, Misbehaved) as error:  # what the claim names is no tensor of this job
+            mismatch("claim/work", error.message)
         return compared_with_report(source, shown.case, found)
-    except AuditMismatch:
-        raise
-    except (Refused, Misbehaved) as error:  # what the claim names is no tensor of this job
-        mismatch("claim/work", error.message)
-    finally:
-        await engine.close()
 
 
-async def _sums_to_it(held: BundledBytes) -> bool:
+async def _sums_to_it(held: BundledBytes, device: str) -> bool:
     """Whether the parts come to the mean that was bound."""
+    async with _bundled(held, Path(), device) as source:
+        return await sums_to_it(source, held.shown.sealed, source.strategy, source.meter)
+
+
+class _NoBlobs:
+    """Satisfies `BlobSource`: a bundle has all that a replay needs."""
+
+    def fetch(self, digest: Digest) -> bytes:
+        """See `BlobSource.fetch`."""
+        raise NotFound("a bundle has no blobs", digest=digest.hex())
+
+
+@asynccontextmanager
+async def _bundled(held: BundledBytes, weights: Path, device: str) -> AsyncIterator["Bundled"]:
     engine = Engine()
     try:
-        mean = partial(Tensors().mean, held.shown.record.spec)
-        return await sums_to_it(Bundled(held, engine), held.shown.sealed, mean, engine)
+        yield Bundled(held, weights, Meter(engine), device)
     finally:
         await engine.close()
-
-
-class BundledRows:
-    """Satisfies `RowSource` by what a bundle holds of the corpus."""
-
-    def __init__(self, held: BundledBytes) -> None:
-        self._held, self._bytes = held, JobBytes(held.shown.record.spec)
-
-    @property
-    def token_bytes(self) -> int:
-        """See `RowSource.token_bytes`; asked where rows are read."""
-        return self._bytes.token_bytes(self._held.rows(min(self._held.shown.rows)))
-
-    def load(self, step: StepNumber, unit: ItemNumber) -> tuple[bytes, ...]:
-        """See `RowSource.load`."""
-        data = self._held.rows(unit)
-        size = len(data) // self._bytes.rows_shape[0]
-        return tuple(data[at : at + size] for at in range(0, len(data), size))
 
 
 class Bundled:
     """Satisfies `replays.Source`; its replay begins on the bundle's weights."""
 
-    def __init__(
-        self,
-        held: BundledBytes,
-        engine: Engine,
-        replayer: StageReplayer | None = None,
-        weights: Path | None = None,
-    ) -> None:
-        """`replayer` and `weights` are those of work, which alone is replayed."""
-        self._held, self._engine = held, engine
-        self._replayer, self._weights = replayer, weights
+    def __init__(self, held: BundledBytes, weights: Path, meter: Meter, device: str) -> None:
+        self._held, self._weights, self.meter = held, weights, meter
+        self.strategy = strategy_of(self.spec, _NoBlobs(), meter, device=device)
 
     @property
     def spec(self) -> JobSpec:
@@ -172,13 +161,13 @@ class Bundled:
         assert self._held.shown.repeated is not None  # only that is asked for
         return self._held.shown.repeated
 
-    @asynccontextmanager
-    async def replay(self, claim: WorkClaim, seed: bytes) -> AsyncIterator[RunningReplay]:
+    async def replay(self, sealed: SealedClaim, seed: bytes, comparison: Comparison) -> Replayed:
         """See `Source.replay`."""
-        replayer, weights = self._replayer, self._weights
-        assert replayer is not None and weights is not None
-        async with replaying(self._engine, lambda: replayer, weights, claim, seed) as replay:
-            yield replay
+        source = ReplaySource(sealed, self._weights, self.get, self._rows)
+        return await self.strategy.replay(sealed.claim, sealed.leaves, source, seed, comparison)
+
+    async def _rows(self, name: str) -> bytes:
+        return self._held.rows(ItemNumber(int(name.partition("/")[2])))
 
     async def get(self, digest: Digest, sort: Sort) -> bytes:
         """See `Source.get`."""

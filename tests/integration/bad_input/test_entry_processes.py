@@ -9,12 +9,10 @@ import pytest
 from tallystick.coordinator import __main__ as coordinator
 from tallystick.host import __main__ as host
 from tallystick.provider import outside, peer
-from tallystick.trainer import __main__ as trainer
 
 FAILED, USAGE = 1, 2
-OF_A_FOLDER = {"coordinator": coordinator.main, "trainer": trainer.main, "peer": peer.main}
-TOLD_BY = {"coordinator": "job.json", "trainer": "job.json", "peer": "lease.json"}
-NUMBER = {"trainer": ["1"]}
+OF_A_FOLDER = {"coordinator": coordinator.main, "peer": peer.main}
+TOLD_BY = {"coordinator": "job.json", "peer": "lease.json"}
 
 
 @pytest.mark.parametrize("name", OF_A_FOLDER)
@@ -34,7 +32,7 @@ def test_process__folder_missing_or_damaged__names_it_in_its_log(
     if content is not None:
         (tmp_path / TOLD_BY[name]).write_bytes(content)
 
-    assert OF_A_FOLDER[name]([str(tmp_path), *NUMBER.get(name, [])]) == FAILED
+    assert OF_A_FOLDER[name]([str(tmp_path)]) == FAILED
 
     said = json.loads(capsys.readouterr().out)
     assert (said["process"], said["event"], said["code"]) == (name, "failed", "malformed")

@@ -1,4 +1,4 @@
-"""Coordinator, trainer and peer as three processes over gRPC, each killed at the worst moment.
+"""Coordinator and peer as two processes over gRPC, each killed at the worst moment.
 
 The window is "the GradCommit of a step is stored and its seal is not"; that the kill landed in it
 is asserted from the logs. Weights, losses and pay are equal to the run without kills, byte for
@@ -83,7 +83,6 @@ async def test_processes__two_stages_and_a_peer_killed_at_its_grad_commit__equal
         tmp_path,
         workers=STAGED,
         stages=2,
-        trainers=2,
         first=f"kill:grad_commit_stored:{WINDOW}",  # a given peer may have no unit of that step
     )
 

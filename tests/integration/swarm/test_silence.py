@@ -1,6 +1,6 @@
 """What a silent site, a suspended peer and lost packets cost a job; real processes and network.
 
-Six peers of two stages, in two sites of network namespaces, with the coordinator and the trainer at
+Six peers of two stages, in two sites of network namespaces, with the coordinator at
 the first: each stage has members at both. One job goes through all rows; a row ends when everybody
 whom it struck has committed to work again. Printed for each: seconds without a seal, and units.
 """
@@ -26,7 +26,7 @@ from contracts.terms.history import decode_kept
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Seal
 from contracts.terms.signatures import Signed
 from tests.support.namespaces import Site, network, packets_as_sent
-from tests.support.swarm_job import COORDINATOR, TRAINER
+from tests.support.swarm_job import COORDINATOR
 from tests.support.swarm_process import process_papers
 from tests.support.swarm_processes import ProcessSwarm
 
@@ -73,7 +73,7 @@ class Watching:
         back = time.time() - ended
         seals = [at for at in self._moments("seal_stored") if began <= at <= ended]
         gaps = [b - a for a, b in zip([began, *seals], [*seals, ended], strict=True)]
-        failed = self._lines(TRAINER, "unit_failed", began)
+        failed = self._lines(COORDINATOR, "unit_failed", began)
         redone = sum(line["units"] for line in self._lines(COORDINATOR, "redo", began))
         first = f"{gaps[0]:.1f}" if seals else "none"
         numbers = (len(seals), first, f"{max(gaps):.1f}", len(failed), redone)
@@ -174,7 +174,7 @@ async def test_swarm__silence_of_a_site_and_of_a_peer__the_others_go_on_and_it_c
     with network("home", *PEERS) as sites:
         for site in sites.values():
             packets_as_sent(site)
-        roles = {COORDINATOR: sites["home"], TRAINER: sites["home"]}
+        roles = {COORDINATOR: sites["home"]}
         roles |= {name: sites[name] for name in PEERS}
         swarm = ProcessSwarm(tmp_path, workers=PEERS, stages=2, changed=JOB, sites=roles)
         async with running(swarm) as watching:

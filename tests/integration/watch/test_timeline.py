@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tallystick.cli.main import app
-from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm, make_papers
+from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from tests.support.trace_format import check_format
 from training.telling import JsonLines, telling_about
 
@@ -23,7 +23,7 @@ class Logged(MemorySwarm):
 
     def _tell(self, name: str) -> Callable[..., None]:
         heard = super()._tell(name)
-        process = name if name in (COORDINATOR, TRAINER) else "peer"
+        process = COORDINATOR if name == COORDINATOR else "peer"
         about: dict[str, object] = {"job": self.papers.job}
         if process == "peer":
             about |= {"peer": self.papers.members[name].session.peer}
@@ -41,7 +41,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The events that the command wrote."""
     folder = tmp_path_factory.mktemp("job")
     swarm = Logged(make_papers(*WORKERS, stages=2, steps=STEPS), folder)
-    swarm.deadly = {(COORDINATOR, "step_closed", 1): "ann"}
+    swarm.deadly = {(COORDINATOR, "claim_stored", 1): "ann"}
     asyncio.run(swarm.run(timeout=100))
     assert swarm.restarts == 1
     file = folder / "trace.json"
@@ -63,8 +63,8 @@ def test_timeline__of_a_job__keeps_the_format(events: list[dict[str, Any]]) -> N
 def test_timeline__of_a_job__a_track_a_party(events: list[dict[str, Any]]) -> None:
     names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
 
-    assert names[:2] == ["coordinator", "trainer"]
-    assert [name.rsplit(" ", 1)[0] for name in names[2:]] == [
+    assert names[0] == "coordinator"
+    assert [name.rsplit(" ", 1)[0] for name in names[1:]] == [
         *["stage 0 peer"] * 2,
         *["stage 1 peer"] * 2,
     ]
@@ -73,10 +73,10 @@ def test_timeline__of_a_job__a_track_a_party(events: list[dict[str, Any]]) -> No
 def test_timeline__of_a_job__says_where_the_time_went(events: list[dict[str, Any]]) -> None:
     slices = named(events, "X")
 
-    assert {"forward", "backward", "commit", "exchange", "sum", "apply", "work"} <= slices.keys()
+    assert {"forward", "backward", "commit", "exchange", "reduce", "apply", "work"} <= slices.keys()
     assert slices["apply"] >= STEPS * len(WORKERS)
-    units = {event["id"] for event in events if event["ph"] == "s"}
-    assert len(units) == 6 * STEPS  # every unit flows
+    items = {event["id"] for event in events if event["ph"] == "s"}
+    assert len(items) == 6 * STEPS  # every item flows
 
 
 def test_timeline__of_a_job__shows_seals_and_the_loss_of_a_peer(

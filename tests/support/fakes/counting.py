@@ -297,7 +297,7 @@ class CountingStrategy(EveryStep):
                 is_computable = False
                 projections.append(0)
                 continue
-            for name, data in own.made.items():
+            for name, data in ({} if leaf.given else own.made).items():
                 claimed = await source.get(name)
                 comparison.add(name.partition("/")[0], _tensor(claimed), _tensor(data))
             projections.append(projector.of(np.array(again._sum, np.float32)))

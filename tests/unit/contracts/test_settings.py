@@ -37,7 +37,7 @@ def test_settings__home__is_expanded_and_empty_is_not_set(
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_HOME", home)
     monkeypatch.setenv("TALLYSTICK_MARKET", "")
-    monkeypatch.setenv("TALLYSTICK_TRAINERS", "")
+    monkeypatch.setenv("TALLYSTICK_MIN_FREE_BYTES", "")
 
     assert HomeSettings().home == read_settings().home == Path.home() / "t"
     assert HomeSettings().market == "http://127.0.0.1:8420"
@@ -64,7 +64,7 @@ def test_expanded__name_of_no_user__stays() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("TRAINERS", "many", "TALLYSTICK_TRAINERS: .*integer"),
+        ("MIN_FREE_BYTES", "many", "TALLYSTICK_MIN_FREE_BYTES: .*integer"),
         ("CHAIN_PARAMETERS", "{", "chain_parameters"),
     ],
 )

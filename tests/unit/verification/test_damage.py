@@ -52,8 +52,8 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "other msgpack": (lambda _: encode({"version": "equivocation.v2"}), "is no audit file"),
     "no version": (lambda _: encode({"version": 5}), "is no audit file"),
     "another order": (lambda _: b"\x82\xa1b\x01\xa1a\x01", "was changed on its way"),
-    "newer": (lambda data: of_version(data, b"audit_file.v3"), "a newer version (audit_file.v3)"),
-    "older": (lambda data: of_version(data, b"audit_file.v1"), "an older version (audit_file.v1)"),
+    "newer": (lambda data: of_version(data, b"audit_file.v4"), "a newer version (audit_file.v4)"),
+    "older": (lambda data: of_version(data, b"audit_file.v2"), "an older version (audit_file.v2)"),
 }  # fmt: skip
 
 

@@ -655,7 +655,7 @@ def test_after__claim_of_an_earlier_round_is_sealed__is_drawn_by_its_seal_and_ve
     job.seal()  # a void round
     job.seal(pending, job.commit("bob"))
 
-    assert job.docket.needed_of(StepNumber(1)) == {pending.digest()}
+    assert job.docket.needed_of(StepNumber(1)) == frozenset({pending.digest()})
     assert job.docket.oldest_needed == 1
     job.seal(job.beacon(2))
 

@@ -30,7 +30,7 @@ def test_failpoint_file__two_processes_of_a_folder__each_is_struck_once_at_its_e
     struck: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: struck.append((pid, number)))
 
-    for name in ("failpoints-trainer-0", "failpoints-trainer-1"):
+    for name in ("failpoints-coordinator", "failpoints-peer"):
         (tmp_path / name).write_text("kill:seal_stored:3")
         for _ in range(2):  # the second one as after a restart
             tell = FailpointFile(tell_nobody, tmp_path / name)

@@ -39,7 +39,7 @@ from verification.draws.anchor_chains import (
 JOB, ANCHORER = JobId(b"j" * 32), Address(b"a" * 20)
 OPENING = JobOpening(
     job=JOB, job_spec=ZERO_DIGEST, session_key=SessionKey(bytes(32)),
-    trainers=(SessionKey(bytes(32)),), anchorer=ANCHORER, opening_block=1,
+    anchorer=ANCHORER, opening_block=1,
     outside_auditors=ZERO_DIGEST,
 )  # fmt: skip
 

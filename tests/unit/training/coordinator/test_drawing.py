@@ -13,14 +13,13 @@ from contracts.terms.beacons import Beacons
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
 from tests.support.dockets import CheckedJob, peer
-from training.coordinator.book import Book
+from training.coordinator.blobs import Blobs
 from training.coordinator.drawing import Drawing
-from training.coordinator.finding import Finding
-from training.swarm.events import NoticeDue
+from training.coordinator.journal import JobJournal
 
 JOB = CheckedJob()
 GRACE = JOB.spec.rules.commit_timeout
-WORK = JOB.commit("ann", units=5)
+WORK = JOB.commit("ann", items=5)
 LATE = Late(peer("bob"), StageIndex(0), WORK.digest(), 0, StepNumber(1))
 QUICK = 10**12  # units per 1e6 seconds
 
@@ -33,11 +32,11 @@ class Waiting:
     goes_on = False
 
     def excuses(self, _late: Late) -> bool:
-        """See `Finding.excuses`."""
+        """See `Blobs.excuses`."""
         return self.goes_on
 
     def forget_others(self, _awaited: object) -> None:
-        """See `Finding.forget_others`."""
+        """See `Blobs.forget_others`."""
 
 
 async def missed_at(
@@ -51,9 +50,9 @@ async def missed_at(
     said: list[object] = []
     now, finding = [0], Waiting()
     known = {
-        peer(n): SimpleNamespace(stage=0, rate=r) for n, r in zip(members, rates, strict=False)
+        peer(n): SimpleNamespace(group=0, rate=r) for n, r in zip(members, rates, strict=False)
     }
-    state = SimpleNamespace(step=StepNumber(9), members=known, is_idle=False, to_seal=())
+    state = SimpleNamespace(round=StepNumber(9), members=known, is_idle=False, unsealed=())
     state.terms = SimpleNamespace(is_checked=True)
     checking = SimpleNamespace(awaited=lambda: (LATE,), undrawn=())
     book = SimpleNamespace(
@@ -61,22 +60,22 @@ async def missed_at(
         record_of_job=SimpleNamespace(
             spec=JOB.spec, checking=checking, outside=AuditorList(auditors=())
         ),
-        sealed_work=SimpleNamespace(find_work=lambda _subject: SimpleNamespace(commit=WORK)),
+        sealed_work=SimpleNamespace(audited=lambda _subject: SimpleNamespace(claim=WORK)),
         unsealed=lambda: (),
-        record=said.append,
+        check=lambda _at, notices: said.extend(notices),
     )
     left = list(looks)
 
     async def next_look(_seconds: float) -> None:
-        if any(isinstance(each, NoticeDue) for each in said) or not left:
+        if said or not left:
             raise asyncio.CancelledError
         now[0] = left.pop(0)
         finding.goes_on = now[0] in excused
 
     drawing = Drawing(
-        cast(Book, book),
+        cast(JobJournal, book),
         cast(Beacons, None),
-        cast(Finding, finding),
+        cast(Blobs, finding),
         clock=lambda: UnixMillis(now[0]),
         tell=lambda event, **fields: None,
         pause=cast(Any, next_look),

@@ -11,12 +11,12 @@ from contracts.terms.errors import ServiceUnreachable
 from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
 from tests.support.fakes.coordinator import ENOUGH, MemoryLimits
-from tests.support.swarm_job import Papers, make_papers
-from tests.unit.training.coordinator.books import join, open_book
+from tests.support.papers import Papers, make_papers
+from tests.unit.training.coordinator.journals import join, open_journal
 from training.coordinator.limiting import GONE_AFTER, Limiting
 from training.coordinator.ports import Progress, Standings
 from training.journal import Journal
-from training.swarm.events import PeerLost
+from training.rounds.events import Disconnected
 from training.telling import tell_nobody
 
 START = 1_000_000
@@ -27,9 +27,9 @@ class World:
 
     def __init__(self, papers: Papers, journal: Journal) -> None:
         self.papers, self.now = papers, UnixMillis(START)
-        self.book = open_book(papers, journal)
+        self.job = open_journal(papers, journal)
         self.escrow = MemoryLimits()
-        self.limiting = Limiting(self.book, self.escrow, clock=lambda: self.now, tell=tell_nobody)
+        self.limiting = Limiting(self.job, self.escrow, clock=lambda: self.now, tell=tell_nobody)
 
     def account(self, name: str) -> Address:
         """Whose wallet that is."""
@@ -47,11 +47,11 @@ class World:
 
     def join(self, name: str) -> None:
         """It becomes a member."""
-        join(self.book, self.papers, name, self.now)
+        join(self.job, self.papers, name, self.now)
 
     def lose(self, name: str) -> None:
         """Its session has ended."""
-        self.book.record(PeerLost(self.papers.members[name].session.peer, self.now))
+        self.job.record(Disconnected(self.papers.members[name].session.peer, self.now))
 
     async def gone(self) -> list[str]:
         """Whose accounts are told to be gone, long after a look."""

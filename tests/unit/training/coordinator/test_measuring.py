@@ -147,7 +147,7 @@ async def test_measuring__no_answer__says_so_and_is_forgotten() -> None:
 
     with pytest.raises(errors.Unavailable, match="not done in time"):
         await measuring.rate_of(PeerId(bytes(32)), peer, STAGE)
-    assert measuring.stages() == ()
+    assert measuring.groups() == ()
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ async def test_measuring__same_peer_asks_twice_at_once__the_second_call_is_refus
         await measuring.rate_of(PeerId(bytes(32)), peer, STAGE)
 
     assert await first == 10**9
-    assert measuring.stages() == ()
+    assert measuring.groups() == ()

@@ -1,13 +1,18 @@
 """What signed papers of an audit show, and which do not hold."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import AuditMismatch, Refused, Unreadable
+from contracts.terms.history import claim_leaves_root
 from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.items import ranges_of
 from contracts.terms.messages import JobSpec
+from contracts.terms.signatures import Signed
+from contracts.terms.work import Leaf, RoundClosed, findings_of, tensor_name
 from tests.support.bundles import (
     KINDS,
     OUT,
@@ -16,11 +21,12 @@ from tests.support.bundles import (
     make_story,
     repeat_papers,
     shown,
+    shown_claim,
     sum_papers,
     sum_repeat_papers,
     work_papers,
 )
-from tests.support.history import make_session
+from tests.support.history import make_digest, make_session
 from verification.auditing.bundle import Papers, ShownSum, ShownWork, check_papers, read_papers
 from verification.docket import Docket, begin_job
 from verification.draws.selection import ordering_beacon
@@ -43,7 +49,7 @@ def test_read_papers__what_was_encoded__is_the_same_and_holds(story: Story, kind
     read = read_papers(papers.encoded())
 
     assert read == papers
-    assert shown(read).case.kind == kind.split()[0]
+    assert shown(read).case.kind == {"sum": "bucket"}.get(kind, kind.split()[0])
 
 
 @pytest.mark.parametrize(
@@ -62,25 +68,25 @@ def test_check_papers__work_of_each_stage__names_all_that_a_replay_takes(
     wanted = list(found.wanted.values())
     assert {sort: wanted.count(sort) for sort in set(wanted)} == sorts
     assert found.wanted.keys() <= bytes_of(story).keys()
-    assert set(found.rows) == (story.commits[doer].units if "rows" in sorts else set())
+    assert tuple(found.rows) == (story.claims[doer].claim.numbers if "rows" in sorts else ())
 
 
 def test_check_papers__sum__names_the_parts_of_its_chunk(story: Story) -> None:
     found = shown(sum_papers(story))
 
     assert list(found.wanted.values()) == ["part", "part"] and not found.rows
-    assert found.case.kind == "sum"
+    assert found.case.kind == "bucket" and not found.is_replayed
 
 
 def test_check_papers__work__is_the_case_that_the_docket_would_have(story: Story) -> None:
     papers = work_papers(story)
 
-    case, commit = shown(papers).case, work_of(papers).work.commit
+    case, claim = shown(papers).case, work_of(papers).work.claim
 
     beacon = story.beacon().message
-    assert (case.subject, case.doer, case.worker) == (commit.digest(), commit.peer, commit.peer)
+    assert (case.subject, case.doer, case.worker) == (claim.digest(), claim.peer, claim.peer)
     assert case.beacon == ordering_beacon(story.job.spec.job(), beacon.of, beacon.beacon)
-    assert (case.step, case.stage, case.work) == (commit.step, 2, case.subject)
+    assert (case.step, case.stage, case.work) == (claim.round, 2, case.subject)
 
 
 def test_check_papers__repeat__is_about_the_report_and_seeded_as_it_was(story: Story) -> None:
@@ -89,7 +95,7 @@ def test_check_papers__repeat__is_about_the_report_and_seeded_as_it_was(story: S
     case, said = shown(papers).case, work_of(papers).repeated
 
     assert said is not None
-    assert (case.subject, case.doer) == (said.message.digest(), said.message.auditor)
+    assert (case.subject, case.doer) == (said.claim.digest(), said.claim.peer)
     assert (case.said, case.worker) == ("match", story.member("bob").session.peer)
     assert case.seeded_by == shown(work_papers(story, "bob", "eve")).case.beacon
 
@@ -100,10 +106,10 @@ def test_check_papers__repeat_of_a_report_on_a_sum__is_about_the_report(story: S
     case, claim = found.case, found.papers.claim
     assert isinstance(claim, ShownSum) and claim.repeated is not None
     assert (case.subject, case.doer) == (
-        claim.repeated.message.digest(),
+        claim.repeated.claim.digest(),
         story.member("dan").session.peer,
     )
-    assert (case.work, case.worker) == (claim.chunk.message.digest(), claim.chunk.message.peer)
+    assert (case.work, case.worker) == (claim.bucket.message.digest(), claim.bucket.message.peer)
     assert case.is_of_sum and case.said == "match"
     assert list(found.wanted.values()) == ["part", "part"]
 
@@ -111,11 +117,29 @@ def test_check_papers__repeat_of_a_report_on_a_sum__is_about_the_report(story: S
 def test_check_papers__repeat_of_a_report_on_another_sum__is_refused(story: Story) -> None:
     papers = sum_repeat_papers(story)
     assert isinstance(papers.claim, ShownSum)
-    another = next(each for each in story.chunks if each.message.stage == 1)
-    said = story.report("bob", another.message, "match")
+    another = next(each for each in story.buckets if each.message.group == 1)
+    said = story.report("bob", shown_claim(another), "match")
 
     with pytest.raises(AuditMismatch, match="claim/repeated"):
         shown(replace(papers, claim=replace(papers.claim, repeated=said)))
+
+
+def closed(story: Story, **changed: object) -> Signed[RoundClosed]:
+    """What the coordinator signs instead of the story's RoundClosed."""
+    return story.job.session.sign(story.closed.message.model_copy(update=changed))
+
+
+def claimed(story: Story, leaves: Sequence[Leaf], **changed: object) -> Papers:
+    """Papers about cem's work with these leaves, merged by a RoundClosed of its own."""
+    old, cem = story.claims["cem"].claim, story.member("cem").session
+    signed = cem.sign(old.model_copy(update={"leaves": claim_leaves_root(leaves)}))
+    work = shown_claim(signed, *leaves)
+    named = {name: weight for name, weight in story.closed.message.claims if name != old.digest()}
+    claims = tuple(sorted((named | {work.claim.digest(): 1}).items()))
+    papers = work_papers(story)
+    own = closed(story, claims=claims, **changed)
+    claim = replace(work_of(papers), work=work, closed=own)
+    return replace(papers, claim=claim, report=story.report("fay", work, "mismatch"))
 
 
 def altered(papers: Papers, story: Story, what: str) -> Papers:
@@ -124,39 +148,42 @@ def altered(papers: Papers, story: Story, what: str) -> Papers:
     match what:
         case "leases":
             return replace(papers, leases=(*papers.leases, story.lease("eve")))
-        case "leases lack one":
+        case "claim/work lacks its lease":
             return replace(papers, leases=papers.leases[1:])
         case "claim/work":
             other = replace(claim.work, leaves=claim.work.leaves[1:])
             return replace(papers, claim=replace(claim, work=other))
-        case "claim/work/closes":
-            return replace(papers, claim=replace(claim, work=replace(claim.work, closes=())))
-        case "claim/work/closes/0":
-            second = story.closes[0].message.model_copy(update={"revision": 1})
-            closes = (story.job.session.sign(second),)
-            return replace(papers, claim=replace(claim, work=replace(claim.work, closes=closes)))
-        case "claim/rows":
-            return replace(papers, claim=replace(claim, rows=()))
-        case "claim/rows/0":
-            dans = replace(claim, rows=(story.commits["dan"],))
-            return replace(papers, claim=dans, leases=(*papers.leases, story.lease("dan")))
-        case "claim/rows/1":
-            rows = (*claim.rows, story.commits["fay"])
-            return replace(papers, claim=replace(claim, rows=rows))
+        case "claim/work of other items":
+            return claimed(story, claim.work.leaves[1:])
+        case "claim/work is a bucket":
+            other = replace(claim.work, signed=story.buckets[0], leaves=())
+            return replace(papers, claim=replace(claim, work=other))
+        case "claim/closed":
+            others = [(name, 1) for name in sorted(map(make_digest, "ab"))]
+            return replace(papers, claim=replace(claim, closed=closed(story, claims=(*others,))))
+        case "claim/closed of another base":
+            bases = story.closed.message.bases[::-1]
+            return replace(papers, claim=replace(claim, closed=closed(story, bases=bases)))
+        case "claim/closed lacks what is given":
+            (leaf, *rest) = claim.work.leaves
+            return claimed(story, [leaf.model_copy(update={"given": True}), *rest])
+        case "claim/beacon of before":
+            wrong = closed(story, round=2, claims=story.closed.message.claims)
+            return replace(papers, claim=replace(claim, closed=wrong))
         case "claim/beacon":
             early = story.beacon(of=StepNumber(1), job=Digest(bytes(32)))
             return replace(papers, claim=replace(claim, beacon=early))
         case "claim/repeated":
-            said = story.report("fay", story.commits["bob"].commit, "match")
+            said = story.report("fay", story.claims["bob"], "match")
             return replace(papers, claim=replace(claim, repeated=said))
         case "report":
-            about = story.commits["fay"].commit
-            return replace(papers, report=story.report("fay", about, "mismatch"))
+            return replace(papers, report=story.report("fay", story.claims["fay"], "mismatch"))
         case "report does not follow":
-            said = story.report("fay", claim.work.commit, "match", verdict="mismatch")
+            near = findings_of(story.report("fay", claim.work, "match").leaves).distances
+            said = story.report("fay", claim.work, "mismatch", distances=near)
             return replace(papers, report=said)
         case "report is no verdict":
-            said = story.report("fay", claim.work.commit, "match", verdict="missing", distances=())
+            said = story.report("fay", claim.work, "missing", distances=())
             return replace(papers, report=said)
         case "outside":
             return replace(papers, outside=AuditorList(auditors=()))
@@ -173,10 +200,11 @@ def altered(papers: Papers, story: Story, what: str) -> Papers:
 @pytest.mark.parametrize(
     "what",
     [
-        "leases", "leases lack one", "claim/work", "claim/work/closes", "claim/work/closes/0",
-        "claim/rows", "claim/rows/0", "claim/rows/1",
-        "claim/beacon", "claim/repeated", "report", "report does not follow",
-        "report is no verdict", "outside", "opening", "spec",
+        "leases", "claim/work", "claim/work lacks its lease", "claim/work of other items",
+        "claim/work is a bucket", "claim/closed", "claim/closed of another base",
+        "claim/closed lacks what is given", "claim/beacon", "claim/beacon of before",
+        "claim/repeated", "report", "report does not follow", "report is no verdict", "outside",
+        "opening", "spec",
     ],
 )  # fmt: skip
 def test_check_papers__one_thing_is_another__is_refused_at_its_path(
@@ -187,14 +215,12 @@ def test_check_papers__one_thing_is_another__is_refused_at_its_path(
     with pytest.raises(AuditMismatch) as caught:
         shown(papers)
 
-    path = what.split(" ")[0]
-    lacks_key = what == "leases lack one"  # then whoever it is of has no lease
-    assert caught.value.data["path"] == ("claim/rows/0" if lacks_key else path)
+    assert caught.value.data["path"] == what.split(" ")[0]
 
 
 def test_check_papers__report_of_another_key__is_refused(story: Story) -> None:
     papers = work_papers(story)
-    by_another = make_session(OUT).sign(papers.report.message)
+    by_another = shown_claim(make_session(OUT).sign(papers.report.claim), *papers.report.leaves)
 
     with pytest.raises(AuditMismatch, match=r"report: .*not signed"):
         shown(replace(papers, report=by_another))
@@ -203,9 +229,9 @@ def test_check_papers__report_of_another_key__is_refused(story: Story) -> None:
 def test_check_papers__sum_without_a_member__is_refused(story: Story) -> None:
     papers = sum_papers(story)
     assert isinstance(papers.claim, ShownSum)
-    fewer = replace(papers.claim, commits=papers.claim.commits[1:])
+    fewer = replace(papers.claim, claims=papers.claim.claims[1:])
 
-    with pytest.raises(AuditMismatch, match="claim/commits"):
+    with pytest.raises(AuditMismatch, match="claim/claims"):
         shown(replace(papers, claim=fewer))
 
 
@@ -235,29 +261,30 @@ def test_shown__docket__has_the_rules_of_the_job(story: Story) -> None:
     assert isinstance(docket, Docket) and docket.rules.job == story.job.spec.job()
 
 
-def test_check_papers__unit_that_another_was_given_before__wants_no_y_and_dx_of_it(
-    story: Story,
-) -> None:
-    first = story.closes[0].message
-    bob, eve = (story.member(name).session.peer for name in ("bob", "eve"))
-    given = tuple(
-        each.model_copy(update={"peer": eve}) if each.peer == bob else each
-        for each in first.assignments
-        if each.peer != eve
-    )
-    before = first.model_copy(update={"assignments": given})
-    after = first.model_copy(update={"revision": 1})
-    work = story.commits["bob"]
-    commit = work.commit.model_copy(update={"step_close": after.digest()})
-    closes = tuple(map(story.job.session.sign, (before, after)))
-    signed = story.member("bob").session.sign(commit)
-    papers = work_papers(story, "bob", "eve")
-    claim = replace(work_of(papers), work=replace(work, signed=signed, closes=closes))
-    report = story.report("eve", commit, "mismatch")
+def test_check_papers__given_leaf__wants_no_tensor_that_it_made(story: Story) -> None:
+    work = story.claims["cem"]
+    leaves = [leaf.model_copy(update={"given": True}) for leaf in work.leaves]
+    given = ((2, ranges_of(work.claim.numbers)),)
 
-    found = shown(replace(papers, claim=claim, report=report))
+    found = shown(claimed(story, leaves, given=given))
 
-    assert claim.work.taken_over == work.units
-    made = {name for leaf in work.leaves for name in (leaf.y, leaf.dx)}
+    made = {leaf.tensor(tensor_name("dx", 2, leaf.item)) for leaf in leaves}
     assert not made & found.wanted.keys()
-    assert list(found.wanted.values()).count("boundary") == 6
+    assert list(found.wanted.values()).count("boundary") == len(leaves)
+
+
+@pytest.mark.parametrize("lacks", ["y/1", "dx/2", "rows", "loss"])
+def test_check_papers__leaf_lacks_something__there_is_nothing_to_replay(
+    story: Story, lacks: str
+) -> None:
+    (leaf, *rest) = story.claims["cem"].leaves
+    name = f"{lacks}/{leaf.item}"
+    numbers = () if lacks == "loss" else leaf.numbers
+    tensors = tuple(each for each in leaf.tensors if each[0] != name)
+    fewer = leaf.model_copy(update={"tensors": tensors, "numbers": numbers})
+
+    found = shown(claimed(story, [fewer, *rest]))
+
+    assert fewer != leaf
+    assert not found.is_replayed and not found.wanted and not found.rows
+    assert found.findings.verdict == "mismatch"

@@ -18,7 +18,7 @@ from tests.support.bundles import (
     work_papers,
     write,
 )
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from verification.auditing import bundle_file
 from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import PAPERS, WEIGHTS, BundleFile, write_bundle
@@ -57,7 +57,7 @@ def test_bundle__of_a_sum__has_no_weights(story: Story, tmp_path: Path) -> None:
     path = write(sum_papers(story), story, tmp_path / "sum.bundle")
 
     with BundleFile(path) as file:
-        assert show(file, begin_checked).case.kind == "sum"
+        assert show(file, begin_checked).case.kind == "bucket"
     assert WEIGHTS not in zipfile.ZipFile(path).namelist()
 
 
@@ -198,11 +198,11 @@ def test_bundle_file__blob_over_its_bound__is_refused(
     assert refused(whole).startswith("blobs/")
 
 
-def test_rows__of_a_unit__are_what_the_first_stage_calls_x(story: Story, whole: Path) -> None:
+def test_rows__of_an_item__are_what_its_leaf_names(story: Story, whole: Path) -> None:
     with BundleFile(whole) as file:
         held = BundledBytes(show(file, begin_checked), file, made_digest)
-        unit = min(story.commits["cem"].units)
+        item = story.claims["cem"].claim.numbers[0]
 
-        assert held.rows(unit) == repr(("rows", 1, int(unit))).encode()
+        assert held.rows(item) == repr((f"rows/{item}",)).encode()
         with pytest.raises(NotFound):
             held.blob(Digest(bytes(32)))

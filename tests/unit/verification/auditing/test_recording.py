@@ -1,34 +1,35 @@
 """Which reports have to be shown with their evidence, and what a recording leaves on the disk."""
 
-from dataclasses import dataclass, field, replace
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from contracts.terms.ids import Digest, StepNumber
-from contracts.terms.items import ItemNumber
-from contracts.terms.messages import AuditReport, GradCommit, Verdict
+from contracts.terms.errors import Unavailable
+from contracts.terms.ids import Digest, PeerId
+from contracts.terms.work import Findings, Sort, Verdict
+from tests.support.auditing import MadeBytes, MemoryHost, followed_job
+from tests.support.bundles import shown_claim
+from tests.support.checked_history import CheckedMaker
 from tests.support.dockets import CheckedJob, peer
 from tests.support.history import make_digest
-from verification.auditing.job import AuditedJob
-from verification.auditing.recording import is_evidence, recording
+from training.worker.engine import Engine
+from verification.auditing.following import Followed
+from verification.auditing.recording import AHEAD, is_evidence, recording
 from verification.draws.cases import Case, Heard
 
 JOB = CheckedJob()
 
 
 def drawn(*heard: Verdict) -> Case:
-    """A peer-step of ann, of which these were said before."""
+    """Work of ann, of which these were said before."""
     work = JOB.commit("ann")
     said = tuple(Heard(peer("cem"), verdict, make_digest(verdict)) for verdict in heard)
-    case = Case(work.digest(), "work", work.peer, work.stage, work.step, work.step,
+    case = Case(work.digest(), "work", work.peer, work.group, work.round, work.round,
                 JOB.spec.item_flops[0], work.digest(), work.peer)  # fmt: skip
     return replace(case, heard=said)
-
-
-def report(case: Case, verdict: Verdict) -> AuditReport:
-    return JOB.report(case, verdict, by="bob")
 
 
 @pytest.mark.parametrize(
@@ -47,29 +48,16 @@ def report(case: Case, verdict: Verdict) -> AuditReport:
 def test_is_evidence__what_accuses_or_clears_the_accused__stays(
     heard: tuple[Verdict, ...], verdict: Verdict, stays: bool
 ) -> None:
-    case = drawn(*heard)
-
-    assert is_evidence(case, report(case, verdict)) is stays
+    assert is_evidence(drawn(*heard), Findings(verdict)) is stays
 
 
-@dataclass
-class Holder:
-    """As much of a job as a recording touches before it makes a bundle."""
-
-    folder: Path
-    told: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-
-    async def tensor(self, *_where: object) -> bytes:
-        """See `Source.tensor`."""
-        return b"a tensor"
-
-    def state_of(self, _commit: GradCommit) -> Digest:
-        """See `Source.state_of`."""
-        return make_digest("the stage's")
-
-    def tell(self, event: str, **fields: object) -> None:
-        """See `AuditedJob.tell`."""
-        self.told.append((event, fields))
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[MemoryHost]:
+    """Of a job that has not begun."""
+    maker, engine = CheckedMaker(), Engine()
+    session = next(iter(maker.sessions.values()))
+    yield MemoryHost(Followed(followed_job(maker)), session, tmp_path, engine)
+    await engine.close()
 
 
 def files_in(folder: Path) -> list[str]:
@@ -77,51 +65,70 @@ def files_in(folder: Path) -> list[str]:
 
 
 async def test_recording__while_it_runs__has_what_passed_and_nothing_of_one_that_was_killed(
-    tmp_path: Path,
+    tmp_path: Path, host: MemoryHost
 ) -> None:
     (tmp_path / "recording").mkdir()
     (tmp_path / "recording" / "left").write_bytes(b"by a killed process")
-    (tmp_path / "weights").write_bytes(b"weights")
-    name = make_digest("tensor")
+    source, name = MadeBytes(), make_digest("tensor")
+    host.sources = [source]
 
-    async with recording(cast(AuditedJob, Holder(tmp_path))) as recorded:
-        data = await recorded.tensor(StepNumber(1), (0, 1), ItemNumber(0), name)
-        await recorded.link(tmp_path / "weights")
-        (tmp_path / "weights").unlink()  # its owner has dropped it
+    async with recording(host, drawn()) as recorded:
+        data = [await recorded.get(name, "part") for _ in range(2)]
         during = files_in(tmp_path)
-        kept = (tmp_path / "recording" / "weights").read_bytes()
 
-    assert data == b"a tensor"
-    assert during == [f"recording/{name.hex()}", "recording/weights"] and kept == b"weights"
+    assert data == [b"bytes of " + name] * 2 and len(source.asked) == 1
+    assert during == [f"recording/{name.hex()}"]
     assert not list(tmp_path.iterdir())
 
 
 async def test_recording__disk_that_cannot_be_written__is_told_and_the_audit_goes_on(
-    tmp_path: Path,
+    tmp_path: Path, host: MemoryHost
 ) -> None:
-    folder = tmp_path / "file"
-    folder.write_bytes(b"")
-    holder, case = Holder(folder), drawn()
+    host.folder = tmp_path / "file"
+    host.folder.write_bytes(b"")
+    case, name = drawn(), make_digest("tensor")
+    report = JOB.report(case, "mismatch", by="bob")
 
-    async with recording(cast(AuditedJob, holder)) as recorded:
-        data = await recorded.tensor(StepNumber(1), (0, 1), ItemNumber(0), Digest(bytes(32)))
-        await recorded.keep(case, report(case, "mismatch"))
+    async with recording(host, case) as recorded:
+        await recorded.ahead({make_digest("more"): "part"})
+        data = await recorded.get(name, "boundary")
+        await recorded.keep(shown_claim(host.session.sign(report.claim)))
 
-    assert data == b"a tensor"
-    ((event, fields),) = holder.told
+    assert data == b"bytes of " + name
+    ((event, fields),) = host.told
     assert event == "evidence_not_kept"
     assert fields["subject"] == case.subject and "Not a directory" in fields["reason"]
 
 
-async def test_recording__claim_of_another_state__is_told_as_no_reader_could_repeat_it(
-    tmp_path: Path,
+class Silent:
+    """Satisfies `ByteSource` by holders that say nothing until they all are given up."""
+
+    def __init__(self) -> None:
+        self.asked, self.most = 0, 0
+        self.is_full, self.given_up = asyncio.Event(), asyncio.Event()
+
+    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
+        """See `ByteSource.get`."""
+        self.asked += 1
+        self.most = max(self.most, self.asked)
+        if self.asked == AHEAD:
+            self.is_full.set()
+        await self.given_up.wait()
+        self.asked -= 1
+        raise Unavailable("nobody answers")
+
+
+async def test_ahead__all_holders_are_silent__a_few_are_waited_for_at_once(
+    host: MemoryHost,
 ) -> None:
-    holder, case = Holder(tmp_path), drawn()
+    silent = Silent()
+    host.sources = [silent]
+    wanted: dict[Digest, Sort] = {make_digest(number): "part" for number in range(3 * AHEAD)}
 
-    async with recording(cast(AuditedJob, holder)) as recorded:
-        assert recorded.state_of(JOB.commit("ann")) == make_digest("the stage's")
-        await recorded.keep(case, report(case, "mismatch"))
+    async with recording(host, drawn()) as recorded:
+        taking = asyncio.create_task(recorded.ahead(wanted))
+        await silent.is_full.wait()
+        silent.given_up.set()
+        await taking
 
-    ((event, fields),) = holder.told
-    assert event == "evidence_not_kept" and "another state" in fields["reason"]
-    assert not list(tmp_path.iterdir())
+    assert silent.most == AHEAD

@@ -1,47 +1,21 @@
-"""Is a peer-step that is repeated beside our own work the one that was committed to?"""
+"""What a replay reads, and that it leaves real work its turns."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typing_extensions import Buffer
 
-from contracts.terms.errors import Malformed, NotFound, Unavailable, WrongBytes
-from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber
+from contracts.terms.errors import InvariantBroken, Unavailable
+from contracts.terms.ids import Digest, StageIndex
 from contracts.terms.items import ItemNumber
-from tests.support.fakes.counting import CountingCompute, CountingReplay, CountingReplayer
-from training.telling import Tell, tell_nobody
+from contracts.terms.work import Sort
+from tests.support.history import JobMaker, make_members
+from training.strategies.port import BASE
 from training.worker.engine import Engine
-from training.worker.ports import Passed, ReplayedUnit, Replayer
+from training.worker.sealed import SealedClaim
 from training.worker.turns import PATIENCE, Rank
-from verification.auditing.replays import Replays, RunningReplay
-from verification.distances.thresholds import projections_allowed
-
-STEP, SEED, OTHER_SEED = StepNumber(2), bytes(32), bytes(range(32))
-UNITS = [ItemNumber(number) for number in (4, 0, 7)]
-STAGES = 3
-
-
-def compute_of(stage: int) -> CountingCompute:
-    return CountingCompute(2, stage, STAGES)
-
-
-def tensors(unit: ItemNumber) -> tuple[bytes, bytes]:
-    """x and dy of a unit for the middle stage."""
-    first, last = compute_of(0), compute_of(2)
-    x = first.forward(STEP, unit, None).y
-    assert x is not None
-    dy = last.forward(STEP, unit, x.data).dx
-    assert dy is not None
-    return x.data, dy.data
-
-
-def claim(compute: CountingCompute) -> list[Passed]:
-    """The units of the middle stage, as its peer computed them."""
-    return [compute.backward(STEP, unit, *tensors(unit)) for unit in UNITS]
+from verification.auditing.replays import Meter, ReplaySource
 
 
 @pytest.fixture
@@ -52,114 +26,8 @@ async def engine() -> AsyncIterator[Engine]:
     await engine.close()
 
 
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    """Those of the middle stage at its first state."""
-    file = tmp_path / "some.weights"
-    compute = compute_of(1)
-    compute.save_weights(file, compute.roots())
-    return file
-
-
-def replays_of(
-    engine: Engine,
-    weights: Path,
-    replayer: Callable[[], Replayer] | None = None,
-    tell: Tell = tell_nobody,
-) -> Replays:
-    async def weights_of(_step: StepNumber, _root: Digest) -> Path:
-        return weights
-
-    return Replays(engine, replayer or compute_of(1).replayer, weights_of, tell)
-
-
-@asynccontextmanager
-async def replaying(
-    engine: Engine, weights: Path, seed: bytes = SEED
-) -> AsyncIterator[RunningReplay]:
-    root = compute_of(1).roots().state
-    async with replays_of(engine, weights).begin(STEP, root, seed) as replay:
-        yield replay
-
-
-async def test_replay__honest_work__every_digest_of_the_claim(
-    engine: Engine, weights: Path
-) -> None:
-    peer = compute_of(1)
-    claimed = claim(peer)
-
-    async with replaying(engine, weights) as replay:
-        found = [await replay.unit(unit, *tensors(unit)) for unit in UNITS]
-        gradient = await replay.gradient()
-
-    assert [(each.x, each.y, each.dx, each.loss) for each in found] == [
-        (each.x, each.y, each.dx, each.loss) for each in claimed
-    ]
-    assert gradient == peer.gradient()
-
-
-async def test_replay__our_own_step_is_in_work__is_as_it_was(engine: Engine, weights: Path) -> None:
-    ours = compute_of(1)
-    claim(ours)
-    before, units = ours.gradient(), ours.units
-    replays = replays_of(engine, weights, ours.replayer)
-
-    async with replays.begin(STEP, ours.roots().state, SEED) as replay:
-        await replay.unit(ItemNumber(4), *tensors(ItemNumber(4)))
-
-    assert (ours.gradient(), ours.units) == (before, units)
-
-
-async def projections(
-    engine: Engine, weights: Path, units: list[ItemNumber], seed: bytes = SEED
-) -> list[int]:
-    async with replaying(engine, weights, seed) as replay:
-        return [(await replay.unit(unit, *tensors(unit))).projection for unit in units]
-
-
-async def test_replay__projections__repeat_and_tell_units_and_seeds_apart(
-    engine: Engine, weights: Path
-) -> None:
-    found = await projections(engine, weights, UNITS)
-
-    assert found == await projections(engine, weights, UNITS)
-    assert len(set(found)) == len(UNITS)
-    for other in (
-        await projections(engine, weights, UNITS, OTHER_SEED),
-        await projections(engine, weights, UNITS[::-1]),
-    ):
-        assert abs(other[0] - found[0]) > projections_allowed(10**6) // 1000
-
-
-async def test_replay__weights_of_another_state_or_none__refused(
-    engine: Engine, weights: Path, tmp_path: Path
-) -> None:
-    for file, root, error in (
-        (weights, ZERO_DIGEST, WrongBytes),
-        (tmp_path / "none", compute_of(1).roots().state, NotFound),
-    ):
-        with pytest.raises(error):
-            async with replays_of(engine, file).begin(STEP, root, SEED):
-                raise AssertionError("it has begun")
-    weights.write_text("{")
-    with pytest.raises(Malformed):
-        compute_of(1).roots_of_weights(weights)
-
-
-async def test_replay__file_says_the_right_state_and_holds_other_weights__refused(
-    engine: Engine, weights: Path
-) -> None:
-    other, right = compute_of(2), compute_of(1).roots()
-    other.save_weights(weights, right)
-
-    with pytest.raises(WrongBytes):
-        compute_of(1).replayer().need_weights(weights, right.state)
-
-
-async def test_replay__queue_is_never_empty__its_units_go_between(
-    engine: Engine, weights: Path
-) -> None:
-    done = list[str]()
+async def test_meter__queue_is_never_empty__what_it_computes_goes_between(engine: Engine) -> None:
+    done, meter = list[str](), Meter(engine)
 
     async def work(name: str) -> None:
         async def pass_once() -> None:
@@ -167,14 +35,12 @@ async def test_replay__queue_is_never_empty__its_units_go_between(
 
         await engine.at(Rank.FORWARD, pass_once)
 
-    async def replay_units(replay: RunningReplay) -> None:
-        for unit in UNITS[:2]:
-            await replay.unit(unit, *tensors(unit))
-            done.append("audit")
+    async def replay() -> None:
+        for _ in range(2):
+            await meter(lambda: done.append("audit"))
 
-    async with replaying(engine, weights) as replay, asyncio.TaskGroup() as group:
-        group.create_task(replay_units(replay))
-        await asyncio.sleep(0)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(replay())
         for number in range(2 * PATIENCE):
             group.create_task(work(str(number)))
 
@@ -182,80 +48,45 @@ async def test_replay__queue_is_never_empty__its_units_go_between(
     assert 1 < second - first <= PATIENCE + 2 < len(done) - first
 
 
-async def test_replays__one_is_running__the_next_waits(engine: Engine, weights: Path) -> None:
-    replays, root, order = replays_of(engine, weights), compute_of(1).roots().state, list[str]()
+async def test_meter__device_fails__unavailable_and_its_time_counts(engine: Engine) -> None:
+    meter = Meter(engine)
 
-    async def second() -> None:
-        async with replays.begin(STEP, root, SEED):
-            order.append("second")
-
-    async with replays.begin(STEP, root, SEED) as replay:
-        task = asyncio.create_task(second())
-        await replay.unit(UNITS[0], *tensors(UNITS[0]))
-        order.append("first")
-    await task
-
-    assert order == ["first", "second"]
-
-
-async def test_replay__device_fails__unavailable_and_the_next_replay_begins(
-    engine: Engine, weights: Path
-) -> None:
-    class Failing(CountingReplayer):
-        """Without memory for the first replay."""
-
-        failures = 1
-
-        def begin(
-            self, step: StepNumber, weights: Path, state_root: Digest, seed: bytes
-        ) -> CountingReplay:
-            """See `Replayer.begin`."""
-            if Failing.failures:
-                Failing.failures -= 1
-                raise MemoryError("no room")
-            return super().begin(step, weights, state_root, seed)
-
-    replays = replays_of(engine, weights, lambda: Failing(2, 1, STAGES))
-    root = compute_of(1).roots().state
+    def fails() -> None:
+        sum(range(100_000))
+        raise MemoryError("no room")
 
     with pytest.raises(Unavailable, match="no room"):
-        async with replays.begin(STEP, root, SEED):
-            raise AssertionError("it has begun")
-    async with replays.begin(STEP, root, SEED) as replay:
-        found: ReplayedUnit = await replay.unit(UNITS[0], *tensors(UNITS[0]))
+        await meter(fails)
 
-    assert found.unit == UNITS[0]
+    assert meter.cpu_us > 0
+    assert await meter(lambda: 7) == 7
 
 
-async def test_replay__what_was_sent__as_numbers_by_parameter(
-    engine: Engine, weights: Path
+async def test_replay_source__names_of_a_leaf_and_a_claim__are_asked_for_by_their_digests(
+    tmp_path: Path,
 ) -> None:
-    peer = compute_of(1)
-    claim(peer)
-    parts: list[Buffer] = [piece.data for piece in peer.gradient()]
+    job, asked = JobMaker(members=make_members("abc", stages=3)), list[tuple[Digest, Sort]]()
+    claim, leaves = job.claim(job.members[1])
+    item = claim.numbers[-1]
+    leaf = leaves[-1]
 
-    async with replaying(engine, weights) as replay:
-        (numbers,) = (await replay.parameters(parts)).values()
-        y = await replay.boundary(tensors(UNITS[0])[0])
-        with pytest.raises(Malformed):
-            await replay.parameters(parts[:1])
+    async def bytes_of(digest: Digest, sort: Sort) -> bytes:
+        asked.append((digest, sort))
+        return b"bytes"
 
-    assert bytes(numbers.data) == b"".join(map(bytes, parts))
-    assert (numbers.shape, y.shape) == ((12,), (1, 1, 5))
+    async def rows_of(name: str) -> bytes:
+        return name.encode()
 
+    source = ReplaySource(SealedClaim(claim, leaves), tmp_path, bytes_of, rows_of)
 
-async def test_replay__breaks_off_after_a_unit__what_it_has_cost_is_told(
-    engine: Engine, weights: Path
-) -> None:
-    told = list[tuple[str, dict[str, Any]]]()
-    replays = replays_of(engine, weights, tell=lambda event, **fields: told.append((event, fields)))
-
-    with pytest.raises(NotFound, match="the next x"):
-        async with replays.begin(STEP, compute_of(1).roots().state, SEED) as replay:
-            await replay.unit(UNITS[0], *tensors(UNITS[0]))
-            raise NotFound("the next x is nowhere")
-
-    ((event, about),) = told
-    assert (event, about["step"], about["units"]) == ("replayed", STEP, 1)
-    assert about["cpu_us"] == about["weights_us"] + about["passes_us"] > 0
-    assert about["gradient_us"] == about["claims_us"] == 0
+    assert await source.get(BASE) == tmp_path
+    assert await source.get(f"rows/{item}") == f"rows/{item}".encode()
+    for name in (f"y/0/{item}", "shard/1"):
+        assert await source.get(name) == b"bytes"
+    assert asked == [
+        (leaf.tensor(f"y/0/{item}"), "boundary"),
+        (claim.outputs[1].digest, "part"),
+    ]
+    with pytest.raises(InvariantBroken):
+        source.put(f"y/1/{item}", b"")
+    assert (leaf.item, claim.group) == (ItemNumber(item), StageIndex(1))

@@ -1,1 +1,0 @@
-"""The trainer's process: drives the units of a job through its stages."""

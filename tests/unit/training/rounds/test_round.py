@@ -1,0 +1,649 @@
+"""One round from its first item to the next one, and every way back or out of it."""
+
+from typing import get_args
+
+import pytest
+
+from contracts.terms.ids import PeerId, StageIndex
+from contracts.terms.items import Cursor, ItemNumber
+from contracts.terms.moments import UnixMillis
+from tests.support.rounds import (
+    RULES,
+    Shell,
+    bucket_claim,
+    claim_of,
+    joining,
+    layout,
+    name,
+    owner,
+    peer,
+    result,
+    terms,
+)
+from training.rounds import events
+from training.rounds.machine import advance
+from training.rounds.owed import ApplySeal, AskBuckets, AskClaim, next_deadline, owed
+from training.rounds.state import (
+    COORDINATOR,
+    Commit,
+    Failings,
+    Finished,
+    Reduce,
+    Seal,
+    Work,
+    has_failed,
+)
+from training.strategies.port import RoundNumber
+
+A, B, C = peer("a"), peer("b"), peer("c")
+
+
+def shell_of(*peers: PeerId, items: int = 4, rounds: int = 3, buckets: int = 2) -> Shell:
+    """A job of one group that these peers, each of its own owner, have joined."""
+    shell = Shell(terms(layout(1, items, rounds, buckets), len(peers)))
+    for who in peers:
+        shell.tell(joining(who))
+    return shell
+
+
+def in_commit(*peers: PeerId) -> Shell:
+    """A and B have done two items each and are asked for claims."""
+    shell = shell_of(*(peers or (A, B)))
+    shell.work(A, 0, 1)
+    shell.work(B, 2, 3)
+    return shell
+
+
+def in_reduce(*peers: PeerId) -> Shell:
+    """RoundClosed is out."""
+    shell = in_commit(*peers)
+    shell.claim(A, B)
+    assert isinstance(shell.state.phase, Commit)
+    shell.deliver(*shell.state.phase.lacking)
+    return shell
+
+
+def sealed_round() -> Shell:
+    """The first round is sealed."""
+    shell = in_reduce()
+    shell.reduce(A, B)
+    shell.hold(A, B)
+    shell.store_seal()
+    return shell
+
+
+def work(shell: Shell) -> Work:
+    """The phase, while items are worked on."""
+    assert isinstance(shell.state.phase, Work)
+    return shell.state.phase
+
+
+def commit(shell: Shell) -> Commit:
+    """The phase, while claims come in."""
+    assert isinstance(shell.state.phase, Commit)
+    return shell.state.phase
+
+
+def reduce(shell: Shell) -> Reduce:
+    """The phase, while buckets come in."""
+    assert isinstance(shell.state.phase, Reduce)
+    return shell.state.phase
+
+
+def effects_of(shell: Shell, kind: type[events.Effect]) -> list[events.Effect]:
+    """Everything of a kind that was asked for."""
+    return [e for moment in shell.moments for e in moment.effects if isinstance(e, kind)]
+
+
+# -------------------------------------------------------------------------------- straight through
+
+
+def test_events__are_fourteen() -> None:
+    assert len(get_args(events.Event)) == 14
+    assert len(get_args(events.Effect)) == 5
+
+
+def test_round__everything_in_order__seals_and_begins_the_next() -> None:
+    shell = sealed_round()
+
+    assert shell.state.round == 2 and shell.state.updates == 1
+    assert shell.state.cursor == Cursor(ItemNumber(4))
+    assert work(shell).open.issued == {4, 5, 6, 7}
+    assert owed(shell.state, A) == ApplySeal(RoundNumber(1))
+
+
+def test_round__last_one__finishes_the_job() -> None:
+    shell = shell_of(A, rounds=1, buckets=1)
+    shell.work(A, 0, 1, 2, 3)
+    shell.claim(A)
+    shell.reduce(A)
+
+    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "update", last=True)
+    shell.store_seal()
+    assert isinstance(shell.state.phase, Finished)
+    assert owed(shell.state, A) == ApplySeal(RoundNumber(1))
+    assert next_deadline(shell.state) is None
+
+
+def test_round_closed__names_claims_reducers_and_what_is_given() -> None:
+    shell = shell_of(A, B)
+    shell.work(A, 0, 1)
+    shell.work(B, 2)
+    shell.tell(events.ItemsDone(B, (result(B, 0, 3, given=True),), shell.now))
+    shell.claim(A, B)
+    shell.deliver(*commit(shell).lacking)
+
+    closed = reduce(shell).closed
+    assert closed.weights == {name: 4 for name in reduce(shell).open.claims}
+    assert set(closed.reducers) == {A, B}
+    assert closed.given == ((StageIndex(0), ((ItemNumber(3), ItemNumber(4)),)),)
+    assert closed.bases == (name("base", 0),)
+
+
+def test_round__items_that_no_seal_covers__are_issued_first() -> None:
+    shell = shell_of(A, B)
+    shell.work(A, 0)
+    shell.work(B, 3)
+    shell.pass_time(shell.now + shell.terms.round_ms)  # nothing new is begun
+    assert commit(shell).open.issued == {0, 3}
+    shell.claim(A, B)
+    shell.deliver(*commit(shell).lacking)
+    shell.reduce(A, B)
+    shell.hold(A, B)
+    shell.store_seal()
+
+    assert work(shell).open.issued == {1, 2, 4, 5}
+
+
+# ------------------------------------------------------------------------------------------- work
+
+
+def test_items_done__second_result_of_an_item__does_not_count() -> None:
+    shell = shell_of(A, B)
+    shell.work(A, 0)
+    before = shell.state
+
+    shell.work(B, 0)
+
+    assert shell.state == before
+
+
+@pytest.mark.parametrize("twist", ["not issued", "another group", "of somebody else"])
+def test_items_done__does_not_fit__changes_nothing(twist: str) -> None:
+    shell = shell_of(A, B)
+    made = {
+        "not issued": result(A, 0, 9),
+        "another group": result(A, 1, 0),
+        "of somebody else": result(B, 0, 0),
+    }[twist]
+
+    state, effects = advance(shell.state, events.ItemsDone(A, (made,), shell.now), RULES)
+
+    assert (state, effects) == (shell.state, ())
+
+
+def test_items_done__another_tensor_than_the_neighbour_named__does_not_count() -> None:
+    shell = Shell(terms(layout(2), 1))
+    shell.tell(joining(A, 0))
+    shell.tell(joining(B, 1))
+    shell.work(B, 0)  # made from y/0/0 as it should be
+
+    shell.work(A, 0, salt=1)  # says that it sent another one
+
+    assert not work(shell).open.counted[StageIndex(0)]
+    shell.work(A, 0)
+    assert work(shell).open.counted[StageIndex(0)]
+
+
+def test_items_lost__by_their_peer__are_open_in_its_group_alone() -> None:
+    shell = Shell(terms(layout(2), 1))
+    shell.tell(joining(A, 0))
+    shell.tell(joining(B, 1))
+    shell.work(A, 0, 1)
+    shell.work(B, 0, 1)
+
+    shell.tell(events.ItemsLost(A, (ItemNumber(0), ItemNumber(3)), shell.now))
+
+    counted = work(shell).open.counted
+    assert counted[StageIndex(0)].keys() == {1} and counted[StageIndex(1)].keys() == {0, 1}
+
+
+def test_items_lost__nobody_has_their_tensors__start_over_in_all_groups() -> None:
+    shell = Shell(terms(layout(2), 1))
+    shell.tell(joining(A, 0))
+    shell.tell(joining(B, 1))
+    shell.work(A, 0, 1)
+    shell.work(B, 0)
+
+    shell.tell(events.ItemsLost(None, (ItemNumber(0),), shell.now))
+
+    open = work(shell).open
+    assert open.counted[StageIndex(0)].keys() == {1} and not open.counted[StageIndex(1)]
+    assert 0 in open.issued
+
+
+def test_items_lost__peer_is_silent__gets_none_until_the_next_round() -> None:
+    shell = shell_of(A, B)
+    shell.work(A, 0)
+
+    shell.tell(events.ItemsLost(A, (), shell.now, off=True))
+
+    assert A in work(shell).open.off and not work(shell).open.unclaimed
+    shell.work(A, 1)
+    assert not work(shell).open.unclaimed
+
+
+def test_work__everybody_of_a_group_is_off__round_is_void() -> None:
+    shell = shell_of(A)
+    shell.tell(events.ItemsLost(A, (), shell.now, off=True))
+
+    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "void", last=False)
+
+
+def test_peer_lost__longer_than_redo_after__its_items_go_to_others() -> None:
+    shell = shell_of(A, B)
+    shell.work(A, 0)
+    shell.tell(events.Disconnected(A, shell.now))
+
+    shell.pass_time(shell.now + shell.terms.redo_after - 1)
+    assert work(shell).open.unclaimed
+    shell.pass_time(shell.now + 1)
+    assert not work(shell).open.unclaimed
+
+
+def test_peer_lost__nobody_else_can_do_its_items__they_wait_for_it() -> None:
+    shell = shell_of(A)
+    shell.work(A, 0)
+    shell.tell(events.Disconnected(A, shell.now))
+    shell.pass_time(shell.now + 5000)
+    shell.tell(events.Connected(A, "", RoundNumber(0), shell.now))
+
+    assert work(shell).open.unclaimed == {A: {0}}
+
+
+# ----------------------------------------------------------------------------------------- commit
+
+
+def test_commit__asks_each_for_exactly_what_counts_as_its_work() -> None:
+    shell = in_commit()
+
+    asked = owed(shell.state, A)
+
+    assert isinstance(asked, AskClaim)
+    assert asked.round == 1 and asked.seq == 0 and asked.items == {0, 1}
+    assert effects_of(shell, events.Send)[-1] == events.Send(frozenset({A, B}))
+
+
+def test_claim__of_other_items_than_count__is_refused() -> None:
+    shell = in_commit()
+    before = shell.state
+
+    shell.tell(events.WorkClaimed(claim_of(A, 0, [0, 2]), shell.now))
+
+    assert shell.state == before
+
+
+def test_claim__missing_at_its_time__items_are_open_and_other_claims_stay() -> None:
+    shell = in_commit()
+    shell.claim(A)
+
+    shell.pass_time(shell.now + shell.terms.commit_ms)
+
+    open = work(shell).open
+    assert open.off == {B} and len(open.claims) == 1
+    assert open.counted[StageIndex(0)].keys() == {0, 1}
+    shell.work(A, 2, 3)
+    asked = owed(shell.state, A)
+    assert isinstance(asked, AskClaim)
+    assert asked.seq == 1 and asked.items == {2, 3}
+
+
+def test_claim__signed_under_a_higher_seq__counts() -> None:
+    shell = in_commit()
+    shell.tell(events.WorkClaimed(claim_of(A, 0, [0], seq=3), shell.now))
+
+    asked = owed(shell.state, A)
+
+    assert isinstance(asked, AskClaim)
+    assert asked.seq == 4 and asked.items == {1}
+
+
+def test_claim__with_the_last_seq__leaves_its_peer_off() -> None:
+    shell = in_commit()
+
+    shell.tell(events.WorkClaimed(claim_of(A, 0, [0], seq=15), shell.now))
+
+    assert A in work(shell).open.off and len(work(shell).open.claims) == 1
+
+
+def test_claim__from_another_base_than_most_owners__expires() -> None:
+    shell = shell_of(A, B, C)
+    shell.work(A, 0, 1)
+    shell.work(B, 2)
+    shell.work(C, 3)
+    shell.claim(B, C)
+
+    shell.tell(events.WorkClaimed(claim_of(A, 0, [0, 1], base=name("odd")), shell.now))
+
+    assert work(shell).open.off == {A}
+    assert {claim.peer for claim in work(shell).open.claims.values()} == {B, C}
+
+
+def test_item_lost__under_a_claim__its_peer_claims_the_rest_anew() -> None:
+    shell = in_commit()
+    shell.claim(A)
+
+    shell.tell(events.ItemsLost(None, (ItemNumber(0),), shell.now))
+
+    open = work(shell).open
+    assert not open.claims and open.unclaimed[A] == {1}
+    shell.work(B, 0)
+    asked = owed(shell.state, A)
+    assert isinstance(asked, AskClaim)
+    assert asked.seq == 1 and asked.items == {1}
+
+
+def test_commit__too_many_times__round_is_void() -> None:
+    shell = in_commit()
+    for _ in range(16):
+        shell.tell(events.ItemsLost(A, (ItemNumber(0),), shell.now))
+        shell.work(A, 0)
+
+    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "void", last=False)
+
+
+# --------------------------------------------------------------------------------------- delivery
+
+
+def test_delivery__reducers_own_shard__goes_to_another_owner() -> None:
+    shell = in_commit()
+    shell.claim(A, B)
+
+    lacking = commit(shell).lacking
+
+    claims = {claim.peer: claim for claim in commit(shell).open.claims.values()}
+    for bucket, reducer in commit(shell).open.dealing.items():
+        other = B if reducer == A else A
+        assert claims[reducer].outputs[bucket[1]].digest in lacking[other]
+
+
+def test_delivery__one_owner__its_reducers_copies_are_enough() -> None:
+    shell = Shell(terms(layout(), 2))
+    for who in (A, B):
+        shell.tell(joining(who, of=owner("x")))
+    shell.work(A, 0, 1)
+    shell.work(B, 2, 3)
+    shell.claim(A, B)
+
+    claims = {claim.peer: claim for claim in commit(shell).open.claims.values()}
+    for reducer, shards in commit(shell).lacking.items():
+        assert shards.isdisjoint({out.digest for out in claims[reducer].outputs})
+
+
+def test_delivery__reducer_denies__coordinators_copy_counts() -> None:
+    shell = in_commit()
+    shell.claim(A, B)
+    shell.deliver(A)
+
+    shell.pass_time(shell.now + shell.terms.deliver_ms // 2)
+    assert set(shell.keeping) == commit(shell).lacking[B]
+    shell.deliver(COORDINATOR)
+
+    assert len(reduce(shell).closed.claims) == 2
+
+
+def test_delivery__shard_that_nobody_gives__its_claim_expires() -> None:
+    shell = in_commit()
+    shell.claim(A, B)
+    shell.deliver(A)  # but nobody has what A is to give to B
+
+    shell.pass_time(shell.now + shell.terms.deliver_ms)
+
+    assert work(shell).open.off == {A}
+    assert {claim.peer for claim in work(shell).open.claims.values()} == {B}
+
+
+def test_delivery__reducer_is_lost__coordinator_keeps_at_once_and_another_reduces() -> None:
+    shell = in_commit(A, B, C)
+    shell.claim(A, B)
+    shell.deliver(A, C)
+    shell.tell(events.Disconnected(B, shell.now))
+
+    shell.pass_time(shell.now + shell.terms.redo_after)
+    assert set(shell.keeping) == commit(shell).lacking[B]
+    shell.deliver(COORDINATOR)
+
+    assert B not in reduce(shell).closed.reducers
+
+
+# ----------------------------------------------------------------------------------------- reduce
+
+
+def test_reduce__two_owners_hold_everything__is_sealed_at_once() -> None:
+    shell = in_reduce()
+    shell.reduce(A, B)
+    assert reduce(shell).thin
+
+    shell.hold(A, B)
+
+    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "update", last=False)
+    assert isinstance(shell.state.phase, Seal)
+    assert {*shell.state.phase.buckets} == {*shell.terms.buckets}
+
+
+def test_reduce__one_owner_and_the_coordinator_hold__is_enough_after_a_while() -> None:
+    shell = in_reduce()
+    shell.reduce(A, B)
+
+    shell.pass_time(shell.now + shell.terms.reduce_ms // 2)
+    assert set(shell.keeping) == reduce(shell).thin
+    shell.hold(COORDINATOR)
+    assert shell.seal_due is None
+    shell.pass_time(shell.now + shell.terms.hold_ms)
+
+    assert shell.seal_due is not None
+    assert has_failed(shell.state.holding, shell.state.owners[A], RoundNumber(2))
+
+
+def test_reduce__dealt_reducer_is_late__the_next_is_asked_and_its_owner_has_failed() -> None:
+    shell = in_reduce()
+    shell.reduce(A)
+
+    shell.pass_time(shell.now + shell.terms.reduce_ms)
+
+    asked = owed(shell.state, A)
+    assert isinstance(asked, AskBuckets) and len(asked.buckets) == 1
+    assert has_failed(shell.state.reducing, shell.state.owners[B], RoundNumber(2))
+    shell.reduce(A)
+    shell.hold(A, B)
+    assert shell.seal_due is not None and shell.seal_due.what == "update"
+
+
+def test_reduce__claimed_and_given_to_nobody__the_next_ones_claim_counts() -> None:
+    shell = in_reduce()
+    shell.reduce(A)
+    closed = reduce(shell).closed
+    (bucket,) = reduce(shell).owing[B]
+    shell.tell(events.Reduced(bucket_claim(B, closed, bucket, salt=1), b"s" * 64, shell.now))
+    (good,) = reduce(shell).open.held[A] & reduce(shell).holders.keys()
+    shell.tell(events.Held(B, frozenset({good}), shell.now))
+
+    shell.pass_time(shell.now + shell.terms.reduce_ms)
+    shell.reduce(A)
+
+    assert reduce(shell).buckets[bucket].message.peer == A
+    before = shell.state
+    shell.tell(events.Reduced(bucket_claim(B, closed, bucket, salt=1), b"s" * 64, shell.now))
+    assert shell.state == before
+
+
+def test_reduce__reducer_is_lost__the_next_is_asked_without_blame() -> None:
+    shell = in_reduce(A, B, C)
+    shell.tell(events.Disconnected(B, shell.now))
+
+    shell.pass_time(shell.now + shell.terms.redo_after)
+
+    assert B not in reduce(shell).owing and not shell.state.reducing
+
+
+def test_reduce__nobody_reduces__round_is_void_and_its_claims_are_merged_later() -> None:
+    shell = in_reduce()
+    names = set(reduce(shell).open.claims)
+
+    shell.pass_time(shell.now + 2 * shell.terms.reduce_ms)
+    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "void", last=False)
+    shell.store_seal()
+
+    assert shell.state.round == 2 and shell.state.cursor == Cursor()
+    # everything is claimed and delivered already
+    assert set(reduce(shell).closed.weights) == names and reduce(shell).closed.round == 2
+
+
+def test_failings__of_one_owner__are_remembered_twice_as_long_each() -> None:
+    once = Failings().and_one(RoundNumber(5))
+    twice = once.and_one(RoundNumber(5)).and_one(RoundNumber(9))
+
+    assert (once.until, twice.until) == (8, 14)
+
+
+# ------------------------------------------------------------------------- void, empty, outside
+
+
+def test_voids__three_that_blame_nobody_new__pause_until_somebody_comes() -> None:
+    shell = shell_of(A)
+    for _ in range(3):
+        shell.tell(events.ItemsLost(A, (), shell.now, off=True))
+        shell.store_seal()
+        shell.apply(A)
+
+    assert shell.state.paused and not shell.state.goes_out
+    shell.tell(joining(B, applied=3))
+    assert not shell.state.paused
+
+
+def test_hold__round_in_work__is_done_first() -> None:
+    shell = shell_of(A)
+    shell.tell(events.Controlled("hold", shell.now))
+    assert not shell.state.is_held
+
+    shell.tell(events.ItemsLost(A, (), shell.now, off=True))
+    shell.store_seal()
+
+    assert shell.state.is_held
+    shell.tell(events.Controlled("go_on", shell.now))
+    assert shell.state.goes_out
+
+
+def test_hold__seal_is_wanted__round_without_work_is_sealed() -> None:
+    shell = Shell(terms(is_checked=True))
+    shell.tell(events.Controlled("hold", shell.now))
+    shell.tell(joining(A))
+
+    shell.tell(events.Checked(None, True, False, frozenset({name("beacon")}), True, (), shell.now))
+
+    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "empty", last=False)
+
+
+def test_stop__checked_job__ends_when_no_draw_is_open() -> None:
+    shell = Shell(terms(layout(1, 4, 3, 1), is_checked=True))
+    shell.tell(joining(A))
+    shell.work(A, 0, 1, 2)
+    shell.tell(events.Controlled("stop", shell.now))
+    shell.work(A, 3)
+    shell.claim(A)
+    shell.reduce(A)
+    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "update", last=False)
+    shell.store_seal()
+    assert shell.state.draining and not shell.state.is_clear
+
+    shell.tell(events.Checked(None, True, True, frozenset(), False, (), shell.now))
+
+    assert shell.seal_due == events.BuildSeal(RoundNumber(2), "empty", last=True)
+
+
+def test_checked__peer_may_not_work__its_claim_expires() -> None:
+    shell = in_commit()
+    shell.claim(A)
+
+    shell.tell(events.Checked(frozenset({B}), True, True, frozenset(), False, (), shell.now))
+
+    assert not work(shell).open.claims and work(shell).open.unclaimed == {B: {2, 3}}
+
+
+def test_checked__suspension__ends_the_membership_once() -> None:
+    shell = shell_of(A, B)
+    due = events.NoticeDue("suspension", A, StageIndex(0), name("subject"))
+    told = events.Checked(frozenset({B}), True, True, frozenset(), False, (due,), shell.now)
+
+    shell.tell(told)
+    shell.tell(told)
+
+    notices = [e.message.what for e in effects_of(shell, events.SignNotice)]  # type: ignore[union-attr]
+    assert notices == ["join", "join", "suspension"] and A not in shell.state.members
+
+
+def test_takes_work__too_many_rounds_are_undrawn__round_is_not_closed() -> None:
+    shell = shell_of(A)
+    shell.tell(events.Checked(None, False, False, frozenset(), False, (), shell.now))
+    shell.work(A, 0, 1, 2, 3)
+    shell.pass_time(shell.now + 100_000)
+    assert work(shell)
+
+    shell.tell(events.Checked(None, True, False, frozenset(), False, (), shell.now))
+
+    assert isinstance(shell.state.phase, Commit)
+
+
+# --------------------------------------------------------------------------- members and timers
+
+
+def test_timer__a_group_has_nobody__stands_and_moves() -> None:
+    shell = in_commit()
+    shell.tell(events.Disconnected(A, shell.now))
+    shell.tell(events.Disconnected(B, shell.now))
+    ends = commit(shell).ends
+
+    shell.now = UnixMillis(shell.now + 5000)
+    shell.tell(events.Connected(A, "", RoundNumber(0), shell.now))
+
+    assert commit(shell).ends == ends + 5000
+
+
+def test_resumed__seal_was_due__is_asked_for_again() -> None:
+    shell = in_reduce()
+    shell.reduce(A, B)
+    shell.hold(A, B)
+    due = shell.seal_due
+
+    shell.crash()
+
+    assert due is not None and shell.seal_due == due
+    shell.store_seal()
+    assert shell.state.round == 2
+
+
+def test_leaver__its_work_is_sealed_and_applied_by_others__goes() -> None:
+    shell = in_commit()
+    shell.tell(events.LeaveAsked(A, shell.now))
+    shell.claim(A, B)
+    shell.deliver(*commit(shell).lacking)
+    shell.reduce(A, B)
+    shell.hold(A, B)
+    shell.store_seal()
+    assert A in shell.state.members
+
+    shell.apply(A, B)
+
+    assert A not in shell.state.members and shell.state.round == 2
+
+
+def test_member__away_for_longer_than_its_grace__has_left_and_its_claim_stays() -> None:
+    shell = in_commit()
+    shell.claim(A)
+    shell.tell(events.Disconnected(A, shell.now))
+
+    shell.pass_time(shell.now + shell.terms.lease_grace)
+
+    assert A not in shell.state.members
+    open = shell.state.phase.open  # type: ignore[union-attr]
+    assert {claim.peer for claim in open.claims.values()} == {A}

@@ -1,0 +1,1 @@
+"""Rounds of a job as a state machine, whatever its strategy."""

@@ -1,0 +1,145 @@
+"""How a round ends, and what of it the next one has. Pure.
+
+An update seals what RoundClosed names, and moves the cursor. A void round moves nothing: its stored
+claims are handed on with the results that they cover, and are merged once, by a later round, or
+expire with the state that they started from. After three void rounds that blamed nobody new, the
+job pauses. A round without work lets draws go on: in a pause, and at the end of a checked job.
+
+Invariants: an item is sealed once; a claim is sealed once or expires; a void round seals no work.
+"""
+
+from dataclasses import replace
+
+from contracts.governance.gates import remember
+from contracts.terms.ids import Digest, PeerId
+from contracts.terms.work import WorkClaim
+from training.rounds.closing import peer_steps
+from training.rounds.events import BuildSeal, Change, Sealed, Send
+from training.rounds.reducing import owners_that_missed
+from training.rounds.state import (
+    NO_BYTES,
+    Finished,
+    OpenRound,
+    Reduce,
+    RoundState,
+    Seal,
+    What,
+    begin_round,
+    with_failing,
+    with_phase,
+)
+from training.strategies.port import Item, RoundNumber
+
+MAX_VOIDS = 3
+
+
+def seal_update(state: RoundState) -> Change:
+    """Every bucket is reduced, and held."""
+    assert isinstance(state.phase, Reduce)
+    missed = owners_that_missed(state)
+    phase = state.phase
+    state = replace(state, holding=with_failing(state.holding, missed, state.round))
+    return _seal(with_phase(state, Seal(phase.open, "update", phase.buckets, phase.closed)))
+
+
+def seal_nothing(state: RoundState, what: What) -> Change:
+    """A round that came to nothing, or had no work."""
+    assert not isinstance(state.phase, Finished)
+    return _seal(with_phase(state, Seal(state.phase.open, what)))
+
+
+def _seal(state: RoundState) -> Change:
+    return state, (build(state),)
+
+
+def build(state: RoundState) -> BuildSeal:
+    """What the shell is asked for, again after a restart."""
+    assert isinstance(state.phase, Seal)
+    return BuildSeal(state.round, state.phase.what, last=is_last_round(state))
+
+
+def merged_claims(phase: Seal) -> dict[Digest, WorkClaim]:
+    """What an update merges."""
+    if phase.closed is None:
+        return {}
+    return {name: phase.open.claims[name] for name in phase.closed.weights}
+
+
+def _sealed_by(state: RoundState) -> set[Item]:
+    phase = state.phase
+    claims = merged_claims(phase) if isinstance(phase, Seal) else {}
+    return {item for claim in claims.values() for item in claim.numbers}
+
+
+def ends_work(state: RoundState) -> bool:
+    """Whether no round after this one has work."""
+    ordered = state.terms.layout.ordered_items
+    is_complete = state.sealed_items + len(_sealed_by(state)) >= ordered
+    return state.draining or state.stopping or is_complete
+
+
+def is_last_round(state: RoundState) -> bool:
+    """Whether the seal that is due ends the job; of a checked one only if no draw is left open."""
+    if not state.terms.is_checked:
+        return ends_work(state)
+    is_empty = isinstance(state.phase, Seal) and state.phase.what == "empty"
+    return is_empty and state.draining and state.is_clear and not state.unsealed
+
+
+def sealed(state: RoundState, event: Sealed) -> Change:
+    """The next round, or the end."""
+    if not isinstance(state.phase, Seal) or event.round != state.round:
+        return state, ()
+    phase = state.phase
+    is_undrawn = state.terms.is_checked and phase.what != "empty"  # work that was just sealed
+    state = replace(
+        state,
+        draining=ends_work(state),
+        is_clear=state.is_clear and not is_undrawn,
+        unsealed=NO_BYTES,
+        seal_wanted=False,
+        noticed=frozenset(),
+    )
+    match phase.what:
+        case "update":
+            merged = merged_claims(phase)
+            state = replace(
+                state,
+                cursor=state.cursor.after(_sealed_by(state)),
+                updates=state.updates + 1,
+                gates=remember(state.gates, peer_steps(state, merged)),
+                voids=0,
+                blamed=frozenset(),
+            )
+        case "empty":
+            state = replace(state, voids=0, blamed=frozenset())
+        case "void":
+            state = replace(state, voids=state.voids + (not state.is_telling))
+    state = replace(state, is_telling=False)
+    here = frozenset(peer for peer, member in state.members.items() if member.is_here)
+    if event.last:
+        return with_phase(state, Finished()), (Send(here),)
+    state = replace(state, round=RoundNumber(state.round + 1))
+    return _next_round(state, phase), (Send(here),)
+
+
+def _next_round(state: RoundState, phase: Seal) -> RoundState:
+    if phase.what == "update":
+        return begin_round(state, {}, {}, {})
+    claims = phase.open.claims
+    counted = {
+        group: {
+            item: result
+            for claim in claims.values()
+            if claim.group == group
+            for item in claim.numbers
+            for result in [results[item]]
+        }
+        for group, results in phase.open.counted.items()
+    }
+    return begin_round(state, claims, counted, _shards_held(phase.open))
+
+
+def _shards_held(open: OpenRound) -> dict[PeerId, frozenset[Digest]]:
+    shards = frozenset(out.digest for claim in open.claims.values() for out in claim.outputs)
+    return {peer: own & shards for peer, own in open.held.items()}

@@ -1,1 +1,0 @@
-"""Policy of a swarm: who is a member, how a step goes, what is owed to whom. Pure."""

@@ -1,0 +1,247 @@
+"""What an auditor from outside needs of the network, and where its weights come from.
+
+Weights cost it 4 bytes a parameter of traffic and of disk (docs/protocol.md 7). Invariants:
+downloaded weights are used only after their root was computed and lies under the base that a sealed
+claim names; one file a group stays, the last one.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from contracts.governance.record import JobRecord
+from contracts.terms.errors import Misbehaved, NotFound, Refused, TallystickError, Unavailable
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import JobSpec, Message
+from contracts.terms.signatures import Signed
+from contracts.terms.work import Leaf, Sort, WorkClaim
+from training.changes import Changes
+from training.telling import Tell, telling_about
+from training.transport.calls import WeightsView
+from training.transport.dispatch import Dispatcher
+from training.worker.download import Download, holders_of
+from training.worker.engine import Engine
+from training.worker.patience import Patience
+from training.worker.peers import Peers
+from training.worker.ports import HONEST, Arithmetic, Behaviour
+from training.worker.run import Connection
+from training.worker.sealed import SealedWork
+from training.worker.shared_files import WeightsFile
+from verification.auditing.auditor import check_weights, most_weight_bytes
+from verification.auditing.following import Followed, FollowedJob, run_outside
+from verification.auditing.program import Auditing
+from verification.auditing.replays import Meter
+
+DIAL = 10.0  # seconds
+
+
+class Holders:
+    """Satisfies `ByteSource`: the members that may have the bytes."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers, self._patience = peers, Patience()
+
+    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
+        """See `ByteSource.get`."""
+        return await self._peers.fetch(digest, sort, holders, patience=self._patience)
+
+
+class Coordinator:
+    """Satisfies `ByteSource`: the coordinator, which asks all that may have them."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
+        """See `ByteSource.get`; raises Conflict: we are not asked for them (any more)."""
+        return await self._peers.find(digest, sort)
+
+
+class OutsideHost:
+    """Satisfies `Host` for an auditor without lease, state or stage."""
+
+    def __init__(
+        self,
+        followed: Followed,
+        folder: Path,
+        engine: Engine,
+        connection: Connection,
+        arithmetic: Arithmetic,
+        behaviour: Behaviour,
+        tell: Tell,
+    ) -> None:
+        """Once the job is open."""
+        record = followed.record
+        self._followed, self._connection = followed, connection
+        self._peers = Peers(connection.transport, record.spec, record.opening, tell)
+        self._weights: dict[StageIndex, DownloadedWeights] = {}
+        self.folder, self.engine, self.session = folder, engine, connection.session
+        self.behaviour, self.tell = behaviour, tell
+        self.sources = (Holders(self._peers), Coordinator(self._peers))
+        self.strategy_for, self.rows = arithmetic.strategy_for, arithmetic.rows
+
+    @property
+    def record(self) -> JobRecord:
+        """See `Host.record`."""
+        return self._followed.record
+
+    @property
+    def parties(self) -> Sequence[Signed[Message]]:
+        """See `Host.parties`."""
+        return self._followed.parties
+
+    @property
+    def work(self) -> SealedWork:
+        """See `Host.work`."""
+        return self._followed.work
+
+    @property
+    def changes(self) -> Changes:
+        """See `Host.changes`."""
+        return self._followed.changes
+
+    async def weights(self, claim: WorkClaim) -> Path:
+        """See `Host.weights`."""
+        group, spec = claim.group, self.record.spec
+        if group not in self._weights:
+            check = partial(check_weights, spec, group)
+            self._weights[group] = DownloadedWeights(
+                self._peers,
+                group,
+                self.folder / f"stage-{group}",
+                check=lambda file, root: Meter(self.engine)(partial(check, file, root)),
+                most_bytes=most_weight_bytes(spec, group),
+                tell=self.tell,
+            )
+        return await self._weights[group](claim)
+
+    async def reach_coordinator(self) -> None:
+        """See `Host.reach_coordinator`; asks who the members are: those of before may be gone."""
+        key = self.record.opening.session_key
+        session = self._connection.transport.sessions.get(key)
+        if session is None or session.closed:
+            if (hint := await self._connection.locate()) is None:
+                raise Unavailable("the coordinator's address is not known")
+            await self._connection.transport.dial(key, [hint], deadline=DIAL)
+        await self._peers.refresh()
+
+    async def hand_in(self, report: Signed[WorkClaim], leaf: Leaf) -> None:
+        """See `Host.hand_in`."""
+        await self._peers.report(report, (leaf,))
+
+
+async def audit_outside(
+    folder: Path,
+    job: FollowedJob,
+    connection: Connection,
+    arithmetic_of: Callable[[JobSpec], Arithmetic],
+    auditing: Auditing,
+    tell: Tell,
+    behaviour: Behaviour = HONEST,
+) -> None:
+    """Audit what a job draws for us until its last seal; start again where it was.
+
+    Args:
+        folder: Holds our reports and downloaded weights, made on first use.
+        job: Whose history is followed.
+        connection: Under the key that its list of outside auditors names.
+        arithmetic_of: What we compute with.
+        auditing: What is done about what is drawn for us.
+        tell: The log.
+        behaviour: What we say of what we did not see, if we lie.
+
+    Raises:
+        TallystickError: as `run_outside`.
+    """
+    engine = Engine()
+
+    def host_of(followed: Followed) -> OutsideHost:
+        arithmetic = arithmetic_of(followed.record.spec)
+        return OutsideHost(followed, folder, engine, connection, arithmetic, behaviour, tell)
+
+    await connection.transport.serve(Dispatcher())
+    try:
+        peer = connection.session.peer
+        await run_outside(job, host_of, auditing, peer, tell, connection.pause)
+    finally:
+        await engine.close()
+
+
+class DownloadedWeights:
+    """Of one group."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        group: StageIndex,
+        folder: Path,
+        *,
+        check: Callable[[Path, Digest], Awaitable[None]],
+        most_bytes: int,
+        tell: Tell,
+    ) -> None:
+        """Those of one group.
+
+        Args:
+            peers: Whom to ask.
+            group: Whose weights.
+            folder: For this alone.
+            check: Refuses a file of weights that do not lie under a root: raises WrongBytes.
+            most_bytes: A longer file cannot be the weights.
+            tell: The log.
+        """
+        self._peers, self._group, self._folder, self._check = peers, group, folder, check
+        self._most_bytes, self._tell = most_bytes, tell
+
+    async def __call__(self, claim: WorkClaim) -> Path:
+        """See `Host.weights`."""
+        path = self._folder / f"{claim.base.hex()}.weights"
+        if path.exists():
+            return path
+        mates = self._peers.mates(self._group)
+        others = tuple(peer for peer in mates if peer != claim.peer)
+        try:
+            return await self._from(others, claim, path)
+        except (Misbehaved, Unavailable, Refused):
+            if claim.peer not in mates:
+                raise
+        return await self._from((claim.peer,), claim, path)
+
+    async def _from(self, mates: tuple[PeerId, ...], claim: WorkClaim, path: Path) -> Path:
+        step = StepNumber(claim.round - 1)
+        wanted = WeightsFile(self._peers, self._group, step, claim.base, mates)
+        error: TallystickError = NotFound(f"no member has the {wanted.name}")
+        for view, holders in await holders_of(wanted, self._most_bytes):
+            # All together, then each alone: one who lies then spoils his own file only.
+            for group in (holders, *([holder] for holder in holders if len(holders) > 1)):
+                try:
+                    await self._download(wanted, view, group, path)
+                    return path
+                except (Misbehaved, Unavailable, Refused) as failure:
+                    reason = {"code": failure.code, "reason": failure.message}
+                    self._tell("weights_not_loaded", step=claim.round, stage=self._group, **reason)
+                    error = failure
+        raise error
+
+    async def _download(
+        self, wanted: WeightsFile, view: WeightsView, holders: list[PeerId], path: Path
+    ) -> None:
+        folder = self._folder / view.digest.hex()
+        tell = telling_about(self._tell, step=wanted.round, stage=self._group)
+        file = await Download(wanted, view, folder, tell).file(holders)
+        try:
+            await self._check(file, wanted.state_root)
+            await asyncio.to_thread(self._keep, file, path)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def _keep(self, file: Path, path: Path) -> None:
+        try:
+            for old in self._folder.glob("*.weights"):
+                old.unlink(missing_ok=True)
+            os.replace(file, path)
+        except OSError as error:
+            raise Unavailable(f"cannot keep {path}: {error.strerror}") from error
