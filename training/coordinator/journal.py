@@ -129,7 +129,7 @@ class JobJournal:
         self._newest_report: StepReport | None = None
         self._groups: dict[PeerId, Group] = {}  # of everybody who ever joined
         self._reports: dict[object, Digest] = {}  # claims of reports, sealed or not, by names
-        self.sealed_work = SealedWork(spec.message)
+        self.sealed_work = SealedWork()
         self.pay = PayHistory(lag_of(spec.message))
         """Of all accounts, by the newest seals."""
         self.pay.add((), {})
