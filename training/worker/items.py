@@ -280,9 +280,11 @@ class Items:
         await at.engine.run(lambda: at.strategy.start(state, round))
 
     def _need_state(self, name: TaskName) -> None:
-        """Refuse a pass on another state than ours; raises Unavailable, Conflict."""
+        """Refuse a pass on another state, or for nothing; raises Unavailable, Conflict."""
         if name.direction != "evaluate":
             self._at.need_round(name.round)
+            if not self._at.book.record.cursor.is_free(name.item):
+                raise errors.Conflict(f"no seal could cover item {name.item} any more, or yet")
             return
         applied = self._at.applied
         if name.round > applied:

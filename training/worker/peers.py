@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contracts.terms import errors
 from contracts.terms.digest import peer_id
 from contracts.terms.history import Leaves, encode_kept
-from contracts.terms.ids import Digest, JobId, PeerId, SessionKey, StageIndex
+from contracts.terms.ids import MAX_PEERS, Digest, JobId, PeerId, SessionKey, StageIndex
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.signatures import Signed, verify_session
 from contracts.terms.work import Leaf, Sort, WorkClaim
@@ -29,6 +29,7 @@ FETCH_RANGE = 60.0  # for a range of a checkpoint
 ASK_STATE = 30.0  # a member reads its checkpoint once before it answers
 ASK = 10.0
 NEXT = 60.0  # longer than the coordinator keeps a peer waiting
+MOST_SEEN = 4 * MAX_PEERS  # members of now and before that are remembered
 HEADERS = 64 * KIB  # of an answer beside its tensors, at most
 
 Tensors = Sequence[memoryview]
@@ -62,7 +63,8 @@ class Peers:
         if found.keys() != self._members.keys():
             self._transport.set_members(self._always | {m.session_key for m in members})
         self._members = found
-        self._seen |= found
+        is_too_much = len(self._seen) > MOST_SEEN
+        self._seen = found if is_too_much else self._seen | found
 
     def trust_outside(self, auditors: Iterable[SessionKey]) -> None:
         """Also let these ask us for what they audit: outside auditors that may be drawn."""

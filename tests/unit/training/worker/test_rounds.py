@@ -261,6 +261,20 @@ async def test_items__an_input_that_nobody_has__is_named_as_lacking(tmp_path: Pa
     assert (failure.code, failure.lacks) == ("not_found", nothing)
 
 
+async def test_items__one_that_no_seal_could_cover__is_not_computed(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "ann")
+    (ann,) = job.maker.members
+
+    async with job.running() as coordinator:
+        await one_round(coordinator)
+        outcomes = [
+            await coordinator.outcome(ann, coordinator.task("whole", ItemNumber(item), {}))
+            for item in (0, 2**17)
+        ]
+
+    assert [getattr(each, "code", None) for each in outcomes] == ["conflict", "conflict"]
+
+
 @pytest.mark.parametrize(("is_named_right", "code"), [(True, "not_finite"), (False, "not_found")])
 async def test_items__an_input_that_nobody_can_use__is_blamed_and_costs_no_other_item(
     tmp_path: Path, is_named_right: bool, code: str
