@@ -52,9 +52,9 @@ def take_reduced(state: RoundState, event: Reduced) -> Change:
     match state.phase:
         case Reduce() as phase if claim.subject == phase.closed.digest():
             asked, known = phase.asked.get(bucket, ()), phase.buckets.get(bucket)
+            if known is not None:  # only who was asked later can replace it
+                asked = asked[asked.index(known.message.peer) + 1 :]
             if claim.peer not in asked:
-                return state, ()
-            if known and asked.index(known.message.peer) >= asked.index(claim.peer):
                 return state, ()
             buckets = {**phase.buckets, bucket: Signed(claim, event.signature)}
             held = Held(claim.peer, frozenset({claim.outputs[0].digest}), event.at)
