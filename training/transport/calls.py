@@ -262,6 +262,8 @@ class Claims(WireMessage):
     seen: Count
     reduces: Annotated[tuple[ChunkField, ...], Len(0, MAX_CHUNKS)]
     """Buckets that it is dealt, by their number in its group: it fetches their shards at once."""
+    holds: Digests
+    """Shards that it is to hold beside: of reducers, so that these do not hold them alone."""
     members: Members
 
 
