@@ -11,6 +11,7 @@ from typing import Any
 from contracts.governance.sealed import SealedClaim
 from contracts.terms.beacons import Beacon
 from contracts.terms.ids import StepNumber
+from tests.support.dockets import distances_of
 from tests.support.history import make_digest
 from verification.auditing.replays import Found, Source
 from verification.distances.thresholds import MEASURES, distance_name
