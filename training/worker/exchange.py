@@ -118,7 +118,7 @@ class Exchange:
                     self._at.peers.set_members(answer.members)
                 if (self._at.round, answer.round) == (round, round):
                     self._heard.reduces |= {(self._at.group, each) for each in answer.reduces}
-                    self._heard.holds |= set(answer.holds)
+                    self._heard.holds = set(answer.holds)
                     self._hear(tensors)
                     seen = answer.seen
                     backoff.begin()
@@ -190,12 +190,15 @@ class Exchange:
 
     def _begin_fetches(self) -> None:
         """Of what we reduce, and what we hold for others, as soon as it is claimed."""
-        closed, reduces, holds = self._heard.closed, self._heard.reduces, self._heard.holds
+        closed, holds = self._heard.closed, self._heard.holds
+        weights = None if closed is None else closed.weights
         for name, claim in self._known().items():
-            if closed is None or name in closed.weights:
-                own = zip(self._at.layout.outputs[claim.group], claim.outputs, strict=True)
-                for bucket, output in own:
-                    if bucket in reduces or output.digest in holds:
+            if weights is None or name in weights:
+                for bucket in self._heard.reduces:
+                    self._shard(name, claim, bucket)
+                if holds:
+                    own = zip(self._at.layout.outputs[claim.group], claim.outputs, strict=True)
+                    for bucket in [each for each, output in own if output.digest in holds]:
                         self._shard(name, claim, bucket)
         if closed is not None:
             dealt = zip(self._at.layout.buckets, closed.reducers, strict=False)

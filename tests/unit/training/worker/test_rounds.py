@@ -4,15 +4,18 @@ What is compared with is a `CountingStrategy` of the test's own, that has the wh
 """
 
 import asyncio
+import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contracts.governance.claims import SealedPay, decode_sealed_pay
+from contracts.terms.digest import formed_digest, formed_tensor
 from contracts.terms.errors import Equivocation, NotFound
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.signatures import Signed
 from contracts.terms.work import WorkClaim
@@ -23,7 +26,7 @@ from tests.support.scripted_rounds import ScriptedCoordinator, ScriptedJob
 from training.strategies.port import Group, Items, RoundNumber
 from training.transport import calls
 from training.worker.ports import Behaviour, Wanted
-from training.worker.store import PAY_FILE
+from training.worker.store import PAY_FILE, Store
 
 ITEMS = tuple(map(ItemNumber, range(6)))
 FIRST = StageIndex(0)
@@ -258,6 +261,29 @@ async def test_items__an_input_that_nobody_has__is_named_as_lacking(tmp_path: Pa
     assert (failure.code, failure.lacks) == ("not_found", nothing)
 
 
+@pytest.mark.parametrize(("is_named_right", "code"), [(True, "not_finite"), (False, "not_found")])
+async def test_items__an_input_that_nobody_can_use__is_blamed_and_costs_no_other_item(
+    tmp_path: Path, is_named_right: bool, code: str
+) -> None:
+    job = job_of(tmp_path, "ann", "bob", stages=2)
+    ann, bob = job.maker.members
+    junk = formed_tensor("float32", (1, 1, 5), struct.pack("<5f", 1, 2, float("inf"), 4, 5))
+    digest = formed_digest(junk) if is_named_right else make_digest("other bytes")
+    Store(job.folder_of(ann)).put("tensors", StepNumber(1), digest, junk)
+
+    async with job.running() as coordinator:
+        await coordinator.compute(ITEMS[0])
+        task = coordinator.task("whole", ITEMS[1], {"y/0/1": (digest, ann.session.peer)})
+        failure = await coordinator.outcome(bob, task)
+        claim = await coordinator.claim(bob, ITEMS[:1])
+
+    assert isinstance(failure, calls.Failure)
+    assert (failure.code, failure.lacks) == (code, digest)
+    assert isinstance(claim, WorkClaim)
+    kept = [path.stem for path in job.folder_of(bob).glob("tensors/*/*.bin")]
+    assert (digest.hex() in kept) == is_named_right
+
+
 class Stalled(Behaviour):
     """Gives nothing of the open round, and says nothing."""
 
@@ -426,6 +452,26 @@ async def test_seals__a_newcomer__loads_a_checkpoint_and_works_from_there(tmp_pa
 
     assert job.events("state_loaded", bob)
     assert taken[0].state_root == taken[1].state_root
+
+
+async def test_seals__a_member_moves_to_another_group__loads_its_state_and_keeps_its_evidence(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann", "bob", "cem", stages=2, checkpoint_every=1)
+    bob, cem = job.maker.members[1:]
+
+    async with job.running() as coordinator:
+        taken = await one_round(coordinator)
+        await job.kill(cem)
+        moved = replace(cem, stage=bob.stage)
+        job.maker.members = [*job.maker.members[:2], moved]
+        coordinator.state_round = 1
+        job.begin(moved)
+        await coordinator.all_joined()
+
+    (loaded,) = job.events("state_loaded", cem)
+    assert (loaded["stage"], loaded["state_root"]) == (1, taken[1].state_root)
+    assert [*job.folder_of(cem).glob("groups/00/checkpoints/*")]
 
 
 async def test_seals__worked_and_nothing_of_it_was_sealed__the_agent_reads_how_often(
