@@ -9,11 +9,12 @@ of peers they grow. Messages are made outside of the time.
 """
 
 import json
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from bench.measuring import about, limit, parsed, parser_of
-from bench.swarm_scale import powers
 from contracts.terms.ids import PeerId, StageIndex
 from tests.support.rounds import RULES, bucket_claim, claim_of, joining, layout, result, terms
 from training.rounds.events import (
@@ -124,6 +125,14 @@ def measure(num_peers: int) -> dict[str, float]:
     num_events = measured.run_round()
     total = sum(measured.seconds.values())
     return {"peers": num_peers, "events": num_events, **measured.seconds, "all": total}
+
+
+def powers(rows: Sequence[dict[str, float]], name: str) -> list[float]:
+    """By which power of the number of peers a figure grows, from each size to the next."""
+    return [
+        round(math.log(more[name] / less[name]) / math.log(more["peers"] / less["peers"]), 2)
+        for less, more in pairwise(rows)
+    ]
 
 
 def main() -> None:

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.governance.sealed import SealedClaim
 from contracts.terms.beacons import Beacon
 from contracts.terms.ids import StepNumber
+from tests.support.dockets import distances_of
 from tests.support.history import make_digest
-from training.worker.sealed import SealedClaim
 from verification.auditing.replays import Found, Source
 from verification.distances.thresholds import MEASURES, distance_name
 from verification.verdicts import kinds_of

@@ -194,9 +194,7 @@ class FakeMember:
                     self.early.append(len(self.job.told("claim_stored", step=seen_of)))
             await self._tell_held(seen_of, set(answer.reduces), set(answer.holds))
 
-    async def _tell_held(
-        self, round: int, reduces: set[ChunkIndex], holds: set[Digest]
-    ) -> None:
+    async def _tell_held(self, round: int, reduces: set[ChunkIndex], holds: set[Digest]) -> None:
         """Everything that it is to have, and that can be had."""
         claims = [m for r, m in self.heard if r == round and isinstance(m, WorkClaim)]
         outputs = self.job.layout.outputs

@@ -165,7 +165,7 @@ class JobJournal:
         if state.started and self._began_at is None:
             self._began_at = event.at
 
-    def _note_seal(self, before: JobHistory) -> None:
+    def _note_seal(self, under: JobHistory) -> None:
         """If a seal has just entered the history: what it pays, and what audits may ask for."""
         newest = self.history.newest
         if newest is None or newest is self._paid:
@@ -175,7 +175,7 @@ class JobJournal:
         if record.spec.rules.audit is not None:
             oldest = record.checking.oldest_needed
             self.sealed_work.forget_before(record.step if oldest is None else oldest)
-            self.sealed_work.note(before, newest.names)
+            self.sealed_work.note(under, newest.names)
 
     def _note_kept(self, item: Kept, sequence: int) -> None:
         match item:
@@ -398,6 +398,7 @@ class JobJournal:
 
     def _take(self, happened: Sequence[Happened], report: StepReport | None = None) -> bool:
         state, history = self.state, self.history
+        under = history
         taken: list[tuple[events.Event, list[Kept]]] = []
         asked: list[events.Effect] = []
         for event, kept in happened:
@@ -406,6 +407,8 @@ class JobJournal:
                 continue
             items = [*kept, *self._signed(effects)]
             for item in items:
+                if isinstance(item, Signed) and isinstance(item.message, Seal):
+                    under = history
                 history = follow(history, item)
             taken.append((event, items))
             asked += effects
@@ -422,9 +425,9 @@ class JobJournal:
             self._tell_of(event, items, report)
             self._note_join_and_start(state, event)
         self._newest_report = report or self._newest_report
-        before, exchanged = self.history, _exchanged(self.state)
+        exchanged = _exchanged(self.state)
         self.state, self.history = state, history
-        self._note_seal(before)
+        self._note_seal(under)
         for effect in asked:
             self.on_effect(effect)
         if any(a is not b for a, b in zip(exchanged, _exchanged(state), strict=True)):

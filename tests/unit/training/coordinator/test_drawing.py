@@ -19,7 +19,7 @@ from training.coordinator.journal import JobJournal
 
 JOB = CheckedJob()
 GRACE = JOB.spec.rules.commit_timeout
-WORK = JOB.commit("ann", items=5)
+WORK = JOB.commit("ann", units=5)
 LATE = Late(peer("bob"), StageIndex(0), WORK.digest(), 0, StepNumber(1))
 QUICK = 10**12  # units per 1e6 seconds
 

@@ -7,11 +7,12 @@ import pytest
 
 from contracts.terms.errors import Equivocation
 from contracts.terms.history import encode_kept
-from contracts.terms.messages import AuditReport
-from contracts.terms.signatures import Signed
+from contracts.terms.work import WorkClaim
 from tests.support.checked_history import CheckedMaker, honest
-from tests.support.dockets import begin_checked
-from training.coordinator.book import Book, Opening, Signer
+from tests.support.checked_swarm import begin_checked
+from tests.support.fake_members import RULES
+from tests.support.history import claims_in, make_digest
+from training.coordinator.journal import JobJournal, Opening, Signer
 from training.journal import Journal, Row
 from training.telling import tell_nobody
 
@@ -23,38 +24,40 @@ def _made() -> CheckedMaker:
 
 
 @pytest.fixture
-def book(_made: CheckedMaker, tmp_path: Path) -> Iterator[Book]:
+def journal(_made: CheckedMaker, tmp_path: Path) -> Iterator[JobJournal]:
     """Of a coordinator that was started again after its last seal."""
     job = _made
-    with Journal(tmp_path / "journal") as journal:
-        journal.append([Row("kept", encode_kept(item)) for item in job.items])
+    with Journal(tmp_path / "journal") as file:
+        file.append([Row("kept", encode_kept(item)) for item in job.items])
         opening = job.record.opening
-        yield Book(
-            journal,
+        yield JobJournal(
+            file,
             job.poster.sign(job.spec, job.domain),
             Opening(opening.anchorer, opening.opening_block, job.outside),
             Signer(job.coordinator, job.session, job.domain),
+            RULES,
             tell_nobody,
             begin_checked,
         )
 
 
-def reports() -> list[AuditReport]:
-    items = (item.message for item in honest().items if isinstance(item, Signed))
-    return [message for message in items if isinstance(message, AuditReport)]
+def reports() -> list[WorkClaim]:
+    return claims_in(honest().items, "report")
 
 
-def test_has_recorded__report_of_a_seal_long_ago__is_known(book: Book) -> None:
+def test_has_recorded__report_of_a_seal_long_ago__is_known(journal: JobJournal) -> None:
     assert reports()
-    assert all(map(book.has_recorded, reports()))
+    assert all(map(journal.has_recorded, reports()))
 
 
-def test_has_recorded__another_report_on_the_same_draw__is_equivocation(book: Book) -> None:
-    other = reports()[0].model_copy(update={"projections": (12345,)})
+def test_has_recorded__another_report_on_the_same_draw__is_equivocation(
+    journal: JobJournal,
+) -> None:
+    other = reports()[0].model_copy(update={"leaves": make_digest("other")})
 
     with pytest.raises(Equivocation):
-        book.has_recorded(other)
+        journal.has_recorded(other)
 
 
-def test_has_recorded__another_attempt__is_new(book: Book) -> None:
-    assert not book.has_recorded(reports()[0].model_copy(update={"attempt": 5}))
+def test_has_recorded__another_attempt__is_new(journal: JobJournal) -> None:
+    assert not journal.has_recorded(reports()[0].model_copy(update={"attempt": 5}))
