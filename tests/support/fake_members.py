@@ -194,9 +194,7 @@ class FakeMember:
                     self.early.append(len(self.job.told("claim_stored", step=seen_of)))
             await self._tell_held(seen_of, set(answer.reduces), set(answer.holds))
 
-    async def _tell_held(
-        self, round: int, reduces: set[ChunkIndex], holds: set[Digest]
-    ) -> None:
+    async def _tell_held(self, round: int, reduces: set[ChunkIndex], holds: set[Digest]) -> None:
         """Everything that it is to have, and that can be had."""
         claims = [m for r, m in self.heard if r == round and isinstance(m, WorkClaim)]
         outputs = self.job.layout.outputs
@@ -258,7 +256,7 @@ class FakeMember:
             job=self.record.job,
             peer=self.peer,
             previous=self.record.previous,
-            round=round,
+            round=StepNumber(round),
             what="work",
             group=self.group,
             seq=seq,
@@ -370,7 +368,8 @@ class FakeJob:
         self.layout: Layout = RULES.layout(self.papers.spec.message)
         self.members = {name: FakeMember(self, name) for name in self.papers.members}
         self._news = asyncio.Event()
-        self.address, self.task = "", None
+        self.address = ""
+        self.task: asyncio.Task[None] | None = None
         self.limits, self.wishes = MemoryLimits(), MemoryWishes()
 
     def tell(self, event: str, **fields: object) -> None:
@@ -427,12 +426,13 @@ class FakeJob:
             limits=self.limits,
         )
         clocks = Clocks(clock=loop_clock)
-        self.task = asyncio.create_task(run_coordinator(self.folder, job, world, self.tell, clocks))
+        task = asyncio.create_task(run_coordinator(self.folder, job, world, self.tell, clocks))
+        self.task = task
         waiting = asyncio.create_task(started.wait())
-        await asyncio.wait({waiting, self.task}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
-        if self.task.done():
-            self.task.result()
+        if task.done():
+            task.result()
 
     async def stop(self) -> None:
         """End the coordinator in the middle of whatever it does."""

@@ -19,7 +19,6 @@ from tests.support.history import (
 )
 from training.coordinator.journal import Opening
 
-
 CLASS = "a device"
 
 

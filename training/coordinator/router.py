@@ -472,6 +472,7 @@ class Router:
         if out.walk.out is out:
             self._tell_failed(out, errors.DeadlineExceeded.code, "silent")
             self.silent.add(out.peer)
+            self._rest(out.peer, now)
             for each in [*self._out[out.peer].values()]:
                 self._release(each, now)
 
@@ -502,6 +503,7 @@ class Router:
         held = {*said.holding}
         for name, out in [*self._out[peer].items()]:
             if out.is_told and name not in held:
+                self._rest(peer, now)
                 self._release(out, now)
 
     def _note_lacks(self, peer: PeerId, results: Iterable[TaskResult]) -> None:
@@ -594,9 +596,7 @@ class Router:
             self._take_back(walk)
             return self._abandon(evaluations=True)
         if lacks == ZERO_DIGEST:
-            about = self._peer(out.peer)
-            about.rests_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(16, about.failures))
-            about.failures += 1
+            self._rest(out.peer, now)
             return self._release(out, now)
         walk.lacking += 1
         if walk.lacking < SAID_BY:
@@ -606,6 +606,12 @@ class Router:
         if not walk.way.evaluates:
             self._free(walk.call.group, walk.way.item)
         self._lose(walk, lacks, now)
+
+    def _rest(self, peer: PeerId, now: float) -> None:
+        """Ask others for a while."""
+        about = self._peer(peer)
+        about.rests_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(16, about.failures))
+        about.failures += 1
 
     def _tell_failed(self, out: _Out, code: str, reason: str) -> None:
         about = {"step": out.task.round, "item": out.task.item, "peer": out.peer}

@@ -4,8 +4,8 @@ from contracts.governance.checking import Begin, unread
 from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from tests.support.history import DOMAIN
 from tests.support.fake_members import RULES
+from tests.support.history import DOMAIN
 from tests.support.papers import Papers
 from training.coordinator.journal import JobJournal, Signer
 from training.journal import Journal

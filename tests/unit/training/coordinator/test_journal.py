@@ -50,7 +50,9 @@ def test_has_recorded__report_of_a_seal_long_ago__is_known(journal: JobJournal) 
     assert all(map(journal.has_recorded, reports()))
 
 
-def test_has_recorded__another_report_on_the_same_draw__is_equivocation(journal: JobJournal) -> None:
+def test_has_recorded__another_report_on_the_same_draw__is_equivocation(
+    journal: JobJournal,
+) -> None:
     other = reports()[0].model_copy(update={"leaves": make_digest("other")})
 
     with pytest.raises(Equivocation):

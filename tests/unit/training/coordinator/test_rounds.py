@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.work import RoundClosed
-from tests.support.fake_members import FakeJob, FakeMember
+from tests.support.fake_members import FakeJob
 from tests.support.papers import make_papers
 
 NAMES = ("ann", "bob", "cem", "dan")
@@ -30,7 +30,6 @@ async def test_job__honest_members__seals_all_items_and_ends(tmp_path: Path) -> 
         assert job.seals()[-1].next == 16
         assert job.seals()[-1].unsealed == ()
         assert all(member.seals == 2 for member in job.members.values())
-
 
 
 async def test_job__one_claims_nothing__others_do_its_items_after_commit_ms(
