@@ -26,7 +26,14 @@ from contracts.terms.history import (
     encode_kept,
     kept_digest,
 )
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, SessionKey, StageIndex
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    ChunkIndex,
+    Digest,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+)
 from contracts.terms.items import ItemNumber, numbers_of, ranges_of
 from contracts.terms.messages import Message, Seal
 from contracts.terms.signatures import Signed, decode_signed
@@ -65,7 +72,8 @@ class FakeMember:
     name: str
     moods: set[str] = field(default_factory=set)
     """`mute`: claims nothing; `lying`: its leaves are not its results; `keeping`: gives its shards
-    to nobody; `false`: shards of other bytes; `idle`: reduces nothing; `lazy`: makes no item."""
+    to nobody; `false`: shards of other bytes; `idle`: reduces nothing; `lazy`: makes no item;
+    `deaf`: fetches nothing."""
     group: StageIndex = field(default=StageIndex(0))
     results: dict[ItemNumber, calls.TaskResult] = field(default_factory=dict)
     own: dict[Digest, bytes] = field(default_factory=dict)  # what others may fetch
@@ -122,6 +130,12 @@ class FakeMember:
         answer, _ = await self._ask(calls.JOIN, request, [lease.encoded()])
         self.group = answer.group
         self._loops = [asyncio.create_task(self._work()), asyncio.create_task(self._listen())]
+
+    async def get(self, digest: Digest) -> bytes:
+        """Bytes from the coordinator."""
+        request = calls.GetBytes(job=self.job.papers.job, digest=digest)
+        _, tensors = await self._ask(calls.GET_BYTES, request)
+        return bytes(tensors[0])
 
     async def go(self) -> None:
         """Vanish; what is in memory and not claimed stays."""
@@ -196,6 +210,8 @@ class FakeMember:
 
     async def _tell_held(self, round: int, reduces: set[ChunkIndex], holds: set[Digest]) -> None:
         """Everything that it is to have, and that can be had."""
+        if "deaf" in self.moods:
+            return
         claims = [m for r, m in self.heard if r == round and isinstance(m, WorkClaim)]
         outputs = self.job.layout.outputs
         mine = {(self.group, number) for number in reduces}

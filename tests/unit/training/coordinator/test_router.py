@@ -114,7 +114,7 @@ class Routed:
 
     def hand_in(self, peer: PeerId, *results: TaskResult, **said: Any) -> None:
         """A peer says what came of tasks; then there is time to deal."""
-        about = {"failed": (), "holding": (), "is_first": False} | said
+        about: dict[str, Any] = {"failed": (), "holding": (), "is_first": False} | said
         self.router.take(peer, NextItem(job=JOB, results=results, **about), self.now)
         self.router.pass_time(self.now)
 
