@@ -60,6 +60,7 @@ SILENT = 2.0  # seconds that a peer has to say something of a task that was drop
 LIFT_AFTER = 5.0  # seconds in which nobody could be asked within the caps
 IN_FLIGHT = 2  # items of a group that a peer has at once, for each group that there is
 LOST_AFTER = 4  # tries to get a tensor that only a result that counts can have
+MOST_BLAME = 3  # complaints in a round
 SAID_BY = 2  # how often it is said that a tensor cannot be had, before that is believed
 GROUPS_AT_A_TIME = 4  # of validation rows
 MOST_FAILURES = 5  # of one group of rows: how well a model does is not worth stopping a job for
@@ -88,7 +89,7 @@ class _Walk:
     way: Way
     call: Call | None = None
     out: "_Out | None" = None
-    lacking: int = 0  # how often its tensor could not be had
+    lacking: list[PeerId] = field(default_factory=list)  # said so of its tensor
     tries: int = 0  # for a tensor that only a result that counts can have
     failures: int = 0
     late: int = 0  # deadlines that have passed
@@ -117,6 +118,15 @@ class _Peer:
     speed: Throughput
     failures: int = 0  # since it last made something
     rests_until: float = 0.0
+    blamed: list[PeerId] = field(default_factory=list)  # by whom, for tensors of no use
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether it makes what nobody can use, so that it is asked last in this round.
+
+        What one receiver says alone may be its own fault.
+        """
+        return len(self.blamed) >= MOST_BLAME and len(set(self.blamed)) > 1
 
 
 class Router:
@@ -207,7 +217,7 @@ class Router:
             of_the_round.clear()
         self._num_counted = -1
         for peer in self._peers.values():
-            peer.failures = 0
+            peer.failures, peer.blamed = 0, []
 
     def _abandon(self, *, evaluations: bool) -> None:
         """What is on its way is of a round that is over, or of a state that is gone."""
@@ -330,7 +340,7 @@ class Router:
             if (passed := self._take_found(walk.way, call)) is None:
                 break
             self._note(walk, call, *passed)
-        walk.call, walk.lacking = call, 0
+        walk.call, walk.lacking = call, []
         if call is None:
             self._remove(walk)
             if walk.way.evaluates:
@@ -374,6 +384,8 @@ class Router:
                 resting.append(self._peers[peer].rests_until)
             else:
                 room[peer] = IN_FLIGHT * self._num_groups - self._load[peer]
+        if useful := {peer: free for peer, free in room.items() if not self._is_useless(peer)}:
+            room = useful
         if room:
             lifted = 1 + int((now - self._stuck_since.get(group, now)) / LIFT_AFTER)
             caps = {peer: max(lifted - 1, lifted * self._round.caps.get(peer, 0)) for peer in room}
@@ -442,6 +454,9 @@ class Router:
             rate = 1 if worker is None else max(1, worker.rate)
             self._peers[peer] = _Peer(Throughput(rate * WEIGHT_OF_ITEM / 10**6))
         return self._peers[peer]
+
+    def _is_useless(self, peer: PeerId) -> bool:
+        return peer in self._peers and self._peers[peer].is_useless
 
     def _is_resting(self, peer: PeerId, now: float) -> bool:
         return peer in self._peers and self._peers[peer].rests_until > now
@@ -598,8 +613,8 @@ class Router:
         if lacks == ZERO_DIGEST:
             self._rest(out.peer, now)
             return self._release(out, now)
-        walk.lacking += 1
-        if walk.lacking < SAID_BY:
+        walk.lacking.append(out.peer)
+        if len(walk.lacking) < SAID_BY:
             return self._release(out, now)
         self._take_back(walk)
         assert walk.call is not None
@@ -623,6 +638,11 @@ class Router:
         self._found = [e for e in self._found if missing not in dict(e[1].tensors).values()]
         again = lost(walk.way, missing)
         if again is not None:
+            for group in walk.way.forwards.keys() - again.forwards.keys():
+                maker = walk.way.forwards[group].peer
+                self._peer(maker).blamed += walk.lacking
+                self._rest(maker, now)
+                self._free(group, walk.way.item)
             walk.way = again
             return self._go(walk, now)
         walk.tries += 1

@@ -261,13 +261,15 @@ def test_router__nobody_within_the_caps__they_are_lifted_after_a_while() -> None
 
 def test_router__tensor_that_cannot_be_had__is_made_again() -> None:
     routed = Routed()
-    routed.make()
+    maker = routed.make()
     y = routed.only()[1].inputs[0].digest
 
     for _ in range(2):
         routed.fail("not_found", y)
 
-    assert routed.only()[1].direction == "forward"
+    other, task = routed.only()
+    assert task.direction == "forward"
+    assert other != maker, "who made it rests"
 
 
 def test_router__tensor_of_a_result_that_counts_is_nowhere__gives_up_after_some_tries() -> None:
