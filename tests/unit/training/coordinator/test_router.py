@@ -9,7 +9,8 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, Sta
 from contracts.terms.items import ItemNumber
 from contracts.terms.work import leaf_names
 from tests.support.history import make_digest
-from training.coordinator.router import Round, Router
+from training.coordinator.router import Router
+from training.coordinator.walks import Round
 from training.rounds.state import Member
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.port import Group, Result, View
