@@ -7,23 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from contracts.governance.job import JobHistory, follow
+from contracts.governance.rounds import claims_of, of_kind, samples_of
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId
-from contracts.terms.messages import (
-    AuditReport,
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
-    JobSpec,
-    Message,
-    Seal,
-    StepClose,
-)
+from contracts.terms.items import ItemNumber, count
+from contracts.terms.messages import JobSpec, Message, Seal
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import RoundClosed, WorkClaim
 from tallystick.demo.shares import JobWork, read_work
 from tallystick.gym.plan import parse
 from tallystick.sdk.submit import Submitted
@@ -32,7 +26,6 @@ from training.coordinator.caps import OWNER_CAP
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Ruling
 
-M = TypeVar("M", bound=Message)
 Outcome = Literal["convicted", "missing", "harmless"]
 LIAR, MATE = "liar", "mate"
 
@@ -70,48 +63,36 @@ class Run:
     def _is(self, peer: PeerId, role: str) -> bool:
         return self.names.get(self.owners[peer]) == role
 
-    def of(self, kind: type[M]) -> list[M]:
-        """All messages of a kind."""
-        return [each for each in self.messages if isinstance(each, kind)]
+    @property
+    def work_claims(self) -> list[WorkClaim]:
+        """What everybody claims to have done."""
+        return claims_of(self.messages, "work")
 
     def step_of(self, subject: Digest) -> int:
-        """Of the work or the sum that a ruling is about, directly or by a report on it."""
-        return next(
-            each.step
-            for each in self.messages
-            if isinstance(each, GradCommit | AveragedChunk | AuditReport)
-            and each.digest() == subject
-        )
+        """Of the work or the bucket that a ruling is about, directly or by a report on it."""
+        claims = of_kind(self.messages, WorkClaim)
+        return next(each.round for each in claims if each.digest() == subject)
 
-    def commits_of(self, role: str) -> list[GradCommit]:
+    def claims_of(self, role: str) -> list[WorkClaim]:
         """The peer-steps of one of the cast."""
-        return [each for each in self.of(GradCommit) if self._is(each.peer, role)]
+        return [each for each in self.work_claims if self._is(each.peer, role)]
 
-    def weight_of(self, commit: GradCommit) -> Fraction:
+    def weight_of(self, claim: WorkClaim) -> Fraction:
         """Of a sample of its gradient in the mean, beside that which weighs most of its stage."""
-        samples = {
-            each.digest(): each.num_samples
-            for each in self.of(GradCommit)
-            if (each.step, each.stage) == (commit.step, commit.stage)
-        }
-        weights = {
-            member.grad_commit: Fraction(member.weight, samples[member.grad_commit])
-            for average in self.of(AverageSet)
-            for member in average.members
-            if average.step == commit.step and member.grad_commit in samples
-        }
-        own = weights.get(commit.digest(), Fraction(0))  # zero: it is not in the mean
-        return own / max(weights.values(), default=Fraction(1))
+        of_stage = {each.digest(): each for each in self.work_claims if each.group == claim.group}
+        for closed in reversed(of_kind(self.messages, RoundClosed)):
+            weights = {
+                name: Fraction(weight, samples_of(self.spec, of_stage[name]))
+                for name, weight in closed.claims
+                if name in of_stage
+            }
+            if claim.digest() in weights:
+                return weights[claim.digest()] / max(weights.values())
+        return Fraction(0)  # it is in no mean
 
-    def units_of(self, role: str) -> frozenset[tuple[int, int]]:
-        """Steps and units that one of the cast was to do, by the StepCloses."""
-        return frozenset(
-            (close.step, unit)
-            for close in self.of(StepClose)
-            for each in close.assignments
-            if self._is(each.peer, role)
-            for unit in each.units
-        )
+    def items_of(self, role: str) -> frozenset[ItemNumber]:
+        """Items that one of the cast claims."""
+        return frozenset(item for each in self.claims_of(role) for item in each.numbers)
 
     def earned(self, role: str) -> int:
         """When the job ended: after forfeits."""
@@ -126,8 +107,8 @@ class Run:
 
     def are_neighbours(self, one: str, other: str) -> bool:
         """Whether two of the cast handed tensors to each other."""
-        is_same_unit = not self.units_of(one).isdisjoint(self.units_of(other))
-        return self.stage(one) != self.stage(other) and is_same_unit
+        is_same_item = not self.items_of(one).isdisjoint(self.items_of(other))
+        return self.stage(one) != self.stage(other) and is_same_item
 
     def stage(self, role: str) -> int:
         """That it worked in."""
@@ -184,13 +165,13 @@ CROWD = Shape(steps=4, units=20, owners=5, slowdown=20.0)  # five owners: the qu
 # ---------------------------------------------------------------------- what has to be seen besides
 
 
-def _lies(attack: "Attack", run: Run) -> list[GradCommit]:
+def _lies(attack: "Attack", run: Run) -> list[WorkClaim]:
     """The liar's peer-steps while its lie lasts."""
-    return [each for each in run.commits_of(LIAR) if each.step in attack.lied]
+    return [each for each in run.claims_of(LIAR) if each.round in attack.lied]
 
 
 def _gated(attack: "Attack", run: Run) -> Seen:
-    lies = [each for each in _lies(attack, run) if each.step == attack.lied[0]]
+    lies = [each for each in _lies(attack, run) if each.round == attack.lied[0]]
     weight = max(map(run.weight_of, lies), default=Fraction(0))
     return f"weighs {float(weight):.4f}", 0 < weight < Fraction(1, 10)
 
@@ -201,20 +182,20 @@ def _not_averaged(attack: "Attack", run: Run) -> Seen:
 
 
 def _no_units(attack: "Attack", run: Run) -> Seen:
-    units = sum(each.num_units for each in _lies(attack, run))
+    units = sum(count(each.items) for each in _lies(attack, run))
     return f"{units} units in steps {attack.lied[0]} to {attack.lied[-1]}", units == 0
 
 
 def _redone(attack: "Attack", run: Run) -> Seen:
     step, stage = attack.lied[0], run.stage(LIAR)
-    commits = [c for c in run.of(GradCommit) if (c.step, c.stage) == (step, stage)]
-    is_whole = sum(each.num_units for each in commits) == attack.shape.units
+    claims = [each for each in run.work_claims if (each.round, each.group) == (step, stage)]
+    is_whole = sum(count(each.items) for each in claims) == attack.shape.units
     return f"step {step} done again by others", is_whole and not _lies(attack, run)
 
 
 def _capped(attack: "Attack", run: Run) -> Seen:
     cap = ceil(OWNER_CAP * attack.shape.units)
-    most = max(each.num_units for each in run.commits_of(LIAR))
+    most = max(count(each.items) for each in run.claims_of(LIAR))
     return f"{most} of {attack.shape.units} units at most", most <= cap
 
 
@@ -313,7 +294,7 @@ ATTACKS = (
     ),
     Attack(
         "vanishing",
-        "junk, then leave before GradCommit",
+        "junk, then leave before its claim",
         "junk:from=3+vanishing:from=3",
         "harmless",  # to pay: the junk is paid to nobody
         NEIGHBOURS,

@@ -1,8 +1,8 @@
 """How fast do peers average a gradient, beside gloo; and how soon again after one is killed?
 
-A real job in real processes over the real transport: coordinator and peers, whose units
-cost nothing (`averaging_process`). An exchange is a step from its StepClose to the moment when all
-peers have applied its averages: parts bound, fetched, checked, summed, sealed, fetched, each on
+A real job in real processes over the real transport: coordinator, trainer and peers, whose units
+cost nothing (`averaging_process`). An exchange is a round from its first claim to the moment when
+all peers have applied its averages: parts bound, fetched, checked, summed, sealed, fetched, each on
 disk before it is spoken of. Gloo all-reduces as many floats between as many processes before and
 after, in memory, unencrypted and unchecked: what it has on us is what all that costs.
 For kills one of four peers gets SIGKILL at a drawn moment of an exchange; the next complete one is
@@ -41,7 +41,7 @@ from bench.measuring import (
     tell,
 )
 from contracts.terms.messages import GradientCodecName
-from tests.support.swarm_job import COORDINATOR
+from tests.support.swarm_job import COORDINATOR, TRAINER
 
 KILLED_AMONG = 4  # peers of an exchange in which one is killed
 PHASES = ("commit", "fetch", "sum", "take")
@@ -54,7 +54,7 @@ class Swarm(Processes):
         super().__init__("bench.averaging_process", folder)
         self.job = job
         job.write(folder)
-        for role in (COORDINATOR, *job.peers):
+        for role in (COORDINATOR, TRAINER, *job.peers):
             self.start(role)
 
     def times(self, role: str, event: str, step: int) -> list[float]:
@@ -70,14 +70,14 @@ class Swarm(Processes):
         return max(min(times) for times in applied) if all(applied) else None
 
     def closed(self) -> int:
-        """The last step with a StepClose."""
-        return max((line["step"] for line in self.lines(COORDINATOR, "step_closed")), default=0)
+        """The last round with a claim."""
+        return max((line["step"] for line in self.lines(COORDINATOR, "claim_stored")), default=0)
 
     def phases(self, step: int) -> dict[str, float]:
         """How long each part of an undisturbed exchange took."""
-        marks = [min(self.times(COORDINATOR, "step_closed", step))]
-        marks.append(max(self.times(COORDINATOR, "grad_commit_stored", step)))
-        marks.append(max(self.times(COORDINATOR, "average_set_stored", step)))
+        marks = [min(self.times(COORDINATOR, "claim_stored", step))]
+        marks.append(max(self.times(COORDINATOR, "claim_stored", step)))
+        marks.append(max(self.times(COORDINATOR, "round_closed", step)))
         marks.append(max(self.times(COORDINATOR, "seal_stored", step)))
         end = self.complete_at(step, self.job.peers)
         assert end is not None  # asked of complete exchanges only
@@ -199,7 +199,7 @@ def _kill(swarm: Swarm, victim: str, moment: float) -> dict[str, object]:
     before = swarm.closed()
     swarm.wait("the next exchange", lambda: swarm.closed() > before)
     step = swarm.closed()
-    began = min(swarm.times(COORDINATOR, "step_closed", step))
+    began = min(swarm.times(COORDINATOR, "claim_stored", step))
     time.sleep(max(0.0, began + moment - now()))
     killed_at = now()
     swarm.kill(victim)
@@ -227,7 +227,7 @@ def _kill(swarm: Swarm, victim: str, moment: float) -> dict[str, object]:
 
 def _is_back(swarm: Swarm, victim: str, killed_at: float) -> bool:
     """Whether it has taken part in a whole step again."""
-    own = swarm.lines(victim, "grad_commit_stored", since=killed_at)
+    own = swarm.lines(victim, "claim_stored", since=killed_at)
     steps = [line["step"] for line in own]
     return any(swarm.complete_at(step, swarm.job.peers) is not None for step in steps)
 

@@ -3,12 +3,12 @@
 A peer's folder holds, of its stage,
 - checkpoints: weights and two moments, fp32: two that are kept, one that is being written, and one
   that a newcomer downloads;
-- the averaged chunks since the older checkpoint that is kept, for a restart and for late members;
+- the buckets since the older checkpoint that is kept, for a restart and for late members;
 - the open step, and in a checked job up to `MOST_STEPS` sealed ones whose draws are open: the
-  weights before the step, the parts of our gradient and those that we sum, and the boundary tensors
-  of our units; and as much as one more, for what we have of others beside it: parts that audits
-  take, or that sums of several lost members make ours;
-- the journal, headers and the odds and ends (`SMALL`).
+  weights before the step, the shards of our gradient and those that we reduce or hold for others,
+  and the boundary tensors of our items; and as much as one more, for what we have of others beside
+  it: shards that audits take, or that buckets of several lost members make ours;
+- the journal and the odds and ends (`SMALL`).
 A member may do the work of one that is lost beside its own (`SHARES`). The sealed steps are what
 others decide: `training.worker.keeping` lets the oldest go above `kept_disk`. Tests:
 `tests/unit/training/test_disk.py`, `tests/unit/training/worker/test_keeping.py`.

@@ -11,13 +11,13 @@ told right after it is on disk. The same lines feed the metrics and the timeline
     event       what has happened
     job         whose, where the process works for one
     peer        whom it is about: in a peer's own lines itself, else another peer
-    stage, step, unit, chunk, round, attempt, revision      which, where the event has one
+    stage, step, item, bucket, seq, round, attempt      which, where the event has one
     took_us     microseconds that it took; it ended with this line
     waited_us   microseconds that it waited before that, for its turn or for another process
     cpu_us      microseconds of CPU time that the thread which computes gave it
     times       how often a fault came since its line before
     queue       how many wait for their turn in this process now
-    units, loss, members, code, reason and others           as the event says
+    items, loss, members, code, reason and others       as the event says
 
 Losses are 1e-6 nats per token. `bytes_in` and `bytes_out` are those of the process since it began.
 """

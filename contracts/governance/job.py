@@ -8,7 +8,7 @@ between rounds. Coordinator, members, API and audit read histories by this one f
 one accepts no other refuses.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -59,6 +59,11 @@ class JobHistory:
     leaves: Mapping[Digest, tuple[Leaf, ...]] = field(default_factory=dict)  # of pending
     newest: SealedStep | None = None
     parties: tuple[Signed[Message], ...] = ()  # JobSpec, JobOpening and LeaseAccepts, as signed
+
+    def pending_of(self, names: Collection[Digest]) -> list[Message]:
+        """Pending messages with these digests: of `SealedStep.names`, what that seal covers."""
+        messages = (signed.message for signed in self.pending.values())
+        return [each for each in messages if each.digest() in names]
 
 
 def follow(history: JobHistory, item: Kept) -> JobHistory:

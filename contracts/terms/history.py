@@ -40,24 +40,24 @@ def claim_leaves_root(leaves: Sequence[Leaf]) -> Digest:
 
 def messages_root(messages: Sequence[Message]) -> Digest:
     """Root over the messages that a seal covers, ordered by kind and digest."""
-    return plain_root(_in_order(messages))
+    return plain_root(names_under(messages))
 
 
-def prove_message(messages: Sequence[Message], name: Digest) -> tuple[int, Proof]:
-    """Place of a message under `messages_root(messages)`, and its path there.
+def names_under(messages: Sequence[Message]) -> list[Digest]:
+    """Digests of the messages that a seal covers, in the order of its root."""
+    return [name for _, name in sorted((each.kind, each.digest()) for each in messages)]
+
+
+def prove_message(names: Sequence[Digest], name: Digest) -> tuple[int, Proof]:
+    """Place of a message under the root over `names`, see `names_under`, and its path there.
 
     Raises:
         NotFound: it is none of them.
     """
-    names = _in_order(messages)
     if name not in names:
         raise NotFound("the seal holds no such message", digest=name.hex())
     index = names.index(name)
     return index, merkle.prove([plain_leaf(each) for each in names], index)
-
-
-def _in_order(messages: Sequence[Message]) -> list[Digest]:
-    return [name for _, name in sorted((each.kind, each.digest()) for each in messages)]
 
 
 def encode_kept(item: Kept) -> bytes:

@@ -37,12 +37,12 @@ class FileBundles:
 
 def says(shown: Shown) -> BundleSays:
     """What the market needs to know of papers that hold."""
-    papers, report = shown.papers, shown.papers.report.message
+    papers, report = shown.papers, shown.papers.report.claim
     return BundleSays(
         papers.domain,
         shown.record.job,
         shown.case.subject,
-        report.auditor,
+        report.peer,
         report.digest(),
         tuple(sorted({kept_digest(item) for item in _kept(papers)})),
     )
@@ -53,16 +53,14 @@ def _kept(papers: Papers) -> Iterator[Kept]:
     yield papers.opening
     yield papers.outside
     yield from papers.leases
-    yield papers.report
+    yield papers.report.signed
     claim = papers.claim
+    yield claim.closed
     if claim.repeated is not None:
-        yield claim.repeated
+        yield claim.repeated.signed
     if isinstance(claim, ShownWork):
         yield claim.beacon
-        for shown in (claim.work, *claim.rows):
-            yield shown.signed
-            yield from shown.closes
+        yield claim.work.signed
     else:
-        yield claim.chunk
-        yield claim.average
-        yield from claim.commits
+        yield claim.bucket
+        yield from claim.claims

@@ -91,13 +91,13 @@ class EarningView(Body):
     peer: PeerIdField
     stage: StageField
     step: int  # of the work that was done, or audited
-    round: int
+    seq: int
     units: int
     flops: Wide  # that count; 0: nothing of it does
     price: Price
-    subject: DigestField  # GradCommit, or AuditReport
+    subject: DigestField  # WorkClaim of the work, or of the report
     audited: DigestField | None  # what the report is about
-    worker: PeerIdField  # who did the work; with `step` and `round` it names its trace
+    worker: PeerIdField  # who did the work; with `step` and `seq` it names its trace
     sealed: int  # step of the seal that holds it
     seal: DigestField | None
     anchor: AnchorView | None

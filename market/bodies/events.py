@@ -20,8 +20,8 @@ from contracts.terms.ids import (
     StageField,
     StepField,
 )
-from contracts.terms.messages import Verdict
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
+from contracts.terms.work import Verdict
 from market.bodies.base import Body, Money, Part, Price
 from market.bodies.jobs import Excluded, JobState, StepReport, UnpublishedView
 from market.bodies.offers import LeaseState

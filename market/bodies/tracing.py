@@ -1,4 +1,4 @@
-"""Sealed steps, and one peer-step from its GradCommit to the money, with every Merkle path.
+"""Sealed steps, and one peer-step from its WorkClaim to the money, with every Merkle path.
 
 How paths fold, leaf by leaf and in bytes (`contracts/terms/merkle.py`; `|` joins, keccak-256):
 a message of a seal is keccak(7 | digest), its nodes keccak(6 | left | right); a seal of a batch is
@@ -9,8 +9,8 @@ earned | vested), amounts in 10 bytes, with the same nodes. Siblings come from t
 from typing import Annotated, Literal
 
 from contracts.terms.ids import AddressField, DigestField, Hex, JobIdField, PeerIdField, StageField
-from contracts.terms.messages import Verdict
 from contracts.terms.moments import UnixMillisField
+from contracts.terms.work import Verdict
 from market.bodies.base import Body, Chance, Money, Part, Price, Wide
 from market.bodies.earnings import (
     AnchorView,
@@ -67,14 +67,16 @@ class StepView(Body):
     messages_root: DigestField
     pay_root: DigestField
     gradient_norm: Wide  # 1e-9; 0: no update
+    next: int  # above every item that a seal covers
+    unsealed: tuple[tuple[int, int], ...]  # (first, end) of items below it that none does
+    updates: int  # of the model so far
     earned: Money  # by all, up to this step
     vested: Money
     last: bool
     stored_at: UnixMillisField
-    close: DigestField | None  # the last StepClose; None: a step without work
+    round_closed: DigestField | None  # None: a step without work
     closed_at: UnixMillisField | None
-    average: DigestField | None  # the AverageSet
-    members: int  # that were averaged
+    merged: int  # claims of work that the update is made of; 0: no update
     anchor: AnchorView | None  # None: in no batch that is confirmed
     beacon: StepBeaconView | None  # None: not said yet, or nothing waits for it
     drawables: DrawablesView
@@ -100,9 +102,9 @@ class StepLineView(Body):
     account: AddressField
     peer: PeerIdField
     stage: StageField
-    work_step: int  # with `worker` and `round` it names the trace
+    work_step: int  # with `worker` and `seq` it names the trace
     worker: PeerIdField
-    round: int
+    seq: int
     units: int
     flops: Wide
     price: Price
@@ -131,22 +133,20 @@ class PlainStep(Body):
     left: bool  # the sibling is on the left
 
 
-class CommitView(Body):
-    """What the GradCommit binds its peer to."""
+class ClaimView(Body):
+    """What the WorkClaim binds its peer to."""
 
-    grad_commit: DigestField
-    step_close: DigestField
-    previous_seal: DigestField
-    state_root: DigestField
-    units_root: DigestField
+    claim: DigestField
+    previous: DigestField  # the seal before the round of the work
+    base: DigestField  # root of the state that it started from
+    leaves: DigestField  # root of what a replay compares
     units: int
-    samples: int
-    parts: int
+    buckets: int  # outputs
     reports: tuple[DigestField, ...]  # of its own that it names
 
 
 class SealedView(Body):
-    """The message under its seal: `plain_leaf(grad_commit)` leads to `messages_root`."""
+    """The message under its seal: `plain_leaf(claim)` leads to `messages_root`."""
 
     step: int
     seal: DigestField
@@ -193,7 +193,7 @@ class DistanceView(Body):
 
     name: str
     distance: int
-    allowed: int | None
+    allowed: int
 
 
 class ReportView(Body):
@@ -245,12 +245,12 @@ class PaySlipView(Body):
 
 
 class WorkTraceView(Body):
-    """A peer-step from its GradCommit to the money, as far as it has come."""
+    """A peer-step from its WorkClaim to the money, as far as it has come."""
 
     job: JobIdField
-    step: int
+    step: int  # in whose round it was done; `sealed` may be a later one
     peer: PeerIdField
-    round: int
+    seq: int
     account: AddressField
     stage: StageField
     flops: Wide
@@ -258,7 +258,7 @@ class WorkTraceView(Body):
     amount: Money
     state: LineStateName
     parts: PartsView
-    commit: CommitView
+    work_claim: ClaimView
     sealed: SealedView
     anchored: AnchoredView | None
     audits: AuditsView | None  # None: nobody is drawn

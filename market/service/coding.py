@@ -9,8 +9,9 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import InvariantBroken
+from contracts.terms.history import Kept, Leaves
 from contracts.terms.ids import Address, Digest
-from contracts.terms.messages import JobSpec, Message, Seal
+from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.market import WinnerView
 from market.domain.quote import WhyNot
@@ -87,14 +88,19 @@ def decode_arguments(data: bytes) -> dict[str, Value]:
     return value
 
 
-def stored_name(message: Message) -> Digest | None:
-    """The digest of a message's `stated_name`, by which it is found; None if it has none."""
-    name = message.stated_name()
-    return None if name is None else name_digest(name)
+def stored_name(item: Kept) -> Digest | None:
+    """What one item is stored of: a message's `stated_name`, the leaves of a claim; None: any."""
+    match item:
+        case Signed(message=message):
+            name = message.stated_name()
+            return None if name is None else name_digest(name)
+        case Leaves(claim=claim):
+            return name_digest(("leaves", claim))
+    return None
 
 
 def name_digest(name: tuple[object, ...]) -> Digest:
-    """A `stated_name` as rows hold it."""
+    """A name as rows hold it."""
     return digest("name", encode(list(name)))  # type: ignore[arg-type]  # of plain values
 
 

@@ -32,7 +32,7 @@ from market.service.slash import convict
 from verification.docket import Docket
 from verification.draws.cases import CONFIRMING, Ruling
 
-MAX_NAMED = 4096
+MAX_NAMED = 2**14
 """Signed messages of one bundle that are looked for in a job's history."""
 
 

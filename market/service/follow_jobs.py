@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.history import Kept
 from contracts.terms.ids import JobId
-from contracts.terms.messages import Message, Seal
+from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from market.service.histories import Histories, read_items
 from market.service.ports import UnitOfWork
@@ -38,16 +38,16 @@ class Followed:
 
     def take(self, item: Kept) -> None:
         """One more item; nothing is half taken, as nobody is waited for."""
-        under = [signed.message for signed in self.history.pending.values()]
-        self.history = follow(self.history, item)
+        before, self.history = self.history, follow(self.history, item)
         self.sequence += 1
         match item:
             case Signed(message=Seal()):
-                self._seal(under)
+                self._seal(before)
 
-    def _seal(self, under: list[Message]) -> None:
+    def _seal(self, before: JobHistory) -> None:
         record, newest = self.history.record, self.history.newest
         assert record is not None and newest is not None  # as a seal was followed
+        under = before.pending_of(newest.names)
         self.tally.note(record.checking, record.step)
         self.earnings.note(record, newest, under)
         self.traces.note(record.checking, record.step, under, self.tally)

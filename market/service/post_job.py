@@ -135,6 +135,5 @@ def _first_message(signed: Signed[JobSpec]) -> MessageRow:
         digest=kept_digest(item),
         name=None,
         kind=signed.message.kind,
-        step=0,
         data=encode_kept(item),
     )

@@ -335,9 +335,8 @@ class MessageRow(Row):
     job: JobId
     sequence: int
     digest: Digest
-    name: Digest | None  # what its signer may state one value of (docs/protocol.md 1)
+    name: Digest | None  # what one item is stored of: `coding.stored_name`
     kind: str
-    step: int
     data: bytes
 
 
@@ -353,6 +352,7 @@ class SealRow(Row):
     step: int
     digest: Digest
     signed: bytes
+    under: bytes  # canonical msgpack of the digests that it covers, in the order of its root
     pay: bytes  # canonical msgpack of [account, earned, vested]
     earned: BaseUnits
     vested: BaseUnits

@@ -92,7 +92,7 @@ async def earnings_of(
 async def earning_of(
     job: JobId, subject: Digest, work: UnitOfWork, followed: FollowedJobs
 ) -> EarningView:
-    """The line of a GradCommit or an AuditReport, as its account sees it.
+    """The line of a claim, as its account sees it.
 
     Raises:
         NotFound: no such job, or no seal holds a message of this digest that is paid.
@@ -156,7 +156,7 @@ class _Reading:
                     line,
                     cursor=_cursor(row.job, line.number),
                     job=row.job,
-                    units=line.num_units,
+                    units=line.num_items,
                     seal=None if seal is None else seal.digest,
                     anchor=anchor,
                     draw=draw,

@@ -107,12 +107,12 @@ def _work_of(found: Followed) -> _Work:
     earnings, newest = found.earnings, found.earnings.worked
     units, of_stage, recently = Counter[PeerId](), Counter[StageIndex](), Counter[PeerId]()
     for line in _work_lines(earnings, newest):
-        units[line.peer] += line.num_units
-        of_stage[line.stage] += line.num_units
+        units[line.peer] += line.num_items
+        of_stage[line.stage] += line.num_items
     first = max(1, newest - RECENT)  # whose seal the clock starts with
     for step in range(first + 1, newest + 1):
         for line in _work_lines(earnings, step):
-            recently[line.peer] += line.num_units
+            recently[line.peer] += line.num_items
     record, stage_of = found.history.record, dict(earnings.stage_of)
     return _Work(record, newest, units, of_stage, recently, (first, newest), stage_of)
 

@@ -74,22 +74,21 @@ async def lines_of_step(
 def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepView:
     """A seal with what the fold knows of its step."""
     seal, step = seal_of(row).message, StepNumber(row.step)
-    trace = found.traces.steps.get(step, StepTrace(None, None, {}))
-    close, average = trace.close, trace.average
+    trace = found.traces.steps.get(step, StepTrace(None, {}))
+    closed, lines = trace.closed, found.earnings.by_step.get(step, ())
     outcomes = found.traces.outcomes(step, found.tally)
     return StepView.of(
         seal,
         seal=row.digest,
         stored_at=row.stored_at,
-        close=None if close is None else close.digest(),
-        closed_at=None if close is None else close.closed_at,
-        average=None if average is None else average.digest(),
-        members=0 if average is None else len(average.members),
+        round_closed=None if closed is None else closed.digest(),
+        closed_at=None if closed is None else closed.closed_at,
+        merged=sum(line.kind == "work" for line in lines),
         anchor=anchor,
         beacon=None if trace.beacon is None else beacon_view(trace.beacon),
         drawables=DrawablesView(
             work=trace.drawables.get("work", 0),
-            sums=trace.drawables.get("sum", 0),
+            sums=trace.drawables.get("bucket", 0),
             reports=trace.drawables.get("report", 0),
         ),
         drawn=len(trace.drawn),
@@ -108,7 +107,7 @@ def step_line_view(line: Line, found: Followed) -> StepLineView:
     return StepLineView.of(
         line,
         work_step=line.step,
-        units=line.num_units,
+        units=line.num_items,
         amount=standing.amount,
         state=standing.held,
         draw=drawn_of(line, found),

@@ -13,11 +13,13 @@ from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import check_signature
 from contracts.terms import errors
 from contracts.terms.auditors import AuditorList
-from contracts.terms.history import Kept, decode_kept, encode_kept, kept_digest
+from contracts.terms.encoding import encode
+from contracts.terms.history import Kept, decode_kept, encode_kept, kept_digest, names_under
 from contracts.terms.ids import Address, Digest, JobId
-from contracts.terms.messages import UNDER_A_SEAL, JobOpening, LeaseAccept, Seal
+from contracts.terms.messages import JobOpening, LeaseAccept, Seal
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
+from contracts.terms.work import UNDER_A_SEAL
 from market.bodies.base import Stored
 from market.domain.jobs import HAS_ENDED, JobState, LastSealed, Opened, takes_messages
 from market.service.auditors import check_opening
@@ -109,7 +111,7 @@ async def _stored_under_names_of(
     row: JobRow, new: Sequence[tuple[Kept, bytes]], work: UnitOfWork
 ) -> dict[Digest, bytes]:
     """What is stored under a name that a new item bears."""
-    names = tuple(name for item, _ in new if (name := _name(item)) is not None)
+    names = tuple(name for item, _ in new if (name := stored_name(item)) is not None)
     stored = await work[MessageRow].where(job=row.job, name=names)
     return {each.name: each.data for each in stored if each.name is not None}
 
@@ -133,14 +135,14 @@ async def _take(
                 await _check_lease(item.message, work)
             case Seal():
                 await _write(post, work)
-                post.row = await _sealed(post.row, post.history, expect(item, Seal), now, work)
+                post.row = await _sealed(post, earlier, expect(item, Seal), now, work)
     for event in events_of(earlier, post.history, item, now):
         tell_job(post.row.job, event, work)
 
 
 def _check_name(post: _Post, item: Kept) -> None:
     """Two values under one name by one signer, in any step (`follow` sees the open step only)."""
-    name = _name(item)
+    name = stored_name(item)
     if name is None or not isinstance(item, Signed) or post.history.record is None:
         return
     if not isinstance(item.message, (*UNDER_A_SEAL, Seal)):
@@ -162,26 +164,19 @@ def _check_name(post: _Post, item: Kept) -> None:
 def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
     if encode_kept(item) != data:
         raise errors.WrongBytes("an item that is not in canonical form")
-    kind, step = "leaves", row.step + 1
+    kind = "leaves"
     if isinstance(item, Signed):
-        kind, step = item.message.kind, int(getattr(item.message, "step", 0))
+        kind = item.message.kind
     elif isinstance(item, AuditorList):
-        kind, step = item.kind, 0
+        kind = item.kind
     return MessageRow(
         job=row.job,
         sequence=row.num_messages,
         digest=kept_digest(item),
-        name=_name(item),
+        name=stored_name(item),
         kind=kind,
-        step=step,
         data=data,
     )
-
-
-def _name(item: Kept) -> Digest | None:
-    if not isinstance(item, Signed):
-        return None
-    return stored_name(item.message)
 
 
 async def _opened(
@@ -206,10 +201,10 @@ async def _check_lease(accept: LeaseAccept, work: UnitOfWork) -> None:
 
 
 async def _sealed(
-    row: JobRow, history: JobHistory, seal: Signed[Seal], now: UnixMillis, work: UnitOfWork
+    post: _Post, earlier: JobHistory, seal: Signed[Seal], now: UnixMillis, work: UnitOfWork
 ) -> JobRow:
-    newest = history.newest
-    if newest is None:
+    row, record, newest = post.row, post.history.record, post.history.newest
+    if record is None or newest is None:
         raise errors.InvariantBroken("a seal was followed and is not the newest")
     message = seal.message
     stored = SealRow(
@@ -217,6 +212,7 @@ async def _sealed(
         step=message.step,
         digest=message.digest(),
         signed=seal.encoded(),
+        under=encode([*names_under(earlier.pending_of(newest.names))]),
         pay=encode_pay(newest.pay),
         earned=message.earned,
         vested=message.vested,
@@ -226,9 +222,8 @@ async def _sealed(
     await work[SealRow].add(stored)
     row = replace(row, step=int(message.step), is_sealed=message.last)
     await work[JobRow].put(row)
-    if history.record is not None:
-        await note_convictions(history.record, work)
-        await note_outcomes(history.record, work)
+    await note_convictions(record, work)
+    await note_outcomes(record, work)
     if message.last:
         row = await happen(row, LastSealed(), now, work)
     if JobState(row.state) in HAS_ENDED:

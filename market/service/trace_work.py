@@ -1,4 +1,4 @@
-"""One peer-step from its GradCommit to the money: seal, anchor, beacon, draw, audits, pay, claims.
+"""One peer-step from its WorkClaim to the money: seal, anchor, beacon, draw, audits, pay, claims.
 
 Each part is proved by the functions that coordinator, members, claims and the offline audit use;
 nothing is derived in another way, so a reader who folds the paths finds the same roots. The caller
@@ -9,19 +9,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from contracts.governance.claims import PayTree
+from contracts.governance.rounds import flops_of
 from contracts.terms import merkle
-from contracts.terms.amounts import Flops
 from contracts.terms.errors import InvariantBroken, NotFound
-from contracts.terms.history import decode_kept, kept_digest, messages_root, prove_message
+from contracts.terms.history import Kept, Leaves, decode_kept, prove_message
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
-from contracts.terms.merkle import Proof, batch_leaf, earned_leaf, plain_leaf
-from contracts.terms.messages import UNDER_A_SEAL, AuditReport, GradCommit, Message
+from contracts.terms.items import count
+from contracts.terms.merkle import Proof, batch_leaf, earned_leaf, plain_leaf, plain_root
+from contracts.terms.messages import StepBeacon
 from contracts.terms.signatures import Signed
-from market.bodies.earnings import ClaimPartView, PartsView
+from contracts.terms.work import WorkClaim, findings_of
+from market.bodies.earnings import ClaimPartView, DrawnView, OutcomeName, PartsView
 from market.bodies.tracing import (
     AnchoredView,
     AuditsView,
-    CommitView,
+    ClaimView,
     DistanceView,
     DrawView,
     PaySlipView,
@@ -34,7 +36,7 @@ from market.bodies.tracing import (
 )
 from market.domain.earnings import paid_parts, parts_of, state_of
 from market.service.account_pay import claims_of, own_pay
-from market.service.coding import decode_pay, name_digest, seal_of
+from market.service.coding import decode_pay, items, name_digest, seal_of
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
@@ -44,43 +46,37 @@ from market.service.show_earnings import drawn_of
 from market.service.show_steps import beacon_view
 from verification.docket import Docket
 from verification.draws.cases import Case, Heard, repeat_of
-from verification.draws.selection import (
-    PeerStep,
-    Repeat,
-    Subject,
-    is_drawn,
-    ordering_beacon,
-    peer_step,
-    prf,
-    step_beacon,
-)
-from verification.earnings import Line, Standings
+from verification.draws.selection import drawable, is_drawn, ordering_beacon, prf, step_beacon
+from verification.earnings import Line
 from verification.traces import Report
 from verification.verdicts import limits_of
 
-MAX_UNDER_A_SEAL = 50_000
+_KIND = str(WorkClaim.model_fields["kind"].default)
 
 
 async def trace_work(
     job: JobId,
     step: StepNumber,
     peer: PeerId,
-    number: int,
+    seq: int,
     *,
     work: UnitOfWork,
     followed: FollowedJobs,
 ) -> WorkTraceView:
-    """The trace of what `peer` did in round `number` of a sealed step.
+    """The trace of what `peer` claims under `seq` to have done in round `step`.
 
     Raises:
-        NotFound: no such job, or no such peer-step in any seal.
+        NotFound: no such job, or no seal holds such a claim.
     """
     row = await find_job(job, work)
+    claim = await _claim(job, (peer, "work", step, seq), work)
     found = await followed.load(job, row.num_messages, work)
-    standing = _standing(found, step, peer, number)
-    line = standing.line
+    line = None if claim is None else found.earnings.of_subject.get(claim.digest())
+    if claim is None or line is None:
+        raise NotFound("no seal holds such work", step=step, peer=peer.hex(), seq=seq)
+    standing = found.earnings.of_line(line)
+    standing = standing._replace(line=(line := replace(line)))
     audits = _Audits.of(found, line)  # before anything else is waited for
-    commit = await _commit(job, line, work)
     parts = parts_of(standing, (await own_pay(line.account, [row], work))[job])
     claims = await claims_of(job, line.account, work)
     return WorkTraceView.of(
@@ -89,19 +85,29 @@ async def trace_work(
         amount=standing.amount,
         state=state_of(standing, parts),
         parts=PartsView.of(parts),
-        commit=CommitView.of(
-            commit,
-            grad_commit=line.subject,
-            units=commit.num_units,
-            samples=commit.num_samples,
-            parts=len(commit.parts),
+        work_claim=ClaimView.of(
+            claim, claim=line.subject, units=count(claim.items), buckets=len(claim.outputs)
         ),
         sealed=await _sealed(job, line.sealed, line.subject, work),
         anchored=await _anchored(job, line.sealed, work),
-        audits=None if audits is None else await audits.load(job, commit, line, work),
+        audits=None if audits is None else await audits.load(job, claim, work),
         pay=await _pay_slip(job, line, work),
         claims=tuple(map(ClaimPartView.of, paid_parts(standing, claims))),
     )
+
+
+async def _claim(job: JobId, name: tuple[object, ...], work: UnitOfWork) -> WorkClaim | None:
+    """The claim of this name (`WorkClaim.stated_name`, after kind and job), sealed or not."""
+    item = await _stored(job, (_KIND, job, *name), work)
+    match item:
+        case Signed(message=WorkClaim() as claim):
+            return claim
+    return None
+
+
+async def _stored(job: JobId, name: tuple[object, ...], work: UnitOfWork) -> Kept | None:
+    rows = await work[MessageRow].where(job=job, name=name_digest(name))
+    return decode_kept(rows[0].data) if rows else None
 
 
 async def _sealed(job: JobId, step: StepNumber, name: Digest, work: UnitOfWork) -> SealedView:
@@ -114,10 +120,10 @@ async def _sealed(job: JobId, step: StepNumber, name: Digest, work: UnitOfWork) 
     if row is None:
         raise NotFound("no such step is sealed", step=step)
     seal = seal_of(row).message
-    messages = await _under(job, step, work)
-    if messages_root(messages) != seal.messages_root:
+    under = [Digest(each) for each in items(row.under) if isinstance(each, bytes)]
+    if plain_root(under) != seal.messages_root:
         raise InvariantBroken(f"step {step}: the messages stored are not those of its seal")
-    index, proof = prove_message(messages, name)
+    index, proof = prove_message(under, name)
     return SealedView.of(
         seal, seal=row.digest, leaf=plain_leaf(name), index=index, siblings=_plain(proof)
     )
@@ -140,69 +146,67 @@ def _plain(proof: Proof) -> tuple[PlainStep, ...]:
     return tuple(PlainStep(hash=sibling, left=left) for sibling, left in proof.siblings)
 
 
-# ---------------------------------------------------------------------------------- under a seal
-
-
-async def _under(job: JobId, step: StepNumber, work: UnitOfWork) -> list[Message]:
-    """Messages 3 to 8 between the seal before and that of `step`."""
-    first, last = await _sequence(job, step - 1, work), await _sequence(job, step, work)
-    rows = await work[MessageRow].where(
-        job=job, order="sequence", after=first, limit=min(last - first, MAX_UNDER_A_SEAL)
-    )
-    items = (decode_kept(row.data) for row in rows if row.kind in _KINDS)
-    return [item.message for item in items if isinstance(item, Signed)]
-
-
-_KINDS = frozenset(str(cls.model_fields["kind"].default) for cls in UNDER_A_SEAL)
-
-
-async def _sequence(job: JobId, step: int, work: UnitOfWork) -> int:
-    """Of the seal of a step; 0 before the first."""
-    row = await work[SealRow].get(job, step) if step else None
-    if row is None:
-        return 0
-    seal = seal_of(row)
-    name = kept_digest(Signed[Message](seal.message, seal.signature))
-    (found,) = await work[MessageRow].where(job=job, digest=name)
-    return found.sequence
-
-
-async def _commit(job: JobId, line: Line, work: UnitOfWork) -> GradCommit:
-    kind = str(GradCommit.model_fields["kind"].default)
-    found = await _named(job, (kind, job, line.step, line.peer, line.round), work)
-    assert isinstance(found, GradCommit)  # as a seal holds it
-    return found
-
-
-async def _named(job: JobId, name: tuple[object, ...], work: UnitOfWork) -> Message:
-    (row,) = await work[MessageRow].where(job=job, name=name_digest(name))
-    item = decode_kept(row.data)
-    assert isinstance(item, Signed)
-    return item.message
-
-
 # ----------------------------------------------------------------------------------------- audits
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """What a fold knows of the draw of a line's message."""
+
+    line: Line
+    drawn: DrawnView
+    beacon: StepBeacon | None
+
+    def view(self, claim: WorkClaim) -> DrawView:
+        """What decided whether `claim` is audited: drawn iff the PRF, as a fraction, is below q."""
+        assert self.line.rate is not None  # as `_Audits.of` has seen
+        beacon, name = self.beacon, claim.draw_name()
+        drawn_by = value = ordering = None
+        if beacon is not None:
+            ordering = ordering_beacon(beacon.job, beacon.of, beacon.beacon)
+            # As the docket draws: without a batch that is served, everything of the step is.
+            if beacon.batch != ZERO_DIGEST:
+                drawn_by = step_beacon(beacon.job, beacon.of, beacon.beacon)
+            if drawn_by is not None:
+                value = Digest(prf(drawn_by, name).to_bytes(32, "big"))
+            if is_drawn(drawn_by, name, self.line.rate) != self.drawn.drawn:
+                subject = self.line.subject.hex()
+                raise InvariantBroken(f"the draw of {subject} is not that of its beacon")
+        return DrawView.of(
+            self.drawn,
+            name=name,
+            beacon=None if beacon is None else beacon_view(beacon),
+            step_beacon=drawn_by,
+            ordering_beacon=ordering,
+            prf=value,
+        )
 
 
 @dataclass(frozen=True)
 class _Audits:
     """What a fold knows of a message's audits, taken before others go on with it."""
 
-    view: AuditsView  # without the reports, which have to be read as they were signed
+    draw: _Draw
+    rounds: tuple[RoundView, ...]
     reports: tuple[Report, ...]
     repeats: tuple["_Audits | None", ...]  # of each report; None: it is never drawn
+    rulings: tuple[RulingView, ...]
+    outcome: OutcomeName | None
     docket: Docket
 
     @classmethod
     def of(cls, found: Followed, line: Line) -> "_Audits | None":
         """The audits of a line's message; None if it is never drawn."""
         record, traces, subject = found.history.record, found.traces, line.subject
-        if line.rate is None or record is None or not isinstance(record.checking, Docket):
+        drawn = drawn_of(line, found)
+        if drawn is None or record is None or not isinstance(record.checking, Docket):
             return None
-        view = AuditsView(
-            subject=subject,
-            draw=_draw(found, line),
-            rounds=tuple(
+        trace = traces.steps.get(line.sealed)
+        reports = tuple(traces.reports.get(subject, ()))
+        lines = [found.earnings.of_subject.get(each.report) for each in reports]
+        return cls(
+            _Draw(line, drawn, None if trace is None else trace.beacon),
+            tuple(
                 RoundView.of(
                     each,
                     round=each.number,
@@ -212,90 +216,60 @@ class _Audits:
                 )
                 for each in traces.rounds.get(subject, ())
             ),
-            reports=(),
-            rulings=tuple(RulingView.of(each) for each in traces.rulings.get(subject, ())),
-            outcome=found.tally.outcome_of(subject),
+            reports,
+            tuple(None if each is None else cls.of(found, replace(each)) for each in lines),
+            tuple(RulingView.of(each) for each in traces.rulings.get(subject, ())),
+            found.tally.outcome_of(subject),
+            record.checking,
         )
-        reports = tuple(traces.reports.get(subject, ()))
-        lines = [found.earnings.of_subject.get(each.report) for each in reports]
-        repeats = tuple(None if each is None else cls.of(found, each) for each in lines)
-        return cls(view, reports, repeats, record.checking)
 
-    async def load(
-        self, job: JobId, commit: GradCommit, line: Line, work: UnitOfWork
-    ) -> AuditsView:
-        """With the reports as they were signed."""
-        assert line.rate is not None  # as `of` has seen
-        flops = Flops(self.docket.rules.spec.item_flops[commit.stage] * commit.num_units)
-        return await self._load(peer_step(commit, flops, line.rate, {}).case, job, work)
+    async def load(self, job: JobId, claim: WorkClaim, work: UnitOfWork) -> AuditsView:
+        """With the draw of `claim` and the reports as they were signed."""
+        line = self.draw.line
+        assert line.rate is not None  # as it may be drawn
+        flops = flops_of(self.docket.rules.spec, claim)
+        case = drawable(claim, flops, line.rate, {}, line.sealed).case
+        return await self._load(claim, case, job, work)
 
-    async def _load(self, case: Case, job: JobId, work: UnitOfWork) -> AuditsView:
+    async def _load(self, claim: WorkClaim, case: Case, job: JobId, work: UnitOfWork) -> AuditsView:
         heard = []
         for report, repeat in zip(self.reports, self.repeats, strict=True):
             again = None
             if repeat is not None:
-                said = Heard(report.auditor, report.verdict, report.report)
-                beacon = next(r.beacon for r in self.view.rounds if r.round == report.round)
-                seeded = repeat_of(replace(case, beacon=beacon), said, report.sealed)
-                again = await repeat._load(seeded, job, work)
+                name = (report.auditor, "report", case.subject, report.attempt)
+                said = await _claim(job, name, work)
+                assert said is not None  # as a seal holds it
+                beacon = next(r.beacon for r in self.rounds if r.round == report.round)
+                counted = Heard(report.auditor, report.verdict, report.report)
+                seeded = repeat_of(replace(case, beacon=beacon), counted, report.sealed)
+                again = await repeat._load(said, seeded, job, work)
             distances = tuple(await self._distances(case, report, job, work))
             heard.append(ReportView.of(report, distances=distances, repeat=again))
-        return self.view.model_copy(update={"reports": tuple(heard)})
+        return AuditsView(
+            subject=case.subject,
+            draw=self.draw.view(claim),
+            rounds=self.rounds,
+            reports=tuple(heard),
+            rulings=self.rulings,
+            outcome=self.outcome,
+        )
 
     async def _distances(
         self, case: Case, report: Report, job: JobId, work: UnitOfWork
     ) -> Iterable[DistanceView]:
-        kind = str(AuditReport.model_fields["kind"].default)
-        said = (kind, report.auditor, self.view.subject, report.attempt)
-        message = await _named(job, said, work)
-        assert isinstance(message, AuditReport)
-        allowed: dict[str, int] = {}
-        if report.verdict != "missing":  # then nothing was compared
-            allowed = limits_of(self.docket.rules, case, report.auditor, self.docket.classes)
+        kept = await _stored(job, ("leaves", report.report), work)
+        assert isinstance(kept, Leaves)  # as a seal holds the report
+        found = findings_of(kept.leaves)
+        if not found.distances:  # then nothing was compared
+            return ()
+        allowed = limits_of(self.docket.rules, case, report.auditor, self.docket.classes)
         return (
-            DistanceView(name=name, distance=distance, allowed=allowed.get(name))
-            for name, distance in message.distances
+            DistanceView(name=name, distance=distance, allowed=allowed[name])
+            for name, distance in zip(sorted(allowed), found.distances, strict=True)
         )
 
 
-def _draw(found: Followed, line: Line) -> DrawView:
-    """What decided whether a message is audited; drawn iff the PRF, as a fraction, is below q."""
-    drawn = drawn_of(line, found)
-    assert line.rate is not None and drawn is not None  # as the caller has seen
-    name: Subject = Repeat(line.subject)
-    if line.kind == "work":
-        name = PeerStep(line.stage, line.peer, line.round)
-    trace = found.traces.steps.get(line.sealed)
-    beacon = None if trace is None else trace.beacon
-    drawn_by = value = ordering = None
-    if beacon is not None:
-        ordering = ordering_beacon(beacon.job, beacon.of, beacon.beacon)
-        # As the docket draws: without a batch that is served, everything of the step is.
-        if beacon.batch != ZERO_DIGEST:
-            drawn_by = step_beacon(beacon.job, beacon.of, beacon.beacon)
-        if drawn_by is not None:
-            value = Digest(prf(drawn_by, name.name()).to_bytes(32, "big"))
-        if is_drawn(drawn_by, name, line.rate) != drawn.drawn:
-            raise InvariantBroken(f"the draw of {line.subject.hex()} is not that of its beacon")
-    return DrawView.of(
-        drawn,
-        name=name.name(),
-        beacon=None if beacon is None else beacon_view(beacon),
-        step_beacon=drawn_by,
-        ordering_beacon=ordering,
-        prf=value,
-    )
-
-
 # -------------------------------------------------------------------------------------------- pay
-
-
-def _standing(found: Followed, step: StepNumber, peer: PeerId, number: int) -> Standings:
-    for line in found.earnings.by_step.get(step, ()):
-        if (line.kind, line.peer, line.round) == ("work", peer, number):
-            standing = found.earnings.of_line(line)
-            return standing._replace(line=replace(line))
-    raise NotFound("no seal holds such work", step=step, peer=peer.hex(), round=number)
 
 
 async def _pay_slip(job: JobId, line: Line, work: UnitOfWork) -> PaySlipView | None:

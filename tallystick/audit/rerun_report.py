@@ -7,6 +7,7 @@ can learn from a bundle alone. Distances are integers in 1e-9, as in reports.
 from collections.abc import Iterator
 
 from contracts.terms.ids import DigestField, JobIdField, PeerId, PeerIdField
+from contracts.terms.items import count
 from contracts.terms.messages import DISTANCE_SCALE
 from market.bodies.base import Body
 from verification.auditing.bundle import Shown, ShownSum
@@ -45,24 +46,25 @@ def claim_of(shown: Shown) -> str:
     """What the audit is of, in words."""
     claim, case = shown.papers.claim, shown.case
     if isinstance(claim, ShownSum):
-        chunk = claim.chunk.message.chunk
-        what = f"sum of chunk {chunk} of stage {case.stage} in step {case.step}"
+        bucket = claim.bucket.message.bucket
+        what = f"mean of bucket {bucket} of stage {case.stage} in step {case.step}"
     else:
-        units, number = len(claim.work.leaves), claim.work.commit.round
-        what = f"work of stage {case.stage} in step {case.step}, round {number}, {units} units"
+        work = claim.work.claim
+        what = f"work of stage {case.stage} in step {case.step}, {count(work.items)} units"
+        what += f", claim {work.seq + 1}" if work.seq else ""
     return f"report on {what}" if case.kind == "report" else what
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
     """The outcome for people; the last line says it all."""
-    shown, report = outcome.shown, outcome.shown.papers.report.message
+    shown, report = outcome.shown, outcome.shown.papers.report.claim
     yield f"job         {shown.record.job.hex()}"
     yield f"claim       {claim_of(shown)}"
     yield f"subject     {shown.case.subject.hex()}"
     yield f"signed by   {_party(shown, shown.case.doer)}"
     if shown.case.worker != shown.case.doer:
         yield f"worked      {_party(shown, shown.case.worker)}"
-    yield f"auditor     {_party(shown, report.auditor)}: {outcome.said}"
+    yield f"auditor     {_party(shown, report.peer)}: {outcome.said}"
     yield f"here        {outcome.device_class}: {outcome.verdict}"
     yield from _table(outcome)
     for index, what in enumerate(outcome.trusted):
@@ -109,7 +111,7 @@ def body(outcome: Outcome) -> Rerun:
         subject=case.subject,
         signed_by=case.doer,
         worked=case.worker,
-        auditor=shown.papers.report.message.auditor,
+        auditor=shown.papers.report.claim.peer,
         distances={
             each.name: RerunDistance.of(each, auditor=each.said) for each in outcome.distances
         },

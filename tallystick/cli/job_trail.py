@@ -11,6 +11,7 @@ from rich.console import RenderableType
 
 from contracts.terms.amounts import format_tokens
 from contracts.terms.ids import MAX_STEPS, PeerId, StepNumber
+from contracts.terms.work import MAX_SEQ
 from market.bodies.earnings import (
     AccountSpendView,
     AnchorView,
@@ -72,7 +73,6 @@ def waits(reason: WaitsForView | None) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------- verbs
 
 After = Annotated[int, typer.Option("--after", help="Steps beyond this one.", min=0, max=MAX_STEPS)]
-MAX_ROUND = 2**31
 
 
 # ----------------------------------------------------------------------------------------- spend
@@ -169,8 +169,8 @@ def _trace_lines(view: WorkTraceView) -> Iterator[RenderableType]:
 def _trace_rows(view: WorkTraceView) -> Iterator[tuple[str, str]]:
     yield "account", f"0x{view.account.hex()}"
     yield "amount", f"{format_tokens(view.amount)} tokens, {view.state}"
-    yield "GradCommit", view.commit.grad_commit.hex()
-    yield f"{view.commit.units} units", view.commit.units_root.hex()
+    yield "WorkClaim", view.work_claim.claim.hex()
+    yield f"{view.work_claim.units} units", view.work_claim.leaves.hex()
     yield f"seal {view.sealed.step}", view.sealed.seal.hex()
     yield "on chain", anchored(None if view.anchored is None else view.anchored.anchor)
     yield from _audit_rows(view.audits)
@@ -201,11 +201,11 @@ def trace_command(
     step: Annotated[int, typer.Argument(help="Step of the work.", min=1, max=MAX_STEPS)],
     peer: Annotated[str, typer.Argument(help="Who did it (64 digits), as `job peers -o json`.")],
     market: Market = None,
-    round_number: Annotated[
-        int, typer.Option("--round", help="Round of the step.", min=0, max=MAX_ROUND)
+    seq: Annotated[
+        int, typer.Option("--seq", help="Which claim of the step.", min=0, max=MAX_SEQ)
     ] = 0,
 ) -> WorkTraceView:
-    """Trace a peer-step from its GradCommit to the money; as JSON with every Merkle path.
+    """Trace a peer-step from its WorkClaim to the money; as JSON with every Merkle path.
 
     Example: tallystick job trace JOB 3 PEER -o json
     """
@@ -214,6 +214,6 @@ def trace_command(
         market,
         job,
         lambda client, wanted: client.call(
-            GET_WORK, job=wanted, step=StepNumber(step), peer=worker, round=round_number
+            GET_WORK, job=wanted, step=StepNumber(step), peer=worker, seq=seq
         ),
     )

@@ -72,7 +72,7 @@ def _parts(parts: PartsView) -> Iterator[tuple[str, str]]:
 
 
 def _what(line: EarningView) -> tuple[str, ...]:
-    repeated = f", round {line.round}" if line.round else ""
+    repeated = f", claim {line.seq + 1}" if line.seq else ""
     return (
         f"{line.kind} {short(line.subject)}",
         f"job {short(line.job)}",

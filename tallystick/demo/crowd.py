@@ -167,7 +167,7 @@ class Crowd:
             for log, seen in logs.items():
                 with log.open("rb") as file:
                     file.seek(seen)
-                    if b'"event": "unit_done"' in file.read():
+                    if b'"event": "item_done"' in file.read():
                         return
             await asyncio.sleep(0.01)
         raise DeadlineExceeded(f"{name} got no unit within {WORK_PATIENCE:.0f} s")

@@ -1,24 +1,25 @@
 """Who did how much of a job, and what a loss and a newcomer cost: from its history and logs. Pure.
 
-What counts is what seals hold: units are those of GradCommits that count, read by the function that
-pay is read by (`contracts.governance.rounds`); a paid audit is no unit. Log lines only add when, and
-what was tried in vain. Units: moments in Unix milliseconds, spans in seconds.
+What counts is what seals hold: units are items of claims that are paid, as the fold of pay says; a
+paid audit is no unit. Log lines only add when, and what was tried in vain. Units: moments in Unix
+milliseconds, spans in seconds.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.pay import PayLeaf
-from contracts.governance.rounds import read_step
+from contracts.governance.rounds import claims_of
 from contracts.governance.vesting import forfeited_by, pay_after
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
+from contracts.terms.items import count
 from contracts.terms.messages import Notice, Seal
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
@@ -41,26 +42,15 @@ class Worker:
 class JobWork:
     """What the seals of a job establish about work."""
 
-    units_per_step: int  # of each stage
     num_stages: int
+    num_steps: int  # updates of the model
+    lost: int  # units of some stage that no seal holds, though one holds later ones
     workers: Mapping[PeerId, Worker]
-    steps_of_job: int  # those that hold its work
     steps: tuple[Mapping[PeerId, int], ...]
     """Units by peer, of every seal from step 1 on; a checked job adds some without work, in pauses
     and to end its draws."""
     pay: Mapping[Address, PayLeaf]
     forfeited: Mapping[Address, BaseUnits]  # of what each has earned
-
-    @property
-    def num_steps(self) -> int:
-        """Steps so far that were to hold work."""
-        return min(len(self.steps), self.steps_of_job)
-
-    @property
-    def lost(self) -> int:
-        """Units of some stage that no seal holds."""
-        counted = sum(units for step in self.steps for units in step.values())
-        return self.num_steps * self.units_per_step * self.num_stages - counted
 
     def first_step(self, account: Address) -> StepNumber | None:
         """The first step that a seal holds work of `account` for."""
@@ -98,30 +88,29 @@ def read_work(items: Iterable[Kept], domain: Domain, begin: Begin = begin_job) -
             case Signed(message=Notice(what="join", peer=peer, stage=stage)):
                 stages[peer] = stage
             case Signed(message=Seal()):
-                steps.append(_units_under(before, stages))
+                steps.append(_units_under(before, history))
     record = history.record
     if record is None:
         raise Malformed("the job was never opened")
     leases = record.pay_leases()
     return JobWork(
-        units_per_step=record.spec.batch.units_per_step,
         num_stages=record.spec.batch.stages,
+        num_steps=record.updates,
+        lost=count(record.cursor.unsealed) * record.spec.batch.stages,
         workers={p: Worker(record.leases[p].account, stage) for p, stage in stages.items()},
-        steps_of_job=record.spec.batch.steps,
         steps=tuple(steps),
         pay={leaf.account: leaf for leaf in pay_after(record.pay, leases)},
         forfeited={who: BaseUnits(lost) for who, lost in forfeited_by(record.pay, leases).items()},
     )
 
 
-def _units_under(history: JobHistory, stages: Mapping[PeerId, StageIndex]) -> dict[PeerId, int]:
-    """Units that the next seal counts, by whose GradCommits: audits are paid, and are no units."""
-    assert history.record is not None  # a seal was taken after it
-    # Who joins in this seal is a member in it, and `follow` has checked who is none.
-    record = replace(history.record, members=stages)
-    messages = [signed.message for signed in history.pending.values()]
-    work = read_step(record, messages, history.leaves).work
-    return {peer: flops // record.spec.item_flops[stages[peer]] for peer, flops in work.items()}
+def _units_under(before: JobHistory, after: JobHistory) -> Counter[PeerId]:
+    """Units that the newest seal pays for, by peer: audits are paid, and are no units."""
+    assert after.newest is not None  # as a seal was taken
+    units = Counter[PeerId]()
+    for claim in claims_of(before.pending_of(after.newest.paid), "work"):
+        units[claim.peer] += count(claim.items)
+    return units
 
 
 def shares(work: JobWork, slowdowns: Mapping[Address, float]) -> tuple[Share, ...]:
@@ -197,11 +186,11 @@ def loss_of(peer: PeerId, killed_at: UnixMillis, lines: Sequence[LogLine]) -> Lo
     sealed_at = min(seals)
     within = [line for line in after if line["at"] <= sealed_at]
     failed = {
-        (line["step"], line["stage"], line["unit"])
+        (line["step"], line["stage"], line["item"])
         for line in within
-        if line["event"] == "unit_failed" and line.get("peer") == peer.hex()
+        if line["event"] == "item_failed" and line.get("peer") == peer.hex()
     }
-    redone = sum(line["units"] for line in within if line["event"] == "redo")
+    redone = sum(line["items"] for line in within if line["event"] == "reopened")
     return Loss((sealed_at - killed_at) / 1000, len(failed), redone)
 
 

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
+from contracts.governance.rounds import Leaves, claims_of, flops_of
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, PeerId, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import AuditReport, GradCommit, Message, Seal, Verdict
+from contracts.terms.messages import Message, Seal
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import Findings, Verdict, findings_of
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Case, Ruling, What
 from verification.draws.odds import Exposed, Odds, odds
@@ -41,7 +43,7 @@ class Hearing:
     auditor: PeerId
     round: int
     verdict: Verdict
-    farthest: Distance | None  # in parts of what is allowed; None: of a sum, or nothing was there
+    farthest: Distance | None  # in parts of what is allowed; None: nothing was compared
 
 
 @dataclass
@@ -59,10 +61,10 @@ class Story:
 
 @dataclass(frozen=True)
 class PeerStep:
-    """A sealed peer-step: its units, and how it could have been seen."""
+    """A sealed claim of work: its items, and how it could have been seen."""
 
-    step: StepNumber
-    units: tuple[ItemNumber, ...]
+    step: StepNumber  # in whose round it was done
+    items: tuple[ItemNumber, ...]
     exposed: Exposed
 
 
@@ -76,40 +78,33 @@ class Verdicts:
     replayed: int = 0  # by reports that counted
     docket: Docket | None = None  # after the newest seal
 
-    def note(
-        self,
-        record: JobRecord,
-        under: Sequence[Message],
-        units: dict[Digest, tuple[ItemNumber, ...]],
-    ) -> None:
+    def note(self, record: JobRecord, under: Sequence[Message], leaves: Leaves) -> None:
         """Add what a seal came to.
 
         Args:
             record: After the seal.
-            under: The messages that it holds.
-            units: Of each GradCommit among them.
+            under: The messages that it covers.
+            leaves: Of the claims among them.
         """
         docket = record.checking
         if not isinstance(docket, Docket):
             return
         self.docket = docket
-        reports = {each.digest(): each for each in under if isinstance(each, AuditReport)}
         for audit in docket.audits:
             case, said = audit.case, audit.said
             self.replayed += case.flops
-            farthest = _farthest(docket, case, reports[said.report])
+            farthest = _farthest(docket, case, said.auditor, findings_of(leaves[said.report]))
             story = self.heard.setdefault(case.subject, Story(case))
             story.hearings.append(Hearing(said.auditor, case.round, said.verdict, farthest))
         for ruling in docket.rulings:
             if ruling.subject in self.heard:
                 self.heard[ruling.subject].rulings.append(ruling)
-        commits = {each.digest(): each for each in under if isinstance(each, GradCommit)}
+        claims = sorted(claims_of(under, "work"), key=lambda each: each.digest())
         # The fold takes them in this order.
-        for name, (peer, exposed) in zip(sorted(commits), docket.exposed, strict=True):
-            commit = commits[name]
-            assert commit.peer == peer
-            self.peer_steps[peer].append(PeerStep(StepNumber(commit.step), units[name], exposed))
-            self.work += commit.num_units * record.spec.item_flops[commit.stage]
+        for claim, (peer, exposed) in zip(claims, docket.exposed, strict=True):
+            assert claim.peer == peer
+            self.peer_steps[peer].append(PeerStep(claim.round, claim.numbers, exposed))
+            self.work += flops_of(record.spec, claim)
 
     @property
     def stories(self) -> tuple[Story, ...]:
@@ -129,11 +124,11 @@ class Verdicts:
     def falsified(
         self, peer: PeerId, is_lie: Callable[[StepNumber, ItemNumber], bool]
     ) -> tuple[PeerStep, ...]:
-        """The sealed peer-steps of `peer` with a unit that its script lies about."""
+        """The sealed peer-steps of `peer` with an item that its script lies about."""
         return tuple(
             each
             for each in self.peer_steps.get(peer, ())
-            if any(is_lie(each.step, unit) for unit in each.units)
+            if any(is_lie(each.step, item) for item in each.items)
         )
 
     def odds_of(self, falsified: Sequence[Exposed]) -> Odds:
@@ -152,18 +147,17 @@ def read_verdicts(items: Iterable[Kept], domain: Domain, begin: Begin = begin_jo
     for item in items:
         before, history = history, follow(history, item)
         if isinstance(item, Signed) and isinstance(item.message, Seal):
-            assert history.record is not None  # a seal was taken after it
-            under = [signed.message for signed in before.pending.values()]
-            leaves = before.leaves.items()
-            units = {name: tuple(leaf.unit for leaf in each) for name, each in leaves}
-            found.note(history.record, under, units)
+            assert history.record is not None and history.newest is not None  # as it was taken
+            under = before.pending_of(history.newest.names)
+            found.note(history.record, under, before.leaves)
     return found
 
 
-def _farthest(docket: Docket, case: Case, report: AuditReport) -> Distance | None:
+def _farthest(docket: Docket, case: Case, auditor: PeerId, found: Findings) -> Distance | None:
     """The distance that is the largest part of what it may be."""
-    if not report.distances:
+    if not found.distances:
         return None
-    limits = limits_of(docket.rules, case, report.auditor, docket.classes)
-    pairs = (Distance(name, value, limits[name]) for name, value in report.distances)
-    return max(pairs, key=lambda each: each.value / each.limit)
+    limits = sorted(limits_of(docket.rules, case, auditor, docket.classes).items())
+    pairs = zip(limits, found.distances, strict=True)
+    distances = (Distance(name, value, limit) for (name, limit), value in pairs)
+    return max(distances, key=lambda each: each.value / each.limit)

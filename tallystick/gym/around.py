@@ -1,10 +1,10 @@
-"""What lies are made of: an arithmetic that differs in part, bytes that pass as new, and signs.
+"""What lies are made of: a strategy that differs in part, bytes that pass as new, and signs.
 
-`Around` is another arithmetic in all but what a subclass overrides. It hands on by name, so that it
+`Around` is another strategy in all but what a subclass overrides. It hands on by name, so that it
 stays whole when the port grows.
 
-Signs are of numbers that are there as wire bytes: little-endian floats of `element_bytes` each. The
-sign is the highest bit of an element's last byte, under every gradient codec.
+Numbers are there as wire bytes: little-endian floats of `element_bytes` each. The sign is the
+highest bit of an element's last byte, under every gradient codec.
 """
 
 import random
@@ -13,22 +13,34 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, cast
 
-from contracts.terms.digest import tensor_digest
-from contracts.terms.items import ItemNumber
-from tallystick.gym.plan import Plan
-from training.worker.ports import Behaviour, Compute, Sent
+import numpy as np
+from typing_extensions import Buffer
 
-_TWO_BYTES_WIDE = ("float16", "bfloat16")
+from contracts.terms.digest import digest, wire_bytes
+from contracts.terms.ids import ChunkIndex, Digest, StageIndex
+from contracts.terms.items import ItemNumber
+from contracts.terms.messages import GradientCodecName
+from tallystick.gym.plan import Plan
+from training.strategies.port import Piece, RoundNumber, Shard, Source, State, Strategy
+from training.worker.ports import Behaviour
+
+_ANY = StageIndex(0)
 
 
 class Around:
-    """Satisfies `Compute` by the compute that it was made of."""
+    """Satisfies `Strategy` by the strategy that it was made of."""
 
-    def __init__(self, inner: Compute) -> None:
+    def __init__(self, inner: Strategy) -> None:
         self._inner = inner
+        self._round = RoundNumber(0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    def start(self, state: State, round: RoundNumber) -> None:
+        """See `Strategy.start`."""
+        self._round = round
+        self._inner.start(state, round)
 
 
 class Planned(Behaviour):
@@ -41,30 +53,66 @@ class Planned(Behaviour):
 class Computing(Behaviour):
     """Honest in all but its arithmetic."""
 
-    def __init__(self, around: Callable[[Compute], Around]) -> None:
+    def __init__(self, around: Callable[[Strategy], Around]) -> None:
         self._around = around
 
-    def arithmetic(self, compute: Compute) -> Compute:
+    def arithmetic(self, strategy: Strategy) -> Strategy:
         """See `Behaviour.arithmetic`."""
-        return cast(Compute, self._around(compute))
+        return cast(Strategy, self._around(strategy))
 
 
-def resent(sample: Sent, data: bytes) -> Sent:
-    """Other bytes in the form of a tensor that was sent."""
-    return Sent(data, tensor_digest(sample.dtype, sample.shape, data), sample.dtype, sample.shape)
+class Putting:
+    """A source that keeps other bytes of the tensors that were made."""
+
+    def __init__(self, inner: Source, change: Callable[[str, bytes], bytes]) -> None:
+        self._inner, self._change = inner, change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def put(self, name: str, data: bytes) -> Digest:
+        """See `Source.put`."""
+        return self._inner.put(name, self._change(name, data))
 
 
-def marked(sample: Sent, data: bytes, unit: ItemNumber) -> Sent:
-    """Bytes that were sent before, changed in the lowest bits of one or two elements.
+def reformed(formed: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """A boundary tensor of the same form, with other wire bytes."""
+    data = bytes(wire_bytes(formed))
+    return formed[: len(formed) - len(data)] + change(data)
 
-    Equal bytes for two units have one digest, which links show at once (docs/protocol.md 3.3): a
-    liar who wants to last makes each copy differ.
+
+def marked(formed: bytes, item: ItemNumber) -> bytes:
+    """A tensor that was sent before, changed in the lowest bits of its last two elements.
+
+    Equal bytes for two items have one digest, which shows at once: a liar who wants to last makes
+    each copy differ.
     """
-    changed, second = bytearray(data), 2 if sample.dtype in _TWO_BYTES_WIDE else 1
-    mark = int(unit) + 1
-    changed[0] ^= mark & 0xFF
-    changed[second] ^= mark >> 8 & 0xFF
-    return resent(sample, bytes(changed))
+
+    def mark(data: bytes) -> bytes:
+        changed, number = bytearray(data), int(item) + 1
+        changed[-4] ^= number & 0xFF
+        changed[-8 % len(changed)] ^= number >> 8 & 0xFF
+        return bytes(changed)
+
+    return reformed(formed, mark)
+
+
+def mean_of(strategy: Strategy, number: ChunkIndex, *parts: tuple[Buffer, int]) -> Piece:
+    """The mean of gradients by their weights, as a shard or bucket with this number."""
+    named = {digest("gym", bytes([place])): part for place, part in enumerate(parts)}
+    shards = (Shard(name, data) for name, (data, _) in named.items())
+    weights = {name: (_ANY, weight) for name, (_, weight) in named.items()}
+    return strategy.reduce((_ANY, number), shards, weights)
+
+
+def multiplied(data: bytes, times: Fraction, codec: GradientCodecName) -> bytes:
+    """Every number multiplied."""
+    factor = np.float32(times)
+    if codec == "bfloat16":
+        wide = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4") * factor
+        return (wide.view("<u4") >> 16).astype("<u2").tobytes()
+    kind = "<f2" if codec == "float16" else "<f4"
+    return (np.frombuffer(data, kind) * factor).astype(kind).tobytes()
 
 
 # ------------------------------------------------------------------------------------------- signs

@@ -4,17 +4,24 @@ Two are, for example: cheat and withhold, junk and vanish, lie and leave.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import cast
 
-from typing_extensions import Buffer
-
-from contracts.terms.ids import StepNumber
-from contracts.terms.messages import AuditReport
+from contracts.terms.work import Findings, WorkClaim
 from tallystick.gym.around import Around, Planned
 from tallystick.gym.plan import Plan
-from training.averaging.slices import Slice
-from training.worker.ports import Behaviour, Compute, Departure, Moment, Wanted
+from training.strategies.port import (
+    Bucket,
+    Draft,
+    Items,
+    Piece,
+    RoundNumber,
+    Shard,
+    Strategy,
+    Weights,
+)
+from training.worker.ports import Behaviour, Departure, Moment, Wanted
 
 # --------------------------------------------------------------------------------- silent and gone
 
@@ -41,19 +48,19 @@ class Stalling(Planned):
 
 
 class Vanishing(Planned):
-    """Gone when step `first` is closed, with units done and before they are committed to."""
+    """Gone when a claim is asked for in step `first`, with items done and before it claims them."""
 
-    def departure(self, step: StepNumber, moment: Moment) -> Departure:
+    def departure(self, round: RoundNumber, moment: Moment) -> Departure:
         """See `Behaviour.departure`."""
-        return "vanish" if moment == "closed" and self._plan.covers(step) else "stay"
+        return "vanish" if moment == "closed" and self._plan.covers(round) else "stay"
 
 
 class Leaving(Planned):
     """Leaves in order once step `first` is sealed: what it did is earned, and not checked yet."""
 
-    def departure(self, step: StepNumber, moment: Moment) -> Departure:
+    def departure(self, round: RoundNumber, moment: Moment) -> Departure:
         """See `Behaviour.departure`."""
-        return "leave" if moment == "sealed" and self._plan.covers(step) else "stay"
+        return "leave" if moment == "sealed" and self._plan.covers(round) else "stay"
 
 
 # ---------------------------------------------------------------------------------------- auditors
@@ -74,65 +81,63 @@ class Accuser(Planned):
         self._left = times
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
         found = await replay()
-        if self._left == 0 or not self._plan.lies_in(found.step) or found.verdict != "match":
+        if self._left == 0 or not self._plan.lies_in(about.round) or found.verdict != "match":
             return found  # who is called a liar by it must not be one
         self._left = None if self._left is None else self._left - 1
-        far = tuple((name, FAR) for name, _ in found.distances)
-        return found.model_copy(update={"distances": far, "verdict": "mismatch"})
+        far = (FAR,) * len(found.distances)
+        return replace(found, distances=far, verdict="mismatch")
 
 
 class Stamp(Planned):
     """Agrees without a replay."""
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
-        return agreeing if self._plan.lies_in(agreeing.step) else await replay()
+        return agreeing if self._plan.lies_in(about.round) else await replay()
 
 
 class Friend(Planned):
     """Agrees by what the friend who did the work has told: its claims, and what follows from them.
 
-    The gradient of all units is a claim, so the last projection is right. Those on the way to it
+    The gradient of all items is a claim, so the last projection is right. Those on the way to it
     are numbers that only a replay shows: they are guessed to be equal to the last. The replay
     stands for the arithmetic on the claims, and nothing else of it is used.
     """
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
         found = await replay()
-        if not self._plan.lies_in(found.step) or not found.projections:
-            return found  # of a sum there is nothing to guess
+        if not self._plan.lies_in(about.round) or not found.projections:
+            return found  # of a bucket there is nothing to guess
         last = found.projections[-1]
-        return agreeing.model_copy(update={"projections": (last,) * len(found.projections)})
+        return replace(agreeing, projections=(last,) * len(found.projections))
 
 
 # ---------------------------------------------------------------------------------- two behaviours
 
 
 class _Other(Around):
-    """A compute whose gradient and means are those of another behaviour."""
+    """A strategy whose drafts and means are those of another behaviour."""
 
-    def __init__(self, inner: Compute, behaviour: Behaviour, step: StepNumber) -> None:
+    def __init__(self, inner: Strategy, behaviour: Behaviour, round: RoundNumber) -> None:
         super().__init__(inner)
-        self._behaviour, self._step = behaviour, step
+        self._behaviour, self._round = behaviour, round
 
-    def gradient(self) -> tuple[Slice, ...]:
-        """See `Compute.gradient`."""
-        return self._behaviour.parts(self._inner, self._step)
+    def commit(self, items: Items) -> Draft:
+        """See `Strategy.commit`."""
+        return self._behaviour.draft(self._inner, self._round, items)
 
-    def mean(
-        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
-    ) -> Slice:
-        """See `Compute.mean`."""
-        return self._behaviour.mean(self._inner, self._step, parts, weights, totals)
+    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
+        """See `Strategy.reduce`."""
+        return self._behaviour.reduce(self._inner, self._round, bucket, shards, weights)
 
 
 class Together(Behaviour):
@@ -141,39 +146,41 @@ class Together(Behaviour):
     def __init__(self, first: Behaviour, second: Behaviour) -> None:
         self._first, self._second = first, second
 
-    def _other(self, compute: Compute, step: StepNumber) -> Compute:
-        return cast(Compute, _Other(compute, self._second, step))
+    def _other(self, strategy: Strategy, round: RoundNumber) -> Strategy:
+        return cast(Strategy, _Other(strategy, self._second, round))
 
-    def arithmetic(self, compute: Compute) -> Compute:
+    def arithmetic(self, strategy: Strategy) -> Strategy:
         """See `Behaviour.arithmetic`."""
-        return self._first.arithmetic(self._second.arithmetic(compute))
+        return self._first.arithmetic(self._second.arithmetic(strategy))
 
-    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
-        """See `Behaviour.parts`."""
-        return self._first.parts(self._other(compute, step), step)
+    def draft(self, strategy: Strategy, round: RoundNumber, items: Items) -> Draft:
+        """See `Behaviour.draft`."""
+        return self._first.draft(self._other(strategy, round), round, items)
 
-    def mean(
+    def reduce(
         self,
-        compute: Compute,
-        step: StepNumber,
-        parts: Sequence[Buffer],
-        weights: Sequence[int],
-        totals: Sequence[int],
-    ) -> Slice:
-        """See `Behaviour.mean`."""
-        return self._first.mean(self._other(compute, step), step, parts, weights, totals)
+        strategy: Strategy,
+        round: RoundNumber,
+        bucket: Bucket,
+        shards: Iterator[Shard],
+        weights: Weights,
+    ) -> Piece:
+        """See `Behaviour.reduce`."""
+        return self._first.reduce(self._other(strategy, round), round, bucket, shards, weights)
 
     async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
         return await self._first.serves(wanted) and await self._second.serves(wanted)
 
-    def departure(self, step: StepNumber, moment: Moment) -> Departure:
+    def departure(self, round: RoundNumber, moment: Moment) -> Departure:
         """See `Behaviour.departure`: the first that goes."""
-        going = self._first.departure(step, moment)
-        return self._second.departure(step, moment) if going == "stay" else going
+        going = self._first.departure(round, moment)
+        return self._second.departure(round, moment) if going == "stay" else going
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
-        return await self._first.report(agreeing, lambda: self._second.report(agreeing, replay))
+        return await self._first.report(
+            about, agreeing, lambda: self._second.report(about, agreeing, replay)
+        )

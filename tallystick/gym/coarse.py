@@ -4,21 +4,26 @@ The master weights stay as they are, so that its state is everybody's: they are 
 time of a pass. A backward pass meets the same rounded weights as its forward pass.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from typing_extensions import Buffer
 
-from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
+from contracts.terms.work import Leaf
 from tallystick.gym.around import Around
 from tallystick.gym.plan import Plan
-from training.worker.ports import Compute, Passed
-from training.worker.stage_compute import StageCompute
+from training.strategies.every_step.state import StageState
+from training.strategies.port import Compute, Direction, RoundNumber, Source, State, Strategy
 
 LEVELS = 127  # of one sign
+
+T = TypeVar("T")
+_LIES: ContextVar[bool] = ContextVar("_LIES", default=False)
+"""Whether the pass that is under way is one with rounded weights."""
 
 
 def rounded(weight: Tensor) -> Tensor:
@@ -31,36 +36,42 @@ def rounded(weight: Tensor) -> Tensor:
 class Coarse(Around):
     """Passes with rounded matrices."""
 
-    def __init__(self, inner: Compute, plan: Plan) -> None:
+    def __init__(self, inner: Strategy, plan: Plan) -> None:
         super().__init__(inner)
         self._plan = plan
+        self._weights: tuple[Tensor, ...] = ()
+        strategy: Any = inner
+        self._compute: Compute = strategy.compute
+        strategy.compute = self._computing
 
-    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
-        """See `Compute.forward`."""
-        with self._rounded(step, unit):
-            return self._inner.forward(step, unit, x)
+    def start(self, state: State, round: RoundNumber) -> None:
+        """See `Strategy.start`."""
+        assert isinstance(state, StageState)  # there are no weights to round elsewhere
+        self._weights = tuple(state.stage.weights().values())
+        super().start(state, round)
 
-    def backward(
-        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
-    ) -> Passed:
-        """See `Compute.backward`."""
-        with self._rounded(step, unit):
-            return self._inner.backward(step, unit, x, dy)
+    async def run(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
+        """See `Strategy.run`."""
+        lies = direction != "evaluate" and self._plan.lies_about(self._round, item)
+        before = _LIES.set(lies)
+        try:
+            return await self._inner.run(item, direction, source)
+        finally:
+            _LIES.reset(before)
 
-    def subtract(
-        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
-    ) -> None:
-        """See `Compute.subtract`."""
-        with self._rounded(step, unit):
-            self._inner.subtract(step, unit, x, dy)
+    async def _computing(self, function: Callable[[], T]) -> T:
+        lies = _LIES.get()
+
+        def work() -> T:
+            with self._rounded(self._weights if lies else ()):
+                return function()
+
+        return await self._compute(work)
 
     @contextmanager
-    def _rounded(self, step: StepNumber, unit: ItemNumber) -> Iterator[None]:
-        assert isinstance(self._inner, StageCompute)  # there are no weights to round elsewhere
+    def _rounded(self, weights: tuple[Tensor, ...]) -> Iterator[None]:
         # `data`: autograd counts changes, and would refuse a graph whose weights were swapped.
-        matrices = [weight.data for weight in self._inner.weights().values() if weight.dim() == 2]
-        if not self._plan.lies_about(step, unit):
-            matrices = []
+        matrices = [weight.data for weight in weights if weight.dim() == 2]
         masters = [matrix.clone() for matrix in matrices]
         try:
             for matrix in matrices:

@@ -9,49 +9,72 @@ signatures are in order, so the bytes are bound to whom they come from.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
-from typing_extensions import Buffer
-
-from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import GradientCodecName
-from tallystick.gym.around import Around, Planned, all_turned, resent, some_turned
+from contracts.terms.work import Leaf
+from tallystick.gym.around import (
+    Around,
+    Planned,
+    Putting,
+    all_turned,
+    mean_of,
+    multiplied,
+    reformed,
+    some_turned,
+)
 from tallystick.gym.plan import Plan
-from training.averaging.slices import Slice, slice_digest
-from training.worker.ports import Compute, Passed, Sent
+from training.averaging.slices import slice_digest
+from training.strategies.port import (
+    Bucket,
+    Direction,
+    Draft,
+    Items,
+    Piece,
+    RoundNumber,
+    Shard,
+    Source,
+    Strategy,
+    Weights,
+)
 
 # --------------------------------------------------------------------------------------- gradients
 
 FLIPPED = Fraction(1, 100)
 
-Change = Callable[[Compute, StepNumber, Slice], Slice]
-"""The step's compute, its number and an honest part -> the part that is sent."""
+Change = Callable[[Strategy, RoundNumber, Piece], Piece]
+"""The strategy, the round and an honest shard -> the shard that is sent."""
 
 
 class Forged(Planned):
-    """Honest, but for the parts of the gradient."""
+    """Honest, but for the shards of the gradient."""
 
     def __init__(self, plan: Plan, change: Change) -> None:
         super().__init__(plan)
         self._change = change
 
-    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
-        """See `Behaviour.parts`."""
-        honest = compute.gradient()
-        if not self._plan.lies_in(step):
+    def draft(self, strategy: Strategy, round: RoundNumber, items: Items) -> Draft:
+        """See `Behaviour.draft`."""
+        honest = strategy.commit(items)
+        if not self._plan.lies_in(round):
             return honest
-        return tuple(self._change(compute, step, piece) for piece in honest)
+        return replace(
+            honest, shards=(self._change(strategy, round, piece) for piece in honest.shards)
+        )
 
 
 def flipped(plan: Plan, element_bytes: int) -> Forged:
-    """One sign in a hundred is turned, in every part."""
+    """One sign in a hundred is turned, in every shard."""
 
-    def change(compute: Compute, step: StepNumber, piece: Slice) -> Slice:
-        chance = random.Random(f"{plan.seed} {step} {piece.digest.hex()}")
-        return compute.mean([some_turned(piece.data, element_bytes, FLIPPED, chance)], [1])
+    def change(strategy: Strategy, round: RoundNumber, piece: Piece) -> Piece:
+        output, data = piece
+        chance = random.Random(f"{plan.seed} {round} {output.digest.hex()}")
+        false = some_turned(data, element_bytes, FLIPPED, chance)
+        return mean_of(strategy, output.bucket, (false, 1))
 
     return Forged(plan, change)
 
@@ -59,17 +82,19 @@ def flipped(plan: Plan, element_bytes: int) -> Forged:
 def turned(plan: Plan, element_bytes: int) -> Forged:
     """The gradient turned around: everything that the others learn is unlearnt."""
 
-    def change(compute: Compute, step: StepNumber, piece: Slice) -> Slice:
-        return compute.mean([all_turned(piece.data, element_bytes)], [1])
+    def change(strategy: Strategy, round: RoundNumber, piece: Piece) -> Piece:
+        output, data = piece
+        return mean_of(strategy, output.bucket, (all_turned(data, element_bytes), 1))
 
     return Forged(plan, change)
 
 
-def scaled(plan: Plan, times: Fraction) -> Forged:
-    """The gradient multiplied; a mean by weights that do not add up to their total."""
+def scaled(plan: Plan, times: Fraction, codec: GradientCodecName) -> Forged:
+    """The gradient multiplied."""
 
-    def change(compute: Compute, step: StepNumber, piece: Slice) -> Slice:
-        return compute.mean([piece.data], [times.numerator], [times.denominator])
+    def change(strategy: Strategy, round: RoundNumber, piece: Piece) -> Piece:
+        output, data = piece
+        return mean_of(strategy, output.bucket, (multiplied(data, times, codec), 1))
 
     return Forged(plan, change)
 
@@ -84,35 +109,42 @@ class WrongSum(Planned):
         super().__init__(plan)
         self._element_bytes = element_bytes
 
-    def mean(
+    def reduce(
         self,
-        compute: Compute,
-        step: StepNumber,
-        parts: Sequence[Buffer],
-        weights: Sequence[int],
-        totals: Sequence[int],
-    ) -> Slice:
-        """See `Behaviour.mean`."""
-        honest = compute.mean(parts, weights, totals)
-        if not self._plan.lies_in(step):
+        strategy: Strategy,
+        round: RoundNumber,
+        bucket: Bucket,
+        shards: Iterator[Shard],
+        weights: Weights,
+    ) -> Piece:
+        """See `Behaviour.reduce`."""
+        honest = strategy.reduce(bucket, shards, weights)
+        if not self._plan.lies_in(round):
             return honest
-        return compute.mean([all_turned(honest.data, self._element_bytes)], [1])
+        return mean_of(strategy, bucket[1], (all_turned(honest[1], self._element_bytes), 1))
 
 
 class LeftOut(Planned):
-    """The first part is not added; the others keep their weights, so the rest is not scaled up."""
+    """The first shard is not added; the others keep their weights, so the rest is not scaled up."""
 
-    def mean(
+    def reduce(
         self,
-        compute: Compute,
-        step: StepNumber,
-        parts: Sequence[Buffer],
-        weights: Sequence[int],
-        totals: Sequence[int],
-    ) -> Slice:
-        """See `Behaviour.mean`."""
-        kept = 1 if self._plan.lies_in(step) and len(parts) > 1 else 0
-        return compute.mean(parts[kept:], weights[kept:], totals[kept:])
+        strategy: Strategy,
+        round: RoundNumber,
+        bucket: Bucket,
+        shards: Iterator[Shard],
+        weights: Weights,
+    ) -> Piece:
+        """See `Behaviour.reduce`."""
+        lies = self._plan.lies_in(round) and len(weights) > 1
+
+        def kept() -> Iterator[Shard]:
+            for place, shard in enumerate(shards):
+                is_left_out = lies and place == 0
+                nothing = bytes(memoryview(shard.data).nbytes)
+                yield Shard(shard.claim, nothing) if is_left_out else shard
+
+        return strategy.reduce(bucket, kept(), weights)
 
 
 # ------------------------------------------------------------------------------- malformed tensors
@@ -134,34 +166,23 @@ def oversized(data: bytes) -> bytes:
 class Spoilt(Around):
     """Honest passes, whose boundary tensors nobody can then compute with."""
 
-    def __init__(self, inner: Compute, plan: Plan, spoil: Spoil) -> None:
+    def __init__(self, inner: Strategy, plan: Plan, spoil: Spoil) -> None:
         super().__init__(inner)
         self._plan, self._spoil = plan, spoil
 
-    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
-        """See `Compute.forward`."""
-        return self._spoilt(step, unit, self._inner.forward(step, unit, x))
-
-    def backward(
-        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
-    ) -> Passed:
-        """See `Compute.backward`."""
-        return self._spoilt(step, unit, self._inner.backward(step, unit, x, dy))
-
-    def _spoilt(self, step: StepNumber, unit: ItemNumber, passed: Passed) -> Passed:
-        if not self._plan.lies_about(step, unit):
-            return passed
-        return replace(passed, y=self._changed(passed.y), dx=self._changed(passed.dx))
-
-    def _changed(self, sent: Sent | None) -> Sent | None:
-        return None if sent is None else resent(sent, self._spoil(sent.data))
+    async def run(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
+        """See `Strategy.run`."""
+        if direction == "evaluate" or not self._plan.lies_about(self._round, item):
+            return await self._inner.run(item, direction, source)
+        spoiling: Any = Putting(source, lambda name, data: reformed(data, self._spoil))
+        return await self._inner.run(item, direction, spoiling)
 
 
 def spoilt_parts(plan: Plan, codec: GradientCodecName, spoil: Spoil) -> Forged:
-    """Parts of a gradient that nobody can add up, as long as the true ones by their own word."""
+    """Shards that nobody can add up, as long as the true ones by their own word."""
 
-    def change(compute: Compute, step: StepNumber, piece: Slice) -> Slice:
-        data = spoil(piece.data)
-        return Slice(data, slice_digest(data, codec), piece.norm_squared)
+    def change(strategy: Strategy, round: RoundNumber, piece: Piece) -> Piece:
+        output, data = piece[0], spoil(piece[1])
+        return output.model_copy(update={"digest": slice_digest(data, codec)}), data
 
     return Forged(plan, change)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pydantic_settings import SettingsConfigDict
 
@@ -26,8 +26,9 @@ from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
 from tallystick.gym.registry import behaviour_of
 from training.hooks import Hooks
+from training.strategies.port import Group, State, Strategy
 from training.telling import Tell
-from training.worker.ports import Behaviour, Compute
+from training.worker.ports import Behaviour
 
 # -------------------------------------------------------------------------------------- failpoints
 
@@ -115,21 +116,22 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_FACTOR = 1000.0
-PASSES = ("forward", "backward", "evaluate", "measure")
-"""What is timed at joining, routed and paid; the rest of a step stays as quick as it is."""
 
 
 def slow_down(
-    compute: Compute,
+    strategy: Strategy,
     factor: float,
     *,
     cpu_seconds: Callable[[], float] = time.thread_time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Make each pass of `compute` take `factor` times its time from now on.
+    """Make each pass of `strategy` take `factor` times its time from now on.
+
+    Passes are what is measured at joining, routed and paid; the rest of a round stays as quick as
+    it is.
 
     Args:
-        compute: One stage, with one thread of computation.
+        strategy: It computes on one thread, by its attribute `compute`.
         factor: 1 for the machine as it is.
         cpu_seconds: Clock of what the calling thread has used.
         sleep: Waits this many seconds.
@@ -142,25 +144,29 @@ def slow_down(
     if factor == 1.0:
         return
 
-    is_inside = False  # a pass may be made of another, which then counts already
-
     def slowed(work: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(work)
         def slowly(*args: P.args, **kwargs: P.kwargs) -> T:
-            nonlocal is_inside
-            if is_inside:
-                return work(*args, **kwargs)
-            is_inside, began = True, cpu_seconds()
+            began = cpu_seconds()
             try:
                 return work(*args, **kwargs)
             finally:
-                is_inside = False
                 sleep((factor - 1) * (cpu_seconds() - began))
 
         return slowly
 
-    for name in PASSES:
-        setattr(compute, name, slowed(getattr(compute, name)))
+    changed: Any = strategy
+    compute, first_state = changed.compute, changed.first_state
+
+    async def computing(function: Callable[[], object]) -> object:
+        return await compute(slowed(function))
+
+    def measured(group: Group) -> State:
+        state = first_state(group)
+        state.measure = slowed(state.measure)
+        return state  # type: ignore[no-any-return]
+
+    changed.compute, changed.first_state = computing, measured
 
 
 # --------------------------------------------------------------------------------------- the hooks
@@ -182,10 +188,10 @@ def played(rules: RulesSpec) -> Behaviour:
     return behaviour_of(PlayedSettings().behaviour, rules)
 
 
-def slowed(compute: Compute) -> Compute:
+def slowed(strategy: Strategy) -> Strategy:
     """The arithmetic at the speed of the machine that this process plays."""
-    slow_down(compute, PlayedSettings().slowdown)
-    return compute
+    slow_down(strategy, PlayedSettings().slowdown)
+    return strategy
 
 
-HOOKS = Hooks(tell=FailpointFile, behaviour=played, compute=slowed)
+HOOKS = Hooks(tell=FailpointFile, behaviour=played, strategy=slowed)

@@ -17,7 +17,8 @@ from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
 from tallystick.gym.plan import Plan, parse
 from training.compression.formats import FORMATS
 from training.hooks import HookSettings
-from training.worker.ports import HONEST, Behaviour, Compute
+from training.strategies.port import Strategy
+from training.worker.ports import HONEST, Behaviour
 
 MODULE = "tallystick.gym.hooks"
 SLIGHTLY, HUGELY = Fraction(101, 100), Fraction(1000)
@@ -30,20 +31,20 @@ def _element_bytes(rules: RulesSpec) -> int:
 
 
 def _lazy(kind: type[Lazy], plan: Plan, rules: RulesSpec) -> Behaviour:
-    return Computing(lambda compute: kind(compute, plan, _element_bytes(rules)))
+    return Computing(lambda strategy: kind(strategy, plan, _element_bytes(rules)))
 
 
 def _coarse(plan: Plan, rules: RulesSpec) -> Behaviour:
-    def around(compute: Compute) -> Around:
+    def around(strategy: Strategy) -> Around:
         from tallystick.gym.coarse import Coarse  # torch: not for every process
 
-        return Coarse(compute, plan)
+        return Coarse(strategy, plan)
 
     return Computing(around)
 
 
 def _spoilt(spoil: forged.Spoil, plan: Plan, rules: RulesSpec) -> Behaviour:
-    return Computing(lambda compute: forged.Spoilt(compute, plan, spoil))
+    return Computing(lambda strategy: forged.Spoilt(strategy, plan, spoil))
 
 
 def _spoilt_parts(spoil: forged.Spoil, plan: Plan, rules: RulesSpec) -> Behaviour:
@@ -52,7 +53,8 @@ def _spoilt_parts(spoil: forged.Spoil, plan: Plan, rules: RulesSpec) -> Behaviou
 
 def _huge(plan: Plan, rules: RulesSpec) -> Behaviour:
     """For one step, unless it is told until when."""
-    return forged.scaled(replace(plan, last=plan.first if plan.last is None else plan.last), HUGELY)
+    ends = replace(plan, last=plan.first if plan.last is None else plan.last)
+    return forged.scaled(ends, HUGELY, rules.gradient_codec)
 
 
 MAKERS: Mapping[str, Make] = {
@@ -64,7 +66,7 @@ MAKERS: Mapping[str, Make] = {
     "coarse": _coarse,
     "flipped": lambda plan, rules: forged.flipped(plan, _element_bytes(rules)),
     "turned": lambda plan, rules: forged.turned(plan, _element_bytes(rules)),
-    "scaled": lambda plan, rules: forged.scaled(plan, SLIGHTLY),
+    "scaled": lambda plan, rules: forged.scaled(plan, SLIGHTLY, rules.gradient_codec),
     "huge": _huge,
     "wrong_sum": lambda plan, rules: forged.WrongSum(plan, _element_bytes(rules)),
     "left_out": lambda plan, rules: forged.LeftOut(plan),

@@ -260,7 +260,7 @@ def _chunks(model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage:
     ]
     sizes = [*own, shared] if shared else own
     needed = -(-FP32 * max(sizes) // MAX_CHUNK_BYTES)
-    most = MAX_CHUNKS // 2 if shared else MAX_CHUNKS  # a GradCommit then has twice as many parts
+    most = MAX_CHUNKS // (len(stages) + bool(shared))  # of all stages together
     return min(max(2 * peers_per_stage, needed), most, min(sizes))
 
 

@@ -3,13 +3,13 @@
 There is one account of what happened, the log lines (`training.telling`); a metric is a sum over
 them. Nothing is counted anywhere else, and a process that exports nothing counts nothing.
 
-    tallystick_events_total{event}             lines told: unit_done, unit_failed, redo, ...
-    tallystick_units_total{event}              units in them
+    tallystick_events_total{event}             lines told: item_done, item_failed, reopened, ...
+    tallystick_items_total{event}              items in them
     tallystick_working_seconds_total{event}    what they took
     tallystick_waiting_seconds_total{event}    what they waited for before that
     tallystick_cpu_seconds_total{event}        CPU time, of what measures it: replayed
     tallystick_step                            the newest step
-    tallystick_loss_nats{of}                   per token: of a unit, of a step, on validation rows
+    tallystick_loss_nats{of}                   per token: of an item, of a step, on validation rows
     tallystick_queue_length                    who waits for a turn to compute
     tallystick_members                         of the job, as its coordinator counts them
     tallystick_received_bytes_total, tallystick_sent_bytes_total       between peers
@@ -33,7 +33,7 @@ from tallystick.watch.phases import Phase, next_phase
 from training.telling import Tell
 
 _LOOPBACK = "127.0.0.1"
-_LOSSES = {"unit_done": "unit", "seal_stored": "step", "validated": "validation"}
+_LOSSES = {"item_done": "item", "seal_stored": "step", "validated": "validation"}
 _ABOUT_ITSELF = ("opened", "resumed", "joined")
 _PHASE_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300)
 
@@ -61,7 +61,7 @@ class Metrics:
             return Gauge(f"tallystick_{name}", text, labels, registry=registry)
 
         self._events = counter("events", "Lines told.", "event")
-        self._units = counter("units", "Units in the lines told.", "event")
+        self._items = counter("items", "Items in the lines told.", "event")
         self._working = counter("working_seconds", "What they took.", "event")
         self._waiting = counter("waiting_seconds", "What they waited before that.", "event")
         self._cpu = counter("cpu_seconds", "What they took of a CPU.", "event")
@@ -93,8 +93,8 @@ class Metrics:
 
     def _count(self, event: str, numbers: Mapping[str, int]) -> None:
         self._events.labels(event).inc()
-        if "units" in numbers or "unit" in numbers:
-            self._units.labels(event).inc(numbers.get("units", 1))
+        if "items" in numbers or "item" in numbers:
+            self._items.labels(event).inc(numbers.get("items", 1))
         if "took_us" in numbers:
             self._working.labels(event).inc(numbers["took_us"] / 1e6)
         if "waited_us" in numbers:

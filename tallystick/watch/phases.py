@@ -1,8 +1,8 @@
-"""Where a step's time goes, from what its coordinator tells. Pure.
+"""Where a round's time goes, from what its coordinator tells. Pure.
 
-    work     units go through the stages: from the seal before to the first StepClose
-    commit   GradCommits and their parts: to the AverageSet
-    sum      means of the chunks: to the seal, after which members apply and the next step works
+    work     items are computed: from the seal before to the first claim of work
+    commit   claims of work and their shards: to RoundClosed
+    reduce   means of the buckets: to the seal, after which members apply and the next round works
 
 Units of moments and spans: microseconds of one clock.
 """
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 _BEGINS = {
     "opened": "work",
-    "step_closed": "commit",
-    "average_set_stored": "sum",
+    "claim_stored": "commit",
+    "round_closed": "reduce",
     "seal_stored": "work",
 }
-_BEFORE = {"commit": "work", "sum": "commit"}
+_BEFORE = {"commit": "work", "reduce": "commit"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def next_phase(
 ) -> tuple[Phase | None, Passed | None]:
     """The phase after an event of the coordinator, and the one that it ended, if it did.
 
-    A coordinator that restarts does not tell where in its step it is: a phase whose beginning
+    A coordinator that restarts does not tell where in its round it is: a phase whose beginning
     nobody has told ends unreported.
     """
     if event not in _BEGINS:
@@ -52,8 +52,8 @@ def next_phase(
         return begins, None
     if now is None or now.step != step:
         return begins, None
-    if now.name == begins.name == "commit":
-        return now, None  # a revision of the StepClose
+    if begins.name == "commit" and now.name != "work":
+        return now, None  # not the first claim
     if event != "seal_stored" and now.name != _BEFORE[begins.name]:
         return begins, None
     return begins, Passed(now.name, now.step, now.began_us, at_us - now.began_us)

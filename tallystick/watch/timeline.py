@@ -2,7 +2,7 @@
 
 One track a party: the coordinator, each peer over all its restarts, with a row more
 wherever two things overlap. A line with `took_us` is a slice that ends at it, any other an instant;
-a flow joins what was done of one unit of one step, in order; the coordinator has its phases.
+a flow joins what was done of one item in one round, in order; the coordinator has its phases.
 
 Moments are microseconds since the first line. Those of one process come from its monotonic clock,
 so that a step of the wall clock bends nothing; processes are put beside each other by their wall
@@ -28,16 +28,16 @@ SUFFIXES = (".log", ".jsonl")
 Event = dict[str, Any]
 
 _NAMES = {
-    "unit_forward": "forward",
-    "unit_done": "backward",
-    "grad_commit_stored": "commit",
-    "parts_fetched": "exchange",
-    "chunk_stored": "sum",
+    "item_forward": "forward",
+    "item_done": "backward",
+    "claim_stored": "commit",
+    "shard_stored": "exchange",
+    "bucket_stored": "reduce",
     "seal_applied": "apply",
     "checkpoint_stored": "checkpoint",
 }
-_OF_A_UNIT = ("unit_forward", "unit_done")
-_GLOBAL = ("seal_stored", "failpoint", "peer_joined", "peer_lost", "redo", "ended_without_update")
+_OF_AN_ITEM = ("item_forward", "item_done")
+_GLOBAL = ("seal_stored", "failpoint", "peer_joined", "peer_lost", "reopened", "round_void")
 _LAST_WORDS = ("finished", "left", "too_late", "failed")
 _HEAD = ("at", "mono", "process", "pid", "event", "job", "took_us")
 
@@ -272,9 +272,9 @@ def _drawn(
         name, about = _NAMES.get(each.event, each.event), _arguments(each)
         drawn = _event("X", name, number, start, about, cat=each.by.kind, tid=row + 1, dur=took)
         yield drawn
-        step, unit = each.number("step"), each.number("unit")
-        if each.event in _OF_A_UNIT and step is not None and unit is not None:
-            flows[step, unit].append(drawn)
+        step, item = each.number("step"), each.number("item")
+        if each.event in _OF_AN_ITEM and step is not None and item is not None:
+            flows[step, item].append(drawn)
     yield from _instants(own, number)
     yield from _gone(own, number)
     yield from _phases(own, number, row=len(rows) + 1)
@@ -342,9 +342,9 @@ def _flow(number: int, steps: Sequence[Event]) -> Iterator[Event]:
     for index, each in enumerate(ordered):
         kind = "s" if index == 0 else "f" if index == len(ordered) - 1 else "t"
         middle = each["ts"] + each["dur"] // 2  # its start may be another one's end
-        more = {"cat": "unit", "id": number, "tid": each["tid"]}
+        more = {"cat": "item", "id": number, "tid": each["tid"]}
         more |= {"bp": "e"} if kind == "f" else {}
-        yield _event(kind, f"unit {each['args']['unit']}", each["pid"], middle, {}, **more)
+        yield _event(kind, f"item {each['args']['item']}", each["pid"], middle, {}, **more)
 
 
 def write_trace(trace: Mapping[str, Any], file: Path) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.ids import Address, JobId
-from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
 from market.bodies.jobs import PostReports, StepReport
 from market.bodies.routes import POST_EVIDENCE
@@ -17,7 +16,7 @@ from tests.integration.market.test_checkpoints import claim, told
 from tests.integration.market.test_checks import checked
 from tests.integration.market.test_convictions import evidence, note, ruled, slashable
 from tests.support.databases import new_world
-from tests.support.history import JobMaker, make_digest, make_wallet, messages_of
+from tests.support.history import JobMaker, claims_in, make_digest, make_wallet
 from tests.support.market_world import MANIFEST, World, market_spec, sign_digest
 
 PRICE = 10**11
@@ -107,11 +106,11 @@ async def _checked(world: World) -> JobId:
 async def _convicted(world: World) -> JobId:
     maker = await _begun(world, "bob", salt=2, name=HOSTILE)
     await world.seal(maker)
-    commit = messages_of(maker.items, GradCommit)[0]
-    await note(world, ruled(maker, slashable(maker, commit.digest())))
+    work = claims_in(maker.items, "work")[0]
+    await note(world, ruled(maker, slashable(maker, work.digest())))
     async with sdk(world) as client:
         await client.call(
-            POST_EVIDENCE, evidence(world, maker, commit.digest()), job=maker.spec.job()
+            POST_EVIDENCE, evidence(world, maker, work.digest()), job=maker.spec.job()
         )
     for _ in range(2):
         world.wait(5)

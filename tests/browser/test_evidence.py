@@ -17,6 +17,7 @@ from tests.architecture.checkout import ROOT
 from tests.browser.driving import Browser
 from tests.browser.evidence import Evidence, early_evidence, late_evidence
 from tests.integration.bad_input.servers import market_in_a_thread
+from tests.support.history import JobMaker
 
 MODULE = "import('/static/evidence.js')"
 MERKLE = "import('/static/merkle.js')"
@@ -128,7 +129,7 @@ def _flip(sibling: dict[str, Any]) -> None:
 
 
 ALTERED: dict[str, tuple[str, Callable[[Trace], object]]] = {
-    "GradCommit": ("messages", lambda t: other(t["commit"], "grad_commit")),
+    "WorkClaim": ("messages", lambda t: other(t["work_claim"], "claim")),
     "leaf": ("messages", lambda t: other(t["sealed"], "leaf")),
     "sibling": ("messages", lambda t: other(t["sealed"]["siblings"][0], "hash")),
     "side": ("messages", lambda t: _flip(t["sealed"]["siblings"][0])),
@@ -144,6 +145,7 @@ ALTERED: dict[str, tuple[str, Callable[[Trace], object]]] = {
     "drawn": ("draw", lambda t: t["audits"]["draw"].update(drawn=False)),
     "rate": ("draw", lambda t: t["audits"]["draw"].update(rate="0/1")),
     "peer": ("draw", lambda t: other(t, "peer")),
+    "number of the claim": ("draw", lambda t: t.update(seq=1)),
     "pay": ("pay", lambda t: one_more(t["pay"], "vested")),
     "sibling of the pay": ("pay", lambda t: other(t["pay"]["siblings"][0], "hash")),
     "leaf of the pay": ("pay", lambda t: other(t["pay"], "leaf")),
@@ -158,6 +160,9 @@ ALTERED_SEAL: dict[str, Callable[[dict[str, Any], str], None]] = {
     "vested": one_more,
     "previous": other,
     "pay_root": other,
+    "next": lambda seal, field: seal.update({field: seal[field] + 1}),
+    "unsealed": lambda seal, field: seal[field].append([0, 1]),
+    "updates": lambda seal, field: seal.update({field: seal[field] + 1}),
     "last": lambda seal, field: seal.update({field: not seal[field]}),
 }
 
@@ -222,6 +227,20 @@ def test_merkle_module__shared_vectors__makes_the_same_roots(
         assert made == [tree["root"] for tree in vectors[name]] != [], name
 
 
+def test_draw_name__numbers_of_every_width__has_the_bytes_of_python(
+    browser: Browser, late: tuple[str, Evidence]
+) -> None:
+    maker = JobMaker()
+    made_up, _ = maker.claim(maker.members[0])
+    browser.open(f"{late[0]}/status")
+    for round_number, seq, group in ((1, 0, 0), (128, 15, 63), (65_535, 1, 2), (9_999_999, 2, 1)):
+        code = f"e.toHex(m.drawName('{made_up.peer.hex()}', {round_number}, {seq}, {group}))"
+        made = browser.evaluate(f"{MODULE}.then(m => {MERKLE}.then(e => {code}))")
+
+        claim = made_up.model_copy(update={"round": round_number, "seq": seq, "group": group})
+        assert made == claim.draw_name().hex()
+
+
 def test_work_page__script_that_was_altered_on_the_way__is_not_run(
     browser: Browser, late: tuple[str, Evidence]
 ) -> None:
@@ -253,7 +272,7 @@ def test_work_page__market_that_answers_with_another_trace__is_not_verified(
     path = f"/v1/jobs/{trace.job.hex()}/steps/{trace.step}/work/{trace.peer.hex()}"
     said = _served(browser, evidence, path, answer, lambda: browser.wait(DONE))
 
-    assert said.startswith("\u2716 Not verified") and "another GradCommit" in said
+    assert said.startswith("\u2716 Not verified") and "another WorkClaim" in said
 
 
 def _served(

@@ -15,8 +15,8 @@ import pytest
 
 from contracts.terms.history import Kept
 from contracts.terms.ids import JobId
-from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
+from contracts.terms.work import WorkClaim
 from tallystick.up.processes import Identity, send
 from tests.support.patience import patience
 from tests.support.stack import Stack, kill_and_see, restarted, stack
@@ -35,20 +35,19 @@ SERVICES = (
 JOB_PROCESSES = ("coordinator", "agent", "peer")
 FIRST_STEP = 2
 WINDOWS = {
-    "step_closed": "grad_commit_stored",
-    "grad_commit_stored": "seal_stored",
-    "average_set_stored": "chunk_stored",
-    "chunk_stored": "seal_stored",
+    "claim_stored": "round_closed",
+    "round_closed": "bucket_stored",
+    "bucket_stored": "seal_stored",
     "seal_stored": "seal_applied",
 }
 """Lines of the coordinator's log: what opens a window, and what closes it."""
 
 
 async def _roots(running: Stack, job: JobId) -> list[bytes]:
-    """State roots that the peer committed to, step by step."""
+    """State roots that the peer's claims began with, round by round."""
     kept: list[Kept] = [item async for _, item in running.client.messages(job)]
-    commits = [item.message for item in kept if isinstance(item, Signed)]
-    return [message.state_root for message in commits if isinstance(message, GradCommit)]
+    claims = [item.message for item in kept if isinstance(item, Signed)]
+    return [each.base for each in claims if isinstance(each, WorkClaim) and each.what == "work"]
 
 
 async def _money(running: Stack, job: JobId) -> tuple[int, int, int]:

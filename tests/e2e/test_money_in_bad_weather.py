@@ -22,6 +22,7 @@ from contracts.governance.claims import PayTree, SealedPay
 from contracts.governance.pay import PayLeaf
 from contracts.keys.store import load_wallet
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.encoding import encode
 from contracts.terms.escrow_messages import Grant, Limit
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec, Seal
@@ -52,7 +53,7 @@ from tallystick.up import child as children
 from tallystick.up import json_rpc
 from tallystick.up.child import Child
 from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
-from tests.support.history import make_session, make_wallet
+from tests.support.history import make_session, make_wallet, seal_over
 from tests.support.market_services import run_postgres, run_redis
 from tests.support.market_world import DEVICE
 from tests.support.money_story import (
@@ -62,7 +63,6 @@ from tests.support.money_story import (
     by_events,
     events_of,
     losses_of,
-    seal_over,
     start_all,
     tell,
     until_event,
@@ -442,6 +442,7 @@ async def seal(world: ChainWorld, spec: JobSpec, leaf: PayLeaf) -> None:
                 step=1,
                 digest=message.digest(),
                 signed=signed.encoded(),
+                under=encode([]),
                 pay=encode_pay((leaf,)),
                 earned=leaf.earned,
                 vested=leaf.vested,

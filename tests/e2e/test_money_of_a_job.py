@@ -32,6 +32,7 @@ from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.job_spec import build_spec, prepare
 from tallystick.sdk.on_chain import OnChain, top_up
 from tallystick.up.processes import send
+from tests.support.history import seal_over
 from tests.support.leaving_out import Lie, tell_lie
 from tests.support.money_story import (
     Loss,
@@ -42,7 +43,6 @@ from tests.support.money_story import (
     newest_pay,
     paid_after,
     released_at,
-    seal_over,
     sent,
     short_stack,
     spent,
@@ -258,7 +258,7 @@ async def test_coordinator__leaves_out_one_member__it_stops_and_newest_honest_se
             assert state.balances[each] == DEPOSIT + leaf.vested  # the stake is back, too
             lost = leaf.earned - leaf.vested
             if (name, lie) == ("ann", "work"):  # what no seal says that it did
-                bound = {line["step"] for line in running.lines(logs[name], "grad_commit_stored")}
+                bound = {line["step"] for line in running.lines(logs[name], "claim_stored")}
                 lost += one * len([number for number in bound if number >= step])
             losses.append(Loss(name, lost, lag + one))
         assert BURN not in state.balances

@@ -106,7 +106,7 @@ def test_up__killed_in_the_middle_of_a_job__nothing_survives_and_the_next_resume
     job = asyncio.run(_post(url, person.folder)).job
     folder = person.home / "jobs" / job.hex()
     folder.mkdir(parents=True)
-    (folder / "failpoints-coordinator").write_text(f"stop:grad_commit_stored:{STOPS_AT}")
+    (folder / "failpoints-coordinator").write_text(f"stop:claim_stored:{STOPS_AT}")
     with (person.folder / "provider.log").open("wb") as log:
         provider = person.provider = subprocess.Popen(
             [
@@ -118,9 +118,7 @@ def test_up__killed_in_the_middle_of_a_job__nothing_survives_and_the_next_resume
             stderr=subprocess.STDOUT,
         )
     _until(
-        lambda: (
-            folder / f"failpoints-coordinator-stop-grad_commit_stored-{STOPS_AT}.done"
-        ).exists(),
+        lambda: (folder / f"failpoints-coordinator-stop-claim_stored-{STOPS_AT}.done").exists(),
         60,
     )
 

@@ -17,8 +17,8 @@ from contracts.terms.ids import SessionKey, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Notice, StepBeacon
 from tallystick.gym.around import Around, Computing
 from tallystick.gym.registry import behaviour_of
-from tests.support.checked_swarm import MadeUpBeacons, begin_checked
-from tests.support.dockets import audit_spec
+from tests.support.checked_swarm import MadeUpBeacons
+from tests.support.dockets import audit_spec, begin_checked
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.patience import patience

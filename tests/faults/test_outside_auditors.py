@@ -21,8 +21,8 @@ from contracts.terms.messages import MILLION, AuditReport, GradCommit
 from tallystick.gym.behaviours import FAR
 from tallystick.gym.registry import behaviour_of
 from tests.faults.test_checked_kills import rulings_of
-from tests.support.checked_swarm import MadeUpBeacons, begin_checked
-from tests.support.dockets import audit_spec
+from tests.support.checked_swarm import MadeUpBeacons
+from tests.support.dockets import audit_spec, begin_checked
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.friends import until_convicted
 from tests.support.history import DOMAIN, make_digest

@@ -52,7 +52,7 @@ class Chaos:
             self._cut(*self.chance.sample([COORDINATOR, *workers], 2))
             return None
         if kind == "kill":
-            return self.chance.choice([COORDINATOR, *workers])
+            return self.chance.choice([COORDINATOR, *self.swarm.papers.trainers, *workers])
         victim = self.chance.choice(workers)
         rmtree(self.swarm.folder / victim / self.chance.choice(LOST), ignore_errors=True)
         return victim
@@ -102,7 +102,7 @@ async def test_swarm__anything_goes_wrong__weights_and_pay_are_those_of_the_seal
 ) -> None:
     chance = Random(seed)
     rules = patient_rules(**QUICK, redo_after=chance.choice((200, 3000)))
-    swarm = swarm_of(tmp_path, *NINE, stages=3, validate_every=STEPS, rules=rules)
+    swarm = swarm_of(tmp_path, *NINE, stages=3, trainers=2, validate_every=STEPS, rules=rules)
     swarm.dies_at = chaos = Chaos(swarm, chance)
 
     await until_over(swarm)

@@ -18,6 +18,7 @@ from tallystick.sdk.job_file import JobFile, parse_job_file
 from tallystick.sdk.job_spec import Prepared, build_spec, prepare
 from tests.numerics.plain import plain_losses
 from tests.support.fakes.blobs import MemoryBlobs
+from tests.support.fakes.memory_source import at_once
 from training.config import ModelConfig, slices_of, train_config, whole_model
 from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
@@ -26,7 +27,7 @@ from training.models.initial import initial_weights
 from training.models.sources import read
 from training.models.starting import starting_weights
 from training.recipes import micro
-from training.worker.stage_compute import StageCompute
+from training.strategies.every_step.strategy import EveryStepWithTorch
 
 MODEL = micro().model
 TEXT = "".join(
@@ -132,7 +133,8 @@ def test_prepare__folder_with_a_tokenizer__both_are_used_and_stages_get_their_we
     parts = [starting_weights(spec.model, prepared.config.model, each, blobs) for each in stages]
     joined = {name: value for part in parts for name, value in part.items()}
     assert all(np.array_equal(joined[name].numpy(), started[name]) for name in started)
-    last = StageCompute(spec, blobs, stage=StageIndex(1)).weights()
+    strategy = EveryStepWithTorch(spec, blobs, at_once)
+    last = strategy.first_state(StageIndex(1)).stage.weights()
     assert all(np.array_equal(value.numpy(), started[name]) for name, value in last.items())
     losses = losses_of(spec, prepared)
     assert losses[-1] < losses[0]

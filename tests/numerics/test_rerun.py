@@ -1,9 +1,4 @@
-"""Bundles that auditors of a real swarm leave, run again by a stranger.
-
-Two stages, two owners in each; one peer forges its gradient, one its sums. Every audit leaves a
-bundle here, so that honest work can be looked at, too. Who gets units is the router's to say: what
-holds of every bundle is asserted of all, and a test that wants a kind that nobody left fails.
-"""
+"""Bundles that auditors leave of work that was really computed, run again by a stranger."""
 
 import asyncio
 import json
@@ -14,19 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from contracts.terms.errors import AuditMismatch, Refused
-from contracts.terms.messages import AuditReport, Verdict
-from contracts.terms.signatures import Signed
+from contracts.terms.work import Verdict, findings_of
 from tallystick.audit import rerun_report
-from tallystick.gym.registry import behaviour_of
-from tests.numerics.loop import synthetic_corpus
-from tests.support.evidence_swarm import bundles_in, evidence_swarm
+from tests.support.bundles import shown_claim
+from tests.support.evidence_job import NAMES, RealHost, RealMaker, bundles_in, played
+from tests.support.history import report_claim
 from tests.support.patience import patience
-from tests.support.swarm_job import MemorySwarm
-from training.recipes import micro
-from verification.auditing.bundle import Papers, Shown, ShownSum, ShownWork
+from verification.auditing.bundle import Papers, Shown, ShownClaim, ShownSum, ShownWork
 from verification.auditing.bundle_bytes import show
 from verification.auditing.bundle_file import BLOBS, WEIGHTS, BundleFile, write_bundle
 from verification.auditing.outcome import Outcome
@@ -34,50 +25,35 @@ from verification.auditing.rerun import rerun
 from verification.distances.thresholds import SATURATED
 from verification.verdicts import PROJECTIONS
 
-CORPUS = synthetic_corpus()
-WORKERS, OUTSIDE = ("ann", "bob", "cem", "dan"), ("out", "oda")
-SMALL = {"stages": 2, "steps": 2, "units_per_step": 4, "chunks": 1}
-LIARS = {"ann": "scaled", "bob": "wrong_sum"}
-LIES = (("ann", "work"), ("bob", "sum"))
+LIES = (("ann", "work"), ("bob", "bucket"), ("dan", "work"))
 
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of the swarm: bundles, and what each of them shows."""
+    """What is left of the audits: bundles, and what each of them shows."""
 
-    swarm: MemorySwarm
+    job: RealMaker
+    hosts: list[RealHost]
     bundles: dict[Path, Shown]
 
     def one(self, kind: str, verdict: Verdict) -> Path:
         """A bundle of this kind whose auditor says this."""
         for path, shown in self.bundles.items():
-            if (shown.case.kind, shown.papers.report.message.verdict) == (kind, verdict):
+            is_sought = shown.is_replayed == (kind == "work")
+            if is_sought and (shown.case.kind, shown.findings.verdict) == (kind, verdict):
                 return path
         raise AssertionError(f"nobody was drawn for such an audit: {kind}, {verdict}")
 
 
-def played(folder: Path, *outside: str) -> Left:
-    """Let the job run to its end, with everybody's evidence."""
-    torch.set_num_threads(1)
-    config = micro()
-    config = replace(config, optimizer=replace(config.optimizer, warmup_steps=1))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
-        patch.setattr("verification.auditing.auditor.is_evidence", lambda _case, _report: True)
-        swarm = evidence_swarm(folder, config, CORPUS, *WORKERS, outside=outside, **SMALL)
-        for name, lie in LIARS.items():
-            swarm.behaviours[name] = behaviour_of(lie, swarm.papers.spec.message.rules)
-        asyncio.run(swarm.run(timeout=250.0))
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    folder = tmp_path_factory.mktemp("job")
+    job, hosts = played(folder)
     bundles = {}
     for path in bundles_in(folder):
         with BundleFile(path) as file:
             bundles[path] = show(file)
-    return Left(swarm, bundles)
-
-
-@pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
-    return played(tmp_path_factory.mktemp("swarm"))
+    return Left(job, hosts, bundles)
 
 
 def run_again(path: Path) -> Outcome:
@@ -87,9 +63,9 @@ def run_again(path: Path) -> Outcome:
 def rewritten(path: Path, to: Path, papers: Papers, **changed: bytes) -> Path:
     """A bundle with other papers, and other bytes under some names."""
     to.mkdir()
-    weights = None if isinstance(papers.claim, ShownSum) else to / WEIGHTS
     with BundleFile(path) as file:
-        wanted = show(file).wanted
+        shown = show(file)
+        wanted, weights = shown.wanted, to / WEIGHTS if shown.is_replayed else None
         for name in wanted:
             (to / name.hex()).write_bytes(changed.get(name.hex(), file.blob(name)))
         if weights:
@@ -101,16 +77,18 @@ def rewritten(path: Path, to: Path, papers: Papers, **changed: bytes) -> Path:
     return to / "a.bundle"
 
 
-def test_swarm__with_two_liars__every_audit_leaves_a_bundle_that_is_confirmed(left: Left) -> None:
-    told = {line["subject"] for line in left.swarm.lines("evidence_kept")}
-    lies = {(left.swarm.session_of(name).peer, kind) for name, kind in LIES}
+def test_audits__of_two_liars_and_others__each_leave_a_bundle_that_is_confirmed(
+    left: Left,
+) -> None:
+    told = [line for host in left.hosts for line in host.told]
+    lies = {(left.job.named(name).session.peer, kind) for name, kind in LIES}
 
-    assert not left.swarm.lines("evidence_not_kept")
-    assert told == {shown.case.subject for shown in left.bundles.values()}
-    audited = [line for line in left.swarm.lines("audited") if line["verdict"] != "missing"]
-    assert len(left.bundles) == len(audited) > 0
-    assert not list(left.swarm.folder.glob("*/recording"))
+    assert not [fields for event, fields in told if event in ("evidence_not_kept", "audit_waits")]
+    kept = {fields["subject"] for event, fields in told if event == "evidence_kept"}
+    assert kept == {shown.case.subject for shown in left.bundles.values()}
+    assert len(left.bundles) == len(NAMES) + 2
     for path, shown in left.bundles.items():
+        assert not (path.parents[1] / "recording").exists()
         found = run_again(path)
         lied = (shown.case.doer, shown.case.kind) in lies
         assert found.is_confirmed and (found.verdict == "mismatch") is lied
@@ -124,23 +102,49 @@ def test_rerun__lie_in_a_gradient__is_confirmed_with_the_same_distances(left: Le
     assert found.is_confirmed and found.verdict == "mismatch"
     assert any(each.is_far and each.name.startswith("gradient.") for each in found.distances)
     assert all(each.here == each.said for each in found.distances)  # the same machine, one thread
-    assert found.shown.case.doer == left.swarm.session_of("ann").peer
+    assert found.shown.case.doer == left.job.named("ann").session.peer
 
 
-def repeated(left: Left, path: Path, **changed: Any) -> Papers:
+def test_rerun__leaf_that_names_too_little__is_as_far_off_as_can_be_without_a_replay(
+    left: Left,
+) -> None:
+    dan = left.job.named("dan").session.peer
+    (path,) = (path for path, shown in left.bundles.items() if shown.case.doer == dan)
+    shown = left.bundles[path]
+
+    found = run_again(path)
+
+    assert not shown.is_replayed and not shown.wanted
+    assert found.is_confirmed and {each.here for each in found.distances} == {SATURATED}
+
+
+def said_of(
+    left: Left, subject: ShownClaim, by: str, verdict: Verdict, *numbers: tuple[int, ...]
+) -> ShownClaim:
+    """What somebody says of a claim; `numbers`: distances and projections."""
+    claim, session = subject.claim, left.job.named(by).session
+    about: dict[str, Any] = {"round": claim.round, "group": claim.group}
+    about["subject"] = claim.digest()
+    report, leaf = report_claim(claim.job, session.peer, verdict, *numbers, **about)
+    return shown_claim(session.sign(report), leaf)
+
+
+def name_of(left: Left, shown: ShownClaim) -> str:
+    return next(n for n in NAMES if left.job.named(n).session.peer == shown.claim.peer)
+
+
+def repeated(left: Left, path: Path, projections: tuple[int, ...] | None) -> Papers:
     """Papers of a repeat, which agrees: of the report in a bundle of honest work."""
     papers = left.bundles[path].papers
     assert isinstance(papers.claim, ShownWork)
-    first = signed_by_its_auditor(left, papers.report.message.model_copy(update=changed))
-    said = first.message.model_copy(
-        update={
-            "auditor": papers.claim.work.commit.peer,  # a key that the papers show
-            "subject": first.message.digest(),
-            "distances": tuple(sorted((*first.message.distances, (PROJECTIONS, 0)))),
-        }
-    )
-    claim = replace(papers.claim, repeated=first)
-    return replace(papers, claim=claim, report=signed_by_its_auditor(left, said))
+    found, work = left.bundles[path].findings, papers.claim.work
+    own = found.projections if projections is None else projections
+    first = said_of(left, work, name_of(left, papers.report), "match", found.distances, own)
+    names = sorted([*(each.name for each in run_again(path).distances), PROJECTIONS])
+    distances = list(found.distances)
+    distances.insert(names.index(PROJECTIONS), 0)
+    repeat = said_of(left, first, name_of(left, work), "match", tuple(distances))
+    return replace(papers, claim=replace(papers.claim, repeated=first), report=repeat)
 
 
 @pytest.mark.parametrize(("projections", "verdict"), [(None, "match"), ((7, -7), "mismatch")])
@@ -148,9 +152,8 @@ def test_rerun__repeat_of_a_report__compares_what_only_a_replay_shows(
     left: Left, tmp_path: Path, projections: tuple[int, ...] | None, verdict: Verdict
 ) -> None:
     path = left.one("work", "match")
-    changed = {} if projections is None else {"projections": projections}
 
-    found = run_again(rewritten(path, tmp_path / "again", repeated(left, path, **changed)))
+    found = run_again(rewritten(path, tmp_path / "again", repeated(left, path, projections)))
 
     far = {each.name for each in found.distances if each.is_far}
     assert found.verdict == verdict and found.said == "match"
@@ -163,33 +166,27 @@ def test_rerun__repeat_of_a_report__compares_what_only_a_replay_shows(
 def test_rerun__repeat_of_a_report_on_a_sum__agrees_if_the_sum_is_what_it_said(
     left: Left, tmp_path: Path, truth: Verdict, said: Verdict
 ) -> None:
-    path = left.one("sum", truth)
+    path = left.one("bucket", truth)
     papers = left.bundles[path].papers
     assert isinstance(papers.claim, ShownSum)
-    changed: dict[str, Any] = {"verdict": said}
-    first = signed_by_its_auditor(left, papers.report.message.model_copy(update=changed))
-    changed = {"auditor": papers.claim.chunk.message.peer, "subject": first.message.digest()}
-    repeat = signed_by_its_auditor(left, first.message.model_copy(update=changed))
+    bucket = shown_claim(papers.claim.bucket)
+    first = said_of(left, bucket, name_of(left, papers.report), said)
+    repeat = said_of(left, first, name_of(left, bucket), said)
     again = replace(papers, claim=replace(papers.claim, repeated=first), report=repeat)
 
     found = run_again(rewritten(path, tmp_path / "again", again))
 
     assert found.verdict == ("match" if said == truth else "mismatch")
-    assert rerun_report.claim_of(found.shown).startswith("report on sum of chunk")
+    assert rerun_report.claim_of(found.shown).startswith("report on sum of bucket")
 
 
 def accusing(left: Left, path: Path) -> Papers:
     """The papers of honest work, with a report that calls it false."""
     papers = left.bundles[path].papers
-    said = papers.report.message
-    far = tuple((name, SATURATED) for name, _ in said.distances)
-    forged = said.model_copy(update={"distances": far, "verdict": "mismatch"})
-    return replace(papers, report=signed_by_its_auditor(left, forged))
-
-
-def signed_by_its_auditor(left: Left, report: AuditReport) -> Signed[AuditReport]:
-    sessions = map(left.swarm.session_of, (*WORKERS, *OUTSIDE))
-    return next(each for each in sessions if each.peer == report.auditor).sign(report)
+    assert isinstance(papers.claim, ShownWork)
+    far = (SATURATED,) * len(findings_of(papers.report.leaves).distances)
+    auditor = name_of(left, papers.report)
+    return replace(papers, report=said_of(left, papers.claim.work, auditor, "mismatch", far))
 
 
 def test_rerun__honest_work_that_is_accused__is_not_confirmed(left: Left, tmp_path: Path) -> None:
@@ -283,16 +280,3 @@ def test_command__confirmed_not_confirmed_and_no_bundle__exits_0_10_12(
             assert not done.stdout
         else:
             assert json.loads(done.stdout)["confirmed"] is (status == 0)
-
-
-@pytest.mark.nightly  # twice as many audits, by two more parties
-@pytest.mark.timeout(300)
-def test_outside__auditors_of_the_same_job__leave_bundles_that_are_confirmed(
-    tmp_path: Path,
-) -> None:
-    left = played(tmp_path, *OUTSIDE)
-
-    theirs = [path for path in left.bundles if path.parts[-3] in OUTSIDE]
-    kinds = {left.bundles[path].case.kind for path in theirs}
-    assert kinds == {"work", "sum", "report"}
-    assert all(run_again(path).is_confirmed for path in theirs)

@@ -12,7 +12,7 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
 from tests.support.altering import Path, altered, leaves, one_of_every_field_path, replaced
 from tests.support.audited import Audited, checked_job, paid_job
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from tests.support.examples import examples
 from tests.support.fake_chain import SHIPS
 from verification.audit.audit_file import MAX_FILE_BYTES, Verdict, verify

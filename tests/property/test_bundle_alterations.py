@@ -12,7 +12,7 @@ from contracts.terms.errors import AuditMismatch, Unreadable
 from tests.support.altering import Path as LeafPath
 from tests.support.altering import altered, one_of_every_field_path
 from tests.support.bundles import KINDS, Story, made_digest, make_story, shown, work_papers, write
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from verification.auditing.bundle import MAX_PAPERS_BYTES, read_papers
 from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import BundleFile

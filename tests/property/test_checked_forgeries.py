@@ -38,7 +38,7 @@ from tests.support.checked_history import (
     make_auditors,
     told,
 )
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from tests.support.fake_chain import SHIPS
 from tests.support.history import JobMaker, Report, make_digest, make_members, make_session
 from verification.audit import audit_file

@@ -13,7 +13,7 @@ from contracts.terms.ids import Digest
 from market.adapters.blobs import FileBlobs
 from market.adapters.bundles import FileBundles
 from tests.support.bundles import KINDS, Story, make_story, work_papers, write
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from verification.auditing.bundle import ShownSum
 
 SEED = 20_261_123
@@ -39,13 +39,13 @@ async def test_read__whole_bundle__says_what_its_papers_bind(tmp_path: Path, kin
 
     says = await bundles.read(name)
 
-    claim, report = papers.claim, papers.report.message
-    work = claim.chunk.message if isinstance(claim, ShownSum) else claim.work.commit
+    claim, report = papers.claim, papers.report.claim
+    work = claim.bucket.message if isinstance(claim, ShownSum) else claim.work.claim
     assert (says.domain, says.job) == (papers.domain, papers.spec.message.job())
     assert (says.subject, says.report) == (report.subject, report.digest())
-    assert says.auditor == report.auditor
+    assert says.auditor == report.peer
     assert (says.subject == work.digest()) == (claim.repeated is None)
-    assert {kept_digest(papers.opening), kept_digest(papers.report)} < set(says.kept)
+    assert {kept_digest(papers.opening), kept_digest(papers.report.signed)} < set(says.kept)
 
 
 async def test_read__no_bundle_or_a_byte_of_its_papers_flipped__is_malformed(

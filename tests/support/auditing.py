@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.governance.record import JobRecord
+from contracts.governance.sealed import SealedClaim
 from contracts.keys.wallet import Session
 from contracts.terms.beacons import Beacon
 from contracts.terms.errors import NotFound
@@ -15,13 +16,12 @@ from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Sort, WorkClaim
 from tests.support.checked_history import CheckedMaker
-from tests.support.checked_swarm import begin_checked
-from tests.support.dockets import distances_of
+from tests.support.dockets import begin_checked, distances_of
 from training.changes import Changes
 from training.strategies.port import Compute, Strategy
 from training.worker.engine import Engine
 from training.worker.ports import HONEST, Behaviour
-from training.worker.sealed import SealedClaim, SealedWork
+from training.worker.sealed import SealedWork
 from verification.auditing.fetching import ByteSource
 from verification.auditing.following import Followed, FollowedJob
 from verification.auditing.replays import Found, Source

@@ -23,8 +23,7 @@ from contracts.terms.work import (
     findings_of,
     leaf_names,
 )
-from tests.support.checked_swarm import begin_checked
-from tests.support.dockets import CLASS, UNTIED, audit_spec, distances_of
+from tests.support.dockets import CLASS, UNTIED, audit_spec, begin_checked, distances_of
 from tests.support.history import (
     JobMaker,
     Member,

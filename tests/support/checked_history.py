@@ -25,8 +25,7 @@ from contracts.terms.merkle import batch_leaf, root
 from contracts.terms.messages import AuditSpec, Message, Notice, StepBeacon
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Verdict, WorkClaim
-from tests.support.checked_swarm import begin_checked
-from tests.support.dockets import CLASS, audit_spec, distances_of
+from tests.support.dockets import CLASS, audit_spec, begin_checked, distances_of
 from tests.support.history import (
     JobMaker,
     Member,
@@ -248,11 +247,7 @@ class CheckedMaker(JobMaker):
         if is_repeat:
             truth = "match" if found == case.said else "mismatch"
         says_nothing = found == "missing" or case.is_of_sum
-        distances = (
-            ()
-            if says_nothing
-            else distances_of(case.stage, self.spec, found, projections=0 if is_repeat else None)
-        )
+        distances = () if says_nothing else self.distances(case, found, is_repeat=is_repeat)
         about: dict[str, Any] = {
             "round": case.step, "group": case.stage,
             "subject": case.subject, "attempt": case.attempt,
@@ -261,6 +256,11 @@ class CheckedMaker(JobMaker):
         return report_claim(
             self.spec.job(), case.auditor, truth, distances, projections, **(about | changed)
         )
+
+    def distances(self, case: Case, found: Verdict, *, is_repeat: bool) -> tuple[int, ...]:
+        """Distances that `found` follows from, by the job's table."""
+        projections = 0 if is_repeat else None
+        return distances_of(case.stage, self.spec, found, projections=projections)
 
     def truth(self, case: Case) -> Verdict:
         """What a replay of a case shows."""

@@ -8,22 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.terms.auditors import AuditorList
+from contracts.governance.sealed import SealedClaim
 from contracts.terms.beacons import Beacon
 from contracts.terms.ids import StepNumber
-from contracts.terms.messages import JobSpec
-from tests.support.dockets import calibration, distances_of
+from tests.support.dockets import distances_of
 from tests.support.history import make_digest
-from training.worker.sealed import SealedClaim
-from verification import docket
 from verification.auditing.replays import Found, Source
 from verification.distances.thresholds import MEASURES, distance_name
 from verification.verdicts import kinds_of
-
-
-def begin_checked(spec: JobSpec, outside: AuditorList) -> docket.Docket:
-    """The docket of a job that names the table of `dockets.calibration`."""
-    return docket.begin(spec, outside, calibration())
 
 
 @dataclass

@@ -12,6 +12,7 @@ from contracts.governance.checking import Reported, RoundFacts, Standing, Terms
 from contracts.governance.pay import Lease
 from contracts.governance.rounds import flops_of
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
+from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec, Notice, StepBeacon
 from contracts.terms.work import Output, Verdict, WorkClaim, findings_of
@@ -59,6 +60,11 @@ def calibration() -> Calibration:
         for classes in combinations_with_replacement((CLASS, OTHER_CLASS), 2)
     )
     return Calibration(samples="none", comparisons=0, measures=MEASURES, pairs=pairs)
+
+
+def begin_checked(spec: JobSpec, outside: AuditorList) -> Docket:
+    """The docket of a job that names the table of `calibration`."""
+    return dockets.begin(spec, outside, calibration())
 
 
 def audit_spec(**changed: Any) -> AuditSpec:

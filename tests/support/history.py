@@ -11,6 +11,7 @@ from math import isqrt
 from typing import Any, TypeAlias, TypeVar
 
 from contracts.governance.checking import Begin, unread
+from contracts.governance.claims import PayTree
 from contracts.governance.gates import gate, peer_step
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
@@ -44,6 +45,7 @@ from contracts.terms.messages import (
     Notice,
     OptimizerSpec,
     RulesSpec,
+    Seal,
 )
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
@@ -484,6 +486,24 @@ def report_claim(
         "reports": (),
     }
     return WorkClaim(**(values | changed)), leaf
+
+
+def seal_over(job: JobId, step: int, tree: PayTree, *, last: bool = False) -> Seal:
+    """A seal that pays by `tree`, of no work."""
+    return Seal(
+        job=job,
+        step=StepNumber(step),
+        previous=ZERO_DIGEST,
+        messages_root=ZERO_DIGEST,
+        gradient_norm=0,
+        pay_root=tree.root,
+        earned=BaseUnits(sum(leaf.earned for leaf in tree.leaves)),
+        vested=BaseUnits(sum(leaf.vested for leaf in tree.leaves)),
+        next=ItemNumber(0),
+        unsealed=(),
+        updates=0,
+        last=last,
+    )
 
 
 def messages_of(items: Iterable[Kept], kind: type[M]) -> list[M]:

@@ -19,7 +19,7 @@ from contracts.terms.history import Kept
 from contracts.terms.ids import Address
 from tallystick.gym import hooks
 from training.coordinator import book
-from training.swarm.events import Event, GradCommitted, LinkBroken
+from training.rounds.events import Event, WorkClaimed
 from training.telling import Tell
 
 Lie: TypeAlias = Literal["pay", "work"]
@@ -62,10 +62,10 @@ def lie_by(file: Path) -> None:
         return found if account is None else without(found, account)
 
     def record_falsely(own: book.Book, event: Event, *kept: Kept) -> bool:
-        if isinstance(event, GradCommitted):
-            commit = event.commit
-            if is_due("work", own.record_of_job.leases[commit.peer].account, commit.step):
-                return record(own, LinkBroken(commit.step, commit.peer, event.at))
+        if isinstance(event, WorkClaimed) and event.claim.what == "work":
+            claim = event.claim
+            if is_due("work", own.record_of_job.leases[claim.peer].account, claim.round):
+                return False  # as if it had not come in time
         return record(own, event, *kept)
 
     replaced: Any = (seals, book)

@@ -13,19 +13,19 @@ from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import Digest, JobId, PeerId, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, LeaseAccept, Message, StepBeacon, Verdict
+from contracts.terms.messages import MILLION, LeaseAccept, StepBeacon
+from contracts.terms.work import Verdict
 from market.bodies.anchors import AnchoredStepView
 from market.service.auditors import list_of_job
 from market.service.rows import LeaseRow
 from market.service.show_beacons import beacons_of_job
 from tests.integration.market.test_auditors import AUDIT
-from tests.support.checked_history import CheckedMaker, by_auditor
-from tests.support.dockets import distances_of
+from tests.support.checked_history import CheckedMaker, Said, by_auditor
+from tests.support.dockets import LIMIT
 from tests.support.history import JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import World, market_spec, spec_changes
 from verification.docket import begin_job
 from verification.draws.cases import Case
-from verification.verdicts import PROJECTIONS
 
 WORKERS, OUTSIDE = ("ann", "bob", "cem"), ("out1", "out2")
 PRICE = 10**11
@@ -65,9 +65,9 @@ class StoryMaker(CheckedMaker):
         """The lease of `member`."""
         return self.leases[member.session.key]
 
-    def beacons(self) -> list[Message]:
+    def beacons(self) -> list[StepBeacon]:
         """The beacons that the market knows, as far as they come in order."""
-        found: list[Message] = []
+        found: list[StepBeacon] = []
         for step in self.docket.undrawn:
             known = self.anchored.get(step)
             if known is None or known.beacon is None:
@@ -75,17 +75,10 @@ class StoryMaker(CheckedMaker):
             found.append(_step_beacon(self, step, known, known.beacon))
         return found
 
-    def report(self, case: Case, verdict: Verdict | None = None, **changed: Any) -> AuditReport:
-        """What an auditor says, by distances that the shipped table decides."""
-        truth = self.truth(case) if verdict is None else verdict
-        value = 0 if truth == "match" else FAR
-        named = () if truth == "missing" else distances_of(case.stage, self.spec, truth)
-        distances = tuple((name, value) for name, _ in named)
-        if case.is_of_sum:
-            distances = ()
-        elif case.kind == "report":
-            distances = tuple(sorted((*distances, (PROJECTIONS, 0))))
-        return super().report(case, verdict, **({"distances": distances} | changed))
+    def distances(self, case: Case, found: Verdict, *, is_repeat: bool) -> tuple[int, ...]:
+        """See `CheckedMaker.distances`; the shipped table decides."""
+        made_up = super().distances(case, found, is_repeat=is_repeat)
+        return tuple(FAR if each > LIMIT else 0 for each in made_up)
 
 
 @dataclass
@@ -125,9 +118,9 @@ class Story:
 
     async def _seal(self, *, works: bool, last: bool = False) -> None:
         maker = self.maker
-        said = [*maker.beacons(), *maker.notices_due(), *maker.reports()]
+        said: Said = [*maker.beacons(), *maker.notices_due(), *maker.reports()]
         maker._held = by_auditor(said)
-        items = [maker.signed(each) for each in said]
+        items = [item for each in said for item in maker.kept(each)]
         maker.seal([*items, *(maker.step_items() if works else ())], last=last)
         await self.world.send(maker, self.sent)
         self.sent = len(maker.items)

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from contracts.chain.connection import Block, Call, Log, Receipt
-from contracts.governance.claims import PayTree
 from contracts.governance.escrow import Budget, Channel, EscrowState, differences, held
 from contracts.governance.limits import lag_of, planned_round
 from contracts.governance.pay import PayLeaf
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import Unavailable
-from contracts.terms.ids import ZERO_DIGEST, Address, JobId, StepNumber
-from contracts.terms.messages import JobSpec, Seal
+from contracts.terms.ids import Address, JobId
+from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies.money import JobMoney
 from market.bodies.routes import (
@@ -311,21 +310,6 @@ async def released_at(running: Stack, job: JobId, account: Address) -> int:
     released = await events_of(running, "Released", job)
     (at,) = [log.at for log in released if log.args["account"] == account]
     return at
-
-
-def seal_over(job: JobId, step: int, tree: PayTree, *, last: bool = False) -> Seal:
-    """A seal that pays by `tree`, of no work."""
-    return Seal(
-        job=job,
-        step=StepNumber(step),
-        previous=ZERO_DIGEST,
-        messages_root=ZERO_DIGEST,
-        gradient_norm=0,
-        pay_root=tree.root,
-        earned=BaseUnits(sum(leaf.earned for leaf in tree.leaves)),
-        vested=BaseUnits(sum(leaf.vested for leaf in tree.leaves)),
-        last=last,
-    )
 
 
 def newest_pay(running: Stack, job: JobId, names: Iterable[str]) -> Mapping[Address, PayLeaf]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from random import Random
 
+from contracts.terms.chunks import Chunking
 from contracts.terms.digest import digest
 from contracts.terms.ids import ZERO_DIGEST, Address, ChunkIndex, Digest, JobId, PeerId, StageIndex
 from contracts.terms.items import ItemNumber, ranges_of
@@ -41,15 +42,13 @@ def owner(letter: str) -> Address:
     return Address(letter.encode().ljust(20, b"."))
 
 
-def layout(groups: int = 1, items: int = 4, rounds: int = 3, buckets: int = 2) -> Layout:
-    """Each group gives to its own buckets."""
+def layout(
+    groups: int = 1, items: int = 4, rounds: int = 3, buckets: int = 2, *, is_tied: bool = False
+) -> Layout:
+    """Each group has buckets of its own; where `is_tied` the first and the last share some more."""
+    chunking = Chunking(groups, buckets, is_tied)
     return Layout(
-        outputs={
-            StageIndex(group): tuple(
-                (StageIndex(group), ChunkIndex(number)) for number in range(buckets)
-            )
-            for group in range(groups)
-        },
+        outputs={group: chunking.of_stage(group) for group in map(StageIndex, range(groups))},
         items_per_round=items,
         ordered_items=items * rounds,
         rows_per_item=2,
@@ -296,8 +295,9 @@ class World:
     def __init__(self, seed: int) -> None:
         """A history is named by its seed."""
         self.chance = chance = Random(seed)
-        groups, per_group = chance.choice((1, 2)), chance.choice((1, 2, 3))
-        shape = layout(groups, items=chance.choice((2, 4)), rounds=4, buckets=chance.choice((1, 3)))
+        groups, per_group = chance.choice((1, 2, 2, 3)), chance.choice((1, 2, 3))
+        num_items, num_buckets = chance.choice((2, 4)), chance.choice((1, 3))
+        shape = layout(groups, num_items, 4, num_buckets, is_tied=chance.random() < 0.3)
         self.shell = Shell(terms(shape, per_group, is_checked=chance.random() < 0.2))
         accounts = [owner(letter) for letter in "ABC"[: chance.choice((1, 2, 3))]]
         self.peers = {

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from typing_extensions import Buffer
 
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Conflict, NotFound
+from contracts.terms.errors import Conflict, NotFound, Unavailable
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, SessionKey, StageIndex
 from contracts.terms.items import ItemNumber, ranges_of
@@ -30,7 +30,8 @@ from training.changes import Changes
 from training.strategies.port import Compute
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
-from training.transport.wire import Answer, Method, Request, ask
+from training.transport.relay import Relay
+from training.transport.wire import RELAY, Answer, Method, Request, ask
 from training.worker.ports import HONEST, Arithmetic, Behaviour
 from training.worker.run import Connection, Membership, run_worker
 
@@ -55,14 +56,15 @@ class ScriptedCoordinator:
         self.holding: dict[PeerId, set[calls.TaskName]] = defaultdict(set)
         self.told: list[bytes] = []
         self.reduces: dict[PeerId, tuple[ChunkIndex, ...]] = {}
+        self.holds: dict[PeerId, set[Digest]] = {}
         self.held: dict[PeerId, set[Digest]] = defaultdict(set)
         self.bytes: dict[Digest, bytes] = {}
         self.items: list[Kept] = []  # said in the round
         self.claims: dict[PeerId, list[tuple[Signed[WorkClaim], tuple[Leaf, ...]]]]
         self.claims = defaultdict(list)
+        self.known: dict[PeerId, int] = {}  # how many members each was told of
         self.state_round = 0
-        self.may_acknowledge = asyncio.Event()
-        self.may_acknowledge.set()
+        self.deaf_to_results = 0  # calls with results that fail
 
     async def serve(self) -> None:
         """Begin to answer."""
@@ -74,6 +76,8 @@ class ScriptedCoordinator:
         dispatcher.on(calls.GET_BYTES, self._bytes)
         dispatcher.on(calls.LEAVE, self._leave)
         dispatcher.on(calls.GET_MEMBERS, self._members)
+        relay = Relay(lambda: self.transport.sessions, calls.RELAYED, lambda *_: None)
+        dispatcher.on(RELAY, relay.serve)
         self.transport.set_members(each.session.key for each in self.maker.members)
         self.address = await self.transport.serve(dispatcher, listen="coordinator:0") or ""
 
@@ -110,8 +114,9 @@ class ScriptedCoordinator:
         self, caller: SessionKey, request: calls.NextItem, _tensors: Tensors
     ) -> tuple[calls.ItemTasks, Sequence[Buffer]]:
         peer = peer_id(caller)
-        if request.results or request.failed:
-            await self.may_acknowledge.wait()
+        if request.results and self.deaf_to_results:
+            self.deaf_to_results -= 1
+            raise Unavailable("not now")
         self.sessions[peer] += request.is_first
         self.results |= {(peer, name_of(each)): each for each in request.results}
         self.failures |= {(peer, name_of(each)): each for each in request.failed}
@@ -134,14 +139,18 @@ class ScriptedCoordinator:
                     request.round != self.round
                     or request.seen < len(self.told)
                     or self.reduces.get(peer, ()) != before
-                    or request.seen == 0
+                    or not self.holds.get(peer, set()) <= self.held[peer]
+                    or len(self.joined) != self.known.get(peer)
                 )
             )
         news = self.told[request.seen :] if request.round == self.round else []
+        self.known[peer] = len(self.joined)
+        self.changes.mark()
         return calls.Claims(
             round=self.round,
             seen=len(self.told),
             reduces=self.reduces.get(peer, ()),
+            holds=tuple(sorted(self.holds.get(peer, ()))),
             members=tuple(self.joined.values()),
         ), news
 
@@ -178,24 +187,29 @@ class ScriptedCoordinator:
         return await ask(session, method, request, tensors, deadline=patience(WITHIN))
 
     async def all_joined(self) -> None:
-        """Wait for all members."""
-        await self.until(lambda: len(self.joined) == len(self.maker.members))
+        """Wait until all members are in, and know each other."""
+        wanted = {member.session.peer: len(self.maker.members) for member in self.maker.members}
+        await self.until(lambda: self.known == wanted and len(self.joined) == len(wanted))
 
     def deal(self, member: Member, task: calls.Task) -> None:
         """Give a task to a member."""
         self.tasks[member.session.peer].append(task)
         self.changes.mark()
 
-    async def done(self, member: Member, task: calls.Task) -> calls.TaskResult:
+    async def outcome(self, member: Member, task: calls.Task) -> calls.TaskResult | calls.Failure:
         """Give a task, and wait for what comes of it."""
         key = (member.session.peer, name_of(task))
         self.results.pop(key, None)
         self.failures.pop(key, None)
         self.deal(member, task)
         await self.until(lambda: key in self.results or key in self.failures)
-        if key in self.failures:
-            raise Conflict(self.failures[key].reason)
-        return self.results[key]
+        return self.failures.get(key) or self.results[key]
+
+    async def done(self, member: Member, task: calls.Task) -> calls.TaskResult:
+        """As `outcome`, of a pass that can be made."""
+        found = await self.outcome(member, task)
+        assert isinstance(found, calls.TaskResult), found
+        return found
 
     async def compute(self, *items: ItemNumber) -> dict[PeerId, list[ItemNumber]]:
         """All passes of these items, dealt to the members of each group in turn."""
@@ -335,7 +349,7 @@ class ScriptedCoordinator:
         start = 2 if first else len(self.maker.items)  # leases stand under the first seal
         self.maker.seal(self.items, last=last)
         under = self.maker.items[start:]
-        self.told, self.reduces, self.items = [], {}, []
+        self.told, self.reduces, self.holds, self.items = [], {}, {}, []
         self.claims.clear()
         self.changes.mark()
         members = self.maker.members if to is None else to
@@ -348,16 +362,17 @@ class ScriptedCoordinator:
             names=tuple(kept_digest(item) for item in under),
             all_applied=0,
         )
-        leaves = [encode_kept(item) for item in under if not self._is_told(member, item)]
-        answer, _ = await self.ask(member, calls.TAKE_SEAL, request, *leaves)
+        untold = [encode_kept(item) for item in under if not is_told(item)]
+        answer, _ = await self.ask(member, calls.TAKE_SEAL, request, *untold)
         if answer.lacks:
             everything = [encode_kept(item) for item in under]
             answer, _ = await self.ask(member, calls.TAKE_SEAL, request, *everything)
         return answer
 
-    @staticmethod
-    def _is_told(member: Member, item: Kept) -> bool:
-        return isinstance(item, Signed) and isinstance(item.message, WorkClaim | RoundClosed)
+
+def is_told(item: Kept) -> bool:
+    """Whether members hear of it before the seal."""
+    return isinstance(item, Signed) and isinstance(item.message, WorkClaim | RoundClosed)
 
 
 def as_kept(signed: Signed[Any]) -> Signed[Message]:
@@ -414,6 +429,7 @@ class ScriptedJob:
         await asyncio.gather(task, return_exceptions=True)
         await self.transports[member.session.peer].close()
         self.coordinator.joined.pop(member.session.peer, None)
+        self.coordinator.known.pop(member.session.peer, None)
 
     async def _work(self, member: Member, transport: MemoryTransport) -> Any:
         maker, peer = self.maker, member.session.peer

@@ -40,15 +40,6 @@ def vector_of(data: Buffer, codec: GradientCodecName = "none") -> Tensor:
     return codec_named(codec).decode(data, (num_elements,))
 
 
-def slice_from(data: bytes, codec: GradientCodecName = "none") -> Slice:
-    """What wire bytes that came from others spell: their digest, and the norm of their numbers.
-
-    Raises:
-        Malformed: no whole number of elements. NotFinite: inf or nan.
-    """
-    return Slice(data, slice_digest(data, codec), norm_squared(vector_of(data, codec)))
-
-
 def mean_slice(
     parts: Iterable[Buffer],
     weights: Sequence[int],

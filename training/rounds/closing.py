@@ -80,9 +80,9 @@ def take_claim(state: RoundState, event: WorkClaimed) -> Change:
     seq = open.seqs.get(claim.peer, 0)
     if claim.round != state.round or not items <= own or claim.seq < seq:
         return state, ()
-    unclaimed = {peer: each for peer, each in open.unclaimed.items() if peer != claim.peer}
-    if own - items:
-        unclaimed[claim.peer] = own - items
+    unclaimed = {**open.unclaimed, claim.peer: own - items}
+    if own == items:
+        del unclaimed[claim.peer]
     claims = {**open.claims, claim.digest(): claim}
     seqs = {**open.seqs, claim.peer: claim.seq + 1}
     state = with_open(state, replace(open, unclaimed=unclaimed, claims=claims, seqs=seqs))
@@ -177,8 +177,11 @@ def take_held(open: OpenRound, event: Held) -> OpenRound:
 def without_delivered(lacking: Lacking, event: Held) -> Lacking:
     """What is still lacking; the coordinator's copy serves everybody."""
     peers = [*lacking] if event.holder == COORDINATOR else [event.holder]
-    left = {peer: lacking[peer] - event.digests for peer in peers if peer in lacking}
-    return {peer: shards for peer, shards in {**lacking, **left}.items() if shards}
+    left = dict(lacking)
+    for peer in peers:
+        if shards := left.pop(peer, NO_BYTES) - event.digests:
+            left[peer] = shards
+    return left
 
 
 def delivered(phase: Commit) -> frozenset[Digest]:

@@ -380,12 +380,9 @@ def is_without_work(state: RoundState) -> bool:
 def _opened(state: RoundState) -> RoundState:
     """Items go out from now on."""
     assert isinstance(state.phase, Work)
-    phase, span = state.phase, state.terms.round_ms
-    if state.stopping:
-        span = min(span, state.terms.commit_ms)
-    ends = UnixMillis(state.at + span)
+    phase, ends = state.phase, UnixMillis(state.at + state.terms.round_ms)
     open = replace(phase.open, opened_at=state.at, work_ends=ends)
-    return with_phase(state, replace(phase, open=open, ends=ends, extended=state.stopping))
+    return with_phase(state, replace(phase, open=open, ends=ends))
 
 
 def _extended(state: RoundState) -> events.Change:

@@ -52,9 +52,9 @@ def take_reduced(state: RoundState, event: Reduced) -> Change:
     match state.phase:
         case Reduce() as phase if claim.subject == phase.closed.digest():
             asked, known = phase.asked.get(bucket, ()), phase.buckets.get(bucket)
+            if known is not None:  # only who was asked later can replace it
+                asked = asked[asked.index(known.message.peer) + 1 :]
             if claim.peer not in asked:
-                return state, ()
-            if known and asked.index(known.message.peer) >= asked.index(claim.peer):
                 return state, ()
             buckets = {**phase.buckets, bucket: Signed(claim, event.signature)}
             held = Held(claim.peer, frozenset({claim.outputs[0].digest}), event.at)
@@ -75,8 +75,10 @@ def _without(
     owing: Mapping[PeerId, frozenset[Bucket]], peer: PeerId, buckets: Iterable[Bucket]
 ) -> dict[PeerId, frozenset[Bucket]]:
     left = owing.get(peer, frozenset()).difference(buckets)
-    others = {each: own for each, own in owing.items() if each != peer}
-    return {**others, peer: left} if left else others
+    others = {**owing, peer: left}
+    if not left:
+        del others[peer]
+    return others
 
 
 def _with_fresh(state: RoundState, bucket: Bucket) -> RoundState:
@@ -102,8 +104,9 @@ def take_held_bucket(state: RoundState, event: Held) -> RoundState:
     phase = replace(state.phase, open=take_held(state.phase.open, event))
     fresh, member = phase.thin & event.digests, state.members.get(event.holder)
     if member is not None and member.is_here:
-        owners = {digest: phase.holders[digest] | {member.owner} for digest in fresh}
-        phase = replace(phase, holders={**phase.holders, **owners})
+        if fresh:
+            owners = {digest: phase.holders[digest] | {member.owner} for digest in fresh}
+            phase = replace(phase, holders={**phase.holders, **owners})
         if event.holder in phase.waiting and _has_all(phase, member):
             phase = replace(phase, waiting=phase.waiting - {event.holder})
     if fresh:

@@ -99,7 +99,8 @@ class Answers:
         self, _caller: SessionKey, request: calls.TakeSeal, tensors: Tensors
     ) -> tuple[calls.SealTaken, Sequence[Buffer]]:
         """A receipt, after the update."""
-        self._peers.set_members(request.members)
+        if request.members:  # else they are as we were told before
+            self._peers.set_members(request.members)
         items = [decode_kept(bytes(tensor)) for tensor in tensors]
         given = {kept_digest(item): item for item in items}
         all_applied = StepNumber(request.all_applied)

@@ -53,11 +53,16 @@ class _Heard:
     claims: dict[Digest, WorkClaim] = field(default_factory=dict)  # of work
     closed: RoundClosed | None = None
     reduces: set[Bucket] = field(default_factory=set)
+    holds: set[Digest] = field(default_factory=set)  # shards for others, that we do not reduce
     kept: dict[Digest, Kept] = field(default_factory=dict)  # all of it, as a seal names it
     held: dict[Digest, None] = field(default_factory=dict)  # that the coordinator is to know of
     shards: dict[tuple[Digest, Bucket], asyncio.Task[None]] = field(default_factory=dict)
     reducing: dict[Bucket, asyncio.Task[OwnClaim]] = field(default_factory=dict)
     fetching: dict[Digest, asyncio.Task[None]] = field(default_factory=dict)
+    tries: defaultdict[Digest, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock)
+    )
+    """Of buckets: they are fetched once for all who want them."""
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
@@ -109,23 +114,23 @@ class Exchange:
                 answer, tensors = await self._at.peers.ask_coordinator(
                     GET_CLAIMS, request, deadline=NEXT
                 )
+                if answer.members:
+                    self._at.peers.set_members(answer.members)
+                if (self._at.round, answer.round) == (round, round):
+                    self._heard.reduces |= {(self._at.group, each) for each in answer.reduces}
+                    self._heard.holds = set(answer.holds)
+                    self._hear(tensors)
+                    seen = answer.seen
+                    backoff.begin()
             except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
                 about = {"step": round, "code": error.code, "reason": error.message}
                 self._tell_rarely("no_claims", **about)
                 await asyncio.sleep(backoff.next())
                 continue
-            self._at.peers.set_members(answer.members)
-            if self._at.round != round:
-                continue
-            if answer.round != round:  # its seal is on the way to us
+            if self._at.round == round != answer.round:  # its seal is on the way to us
                 with suppress(TimeoutError):
                     async with asyncio.timeout(backoff.next()):
                         await self._at.sealed_changes.beyond(version)
-                continue
-            backoff.begin()
-            seen = answer.seen
-            self._heard.reduces |= {(self._at.group, number) for number in answer.reduces}
-            self._hear(tensors)
 
     def _hear(self, tensors: Sequence[memoryview]) -> None:
         for tensor in tensors:
@@ -184,12 +189,17 @@ class Exchange:
             raise errors.Conflict("a bucket of another RoundClosed")
 
     def _begin_fetches(self) -> None:
-        """Of what we reduce as soon as it is claimed."""
-        closed, known = self._heard.closed, self._known()
-        for bucket in self._heard.reduces:
-            for name, claim in known.items():
-                if closed is None or name in closed.weights:
+        """Of what we reduce, and what we hold for others, as soon as it is claimed."""
+        closed, holds = self._heard.closed, self._heard.holds
+        weights = None if closed is None else closed.weights
+        for name, claim in self._known().items():
+            if weights is None or name in weights:
+                for bucket in self._heard.reduces:
                     self._shard(name, claim, bucket)
+                if holds:
+                    own = zip(self._at.layout.outputs[claim.group], claim.outputs, strict=True)
+                    for bucket in [each for each, output in own if output.digest in holds]:
+                        self._shard(name, claim, bucket)
         if closed is not None:
             dealt = zip(self._at.layout.buckets, closed.reducers, strict=False)
             for bucket in [each for each, peer in dealt if peer == self._at.peer]:
@@ -286,7 +296,7 @@ class Exchange:
                 raise
         try:
             return await peers.find(output.digest, "part", most_bytes=most)
-        except errors.Misbehaved as error:  # of the coordinator: others may still give them
+        except (errors.Misbehaved, errors.Refused) as error:  # somebody may still give them
             raise errors.Unavailable(error.message) from error
 
     async def _keep(
@@ -416,9 +426,12 @@ class Exchange:
             Unavailable, NotFound: nobody who is reached has it. Misbehaved: it is not what its
                 claim says of it.
         """
+        async with self._heard.tries[claim.outputs[0].digest]:
+            if not await self._at.holds(claim.outputs[0].digest, "part"):
+                await self._fetch_bucket(claim)
+
+    async def _fetch_bucket(self, claim: WorkClaim) -> None:
         at, output, bucket = self._at, claim.outputs[0], (claim.group, claim.bucket)
-        if await at.holds(output.digest, "part"):
-            return
         groups = [group for group, own in at.layout.outputs.items() if bucket in own]
         near = [peer for group in groups for peer in at.peers.mates(group)]
         holders = sorted(near, key=lambda peer: (peer != claim.peer, peer))

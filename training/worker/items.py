@@ -111,32 +111,37 @@ class Items:
 
     async def talk(self) -> None:
         """Hand in and ask, in one session with the coordinator, until cancelled."""
-        await asyncio.gather(self._hand_in(), self._ask_for_more())
+        self._results = self._unclaimed() | self._results
+        is_first, backoff = True, Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while is_first and self._results:
+            is_first = not await self._hand_in(backoff, is_first=True)
+        await asyncio.gather(self._hand_in_news(), self._ask_for_more(is_first=is_first))
 
-    async def _hand_in(self) -> None:
-        backoff, is_first = Backoff(FIRST_PAUSE, LONGEST_PAUSE), True
-        self._news.set()
+    async def _hand_in_news(self) -> None:
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
-            await self._news.wait()
+            if not (self._results or self._failures):
+                await self._news.wait()
             self._news.clear()
-            if is_first:
-                self._results = self._unclaimed() | self._results
-            results, failures = {**self._results}, {**self._failures}
-            if await self._ask(backoff, results, failures, is_first=is_first):
-                is_first = False
-                self._results = _without(self._results, results)
-                self._failures = _without(self._failures, failures)
-            else:
-                self._news.set()
+            await self._hand_in(backoff, is_first=False)
+
+    async def _hand_in(self, backoff: Backoff, *, is_first: bool) -> bool:
+        """Whether all that there is was answered."""
+        results, failures = {**self._results}, {**self._failures}
+        if not await self._ask(backoff, results, failures, is_first=is_first):
+            return False
+        self._results = _without(self._results, results)
+        self._failures = _without(self._failures, failures)
+        return True
 
     def _unclaimed(self) -> dict[TaskName, TaskResult]:
         bound = self._at.book.bound.items
         return {n: each.result for n, each in self._passes.items() if n.item not in bound}
 
-    async def _ask_for_more(self) -> None:
+    async def _ask_for_more(self, *, is_first: bool) -> None:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
-            await self._ask(backoff, {}, {}, is_first=False)
+            is_first &= not await self._ask(backoff, {}, {}, is_first=is_first)
 
     async def _ask(
         self,
@@ -242,7 +247,9 @@ class Items:
             inputs = {**(before.inputs if before else {}), **inputs}
         source = PassSource(at, round, inputs)
         leaf = await at.strategy.run(task.item, task.direction, source)
-        tensors = {**inputs, **source.made, **dict(leaf.tensors if leaf else ())}
+        tensors = {**inputs, **source.made}
+        if leaf is not None and not is_evaluation:
+            tensors = dict(leaf.tensors)
         used = {each: digest for each, digest in task.used if tensors.get(each, digest) != digest}
         result = TaskResult(
             direction=task.direction,

@@ -199,9 +199,10 @@ class _Joining:
             asyncio.create_task(self._go(session)),
             asyncio.create_task(self._work.gone.wait()),
             asyncio.create_task(self._greet()),
-            asyncio.create_task(self._work.talk()),
         ]
-        ends: list[asyncio.Future[Any]] = [*tasks[:4], broken]
+        talking = asyncio.create_task(self._work.talk())
+        ends: list[asyncio.Future[Any]] = [*tasks[:4], talking, broken]
+        tasks.append(talking)
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -210,6 +211,8 @@ class _Joining:
             await asyncio.gather(*tasks, return_exceptions=True)
         if broken.done():
             raise broken.result()
+        if not talking.cancelled():
+            raise errors.InvariantBroken(f"talking ended: {talking.exception()!r}")
         self.has_left |= self._work.gone.is_set()
         if not session.closed and (self.has_left or states.outdated.is_set()):
             await session.close()

@@ -11,22 +11,12 @@ from dataclasses import dataclass
 
 from contracts.governance.job import JobHistory
 from contracts.governance.rounds import claims_of, of_kind
+from contracts.governance.sealed import SealedClaim, needed
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StepNumber
+from contracts.terms.ids import Digest, PeerId, StepNumber
 from contracts.terms.messages import JobSpec, Message
 from contracts.terms.signatures import Signed
-from contracts.terms.work import Leaf, RoundClosed, Sort, WorkClaim, leaf_names
-
-
-@dataclass(frozen=True)
-class SealedClaim:
-    """A claim that a seal covers."""
-
-    claim: WorkClaim
-    leaves: tuple[Leaf, ...] = ()  # of work and reports
-    closed: RoundClosed | None = None
-    """What merges it, or what it is a mean of; None of a report."""
-    merged: tuple[WorkClaim, ...] = ()  # all that `closed` names, in its order
+from contracts.terms.work import RoundClosed, Sort, WorkClaim
 
 
 @dataclass(frozen=True)
@@ -114,22 +104,6 @@ class SealedWork:
     def said(self) -> Mapping[Digest, Signed[Message]]:
         """What was noted, by name and with signatures: what a bundle of evidence is made of."""
         return {name: each for noted in self._seals.values() for name, each in noted.said.items()}
-
-
-def needed(spec: JobSpec, sealed: SealedClaim) -> dict[Digest, Sort]:
-    """See `SealedWork.needed_by`."""
-    claim = sealed.claim
-    if claim.what == "bucket":
-        groups = spec.chunking.stages_of((claim.group, claim.bucket))
-        own = (each for each in sealed.merged if each.group in groups)
-        return {each.outputs[claim.bucket].digest: "part" for each in own}
-    found: dict[Digest, Sort] = {}
-    for leaf in sealed.leaves:
-        names = leaf_names(claim.group, spec.batch.stages, leaf.item)
-        taken, made = (names.x, names.dy), () if leaf.given else (names.y, names.dx)
-        digests = (leaf.tensor(name) for name in (*taken, *made))
-        found |= {digest: "boundary" for digest in digests if digest != ZERO_DIGEST}
-    return found | {output.digest: "part" for output in claim.outputs}
 
 
 def _holders(spec: JobSpec, claims: Iterable[SealedClaim]) -> Iterator[tuple[Digest, PeerId]]:

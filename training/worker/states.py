@@ -118,7 +118,11 @@ class States:
         await at.engine.at(Rank.FORWARD, work)
 
     async def take_group(self, group: StageIndex, state_round: StepNumber) -> None:
-        """Work in this group, from a state that is not older than that after `state_round`."""
+        """Work in this group, from a state that is not older than that after `state_round`.
+
+        Raises:
+            Unavailable: none can be had now. Misbehaved: what is offered is not what was sealed.
+        """
         at = self._at
 
         async def work() -> None:
@@ -131,6 +135,9 @@ class States:
                 await self.resume()  # another group was measured meanwhile
             self._load_from = state_round
             self.outdated.clear()
+            if at.applied < state_round <= at.book.sealed:  # we have moved, or lost our buckets
+                await self._load(state_round)
+                await self._catch_up()
 
         await at.engine.at(Rank.STEP, work)
 

@@ -8,12 +8,12 @@ peer does so. Whoever may be slashed by what an auditor says can be shown why: s
 import math
 from pathlib import Path
 
+from contracts.governance.sealed import SealedClaim
 from contracts.terms.ids import Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from training.config import slices_of, train_config
 from training.models.parameters import Shape, parameter_shapes
 from training.stages.checkpoint import load_weights
-from training.worker.sealed import SealedClaim
 from verification.auditing.replays import Found, Source
 from verification.distances.comparison import Comparison
 from verification.distances.thresholds import MEASURES, SATURATED, Recipe, distance_name

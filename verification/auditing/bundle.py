@@ -24,6 +24,7 @@ from contracts.governance.record import (
     with_lease,
 )
 from contracts.governance.rounds import flops_of
+from contracts.governance.sealed import SealedClaim, needed
 from contracts.terms.amounts import Flops
 from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.encoding import encode
@@ -43,7 +44,6 @@ from contracts.terms.work import (
     findings_of,
     tensor_name,
 )
-from training.worker.sealed import SealedClaim, needed
 from verification.damage import read_map
 from verification.docket import Docket, begin_job, classes_of, docket_of
 from verification.draws.cases import Case, Heard, repeat_of

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
 
+from contracts.governance.sealed import SealedClaim
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import (
     Conflict,
@@ -30,7 +31,6 @@ from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.work import Findings, Leaf, WorkClaim, findings_leaf
 from training.journal import Journal, Row
-from training.worker.sealed import SealedClaim
 from verification.auditing.bundle import ShownClaim
 from verification.auditing.host import Host
 from verification.auditing.recording import Recording, is_evidence, recording

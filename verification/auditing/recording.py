@@ -19,6 +19,7 @@ from pathlib import Path
 
 from typing_extensions import Buffer
 
+from contracts.governance.sealed import SealedClaim
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Misbehaved, NotFound, Refused, TallystickError, Unavailable
 from contracts.terms.ids import Digest
@@ -27,7 +28,6 @@ from contracts.terms.signatures import Signed, expect
 from contracts.terms.work import Findings, RoundClosed, Sort, WorkClaim, findings_of
 from training.averaging.forms import Forms
 from training.strategies.port import Comparison, Replayed
-from training.worker.sealed import SealedClaim
 from verification.auditing.bundle import (
     Papers,
     ShownClaim,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from contracts.governance.sealed import SealedClaim
 from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Unavailable
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
@@ -26,7 +27,6 @@ from training.strategies.port import (
     shard_name,
 )
 from training.worker.engine import Engine
-from training.worker.sealed import SealedClaim
 from training.worker.turns import Rank
 from verification.draws.cases import Case
 from verification.verdicts import PROJECTIONS, apart

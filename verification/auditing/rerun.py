@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from contracts.governance.checking import Begin
+from contracts.governance.sealed import SealedClaim
 from contracts.terms.digest import digest
 from contracts.terms.errors import (
     AuditMismatch,
@@ -30,7 +31,6 @@ from training.stages.exact import device_class
 from training.strategies.port import Comparison, Replayed
 from training.strategies.registry import strategy_of
 from training.worker.engine import Engine
-from training.worker.sealed import SealedClaim
 from verification.auditing.auditor import check_weights, compared
 from verification.auditing.bundle import Shown
 from verification.auditing.bundle_bytes import BundledBytes, show

@@ -10,6 +10,7 @@ from fastapi import Path, Query
 
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import MAX_STEPS, Address, JobId, StepNumber
+from contracts.terms.work import MAX_SEQ
 from market.api.context import (
     AccountPath,
     Api,
@@ -203,10 +204,8 @@ async def get_work(
     peer: PeerPath,
     api: ApiDep,
     work: WorkDep,
-    number: Annotated[int, Query(alias="round", ge=0, le=2**40, description="of the work")] = 0,
+    seq: Annotated[int, Query(ge=0, le=MAX_SEQ, description="of the claim")] = 0,
 ) -> tracing.WorkTraceView:
-    """A peer-step from its GradCommit to the transactions that paid it, with all Merkle paths."""
+    """A peer-step from its WorkClaim to the transactions that paid it, with all Merkle paths."""
     async with work:
-        return await trace_work(
-            job, StepNumber(step), peer, number, work=work, followed=api.followed
-        )
+        return await trace_work(job, StepNumber(step), peer, seq, work=work, followed=api.followed)

@@ -1,6 +1,6 @@
 """What was sealed, ruled and paid: a job's audit, its steps, and one peer-step's evidence.
 
-A peer-step's page shows one chain from its GradCommit to a transaction; `static/trace.js` derives
+A peer-step's page shows one chain from its WorkClaim to a transaction; `static/trace.js` derives
 it again from what programs get. Without scripts the page says that nothing was checked here.
 """
 
@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
 from contracts.terms.typed_names import digits_of
+from contracts.terms.work import MAX_SEQ
 from market.api.context import Api, ApiDep, JobPath, PeerPath, WorkDep, parse_bytes
 from market.api.routes.tracing import StepPath
 from market.bodies.base import API_PREFIX
@@ -151,14 +152,12 @@ async def get_work_page(
     peer: PeerPath,
     api: ApiDep,
     work: WorkDep,
-    number: Annotated[int, Query(alias="round", ge=0, le=2**40)] = 0,
+    seq: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
 ) -> Response:
-    """A peer-step from its GradCommit to the transactions that paid it."""
+    """A peer-step from its WorkClaim to the transactions that paid it."""
     async with work:
         row = await find_job(job, work)
-        trace = await trace_work(
-            job, StepNumber(step), peer, number, work=work, followed=api.followed
-        )
+        trace = await trace_work(job, StepNumber(step), peer, seq, work=work, followed=api.followed)
         values = await _around(row, trace, api, work)
     checks = await checks_of_job(job, work, api.followed)
     source = f"{API_PREFIX}/jobs/{job.hex()}/steps"
@@ -169,7 +168,7 @@ async def get_work_page(
         name=row.name,
         trace=trace,
         steps_source=source,
-        source=f"{source}/{step}/work/{peer.hex()}?round={number}",
+        source=f"{source}/{step}/work/{peer.hex()}?seq={seq}",
         zero=ZERO_DIGEST,
         farthest=farthest,
         fraction=fraction,
@@ -182,7 +181,7 @@ async def get_work_page(
 async def _around(row: JobRow, trace: WorkTraceView, api: Api, work: UnitOfWork) -> dict[str, Any]:
     """The line of pay with its reason, and the seals that a trace leads through."""
     job = row.job
-    line = await earning_of(job, trace.commit.grad_commit, work, api.followed)
+    line = await earning_of(job, trace.work_claim.claim, work, api.followed)
     audit = spec_of(row).message.rules.audit
     return {
         "line": line,
@@ -213,7 +212,7 @@ def odds_of(checks: ChecksView, peer: PeerId) -> PeerChecksView | None:
 def farthest(distances: Sequence[DistanceView]) -> DistanceView | None:
     """The distance that is largest against what is allowed; None where nothing was compared."""
     known = [each for each in distances if each.allowed]
-    return max(known, key=lambda each: each.distance / (each.allowed or 1), default=None)
+    return max(known, key=lambda each: each.distance / each.allowed, default=None)
 
 
 def fraction(number: Digest) -> float:

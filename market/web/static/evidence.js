@@ -1,9 +1,9 @@
-// One peer-step from its GradCommit to the money, derived again: which part of a trace holds?
+// One peer-step from its WorkClaim to the money, derived again: which part of a trace holds?
 //
 // `checkTrace` takes a trace as `/v1` gives it and the sealed steps by number, and returns checks in
 // the order of the evidence: {name, wrong, nodes}; nothing is wrong where all of it follows. What a
 // part leads to is what the next one starts from. Twins: contracts/terms/merkle.py, typed_data.py
-// (SEAL), verification/draws/selection.py.
+// (SEAL), work.py (draw_name).
 import { blake3 } from "./vendor/noble-hashes/blake3.js";
 import { keccak_256 } from "./vendor/noble-hashes/sha3.js";
 import {
@@ -27,17 +27,21 @@ const packed = (value) => {
   if (typeof value === "bigint") return packedInteger(value);
   if (typeof value === "string" && value.length < 32) return joined([0xa0 + value.length], text(value));
   if (value instanceof Uint8Array && value.length < 256) return joined([0xc4, value.length], value);
+  if (Array.isArray(value)) {
+    const tag = value.length < 16 ? [0x90 + value.length] : [0xdc, ...integer(BigInt(value.length), 2)];
+    return joined(tag, ...value.map(packed));
+  }
   throw new Error(`${value} is not packed here`);
 };
 const packedMap = (fields) => joined(
   [0x80 + Object.keys(fields).length],
   ...Object.keys(fields).sort().flatMap((name) => [packed(name), packed(fields[name])]));
-const place = (value) => {
-  if (!Number.isSafeInteger(value) || value < 0 || value > 0xffffffff) throw new Error(`${value} is no place`);
-  return packed(BigInt(value));
+const whole = (value) => {
+  if (!Number.isSafeInteger(value) || value < 0) throw new Error(`${value} is no number of its kind`);
+  return BigInt(value);
 };
 
-const KIND = "seal.v2";
+const KIND = "seal.v3";
 const SEAL = keccak_256(text("Seal(bytes32 job,bytes32 payRoot,bytes32 details)"));
 
 // The EIP-712 struct hash of a sealed step: its seal's name, which a batch holds.
@@ -48,14 +52,15 @@ export const sealHash = (job, step) => {
     kind: KIND, job: bytes(job, 32), step: BigInt(step.step), previous: bytes(step.previous, 32),
     messages_root: bytes(step.messages_root, 32), gradient_norm: amount(step.gradient_norm),
     pay_root: bytes(step.pay_root, 32), earned: amount(step.earned), vested: amount(step.vested),
-    last: step.last,
+    next: whole(step.next), unsealed: step.unsealed.map((ends) => ends.map(whole)),
+    updates: whole(step.updates), last: step.last,
   }));
   return keccak_256(joined(SEAL, bytes(job, 32), bytes(step.pay_root, 32), details));
 };
 
-// What the PRF of a peer-step is taken of.
-export const drawName = (stage, peer, round) => joined(
-  [0x94], packed("peer_step"), place(stage), packed(bytes(peer, 32)), place(round));
+// What the PRF of a peer-step is taken of: its claim's name, with 0 where one of a bucket has a number.
+export const drawName = (peer, round, seq, stage) =>
+  packed(["work", bytes(peer, 32), whole(round), whole(seq), whole(stage), 0n]);
 
 const NOTHING = "0".repeat(64);
 const hex = (nodes) => nodes.map(toHex);
@@ -69,11 +74,11 @@ const tried = (name, derive) => {
 const found = (nodes, ...claims) =>
   ({ nodes: hex(nodes), wrong: claims.filter(([holds]) => !holds).map(([, words]) => words) });
 
-const checkMessages = ({ commit, sealed }) => {
-  const nodes = path(plainLeaf(commit.grad_commit), sealed.siblings);
+const checkMessages = ({ work_claim, sealed }) => {
+  const nodes = path(plainLeaf(work_claim.claim), sealed.siblings);
   const [leaf] = hex(nodes), top = hex(nodes).at(-1);
   return found(nodes,
-    [leaf === sealed.leaf, "the GradCommit is another leaf"],
+    [leaf === sealed.leaf, "the WorkClaim is another leaf"],
     [top === sealed.messages_root, "the path does not lead to the root of messages"]);
 };
 const checkSeal = (job, number, claimed, step, field, root) => {
@@ -103,9 +108,9 @@ const fraction = (rate) => {
   return parts;
 };
 // Drawn iff prf / 2^256 < rate; a beacon that came too late draws all, and rate 0 nobody.
-const checkDraw = ({ job, step, stage, peer, round, anchored, audits: { draw } }) => {
+const checkDraw = ({ job, peer, step, seq, stage, sealed, anchored, audits: { draw } }) => {
   const [numerator, denominator] = fraction(draw.rate);
-  const claims = [[draw.name === toHex(drawName(stage, peer, round)), "another name was drawn"]];
+  const claims = [[draw.name === toHex(drawName(peer, step, seq, stage)), "another name was drawn"]];
   if (anchored && draw.beacon.batch !== NOTHING) {
     const { batch, block, beacon } = anchored.anchor;
     claims.push([draw.beacon.batch === batch && draw.beacon.block === block, "the beacon is of another batch"]);
@@ -115,7 +120,7 @@ const checkDraw = ({ job, step, stage, peer, round, anchored, audits: { draw } }
     claims.push([draw.drawn === numerator > 0n, "a beacon that came too late draws all"]);
     return found([], ...claims);
   }
-  const beacon = digest("step beacon", joined(bytes(job, 32), stepNumber(step), bytes(draw.beacon.beacon, 32)));
+  const beacon = digest("step beacon", joined(bytes(job, 32), stepNumber(sealed.step), bytes(draw.beacon.beacon, 32)));
   const prf = digest("draw", joined(beacon, fromHex(draw.name)));
   const isDrawn = BigInt(`0x${toHex(prf)}`) * denominator < numerator << 256n;
   claims.push(
@@ -133,7 +138,7 @@ export const checkTrace = (trace, steps) => {
   add("seal", () =>
     checkSeal(job, sealed.step, sealed.seal, steps[sealed.step], "messages_root", sealed.messages_root));
   if (anchored) add("batch", () => checkBatch(job, sealed.step, sealed.seal, anchored));
-  if (audits?.draw.beacon) add("draw", () => checkDraw({ ...trace, step: sealed.step }));
+  if (audits?.draw.beacon) add("draw", () => checkDraw(trace));
   if (pay) {
     add("pay", () => checkPay(trace));
     add("pay-seal", () => checkSeal(job, pay.step, pay.seal, steps[pay.step], "pay_root", pay.pay_root));

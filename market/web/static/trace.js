@@ -25,10 +25,10 @@ const load = async () => {
 // What the page shows, not what was fetched, is what a reader compares with the chain.
 const shown = (trace) => {
   const wrong = [];
-  for (const name of ["job", "peer", "account", "step", "round"])
+  for (const name of ["job", "peer", "account", "step", "seq"])
     if (String(trace[name]) !== place.dataset[name]) wrong.push(`the page is of another ${name}`);
-  const commit = document.getElementById("grad-commit").textContent;
-  if (commit !== trace.commit.grad_commit) wrong.push("the page shows another GradCommit");
+  const claim = document.getElementById("work-claim").textContent;
+  if (claim !== trace.work_claim.claim) wrong.push("the page shows another WorkClaim");
   return wrong;
 };
 const fill = ({ name, wrong, nodes }, cells, ends) => {

@@ -13,9 +13,7 @@ from contracts.terms.encoding import encode
 from contracts.terms.errors import BadSignature, Forbidden, TooLarge
 from contracts.terms.history import Kept, encode_kept
 from contracts.terms.ids import Address
-from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
 from market.bodies.jobs import (
@@ -42,7 +40,7 @@ from market.service.feeds import newest_events
 from market.service.rows import BlobUploadRow, BlobUseRow, CoordinatorRow, MessageRow
 from tallystick.sdk.http import Signer, signed_by
 from tests.integration.market.client import HOST, TOKEN, client_of, once, sdk, signed
-from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet
+from tests.support.history import DOMAIN, JobMaker, claims_in, make_session, make_wallet
 from tests.support.market_world import World, market_spec, one_chunk
 
 COORDINATOR = make_wallet("coordinator")
@@ -61,22 +59,21 @@ def encoded(items: Sequence[Kept]) -> list[bytes]:
 # ------------------------------------------------------------------------------ messages of a job
 
 
-async def test_messages__commit_that_its_coordinator_never_had__is_refused_and_seals_go_on(
+async def test_messages__claim_that_its_coordinator_never_had__is_refused_and_seals_go_on(
     world: World,
 ) -> None:
     maker = await world.start_job()
     (peer,) = maker.members
     step = maker.step_items()
-    commits = (each.message for each in step if isinstance(each, Signed))
-    commit = next(each for each in commits if isinstance(each, GradCommit))
-    lie = peer.session.sign(commit.model_copy(update={"state_root": blob_digest(b"another")}))
-    closes = step[: [getattr(each, "message", None) for each in step].index(commit)]
+    (honest,) = claims_in(step, "work")
+    lie = peer.session.sign(honest.model_copy(update={"base": blob_digest(b"another")}))
+    earlier = step[: [getattr(each, "message", None) for each in step].index(honest)]
     path, body = f"/jobs/{maker.spec.job().hex()}/messages", encode([encode_kept(lie)])
     signers: tuple[Signer, ...] = (peer.session, peer.wallet, make_wallet("poster"))
     headers = [{}, HOST, *(signed(world, by, "POST", path, body) for by in signers)]
     async with sdk(world) as client, client_of(world) as http:
         await client.post_messages(maker.spec.job(), encoded(maker.items), by=COORDINATOR)
-        await client.post_messages(maker.spec.job(), encoded(closes), by=COORDINATOR)
+        await client.post_messages(maker.spec.job(), encoded(earlier), by=COORDINATOR)
         before = await stored(world, maker)
 
         answers = [await http.post(path, content=body, headers=each) for each in headers]

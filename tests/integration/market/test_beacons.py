@@ -78,6 +78,7 @@ async def test_anchor_seals__seal_of_a_job__has_its_beacon_at_once_if_somebody_w
         step=1,
         digest=Digest(b"s" * 32),
         signed=b"",
+        under=b"",
         pay=b"",
         earned=BaseUnits(0),
         vested=BaseUnits(0),

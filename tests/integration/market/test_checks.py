@@ -4,8 +4,9 @@ import json
 from fractions import Fraction
 from pathlib import Path
 
+from contracts.terms.history import Leaves
 from contracts.terms.ids import JobId, StageIndex, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, StepBeacon
+from contracts.terms.messages import MILLION, StepBeacon
 from market.bodies.routes import GET_CHECKS, GET_JOB
 from market.service.auditors import list_of_job
 from market.service.fund_jobs import fund_jobs
@@ -14,7 +15,7 @@ from tests.integration.market.client import sdk
 from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_slash_verbs import market, said
 from tests.support.dockets import distances_of
-from tests.support.history import make_digest, make_session, make_wallet
+from tests.support.history import make_digest, make_session, make_wallet, report_claim
 from tests.support.market_world import LeasedMaker, World, market_spec
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Case
@@ -62,18 +63,12 @@ class Checked:
 
     async def report(self, case: Case) -> None:
         """The auditor says that it matches."""
-        said = AuditReport(
-            job=self.job,
-            step=case.step,
-            stage=case.stage,
-            auditor=make_session("audit out1").peer,
-            subject=case.subject,
-            attempt=case.attempt,
-            distances=distances_of(STAGE, self.maker.spec, "match"),
-            projections=(),
-            verdict="match",
-        )
-        self.maker.seal([make_session("audit out1").sign(said)])
+        auditor = make_session("audit out1")
+        claim, leaf = report_claim(
+            self.job, auditor.peer, "match", distances_of(STAGE, self.maker.spec, "match"),
+            round=case.step, group=case.stage, subject=case.subject, attempt=case.attempt,
+        )  # fmt: skip
+        self.maker.seal([auditor.sign(claim), Leaves(claim.digest(), (leaf,))])
         await self.send()
 
 

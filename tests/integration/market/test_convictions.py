@@ -10,8 +10,8 @@ from contracts.terms.amounts import Flops
 from contracts.terms.digest import blob_digest, digest
 from contracts.terms.errors import BadSignature, Conflict, Forbidden, Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex
-from contracts.terms.messages import GradCommit
 from contracts.terms.typed_data import Domain
+from contracts.terms.work import WorkClaim
 from market.bodies.routes import (
     GET_CONVICTIONS,
     GET_CONVICTIONS_OF,
@@ -27,9 +27,9 @@ from tests.integration.market.test_auditors import AUDIT
 from tests.support.escrow_model import ANNOUNCE
 from tests.support.history import (
     JobMaker,
+    claims_in,
     make_session,
     make_wallet,
-    messages_of,
     outside_auditors,
 )
 from tests.support.market_world import World
@@ -43,11 +43,11 @@ def session_of(name: str) -> Session:
     return make_session(f"audit {name}")
 
 
-async def worked(world: World) -> tuple[JobMaker, GradCommit]:
-    """A job that has sealed a step, and what its one provider committed to."""
+async def worked(world: World) -> tuple[JobMaker, WorkClaim]:
+    """A job that has sealed a step, and what its one provider claims."""
     maker = await world.start_job()
     await world.seal(maker)
-    return maker, messages_of(maker.items, GradCommit)[0]
+    return maker, claims_in(maker.items, "work")[0]
 
 
 def ruled(maker: JobMaker, *rulings: Ruling) -> JobRecord:
@@ -88,9 +88,9 @@ async def note(world: World, record: JobRecord) -> list[Digest]:
 
 async def convicted(world: World) -> tuple[JobMaker, Digest, JobId]:
     """A job whose one provider may be slashed for its work."""
-    maker, commit = await worked(world)
-    await note(world, ruled(maker, slashable(maker, commit.digest())))
-    return maker, commit.digest(), maker.spec.job()
+    maker, work = await worked(world)
+    await note(world, ruled(maker, slashable(maker, work.digest())))
+    return maker, work.digest(), maker.spec.job()
 
 
 async def rows(world: World) -> list[ConvictionRow]:
@@ -100,15 +100,15 @@ async def rows(world: World) -> list[ConvictionRow]:
 async def test_note_convictions__slashable_work__knows_the_stake_at_risk(
     world: World,
 ) -> None:
-    maker, commit = await worked(world)
+    maker, work = await worked(world)
     member = maker.members[0]
     settled = Ruling("settled", Digest(b"s" * 32), maker.record.step, member.session.peer)
 
-    found = await note(world, ruled(maker, settled, slashable(maker, commit.digest())))
-    again = await note(world, ruled(maker, slashable(maker, commit.digest())))
+    found = await note(world, ruled(maker, settled, slashable(maker, work.digest())))
+    again = await note(world, ruled(maker, slashable(maker, work.digest())))
 
     (row,) = await rows(world)
-    assert found == again == [commit.digest()]
+    assert found == again == [work.digest()]
     assert (row.account, row.wanted) == (member.wallet.account, maker.spec.min_stake)
     assert row.evidence is None
 
@@ -162,8 +162,8 @@ async def test_post_evidence__by_an_auditor__is_slashed_in_the_end(world: World)
 
 
 async def test_post_evidence__what_does_not_hold__is_refused(world: World) -> None:
-    maker, commit = await worked(world)
-    subject, other, job = commit.digest(), Digest(b"o" * 32), maker.spec.job()
+    maker, work = await worked(world)
+    subject, other, job = work.digest(), Digest(b"o" * 32), maker.spec.job()
     await note(world, ruled(maker, slashable(maker, subject), slashable(maker, other)))
     good = evidence(world, maker, subject)
     async with sdk(world) as client:

@@ -11,11 +11,12 @@ from contracts.terms.history import Kept, decode_kept, encode_kept
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed, expect
+from contracts.terms.work import RoundClosed
 from market.domain.jobs import JobState
 from market.service.coding import decode_pay
 from market.service.histories import Histories
 from market.service.rows import MessageRow, SealRow
-from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet
+from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet, messages_of
 from tests.support.market_world import World
 
 
@@ -86,6 +87,7 @@ async def test_store__what_follows_from_nothing__is_refused_and_nothing_is_kept(
     maker = await world.start_job()
     maker.seal_step()
     *before, last = maker.items
+    (closed,) = messages_of(before, RoundClosed)
     seal = expect(last, Seal) if isinstance(last, Signed) else None
     assert seal is not None
     eve, root, more = make_wallet("eve"), Digest(b"\7" * 32), BaseUnits(seal.message.earned + 1)
@@ -97,7 +99,7 @@ async def test_store__what_follows_from_nothing__is_refused_and_nothing_is_kept(
     unpaid = await refuse(world, maker, *before, resigned(seal, maker.coordinator, earned=more))
     other = await refuse(world, maker, maker.coordinator.sign(anchorer, DOMAIN))
     unknown = await refuse(world, maker, *before[:2], eve.sign(theirs, DOMAIN))
-    stranger = await refuse(world, maker, *before, make_session("eve").sign(maker.close()))
+    stranger = await refuse(world, maker, *before, make_session("eve").sign(closed))
     await world.send(maker)
     second = await refuse(world, maker, resigned(seal, maker.coordinator, messages_root=root))
     forged = await refuse(world, maker, resigned(seal, eve, messages_root=root))
@@ -125,7 +127,7 @@ async def test_store__no_item__is_a_typed_refusal(world: World) -> None:
 
 async def test_store__unknown_version__is_unknown_version(world: World) -> None:
     maker = await world.start_job()
-    message = maker.close().value() | {"kind": "step_close.v2"}
+    message = maker.opening.value() | {"kind": "job_opening.v0"}
     signed = encode({"message": message, "signature": bytes(64)})
     item = encode({"type": "signed", "data": signed})
 

@@ -15,8 +15,6 @@ from contracts.governance.pay import PayLeaf
 from contracts.keys.store import save_wallet
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.escrow_messages import Grant, Limit
-from contracts.terms.ids import ZERO_DIGEST, StepNumber
-from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixSeconds
 from tallystick.chains import NOTE, chain_name
 from tallystick.provider.folder import (
@@ -35,7 +33,7 @@ from tests.integration.bad_input.servers import market_at_url
 from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.open_job import COORDINATOR, POSTER, STAKE, OpenJob, open_job
 from tests.support.databases import new_world
-from tests.support.history import make_session, make_wallet
+from tests.support.history import make_session, make_wallet, seal_over
 
 ANN, BOB = make_wallet("ann"), make_wallet("bob")
 LIMIT = BaseUnits(5_000_000)
@@ -79,12 +77,7 @@ class World(OpenJob):
                 (accounts[name], each) for name, each in pay.items()
             )
         )
-        seal = Seal(
-            job=self.spec.job(), step=StepNumber(step), previous=ZERO_DIGEST,
-            messages_root=ZERO_DIGEST, gradient_norm=0, pay_root=PayTree(leaves).root,
-            earned=BaseUnits(sum(each.earned for each in leaves)),
-            vested=BaseUnits(sum(each.vested for each in leaves)), last=last,
-        )  # fmt: skip
+        seal = seal_over(self.spec.job(), step, PayTree(leaves), last=last)
         save_pay(
             self.lease, SealedPay(COORDINATOR.sign(seal, self.deployed.deployment.domain), leaves)
         )

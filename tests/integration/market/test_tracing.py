@@ -14,6 +14,7 @@ from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import sdk
 from tests.integration.market.test_earnings import PEOPLE, account_of, claim
 from tests.integration.market.test_running import check_spend
+from tests.support.history import claims_in
 from tests.support.market_story import Story, begin_story
 from tests.support.market_world import World
 
@@ -59,7 +60,7 @@ def check_draw(audits: AuditsView) -> None:
 
 def check_trace(trace: WorkTraceView) -> None:
     sealed = trace.sealed
-    assert sealed.leaf == keccak(b"\7" + trace.commit.grad_commit)
+    assert sealed.leaf == keccak(b"\7" + trace.work_claim.claim)
     assert plain(sealed.leaf, sealed.siblings) == sealed.messages_root
     if trace.anchored is not None:
         check_anchored(trace, sealed.step, sealed.seal, trace.anchored)
@@ -78,7 +79,9 @@ async def traces(story: Story, client: MarketClient) -> list[WorkTraceView]:
         for line in page.lines:
             if line.kind == "work":
                 number = StepNumber(line.work_step)
-                trace = await client.call(GET_WORK, job=story.job, step=number, peer=line.peer)
+                trace = await client.call(
+                    GET_WORK, job=story.job, step=number, peer=line.peer, seq=line.seq
+                )
                 check_trace(trace)
                 assert trace.amount == line.amount
                 found.append(trace)
@@ -139,7 +142,7 @@ def check_lie(late: list[WorkTraceView]) -> None:
     assert rulings[0] == "drawn" and "accused" in rulings and "convicted" in rulings
     guilty = [each for each in lie.audits.reports if each.verdict == "mismatch"]
     assert len({each.auditor for each in guilty}) >= 2
-    assert all(d.allowed is not None and d.distance > d.allowed for d in guilty[0].distances)
+    assert all(d.distance > d.allowed for d in guilty[0].distances)
     assert lie.pay is None and lie.state == "forfeited"
 
 
@@ -156,7 +159,29 @@ async def test_trace__unchecked_job__has_no_draw(world: World) -> None:
         assert (await client.call(GET_STEPS, job=job, after=1)).steps == ()
     check_trace(trace)
     assert trace.audits is None and trace.anchored is not None and trace.state == "waiting"
-    assert (step.members, step.drawn, step.beacon) == (1, 0, None) and step.close is not None
+    assert (step.merged, step.drawn, step.beacon) == (1, 0, None)
+    assert step.round_closed is not None and step.updates == 1
+
+
+async def test_trace__work_of_a_void_round__is_found_once_a_later_seal_holds_it(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    maker.seal_step(update=False)
+    await world.send(maker)
+    job, claims = maker.spec.job(), claims_in(maker.items, "work")
+    step, peer = StepNumber(1), claims[0].peer
+    async with sdk(world) as client:
+        with pytest.raises(NotFound):
+            await client.call(GET_WORK, job=job, step=step, peer=peer)
+        closed = maker.closed(claims)
+        maker.seal([maker.session.sign(closed), *maker.bucket_claims(closed, claims)])
+        await world.send(maker)
+        trace = await client.call(GET_WORK, job=job, step=step, peer=peer)
+        void, update = (await client.call(GET_STEPS, job=job)).steps
+    check_trace(trace)
+    assert (trace.step, trace.sealed.step, trace.work_claim.claim) == (1, 2, claims[0].digest())
+    assert [(each.merged, each.updates) for each in (void, update)] == [(0, 0), (1, 1)]
 
 
 async def test_trace__nothing_there__is_not_found(world: World) -> None:
@@ -164,11 +189,11 @@ async def test_trace__nothing_there__is_not_found(world: World) -> None:
     await world.seal(maker)
     job, peer = maker.spec.job(), maker.members[0].session.peer
     async with sdk(world) as client:
-        for of, step, whom, number in (
+        for of, step, whom, seq in (
             (job, 2, peer, 0), (job, 1, PeerId(bytes(32)), 0), (job, 1, peer, 7),
             (bytes(32), 1, peer, 0),
         ):  # fmt: skip
             with pytest.raises(NotFound):
-                await client.call(GET_WORK, job=of, step=StepNumber(step), peer=whom, round=number)
+                await client.call(GET_WORK, job=of, step=StepNumber(step), peer=whom, seq=seq)
         with pytest.raises(NotFound):
             await client.call(GET_STEP, job=job, step=StepNumber(2))

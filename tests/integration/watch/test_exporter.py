@@ -29,14 +29,14 @@ def test_exporter__while_open__serves_what_is_counted_and_says_where(tmp_path: P
     tell = Metrics(tell_nobody, registry)
     file = tmp_path / "lease" / "metrics-peer.json"
     exporter = Exporter(registry, file, process="peer")
-    tell("unit_done", step=2, unit=1)
+    tell("item_done", step=2, item=1)
 
     [target] = json.loads(file.read_text())
     text = scraped(target["targets"][0])
     exporter.close()
 
     assert target == {"targets": [exporter.address], "labels": {"process": "peer"}}
-    assert 'tallystick_units_total{event="unit_done"} 1.0' in text
+    assert 'tallystick_items_total{event="item_done"} 1.0' in text
     assert "python_info" not in text  # nothing of the global registry
     assert not file.exists()
     with pytest.raises(OSError):

@@ -41,7 +41,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The events that the command wrote."""
     folder = tmp_path_factory.mktemp("job")
     swarm = Logged(make_papers(*WORKERS, stages=2, steps=STEPS), folder)
-    swarm.deadly = {(COORDINATOR, "step_closed", 1): "ann"}
+    swarm.deadly = {(COORDINATOR, "claim_stored", 1): "ann"}
     asyncio.run(swarm.run(timeout=100))
     assert swarm.restarts == 1
     file = folder / "trace.json"
@@ -73,10 +73,10 @@ def test_timeline__of_a_job__a_track_a_party(events: list[dict[str, Any]]) -> No
 def test_timeline__of_a_job__says_where_the_time_went(events: list[dict[str, Any]]) -> None:
     slices = named(events, "X")
 
-    assert {"forward", "backward", "commit", "exchange", "sum", "apply", "work"} <= slices.keys()
+    assert {"forward", "backward", "commit", "exchange", "reduce", "apply", "work"} <= slices.keys()
     assert slices["apply"] >= STEPS * len(WORKERS)
-    units = {event["id"] for event in events if event["ph"] == "s"}
-    assert len(units) == 6 * STEPS  # every unit flows
+    items = {event["id"] for event in events if event["ph"] == "s"}
+    assert len(items) == 6 * STEPS  # every item flows
 
 
 def test_timeline__of_a_job__shows_seals_and_the_loss_of_a_peer(

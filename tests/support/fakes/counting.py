@@ -152,7 +152,7 @@ class CountingStrategy(EveryStep):
     """Satisfies `port.Strategy`; one of a job."""
 
     def __init__(self, spec: JobSpec, compute: Compute) -> None:
-        self._spec, self._compute = spec, compute
+        self._spec, self.compute = spec, compute
         self._state, self._round = CountingState(Group(0)), RoundNumber(0)
         self._forget()
 
@@ -177,13 +177,22 @@ class CountingStrategy(EveryStep):
         """Items in the gradient, as they came."""
         return tuple(self._leaves)
 
+    def recipe(self, group: Group) -> "CountingStrategy":
+        """What says how rows are digested."""
+        return self
+
+    @staticmethod
+    def rows_digest(rows: bytes) -> Digest:
+        """See `every_step.Recipe.rows_digest`."""
+        return digest("test rows", rows)
+
     # ------------------------------------------------------------------------------------ items
 
     async def run(self, item: Item, direction: Direction, source: Source) -> Leaf | None:
         """See `Strategy.run`."""
         names, weights = self._names(item), self._state.weights
         rows = validation_name(item) if direction == "evaluate" else names.rows
-        made = {names.rows: digest("test rows", await source.get(rows))} if names.rows else {}
+        made = {names.rows: self.rows_digest(await source.get(rows))} if names.rows else {}
         x = await self._read(names.x, source)
         if direction == "evaluate":
             if names.y:
@@ -214,7 +223,7 @@ class CountingStrategy(EveryStep):
             self._leaves[item] = self._leaf(item, made, loss)
             return self._leaves[item]
 
-        return await self._compute(work)
+        return await self.compute(work)
 
     async def _read(self, name: str, source: Source) -> _Tensor:
         if not name:
@@ -283,7 +292,7 @@ class CountingStrategy(EveryStep):
         roots, weights = _read_weights(await source.get(BASE))
         if roots.state != claim.base or roots.weights != _weights_root(weights):
             raise WrongBytes("weights of another state", expected=claim.base.hex())
-        again = CountingStrategy(self._spec, self._compute)
+        again = CountingStrategy(self._spec, self.compute)
         state = CountingState(claim.group)
         state.weights, state.counter = weights, roots.counter
         again.start(state, RoundNumber(claim.round))

@@ -5,7 +5,7 @@ from contracts.governance.vesting import forfeited_by
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from tests.support.checked_history import BOB, honest
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from verification.earnings import Earnings
 
 

@@ -31,13 +31,13 @@ def swarm() -> Swarm:
     second = {PEERS[machine]: 3 for machine in (*MACHINES, LATE) if machine != VICTIM}
     places = {machine: StageIndex(number % 3) for number, machine in enumerate(MACHINES)}
     work = JobWork(
-        units_per_step=9,
         num_stages=3,
+        num_steps=2,
+        lost=0,
         workers={
             PEERS[machine]: Worker(ACCOUNTS[machine], stage)
             for machine, stage in (places | {LATE: places[VICTIM]}).items()
         },
-        steps_of_job=2,
         steps=(first, second),
         pay={
             account: PayLeaf(account, BaseUnits(12), BaseUnits(10)) for account in ACCOUNTS.values()
@@ -142,7 +142,7 @@ def test_lines__a_good_report__have_every_provider_the_kill_and_the_late_one() -
         {"money": replace(report().money, disagreements=("a row",))},
         {"money": replace(report().money, free=6)},
         {"price": 2_000_000_000},
-        {"swarm": replace(swarm(), work=replace(swarm().work, units_per_step=10))},
+        {"swarm": replace(swarm(), work=replace(swarm().work, lost=1))},
         {"swarm": replace(swarm(), notes=Notes(late_at=UnixMillis(7000)))},
         {"swarm": replace(swarm(), notes=Notes(victim=VICTIM.name, killed_at=UnixMillis(6000)))},
         {"swarm": replace(swarm(), work=replace(swarm().work, pay={}))},

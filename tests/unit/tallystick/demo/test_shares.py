@@ -3,19 +3,22 @@
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from contracts.terms.ids import PeerId
-from contracts.terms.messages import GradCommit
+from contracts.terms.items import ItemNumber, count
 from contracts.terms.moments import UnixMillis
 from tallystick.demo.shares import JobWork, Loss, loss_of, read_work, shares
 from tests.support.checked_history import CheckedMaker
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from tests.support.history import (
     DOMAIN,
     JobMaker,
+    Member,
+    claims_in,
     make_members,
     make_session,
     make_wallet,
-    messages_of,
 )
 
 MEMBERS = make_members(("ann", "bob", "cem"), stages=2)
@@ -26,12 +29,20 @@ SAME = {account: 1.0 for account in (ANN, BOB, CEM, EVE)}
 SPEC = {"units_per_step": 4, "chunks": 1}
 
 
+class Skipping(JobMaker):
+    """Nobody does item 4."""
+
+    def items_of(self, member: Member) -> tuple[ItemNumber, ...]:
+        """See `JobMaker.items_of`."""
+        return tuple(each for each in super().items_of(member) if each != 4)
+
+
 def _worked() -> JobWork:
-    """A step, one that ended without an update, and one that nobody worked in."""
-    job = JobMaker(members=MEMBERS, spec_changes=SPEC)
+    """An update, a void round, and an update that lacks an item."""
+    job = Skipping(members=MEMBERS, spec_changes=SPEC)
     job.seal_step()
     job.seal_step(update=False)
-    job.seal([])
+    job.seal_step()
     return read_work(job.items, DOMAIN)
 
 
@@ -49,41 +60,40 @@ def _audited() -> tuple[CheckedMaker, JobWork]:
 AUDITED, AUDITED_WORK = _audited()
 
 
-def test_read_work__audits_are_paid__counts_only_units_that_were_committed_to() -> None:
-    committed = [
-        {each.peer: each.num_units for each in commits_of(AUDITED, step)} for step in (1, 2, 3)
+def test_read_work__audits_are_paid__counts_only_units_that_were_claimed() -> None:
+    claims = claims_in(AUDITED.items, "work")
+    claimed = [
+        {each.peer: count(each.items) for each in claims if each.round == step}
+        for step in (1, 2, 3)
     ]
     paid = Counter(AUDITED.record.pay.earned)
     worked = Counter[PeerId]()
     for step in AUDITED_WORK.steps:
         worked.update(step)
 
-    assert list(AUDITED_WORK.steps) == committed
+    assert list(AUDITED_WORK.steps) == claimed
     assert paid.total() > worked.total() * AUDITED.spec.item_flops[0]
     assert AUDITED_WORK.lost == 0
-
-
-def commits_of(job: CheckedMaker, step: int) -> list[GradCommit]:
-    return [each for each in messages_of(job.items, GradCommit) if each.step == step]
 
 
 def test_read_work__sealed_steps__counts_units_by_peer() -> None:
     ann, bob, cem = (member.session.peer for member in MEMBERS)
 
-    assert WORKED.steps == ({ann: 2, bob: 4, cem: 2}, {ann: 2, bob: 4, cem: 2}, {})
+    assert WORKED.steps == ({ann: 2, bob: 4, cem: 2}, {}, {ann: 1, bob: 3, cem: 2})
+    assert WORKED.num_steps == 2
 
 
-def test_lost__step_that_nobody_worked_in__is_all_its_units_in_all_stages() -> None:
-    assert WORKED.lost == 4 * 2
+def test_lost__item_that_later_ones_overtook__is_a_unit_of_each_stage() -> None:
+    assert WORKED.lost == 2
 
 
-def test_shares__two_in_one_stage__have_half_of_it_and_their_pay() -> None:
+def test_shares__two_in_one_stage__have_their_parts_of_it_and_their_pay() -> None:
     rows = shares(WORKED, SAME)
 
     assert [(row.stage, row.units, row.of_stage) for row in rows] == [
-        (0, 4, 8),
-        (0, 4, 8),
-        (1, 8, 8),
+        (0, 4, 7),
+        (0, 3, 7),
+        (1, 7, 7),
     ]
     assert rows[-1].account == BOB
     assert {row.account: row.pay for row in rows} == {
@@ -95,7 +105,8 @@ def test_shares__two_in_one_stage__have_half_of_it_and_their_pay() -> None:
 def test_shares__one_is_three_times_slower__speed_alone_gives_it_a_quarter() -> None:
     rows = shares(WORKED, {ANN: 3.0, BOB: 2.0, CEM: 1.0})
 
-    assert {row.account: row.by_speed for row in rows} == {ANN: 2.0, BOB: 8.0, CEM: 6.0}
+    by_speed = {row.account: row.by_speed for row in rows}
+    assert by_speed == pytest.approx({ANN: 1.75, BOB: 7.0, CEM: 5.25})
 
 
 VICTIM = make_session("victim").peer
@@ -105,8 +116,8 @@ def line(at: int, event: str, **fields: Any) -> dict[str, Any]:
     return {"at": at, "process": "coordinator", "event": event, **fields}
 
 
-def failed(at: int, unit: int, peer: str = VICTIM.hex()) -> dict[str, Any]:
-    return line(at, "unit_failed", step=2, stage=1, unit=unit, peer=peer)
+def failed(at: int, item: int, peer: str = VICTIM.hex()) -> dict[str, Any]:
+    return line(at, "item_failed", step=2, stage=1, item=item, peer=peer)
 
 
 def test_loss_of__seal_after_the_kill__counts_what_happened_between() -> None:
@@ -114,12 +125,12 @@ def test_loss_of__seal_after_the_kill__counts_what_happened_between() -> None:
         line(900, "seal_stored", step=1),
         failed(950, 7),  # before it was killed
         failed(1100, 1),
-        failed(1150, 1),  # the same unit once more
+        failed(1150, 1),  # the same item once more
         failed(1200, 2),
         failed(1250, 3, peer="another"),
-        line(1300, "redo", step=2, units=4),
+        line(1300, "reopened", step=2, items=4),
         line(3500, "seal_stored", step=2),
-        line(3600, "redo", step=3, units=9),
+        line(3600, "reopened", step=3, items=9),
     ]
 
     assert loss_of(VICTIM, UnixMillis(1000), lines) == Loss(2.5, rerouted=2, redone=4)

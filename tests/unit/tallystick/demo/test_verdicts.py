@@ -8,7 +8,7 @@ import pytest
 from contracts.terms.ids import PeerId
 from tallystick.demo.verdicts import Verdicts, read_verdicts
 from tests.support.checked_history import BOB, LIE_FROM, WORK_STEPS, CheckedMaker, honest
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 
 
 @cache

@@ -1,111 +1,105 @@
 """What does a lazy peer count, show and bind itself to, and what of it did it compute?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any, TypeVar, cast
 
 import pytest
 
-from contracts.terms.ids import StepNumber
+from contracts.terms.digest import formed_digest
+from contracts.terms.ids import Digest, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
 from tallystick.gym.plan import Plan
-from tests.support.fakes.counting import CountingCompute
-from training.worker.ports import Passed
+from tests.support.fakes.counting import CountingStrategy, rows_of
+from tests.support.history import make_spec
+from training.strategies.port import Direction, Strategy
 
-ONE, TWO = StepNumber(1), StepNumber(2)
-A, B, C = ItemNumber(0), ItemNumber(1), ItemNumber(2)
-UNITS = (A, B, C)
+T = TypeVar("T")
 KINDS = [Copied, Stale, Skipped, Half, Junk]
 ALL_KINDS = pytest.mark.parametrize("kind", KINDS)
 
 
-class Counted(CountingCompute):
-    """Notes which units were really computed."""
-
-    def __init__(self, stage: int, num_stages: int) -> None:
-        super().__init__(2, stage, num_stages)
-        self.computed: list[ItemNumber] = []
-
-    def _add(self, gradient: Sequence[float], sign: int) -> None:
-        super()._add(gradient, sign)
-        self.computed = list(self._units)
-
-    def really(self) -> tuple[ItemNumber, ...]:
-        """Units that are in the gradient."""
-        return CountingCompute.units.fget(self)  # type: ignore[attr-defined, no-any-return]
+async def at_once(function: Callable[[], T]) -> T:
+    """Computes where it is asked to."""
+    return function()
 
 
-def lazy(kind: type[Lazy], *, stage: int = 0, num_stages: int = 1) -> tuple[Lazy, Counted]:
-    inner = Counted(stage, num_stages)
-    return kind(inner, Plan(first=1), 4), inner
+class Rows:
+    """Rows for everybody, and the boundary tensors that were made."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def digest(self, name: str) -> Digest:
+        """See `Source.digest`."""
+        return formed_digest(self.kept[name])
+
+    async def get(self, name: str) -> Any:
+        """See `Source.get`."""
+        return rows_of(name) if name.startswith("rows/") else self.kept[name]
+
+    def put(self, name: str, data: bytes) -> Digest:
+        """See `Source.put`."""
+        self.kept[name] = data
+        return formed_digest(data)
 
 
-def neighbours(num_stages: int, stage: int, unit: ItemNumber) -> tuple[bytes | None, bytes | None]:
-    """x and dy of a unit, as neighbours would send them."""
-    plain = CountingCompute(2, 0, 2)
-    y = plain.forward(ONE, unit, None).y
-    last = CountingCompute(2, 1, 2)
-    assert y is not None
-    dx = last.forward(ONE, unit, y.data).dx
-    assert dx is not None
-    return (None if stage == 0 else y.data), (None if stage == num_stages - 1 else dx.data)
+class Pipeline:
+    """A lazy peer in one group, honest peers in the others."""
 
+    def __init__(self, kind: type[Lazy], plan: Plan, *, group: int, groups: int) -> None:
+        spec = make_spec(stages=groups)
+        self.inner = [CountingStrategy(spec, at_once) for _ in range(groups)]
+        self.lazy = kind(self.inner[group], plan, 4)
+        self.group, self.number = group, 0
+        self._states = [each.first_state(StageIndex(at)) for at, each in enumerate(self.inner)]
 
-def through(
-    peer: Lazy, step: StepNumber, *, stage: int, num_stages: int
-) -> dict[ItemNumber, Passed]:
-    """All units forward, then backward; what was shown of each."""
-    shown = {}
-    for unit in UNITS:
-        x, _ = neighbours(num_stages, stage, unit)
-        shown[unit] = peer.forward(step, unit, x)
-    if stage < num_stages - 1:
-        for unit in UNITS:
-            _, dy = neighbours(num_stages, stage, unit)
-            dx = peer.backward(step, unit, None, dy).dx
-            shown[unit] = Passed(shown[unit].x, shown[unit].y, dx, shown[unit].loss)
-    return shown
+    @property
+    def peers(self) -> list[Strategy]:
+        """Group by group."""
+        found: list[Any] = list(self.inner)
+        found[self.group] = self.lazy
+        return cast(list[Strategy], found)
+
+    async def round(self, *items: int) -> Any:
+        """The claim of the lazy peer of these items, which everybody takes through."""
+        self.number += 1
+        source, last = Rows(), len(self.inner) - 1
+        for peer, state in zip(self.peers, self._states, strict=True):
+            peer.start(state, StepNumber(self.number))
+        ways: list[tuple[int, Direction]] = [(at, "forward") for at in range(last)]
+        ways += [(last, "whole"), *((at, "backward") for at in reversed(range(last)))]
+        for at, direction in ways:
+            for item in items:
+                await self.peers[at].run(ItemNumber(item), direction, source)
+        draft = self.lazy.commit(frozenset(map(ItemNumber, items)))
+        return draft, list(draft.shards)
 
 
 @ALL_KINDS
-@pytest.mark.parametrize(("stage", "num_stages"), [(0, 1), (0, 3), (1, 3), (2, 3)])
-def test_lazy__second_step__counts_what_it_did_not_compute(
-    kind: type[Lazy], stage: int, num_stages: int
+@pytest.mark.parametrize(("group", "groups"), [(0, 1), (0, 3), (1, 3), (2, 3)])
+async def test_lazy__second_round__claims_what_it_did_not_compute(
+    kind: type[Lazy], group: int, groups: int
 ) -> None:
-    peer, inner = lazy(kind, stage=stage, num_stages=num_stages)
-    through(peer, ONE, stage=stage, num_stages=num_stages)
-    peer.gradient()
-    peer.begin_step()
+    pipeline = Pipeline(kind, Plan(first=1), group=group, groups=groups)
+    await pipeline.round(0, 1, 2)
 
-    through(peer, TWO, stage=stage, num_stages=num_stages)
+    draft, shards = await pipeline.round(3, 4, 5)
 
-    assert peer.units == UNITS
-    assert len(inner.really()) < len(UNITS)
-    assert peer.gradient()
-
-
-@ALL_KINDS
-def test_lazy__unit_is_taken_back__counts_no_more(kind: type[Lazy]) -> None:
-    peer, _ = lazy(kind)
-    through(peer, ONE, stage=0, num_stages=1)
-    peer.gradient()
-    peer.begin_step()
-    through(peer, TWO, stage=0, num_stages=1)
-
-    for unit in (C, A):
-        peer.subtract(TWO, unit, None, None)
-
-    assert peer.units == (B,)
+    assert [leaf.item for leaf in draft.leaves] == [3, 4, 5]
+    assert len(pipeline.inner[group].items) < 3
+    assert len(shards) == 2
+    names = [tensor for leaf in draft.leaves for tensor in leaf.tensors]
+    assert len({digest for _, digest in names}) == len(names), "every tensor differs"
 
 
-def test_lazy__share_of_its_units__computes_the_others() -> None:
+async def test_lazy__share_of_its_items__computes_the_others() -> None:
     plan = Plan(seed=1, share=Fraction(1, 2))
-    inner = Counted(0, 1)
-    peer = Skipped(inner, plan, 4)
+    pipeline = Pipeline(Skipped, plan, group=0, groups=1)
 
-    for number in range(20):
-        peer.forward(ONE, ItemNumber(number), None)
+    await pipeline.round(*range(20))
 
-    lied = {unit for unit in peer.units if plan.lies_about(ONE, unit)} - {peer.units[0]}
-    assert set(inner.really()) == set(peer.units) - lied
+    lied = {item for item in range(1, 20) if plan.lies_about(StepNumber(1), ItemNumber(item))}
+    assert set(pipeline.inner[0].items) == set(range(20)) - lied
     assert 4 < len(lied) < 16

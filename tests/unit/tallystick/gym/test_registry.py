@@ -4,9 +4,11 @@ import pytest
 
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import ZERO_DIGEST, StepNumber
+from tallystick.gym.lazy import Stale
 from tallystick.gym.registry import MAKERS, behaviour_of, plans
-from tests.support.fakes.counting import CountingCompute
+from tests.support.fakes.counting import CountingStrategy
 from tests.support.history import make_spec
+from tests.unit.tallystick.gym.test_lazy import at_once
 from training.worker.ports import HONEST, Wanted
 
 RULES = make_spec().rules
@@ -39,6 +41,6 @@ def test_plans__not_in_the_gym__is_refused(monkeypatch: pytest.MonkeyPatch, allo
 async def test_together__one_withholds_and_one_leaves__both_do() -> None:
     peer = behaviour_of("stale+withheld+leaving:from=2", RULES)
 
-    assert not await peer.serves(Wanted("part", ZERO_DIGEST, True, STEP))
+    assert not await peer.serves(Wanted("bytes", ZERO_DIGEST, True, STEP))
     assert peer.departure(STEP, "sealed") == "leave"
-    assert peer.arithmetic(CountingCompute(2)).units == ()
+    assert isinstance(peer.arithmetic(CountingStrategy(make_spec(), at_once)), Stale)

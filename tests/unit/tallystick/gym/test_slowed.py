@@ -1,18 +1,20 @@
-"""Does a slowed stage take its time, and compute the same?"""
+"""Does a slowed strategy take its time, and compute the same?"""
 
-from contracts.terms.ids import StepNumber
+from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from tallystick.gym.hooks import slow_down
-from tests.support.fakes.counting import CountingCompute
+from tests.support.fakes.counting import CountingStrategy
+from tests.support.history import make_spec
+from tests.unit.tallystick.gym.test_lazy import Rows, at_once
 
-STEP, UNIT = StepNumber(1), ItemNumber(2)
+ITEM = ItemNumber(2)
 
 
 class Clock:
     """CPU time that grows by 0.5 s from one look to the next, and what was slept."""
 
     def __init__(self) -> None:
-        self.used, self.slept = 0.0, [0.0]
+        self.used, self.slept = 0.0, list[float]()
 
     def cpu_seconds(self) -> float:
         """What the thread has used."""
@@ -24,12 +26,14 @@ class Clock:
         self.slept.append(seconds)
 
 
-def test_slow_down__a_pass__sleeps_in_proportion_and_changes_no_number() -> None:
-    plain, slowed, clock = CountingCompute(2), CountingCompute(2), Clock()
+async def test_slow_down__a_pass__sleeps_in_proportion_and_changes_no_number() -> None:
+    plain, slowed = (CountingStrategy(make_spec(), at_once) for _ in range(2))
+    clock = Clock()
     slow_down(slowed, 4.0, cpu_seconds=clock.cpu_seconds, sleep=clock.sleep)
+    leaves = []
+    for strategy in (plain, slowed):
+        strategy.start(strategy.first_state(StageIndex(0)), StepNumber(1))
+        leaves.append(await strategy.run(ITEM, "whole", Rows()))
 
-    # The only stage's forward pass has its backward pass inside, which is not slowed twice.
-    assert slowed.forward(STEP, UNIT, None) == plain.forward(STEP, UNIT, None)
-
-    assert clock.slept[1:] == [1.5]
-    assert slowed.gradient() == plain.gradient()
+    assert leaves[0] == leaves[1]
+    assert clock.slept == [1.5]

@@ -103,14 +103,14 @@ async def test_host__market_refuses_the_messages__says_why_and_waits_for_the_pos
 
     def refused(folder: str) -> None:
         runs.append(folder)
-        note_refusal(Path(folder), "equivocation: two values of one grad_commit.v1")
+        note_refusal(Path(folder), "equivocation: two values of one work_claim.v1")
 
     host = host_of(market, tmp_path, refused)
     for _ in range(3):
         await beat(host)
     assert len(runs) == 1
     (said,) = market.beats[-1].refused
-    assert (said.job, said.why) == (JOB, "equivocation: two values of one grad_commit.v1")
+    assert (said.job, said.why) == (JOB, "equivocation: two values of one work_claim.v1")
 
     market.wish = 1
     await beat(host)

@@ -11,12 +11,11 @@ from contracts.governance.limits import lag_of, planned_round
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import ChainUnreachable, Refused
-from contracts.terms.ids import ZERO_DIGEST, StepNumber
-from contracts.terms.messages import JobSpec, Seal
+from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.bodies.jobs import StepReport
 from tallystick.provider.limits import LOOK_SECONDS, Guard, OwnPay, check_tail, round_seconds
-from tests.support.history import DOMAIN, make_spec, make_wallet
+from tests.support.history import DOMAIN, make_spec, make_wallet, seal_over
 from tests.unit.tallystick.provider.own_chain import OwnChain
 
 ANN = make_wallet("ann").account
@@ -38,12 +37,7 @@ def sealed(
 def sealed_for(step: int, *leaves: PayLeaf, last: bool = False, spec: JobSpec = SPEC) -> SealedPay:
     """A seal with this pay."""
     pay = tuple(sorted(leaves, key=lambda leaf: leaf.account))
-    seal = Seal(
-        job=spec.job(), step=StepNumber(step), previous=ZERO_DIGEST, messages_root=ZERO_DIGEST,
-        gradient_norm=0, pay_root=PayTree(pay).root, last=last,
-        earned=BaseUnits(sum(leaf.earned for leaf in pay)),
-        vested=BaseUnits(sum(leaf.vested for leaf in pay)),
-    )  # fmt: skip
+    seal = seal_over(spec.job(), step, PayTree(pay), last=last)
     return SealedPay(make_wallet("coordinator").sign(seal, DOMAIN), pay)
 
 

@@ -224,8 +224,8 @@ def test_build_spec__tied_head_over_two_stages__both_ends_have_parts_for_the_sha
 
     assert spec.model.tied_head and spec.batch.stages == 2
     assert [len(spec.chunking.of_stage(StageIndex(stage))) for stage in range(2)] == [4, 4]
-    with pytest.raises(Malformed, match="2048 chunks"):
-        spec_of(job(stages=2, model={"tied_head": True}, chunks=2049))
+    with pytest.raises(Malformed, match="4096 chunks"):
+        spec_of(job(stages=2, model={"tied_head": True}, chunks=1366))
 
 
 def test_build_spec__layer_ends_said__are_the_cut() -> None:

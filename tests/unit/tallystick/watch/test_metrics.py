@@ -23,14 +23,14 @@ class Counted:
 def test_metrics__units__are_counted_with_what_they_took_and_waited() -> None:
     counted = Counted()
 
-    counted.tell("unit_done", step=3, unit=0, took_us=1_500_000, waited_us=250_000, queue=2)
-    counted.tell("unit_done", step=3, unit=7, took_us=500_000, waited_us=0, queue=1)
-    counted.tell("units_taken", step=3, units=8)
+    counted.tell("item_done", step=3, item=0, took_us=1_500_000, waited_us=250_000, queue=2)
+    counted.tell("item_done", step=3, item=7, took_us=500_000, waited_us=0, queue=1)
+    counted.tell("items_reported", step=3, items=8)
 
-    assert counted.value("units_total", event="unit_done") == 2
-    assert counted.value("units_total", event="units_taken") == 8
-    assert counted.value("working_seconds_total", event="unit_done") == 2.0
-    assert counted.value("waiting_seconds_total", event="unit_done") == 0.25
+    assert counted.value("items_total", event="item_done") == 2
+    assert counted.value("items_total", event="items_reported") == 8
+    assert counted.value("working_seconds_total", event="item_done") == 2.0
+    assert counted.value("waiting_seconds_total", event="item_done") == 0.25
     assert counted.value("queue_length") == 1
     assert counted.value("step") == 3
 
@@ -62,5 +62,5 @@ def test_metrics__line_that_cannot_be_told__counts_nothing() -> None:
     counted = Counted(broken)
 
     with pytest.raises(BrokenPipeError):
-        counted.tell("unit_done", unit=1)
-    assert counted.value("events_total", event="unit_done") is None
+        counted.tell("item_done", item=1)
+    assert counted.value("events_total", event="item_done") is None

@@ -29,14 +29,14 @@ def step() -> list[Line]:
     ann, bob = {"peer": "aa" * 32, "stage": 0}, {"peer": "bb" * 32, "stage": 1}
     return [
         line(COORDINATOR, 1000, "opened", step=1),
-        line(ANN, 1020, "unit_forward", step=1, unit=0, took_us=10_000, queue=1, **ann),
-        line(ANN, 1030, "unit_forward", step=1, unit=1, took_us=10_000, queue=0, **ann),
-        line(BOB, 1040, "unit_done", step=1, unit=0, took_us=20_000, loss=5_900_000, **bob),
-        line(ANN, 1060, "unit_done", step=1, unit=0, took_us=15_000, **ann),
-        line(COORDINATOR, 1061, "step_closed", step=1, revision=0),
-        line(ANN, 1065, "parts_fetched", step=1, took_us=9_000, **ann),
-        line(ANN, 1066, "grad_commit_stored", step=1, took_us=2_000, units=2, **ann),
-        line(COORDINATOR, 1070, "average_set_stored", step=1, members=2),
+        line(ANN, 1020, "item_forward", step=1, item=0, took_us=10_000, queue=1, **ann),
+        line(ANN, 1030, "item_forward", step=1, item=1, took_us=10_000, queue=0, **ann),
+        line(BOB, 1040, "item_done", step=1, item=0, took_us=20_000, loss=5_900_000, **bob),
+        line(ANN, 1060, "item_done", step=1, item=0, took_us=15_000, **ann),
+        line(COORDINATOR, 1061, "claim_stored", step=1),
+        line(ANN, 1065, "shard_stored", step=1, took_us=9_000, **ann),
+        line(ANN, 1066, "claim_stored", step=1, took_us=2_000, items=2, **ann),
+        line(COORDINATOR, 1070, "round_closed", step=1),
         line(COORDINATOR, 1080, "seal_stored", step=1, loss=5_900_000),
         line(COORDINATOR, 1090, "peer_lost", step=2, peer="bb" * 32),
         line(ANN, 1095, "finished", step=1, **ann),
@@ -59,7 +59,7 @@ def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 def test_timeline__what_took_time__is_a_slice_that_ends_at_its_line() -> None:
     slices = {
-        (event["name"], event["args"].get("unit")): (event["ts"], event["dur"])
+        (event["name"], event["args"].get("item")): (event["ts"], event["dur"])
         for event in of_kind(trace(), "X")
         if event["pid"] == 2
     }
@@ -73,7 +73,7 @@ def test_timeline__what_took_time__is_a_slice_that_ends_at_its_line() -> None:
     }
 
 
-def test_timeline__a_unit__flows_through_the_stages_and_back() -> None:
+def test_timeline__an_item__flows_through_the_stages_and_back() -> None:
     events = trace()
 
     flow = [(event["ph"], event["pid"]) for kind in "stf" for event in of_kind(events, kind)]

@@ -594,6 +594,55 @@ def test_takes_work__too_many_rounds_are_undrawn__round_is_not_closed() -> None:
     assert isinstance(shell.state.phase, Commit)
 
 
+def test_report__no_seal_holds_it__the_job_does_not_end() -> None:
+    shell = Shell(terms(layout(1, 4, 1, 1), is_checked=True))
+    shell.tell(joining(A))
+    shell.work(A, 0, 1, 2, 3)
+    shell.claim(A)
+    shell.reduce(A)
+    shell.store_seal()
+    report = claim_of(A, 0, [0]).model_copy(
+        update={"what": "report", "items": (), "outputs": (), "base": bytes(32)}
+    )
+    shell.tell(events.WorkClaimed(report, shell.now))
+    shell.tell(events.Checked(None, True, True, frozenset(), False, (), shell.now))
+    assert shell.seal_due is None
+
+    shell.tell(events.Checked(None, True, True, frozenset(), True, (), shell.now))
+
+    assert shell.seal_due == events.BuildSeal(RoundNumber(2), "empty", last=False)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.Disconnected(C, UnixMillis(1000)),
+        events.Connected(C, "", RoundNumber(0), UnixMillis(1000)),
+        events.LeaveAsked(C, UnixMillis(1000)),
+        events.Applied(A, RoundNumber(5), UnixMillis(1000)),
+        events.Sealed(RoundNumber(1), False, UnixMillis(1000)),
+        events.Controlled("go_on", UnixMillis(1000)),
+        events.WorkClaimed(claim_of(A, 0, [0]), UnixMillis(1000)),
+        events.ItemsLost(C, (), UnixMillis(1000), off=True),
+        joining(A),
+    ],
+)
+def test_event__does_not_fit__changes_nothing(event: events.Event) -> None:
+    shell = shell_of(A, B)
+
+    assert advance(shell.state, event, RULES) == (shell.state, ())
+
+
+def test_notice__of_a_missed_report__is_said_once_a_round() -> None:
+    shell = shell_of(A, B)
+    due = events.NoticeDue("missed_report", A, StageIndex(0), name("subject"))
+    for _ in range(2):
+        shell.tell(events.Checked(None, True, True, frozenset(), False, (due,), shell.now))
+        shell.tell(events.Controlled("hold", shell.now))
+
+    assert len(effects_of(shell, events.SignNotice)) == 3
+
+
 # --------------------------------------------------------------------------- members and timers
 
 

@@ -5,8 +5,8 @@ import pytest
 from contracts.terms.errors import Refused
 from contracts.terms.ids import StageIndex
 from contracts.terms.items import ItemNumber
-from tests.support.fakes.counting import CountingStrategy, counting_rows
-from tests.support.fakes.memory_source import MemorySource, ended, make_seal
+from tests.support.fakes.counting import CountingStrategy, rows_of
+from tests.support.fakes.memory_source import MemorySource, at_once, ended, make_seal
 from tests.support.history import MODEL, make_spec
 from tests.support.plain_swarm import plain_run
 from training.strategies.every_step.rules import EveryStep
@@ -28,10 +28,10 @@ def test_rules_of__name_of_a_job__the_rules_that_it_signs() -> None:
 
 
 def test_counting__stages_by_hand__come_to_the_plain_run() -> None:
-    source, strategies = MemorySource(counting_rows), list[Strategy]()
+    source, strategies = MemorySource(rows_of), list[Strategy]()
     states = []
     for stage in map(StageIndex, range(3)):
-        strategy: Strategy = CountingStrategy(SPEC)
+        strategy: Strategy = CountingStrategy(SPEC, at_once)
         strategies.append(strategy)
         states.append(strategy.first_state(stage))
 

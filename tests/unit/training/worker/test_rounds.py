@@ -1,38 +1,493 @@
-"""Whole rounds of real workers that count, under a coordinator that a test leads by hand."""
+"""Whole rounds of real workers that count, under a coordinator that a test leads by hand.
 
+What is compared with is a `CountingStrategy` of the test's own, that has the whole model.
+"""
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from contracts.governance.claims import SealedPay, decode_sealed_pay
+from contracts.terms.digest import formed_digest, formed_tensor
+from contracts.terms.errors import Equivocation, NotFound
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
-from tests.support.history import JobMaker, make_members
+from contracts.terms.signatures import Signed
+from contracts.terms.work import WorkClaim
+from tests.support.fakes.counting import CountingStrategy, rows_of
+from tests.support.fakes.memory_source import MemorySource, at_once
+from tests.support.history import JobMaker, Member, make_digest, make_members
 from tests.support.scripted_rounds import ScriptedCoordinator, ScriptedJob
+from training.strategies.port import Group, Items, RoundNumber
+from training.transport import calls
+from training.worker.ports import Behaviour, Wanted
+from training.worker.store import PAY_FILE, Store
 
-SIX = tuple(map(ItemNumber, range(6)))
+ITEMS = tuple(map(ItemNumber, range(6)))
+FIRST = StageIndex(0)
 
 
-def job_of(folder: Path, *names: str, stages: int = 1) -> ScriptedJob:
+def job_of(folder: Path, *names: str, stages: int = 1, **changed: Any) -> ScriptedJob:
     """A job of these members, of two buckets a stage."""
-    return ScriptedJob(JobMaker(members=make_members(names, stages=stages)), folder)
+    members = make_members(names, stages=stages)
+    return ScriptedJob(JobMaker(members=members, spec_changes=changed), folder)
 
 
-async def one_round(coordinator: ScriptedCoordinator) -> None:
-    """All issued items, dealt in turn, are claimed and reduced."""
-    issued = coordinator.maker.record.cursor.issue(coordinator.maker.spec.batch.units_per_step)
+def issued(coordinator: ScriptedCoordinator) -> Sequence[ItemNumber]:
+    """Items of the round."""
+    return coordinator.maker.record.cursor.issue(coordinator.maker.spec.batch.units_per_step)
+
+
+async def work_and_claim(coordinator: ScriptedCoordinator) -> None:
+    """All issued items, dealt in turn, are claimed."""
     coordinator.deal_buckets()
-    dealt = await coordinator.compute(*issued)
+    dealt = await coordinator.compute(*issued(coordinator))
     for member in coordinator.maker.members:
         await coordinator.claim(member, dealt[member.session.peer])
+
+
+async def one_round(coordinator: ScriptedCoordinator) -> list[calls.SealTaken]:
+    """A round from its first item to its seal."""
+    await work_and_claim(coordinator)
     await coordinator.exchange()
+    return await coordinator.seal()
 
 
-async def test_rounds__two_members_of_one_stage__come_to_one_state(tmp_path: Path) -> None:
+async def outputs_of(job: ScriptedJob, items: Sequence[ItemNumber]) -> Any:
+    """What one strategy claims of items of a job of one stage, in its initial state."""
+    strategy, source = CountingStrategy(job.maker.spec, at_once), MemorySource(rows_of)
+    strategy.start(strategy.first_state(Group(0)), RoundNumber(1))
+    for item in items:
+        await strategy.run(item, "whole", source)
+    return tuple(output for output, _ in strategy.commit(Items(items)).shards)
+
+
+# ------------------------------------------------------------------------------------- whole rounds
+
+
+@pytest.mark.parametrize(("names", "stages"), [(("ann", "bob"), 1), (("ann", "bob", "cem"), 3)])
+async def test_rounds__several_members__each_group_comes_to_one_state_and_moves_on(
+    tmp_path: Path, names: tuple[str, ...], stages: int
+) -> None:
+    job = job_of(tmp_path, *names, stages=stages)
+
+    async with job.running() as coordinator:
+        taken = [await one_round(coordinator) for _ in range(3)]
+
+    for stage in range(stages):
+        own = [place for place, member in enumerate(job.maker.members) if member.stage == stage]
+        roots = [{each[place].state_root for place in own} for each in taken]
+        assert [len(each) for each in roots] == [1, 1, 1]
+        assert len(set.union(*roots)) == 3
+    told = {name for name, _ in job.log}
+    assert {"item_done", "claim_stored", "bucket_stored", "round_closed", "seal_stored"} <= told
+    assert ("item_forward" in told) == (stages > 1)
+
+
+async def test_rounds__members_hear_and_tell__shards_and_buckets_are_held_by_others(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann", "bob")
+    ann, bob = (member.session.peer for member in job.maker.members)
+
+    async with job.running() as coordinator:
+        await work_and_claim(coordinator)
+        shards = {peer: claimed(coordinator, peer).outputs for peer in (ann, bob)}
+        # Bucket 0 is ann's to reduce, bucket 1 bob's: each fetches the other's shard of it.
+        await coordinator.until(lambda: shards[bob][0].digest in coordinator.held[ann])
+        await coordinator.until(lambda: shards[ann][1].digest in coordinator.held[bob])
+        await coordinator.exchange()
+        buckets = [
+            item.message.outputs[0].digest
+            for item in coordinator.items
+            if isinstance(item, Signed)
+            and isinstance(item.message, WorkClaim)
+            and item.message.what == "bucket"
+        ]
+        for peer in (ann, bob):
+            await coordinator.until(lambda peer=peer: set(buckets) <= coordinator.held[peer])
+
+    assert shards[ann][0].digest not in coordinator.held[ann] | coordinator.held[bob]
+
+
+async def test_rounds__a_shard_that_its_reducer_would_hold_alone__another_is_asked_to_hold_it(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann", "bob")
+    ann, bob = (member.session.peer for member in job.maker.members)
+
+    async with job.running() as coordinator:
+        await work_and_claim(coordinator)
+        alone = claimed(coordinator, ann).outputs[0].digest  # of ann's own bucket
+        coordinator.holds[bob] = {alone}
+        coordinator.changes.mark()
+        await coordinator.until(lambda: alone in coordinator.held[bob])
+
+
+def claimed(coordinator: ScriptedCoordinator, peer: PeerId) -> WorkClaim:
+    """The first claim of a peer in the round."""
+    return coordinator.claims[peer][0][0].message
+
+
+# ------------------------------------------------------------------------------------------- claims
+
+
+async def test_claim__other_items_than_are_in_the_gradient__it_is_built_again(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann")
+    (ann,) = job.maker.members
+
+    async with job.running() as coordinator:
+        await coordinator.compute(*ITEMS[:4])
+        first = await coordinator.claim(ann, ITEMS[0:4:2])
+        second = await coordinator.claim(ann, ITEMS[1:4:2])
+        again = await coordinator.claim(ann, ITEMS[0:4:2])
+
+    assert isinstance(first, WorkClaim) and isinstance(second, WorkClaim)
+    assert (first.seq, first.numbers, second.seq, second.numbers) == (0, (0, 2), 1, (1, 3))
+    assert first.outputs == await outputs_of(job, ITEMS[0:4:2])
+    assert second.outputs == await outputs_of(job, ITEMS[1:4:2])
+    assert again == first
+
+
+async def test_claim__computed_in_another_order__has_the_bytes_of_ascending_items(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann")
+    (ann,) = job.maker.members
+
+    async with job.running() as coordinator:
+        await coordinator.compute(ITEMS[2], ITEMS[0], ITEMS[1])
+        claim = await coordinator.claim(ann, ITEMS[:3])
+
+    assert isinstance(claim, WorkClaim)
+    assert claim.outputs == await outputs_of(job, ITEMS[:3])
+    assert job.events("gradient_dropped")
+
+
+async def test_claim__asked_again_after_a_restart__is_the_same(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "ann")
+    (ann,) = job.maker.members
+
+    async with job.running() as coordinator:
+        await coordinator.compute(*ITEMS[:2])
+        before = await coordinator.claim(ann, ITEMS[:2])
+        await job.kill(ann)
+        job.begin(ann)
+        await coordinator.all_joined()
+        after = await coordinator.claim(ann, ITEMS[:2])
+        lacked = await coordinator.claim(ann, ITEMS[2:3])
+
+    assert after == before
+    assert lacked == ((2, 3),)
+
+
+async def test_claim__an_item_that_others_used_as_somebody_gone_had_made_it__is_given(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann", "bob", stages=2)
+    ann, bob = job.maker.members
+    item, theirs = ITEMS[0], make_digest("made by a peer that is gone")
+
+    async with job.running() as coordinator:
+        y = dict((await coordinator.done(ann, coordinator.task("forward", item, {}))).tensors)
+        name = "y/0/0"
+        task = coordinator.task("whole", item, {name: (y[name], ann.session.peer)})
+        dx = dict((await coordinator.done(bob, task)).tensors)["dx/1/0"]
+        back = coordinator.task(
+            "backward", item, {"dx/1/0": (dx, bob.session.peer)}, used={name: theirs}
+        )
+        result = await coordinator.done(ann, back)
+        lacked = await coordinator.claim(ann, [item])
+        claim = await coordinator.claim(ann, [item], given=[item])
+        _, leaves = coordinator.claims[ann.session.peer][0]
+
+    assert result.given and dict(result.tensors)[name] == theirs
+    assert lacked == ((0, 1),)
+    assert isinstance(claim, WorkClaim)
+    assert leaves[0].given and leaves[0].tensor(name) == theirs
+
+
+# -------------------------------------------------------------------------------------------- items
+
+
+async def test_items__results_that_are_not_acknowledged__are_handed_in_again(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann")
+    (ann,) = job.maker.members
+
+    async with job.running() as coordinator:
+        coordinator.deaf_to_results = 3
+        result = await coordinator.done(ann, coordinator.task("whole", ITEMS[0], {}))
+        again = await coordinator.done(ann, coordinator.task("whole", ITEMS[0], {}))
+
+    assert result == again
+    assert len(job.events("item_done")) == 1
+
+
+async def test_items__a_new_session__begins_with_all_that_no_claim_covers(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "ann")
+    (ann,) = job.maker.members
+
+    async with job.running() as coordinator:
+        await coordinator.compute(*ITEMS[:3])
+        await coordinator.claim(ann, ITEMS[:1])
+        coordinator.results.clear()
+        coordinator.joined.clear()
+        coordinator.known.clear()
+        await coordinator.transport.sessions[ann.session.key].close()
+        await coordinator.until(lambda: len(coordinator.results) == 2)
+
+    assert {name.item for _, name in coordinator.results} == {1, 2}
+
+
+async def test_items__an_input_that_nobody_has__is_named_as_lacking(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "ann", "bob", stages=2)
+    ann, bob = job.maker.members
+    nothing = make_digest("nothing")
+
+    async with job.running() as coordinator:
+        task = coordinator.task("whole", ITEMS[0], {"y/0/0": (nothing, ann.session.peer)})
+        failure = await coordinator.outcome(bob, task)
+
+    assert isinstance(failure, calls.Failure)
+    assert (failure.code, failure.lacks) == ("not_found", nothing)
+
+
+@pytest.mark.parametrize(("is_named_right", "code"), [(True, "not_finite"), (False, "not_found")])
+async def test_items__an_input_that_nobody_can_use__is_blamed_and_costs_no_other_item(
+    tmp_path: Path, is_named_right: bool, code: str
+) -> None:
+    job = job_of(tmp_path, "ann", "bob", stages=2)
+    ann, bob = job.maker.members
+    junk = formed_tensor("float32", (1, 1, 5), struct.pack("<5f", 1, 2, float("inf"), 4, 5))
+    digest = formed_digest(junk) if is_named_right else make_digest("other bytes")
+    Store(job.folder_of(ann)).put("tensors", StepNumber(1), digest, junk)
+
+    async with job.running() as coordinator:
+        await coordinator.compute(ITEMS[0])
+        task = coordinator.task("whole", ITEMS[1], {"y/0/1": (digest, ann.session.peer)})
+        failure = await coordinator.outcome(bob, task)
+        claim = await coordinator.claim(bob, ITEMS[:1])
+
+    assert isinstance(failure, calls.Failure)
+    assert (failure.code, failure.lacks) == (code, digest)
+    assert isinstance(claim, WorkClaim)
+    kept = [path.stem for path in job.folder_of(bob).glob("tensors/*/*.bin")]
+    assert (digest.hex() in kept) == is_named_right
+
+
+class Stalled(Behaviour):
+    """Gives nothing of the open round, and says nothing."""
+
+    async def serves(self, wanted: Wanted) -> bool:
+        """Never."""
+        await asyncio.get_running_loop().create_future()
+        return False
+
+
+async def test_items__dropped_before_it_has_begun__is_held_no_more_and_no_failure(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann", "bob", stages=2)
+    ann, bob = job.maker.members
+    job.behaviours[ann.session.peer.hex()] = Stalled()
+
+    async with job.running() as coordinator:
+        y = dict((await coordinator.done(ann, coordinator.task("forward", ITEMS[0], {}))).tensors)
+        task = coordinator.task("whole", ITEMS[0], {"y/0/0": (y["y/0/0"], ann.session.peer)})
+        coordinator.deal(bob, task)
+        peer = bob.session.peer
+        await coordinator.until(lambda: bool(coordinator.holding[peer]))
+        coordinator.drops[peer] = [*coordinator.holding[peer]]
+        coordinator.changes.mark()
+        await coordinator.until(lambda: not coordinator.holding[peer])
+
+    assert not coordinator.failures
+
+
+# ----------------------------------------------------------------------------------------- exchange
+
+
+class LongerThanSaid(Behaviour):
+    """Binds itself to shards as shorter than they are: they would decide the clip of all."""
+
+    def draft(self, strategy: Any, round: RoundNumber, items: Items) -> Any:
+        """Of a norm of 1e-6."""
+        made = strategy.commit(items)
+        shards = (
+            (output.model_copy(update={"norm_squared": 1}), data) for output, data in made.shards
+        )
+        return type(made)(made.leaves, shards)
+
+
+async def test_exchange__a_shard_of_another_norm__is_not_kept_or_told(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "ann", "bob")
+    ann, bob = job.maker.members
+    job.behaviours[bob.session.peer.hex()] = LongerThanSaid()
+
+    async with job.running() as coordinator:
+        await work_and_claim(coordinator)
+        theirs = claimed(coordinator, bob.session.peer).outputs[0].digest
+        sound = claimed(coordinator, ann.session.peer).outputs[1].digest
+        await coordinator.until(lambda: sound in coordinator.held[bob.session.peer])
+
+    assert theirs not in coordinator.held[ann.session.peer]
+    assert not [*job.folder_of(ann).glob("lent/*/*.bin")]
+
+
+async def test_exchange__a_claim_of_round_closed_was_not_shown__nothing_is_reduced_without_it(
+    tmp_path: Path,
+) -> None:
+    """Else a coordinator could have an honest reducer sign a false mean."""
     job = job_of(tmp_path, "ann", "bob")
 
     async with job.running() as coordinator:
-        roots = set()
-        for _ in range(3):
-            await one_round(coordinator)
-            taken = await coordinator.seal()
-            assert len({each.state_root for each in taken}) == 1
-            roots |= {each.state_root for each in taken}
+        await work_and_claim(coordinator)
+        closed = coordinator.signed_closed()
+        hidden = coordinator.told.pop()  # bob's claim; ann has heard of it only if she was quick
+        coordinator.told.append(hidden[::-1])
+        coordinator.tell(closed)
+        reducing = asyncio.ensure_future(coordinator.reduce(closed, FIRST, ChunkIndex(0)))
+        await coordinator.until(lambda: len(job.events("round_closed")) == 2)
+        coordinator.told.append(hidden)
+        coordinator.changes.mark()
+        bucket = (await reducing).message
 
-    assert len(roots) == 3
+    assert bucket.subject == closed.message.digest()
+
+
+async def test_exchange__two_round_closed__the_second_is_an_equivocation(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "ann", "bob")
+
+    async with job.running() as coordinator:
+        await work_and_claim(coordinator)
+        first = coordinator.signed_closed()
+        second = coordinator.signed_closed(closed_at=first.message.closed_at + 1)
+        bucket = await coordinator.reduce(first, FIRST, ChunkIndex(0))
+        with pytest.raises(Equivocation):
+            await coordinator.reduce(second, FIRST, ChunkIndex(0))
+        again = await coordinator.reduce(first, FIRST, ChunkIndex(0))
+
+    assert again == bucket
+
+
+async def test_exchange__bytes_by_their_digest__go_to_whoever_knows_it(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "ann", "bob")
+    ann, _ = job.maker.members
+
+    async with job.running() as coordinator:
+        await work_and_claim(coordinator)
+        output = claimed(coordinator, ann.session.peer).outputs[0]
+
+        async def bytes_of(digest: Digest) -> bytes:
+            request = calls.GetBytes(job=job.maker.spec.job(), digest=digest)
+            _, (data,) = await coordinator.ask(ann, calls.GET_BYTES, request)
+            return bytes(data)
+
+        assert len(await bytes_of(output.digest)) == 4 * 6
+        with pytest.raises(NotFound):
+            await bytes_of(make_digest("nothing"))
+
+
+# -------------------------------------------------------------------------------------------- seals
+
+
+async def test_seals__a_void_round__its_claims_are_merged_by_the_next_one(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "ann", "bob")
+
+    async with job.running() as coordinator:
+        await work_and_claim(coordinator)
+        pending = {peer: [*each] for peer, each in coordinator.claims.items()}
+        coordinator.keep_beginning()
+        void = await coordinator.seal()
+        for peer, each in pending.items():  # nobody shows them again: they are in the history
+            coordinator.claims[peer] = each
+        await coordinator.exchange()
+        taken = await coordinator.seal()
+
+    assert len({each.state_root for each in void}) == len({each.state_root for each in taken}) == 1
+    assert taken[0].state_root != void[0].state_root
+    assert job.maker.record.cursor.next == 6
+
+
+async def test_seals__killed_after_a_seal__resumes_in_the_same_state_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann", "bob")
+    bob = job.maker.members[1]
+
+    async with job.running() as coordinator:
+        before = await one_round(coordinator)
+        await job.kill(bob)
+        job.begin(bob)
+        await coordinator.all_joined()
+        after = await one_round(coordinator)
+
+    (resumed,) = [line for line in job.events("resumed", bob) if line["step"] == 1]
+    assert resumed["state_root"] == before[1].state_root
+    assert after[0].state_root == after[1].state_root
+
+
+async def test_seals__a_newcomer__loads_a_checkpoint_and_works_from_there(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "ann", "bob", checkpoint_every=1)
+    bob = job.maker.members[1]
+
+    async with job.running() as coordinator:
+        await one_round(coordinator)
+        await job.kill(bob)
+        job.folder_of(bob).rename(tmp_path / "lost")
+        coordinator.state_round = 1
+        job.begin(bob)
+        await coordinator.all_joined()
+        await coordinator.give_seal(bob, job.maker.items[2:])
+        taken = await one_round(coordinator)
+
+    assert job.events("state_loaded", bob)
+    assert taken[0].state_root == taken[1].state_root
+
+
+async def test_seals__a_member_moves_to_another_group__loads_its_state_and_keeps_its_evidence(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann", "bob", "cem", stages=2, checkpoint_every=1)
+    bob, cem = job.maker.members[1:]
+
+    async with job.running() as coordinator:
+        taken = await one_round(coordinator)
+        await job.kill(cem)
+        moved = replace(cem, stage=bob.stage)
+        job.maker.members = [*job.maker.members[:2], moved]
+        coordinator.state_round = 1
+        job.begin(moved)
+        await coordinator.all_joined()
+
+    (loaded,) = job.events("state_loaded", cem)
+    assert (loaded["stage"], loaded["state_root"]) == (1, taken[1].state_root)
+    assert [*job.folder_of(cem).glob("groups/00/checkpoints/*")]
+
+
+async def test_seals__worked_and_nothing_of_it_was_sealed__the_agent_reads_how_often(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, "ann", "bob")
+    ann, _ = job.maker.members
+
+    def left_out(member: Member) -> int:
+        paid: SealedPay = decode_sealed_pay((job.folder_of(member) / PAY_FILE).read_bytes())
+        return paid.left_out
+
+    async with job.running() as coordinator:
+        await coordinator.done(ann, coordinator.task("whole", ITEMS[0], {}))
+        coordinator.keep_beginning()
+        await coordinator.seal()
+        assert [left_out(each) for each in job.maker.members] == [1, 0]
+        await one_round(coordinator)
+        assert [left_out(each) for each in job.maker.members] == [0, 0]

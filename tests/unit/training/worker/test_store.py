@@ -22,7 +22,7 @@ def test_store__bytes_of_two_rounds__stay_until_the_last_of_them_goes(tmp_path: 
 
     store.drop(EVIDENCE, lambda round: round > ONE)
 
-    assert (store.read(A), store.newest_round(A), store.rounds()) == (b"same", TWO, {TWO})
+    assert (store.read(A), store.newest_round(A), [*store.rounds()]) == (b"same", TWO, [TWO])
     store.drop(EVIDENCE, lambda _: False)
     assert not store.has(A)
     with pytest.raises(NotFound):

@@ -18,7 +18,7 @@ from tests.support.bundles import (
     work_papers,
     write,
 )
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from verification.auditing import bundle_file
 from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import PAPERS, WEIGHTS, BundleFile, write_bundle

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.governance.sealed import SealedClaim
 from contracts.terms.errors import InvariantBroken, Unavailable
 from contracts.terms.ids import Digest, StageIndex
 from contracts.terms.items import ItemNumber
@@ -13,7 +14,6 @@ from contracts.terms.work import Sort
 from tests.support.history import JobMaker, make_members
 from training.strategies.port import BASE
 from training.worker.engine import Engine
-from training.worker.sealed import SealedClaim
 from training.worker.turns import PATIENCE, Rank
 from verification.auditing.replays import Meter, ReplaySource
 
