@@ -32,6 +32,9 @@ async def test_job__honest_members__seals_all_items_and_ends(tmp_path: Path) -> 
         assert job.seals()[-1].next == 16
         assert job.seals()[-1].unsealed == ()
         assert all(member.seals == 2 for member in job.members.values())
+        posted = len(job.feed.items) - 2  # JobSpec and JobOpening are known
+        assert all(m.sent + len(m.heard) <= posted for m in job.members.values()), "sent once"
+        assert [report.step for report in job.feed.reports] == [1, 2, 2]
 
 
 async def test_job__one_claims_nothing__others_do_its_items_after_commit_ms(
