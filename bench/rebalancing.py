@@ -24,6 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import count
 from random import Random
 
@@ -92,8 +93,8 @@ class Simulation:
         self._best: defaultdict[int, float] = defaultdict(float)
         self.moves = 0
         for number, (comes, goes) in enumerate(lives(Random(seed))):
-            self._plan(comes, lambda number=number: self._join(number))
-            self._plan(goes, lambda number=number: self._leave(peer_of(number)))
+            self._plan(comes, partial(self._join, number))
+            self._plan(goes, partial(self._leave, peer_of(number)))
         if period is not None:
             self._plan(period, self._rebalance)
 
