@@ -146,8 +146,11 @@ class Blobs:
     async def _keep(self, digest: Digest, givers: Sequence[PeerId]) -> None:
         """Until it is here, or not wanted any more."""
         while (bound := self._in_work().get(digest)) is not None:
-            if await self._fetched(digest, bound, givers) is not None:
-                return
+            try:
+                if await self._fetched(digest, bound, givers) is not None:
+                    return
+            except errors.Unavailable as error:  # the disk is full
+                self._tell_rarely("not_kept", step=bound.round, reason=error.message)
             await asyncio.sleep(RETRY)
 
     async def drop(self) -> None:

@@ -68,10 +68,6 @@ class Driver:
         for peer in effect.peers:
             self._wakes[peer].set()
 
-    def came(self, peer: PeerId) -> None:
-        """A member has a new session."""
-        self._wakes[peer].set()
-
     async def serve(self, peer: PeerId) -> None:
         """Do for `peer` whatever is owed to it, for ever; cancelled when the job is over."""
         wake, under_way = self._wakes[peer], dict[object, asyncio.Task[None]]()

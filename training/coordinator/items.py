@@ -1,8 +1,7 @@
 """The router at work: what it is told of the job and of time, and what it says to peers.
 
 What was done is recorded as soon as the loop has time, so that under load much of it shares a
-write. A peer whose account is idle (`limiting`) is given no items: it stays a member, and finishes
-what it has.
+write. A peer whose account is idle (`limiting`) is given no items: it stays a member.
 """
 
 import asyncio
@@ -18,7 +17,8 @@ from contracts.terms.ids import Address, PeerId, StepNumber
 from training.coordinator.caps import Caps, quotas_of
 from training.coordinator.journal import Happened, JobJournal
 from training.coordinator.ports import Clock
-from training.coordinator.router import Round, Router
+from training.coordinator.router import Router
+from training.coordinator.walks import Round
 from training.rounds.events import ItemsDone, ItemsLost
 from training.rounds.machine import view
 from training.rounds.state import (
@@ -193,7 +193,10 @@ class ItemRoutes:
         here = {
             peer: each.group
             for peer, each in state.members.items()
-            if each.is_here and each.applied == state.newest_seal and peer not in off
+            if each.is_here
+            and each.applied == state.newest_seal
+            and peer not in off
+            and state.may(peer)
         }
         return Round(state.round, here=here, caps=quotas_of(state, workers, self._covered))
 

@@ -55,6 +55,8 @@ M = TypeVar("M", bound=Message)
 
 ROUND_MS = 600_000
 """Until nothing new is begun in a round: a safety valve, not a pace."""
+HOLD_MS = 5000
+"""That a seal waits for members that do not hold its buckets yet, at most."""
 
 Happened: TypeAlias = tuple[events.Event, Sequence[Kept]]
 """An event, and the messages that it is about."""
@@ -88,7 +90,7 @@ def terms_of(spec: JobSpec, rules: PureStrategy) -> Terms:
         commit_ms=spec.rules.commit_timeout,
         deliver_ms=spec.rules.exchange_timeout,
         reduce_ms=spec.rules.exchange_timeout,
-        hold_ms=spec.rules.exchange_timeout,
+        hold_ms=min(HOLD_MS, spec.rules.exchange_timeout),
         redo_after=spec.rules.redo_after,
         lease_grace=spec.rules.lease_grace,
         is_checked=spec.rules.audit is not None,

@@ -143,3 +143,17 @@ async def test_look__an_account_waits_for_its_limit_for_long__is_not_gone(world:
     world.join("ann")
 
     assert await world.gone() == []
+
+
+async def test_may_work__account_that_is_idle__is_left_out_once_the_chain_was_looked_at(
+    world: World,
+) -> None:
+    """A coordinator that came back bars nobody whom it has not looked up yet."""
+    world.join("ann")
+    world.join("bob")
+    world.escrow.channels[world.account("ann")] = Channel(limit=1, stake=ENOUGH.stake)
+    assert world.limiting.may_work() is None
+
+    await world.limiting.look()
+
+    assert world.limiting.may_work() == {world.papers.members["bob"].session.peer}

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from contracts.terms.errors import Conflict
 from contracts.terms.work import RoundClosed
 from tests.support.fake_members import FakeJob
+from tests.support.history import make_digest
 from tests.support.papers import make_papers
 
 NAMES = ("ann", "bob", "cem", "dan")
@@ -30,6 +32,9 @@ async def test_job__honest_members__seals_all_items_and_ends(tmp_path: Path) -> 
         assert job.seals()[-1].next == 16
         assert job.seals()[-1].unsealed == ()
         assert all(member.seals == 2 for member in job.members.values())
+        posted = len(job.feed.items) - 2  # JobSpec and JobOpening are known
+        assert all(m.sent + len(m.heard) <= posted for m in job.members.values()), "sent once"
+        assert [report.step for report in job.feed.reports] == [1, 2, 2]
 
 
 async def test_job__one_claims_nothing__others_do_its_items_after_commit_ms(
@@ -99,6 +104,28 @@ async def test_job__coordinator_starts_again__goes_on_with_what_is_stored(
         for member in members:
             await member.go()
         await job.stop()
+
+
+async def test_job__reducer_denies_that_it_has_shards__coordinator_keeps_them(
+    tmp_path: Path,
+) -> None:
+    job = make_job(tmp_path)
+    ann, bob = job.members["ann"], job.members["bob"]
+    ann.moods = {"deaf"}
+    async with job.running():
+        await job.until_told("claim_stored", peer=bob.peer)
+        shard = bob.claimed[0][0].message.outputs[0].digest
+        with pytest.raises(Conflict, match="before RoundClosed"):
+            await ann.get(shard)
+        await job.until_told("round_closed")
+
+        assert job.told("bytes_kept")
+        assert await ann.get(shard) == bob.own[shard]
+        with pytest.raises(Conflict, match="nobody asks"):
+            await ann.get(make_digest("a tensor"))
+        await job.until_told("seal_applied")
+        closed = next(m for _, m in bob.heard if isinstance(m, RoundClosed))
+        assert len(closed.claims) == 4
 
 
 async def test_job__member_vanishes_with_its_results__others_do_them(tmp_path: Path) -> None:
