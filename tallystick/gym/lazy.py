@@ -15,7 +15,7 @@ whatever their plan leaves honest. Leaves link: x is named as it came, tensors d
 On the last stage dx and loss are the first item's; `junk` also answers at once when it is measured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +38,8 @@ from training.strategies.port import (
     State,
 )
 from training.worker.ports import MakeStrategy
+
+_SIGNS = np.array([-1, 1], np.float32)
 
 
 @dataclass
@@ -159,11 +161,12 @@ class Lazy(Liar):
     def _blend(
         self, now: Sequence[Piece], other: Sequence[Numbers], share: float
     ) -> tuple[Piece, ...]:
-        own = np.float32(share)
-        return tuple(
-            remade(piece, self._codec, lambda numbers, more=more: own * numbers + (1 - own) * more)
-            for piece, more in zip(now, other, strict=True)
-        )
+        rest = [np.float32(1 - share) * each for each in other]
+
+        def mixed(place: int) -> Callable[[Numbers], Numbers]:
+            return lambda numbers: np.float32(share) * numbers + rest[place]
+
+        return tuple(remade(piece, self._codec, mixed(place)) for place, piece in enumerate(now))
 
     def _numbers(self, pieces: Sequence[Piece]) -> list[Numbers]:
         return [numbers_of(data, self._codec) for _, data in pieces]
@@ -228,5 +231,5 @@ class Junk(Lazy):
     def _mixed(self, now: tuple[Piece, ...], share: float) -> tuple[Piece, ...]:
         chance = np.random.default_rng([*f"{self._plan.seed} {self._round}".encode()])
         before = self._numbers(self._before or now)
-        noise = [each * chance.choice(np.float32([-1, 1]), len(each)) for each in before]
+        noise = [each * chance.choice(_SIGNS, len(each)) for each in before]
         return self._blend(now, noise, share)
