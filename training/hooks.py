@@ -11,7 +11,6 @@ from pathlib import Path
 from contracts.settings import ProcessSettings
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
-from training.strategies.port import Strategy
 from training.telling import Tell
 from training.worker.ports import HONEST, Behaviour
 
@@ -24,8 +23,6 @@ class Hooks:
     """Around its log; the path names the file that holds its failpoints, if it has any."""
     behaviour: Callable[[RulesSpec], Behaviour] = lambda _rules: HONEST
     """Of a peer, in a job of these rules."""
-    strategy: Callable[[Strategy], Strategy] = lambda strategy: strategy
-    """Around a peer's arithmetic."""
 
 
 class HookSettings(ProcessSettings):

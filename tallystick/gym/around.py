@@ -1,64 +1,70 @@
-"""What lies are made of: a strategy that differs in part, bytes that pass as new, and signs.
+"""What lies are made of: a strategy that differs in part, and bytes that pass as new.
 
 `Around` is another strategy in all but what a subclass overrides. It hands on by name, so that it
 stays whole when the port grows.
-
-Numbers are there as wire bytes: little-endian floats of `element_bytes` each. The sign is the
-highest bit of an element's last byte, under every gradient codec.
 """
 
-import random
 from collections.abc import Callable
-from fractions import Fraction
-from math import ceil
-from typing import Any, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
-from typing_extensions import Buffer
+from numpy.typing import NDArray
 
-from contracts.terms.digest import digest, wire_bytes
-from contracts.terms.ids import ChunkIndex, Digest, StageIndex
+from contracts.terms.digest import wire_bytes
+from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import GradientCodecName
+from contracts.terms.work import Output
 from tallystick.gym.plan import Plan
-from training.strategies.port import Piece, RoundNumber, Shard, Source, State, Strategy
-from training.worker.ports import Behaviour
+from training.averaging.norms import norm_squared
+from training.averaging.slices import slice_digest
+from training.strategies.port import Compute, Group, Piece, RoundNumber, Source, State, Strategy
+from training.worker.ports import Behaviour, MakeStrategy
 
-_ANY = StageIndex(0)
+T = TypeVar("T")
+Numbers: TypeAlias = NDArray[np.float32]
 
 
 class Around:
-    """Satisfies `Strategy` by the strategy that it was made of."""
+    """Satisfies `Strategy` by the strategy that it makes."""
 
-    def __init__(self, inner: Strategy) -> None:
-        self._inner = inner
-        self._round = RoundNumber(0)
+    def __init__(self, make: MakeStrategy, compute: Compute) -> None:
+        self._compute = compute
+        self._round, self._group = RoundNumber(0), Group(0)
+        self._inner = make(self.computed)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
+    async def computed(self, function: Callable[[], T]) -> T:
+        """What the strategy inside computes by; see `Compute`."""
+        return await self._compute(function)
+
     def start(self, state: State, round: RoundNumber) -> None:
         """See `Strategy.start`."""
-        self._round = round
+        self._round, self._group = round, state.group
         self._inner.start(state, round)
 
 
-class Planned(Behaviour):
-    """Honest, but where its plan says otherwise."""
+class Liar(Around):
+    """Lies by a plan, in a job whose gradients travel under a codec."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(
+        self, make: MakeStrategy, compute: Compute, plan: Plan, codec: GradientCodecName
+    ) -> None:
+        super().__init__(make, compute)
+        self._plan, self._codec = plan, codec
 
 
 class Computing(Behaviour):
     """Honest in all but its arithmetic."""
 
-    def __init__(self, around: Callable[[Strategy], Around]) -> None:
+    def __init__(self, around: Callable[[MakeStrategy, Compute], Around]) -> None:
         self._around = around
 
-    def arithmetic(self, strategy: Strategy) -> Strategy:
+    def arithmetic(self, make: MakeStrategy, compute: Compute) -> Strategy:
         """See `Behaviour.arithmetic`."""
-        return cast(Strategy, self._around(strategy))
+        return cast(Strategy, self._around(make, compute))
 
 
 class Putting:
@@ -67,8 +73,13 @@ class Putting:
     def __init__(self, inner: Source, change: Callable[[str, bytes], bytes]) -> None:
         self._inner, self._change = inner, change
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    def digest(self, name: str) -> Digest:
+        """See `Source.digest`."""
+        return self._inner.digest(name)
+
+    async def get(self, name: str) -> Any:
+        """See `Source.get`."""
+        return await self._inner.get(name)
 
     def put(self, name: str, data: bytes) -> Digest:
         """See `Source.put`."""
@@ -82,7 +93,7 @@ def reformed(formed: bytes, change: Callable[[bytes], bytes]) -> bytes:
 
 
 def marked(formed: bytes, item: ItemNumber) -> bytes:
-    """A tensor that was sent before, changed in the lowest bits of its last two elements.
+    """A tensor that was sent before, changed in the lowest bits of its last elements.
 
     Equal bytes for two items have one digest, which shows at once: a liar who wants to last makes
     each copy differ.
@@ -97,55 +108,27 @@ def marked(formed: bytes, item: ItemNumber) -> bytes:
     return reformed(formed, mark)
 
 
-def mean_of(strategy: Strategy, number: ChunkIndex, *parts: tuple[Buffer, int]) -> Piece:
-    """The mean of gradients by their weights, as a shard or bucket with this number."""
-    named = {digest("gym", bytes([place])): part for place, part in enumerate(parts)}
-    shards = (Shard(name, data) for name, (data, _) in named.items())
-    weights = {name: (_ANY, weight) for name, (_, weight) in named.items()}
-    return strategy.reduce((_ANY, number), shards, weights)
-
-
-def multiplied(data: bytes, times: Fraction, codec: GradientCodecName) -> bytes:
-    """Every number multiplied."""
-    factor = np.float32(times)
+def numbers_of(data: bytes, codec: GradientCodecName) -> Numbers:
+    """The numbers that a shard or a bucket spells, fp32."""
     if codec == "bfloat16":
-        wide = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4") * factor
-        return (wide.view("<u4") >> 16).astype("<u2").tobytes()
-    kind = "<f2" if codec == "float16" else "<f4"
-    return (np.frombuffer(data, kind) * factor).astype(kind).tobytes()
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+    return np.frombuffer(data, "<f2" if codec == "float16" else "<f4").astype("<f4")
 
 
-# ------------------------------------------------------------------------------------------- signs
+def remade(piece: Piece, codec: GradientCodecName, change: Callable[[Numbers], Numbers]) -> Piece:
+    """A shard or a bucket of other numbers, named as it is; raises NotFinite.
 
-_SIGN = 0x80
-_TURNED = bytes(byte ^ _SIGN for byte in range(256))
-_SIGN_ONLY = bytes(byte & _SIGN for byte in range(256))
-
-
-def all_turned(data: bytes, element_bytes: int) -> bytes:
-    """Every number negated: as long, and the opposite."""
-    changed = bytearray(data)
-    changed[element_bytes - 1 :: element_bytes] = _last(data, element_bytes).translate(_TURNED)
-    return bytes(changed)
-
-
-def some_turned(data: bytes, element_bytes: int, share: Fraction, chance: random.Random) -> bytes:
-    """That share of the numbers negated, at least one."""
-    changed, num_elements = bytearray(data), len(data) // element_bytes
-    for element in chance.sample(range(num_elements), ceil(num_elements * share)):
-        changed[(element + 1) * element_bytes - 1] ^= _SIGN
-    return bytes(changed)
-
-
-def shuffled(data: bytes, element_bytes: int, chance: random.Random) -> bytes:
-    """Every sign by chance: as long, and in no direction."""
-    last = _last(data, element_bytes)
-    signs = chance.randbytes(len(last)).translate(_SIGN_ONLY)
-    mixed = int.from_bytes(last, "big") ^ int.from_bytes(signs, "big")
-    changed = bytearray(data)
-    changed[element_bytes - 1 :: element_bytes] = mixed.to_bytes(len(last), "big")
-    return bytes(changed)
-
-
-def _last(data: bytes, element_bytes: int) -> bytes:
-    return data[element_bytes - 1 :: element_bytes]
+    What bfloat16 cannot hold is cut off, not rounded.
+    """
+    output, data = piece
+    numbers = change(numbers_of(data, codec)).astype("<f4")
+    if codec == "bfloat16":
+        false = (numbers.view("<u4") >> 16).astype("<u2").tobytes()
+    else:
+        false = numbers.astype("<f2" if codec == "float16" else "<f4").tobytes()
+    said = Output(
+        bucket=output.bucket,
+        digest=slice_digest(false, codec),
+        norm_squared=norm_squared(false, codec),
+    )
+    return said, false

@@ -4,24 +4,22 @@ Two are, for example: cheat and withhold, junk and vanish, lie and leave.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import cast
+from functools import partial
 
 from contracts.terms.work import Findings, WorkClaim
-from tallystick.gym.around import Around, Planned
 from tallystick.gym.plan import Plan
-from training.strategies.port import (
-    Bucket,
-    Draft,
-    Items,
-    Piece,
-    RoundNumber,
-    Shard,
-    Strategy,
-    Weights,
-)
-from training.worker.ports import Behaviour, Departure, Moment, Wanted
+from training.strategies.port import Compute, RoundNumber, Strategy
+from training.worker.ports import Behaviour, Departure, MakeStrategy, Moment, Wanted
+
+
+class Planned(Behaviour):
+    """Honest, but where its plan says otherwise."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
 
 # --------------------------------------------------------------------------------- silent and gone
 
@@ -124,49 +122,15 @@ class Friend(Planned):
 # ---------------------------------------------------------------------------------- two behaviours
 
 
-class _Other(Around):
-    """A strategy whose drafts and means are those of another behaviour."""
-
-    def __init__(self, inner: Strategy, behaviour: Behaviour, round: RoundNumber) -> None:
-        super().__init__(inner)
-        self._behaviour, self._round = behaviour, round
-
-    def commit(self, items: Items) -> Draft:
-        """See `Strategy.commit`."""
-        return self._behaviour.draft(self._inner, self._round, items)
-
-    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
-        """See `Strategy.reduce`."""
-        return self._behaviour.reduce(self._inner, self._round, bucket, shards, weights)
-
-
 class Together(Behaviour):
     """What `first` makes of what `second` makes of the truth."""
 
     def __init__(self, first: Behaviour, second: Behaviour) -> None:
         self._first, self._second = first, second
 
-    def _other(self, strategy: Strategy, round: RoundNumber) -> Strategy:
-        return cast(Strategy, _Other(strategy, self._second, round))
-
-    def arithmetic(self, strategy: Strategy) -> Strategy:
+    def arithmetic(self, make: MakeStrategy, compute: Compute) -> Strategy:
         """See `Behaviour.arithmetic`."""
-        return self._first.arithmetic(self._second.arithmetic(strategy))
-
-    def draft(self, strategy: Strategy, round: RoundNumber, items: Items) -> Draft:
-        """See `Behaviour.draft`."""
-        return self._first.draft(self._other(strategy, round), round, items)
-
-    def reduce(
-        self,
-        strategy: Strategy,
-        round: RoundNumber,
-        bucket: Bucket,
-        shards: Iterator[Shard],
-        weights: Weights,
-    ) -> Piece:
-        """See `Behaviour.reduce`."""
-        return self._first.reduce(self._other(strategy, round), round, bucket, shards, weights)
+        return self._first.arithmetic(partial(self._second.arithmetic, make), compute)
 
     async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""

@@ -6,24 +6,20 @@ time of a pass. A backward pass meets the same rounded weights as its forward pa
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from contracts.terms.items import ItemNumber
 from contracts.terms.work import Leaf
-from tallystick.gym.around import Around
-from tallystick.gym.plan import Plan
+from tallystick.gym.around import Liar
 from training.strategies.every_step.state import StageState
-from training.strategies.port import Compute, Direction, RoundNumber, Source, State, Strategy
+from training.strategies.port import Direction, RoundNumber, Source, State
 
 LEVELS = 127  # of one sign
 
 T = TypeVar("T")
-_LIES: ContextVar[bool] = ContextVar("_LIES", default=False)
-"""Whether the pass that is under way is one with rounded weights."""
 
 
 def rounded(weight: Tensor) -> Tensor:
@@ -33,50 +29,44 @@ def rounded(weight: Tensor) -> Tensor:
     return (weight / scales).round() * scales
 
 
-class Coarse(Around):
+class Coarse(Liar):
     """Passes with rounded matrices."""
 
-    def __init__(self, inner: Strategy, plan: Plan) -> None:
-        super().__init__(inner)
-        self._plan = plan
-        self._weights: tuple[Tensor, ...] = ()
-        strategy: Any = inner
-        self._compute: Compute = strategy.compute
-        strategy.compute = self._computing
+    _matrices: tuple[Tensor, ...] = ()
+    _lies = False  # in the pass that is under way
 
     def start(self, state: State, round: RoundNumber) -> None:
         """See `Strategy.start`."""
         assert isinstance(state, StageState)  # there are no weights to round elsewhere
-        self._weights = tuple(state.stage.weights().values())
+        # `data`: autograd counts changes, and would refuse a graph whose weights were swapped.
+        weights = state.stage.weights().values()
+        self._matrices = tuple(weight.data for weight in weights if weight.dim() == 2)
         super().start(state, round)
 
     async def run(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
         """See `Strategy.run`."""
-        lies = direction != "evaluate" and self._plan.lies_about(self._round, item)
-        before = _LIES.set(lies)
+        self._lies = direction != "evaluate" and self._plan.lies_about(self._round, item)
         try:
             return await self._inner.run(item, direction, source)
         finally:
-            _LIES.reset(before)
+            self._lies = False
 
-    async def _computing(self, function: Callable[[], T]) -> T:
-        lies = _LIES.get()
+    async def computed(self, function: Callable[[], T]) -> T:
+        """See `Around.computed`."""
 
         def work() -> T:
-            with self._rounded(self._weights if lies else ()):
+            with self._rounded():
                 return function()
 
-        return await self._compute(work)
+        return await super().computed(work if self._lies else function)
 
     @contextmanager
-    def _rounded(self, weights: tuple[Tensor, ...]) -> Iterator[None]:
-        # `data`: autograd counts changes, and would refuse a graph whose weights were swapped.
-        matrices = [weight.data for weight in weights if weight.dim() == 2]
-        masters = [matrix.clone() for matrix in matrices]
+    def _rounded(self) -> Iterator[None]:
+        masters = [matrix.clone() for matrix in self._matrices]
         try:
-            for matrix in matrices:
+            for matrix in self._matrices:
                 matrix.copy_(rounded(matrix))
             yield
         finally:
-            for matrix, master in zip(matrices, masters, strict=True):
+            for matrix, master in zip(self._matrices, masters, strict=True):
                 matrix.copy_(master)

@@ -1,155 +1,124 @@
 """Peers whose gradient, mean or tensors are not what they say.
 
 The first compute everything and show honest boundary tensors: the lie is in the gradient that is
-committed to, exchanged and summed. All but `Huge` and `Scaled` are as long as the truth, so no norm
-shows them. Summing peers bind themselves to a mean that is none, never longer than the norms allow.
+committed to, exchanged and summed. All but `scaled` are as long as the truth, so no norm shows
+them. Summing peers bind themselves to a mean that is none, never longer than the norms allow.
 
-Malformed is what no tensor may be: not finite, or longer than its header says. Digests, headers and
+Malformed is what no tensor may be: not finite, or longer than its form says. Digests, forms and
 signatures are in order, so the bytes are bound to whom they come from.
 """
 
-import random
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TypeAlias
+
+import numpy as np
 
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import GradientCodecName
 from contracts.terms.work import Leaf
-from tallystick.gym.around import (
-    Around,
-    Planned,
-    Putting,
-    all_turned,
-    mean_of,
-    multiplied,
-    reformed,
-    some_turned,
-)
+from tallystick.gym.around import Liar, Numbers, Putting, reformed, remade
 from tallystick.gym.plan import Plan
 from training.averaging.slices import slice_digest
 from training.strategies.port import (
     Bucket,
+    Compute,
     Direction,
     Draft,
     Items,
     Piece,
-    RoundNumber,
     Shard,
     Source,
-    Strategy,
     Weights,
 )
+from training.worker.ports import MakeStrategy
 
 # --------------------------------------------------------------------------------------- gradients
 
 FLIPPED = Fraction(1, 100)
 
-Change = Callable[[Strategy, RoundNumber, Piece], Piece]
-"""The strategy, the round and an honest shard -> the shard that is sent."""
+Forge: TypeAlias = Callable[[Piece, GradientCodecName], Piece]
+"""An honest shard and its codec -> the shard that is sent."""
 
 
-class Forged(Planned):
+class Forged(Liar):
     """Honest, but for the shards of the gradient."""
 
-    def __init__(self, plan: Plan, change: Change) -> None:
-        super().__init__(plan)
-        self._change = change
+    def __init__(
+        self,
+        make: MakeStrategy,
+        compute: Compute,
+        plan: Plan,
+        codec: GradientCodecName,
+        forge: Forge,
+    ) -> None:
+        super().__init__(make, compute, plan, codec)
+        self._forge = forge
 
-    def draft(self, strategy: Strategy, round: RoundNumber, items: Items) -> Draft:
-        """See `Behaviour.draft`."""
-        honest = strategy.commit(items)
-        if not self._plan.lies_in(round):
+    def commit(self, items: Items) -> Draft:
+        """See `Strategy.commit`."""
+        honest = self._inner.commit(items)
+        if not self._plan.lies_in(self._round):
             return honest
-        return replace(
-            honest, shards=(self._change(strategy, round, piece) for piece in honest.shards)
-        )
+        return replace(honest, shards=(self._forge(each, self._codec) for each in honest.shards))
 
 
-def flipped(plan: Plan, element_bytes: int) -> Forged:
-    """One sign in a hundred is turned, in every shard."""
+def flipped(piece: Piece, codec: GradientCodecName) -> Piece:
+    """One sign in a hundred is turned, at least one."""
 
-    def change(strategy: Strategy, round: RoundNumber, piece: Piece) -> Piece:
-        output, data = piece
-        chance = random.Random(f"{plan.seed} {round} {output.digest.hex()}")
-        false = some_turned(data, element_bytes, FLIPPED, chance)
-        return mean_of(strategy, output.bucket, (false, 1))
+    def change(numbers: Numbers) -> Numbers:
+        chance = np.random.default_rng([*piece[0].digest])
+        places = chance.choice(len(numbers), math.ceil(len(numbers) * FLIPPED), replace=False)
+        numbers = numbers.copy()
+        numbers[places] *= -1
+        return numbers
 
-    return Forged(plan, change)
+    return remade(piece, codec, change)
 
 
-def turned(plan: Plan, element_bytes: int) -> Forged:
+def turned(piece: Piece, codec: GradientCodecName) -> Piece:
     """The gradient turned around: everything that the others learn is unlearnt."""
-
-    def change(strategy: Strategy, round: RoundNumber, piece: Piece) -> Piece:
-        output, data = piece
-        return mean_of(strategy, output.bucket, (all_turned(data, element_bytes), 1))
-
-    return Forged(plan, change)
+    return remade(piece, codec, lambda numbers: -numbers)
 
 
-def scaled(plan: Plan, times: Fraction, codec: GradientCodecName) -> Forged:
+def scaled(times: Fraction, piece: Piece, codec: GradientCodecName) -> Piece:
     """The gradient multiplied."""
-
-    def change(strategy: Strategy, round: RoundNumber, piece: Piece) -> Piece:
-        output, data = piece
-        return mean_of(strategy, output.bucket, (multiplied(data, times, codec), 1))
-
-    return Forged(plan, change)
+    return remade(piece, codec, lambda numbers: numbers * np.float32(times))
 
 
 # ------------------------------------------------------------------------------------------- means
 
 
-class WrongSum(Planned):
+class WrongSum(Liar):
     """The mean turned around."""
 
-    def __init__(self, plan: Plan, element_bytes: int) -> None:
-        super().__init__(plan)
-        self._element_bytes = element_bytes
-
-    def reduce(
-        self,
-        strategy: Strategy,
-        round: RoundNumber,
-        bucket: Bucket,
-        shards: Iterator[Shard],
-        weights: Weights,
-    ) -> Piece:
-        """See `Behaviour.reduce`."""
-        honest = strategy.reduce(bucket, shards, weights)
-        if not self._plan.lies_in(round):
-            return honest
-        return mean_of(strategy, bucket[1], (all_turned(honest[1], self._element_bytes), 1))
+    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
+        """See `Strategy.reduce`."""
+        honest = self._inner.reduce(bucket, shards, weights)
+        return turned(honest, self._codec) if self._plan.lies_in(self._round) else honest
 
 
-class LeftOut(Planned):
+class LeftOut(Liar):
     """The first shard is not added; the others keep their weights, so the rest is not scaled up."""
 
-    def reduce(
-        self,
-        strategy: Strategy,
-        round: RoundNumber,
-        bucket: Bucket,
-        shards: Iterator[Shard],
-        weights: Weights,
-    ) -> Piece:
-        """See `Behaviour.reduce`."""
-        lies = self._plan.lies_in(round) and len(weights) > 1
+    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
+        """See `Strategy.reduce`."""
+        if not self._plan.lies_in(self._round) or len(weights) == 1:
+            return self._inner.reduce(bucket, shards, weights)
+        return self._inner.reduce(bucket, _without_first(shards), weights)
 
-        def kept() -> Iterator[Shard]:
-            for place, shard in enumerate(shards):
-                is_left_out = lies and place == 0
-                nothing = bytes(memoryview(shard.data).nbytes)
-                yield Shard(shard.claim, nothing) if is_left_out else shard
 
-        return strategy.reduce(bucket, kept(), weights)
+def _without_first(shards: Iterator[Shard]) -> Iterator[Shard]:
+    first = next(shards)
+    yield replace(first, data=bytes(memoryview(first.data).nbytes))
+    yield from shards
 
 
 # ------------------------------------------------------------------------------- malformed tensors
 
-Spoil = Callable[[bytes], bytes]
+Spoil: TypeAlias = Callable[[bytes], bytes]
 _ONES = b"\xff"  # all bits set: nan in every float format, and as the scale of a block
 
 
@@ -163,26 +132,28 @@ def oversized(data: bytes) -> bytes:
     return data + data
 
 
-class Spoilt(Around):
+class Spoilt(Liar):
     """Honest passes, whose boundary tensors nobody can then compute with."""
 
-    def __init__(self, inner: Strategy, plan: Plan, spoil: Spoil) -> None:
-        super().__init__(inner)
-        self._plan, self._spoil = plan, spoil
+    def __init__(
+        self,
+        make: MakeStrategy,
+        compute: Compute,
+        plan: Plan,
+        codec: GradientCodecName,
+        spoil: Spoil,
+    ) -> None:
+        super().__init__(make, compute, plan, codec)
+        self._spoil = spoil
 
     async def run(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
         """See `Strategy.run`."""
-        if direction == "evaluate" or not self._plan.lies_about(self._round, item):
-            return await self._inner.run(item, direction, source)
-        spoiling: Any = Putting(source, lambda name, data: reformed(data, self._spoil))
-        return await self._inner.run(item, direction, spoiling)
+        if direction != "evaluate" and self._plan.lies_about(self._round, item):
+            source = Putting(source, lambda name, data: reformed(data, self._spoil))
+        return await self._inner.run(item, direction, source)
 
 
-def spoilt_parts(plan: Plan, codec: GradientCodecName, spoil: Spoil) -> Forged:
-    """Shards that nobody can add up, as long as the true ones by their own word."""
-
-    def change(strategy: Strategy, round: RoundNumber, piece: Piece) -> Piece:
-        output, data = piece[0], spoil(piece[1])
-        return output.model_copy(update={"digest": slice_digest(data, codec)}), data
-
-    return Forged(plan, change)
+def spoilt(spoil: Spoil, piece: Piece, codec: GradientCodecName) -> Piece:
+    """A shard that nobody can add up, as long as the true one by its own word."""
+    data = spoil(piece[1])
+    return piece[0].model_copy(update={"digest": slice_digest(data, codec)}), data

@@ -10,25 +10,28 @@ with factor 3 takes three times as long as its neighbour on the same cores and c
 bytes. CPU time, not wall time: neighbours that crowd the cores would slow it twice.
 """
 
-import functools
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TypeVar
 
 from pydantic_settings import SettingsConfigDict
 
 from contracts.settings import ProcessSettings
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
+from tallystick.gym.around import Around, Computing
+from tallystick.gym.behaviours import Together
 from tallystick.gym.registry import behaviour_of
 from training.hooks import Hooks
-from training.strategies.port import Group, State, Strategy
+from training.strategies.port import Compute, Group, State
 from training.telling import Tell
-from training.worker.ports import Behaviour
+from training.worker.ports import Behaviour, MakeStrategy
+
+T = TypeVar("T")
 
 # -------------------------------------------------------------------------------------- failpoints
 
@@ -112,26 +115,15 @@ class FailpointFile:
 
 # ----------------------------------------------------------------------------------- slow machines
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 MAX_FACTOR = 1000.0
 
 
-def slow_down(
-    strategy: Strategy,
-    factor: float,
-    *,
-    cpu_seconds: Callable[[], float] = time.thread_time,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    """Make each pass of `strategy` take `factor` times its time from now on.
-
-    Passes are what is measured at joining, routed and paid; the rest of a round stays as quick as
-    it is.
+class Slowed(Around):
+    """Takes `factor` times as long for each pass, and when it is measured.
 
     Args:
-        strategy: It computes on one thread, by its attribute `compute`.
+        make: Of the strategy inside.
+        compute: What it computes by.
         factor: 1 for the machine as it is.
         cpu_seconds: Clock of what the calling thread has used.
         sleep: Waits this many seconds.
@@ -139,34 +131,38 @@ def slow_down(
     Raises:
         WrongConfiguration: the factor is not between 1 and 1000.
     """
-    if not 1.0 <= factor <= MAX_FACTOR:
-        raise WrongConfiguration(f"a slowdown is between 1 and {MAX_FACTOR:.0f}, not {factor}")
-    if factor == 1.0:
-        return
 
-    def slowed(work: Callable[P, T]) -> Callable[P, T]:
-        @functools.wraps(work)
-        def slowly(*args: P.args, **kwargs: P.kwargs) -> T:
-            began = cpu_seconds()
-            try:
-                return work(*args, **kwargs)
-            finally:
-                sleep((factor - 1) * (cpu_seconds() - began))
+    def __init__(
+        self,
+        make: MakeStrategy,
+        compute: Compute,
+        factor: float,
+        *,
+        cpu_seconds: Callable[[], float] = time.thread_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if not 1.0 <= factor <= MAX_FACTOR:
+            raise WrongConfiguration(f"a slowdown is between 1 and {MAX_FACTOR:.0f}, not {factor}")
+        super().__init__(make, compute)
+        self._factor, self._cpu_seconds, self._sleep = factor, cpu_seconds, sleep
 
-        return slowly
+    async def computed(self, function: Callable[[], T]) -> T:
+        """See `Around.computed`."""
+        return await super().computed(lambda: self._slowly(function))
 
-    changed: Any = strategy
-    compute, first_state = changed.compute, changed.first_state
+    def first_state(self, group: Group) -> State:
+        """See `Strategy.first_state`."""
+        state = self._inner.first_state(group)
+        measure = state.measure
+        vars(state)["measure"] = lambda seed: self._slowly(lambda: measure(seed))
+        return state
 
-    async def computing(function: Callable[[], object]) -> object:
-        return await compute(slowed(function))
-
-    def measured(group: Group) -> State:
-        state = first_state(group)
-        state.measure = slowed(state.measure)
-        return state  # type: ignore[no-any-return]
-
-    changed.compute, changed.first_state = computing, measured
+    def _slowly(self, function: Callable[[], T]) -> T:
+        began = self._cpu_seconds()
+        try:
+            return function()
+        finally:
+            self._sleep((self._factor - 1) * (self._cpu_seconds() - began))
 
 
 # --------------------------------------------------------------------------------------- the hooks
@@ -178,20 +174,20 @@ class PlayedSettings(ProcessSettings):
     model_config = SettingsConfigDict(env_prefix="TALLYSTICK_PEER_")
 
     slowdown: float = 1.0
-    """How many times slower it computes than it could; see `slow_down`."""
+    """How many times slower it computes than it could; see `Slowed`."""
     behaviour: str = ""
     """Which adversary it plays; see `registry`. Empty: none."""
 
 
 def played(rules: RulesSpec) -> Behaviour:
-    """The adversary that this process plays."""
-    return behaviour_of(PlayedSettings().behaviour, rules)
+    """The adversary that this process plays, at the speed of the machine that it plays."""
+    settings = PlayedSettings()
+    behaviour = behaviour_of(settings.behaviour, rules)
+    if settings.slowdown == 1.0:
+        return behaviour
+    return Together(
+        behaviour, Computing(lambda make, compute: Slowed(make, compute, settings.slowdown))
+    )
 
 
-def slowed(strategy: Strategy) -> Strategy:
-    """The arithmetic at the speed of the machine that this process plays."""
-    slow_down(strategy, PlayedSettings().slowdown)
-    return strategy
-
-
-HOOKS = Hooks(tell=FailpointFile, behaviour=played, strategy=slowed)
+HOOKS = Hooks(tell=FailpointFile, behaviour=played)

@@ -1,8 +1,8 @@
 """Peers that are paid for items that they did not compute, or only in part.
 
 All of them count items that are not in their gradient, show plausible tensors for them, and commit
-to them like anybody else. They compute the first unit of a step, to have something to show, and
-whatever their plan leaves honest. Leaves link: x is named as it came, tensors differ by unit.
+to them like anybody else. They compute the first item of a round, to have something to show, and
+whatever their plan leaves honest. Leaves link: x is named as it came, tensors differ by item.
 
 | name | y of such an item | dx | gradient that is claimed |
 |---|---|---|---|
@@ -15,16 +15,19 @@ whatever their plan leaves honest. Leaves link: x is named as it came, tensors d
 On the last stage dx and loss are the first item's; `junk` also answers at once when it is measured.
 """
 
-import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+import numpy as np
+
+from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
+from contracts.terms.messages import GradientCodecName
 from contracts.terms.work import Leaf, LeafNames, leaf_names
-from tallystick.gym.around import Around, Putting, marked, mean_of, shuffled
+from tallystick.gym.around import Liar, Numbers, Putting, marked, numbers_of, remade
 from tallystick.gym.plan import Plan
 from training.strategies.port import (
+    Compute,
     Direction,
     Draft,
     Group,
@@ -33,8 +36,10 @@ from training.strategies.port import (
     RoundNumber,
     Source,
     State,
-    Strategy,
 )
+from training.worker.ports import MakeStrategy
+
+_SIGNS = np.array([-1, 1], np.float32)
 
 
 @dataclass
@@ -44,75 +49,71 @@ class Samples:
     tensors: dict[str, bytes] = field(default_factory=dict)  # y, dx
     numbers: tuple[int, ...] = ()
 
+    def __bool__(self) -> bool:
+        return "y" in self.tensors or bool(self.numbers)
+
     def note(self, name: str, data: bytes) -> bytes:
         """Keep what is the first of its kind; the tensor as it is."""
         self.tensors.setdefault(name.partition("/")[0], data)
         return data
 
 
-class Lazy(Around):
+class Lazy(Liar):
     """Counts what it did not compute; subclasses say what it shows of it."""
 
-    def __init__(self, inner: Strategy, plan: Plan, element_bytes: int) -> None:
-        super().__init__(inner)
-        self._plan, self._element_bytes = plan, element_bytes
-        self._group = Group(0)
+    def __init__(
+        self, make: MakeStrategy, compute: Compute, plan: Plan, codec: GradientCodecName
+    ) -> None:
+        super().__init__(make, compute, plan, codec)
         self._now, self._last = Samples(), Samples()
-        self._before: tuple[Piece, ...] = ()  # the gradient that was claimed last
-        self._forget_items()
+        self._before: tuple[Piece, ...] = ()  # what was computed of the claim before
+        self._lied: dict[ItemNumber, bool] = {}  # about the items of this round
+        self._forget()
 
-    def _forget_items(self) -> None:
-        self._computed: set[ItemNumber] = set()
-        self._shown: dict[ItemNumber, dict[str, Any]] = {}  # named forward, backward is to come
+    def _forget(self) -> None:
+        self._shown: dict[ItemNumber, dict[str, Digest]] = {}  # forward passes
         self._invented: dict[ItemNumber, Leaf] = {}  # counted, and not in the gradient
 
-    # ------------------------------------------------------------------------ what others ask for
-
     def start(self, state: State, round: RoundNumber) -> None:
-        """See `Strategy.start`."""
-        self._group = state.group
+        """See `Strategy.start`; items of a round that are done again are lied about as before."""
         if round != self._round:
-            self._turn()
-        self._forget_items()
+            self._last, self._now, self._lied = self._now or self._last, Samples(), {}
+        self._forget()
         super().start(state, round)
 
     async def run(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
         """See `Strategy.run`."""
-        is_shown = direction == "backward" and item in self._shown
-        is_begun = direction == "backward" and item in self._computed
-        if direction == "evaluate" or not (is_shown or (self._lies(item) and not is_begun)):
-            return await self._honest(item, direction, source)
-        names = leaf_names(self._group, self._group + (1 if direction == "whole" else 2), item)
+        if direction == "evaluate":
+            return await self._inner.run(item, direction, source)
+        if item not in self._lied:
+            self._lied[item] = self._plan.lies_about(self._round, item) and self._can_lie()
+        if not self._lied[item]:
+            leaf = await self._inner.run(item, direction, Putting(source, self._now.note))
+            self._now.numbers = self._now.numbers or (leaf.numbers if leaf else ())
+            return leaf
+        is_last = direction == "whole"
+        names = leaf_names(self._group, self._group + (1 if is_last else 2), item)
         made = self._shown.pop(item, None) or await self._begin(item, names, source)
         if direction == "forward":
             self._shown[item] = made
             return None
-        if names.dy:
+        dy = None if is_last else await source.get(names.dy)
+        if not is_last:
             made[names.dy] = source.digest(names.dy)
         if names.dx:
-            dy = await source.get(names.dy) if names.dy else None
-            made[names.dx] = source.put(names.dx, self._input_gradient(item, dy))
-        numbers = self._samples().numbers if direction == "whole" else ()
-        leaf = Leaf(
-            item=item, base_round=self._round, given=False,
-            tensors=tuple(sorted(made.items())), numbers=numbers,
-        )  # fmt: skip
-        self._invented[item] = leaf
-        return leaf
+            made[names.dx] = source.put(names.dx, marked(self._input_gradient(dy), item))
+        self._invented[item] = Leaf(
+            item=item,
+            base_round=self._round,
+            given=False,
+            tensors=tuple(sorted(made.items())),
+            numbers=self._samples().numbers if is_last else (),
+        )
+        return self._invented[item]
 
-    async def _honest(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
-        if direction == "evaluate":
-            return await self._inner.run(item, direction, source)
-        noting: Any = Putting(source, self._now.note)
-        self._computed.add(item)
-        leaf = await self._inner.run(item, direction, noting)
-        if leaf is not None and not self._now.numbers:
-            self._now.numbers = leaf.numbers
-        return leaf
-
-    async def _begin(self, item: ItemNumber, names: LeafNames, source: Source) -> dict[str, Any]:
+    async def _begin(self, item: ItemNumber, names: LeafNames, source: Source) -> dict[str, Digest]:
         """What a leaf says of a forward pass that is not done."""
-        made: dict[str, Any] = {}
+        made: dict[str, Digest] = {}
         if names.rows:
             made[names.rows] = self.recipe(self._group).rows_digest(await source.get(names.rows))
         if names.x:
@@ -123,35 +124,22 @@ class Lazy(Around):
 
     def commit(self, items: Items) -> Draft:
         """See `Strategy.commit`: also of items that are not in."""
-        computed = items.difference(self._invented)
-        if computed:
+        computed, now = items.difference(self._invented), self._before
+        leaves = [self._invented[item] for item in items.difference(computed)]
+        if computed or not now:
             honest = self._inner.commit(computed)
-            now, leaves = tuple(honest.shards), honest.leaves
-        else:
-            now, leaves = self._before, ()
-        invented = [leaf for item, leaf in self._invented.items() if item in items]
-        shards = self._mixed(now, len(computed), len(invented)) if invented else now
+            leaves, now = [*leaves, *honest.leaves], tuple(honest.shards)
+        shown = now
+        if len(computed) < len(items):
+            shown = self._mixed(now, len(computed) / len(items))
         self._before = now
-        ordered = sorted([*leaves, *invented], key=lambda leaf: leaf.item)
-        return Draft(tuple(ordered), iter(shards))
+        return Draft(tuple(sorted(leaves, key=lambda leaf: leaf.item)), iter(shown))
 
     # ------------------------------------------------------------------------ what is made of it
 
-    def _turn(self) -> None:
-        """A round begins."""
-        self._last = self._now if self._has(self._now) else self._last
-        self._now = Samples()
-
-    def _lies(self, item: ItemNumber) -> bool:
-        return self._plan.lies_about(self._round, item) and self._can_lie()
-
     def _can_lie(self) -> bool:
         """Whether there is something to show."""
-        return self._has(self._samples())
-
-    @staticmethod
-    def _has(samples: Samples) -> bool:
-        return "y" in samples.tensors or bool(samples.numbers)
+        return bool(self._samples())
 
     def _samples(self) -> Samples:
         """What is shown."""
@@ -160,25 +148,28 @@ class Lazy(Around):
     async def _output(self, item: ItemNumber, names: LeafNames, source: Source) -> bytes:
         return marked(self._samples().tensors["y"], item)
 
-    def _input_gradient(self, item: ItemNumber, dy: bytes | None) -> bytes:
-        sample = self._samples().tensors.get("dx")
-        if sample is not None:
-            return marked(sample, item)
-        assert dy is not None  # the last group has a sample of each kind
-        return marked(dy, item)
+    def _input_gradient(self, dy: bytes | None) -> bytes:
+        """Of an item whose dy came in; the last group always has a sample."""
+        sample = self._samples().tensors.get("dx", dy)
+        assert sample is not None
+        return sample
 
-    def _mixed(self, now: Sequence[Piece], num_computed: int, num_invented: int) -> Sequence[Piece]:
-        """The gradient that is shown, of the mean of what was computed."""
+    def _mixed(self, now: tuple[Piece, ...], share: float) -> tuple[Piece, ...]:
+        """The gradient that is shown, of the mean of the share of items that was computed."""
         return now
 
     def _blend(
-        self, now: Sequence[Piece], other: Sequence[bytes], weights: tuple[int, int]
+        self, now: Sequence[Piece], other: Sequence[Numbers], share: float
     ) -> tuple[Piece, ...]:
-        shown = []
-        for (output, data), more in zip(now, other, strict=True):
-            parts = [part for part in zip((data, more), weights, strict=True) if part[1]]
-            shown.append(mean_of(self._inner, output.bucket, *parts))
-        return tuple(shown)
+        rest = [np.float32(1 - share) * each for each in other]
+
+        def mixed(place: int) -> Callable[[Numbers], Numbers]:
+            return lambda numbers: np.float32(share) * numbers + rest[place]
+
+        return tuple(remade(piece, self._codec, mixed(place)) for place, piece in enumerate(now))
+
+    def _numbers(self, pieces: Sequence[Piece]) -> list[Numbers]:
+        return [numbers_of(data, self._codec) for _, data in pieces]
 
 
 class Copied(Lazy):
@@ -194,9 +185,8 @@ class Stale(Lazy):
     def _samples(self) -> Samples:
         return self._last
 
-    def _mixed(self, now: Sequence[Piece], num_computed: int, num_invented: int) -> Sequence[Piece]:
-        before = [data for _, data in self._before]
-        return self._blend(now, before, (num_computed, num_invented))
+    def _mixed(self, now: tuple[Piece, ...], share: float) -> tuple[Piece, ...]:
+        return self._blend(now, self._numbers(self._before), share)
 
 
 class Skipped(Lazy):
@@ -207,48 +197,39 @@ class Skipped(Lazy):
             return await super()._output(item, names, source)
         return marked(await source.get(names.x), item)
 
-    def _input_gradient(self, item: ItemNumber, dy: bytes | None) -> bytes:
-        return super()._input_gradient(item, None) if dy is None else marked(dy, item)
+    def _input_gradient(self, dy: bytes | None) -> bytes:
+        return dy or super()._input_gradient(dy)
 
-    def _mixed(self, now: Sequence[Piece], num_computed: int, num_invented: int) -> Sequence[Piece]:
-        nothing = [bytes(len(data)) for _, data in now]
-        return self._blend(now, nothing, (num_computed, num_invented))
+    def _mixed(self, now: tuple[Piece, ...], share: float) -> tuple[Piece, ...]:
+        return self._blend(now, [0 * each for each in self._numbers(now)], share)
 
 
 class Half(Lazy):
     """Forward passes are honest, backward passes are not done: what was done counts for both."""
 
     async def _output(self, item: ItemNumber, names: LeafNames, source: Source) -> bytes:
-        made: list[bytes] = []
+        made = Samples()
+        await self._inner.run(item, "forward", Putting(source, made.note))
+        return made.tensors["y"]
 
-        def note(name: str, data: bytes) -> bytes:
-            made.append(data)
-            return data
-
-        noting: Any = Putting(source, note)
-        await self._inner.run(item, "forward", noting)
-        return made[0]
-
-    def _input_gradient(self, item: ItemNumber, dy: bytes | None) -> bytes:
-        return super()._input_gradient(item, None) if dy is None else marked(dy, item)
+    def _input_gradient(self, dy: bytes | None) -> bytes:
+        return dy or super()._input_gradient(dy)
 
 
 class Junk(Lazy):
-    """After its first round it computes nothing any more, and is the quickest of all."""
+    """After its first item it computes nothing any more, and is the quickest of all."""
 
     def first_state(self, group: Group) -> State:
         """See `Strategy.first_state`: measured as if it were infinitely fast."""
-        state: Any = self._inner.first_state(group)
-        state.measure = lambda seed: None
-        return state  # type: ignore[no-any-return]
-
-    def _can_lie(self) -> bool:
-        return bool(self._before) and super()._can_lie()
+        state = self._inner.first_state(group)
+        vars(state)["measure"] = lambda seed: None
+        return state
 
     def _samples(self) -> Samples:
-        return self._now if self._has(self._now) else self._last
+        return self._now or self._last
 
-    def _mixed(self, now: Sequence[Piece], num_computed: int, num_invented: int) -> Sequence[Piece]:
-        chance = random.Random(f"{self._plan.seed} {self._round}")
-        noise = [shuffled(data, self._element_bytes, chance) for _, data in self._before]
-        return self._blend(now, noise, (num_computed, num_invented))
+    def _mixed(self, now: tuple[Piece, ...], share: float) -> tuple[Piece, ...]:
+        chance = np.random.default_rng([*f"{self._plan.seed} {self._round}".encode()])
+        before = self._numbers(self._before or now)
+        noise = [each * chance.choice(_SIGNS, len(each)) for each in before]
+        return self._blend(now, noise, share)

@@ -7,17 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial, reduce
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
 from tallystick.gym import behaviours, forged
 from tallystick.gym.around import Around, Computing
-from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
+from tallystick.gym.forged import Forged
+from tallystick.gym.lazy import Copied, Half, Junk, Skipped, Stale
 from tallystick.gym.plan import Plan, parse
-from training.compression.formats import FORMATS
 from training.hooks import HookSettings
-from training.strategies.port import Strategy
 from training.worker.ports import HONEST, Behaviour
 
 MODULE = "tallystick.gym.hooks"
@@ -26,58 +25,50 @@ SLIGHTLY, HUGELY = Fraction(101, 100), Fraction(1000)
 Make: TypeAlias = Callable[[Plan, RulesSpec], Behaviour]
 
 
-def _element_bytes(rules: RulesSpec) -> int:
-    return FORMATS[rules.gradient_codec].element_bytes
+def _lying(kind: Callable[..., Around], *what: object) -> Make:
+    """A behaviour whose strategy is a `Liar` of this kind, made of `what` beside the rest."""
+
+    def make(plan: Plan, rules: RulesSpec) -> Behaviour:
+        return Computing(
+            lambda make, compute: kind(make, compute, plan, rules.gradient_codec, *what)
+        )
+
+    return make
 
 
-def _lazy(kind: type[Lazy], plan: Plan, rules: RulesSpec) -> Behaviour:
-    return Computing(lambda strategy: kind(strategy, plan, _element_bytes(rules)))
+def _coarse(*args: Any) -> Around:
+    from tallystick.gym.coarse import Coarse  # torch: not for every process
 
-
-def _coarse(plan: Plan, rules: RulesSpec) -> Behaviour:
-    def around(strategy: Strategy) -> Around:
-        from tallystick.gym.coarse import Coarse  # torch: not for every process
-
-        return Coarse(strategy, plan)
-
-    return Computing(around)
-
-
-def _spoilt(spoil: forged.Spoil, plan: Plan, rules: RulesSpec) -> Behaviour:
-    return Computing(lambda strategy: forged.Spoilt(strategy, plan, spoil))
-
-
-def _spoilt_parts(spoil: forged.Spoil, plan: Plan, rules: RulesSpec) -> Behaviour:
-    return forged.spoilt_parts(plan, rules.gradient_codec, spoil)
+    return Coarse(*args)
 
 
 def _huge(plan: Plan, rules: RulesSpec) -> Behaviour:
     """For one step, unless it is told until when."""
     ends = replace(plan, last=plan.first if plan.last is None else plan.last)
-    return forged.scaled(ends, HUGELY, rules.gradient_codec)
+    return _lying(Forged, partial(forged.scaled, HUGELY))(ends, rules)
 
 
 MAKERS: Mapping[str, Make] = {
-    "copied": partial(_lazy, Copied),
-    "stale": partial(_lazy, Stale),
-    "skipped": partial(_lazy, Skipped),
-    "half": partial(_lazy, Half),
-    "junk": partial(_lazy, Junk),
-    "coarse": _coarse,
-    "flipped": lambda plan, rules: forged.flipped(plan, _element_bytes(rules)),
-    "turned": lambda plan, rules: forged.turned(plan, _element_bytes(rules)),
-    "scaled": lambda plan, rules: forged.scaled(plan, SLIGHTLY, rules.gradient_codec),
+    "copied": _lying(Copied),
+    "stale": _lying(Stale),
+    "skipped": _lying(Skipped),
+    "half": _lying(Half),
+    "junk": _lying(Junk),
+    "coarse": _lying(_coarse),
+    "flipped": _lying(Forged, forged.flipped),
+    "turned": _lying(Forged, forged.turned),
+    "scaled": _lying(Forged, partial(forged.scaled, SLIGHTLY)),
     "huge": _huge,
-    "wrong_sum": lambda plan, rules: forged.WrongSum(plan, _element_bytes(rules)),
-    "left_out": lambda plan, rules: forged.LeftOut(plan),
+    "wrong_sum": _lying(forged.WrongSum),
+    "left_out": _lying(forged.LeftOut),
     "withheld": lambda plan, rules: behaviours.Withheld(plan),
     "stalling": lambda plan, rules: behaviours.Stalling(plan),
     "vanishing": lambda plan, rules: behaviours.Vanishing(plan),
     "leaving": lambda plan, rules: behaviours.Leaving(plan),
-    "not_finite": partial(_spoilt, forged.not_finite),
-    "oversized": partial(_spoilt, forged.oversized),
-    "not_finite_parts": partial(_spoilt_parts, forged.not_finite),
-    "oversized_parts": partial(_spoilt_parts, forged.oversized),
+    "not_finite": _lying(forged.Spoilt, forged.not_finite),
+    "oversized": _lying(forged.Spoilt, forged.oversized),
+    "not_finite_parts": _lying(Forged, partial(forged.spoilt, forged.not_finite)),
+    "oversized_parts": _lying(Forged, partial(forged.spoilt, forged.oversized)),
     "accuser": lambda plan, rules: behaviours.Accuser(plan),
     "accuser_once": lambda plan, rules: behaviours.Accuser(plan, times=1),
     "stamp": lambda plan, rules: behaviours.Stamp(plan),

@@ -8,7 +8,6 @@ checked as a member checks it.
 
 import sys
 from collections.abc import AsyncIterator
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +19,6 @@ from contracts.keys.store import load_or_create_session
 from contracts.settings import ProcessSettings
 from contracts.terms.history import Kept
 from contracts.terms.ids import JobId
-from contracts.terms.messages import JobSpec
 from contracts.terms.typed_data import Domain
 from market.bodies.routes import GET_NETWORK
 from tallystick.provider.beacons import BeaconFile
@@ -29,13 +27,11 @@ from tallystick.provider.folder import load_audit_file
 from tallystick.provider.machine import MAX_NICE, NICE, check_class, stand_back
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.process import FAILED, Located, run_process, settings_told, teller
-from training.data.loading import corpus_rows
 from training.stages.exact import device_class, set_threads
-from training.strategies.registry import strategy_of
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
-from training.worker.ports import Arithmetic
+from training.worker.arithmetic import arithmetic_of
 from training.worker.run import Connection
 from verification.auditing.auditor import compared
 from verification.auditing.following import FollowedJob
@@ -84,15 +80,6 @@ async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell
         finally:
             await transport.close()
             blobs.close()
-
-
-def arithmetic_of(spec: JobSpec, blobs: MarketBlobs, device: str) -> Arithmetic:
-    """What repeats the claims of a job; its corpus is looked at when rows are first needed."""
-    rows = cache(lambda: corpus_rows(spec, blobs))
-    return Arithmetic(
-        lambda compute: strategy_of(spec, blobs, compute, device=device),
-        lambda name: rows().read(name),
-    )
 
 
 class History:

@@ -23,7 +23,7 @@ from contracts.keys.wallet import Session
 from contracts.settings import ProcessSettings
 from contracts.terms.auditors import decode_auditors
 from contracts.terms.errors import Conflict, NotFound, Unavailable
-from contracts.terms.ids import JobId, StageIndex
+from contracts.terms.ids import JobId
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
@@ -54,10 +54,9 @@ from training.stages.exact import device_class, set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
+from training.worker.arithmetic import arithmetic_of
 from training.worker.checking import Checking
-from training.worker.ports import Compute
 from training.worker.run import Connection, Finished, Membership, run_worker
-from training.worker.stage_compute import StageCompute
 from verification.auditing.auditor import compared
 from verification.auditing.program import Auditing
 from verification.docket import begin_job
@@ -126,20 +125,16 @@ async def _work(
     tell: Tell,
 ) -> None:
     spec, opening = membership.spec.message, membership.opening.message
-    job, session, hooked = JobId(opening.job), connection.session, hooks()
+    job, session = JobId(opening.job), connection.session
     with contextlib.closing(MarketBlobs(client.url, folder.parent.parent / "blobs")) as blobs:
-
-        def compute_for(stage: StageIndex) -> Compute:
-            return hooked.compute(StageCompute(spec, blobs, stage=stage, device=settings.device))
-
         finished = await run_worker(
             folder,
             membership,
             connection,
-            compute_for,
+            arithmetic_of(spec, blobs, settings.device),
             tell,
             leave=leave,
-            behaviour=hooked.behaviour(spec.rules),
+            behaviour=hooks().behaviour(spec.rules),
             checking=await _checking(client, spec, opening, folder),
         )
         if finished is not None:

@@ -4,7 +4,7 @@ Numbers of the real stage in fp32: relative L2 between a liar's gradient and the
 repeats byte for byte here, so whatever differs is the lie.
 """
 
-from typing import cast
+from typing import Any
 
 import pytest
 import torch
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from contracts.terms.errors import Malformed, NotFinite
 from contracts.terms.ids import StepNumber
-from contracts.terms.messages import JobSpec
+from contracts.terms.items import ItemNumber
 from tallystick.gym.registry import behaviour_of
-from tests.numerics.pipeline import FIRST, UNITS, spec_of, stages_of, trip
-from training.worker.ports import Behaviour
-from training.worker.stage_compute import StageCompute
+from tests.numerics.pipeline import FIRST, ITEMS, Line, spec_of
+from tests.support.fakes.memory_source import at_once
 
 SECOND = StepNumber(2)
+LATER = tuple(ItemNumber(item + len(ITEMS)) for item in ITEMS)
 MIDDLE = 1
 SPEC = spec_of(1, 2, 3)
 
@@ -28,28 +28,32 @@ def _gym(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
 
 
-def peers(
-    text: str = "", *, place: int = MIDDLE, spec: JobSpec = SPEC
-) -> tuple[list[StageCompute], Behaviour]:
+def line(text: str, *, place: int = MIDDLE) -> Line:
     """The stages of a job, one of which is an adversary's."""
-    behaviour = behaviour_of(text, spec.rules)
-    stages = stages_of(spec)
-    stages[place] = cast(StageCompute, behaviour.arithmetic(stages[place]))
-    return stages, behaviour
+    made = Line(SPEC)
+    peer = made.firsts[place]
+    honest: Any = peer.strategy
+
+    def make(compute: Any) -> Any:
+        honest.compute = compute
+        return honest
+
+    liar: Any = behaviour_of(text, SPEC.rules).arithmetic(make, at_once)
+    liar.start(peer.state, FIRST)
+    peer.strategy = liar
+    return made
 
 
 def gradients(text: str, *, place: int = MIDDLE) -> Tensor:
-    """What the liar sends for its second step, at the weights of the first one."""
-    stages, behaviour = peers(text, place=place)
-    for step in (FIRST, SECOND):
-        for stage in stages:
-            stage.begin_step()
-        for unit in UNITS:
-            trip(stages, step, unit)
-        parts = behaviour.parts(stages[place], step)
-    return torch.cat(
-        [torch.frombuffer(bytearray(piece.data), dtype=torch.float32) for piece in parts]
-    )
+    """What the liar sends for its second round, at the weights of the first one."""
+    stages = line(text, place=place)
+    for step, items in (FIRST, ITEMS), (SECOND, LATER):
+        for peer in stages.firsts:
+            peer.strategy.start(peer.state, step)
+        for item in items:
+            stages.trip(item)
+        shards = stages.firsts[place].shards(items)
+    return torch.cat([torch.frombuffer(bytearray(data), dtype=torch.float32) for _, data in shards])
 
 
 @pytest.mark.parametrize(
@@ -89,32 +93,12 @@ def test_gradient__of_a_lazy_end_of_the_pipeline__is_far_from_the_truth(
     assert float((gradients(text, place=place) - honest).norm() / honest.norm()) > 0.05
 
 
-def test_coarse__unit_subtracted__nothing_is_left_of_it() -> None:
-    stages, _ = peers("coarse", place=0, spec=spec_of(3))
-    only = stages[0]
-    only.forward(FIRST, UNITS[0], None)
-    before = only.gradient()
-
-    only.forward(FIRST, UNITS[1], None)
-    only.subtract(FIRST, UNITS[1], None, None)
-
-    one, two = (
-        torch.frombuffer(bytearray(b"".join(p.data for p in parts)), dtype=torch.float32)
-        for parts in (before, only.gradient())
-    )
-    assert float((one - two).norm() / one.norm()) < 1e-5
-
-
 @pytest.mark.parametrize(("text", "error"), [("not_finite", NotFinite), ("oversized", Malformed)])
 def test_spoilt__boundary_tensor__the_next_stage_refuses_it(
     text: str, error: type[Exception]
 ) -> None:
-    stages, _ = peers(text, place=0)
-    last = stages[MIDDLE]
-    y = stages[0].forward(FIRST, UNITS[0], None).y
-    assert y is not None
+    stages = line(text, place=0).firsts
+    stages[0].run(ITEMS[0], "forward")
 
     with pytest.raises(error):
-        last.forward(FIRST, UNITS[0], y.data)
-
-    assert last.units == ()
+        stages[MIDDLE].run(ITEMS[0], "forward")

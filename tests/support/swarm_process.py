@@ -112,6 +112,7 @@ async def _coordinator(
 ) -> None:
     from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
     from training.stages.torch_free import chunk_elements
+    from training.strategies.registry import rules_of
 
     await run_coordinator(
         folder / COORDINATOR,
@@ -119,6 +120,7 @@ async def _coordinator(
             papers.spec,
             papers.opening,
             Signer(papers.coordinator, papers.session, DOMAIN),
+            rules_of(papers.spec.message),
             chunk_elements(papers.spec.message),
             begin_job,
         ),
@@ -147,8 +149,8 @@ async def _worker(
 ) -> None:
     from tests.support.fakes.blobs import FolderBlobs
     from training.stages.exact import set_threads
+    from training.worker.arithmetic import arithmetic_of
     from training.worker.run import Connection, Membership, run_worker
-    from training.worker.stage_compute import StageCompute
 
     set_threads(1)
     rules = papers.spec.message.rules
@@ -161,7 +163,7 @@ async def _worker(
             addresses.locate,
             listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
         ),
-        lambda stage: StageCompute(papers.spec.message, FolderBlobs(folder / "blobs"), stage=stage),
+        arithmetic_of(papers.spec.message, FolderBlobs(folder / "blobs")),
         tell,
         behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), rules),
         checking=_checking(papers.opening.auditors),
@@ -172,10 +174,10 @@ def _checking(listed: AuditorList | None) -> Checking | None:
     """What a worker of a checked job needs: one has outside auditors, if only an empty list."""
     if listed is None:
         return None
-    from verification.auditing.auditor import report_on  # torch, as above
-    from verification.auditing.loop import Auditing, MemberAuditor
+    from verification.auditing.auditor import compared  # torch, as above
+    from verification.auditing.program import Auditing
 
-    return Checking(listed, begin_job, MadeUpBeacons(), MemberAuditor(Auditing(report_on)))
+    return Checking(listed, begin_job, MadeUpBeacons(), Auditing(compared))
 
 
 def main(papers_of: Callable[[Path], Papers] = process_papers) -> None:

@@ -72,7 +72,7 @@ class Claims:
         self, items: tuple[ItemNumber, ...], leaves: tuple[Leaf, ...]
     ) -> OwnClaim | tuple[ItemNumber, ...]:
         at, round = self._at, self._at.round
-        draft = partial(at.behaviour.draft, at.strategy, round, frozenset(items))
+        draft = partial(at.strategy.commit, frozenset(items))
         try:
             made = await at.engine.run(draft)
         except Refused:  # an error has emptied the gradient since, or left others in it

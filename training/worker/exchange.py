@@ -367,7 +367,7 @@ class Exchange:
         if own is None or not await at.holds(own.claim.outputs[0].digest, "part"):
             weights = {each.digest(): (each.group, given[each.digest()]) for each in terms}
             shards = self._read(bucket, terms)
-            reduce = partial(at.behaviour.reduce, at.strategy, at.round, bucket, shards, weights)
+            reduce = partial(at.strategy.reduce, bucket, shards, weights)
             output, data = await at.engine.run(reduce)
             put = partial(at.store.put, "buckets", closed.round, output.digest, data)
             await at.engine.run_io(put)

@@ -1,30 +1,22 @@
 """What a worker needs to compute with, beside `Strategy`, and where it could lie."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from contracts.terms.ids import Digest, StepNumber
 from contracts.terms.work import Findings, WorkClaim
-from training.strategies.port import (
-    Bucket,
-    Compute,
-    Draft,
-    Items,
-    Piece,
-    RoundNumber,
-    Shard,
-    Strategy,
-    Weights,
-)
+from training.strategies.port import Bucket, Compute, RoundNumber, Strategy
+
+MakeStrategy: TypeAlias = Callable[[Compute], Strategy]
+"""Makes a job's strategy, which computes by what it is given; may take seconds."""
 
 
 @dataclass(frozen=True)
 class Arithmetic:
     """What a worker computes with."""
 
-    strategy_for: Callable[[Compute], Strategy]
-    """Makes the job's strategy, which computes by what it is given; may take seconds."""
+    strategy_for: MakeStrategy
     rows: Callable[[str], bytes]
     """Rows of the corpus by the name that a leaf gives them (`UnitRows.read`); may take seconds."""
     elements: Mapping[Bucket, int] | None = None
@@ -57,24 +49,9 @@ class Behaviour:
     signed, stored and sent around these answers is what an honest peer signs, stores and sends.
     """
 
-    def arithmetic(self, strategy: Strategy) -> Strategy:
-        """What passes are computed with; asked when a group's state is built."""
-        return strategy
-
-    def draft(self, strategy: Strategy, round: RoundNumber, items: Items) -> Draft:
-        """What we claim of these items, and the shards that we bind ourselves to."""
-        return strategy.commit(items)
-
-    def reduce(
-        self,
-        strategy: Strategy,
-        round: RoundNumber,
-        bucket: Bucket,
-        shards: Iterator[Shard],
-        weights: Weights,
-    ) -> Piece:
-        """The mean of one bucket that we bind ourselves to; as `Strategy.reduce`."""
-        return strategy.reduce(bucket, shards, weights)
+    def arithmetic(self, make: MakeStrategy, compute: Compute) -> Strategy:
+        """What items, claims and means are computed with, for the life of a lease."""
+        return make(compute)
 
     async def serves(self, wanted: Wanted) -> bool:
         """Whether who asks for something that may be here gets it; it waits until we say."""

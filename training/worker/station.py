@@ -42,7 +42,8 @@ class Station:
         self.sealed_changes = Changes()
         """Marked with every seal that is in our state."""
         self.store = Store(folder)
-        self.strategy: Strategy = behaviour.arithmetic(arithmetic.strategy_for(self.engine.run))
+        make, compute = arithmetic.strategy_for, self.engine.run
+        self.strategy: Strategy = behaviour.arithmetic(make, compute)
         self.layout: Layout = self.strategy.layout(book.record.spec)
         self.rows = arithmetic.rows
         self.elements = arithmetic.elements or chunk_elements(book.record.spec)

@@ -1,48 +1,21 @@
 """What does a lazy peer count, show and bind itself to, and what of it did it compute?"""
 
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
 
-from contracts.terms.digest import formed_digest
-from contracts.terms.ids import Digest, StageIndex, StepNumber
+from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
 from tallystick.gym.plan import Plan
 from tests.support.fakes.counting import CountingStrategy, rows_of
+from tests.support.fakes.memory_source import MemorySource, at_once
 from tests.support.history import make_spec
 from training.strategies.port import Direction, Strategy
 
-T = TypeVar("T")
 KINDS = [Copied, Stale, Skipped, Half, Junk]
 ALL_KINDS = pytest.mark.parametrize("kind", KINDS)
-
-
-async def at_once(function: Callable[[], T]) -> T:
-    """Computes where it is asked to."""
-    return function()
-
-
-class Rows:
-    """Rows for everybody, and the boundary tensors that were made."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, bytes] = {}
-
-    def digest(self, name: str) -> Digest:
-        """See `Source.digest`."""
-        return formed_digest(self.kept[name])
-
-    async def get(self, name: str) -> Any:
-        """See `Source.get`."""
-        return rows_of(name) if name.startswith("rows/") else self.kept[name]
-
-    def put(self, name: str, data: bytes) -> Digest:
-        """See `Source.put`."""
-        self.kept[name] = data
-        return formed_digest(data)
 
 
 class Pipeline:
@@ -51,7 +24,7 @@ class Pipeline:
     def __init__(self, kind: type[Lazy], plan: Plan, *, group: int, groups: int) -> None:
         spec = make_spec(stages=groups)
         self.inner = [CountingStrategy(spec, at_once) for _ in range(groups)]
-        self.lazy = kind(self.inner[group], plan, 4)
+        self.lazy = kind(lambda compute: self.inner[group], at_once, plan, "none")
         self.group, self.number = group, 0
         self._states = [each.first_state(StageIndex(at)) for at, each in enumerate(self.inner)]
 
@@ -65,7 +38,7 @@ class Pipeline:
     async def round(self, *items: int) -> Any:
         """The claim of the lazy peer of these items, which everybody takes through."""
         self.number += 1
-        source, last = Rows(), len(self.inner) - 1
+        source, last = MemorySource(rows_of), len(self.inner) - 1
         for peer, state in zip(self.peers, self._states, strict=True):
             peer.start(state, StepNumber(self.number))
         ways: list[tuple[int, Direction]] = [(at, "forward") for at in range(last)]

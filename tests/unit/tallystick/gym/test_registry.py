@@ -1,5 +1,7 @@
 """Is every adversary found by its name, and only where one may be played?"""
 
+from functools import partial
+
 import pytest
 
 from contracts.terms.errors import WrongConfiguration
@@ -7,8 +9,8 @@ from contracts.terms.ids import ZERO_DIGEST, StepNumber
 from tallystick.gym.lazy import Stale
 from tallystick.gym.registry import MAKERS, behaviour_of, plans
 from tests.support.fakes.counting import CountingStrategy
+from tests.support.fakes.memory_source import at_once
 from tests.support.history import make_spec
-from tests.unit.tallystick.gym.test_lazy import at_once
 from training.worker.ports import HONEST, Wanted
 
 RULES = make_spec().rules
@@ -43,4 +45,4 @@ async def test_together__one_withholds_and_one_leaves__both_do() -> None:
 
     assert not await peer.serves(Wanted("bytes", ZERO_DIGEST, True, STEP))
     assert peer.departure(STEP, "sealed") == "leave"
-    assert isinstance(peer.arithmetic(CountingStrategy(make_spec(), at_once)), Stale)
+    assert isinstance(peer.arithmetic(partial(CountingStrategy, make_spec()), at_once), Stale)

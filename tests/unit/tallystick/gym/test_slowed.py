@@ -1,11 +1,14 @@
 """Does a slowed strategy take its time, and compute the same?"""
 
+from functools import partial
+from typing import Any
+
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
-from tallystick.gym.hooks import slow_down
-from tests.support.fakes.counting import CountingStrategy
+from tallystick.gym.hooks import Slowed
+from tests.support.fakes.counting import CountingStrategy, rows_of
+from tests.support.fakes.memory_source import MemorySource, at_once
 from tests.support.history import make_spec
-from tests.unit.tallystick.gym.test_lazy import Rows, at_once
 
 ITEM = ItemNumber(2)
 
@@ -26,14 +29,12 @@ class Clock:
         self.slept.append(seconds)
 
 
-async def test_slow_down__a_pass__sleeps_in_proportion_and_changes_no_number() -> None:
-    plain, slowed = (CountingStrategy(make_spec(), at_once) for _ in range(2))
-    clock = Clock()
-    slow_down(slowed, 4.0, cpu_seconds=clock.cpu_seconds, sleep=clock.sleep)
-    leaves = []
-    for strategy in (plain, slowed):
+async def test_slowed__a_pass__sleeps_in_proportion_and_changes_no_number() -> None:
+    make, clock, leaves = partial(CountingStrategy, make_spec()), Clock(), []
+    slowed: Any = Slowed(make, at_once, 4.0, cpu_seconds=clock.cpu_seconds, sleep=clock.sleep)
+    for strategy in (make(at_once), slowed):
         strategy.start(strategy.first_state(StageIndex(0)), StepNumber(1))
-        leaves.append(await strategy.run(ITEM, "whole", Rows()))
+        leaves.append(await strategy.run(ITEM, "whole", MemorySource(rows_of)))
 
     assert leaves[0] == leaves[1]
     assert clock.slept == [1.5]

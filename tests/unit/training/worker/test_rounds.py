@@ -19,11 +19,12 @@ from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumb
 from contracts.terms.items import ItemNumber
 from contracts.terms.signatures import Signed
 from contracts.terms.work import WorkClaim
+from tallystick.gym.around import Around, Computing
 from tests.support.fakes.counting import CountingStrategy, rows_of
 from tests.support.fakes.memory_source import MemorySource, at_once
 from tests.support.history import JobMaker, Member, make_digest, make_members
 from tests.support.scripted_rounds import ScriptedCoordinator, ScriptedJob
-from training.strategies.port import Group, Items, RoundNumber
+from training.strategies.port import Draft, Group, Items, RoundNumber
 from training.transport import calls
 from training.worker.ports import Behaviour, Wanted
 from training.worker.store import PAY_FILE, Store
@@ -330,22 +331,22 @@ async def test_items__dropped_before_it_has_begun__is_held_no_more_and_no_failur
 # ----------------------------------------------------------------------------------------- exchange
 
 
-class LongerThanSaid(Behaviour):
+class LongerThanSaid(Around):
     """Binds itself to shards as shorter than they are: they would decide the clip of all."""
 
-    def draft(self, strategy: Any, round: RoundNumber, items: Items) -> Any:
+    def commit(self, items: Items) -> Draft:
         """Of a norm of 1e-6."""
-        made = strategy.commit(items)
+        made = self._inner.commit(items)
         shards = (
             (output.model_copy(update={"norm_squared": 1}), data) for output, data in made.shards
         )
-        return type(made)(made.leaves, shards)
+        return Draft(made.leaves, shards)
 
 
 async def test_exchange__a_shard_of_another_norm__is_not_kept_or_told(tmp_path: Path) -> None:
     job = job_of(tmp_path, "ann", "bob")
     ann, bob = job.maker.members
-    job.behaviours[bob.session.peer.hex()] = LongerThanSaid()
+    job.behaviours[bob.session.peer.hex()] = Computing(LongerThanSaid)
 
     async with job.running() as coordinator:
         await work_and_claim(coordinator)
