@@ -8,7 +8,7 @@ import pytest
 from contracts.terms.errors import Malformed, Unavailable
 from contracts.terms.ids import PeerId, StageIndex
 from contracts.terms.items import ItemNumber
-from contracts.terms.work import tensor_name
+from contracts.terms.work import Output, WorkClaim, tensor_name
 from tests.support.history import make_digest
 from tests.support.rounds import (
     Shell,
@@ -20,6 +20,7 @@ from tests.support.rounds import (
     terms,
 )
 from training.coordinator import blobs
+from training.coordinator.acceptance import need_own_bytes
 from training.rounds import events, owed
 from training.rounds.state import COORDINATOR, Commit, Reduce, Work
 from training.strategies.every_step.passes import Passed, Way, check_answer, next_call
@@ -99,6 +100,23 @@ def test_differing_bases__two_owners__a_liar_does_not_exclude_the_other() -> Non
     shell.tell(events.WorkClaimed(lie, shell.now))
     assert isinstance(shell.state.phase, Commit | Work)
     assert A not in shell.state.phase.open.off
+
+
+def test_need_own_bytes__digest_of_another_under_another_bucket_or_norm__refused() -> None:
+    """Else one copied digest that nobody can deliver takes the claim down that it is copied of."""
+    honest = claim_of(A, 0, (0, 1))
+    first, second = honest.outputs
+
+    def copying(*outputs: Output) -> WorkClaim:
+        return claim_of(B, 0, (2, 3)).model_copy(update={"outputs": outputs})
+
+    own = claim_of(B, 0, (2, 3)).outputs
+    need_own_bytes(copying(*own), [honest])
+    longer = first.model_copy(update={"norm_squared": 2})
+    moved = second.model_copy(update={"bucket": first.bucket})
+    for output in (longer, moved):
+        with pytest.raises(Malformed, match="another"):
+            need_own_bytes(copying(output, own[1]), [honest])
 
 
 @pytest.mark.xfail(strict=True, reason="both ends name rows, and whoever is first is believed")
