@@ -4,7 +4,7 @@ Governance refuses a seal over anything else (`contracts.governance.rounds`), so
 round unsealable is refused here, at its door, and costs its sender the round.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from contracts.governance.record import JobRecord
 from contracts.governance.rounds import check_bucket, check_claim
@@ -46,6 +46,8 @@ def check_work(
     check_claim(record, claim, leaves)
     _need(set(claim.reports) <= set(reports), "names reports that were never handed in")
     phase = state.phase
+    if isinstance(phase, Work | Commit):
+        need_own_bytes(claim, phase.open.claims.values())
     counted = phase.open.counted[claim.group] if isinstance(phase, Work | Commit) else {}
     for leaf in leaves:
         result = counted.get(leaf.item)
@@ -74,7 +76,28 @@ def check_reduced(
     _need(is_asked and claim.previous == record.previous, "was not asked for")
     assert isinstance(phase, Reduce)
     merged = [phase.open.claims[name] for name in phase.closed.weights]
+    need_own_bytes(claim, (each.message for each in phase.buckets.values()))
     check_bucket(record.spec, phase.closed, merged, claim)
+
+
+def need_own_bytes(claim: WorkClaim, others: Iterable[WorkClaim]) -> None:
+    """Refuse a digest that is bound already to another bucket, or another norm.
+
+    What is delivered and held is known by digests alone: who copied one under terms that its bytes
+    cannot meet would take the other claim down, or have a seal cover what nobody can apply. Whoever
+    made the bytes is first, as nobody else knows their digest.
+    """
+    own = {output.digest: output for output in claim.outputs}
+    for other in others:
+        for output in other.outputs:
+            mine = own.get(output.digest)
+            if mine is None:
+                continue
+            places = (claim.group, mine.bucket), (other.group, output.bucket)
+            is_zero = not mine.norm_squared  # zeros are the same in buckets of one length
+            fits = mine.norm_squared == output.norm_squared
+            fits = fits and (is_zero or places[0] == places[1])
+            _need(fits, "names bytes of another bucket, or says another norm of them")
 
 
 def _need(holds: bool, problem: str) -> None:

@@ -2,8 +2,8 @@
 
 What the round machine asks for (`KeepBytes`) is fetched from who may give it, checked against what
 a claim binds (digest, number of elements, norm), and kept in a SQLite file until every member has
-applied its round. A member that never applies anything cannot fill the disk: above `MOST_BYTES`
-nothing is kept, and two owners have to hold it.
+applied its round. Above `MOST_BYTES` older rounds give way: a member that never applies anything
+can neither fill the disk nor keep us from what the round in work needs.
 
 Who asks by `blob.get` for a shard or a bucket is given it alike. An auditor is given what its audit
 needs, from whoever has it: the doer last, as it gains by delay. A Notice `missing_data` makes a
@@ -435,10 +435,15 @@ class KeptFile:
 
     def put(self, round: int, digest: Digest, data: bytes) -> None:
         """On disk when this returns; raises Unavailable."""
-        ((size,),) = self._run("SELECT coalesce(sum(length(data)), 0) FROM kept")
-        if size + len(data) > MOST_BYTES:
+        if self._size() + len(data) > MOST_BYTES:
+            self._run("DELETE FROM kept WHERE round < ?", round)
+        if (size := self._size()) + len(data) > MOST_BYTES:
             raise errors.Unavailable(f"{self._path}: {size} bytes wait for members that are behind")
         self._run("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", digest, round, data)
+
+    def _size(self) -> int:
+        ((size,),) = self._run("SELECT coalesce(sum(length(data)), 0) FROM kept")
+        return int(size)
 
     def find(self, digest: Digest) -> bytes | None:
         """The bytes under a digest, if they are here; raises Unavailable."""

@@ -126,7 +126,9 @@ def sealed(state: RoundState, event: Sealed) -> Change:
 def _next_round(state: RoundState, phase: Seal) -> RoundState:
     if phase.what == "update":
         return begin_round(state, {}, {}, {})
-    claims = phase.open.claims
+    # No seal takes a claim of who has left in the round before (`governance.rounds.eligible`).
+    kept = phase.open.claims.items()
+    claims = {name: claim for name, claim in kept if claim.peer in state.members}
     counted = {
         group: {
             item: result

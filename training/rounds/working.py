@@ -81,10 +81,14 @@ def lose(state: RoundState, event: ItemsLost) -> RoundState:
             items = frozenset(event.items)
             if event.peer is None:
                 return start_over(state, items & open.issued)
-            if not event.off:
+            # Whoever still lacks something when claims are asked for again could do so for ever.
+            lacks_again = open.num_commits > 1 and bool(
+                items & open.unclaimed.get(event.peer, NOTHING)
+            )
+            if not (event.off or lacks_again):
                 return give_up(state, event.peer, items)
             if event.peer in state.members and event.peer not in open.off:
-                state = give_up(state, event.peer)
+                state = give_up(state, event.peer, None if event.off else items)
                 return put_off(state, {event.peer})
     return state
 

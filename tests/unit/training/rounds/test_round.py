@@ -346,7 +346,7 @@ def test_item_lost__under_a_claim__its_peer_claims_the_rest_anew() -> None:
 def test_commit__too_many_times__round_is_void() -> None:
     shell = in_commit()
     for _ in range(16):
-        shell.tell(events.ItemsLost(A, (ItemNumber(0),), shell.now))
+        shell.tell(events.ItemsLost(None, (ItemNumber(0),), shell.now))
         shell.work(A, 0)
 
     assert shell.seal_due == events.BuildSeal(RoundNumber(1), "void", last=False)
