@@ -278,7 +278,11 @@ class State(Protocol):
         """File of the state after `round`; raises NotFound."""
 
     def oldest_kept(self, folder: Path) -> RoundNumber:
-        """Round of the oldest state in `folder`, 0 if there is none: buckets since are needed."""
+        """Round of the older of two states in `folder`, else 0: buckets since are needed.
+
+        Beside one checkpoint the initial state counts: who joins before all have the first one
+        begins with it.
+        """
 
     def save_weights(self, file: Path, roots: StateRoots) -> None:
         """Keep what replays of the next round are computed on, whole or not at all.

@@ -145,7 +145,7 @@ class CountingState:
     def oldest_kept(self, folder: Path) -> RoundNumber:
         """See `State.oldest_kept`."""
         kept = sorted(folder.glob("*.json"))
-        return RoundNumber(int(kept[0].stem) if kept else 0)
+        return RoundNumber(int(kept[0].stem) if len(kept) > 1 else 0)
 
 
 class CountingStrategy(EveryStep):

@@ -55,7 +55,7 @@ class StageState:
     def oldest_kept(self, folder: Path) -> RoundNumber:
         """See `State.oldest_kept`."""
         kept = list_checkpoints(folder)
-        return RoundNumber(int(kept[0].stem.removeprefix("step-")) if kept else 0)
+        return RoundNumber(int(kept[0].stem.removeprefix("step-")) if len(kept) > 1 else 0)
 
     def save_weights(self, file: Path, roots: StateRoots) -> None:
         """See `State.save_weights`."""
