@@ -112,14 +112,17 @@ async def _coordinator(
 ) -> None:
     from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
     from training.stages.torch_free import chunk_elements
+    from training.strategies.registry import rules_of
 
+    spec = papers.spec.message
     await run_coordinator(
         folder / COORDINATOR,
         CoordinatedJob(
             papers.spec,
             papers.opening,
             Signer(papers.coordinator, papers.session, DOMAIN),
-            chunk_elements(papers.spec.message),
+            rules_of(spec),
+            chunk_elements(spec),
             begin_job,
         ),
         World(
@@ -146,12 +149,12 @@ async def _worker(
     tell: Tell,
 ) -> None:
     from tests.support.fakes.blobs import FolderBlobs
+    from tests.support.stage_swarm import stage_arithmetic
     from training.stages.exact import set_threads
     from training.worker.run import Connection, Membership, run_worker
-    from training.worker.stage_compute import StageCompute
 
     set_threads(1)
-    rules = papers.spec.message.rules
+    spec = papers.spec.message
     await run_worker(
         folder / role,
         Membership(papers.spec, papers.signed_opening(), papers.leases[role], DOMAIN),
@@ -161,9 +164,9 @@ async def _worker(
             addresses.locate,
             listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
         ),
-        lambda stage: StageCompute(papers.spec.message, FolderBlobs(folder / "blobs"), stage=stage),
+        stage_arithmetic(spec, FolderBlobs(folder / "blobs")),
         tell,
-        behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), rules),
+        behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), spec.rules),
         checking=_checking(papers.opening.auditors),
     )
 
@@ -172,10 +175,10 @@ def _checking(listed: AuditorList | None) -> Checking | None:
     """What a worker of a checked job needs: one has outside auditors, if only an empty list."""
     if listed is None:
         return None
-    from verification.auditing.auditor import report_on  # torch, as above
-    from verification.auditing.loop import Auditing, MemberAuditor
+    from verification.auditing.auditor import compared  # torch, as above
+    from verification.auditing.program import Auditing
 
-    return Checking(listed, begin_job, MadeUpBeacons(), MemberAuditor(Auditing(report_on)))
+    return Checking(listed, begin_job, MadeUpBeacons(), Auditing(compared))
 
 
 def main(papers_of: Callable[[Path], Papers] = process_papers) -> None:

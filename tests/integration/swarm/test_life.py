@@ -139,7 +139,7 @@ async def works_again(running: Stack, name: str, job: JobId, *, after: int) -> N
     async with asyncio.timeout(patience(60)):
         while not any(
             line["peer"] == peer and line["step"] > after
-            for line in running.lines(log, "grad_commit_stored")
+            for line in running.lines(log, "claim_stored")
         ):
             await asyncio.sleep(0.1)
 

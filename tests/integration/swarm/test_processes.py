@@ -57,9 +57,9 @@ def test_processes__undisturbed__every_step_sealed_and_the_loss_falls(
 @pytest.mark.parametrize(
     ("victim", "event"),
     [
-        (COORDINATOR, "grad_commit_stored"),
-        pytest.param("ann", "grad_commit_stored", marks=pytest.mark.nightly),
-        pytest.param("ann", "chunk_stored", marks=pytest.mark.nightly),
+        (COORDINATOR, "claim_stored"),
+        pytest.param("ann", "claim_stored", marks=pytest.mark.nightly),
+        pytest.param("ann", "bucket_stored", marks=pytest.mark.nightly),
     ],
 )
 async def test_processes__killed_between_grad_commit_and_seal__equal_bytes(
@@ -83,7 +83,7 @@ async def test_processes__two_stages_and_a_peer_killed_at_its_grad_commit__equal
         tmp_path,
         workers=STAGED,
         stages=2,
-        first=f"kill:grad_commit_stored:{WINDOW}",  # a given peer may have no unit of that step
+        first=f"kill:claim_stored:{WINDOW}",  # a given peer may have no unit of that step
     )
 
     await swarm.run()

@@ -86,7 +86,7 @@ class Watching:
         wanted = {peer for name, peer in peers_of(self._swarm).items() if name in names}
         async with asyncio.timeout(120):
             while wanted:
-                lines = self._lines(COORDINATOR, "grad_commit_stored", since)
+                lines = self._lines(COORDINATOR, "claim_stored", since)
                 wanted -= {line["peer"] for line in lines}
                 await asyncio.sleep(0.1)
 
