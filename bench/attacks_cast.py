@@ -22,7 +22,7 @@ from tallystick.demo.shares import JobWork, read_work
 from tallystick.gym.plan import parse
 from tallystick.sdk.submit import Submitted
 from tests.support.stack import ASK
-from training.swarm.caps import OWNER_CAP
+from training.coordinator.caps import OWNER_CAP
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Ruling
 

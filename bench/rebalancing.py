@@ -23,14 +23,16 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import count
 from random import Random
 
 from bench.measuring import about, limit, markdown, parsed, parser_of, tell
 from contracts.terms.ids import ZERO_DIGEST, Address, JobId, PeerId, StageIndex, StepNumber
+from training.rounds.membership import group_for_newcomer
+from training.rounds.state import Member, Terms, first_state
 from training.strategies.every_step.rebalance import Placed, rebalance
-from training.swarm.membership import stage_for_newcomer
-from training.swarm.state import Member, SwarmState, Terms
+from training.strategies.port import Layout
 
 MINUTE, HOUR = 60.0, 3600.0  # seconds
 INSTANCES, LENGTH = 400, 32 * HOUR
@@ -97,7 +99,7 @@ class Simulation:
 
     def run(self) -> tuple[float, float]:
         """Throughput in % of the best possible one: of the whole, and of its worst hour."""
-        stages = self._terms.stages
+        stages = self._terms.groups
         while self._events and self._events[0][0] < LENGTH:
             at, _, happens = heapq.heappop(self._events)
             hour, span = int(self._now / HOUR), at - self._now
@@ -116,9 +118,10 @@ class Simulation:
 
     def _join(self, number: int) -> None:
         if self._is_random and self._now > 0:
-            stage = self._chance.choice(self._terms.stages)
+            stage = self._chance.choice(self._terms.groups)
         else:
-            stage = stage_for_newcomer(SwarmState(self._terms, members=self._members, started=True))
+            empty = first_state(self._terms)
+            stage = group_for_newcomer(replace(empty, members=self._members, started=True))
         peer, owner = peer_of(number), Address(number.to_bytes(20, "big"))
         self._members[peer] = Member(
             peer, stage, "", StepNumber(0), owner, self._measured(), bandwidth=1
@@ -132,25 +135,25 @@ class Simulation:
     def _begin(self, peer: PeerId, planned: float) -> None:
         if self._loads.get(peer) == planned:
             del self._loads[peer]
-            self._working[self._members[peer].stage] += 1
+            self._working[self._members[peer].group] += 1
 
     def _leave(self, peer: PeerId) -> None:
-        stage = self._members.pop(peer).stage
+        stage = self._members.pop(peer).group
         if self._loads.pop(peer, None) is None:
             self._working[stage] -= 1
 
     def _rebalance(self) -> None:
         assert self._period is not None
         placed = [
-            Placed(each.peer, each.owner, each.stage, self._measured())
+            Placed(each.peer, each.owner, each.group, self._measured())
             for each in self._members.values()
         ]
-        flops, period = (1,) * self._terms.num_stages, 1000 * self._period
+        flops, period = (1,) * len(self._terms.groups), 1000 * self._period
         move = rebalance(placed, flops, since_move=period, period=period)
         if move is not None:
             member = self._members[move.peer]
             self._leave(move.peer)
-            self._members[move.peer] = replace(member, stage=move.target)
+            self._members[move.peer] = replace(member, group=move.target)
             self._load(move.peer, LOADING)
             self.moves += 1
         self._plan(self._now + self._period, self._rebalance)
@@ -158,15 +161,23 @@ class Simulation:
 
 def terms_of(num_stages: int) -> Terms:
     """Of a job of which only the stages matter."""
+    groups = map(StageIndex, range(num_stages))
+    layout = Layout(
+        outputs={group: () for group in groups},
+        items_per_round=1,
+        ordered_items=1,
+        rows_per_item=1,
+        gate_exponent=Fraction(0),
+    )
     return Terms(
         job=JobId(ZERO_DIGEST),
-        num_steps=1,
-        units_per_step=1,
-        num_stages=num_stages,
-        num_chunks=1,
-        peers_per_stage=1,
-        commit_timeout=1,
-        exchange_timeout=1,
+        layout=layout,
+        peers_per_group=1,
+        round_ms=1,
+        commit_ms=1,
+        deliver_ms=1,
+        reduce_ms=1,
+        hold_ms=1,
         redo_after=1,
         lease_grace=1,
     )

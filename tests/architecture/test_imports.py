@@ -25,7 +25,6 @@ LINT = (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
 PURE = (
     "contracts.terms",
     "contracts.governance",
-    "training.swarm",
     "training.rounds",
     "training.strategies.port",
     "training.config",
@@ -79,7 +78,6 @@ BAD_LINES = (
     ("training/coordinator/run.py", "import torch", "The coordinator handles bytes"),
     ("tallystick/sdk/__init__.py", "import market.service", "know of market only its bodies"),
     ("market/bodies/base.py", "import market.domain.jobs", "HTTP bodies are made of terms"),
-    ("training/swarm/step.py", "import asyncio", "PURE modules"),
     ("training/rounds/machine.py", "import asyncio", "PURE modules"),
     ("training/strategies/port.py", "import training.rounds.state", "down to rounds and strat"),
     ("training/rounds/state.py", "import training.worker.work", "down to rounds and strategies"),

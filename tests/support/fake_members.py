@@ -26,7 +26,14 @@ from contracts.terms.history import (
     encode_kept,
     kept_digest,
 )
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, SessionKey, StageIndex
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    ChunkIndex,
+    Digest,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+)
 from contracts.terms.items import ItemNumber, numbers_of, ranges_of
 from contracts.terms.messages import Message, Seal
 from contracts.terms.signatures import Signed, decode_signed
@@ -65,7 +72,8 @@ class FakeMember:
     name: str
     moods: set[str] = field(default_factory=set)
     """`mute`: claims nothing; `lying`: its leaves are not its results; `keeping`: gives its shards
-    to nobody; `false`: shards of other bytes; `idle`: reduces nothing; `lazy`: makes no item."""
+    to nobody; `false`: shards of other bytes; `idle`: reduces nothing; `lazy`: makes no item;
+    `deaf`: fetches nothing."""
     group: StageIndex = field(default=StageIndex(0))
     results: dict[ItemNumber, calls.TaskResult] = field(default_factory=dict)
     own: dict[Digest, bytes] = field(default_factory=dict)  # what others may fetch
@@ -122,6 +130,12 @@ class FakeMember:
         answer, _ = await self._ask(calls.JOIN, request, [lease.encoded()])
         self.group = answer.group
         self._loops = [asyncio.create_task(self._work()), asyncio.create_task(self._listen())]
+
+    async def get(self, digest: Digest) -> bytes:
+        """Bytes from the coordinator."""
+        request = calls.GetBytes(job=self.job.papers.job, digest=digest)
+        _, tensors = await self._ask(calls.GET_BYTES, request)
+        return bytes(tensors[0])
 
     async def go(self) -> None:
         """Vanish; what is in memory and not claimed stays."""
@@ -196,6 +210,8 @@ class FakeMember:
 
     async def _tell_held(self, round: int, reduces: set[ChunkIndex], holds: set[Digest]) -> None:
         """Everything that it is to have, and that can be had."""
+        if "deaf" in self.moods:
+            return
         claims = [m for r, m in self.heard if r == round and isinstance(m, WorkClaim)]
         outputs = self.job.layout.outputs
         mine = {(self.group, number) for number in reduces}
@@ -256,7 +272,7 @@ class FakeMember:
             job=self.record.job,
             peer=self.peer,
             previous=self.record.previous,
-            round=round,
+            round=StepNumber(round),
             what="work",
             group=self.group,
             seq=seq,
@@ -368,7 +384,8 @@ class FakeJob:
         self.layout: Layout = RULES.layout(self.papers.spec.message)
         self.members = {name: FakeMember(self, name) for name in self.papers.members}
         self._news = asyncio.Event()
-        self.address, self.task = "", None
+        self.address = ""
+        self.task: asyncio.Task[None] | None = None
         self.limits, self.wishes = MemoryLimits(), MemoryWishes()
 
     def tell(self, event: str, **fields: object) -> None:
@@ -425,12 +442,13 @@ class FakeJob:
             limits=self.limits,
         )
         clocks = Clocks(clock=loop_clock)
-        self.task = asyncio.create_task(run_coordinator(self.folder, job, world, self.tell, clocks))
+        task = asyncio.create_task(run_coordinator(self.folder, job, world, self.tell, clocks))
+        self.task = task
         waiting = asyncio.create_task(started.wait())
-        await asyncio.wait({waiting, self.task}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
-        if self.task.done():
-            self.task.result()
+        if task.done():
+            task.result()
 
     async def stop(self) -> None:
         """End the coordinator in the middle of whatever it does."""

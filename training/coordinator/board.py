@@ -2,8 +2,9 @@
 
 Whose own claims are not stored hears of others' from RoundClosed on: nobody can claim what it has
 read. A reducer that has claimed hears of what gives to its buckets, so that it fetches shards at
-once; once all claims are in, others hear of what reducers would hold alone. From RoundClosed on everybody hears of all claims that it names, then of buckets as they come.
-News is gathered for a moment, longer where there are many members, as much of it shares an answer.
+once; once all claims are in, others hear of what reducers would hold alone. From RoundClosed on
+everybody hears of all claims that it names, then of buckets as they come. News is gathered for a
+moment, longer where there are many members, as much of it shares an answer.
 
 What a session has carried is remembered, so that a seal only names it.
 """

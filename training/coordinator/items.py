@@ -18,7 +18,8 @@ from contracts.terms.ids import Address, PeerId, StepNumber
 from training.coordinator.caps import Caps, quotas_of
 from training.coordinator.journal import Happened, JobJournal
 from training.coordinator.ports import Clock
-from training.coordinator.router import Round, Router
+from training.coordinator.router import Router
+from training.coordinator.walks import Round
 from training.rounds.events import ItemsDone, ItemsLost
 from training.rounds.machine import view
 from training.rounds.state import (

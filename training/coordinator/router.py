@@ -19,7 +19,7 @@ asked for, or, after a restart, within its cap. Units: seconds of one clock.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 
@@ -27,6 +27,16 @@ from contracts.terms import errors
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex
 from contracts.terms.items import ItemNumber
 from training.coordinator.throughput import Throughput
+from training.coordinator.walks import (
+    WEIGHT_OF_ITEM,
+    Out,
+    Peer,
+    Round,
+    Walk,
+    done_of,
+    name_of,
+    rate_of,
+)
 from training.rounds.state import NO_ROUND
 from training.strategies.every_step.passes import (
     Call,
@@ -64,59 +74,6 @@ SAID_BY = 2  # how often it is said that a tensor cannot be had, before that is 
 GROUPS_AT_A_TIME = 4  # of validation rows
 MOST_FAILURES = 5  # of one group of rows: how well a model does is not worth stopping a job for
 WEIGHTS: Mapping[str, int] = {"forward": 1, "backward": 2, "whole": 3, "evaluate": 1}
-WEIGHT_OF_ITEM = 3
-
-
-@dataclass(frozen=True)
-class Round:
-    """How the round stands, as far as it matters here."""
-
-    number: RoundNumber
-    view: View | None = None  # None: nothing is worked on
-    unclaimed: Mapping[PeerId, Items] = field(default_factory=dict)
-    may_lack: bool = False  # whether who comes back without a result has lost it
-    here: Mapping[PeerId, Group] = field(default_factory=dict)  # may end what they have begun
-    caps: Mapping[PeerId, int] = field(default_factory=dict)  # absent: none of the round's items
-    validate_after: RoundNumber = NO_ROUND  # none: no validation is due
-    num_rows: int = 0  # groups of validation rows
-
-
-@dataclass(eq=False)
-class _Walk:
-    """An item, or a group of validation rows, on its way."""
-
-    way: Way
-    call: Call | None = None
-    out: "_Out | None" = None
-    lacking: int = 0  # how often its tensor could not be had
-    tries: int = 0  # for a tensor that only a result that counts can have
-    failures: int = 0
-    late: int = 0  # deadlines that have passed
-
-    @property
-    def name(self) -> tuple[Item, bool]:
-        return self.way.item, self.way.evaluates
-
-
-@dataclass(eq=False)
-class _Out:
-    """A task that a peer has, or is about to hear of."""
-
-    walk: _Walk
-    peer: PeerId
-    task: Task
-    began: float
-    is_dropped: bool = False
-    is_told: bool = False  # that it is dropped
-
-
-@dataclass
-class _Peer:
-    """What is known of one peer beside what it has."""
-
-    speed: Throughput
-    failures: int = 0  # since it last made something
-    rests_until: float = 0.0
 
 
 class Router:
@@ -158,11 +115,11 @@ class Router:
         self._awaited, self._until, self._is_gathering = {*awaited}, until, True
         self._found: list[tuple[PeerId, TaskResult]] = []  # made before this start
         self._held: dict[TaskName, PeerId] = {}  # asked for before it
-        self._peers: dict[PeerId, _Peer] = {}
-        self._out: defaultdict[PeerId, dict[TaskName, _Out]] = defaultdict(dict)
+        self._peers: dict[PeerId, Peer] = {}
+        self._out: defaultdict[PeerId, dict[TaskName, Out]] = defaultdict(dict)
         self._asked: set[tuple[PeerId, TaskName]] = set()  # of this round
-        self._walks: dict[tuple[Item, bool], _Walk] = {}
-        self._waiting: dict[Group, dict[Item, _Walk]] = {}  # for somebody
+        self._walks: dict[tuple[Item, bool], Walk] = {}
+        self._waiting: dict[Group, dict[Item, Walk]] = {}  # for somebody
         self._to_begin: list[Item] = []  # descending
         self._dealt: dict[Group, dict[Item, PeerId]] = {}
         self._load: Counter[PeerId] = Counter()  # items dealt to each
@@ -207,7 +164,7 @@ class Router:
             of_the_round.clear()
         self._num_counted = -1
         for peer in self._peers.values():
-            peer.failures = 0
+            peer.failures, peer.blamed = 0, []
 
     def _abandon(self, *, evaluations: bool) -> None:
         """What is on its way is of a round that is over, or of a state that is gone."""
@@ -218,7 +175,7 @@ class Router:
                 of_items.clear()
             self._load.clear()
 
-    def _remove(self, walk: _Walk) -> None:
+    def _remove(self, walk: Walk) -> None:
         del self._walks[walk.name]
         self._num_evaluating -= walk.way.evaluates
         self._take_back(walk)
@@ -226,9 +183,9 @@ class Router:
             for group in range(self._num_groups):
                 self._free(StageIndex(group), walk.way.item)
 
-    def _take_back(self, walk: _Walk) -> None:
+    def _take_back(self, walk: Walk) -> None:
         if walk.out is not None:
-            del self._out[walk.out.peer][_name(walk.out.task)]
+            del self._out[walk.out.peer][name_of(walk.out.task)]
             self.news.add(walk.out.peer)
             walk.out = None
 
@@ -240,9 +197,9 @@ class Router:
 
     def _compare(self, view: View, now: float) -> None:
         """Results count, or do not any more: go on from what does."""
-        changed: list[_Walk] = []
+        changed: list[Walk] = []
         for walk in [each for each in self._walks.values() if not each.way.evaluates]:
-            done = _done(view, walk.way.item)
+            done = done_of(view, walk.way.item)
             if done != walk.way.done:
                 self._take_back(walk)
                 stale = {*done} | ({walk.call.group} if walk.call else set())
@@ -315,22 +272,22 @@ class Router:
         room = room if self._max_items is None else min(room, self._max_items)
         while self._to_begin and len(self._walks) < room:
             item = self._to_begin.pop()
-            self._begin(Way(item, self._num_groups, done=_done(view, item)), now)
+            self._begin(Way(item, self._num_groups, done=done_of(view, item)), now)
         for group in [each for each, walks in self._waiting.items() if walks]:
             self._deal(view, group, now)
 
     def _begin(self, way: Way, now: float) -> None:
-        walk = self._walks[way.item, way.evaluates] = _Walk(way)
+        walk = self._walks[way.item, way.evaluates] = Walk(way)
         self._num_evaluating += way.evaluates
         self._go(walk, now)
 
-    def _go(self, walk: _Walk, now: float) -> None:
+    def _go(self, walk: Walk, now: float) -> None:
         """Ask for what comes next on its way, or end it."""
         while (call := next_call(walk.way)) is not None:
             if (passed := self._take_found(walk.way, call)) is None:
                 break
             self._note(walk, call, *passed)
-        walk.call, walk.lacking = call, 0
+        walk.call, walk.lacking = call, []
         if call is None:
             self._remove(walk)
             if walk.way.evaluates:
@@ -338,7 +295,7 @@ class Router:
             return
         self._give(walk, call, now)
 
-    def _give(self, walk: _Walk, call: Call, now: float) -> None:
+    def _give(self, walk: Walk, call: Call, now: float) -> None:
         """Have somebody make the pass that a walk waits for, as soon as somebody may be asked."""
         item, group = walk.way.item, call.group
         if walk.way.evaluates:
@@ -374,12 +331,14 @@ class Router:
                 resting.append(self._peers[peer].rests_until)
             else:
                 room[peer] = IN_FLIGHT * self._num_groups - self._load[peer]
+        if useful := {peer: free for peer, free in room.items() if not self._is_useless(peer)}:
+            room = useful
         if room:
             lifted = 1 + int((now - self._stuck_since.get(group, now)) / LIFT_AFTER)
             caps = {peer: max(lifted - 1, lifted * self._round.caps.get(peer, 0)) for peer in room}
             rates = {peer: self._peers[peer].speed for peer in room if peer in self._peers}
             known = Known(
-                {peer: _rate(speed) for peer, speed in rates.items()}, caps, room, self._dealt
+                {peer: rate_of(speed) for peer, speed in rates.items()}, caps, room, self._dealt
             )
             ready = replace(view, issued=frozenset(waiting), router=known)
             for given in self._rules.assign(ready):
@@ -395,13 +354,13 @@ class Router:
         if resting:
             self._again[group] = max(min(resting), now + FIRST_PAUSE)
 
-    def _assign(self, peer: PeerId, group: Group, walk: _Walk, now: float) -> None:
+    def _assign(self, peer: PeerId, group: Group, walk: Walk, now: float) -> None:
         self._dealt.setdefault(group, {})[walk.way.item] = peer
         self._load[peer] += 1
         assert walk.call is not None
         self._ask(walk, walk.call, peer, now)
 
-    def _ask(self, walk: _Walk, call: Call, peer: PeerId, now: float) -> None:
+    def _ask(self, walk: Walk, call: Call, peer: PeerId, now: float) -> None:
         task = Task(
             direction=call.direction,
             round=self._round_of(walk.way),
@@ -412,15 +371,15 @@ class Router:
             ),
             used=call.used,
         )
-        out = walk.out = self._out[peer][_name(task)] = _Out(walk, peer, task, now)
-        self._asked.add((peer, _name(task)))
+        out = walk.out = self._out[peer][name_of(task)] = Out(walk, peer, task, now)
+        self._asked.add((peer, name_of(task)))
         self.news.add(peer)
         self._at(now + self._time_for(out), lambda at: self._expire(out, at))
 
     def _round_of(self, way: Way) -> RoundNumber:
         return self._round.validate_after if way.evaluates else self._round.number
 
-    def _time_for(self, out: _Out) -> float:
+    def _time_for(self, out: Out) -> float:
         """Seconds after which another peer is asked.
 
         What a peer was measured to take includes its queue; before its first answer the passes that
@@ -435,18 +394,21 @@ class Router:
             usual *= len(self._out[out.peer])
         return float(max(SHORTEST, TIMES_USUAL * usual) * 2**out.walk.late)
 
-    def _peer(self, peer: PeerId) -> _Peer:
+    def _peer(self, peer: PeerId) -> Peer:
         if peer not in self._peers:
             view = self._round.view
             worker = None if view is None else view.peers.get(peer)
             rate = 1 if worker is None else max(1, worker.rate)
-            self._peers[peer] = _Peer(Throughput(rate * WEIGHT_OF_ITEM / 10**6))
+            self._peers[peer] = Peer(Throughput(rate * WEIGHT_OF_ITEM / 10**6))
         return self._peers[peer]
+
+    def _is_useless(self, peer: PeerId) -> bool:
+        return peer in self._peers and self._peers[peer].is_useless
 
     def _is_resting(self, peer: PeerId, now: float) -> bool:
         return peer in self._peers and self._peers[peer].rests_until > now
 
-    def _expire(self, out: _Out, now: float) -> None:
+    def _expire(self, out: Out, now: float) -> None:
         """No result in time: somebody else is asked, if there is somebody."""
         walk = out.walk
         if walk.out is not out:
@@ -461,21 +423,22 @@ class Router:
             self.news.add(out.peer)
             self._at(now + SILENT, lambda at: self._end_silence(out, at))
 
-    def _has_others(self, out: _Out) -> bool:
+    def _has_others(self, out: Out) -> bool:
         view, group = self._round.view, self._round.here.get(out.peer)
         return view is not None and any(
             own == group and peer != out.peer and peer in view.peers and view.can_work(peer)
             for peer, own in self._round.here.items()
         )
 
-    def _end_silence(self, out: _Out, now: float) -> None:
+    def _end_silence(self, out: Out, now: float) -> None:
         if out.walk.out is out:
             self._tell_failed(out, errors.DeadlineExceeded.code, "silent")
             self.silent.add(out.peer)
+            self._rest(out.peer, now)
             for each in [*self._out[out.peer].values()]:
                 self._release(each, now)
 
-    def _release(self, out: _Out, now: float) -> None:
+    def _release(self, out: Out, now: float) -> None:
         """Its peer does not make this pass any more."""
         walk = out.walk
         self._take_back(walk)
@@ -493,15 +456,16 @@ class Router:
         if self._is_gathering:  # these are from before this start
             self._awaited.discard(peer)
             self._found += [(peer, result) for result in said.results]
-            self._held |= {_name(each): peer for each in said.holding} if said.is_first else {}
+            self._held |= {name_of(each): peer for each in said.holding} if said.is_first else {}
         for result in said.results:
             self._take_result(peer, result, now)
         for failure in said.failed:
-            if (out := self._out[peer].get(_name(failure))) is not None:
+            if (out := self._out[peer].get(name_of(failure))) is not None:
                 self._take_failure(out, failure, now)
         held = {*said.holding}
         for name, out in [*self._out[peer].items()]:
             if out.is_told and name not in held:
+                self._rest(peer, now)
                 self._release(out, now)
 
     def _note_lacks(self, peer: PeerId, results: Iterable[TaskResult]) -> None:
@@ -515,7 +479,7 @@ class Router:
             self.lacked[peer] = lacked
 
     def _take_result(self, peer: PeerId, result: TaskResult, now: float) -> None:
-        name, evaluates = _name(result), result.direction == "evaluate"
+        name, evaluates = name_of(result), result.direction == "evaluate"
         walk = self._walks.get((result.item, evaluates))
         if walk is None or walk.call is None or (peer, name) not in self._asked:
             return
@@ -544,7 +508,7 @@ class Router:
         is_of_group = self._round.here.get(peer) == call.group
         return is_of_item and is_of_group and name.direction == call.direction
 
-    def _note(self, walk: _Walk, call: Call, passed: Passed, peer: PeerId) -> None:
+    def _note(self, walk: Walk, call: Call, passed: Passed, peer: PeerId) -> None:
         """A pass was made."""
         item, group = walk.way.item, call.group
         walk.way = with_answer(walk.way, call, passed)
@@ -564,7 +528,7 @@ class Router:
     def _take_found(self, way: Way, call: Call) -> tuple[Passed, PeerId] | None:
         """What somebody had made of this before we started, if it may count."""
         for peer, result in self._found:
-            if self._fits(peer, _name(result), way, call) and not way.evaluates:
+            if self._fits(peer, name_of(result), way, call) and not way.evaluates:
                 passed = Passed(peer, result.tensors, result.loss, result.given)
                 try:
                     check_answer(way, call, passed)
@@ -576,14 +540,14 @@ class Router:
 
     # ------------------------------------------------------------------------------ what fails
 
-    def _take_failure(self, out: _Out, failure: Failure, now: float) -> None:
+    def _take_failure(self, out: Out, failure: Failure, now: float) -> None:
         walk, lacks = out.walk, Digest(failure.lacks)
         if walk.call is None or lacks not in dict(walk.call.inputs).values():
             self._fail(out, failure.code, failure.reason, ZERO_DIGEST, now)
         else:
             self._fail(out, failure.code, failure.reason, lacks, now)
 
-    def _fail(self, out: _Out, code: str, reason: str, lacks: Digest, now: float) -> None:
+    def _fail(self, out: Out, code: str, reason: str, lacks: Digest, now: float) -> None:
         """A peer has not made a pass: go on without it."""
         walk = out.walk
         self._tell_failed(out, code, reason)
@@ -594,12 +558,10 @@ class Router:
             self._take_back(walk)
             return self._abandon(evaluations=True)
         if lacks == ZERO_DIGEST:
-            about = self._peer(out.peer)
-            about.rests_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(16, about.failures))
-            about.failures += 1
+            self._rest(out.peer, now)
             return self._release(out, now)
-        walk.lacking += 1
-        if walk.lacking < SAID_BY:
+        walk.lacking.append(out.peer)
+        if len(walk.lacking) < SAID_BY:
             return self._release(out, now)
         self._take_back(walk)
         assert walk.call is not None
@@ -607,16 +569,27 @@ class Router:
             self._free(walk.call.group, walk.way.item)
         self._lose(walk, lacks, now)
 
-    def _tell_failed(self, out: _Out, code: str, reason: str) -> None:
+    def _rest(self, peer: PeerId, now: float) -> None:
+        """Ask others for a while."""
+        about = self._peer(peer)
+        about.rests_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(16, about.failures))
+        about.failures += 1
+
+    def _tell_failed(self, out: Out, code: str, reason: str) -> None:
         about = {"step": out.task.round, "item": out.task.item, "peer": out.peer}
         self._tell("item_failed", code=code, reason=reason, **about)
 
-    def _lose(self, walk: _Walk, missing: Digest, now: float) -> None:
+    def _lose(self, walk: Walk, missing: Digest, now: float) -> None:
         """Nobody has this tensor: have it made again, or wait a little for who may be back."""
         self._tell("tensor_lost", step=self._round.number, item=walk.way.item, digest=missing)
         self._found = [e for e in self._found if missing not in dict(e[1].tensors).values()]
         again = lost(walk.way, missing)
         if again is not None:
+            for group in walk.way.forwards.keys() - again.forwards.keys():
+                maker = walk.way.forwards[group].peer
+                self._peer(maker).blamed += walk.lacking
+                self._rest(maker, now)
+                self._free(group, walk.way.item)
             walk.way = again
             return self._go(walk, now)
         walk.tries += 1
@@ -626,7 +599,7 @@ class Router:
             return self._remove(walk)
         self._pause(walk, now + FIRST_PAUSE * 2 ** (walk.tries - 1))
 
-    def _pause(self, walk: _Walk, until: float) -> None:
+    def _pause(self, walk: Walk, until: float) -> None:
         def go_on(now: float) -> None:
             if self._walks.get(walk.name) is walk and walk.out is None:
                 self._go(walk, now)
@@ -641,20 +614,3 @@ class Router:
         if len(self._losses) == number:
             mean = (2 * sum(self._losses) + number) // (2 * number)  # halves up
             self.validated = self._round.validate_after, mean
-
-
-def _done(view: View, item: Item) -> dict[Group, Passed]:
-    """What counts of an item."""
-    return {
-        group: Passed(result.peer, result.tensors, result.loss, result.given)
-        for group, results in view.counted.items()
-        if (result := results.get(item)) is not None
-    }
-
-
-def _name(about: TaskName) -> TaskName:
-    return TaskName(direction=about.direction, round=about.round, item=about.item)
-
-
-def _rate(speed: Throughput) -> int:
-    return max(1, int(speed.samples_per_second * 10**6 / WEIGHT_OF_ITEM))

@@ -9,7 +9,7 @@ from contracts.terms.errors import Equivocation
 from contracts.terms.history import encode_kept
 from contracts.terms.work import WorkClaim
 from tests.support.checked_history import CheckedMaker, honest
-from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import begin_checked
 from tests.support.fake_members import RULES
 from tests.support.history import claims_in, make_digest
 from training.coordinator.journal import JobJournal, Opening, Signer

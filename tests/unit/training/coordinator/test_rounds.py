@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from contracts.terms.errors import Conflict
 from contracts.terms.work import RoundClosed
 from tests.support.fake_members import FakeJob
+from tests.support.history import make_digest
 from tests.support.papers import make_papers
 
 NAMES = ("ann", "bob", "cem", "dan")
@@ -99,6 +101,28 @@ async def test_job__coordinator_starts_again__goes_on_with_what_is_stored(
         for member in members:
             await member.go()
         await job.stop()
+
+
+async def test_job__reducer_denies_that_it_has_shards__coordinator_keeps_them(
+    tmp_path: Path,
+) -> None:
+    job = make_job(tmp_path)
+    ann, bob = job.members["ann"], job.members["bob"]
+    ann.moods = {"deaf"}
+    async with job.running():
+        await job.until_told("claim_stored", peer=bob.peer)
+        shard = bob.claimed[0][0].message.outputs[0].digest
+        with pytest.raises(Conflict, match="before RoundClosed"):
+            await ann.get(shard)
+        await job.until_told("round_closed")
+
+        assert job.told("bytes_kept")
+        assert await ann.get(shard) == bob.own[shard]
+        with pytest.raises(Conflict, match="nobody asks"):
+            await ann.get(make_digest("a tensor"))
+        await job.until_told("seal_applied")
+        closed = next(m for _, m in bob.heard if isinstance(m, RoundClosed))
+        assert len(closed.claims) == 4
 
 
 async def test_job__member_vanishes_with_its_results__others_do_them(tmp_path: Path) -> None:

@@ -1,77 +1,99 @@
 """Who is asked for which pass, and what it means when nothing, or nothing useful, comes of it."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import UnitLeaf
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.items import ItemNumber
+from contracts.terms.work import leaf_names
 from tests.support.history import make_digest
-from training.coordinator.router import Router, View
-from training.swarm.routing import Listed
-from training.swarm.state import Copy, Place
-from training.transport.calls import Failure, NextItem, Result, Task
+from training.coordinator.router import Router
+from training.coordinator.walks import Round
+from training.rounds.state import Member
+from training.strategies.every_step.rules import EveryStep
+from training.strategies.port import Group, Result, View
+from training.transport.calls import Failure, NextItem, Task, TaskName, TaskResult
 
-STEP, JOB = StepNumber(3), JobId(bytes(32))
+ROUND, JOB = StepNumber(3), JobId(bytes(32))
 LOWER, UPPER = StageIndex(0), StageIndex(1)
 A, B, C, D = (PeerId(name * 32) for name in (b"a", b"b", b"c", b"d"))
-STAGES = {A: LOWER, B: LOWER, C: UPPER, D: UPPER}
-RATE = 1_000_000  # units per 1e6 seconds: one a second
+GROUPS = {A: LOWER, B: LOWER, C: UPPER, D: UPPER}
+RATE = 1_000_000  # items per 1e6 seconds: one a second
 
 
-def result_of(task: Task, stage: StageIndex, made: str = "") -> Result:
+def result_of(task: Task, group: Group, made: str = "") -> TaskResult:
     """What an honest peer makes of it; `made` tells its tensors from those of others."""
-    backward = task.direction == "backward"
-    y = make_digest("y", task.unit, *made)
-    dx = make_digest("dx", task.unit, *made)
-    if task.direction == "evaluate":
-        dx = ZERO_DIGEST
-    leaf = UnitLeaf(
-        unit=task.unit,
-        x=task.x.digest if task.x else make_digest("rows"),
-        y=(task.y if backward else y) if stage == LOWER else ZERO_DIGEST,
-        dy=task.dy.digest if task.dy else ZERO_DIGEST,
-        dx=dx if stage == UPPER else ZERO_DIGEST,
-        loss=5 + task.unit if stage == UPPER else None,
+    names = leaf_names(group, 2, task.item)
+    wanted = (names.x, names.y) if task.direction in ("forward", "evaluate") else names.all
+    own: dict[str, Digest] = {name: make_digest(name, *made) for name in wanted if name}
+    own |= {each.name: each.digest for each in task.inputs}
+    return TaskResult(
+        direction=task.direction,
+        round=task.round,
+        item=task.item,
+        tensors=tuple(sorted((own | dict(task.used)).items())),
+        loss=5 + task.item if group == UPPER else None,
+        given=False,
     )
-    return Result(direction=task.direction, step=task.step, attempt=task.attempt, leaf=leaf)
+
+
+def named(task: TaskName) -> TaskName:
+    return TaskName(direction=task.direction, round=task.round, item=task.item)
 
 
 class Routed:
-    """A router of two stages, its peers, and a clock."""
+    """A router of two groups, its peers, and a clock."""
 
-    def __init__(self, units: int = 1, *, quota: int = 100, **how: Any) -> None:
+    def __init__(self, items: int = 1, *, cap: int = 100, **how: Any) -> None:
         self.now = 0.0
         self.told: list[tuple[str, dict[str, object]]] = []
-        self.router = Router(2, seed=1, attempts_from=1000, tell=self._tell, **how)
-        workers = {
-            stage: tuple(Listed(p, RATE, quota) for p, own in STAGES.items() if own == stage)
-            for stage in (LOWER, UPPER)
+        self.router = Router(EveryStep(), 2, tell=self._tell, **how)
+        members = {
+            p: Member(p, group, "", StepNumber(2), Address(p[:20]), RATE, 1000)
+            for p, group in GROUPS.items()
         }
-        places: tuple[Place, ...] = tuple(
-            (stage, UnitId(unit)) for unit in range(units) for stage in (LOWER, UPPER)
+        self.view = View(
+            phase="work",
+            newest=StepNumber(ROUND - 1),
+            now=0,  # type: ignore[arg-type]
+            ends=None,
+            extended=False,
+            issued=frozenset(map(ItemNumber, range(items))),
+            counted={LOWER: {}, UPPER: {}},
+            missing=frozenset(),
+            claims={},
+            delivered=frozenset(),
+            peers=members,
+            off=frozenset(),
+            may_work=None,
+            is_dealing=True,
         )
-        self.view = View(STEP, missing=places, workers=workers, here=STAGES)
-        self.router.look(self.view, self.now)
+        self.round = Round(ROUND, self.view, here=GROUPS, caps=dict.fromkeys(GROUPS, cap))
+        self.look()
 
     def _tell(self, event: str, **fields: object) -> None:
         self.told.append((event, fields))
 
     def look(self, **changed: Any) -> None:
         """Things have changed."""
-        self.view = replace(self.view, **changed)
-        self.router.look(self.view, self.now)
+        self.round = replace(self.round, **changed)
+        self.router.look(self.round, self.now)
 
     def without(self, *gone: PeerId) -> None:
         """These are not here any more."""
-        here = {peer: stage for peer, stage in STAGES.items() if peer not in gone}
-        workers = {
-            stage: tuple(each for each in own if each.peer in here)
-            for stage, own in self.view.workers.items()
-        }
-        self.look(here=here, workers=workers)
+        self.look(here={peer: group for peer, group in GROUPS.items() if peer not in gone})
+
+    def count(self) -> None:
+        """What was done counts."""
+        counted = {group: {**own} for group, own in self.view.counted.items()}
+        for results in self.router.done.values():
+            for result in results:
+                counted[result.group][result.item] = result
+        self.router.reported()
+        self.view = replace(self.view, counted=counted)
+        self.look(view=self.view)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, with what is due in it."""
@@ -83,7 +105,7 @@ class Routed:
 
     def out(self) -> dict[PeerId, list[Task]]:
         """Tasks by the peers that have them."""
-        owed = {peer: [*self.router.owed(peer, ()).tasks] for peer in STAGES}
+        owed = {peer: [*self.router.owed(peer, ()).tasks] for peer in GROUPS}
         return {peer: tasks for peer, tasks in owed.items() if tasks}
 
     def only(self) -> tuple[PeerId, Task]:
@@ -91,80 +113,96 @@ class Routed:
         [(peer, [task])] = self.out().items()
         return peer, task
 
-    def hand_in(self, peer: PeerId, *results: Result, **said: Any) -> None:
-        """A peer says what came of tasks."""
-        nothing: dict[str, Any] = {"failed": (), "holding": (), "is_first": False}
-        self.router.take(peer, NextItem(job=JOB, results=results, **nothing | said), self.now)
+    def hand_in(self, peer: PeerId, *results: TaskResult, **said: Any) -> None:
+        """A peer says what came of tasks; then there is time to deal."""
+        about: dict[str, Any] = {"failed": (), "holding": (), "is_first": False} | said
+        self.router.take(peer, NextItem(job=JOB, results=results, **about), self.now)
+        self.router.pass_time(self.now)
 
     def make(self, made: str = "") -> PeerId:
         """The one task that is out is done; by whom."""
         peer, task = self.only()
-        self.hand_in(peer, result_of(task, STAGES[peer], made))
+        self.hand_in(peer, result_of(task, GROUPS[peer], made))
         return peer
 
     def fail(self, code: str = "malformed", lacks: Digest = ZERO_DIGEST) -> PeerId:
         """The one task that is out fails; at whom."""
         peer, task = self.only()
-        self.hand_in(peer, failed=(Failure(task=task.name, code=code, reason="", lacks=lacks),))
+        about = named(task).model_dump()
+        self.hand_in(peer, failed=(Failure(**about, code=code, reason="", lacks=lacks),))
         return peer
 
-    def finish(self) -> Mapping[Place, Copy]:
-        """Do all that is out until nothing is; the copies of the only unit."""
-        while self.out():
-            self.make()
-        copies = self.router.ended[UnitId(0)]
-        assert copies is not None
-        return dict(copies)
 
-
-def attempts(tasks: Iterable[Task]) -> list[int]:
-    return [task.attempt for task in tasks]
-
-
-def test_router__one_unit__goes_up_and_down_and_back_to_whoever_keeps_its_graph() -> None:
+def test_router__one_item__goes_up_and_down_and_back_to_whoever_has_it() -> None:
     routed = Routed()
 
     first, upper = routed.make(), routed.make()
     peer, task = routed.only()
 
-    assert (peer, task.direction, task.attempt) == (first, "backward", 1000)
-    assert task.dy is not None and task.dy.holders == (upper,)
-    copies = routed.finish()
-    assert {place: copy.peer for place, copy in copies.items()} == {
-        (LOWER, 0): first,
-        (UPPER, 0): upper,
-    }
+    assert (peer, task.direction) == (first, "backward")
+    assert task.inputs[-1].holders == (upper,)
+    routed.make()
+    assert routed.out() == {}
+    done = {(each.group, each.peer) for own in routed.router.done.values() for each in own}
+    assert done == {(LOWER, first), (UPPER, upper)}
+    routed.count()
+    assert routed.out() == {}
 
 
-def test_router__many_units__two_for_each_worker_and_nobody_above_its_quota() -> None:
-    routed = Routed(units=100, quota=3)
+def test_router__many_items__so_many_at_once_and_nobody_above_its_cap() -> None:
+    routed = Routed(items=100, cap=3)
 
-    assert sorted(task.unit for tasks in routed.out().values() for task in tasks) == [*range(6)]
+    assert sorted(task.item for tasks in routed.out().values() for task in tasks) == [*range(6)]
     assert {peer: len(tasks) for peer, tasks in routed.out().items()} == {A: 3, B: 3}
 
 
 def test_owed__to_a_peer_that_holds_something__what_it_lacks_and_what_nobody_wants() -> None:
     routed = Routed()
     peer, task = routed.only()
-    other = task.name.model_copy(update={"unit": UnitId(9)})
+    other = named(task).model_copy(update={"item": ItemNumber(9)})
 
-    owed = routed.router.owed(peer, (task.name, other))
+    owed = routed.router.owed(peer, (named(task), other))
 
     assert (owed.tasks, owed.drops) == ((), (other,))
 
 
-def test_router__no_result_in_time__another_is_asked_and_what_comes_late_still_counts() -> None:
+def test_router__no_result_in_time__is_dropped_and_another_is_asked_once_it_is_not_held() -> None:
     routed = Routed()
     slow, task = routed.only()
 
     routed.wait(6.0)
 
+    assert routed.out() == {}
+    assert routed.router.owed(slow, (named(task),)).drops == (named(task),)
+    routed.hand_in(slow)
     other, again = routed.only()
-    assert other != slow and again.attempt > task.attempt
-    assert routed.told[-1][1]["code"] == "deadline_exceeded"
-    routed.hand_in(slow, result_of(task, LOWER))
-    assert routed.only()[0] in (C, D)
-    assert routed.router.owed(other, (again.name,)).drops == (again.name,)
+    assert (other, named(again)) == (B if slow == A else A, named(task))
+    assert not routed.router.silent
+
+
+def test_router__dropped_task_that_is_held_on__its_peer_is_silent() -> None:
+    routed = Routed(items=2)
+    (slow, [task]), (_, [other]) = routed.out().items()
+    routed.hand_in(B, result_of(other, LOWER))
+
+    routed.wait(6.0)
+    routed.router.owed(slow, (named(task),))
+    routed.hand_in(slow, holding=(named(task),))
+    routed.wait(1.5)
+
+    assert slow in routed.router.silent
+    routed.wait(0.1)
+    assert routed.out()[B] == [task]
+
+
+def test_router__nobody_else_could_do_it__is_waited_for() -> None:
+    routed = Routed()
+    peer, task = routed.only()
+    routed.without(B if peer == A else A)
+
+    routed.wait(60.0)
+
+    assert routed.only() == (peer, task)
 
 
 def test_router__result_of_a_pass_that_its_peer_was_not_asked_for__changes_nothing() -> None:
@@ -183,10 +221,9 @@ def test_router__peer_fails_or_is_gone__another_is_asked_at_once() -> None:
     assert {first, second} == {A, B}
 
     routed.without(second)
-
-    assert routed.told[-1][1]["code"] == "peer_unreachable"
     routed.wait(0.2)
-    assert routed.only()[0] == first, "it is listed again"
+
+    assert routed.only()[0] == first, "it has rested"
 
 
 def test_router__answer_that_does_not_fit__is_a_failure_of_its_peer() -> None:
@@ -199,77 +236,103 @@ def test_router__answer_that_does_not_fit__is_a_failure_of_its_peer() -> None:
 
 
 def test_router__nobody_within_the_caps__they_are_lifted_after_a_while() -> None:
-    routed = Routed(units=3, quota=1)
-    assert attempts(routed.out()[A]) == [1000]
+    routed = Routed(items=3, cap=1)
     routed.without(B)
+    peer, task = A, routed.out()[A][0]
     assert len(routed.out()[A]) == 1
+    routed.hand_in(peer, result_of(task, LOWER))
+    for peer, tasks in routed.out().items():
+        for each in tasks:
+            routed.hand_in(peer, result_of(each, GROUPS[peer]))
+    said = NextItem(
+        job=JOB,
+        is_first=False,
+        results=(result_of(routed.out()[A][0], LOWER),),
+        failed=(),
+        holding=(),
+    )
+    routed.router.take(A, said, routed.now)
+    routed.count()
+    assert A not in routed.out()
 
-    routed.wait(4.0)
-    assert len(routed.out()[A]) == 1
-    routed.wait(8.0)
+    routed.wait(11.0)
 
-    assert len(routed.out()[A]) > 1
+    assert len(routed.out()[A]) >= 1
 
 
-@pytest.mark.parametrize("both", [True, False])
-def test_router__tensor_that_two_peers_cannot_get__is_made_again(both: bool) -> None:
+def test_router__tensor_that_cannot_be_had__is_made_again() -> None:
     routed = Routed()
     maker = routed.make()
-    if not both:
-        routed.without(D)
-    y = routed.only()[1].x
-    assert y is not None
+    y = routed.only()[1].inputs[0].digest
 
-    for _ in range(1 + both):
-        routed.fail("not_found", y.digest)
+    for _ in range(2):
+        routed.fail("not_found", y)
 
     other, task = routed.only()
-    assert (task.direction, task.attempt > 1000) == ("forward", True)
-    assert other != maker, "who made it is asked last"
-    assert routed.finish().keys() == {(LOWER, 0), (UPPER, 0)}
+    assert task.direction == "forward"
+    assert other != maker, "who made it rests"
 
 
-def test_router__tensor_of_a_copy_that_counts_is_nowhere__gives_up_after_some_tries() -> None:
-    routed, dx = Routed(), make_digest("dx")
-    counted = Copy(C, 1, x=make_digest("y"), dx=dx)
-    routed.look(missing=((LOWER, UnitId(0)),), done={(UPPER, UnitId(0)): counted})
-    routed.look(step=StepNumber(STEP + 1))
+def test_router__tensor_of_a_result_that_counts_is_nowhere__gives_up_after_some_tries() -> None:
+    routed = Routed()
+    names = leaf_names(UPPER, 2, ItemNumber(0))
+    tensors = tuple(sorted((name, make_digest(name)) for name in names.all))
+    counts = Result(UPPER, ItemNumber(0), C, tensors, 5)
+    routed.view = replace(routed.view, counted={LOWER: {}, UPPER: {ItemNumber(0): counts}})
+    routed.look(view=routed.view)
+    assert routed.only()[1].direction == "backward"
 
-    for _ in range(8):
+    for _ in range(20):
         if routed.out():
-            routed.fail("not_found", dx)
+            routed.fail("not_found", make_digest(names.dx))
         routed.wait(2.0)
 
-    assert routed.router.ended == {UnitId(0): None}
+    assert routed.router.gone == {0}
+
+
+def test_router__peer_begins_a_session_without_what_counts__has_lost_it() -> None:
+    routed = Routed(items=2)
+    items = frozenset(map(ItemNumber, range(2)))
+    routed.look(unclaimed={A: items}, may_lack=True)
+    task = routed.out()[A][0]
+    kept = result_of(task, LOWER).model_copy(update={"direction": "backward"})
+
+    routed.hand_in(A, kept, is_first=True)
+
+    assert routed.router.lacked == {A: items - {kept.item}}
 
 
 def test_router__restarted__goes_on_from_what_peers_made_and_hold_and_deals_nothing_before() -> (
     None
 ):
-    before = Routed(units=2)
+    before = Routed(items=2)
     [(lower, task), (other, held)] = [(peer, tasks[0]) for peer, tasks in before.out().items()]
-    made = result_of(task, LOWER)
 
-    routed = Routed(units=2, awaited=STAGES, until=1.0)
-    routed.hand_in(lower, made, is_first=True)
-    routed.hand_in(other, is_first=True, holding=(held.name,))
+    routed = Routed(items=2, awaited=GROUPS, until=1.0)
+    routed.hand_in(lower, result_of(task, LOWER), is_first=True)
+    routed.hand_in(other, is_first=True, holding=(named(held),))
     assert routed.out() == {}
-    assert routed.router.owed(other, (held.name,)).drops == ()
+    assert routed.router.owed(other, (named(held),)).drops == ()
     routed.wait(1.0)
 
     out = routed.out()
     assert out.pop(other) == [held]
     [[upper]] = out.values()
-    assert upper.unit == task.unit and upper.x is not None and upper.x.holders == (lower,)
+    assert upper.item == task.item and upper.inputs[0].holders == (lower,)
 
 
-def test_router__validation_is_due__runs_before_units_and_its_loss_is_the_mean() -> None:
-    routed = Routed(units=0)
-    routed.look(validate_after=StepNumber(STEP - 1), num_groups=3, missing=((LOWER, UnitId(0)),))
+@pytest.mark.parametrize("number", [1, 3])
+def test_router__validation_is_due__runs_before_items_and_its_loss_is_the_mean(
+    number: int,
+) -> None:
+    routed = Routed(items=0)
+    view = replace(routed.view, issued=frozenset({ItemNumber(0)}))
+    routed.look(validate_after=StepNumber(ROUND - 1), num_rows=number, view=view)
     assert {task.direction for tasks in routed.out().values() for task in tasks} == {"evaluate"}
     for _ in range(30):
         for peer, tasks in routed.out().items():
             for task in tasks:
-                routed.hand_in(peer, result_of(task, STAGES[peer]))
+                if task.direction == "evaluate":
+                    routed.hand_in(peer, result_of(task, GROUPS[peer]))
 
-    assert routed.router.validated == (STEP - 1, 6)
+    assert routed.router.validated == (ROUND - 1, 5 + (number - 1) // 2)
