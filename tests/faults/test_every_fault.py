@@ -1,6 +1,6 @@
-"""Every fault on every kind of call of a job: it ends with the same curve and the same weights.
+"""Every fault on every kind of call of a job: it ends with the same curve and the same states.
 
-One run for the kinds of one part of a step: the first calls of each kind from anybody to anybody
+One run for the kinds of one part of a round: the first calls of each kind from anybody to anybody
 meet one fault each. Runs are in memory and without torch, so what is compared is equal, not close.
 TLS keeps corruption from real streams; here it stands for a peer that says nonsense.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.terms.ids import Digest
 from tests.support.fakes.faulty_transport import (
     DIAL,
     AnyFault,
@@ -43,13 +44,12 @@ FAULTS: tuple[AnyFault, ...] = (
 )
 KINDS = {
     "joining": (DIAL, calls.JOIN.name, calls.MEASURE.name),
-    "passes": (calls.NEXT_ITEM.name, calls.GET_TENSOR.name),
+    "items": (calls.NEXT_ITEM.name, calls.GET_BYTES.name),
     "exchange": (
-        calls.CLOSE_STEP.name,
-        calls.FETCH_PARTS.name,
-        calls.GET_PART.name,
-        calls.SUM_CHUNKS.name,
-        calls.GET_CHUNK.name,
+        calls.COMMIT.name,
+        calls.GET_CLAIMS.name,
+        calls.HELD.name,
+        calls.REDUCE.name,
         calls.TAKE_SEAL.name,
     ),
 }
@@ -101,11 +101,11 @@ def with_faults(
     return made
 
 
-async def curve_of(swarm: MemorySwarm) -> tuple[dict[int, int], list[set[bytes]]]:
-    """Losses and final weights, once it has run."""
+async def curve_of(swarm: MemorySwarm) -> tuple[dict[int, int], list[set[Digest]]]:
+    """Losses and final states, once it has run."""
     if not swarm.seals():
         await swarm.run(timeout=100)
-    return swarm.losses(), swarm.weights_roots()
+    return swarm.losses(), swarm.state_roots()
 
 
 @pytest.mark.parametrize("part", KINDS)
@@ -119,7 +119,7 @@ async def test_job__every_fault_on_every_kind_of_call__ends_with_the_same_curve(
     assert {when[0] for each in made for when, _ in each.struck} == {*KINDS[part]}
 
 
-async def test_job__reference_unit_asked_or_answered_in_nonsense__nobody_ends(
+async def test_job__reference_item_asked_or_answered_in_nonsense__nobody_ends(
     tmp_path: Path,
 ) -> None:
     swarm = MemorySwarm(make_papers("ann", "bob", steps=1), tmp_path)

@@ -1,4 +1,4 @@
-"""Junk is sent, and its sender is gone before it commits: who does its units again is not to blame.
+"""Junk is sent, and its sender is gone before it claims: who does its items again is not to blame.
 
 The leaves of whoever does them again name the tensors that the neighbours really used
 (docs/protocol.md 3.4). They are the junk, from which every replay differs.
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from contracts.terms.messages import AuditReport, GradCommit
 from tallystick.gym.registry import behaviour_of
 from tests.support.dockets import audit_spec
 from tests.support.swarm_job import MemorySwarm, make_papers
@@ -17,7 +16,7 @@ WORKERS = ("ann", "bob", "cem", "dan", "eve", "fay")
 
 
 @pytest.mark.parametrize("liar", ["ann", pytest.param("bob", marks=pytest.mark.nightly)])
-async def test_junk_then_gone__its_units_are_done_again__nobody_finds_a_mismatch(
+async def test_junk_then_gone__its_items_are_done_again__nobody_finds_a_mismatch(
     liar: str, tmp_path: Path
 ) -> None:
     papers = make_papers(
@@ -35,7 +34,7 @@ async def test_junk_then_gone__its_units_are_done_again__nobody_finds_a_mismatch
     await swarm.run()
 
     peer = swarm.session_of(liar).peer
-    assert {each.step for each in swarm.messages(GradCommit) if each.peer == peer} == {1}
+    assert {each.round for each in swarm.claims() if each.peer == peer} == {1}
     assert swarm.lines("redo_differs"), "somebody has done again what was junk"
-    assert "mismatch" not in {each.verdict for each in swarm.messages(AuditReport)}
+    assert "mismatch" not in {line["verdict"] for line in swarm.lines("audited")}
     assert not swarm.docket().convicts

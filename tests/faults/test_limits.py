@@ -22,7 +22,7 @@ def account_of(swarm: MemorySwarm, name: str) -> Address:
 
 def steps_of(swarm: MemorySwarm, name: str) -> list[int]:
     peer = swarm.session_of(name).peer
-    return sorted(commit.step for commit in swarm.commits() if commit.peer == peer)
+    return sorted({claim.round for claim in swarm.claims() if claim.peer == peer})
 
 
 async def test_limits__one_has_none_at_first__all_wait_until_it_has(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ async def test_limits__one_has_none_at_first__all_wait_until_it_has(tmp_path: Pa
     why = "its account is not given work now: no_limit"
     while why not in {line["reason"] for line in swarm.lines("waits")}:
         await asyncio.sleep(0.001)
-    assert not swarm.commits()
+    assert not swarm.claims()
 
     swarm.escrow.channels.clear()
     await running

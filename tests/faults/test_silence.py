@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.ids import SessionKey
-from contracts.terms.messages import AverageSet
+from contracts.terms.work import RoundClosed
 from tests.faults.test_memory_swarm import SIX, UNITS, swarm_of
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.simulated_time import loop_seconds
@@ -24,13 +24,13 @@ from training.transport.port import Handler, Transport
 STEPS = 9
 CUT_IN = 3
 LONGEST = 60.0  # seconds
-PASS = 1.0  # seconds, of a unit through a stage: three steps take longer than silence is borne
+PASS = 1.0  # seconds, of an item through a stage: three steps take longer than silence is borne
 SEALS = 3  # in the silence
 RULES = patient_rules(redo_after=1000)
 
 
 class Slow:
-    """A coordinator that hears of each pass late, as if it had taken its time."""
+    """A coordinator that hears of each result late, as if it had taken its time."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -104,19 +104,19 @@ class Cut:
         return back >= {self.swarm.session_of(name).peer for name in self.site}
 
 
-def units_averaged(swarm: MemorySwarm) -> int:
-    """Units of GradCommits that an AverageSet holds."""
-    counted = {m.grad_commit for each in swarm.messages(AverageSet) for m in each.members}
-    return sum(c.num_units for c in swarm.commits() if c.digest() in counted)
+def items_averaged(swarm: MemorySwarm) -> int:
+    """Items of the claims that a RoundClosed names."""
+    counted = {name for each in swarm.messages(RoundClosed) for name in each.weights}
+    return sum(len(claim.numbers) for claim in swarm.claims() if claim.digest() in counted)
 
 
 @pytest.mark.parametrize(
     ("event", "barren"),
     [
-        ("step_closed", []),
+        ("claim_stored", []),
         pytest.param("seal_stored", [], marks=pytest.mark.nightly),
-        # Parts that only the silent have: no sum without them, and the AverageSet is out.
-        pytest.param("average_set_stored", [CUT_IN], marks=pytest.mark.nightly),
+        # Shards that only the silent have: no mean without them, and the RoundClosed is out.
+        pytest.param("round_closed", [CUT_IN], marks=pytest.mark.nightly),
     ],
 )
 @pytest.mark.simulated_time
@@ -130,9 +130,9 @@ async def test_swarm__site_falls_silent__the_other_goes_on_and_it_works_again_la
     await swarm.run(timeout=600)
 
     assert len(cut.seals) == SEALS, f"{len(cut.seals)} steps were sealed in the silence"
-    lapsed = [line["step"] for line in swarm.lines("ended_without_update", of=COORDINATOR)]
+    lapsed = [line["step"] for line in swarm.lines("round_void", of=COORDINATOR)]
     assert lapsed == barren
     if not barren:
-        assert units_averaged(swarm) == 2 * UNITS * STEPS, "no unit is lost"
-    later = {c.peer for c in swarm.commits() if c.step > CUT_IN + SEALS + 1}
+        assert items_averaged(swarm) == 2 * UNITS * STEPS, "no item is lost"
+    later = {c.peer for c in swarm.claims() if c.round > CUT_IN + SEALS + 1}
     assert later >= {swarm.session_of(name).peer for name in cut.site}

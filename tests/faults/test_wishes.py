@@ -8,7 +8,8 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from contracts.terms.messages import GradCommit, Notice, StepClose
+from contracts.terms.messages import Notice
+from contracts.terms.work import RoundClosed
 from tests.faults.test_checked_swarm import checked_swarm
 from tests.faults.test_memory_swarm import UNITS, assert_as_plain, swarm_of
 from tests.support.plain_swarm import plain_run
@@ -25,9 +26,14 @@ async def heeded(swarm: MemorySwarm, wish: Wish) -> None:
         await asyncio.sleep(0.01)
 
 
+def worked(swarm: MemorySwarm) -> int:
+    """Rounds that were closed."""
+    return len(swarm.messages(RoundClosed))
+
+
 def stays(swarm: MemorySwarm) -> tuple[int, int]:
     """What grows while a job works."""
-    return len(swarm.lines("seal_stored", of=COORDINATOR)), len(swarm.lines("unit_done"))
+    return len(swarm.lines("seal_stored", of=COORDINATOR)), len(swarm.lines("item_done"))
 
 
 async def resumed_later(swarm: MemorySwarm, *victims: str) -> None:
@@ -48,7 +54,7 @@ async def test_pause__in_the_middle_and_everybody_dies__ends_as_if_it_never_was(
     tmp_path: Path,
 ) -> None:
     swarm, victims = swarm_of(tmp_path, *THREE), ("ann", COORDINATOR, "bob")
-    swarm.wished[COORDINATOR, "step_closed", 2] = PAUSE
+    swarm.wished[COORDINATOR, "claim_stored", 2] = PAUSE
 
     await asyncio.gather(swarm.run(), resumed_later(swarm, *victims))
 
@@ -57,7 +63,7 @@ async def test_pause__in_the_middle_and_everybody_dies__ends_as_if_it_never_was(
     assert [line["wanted"] for line in swarm.lines("wish", of=COORDINATOR)] == ["paused", "running"]
 
 
-async def test_pause__wanted_before_the_coordinator_started__begins_no_step(
+async def test_pause__wanted_before_the_coordinator_started__begins_no_round(
     tmp_path: Path,
 ) -> None:
     swarm = swarm_of(tmp_path, "ann", "bob")
@@ -87,7 +93,7 @@ async def test_cancel__in_a_step_and_a_kill__that_step_is_done_and_paid_and_is_t
     tmp_path: Path,
 ) -> None:
     swarm = swarm_of(tmp_path, *THREE)
-    swarm.wished[COORDINATOR, "step_closed", 2] = CANCEL
+    swarm.wished[COORDINATOR, "claim_stored", 2] = CANCEL
     swarm.deadly[COORDINATOR, "wish", 2] = COORDINATOR
 
     await swarm.run()
@@ -98,7 +104,7 @@ async def test_cancel__in_a_step_and_a_kill__that_step_is_done_and_paid_and_is_t
 
 async def test_cancel__in_a_pause__ends_at_once(tmp_path: Path) -> None:
     swarm = swarm_of(tmp_path, *THREE)
-    swarm.wished[COORDINATOR, "step_closed", 2] = PAUSE
+    swarm.wished[COORDINATOR, "claim_stored", 2] = PAUSE
 
     async def cancelled() -> None:
         await heeded(swarm, PAUSE)
@@ -108,7 +114,7 @@ async def test_cancel__in_a_pause__ends_at_once(tmp_path: Path) -> None:
     await asyncio.gather(swarm.run(), cancelled())
 
     assert_ended_after(swarm, 2)
-    assert len(swarm.messages(StepClose)) == 2
+    assert worked(swarm) == 2
 
 
 async def test_cancel__nobody_ever_came__a_last_seal_that_earned_nothing(tmp_path: Path) -> None:
@@ -125,7 +131,7 @@ async def test_cancel__nobody_ever_came__a_last_seal_that_earned_nothing(tmp_pat
         await running
 
     *_, seal = swarm.seals()
-    assert seal.last and seal.earned == 0 and not swarm.messages(StepClose)
+    assert seal.last and seal.earned == 0 and not worked(swarm)
     history = swarm.history()
     assert history.record is not None and history.record.ended
 
@@ -134,7 +140,7 @@ def assert_audited(swarm: MemorySwarm, steps: int) -> None:
     """So many steps had work; every draw is settled, nobody was called late, and all are paid."""
     docket, history = swarm.docket(), swarm.history()
     assert docket.is_clear and not docket.convicts
-    assert len({commit.step for commit in swarm.messages(GradCommit)}) == steps
+    assert len({claim.round for claim in swarm.claims()}) == steps
     assert {each.what for each in swarm.messages(Notice)} == {"join"}
     assert history.newest is not None and history.newest.seal.message.last
     assert history.newest.seal.message.vested == history.newest.seal.message.earned > 0
@@ -144,15 +150,15 @@ async def test_pause__checked_job__its_draws_go_on_in_empty_steps_and_all_steps_
     tmp_path: Path,
 ) -> None:
     swarm = checked_swarm(tmp_path, *THREE)
-    swarm.wished[COORDINATOR, "step_closed", 2] = PAUSE
+    swarm.wished[COORDINATOR, "claim_stored", 2] = PAUSE
 
     async def resumed() -> None:
         await heeded(swarm, PAUSE)
         while not swarm.docket().is_clear:
             await asyncio.sleep(0.2)  # it folds the whole history
-        worked = len(swarm.messages(StepClose))
+        before = worked(swarm)
         await asyncio.sleep(0.3)
-        assert len(swarm.messages(StepClose)) == worked == 2
+        assert worked(swarm) == before == 2
         swarm.kill(COORDINATOR)
         swarm.wishes.wish = RESUME
 
@@ -163,7 +169,7 @@ async def test_pause__checked_job__its_draws_go_on_in_empty_steps_and_all_steps_
 
 async def test_cancel__checked_job__what_was_done_is_audited_and_paid(tmp_path: Path) -> None:
     swarm = checked_swarm(tmp_path, *THREE)
-    swarm.wished[COORDINATOR, "step_closed", 2] = CANCEL
+    swarm.wished[COORDINATOR, "claim_stored", 2] = CANCEL
 
     await swarm.run()
 

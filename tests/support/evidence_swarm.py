@@ -1,6 +1,6 @@
 """A checked `MemorySwarm` with the real stage and the shipped calibration: audits leave bundles.
 
-Everything is drawn, sums and reports too. Auditors run what providers run (`report_on`).
+Everything is drawn, sums and reports too. Auditors run what providers run (`compared`).
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.dockets import audit_spec
-from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import MemorySwarm
 from training.config import TrainConfig
@@ -29,10 +28,7 @@ def evidence_swarm(
     **changed: Any,
 ) -> MemorySwarm:
     """The swarm of a job that trains `config` and is checked whole."""
-    from verification.auditing.auditor import (
-        StagesArithmetic,  # torch: not for every process
-        report_on,
-    )
+    from verification.auditing.auditor import compared  # torch: not for every process
 
     million = 10**6
     audit = audit_spec(
@@ -48,8 +44,7 @@ def evidence_swarm(
         **changed,
     )
     swarm = stage_swarm(folder, papers, corpus)
-    swarm.begin, swarm.report_on = begin_job, report_on
-    swarm.arithmetic = lambda spec: StagesArithmetic(spec, MemoryBlobs(corpus.blobs))
+    swarm.begin, swarm.compare = begin_job, compared
     return swarm
 
 

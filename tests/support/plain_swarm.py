@@ -13,9 +13,9 @@ from training.stages.torch_free import num_groups
 
 @dataclass
 class PlainRun:
-    """Roots of the weights of each stage after the last round; losses by round, 1e-6."""
+    """Roots of the state of each stage after the last round; losses by round, 1e-6."""
 
-    weights: list[Digest] = field(default_factory=list)
+    states: list[Digest] = field(default_factory=list)
     losses: dict[int, int] = field(default_factory=dict)
     validation: dict[int, int] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ def plain_run(
         if step % batch.validate_every == 0 or step == batch.steps:
             groups = map(ItemNumber, range(num_groups(batch.rows_per_unit)))
             run.validation[step] = _mean([line.loss(group, evaluates=True) for group in groups])
-    run.weights = [state.roots().weights for _, state in line.peers]
+    run.states = [state.roots().state for _, state in line.peers]
     return run
 
 

@@ -1,18 +1,19 @@
 """A `MemorySwarm` with the real stage: the job of a configuration, cut into stages."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from contracts.terms.ids import ZERO_DIGEST, Digest
-from contracts.terms.messages import DataSpec
+from contracts.terms.messages import DataSpec, JobSpec
 from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.swarm_job import MemorySwarm, Papers, make_papers
 from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
 from training.data.corpus import ShardedCorpus
+from training.data.loading import BlobSource, corpus_rows
 from training.flops import item_flops
-from training.stages.torch_free import chunk_elements
-from training.strategies.port import Compute, Strategy
 from training.strategies.registry import strategy_of
+from training.worker.ports import Arithmetic
 
 
 def stage_papers(
@@ -43,9 +44,11 @@ def stage_papers(
 
 def stage_swarm(folder: Path, papers: Papers, corpus: ShardedCorpus) -> MemorySwarm:
     """The swarm of that job."""
-    spec, blobs = papers.spec.message, MemoryBlobs(corpus.blobs)
+    return MemorySwarm(
+        papers, folder, lambda spec: stage_arithmetic(spec, MemoryBlobs(corpus.blobs))
+    )
 
-    def make_strategy(compute: Compute) -> Strategy:
-        return strategy_of(spec, blobs, compute)
 
-    return MemorySwarm(papers, folder, make_strategy, chunk_elements(spec))
+def stage_arithmetic(spec: JobSpec, blobs: BlobSource) -> Arithmetic:
+    """What the job's workers compute with, on the CPU."""
+    return Arithmetic(partial(strategy_of, spec, blobs), corpus_rows(spec, blobs).read)

@@ -1,12 +1,12 @@
 """A whole job in one event loop: coordinator and workers over the in-memory transport.
 
 Parties are started, killed at a line of their log, and started again on the same folder; nothing
-sleeps. Workers compute with `CountingCompute` unless a test brings another arithmetic. Who gets
+sleeps. Workers compute with `CountingStrategy` unless a test brings another arithmetic. Who gets
 which stage is the coordinator's to say; `stage_of` tells it from the seals.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,49 +14,41 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from typing_extensions import Buffer
-
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.keys.wallet import Session
 from contracts.terms.beacons import Beacons
-from contracts.terms.chunks import Chunk
 from contracts.terms.errors import Refused
 from contracts.terms.history import Kept, decode_kept
-from contracts.terms.ids import PeerId, SessionKey, StageIndex, StepNumber
-from contracts.terms.messages import (
-    GradCommit,
-    JobSpec,
-    Message,
-    Notice,
-    Seal,
-)
+from contracts.terms.ids import Digest, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.messages import JobSpec, Message, Notice, Seal
 from contracts.terms.moments import UnixMillis
-from tests.support.checked_swarm import MadeUpBeacons, begin_checked, report_by_bytes
+from contracts.terms.work import WorkClaim
+from tests.support.checked_swarm import MadeUpBeacons, by_bytes
+from tests.support.dockets import begin_checked
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
-from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
+from tests.support.fakes.counting import CountingStrategy, elements_of, rows_of
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
-from tests.support.history import (
-    DOMAIN,
-    messages_of,
-)
+from tests.support.history import DOMAIN, messages_of
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.papers import Papers as Papers
 from tests.support.papers import make_papers as make_papers
 from tests.support.papers import patient_rules as patient_rules
 from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock
-from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.ports import Wish
 from training.coordinator.run import Clocks, CoordinatedJob, Signer, World, run_coordinator
+from training.stages.torch_free import chunk_elements
+from training.strategies.registry import rules_of
 from training.transport.calls import METHODS, NEXT_ITEM, NextItem
 from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
-from training.worker.ports import HONEST, Behaviour, Compute
-from training.worker.run import Connection, Membership, run_worker
-from verification.auditing.loop import Auditing, MemberAuditor, Replaying
-from verification.auditing.outsider import Arithmetic, FollowedJob, run_outside
+from training.worker.ports import HONEST, Arithmetic, Behaviour
+from training.worker.run import Connection, Finished, Membership, run_worker
+from verification.auditing.following import FollowedJob
+from verification.auditing.outside import audit_outside
+from verification.auditing.program import Auditing, Comparing
 from verification.docket import Docket
 
 M = TypeVar("M", bound=Message)
@@ -67,7 +59,7 @@ When = tuple[str, str, int]  # who tells, of which event, in which step
 
 
 class _Together:
-    """A coordinator's handler that hears of nothing done before everybody may be given units."""
+    """A coordinator's handler that hears of nothing done before everybody may be given items."""
 
     def __init__(self, swarm: "MemorySwarm", handler: Handler) -> None:
         self._swarm, self._handler = swarm, handler
@@ -78,30 +70,16 @@ class _Together:
     ) -> Answer:
         if method == NEXT_ITEM.name:
             said = NextItem.decoded(header, max_bytes=NEXT_ITEM.max_header_bytes)
-            step = max((result.step for result in said.results), default=0)
+            step = max((result.round for result in said.results), default=0)
             if step > self._begun:
                 await self._swarm.all_listed()
                 self._begun = max(self._begun, step)
         return await self._handler.handle(caller, method, header, tensors)
 
 
-class CountingArithmetic:
-    """What an outside auditor of a swarm that counts computes with."""
-
-    def __init__(self, spec: JobSpec) -> None:
-        self._batch = spec.batch
-
-    def replayer(self, stage: StageIndex) -> CountingReplayer:
-        """See `Arithmetic.replayer`."""
-        return CountingReplayer(self._batch.chunks, stage, self._batch.stages)
-
-    def most_bytes(self, stage: StageIndex) -> int:
-        """See `Arithmetic.most_bytes`."""
-        return 10**6
-
-    def mean(self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int]) -> Slice:
-        """See `Compute.mean`."""
-        return CountingCompute(self._batch.chunks).mean(parts, weights, totals)
+def counting(spec: JobSpec) -> Arithmetic:
+    """What the parties of a swarm compute with that counts."""
+    return Arithmetic(partial(CountingStrategy, spec), rows_of, elements_of(spec))
 
 
 @dataclass
@@ -125,10 +103,8 @@ class MemorySwarm:
 
     papers: Papers
     folder: Path
-    make_compute: Callable[[StageIndex], Compute] | None = None
-    elements: Mapping[Chunk, int] | None = None
-    """Of each chunk; those of `CountingCompute` if there is no other arithmetic."""
-    max_units: int | None = None
+    arithmetic: Callable[[JobSpec], Arithmetic] = counting
+    max_items: int | None = None
     wrap: Wrap = lambda _name, transport: transport
     feed: MemoryFeed = field(default_factory=MemoryFeed)
     log: list[tuple[str, Line]] = field(default_factory=list)
@@ -151,15 +127,14 @@ class MemorySwarm:
     """Worker -> where it lies."""
     beacons: Beacons = field(default_factory=lambda: MadeUpBeacons())
     begin: Begin = begin_checked
-    report_on: Replaying = report_by_bytes
-    arithmetic: Callable[[JobSpec], Arithmetic] = CountingArithmetic
-    """How draws are folded, cases audited, and what auditors from outside compute with."""
+    compare: Comparing = by_bytes
+    """How draws are folded, and work compared."""
     limits: Limits = field(default_factory=Limits)
     """Of all sessions."""
     watch: Callable[[str, Line], None] = lambda _name, _line: None
     """Hears every line as it is told."""
     together: bool = False
-    """Each step begins when all workers may be given units of it, so that everybody has some."""
+    """Each step begins when all workers may be given items of it, so that everybody has some."""
     in_order: bool = False
     """Workers join one after the other, as they are named: so their stages are known before."""
 
@@ -172,7 +147,7 @@ class MemorySwarm:
         self.parties: dict[str, Party] = {}
         self.roster = MemoryRoster(tuple(self.papers.leases.values()))
         self.escrow = MemoryLimits()
-        self.computes: dict[str, Compute] = {}
+        self.finished: dict[str, Finished] = {}
         self.restarts = 0
         self.refused: dict[str, Refused] = {}
         self._told: dict[When, asyncio.Event] = {}
@@ -216,7 +191,6 @@ class MemorySwarm:
                     raise
             await party.transport.close()
             if name in self.for_good:
-                self.computes.pop(name, None)
                 return
             self.restarts += 1
 
@@ -334,15 +308,17 @@ class MemorySwarm:
         self._opened.set()
 
     async def _coordinator(self, transport: Transport) -> None:
+        spec = self.papers.spec.message
         await run_coordinator(
             self.folder / COORDINATOR,
             CoordinatedJob(
                 self.papers.spec,
                 self.papers.opening,
                 Signer(self.papers.coordinator, self.papers.session, DOMAIN),
-                self._elements(),
+                rules_of(spec),
+                self.arithmetic(spec).elements or chunk_elements(spec),
                 self.begin,
-                self.max_units,
+                self.max_items,
             ),
             World(
                 transport=transport,
@@ -358,14 +334,9 @@ class MemorySwarm:
             Clocks(self._clock, self._ticks.__next__, _short),
         )
 
-    def _elements(self) -> Mapping[Chunk, int]:
-        spec = self.papers.spec.message
-        counted = dict.fromkeys(spec.chunking.all, NUM_WEIGHTS // spec.batch.chunks)
-        return counted if self.elements is None else self.elements
-
     async def _worker(self, name: str, transport: Transport) -> None:
         await self._opened.wait()
-        await run_worker(
+        finished = await run_worker(
             self.folder / name,
             Membership(
                 self.papers.spec, self.papers.signed_opening(), self.papers.leases[name], DOMAIN
@@ -377,24 +348,26 @@ class MemorySwarm:
                 listen="memory:0",
                 pause=_short,
             ),
-            lambda stage: self._compute(name, stage),
+            self.arithmetic(self.papers.spec.message),
             self._tell(name),
             leave=self._leave[name],
             behaviour=self.behaviours.get(name, HONEST),
             checking=self._checking(),
         )
+        if finished is not None:
+            self.finished[name] = finished
 
     async def _outside(self, name: str, transport: Transport) -> None:
         async def items(after: int) -> AsyncIterator[Kept]:
             for item in self.feed.items[after:]:
                 yield decode_kept(item)
 
-        await run_outside(
+        await audit_outside(
             self.folder / name,
             FollowedJob(self.papers.job, DOMAIN, self.begin, items, self.beacons),
             Connection(self.papers.outside[name], transport, self._locate, pause=_short),
             self.arithmetic,
-            Auditing(self.report_on, _short),
+            Auditing(self.compare, _short),
             self._tell(name),
             self.behaviours.get(name, HONEST),
         )
@@ -403,16 +376,7 @@ class MemorySwarm:
         auditors = self.papers.opening.auditors
         if auditors is None:
             return None
-        audits = Auditing(self.report_on, _short)
-        return Checking(auditors, self.begin, self.beacons, MemberAuditor(audits))
-
-    def _compute(self, name: str, stage: StageIndex) -> Compute:
-        batch = self.papers.spec.message.batch
-        if self.make_compute is not None:
-            self.computes[name] = self.make_compute(stage)
-        else:
-            self.computes[name] = CountingCompute(batch.chunks, stage, batch.stages)
-        return self.computes[name]
+        return Checking(auditors, self.begin, self.beacons, Auditing(self.compare, _short))
 
     # ---------------------------------------------------------------------------------- results
 
@@ -458,9 +422,9 @@ class MemorySwarm:
         """All seals, in order."""
         return self.messages(Seal)
 
-    def commits(self) -> list[GradCommit]:
-        """All GradCommits, in order."""
-        return self.messages(GradCommit)
+    def claims(self, what: str = "work") -> list[WorkClaim]:
+        """All claims of one kind, in order."""
+        return [claim for claim in self.messages(WorkClaim) if claim.what == what]
 
     def stage_of(self, name: str) -> StageIndex:
         """Where the coordinator put a worker."""
@@ -481,10 +445,10 @@ class MemorySwarm:
         found = ((each.step, each.validation_millionths) for each in self.feed.reports)
         return {step: loss for step, loss in found if loss is not None}
 
-    def weights_roots(self) -> list[set[bytes]]:
-        """Roots of the weights that the workers of each stage ended with."""
-        stages = range(self.papers.spec.message.batch.stages)
+    def state_roots(self) -> list[set[Digest]]:
+        """Roots of the states that the workers of each stage ended with."""
+        ended = [(name, line) for name, line in self.log if line["event"] == "finished"]
         return [
-            {c.roots().weights for name, c in self.computes.items() if self.stage_of(name) == stage}
-            for stage in stages
+            {each["state_root"] for name, each in ended if name in mates}
+            for mates in map(self.mates, range(self.papers.spec.message.batch.stages))
         ]

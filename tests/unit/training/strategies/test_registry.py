@@ -52,7 +52,7 @@ def test_counting__stages_by_hand__come_to_the_plain_run() -> None:
             shards = [data for _, data in strategy.commit(frozenset(items)).shards]
             strategy.apply(state, iter(shards), make_seal(step, norm=1))
 
-    assert [state.roots().weights for state in states] == plain_run(SPEC).weights
+    assert [state.roots().state for state in states] == plain_run(SPEC).states
     with pytest.raises(Refused):
         strategies[0].commit(frozenset({ItemNumber(0)}))
 
