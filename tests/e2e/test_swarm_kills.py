@@ -4,7 +4,7 @@ One job of three stages with two peers each; a process gets SIGKILL in each row 
 `ROWS`. A row names a line of a log. The process that tells it has a failpoint there: it ends itself
 at that line (so what the line says is stored, and nobody has heard of it), or it stops at that line
 and the victim is killed meanwhile (what the victim sent has arrived, and nothing came after it).
-Losses must be those of a plain run in one process within 1e-4, no unit may be lost, and all money
+Losses must be those of a plain run in one process within 1e-4, no item may be lost, and all money
 must arrive.
 """
 
@@ -52,34 +52,32 @@ class Row:
 
 ROWS = (
     # A peer before it sends each of its messages, and at what it is told.
-    Row(PEER, "unit_forward", PEER, "forward pass done, not answered"),
-    Row(PEER, "unit_done", PEER, "backward pass done, not answered"),
-    Row(PEER, "grad_commit_stored", PEER, "GradCommit stored, not sent"),
-    Row(PEER, "part_stored", PEER, "summing, in the middle of the exchange"),
-    Row(PEER, "chunk_stored", PEER, "AveragedChunk stored, not sent"),
+    Row(PEER, "item_forward", PEER, "forward pass done, not answered"),
+    Row(PEER, "item_done", PEER, "backward pass done, not answered"),
+    Row(PEER, "claim_stored", PEER, "its claim stored, not sent"),
+    Row(PEER, "shard_stored", PEER, "in the middle of the exchange"),
+    Row(PEER, "bucket_stored", PEER, "a bucket stored, not sent"),
     Row(PEER, "seal_stored", PEER, "seal stored, not applied"),
     Row(PEER, "seal_applied", PEER, "seal applied, not answered"),
     # A peer after it has sent each of them.
-    Row(COORDINATOR, "units_taken", PEER, "its units are reported"),
-    Row(COORDINATOR, "grad_commit_stored", SPEAKER, "its GradCommit has arrived"),
-    Row(COORDINATOR, "parts_held", SPEAKER, "it has said which parts it holds"),
-    Row(COORDINATOR, "average_set_stored", PEER, "deputy, all parts are where they are wanted"),
-    Row(COORDINATOR, "chunk_stored", SPEAKER, "its AveragedChunk has arrived"),
+    Row(COORDINATOR, "item_done", SPEAKER, "its item is noted"),
+    Row(COORDINATOR, "claim_stored", SPEAKER, "its claim has arrived"),
+    Row(COORDINATOR, "shard_stored", SPEAKER, "it has said which shards it holds"),
+    Row(COORDINATOR, "round_closed", PEER, "all shards are where they are wanted"),
+    Row(COORDINATOR, "bucket_stored", SPEAKER, "its bucket has arrived"),
     Row(COORDINATOR, "seal_applied", SPEAKER, "it has said that it applied the seal"),
     # The coordinator before each of its messages.
-    Row(PEER, "unit_done", COORDINATOR, "a unit is done and not handed in"),
-    Row(COORDINATOR, "units_taken", COORDINATOR, "units noted"),
-    Row(COORDINATOR, "step_closed", COORDINATOR, "StepClose stored, not sent"),
-    Row(COORDINATOR, "grad_commit_stored", COORDINATOR, "a GradCommit stored, parts not asked for"),
-    Row(COORDINATOR, "parts_held", COORDINATOR, "some parts are held"),
-    Row(COORDINATOR, "average_set_stored", COORDINATOR, "AverageSet stored, not sent"),
-    Row(COORDINATOR, "chunk_stored", COORDINATOR, "a chunk stored, the seal not made"),
+    Row(PEER, "item_done", COORDINATOR, "an item is done and not handed in"),
+    Row(COORDINATOR, "item_done", COORDINATOR, "an item is noted"),
+    Row(COORDINATOR, "claim_stored", COORDINATOR, "a claim stored, shards not asked for"),
+    Row(COORDINATOR, "shard_stored", COORDINATOR, "some shards are held"),
+    Row(COORDINATOR, "round_closed", COORDINATOR, "RoundClosed stored, not sent"),
+    Row(COORDINATOR, "bucket_stored", COORDINATOR, "a bucket stored, the seal not made"),
     Row(COORDINATOR, "seal_stored", COORDINATOR, "seal stored, not sent"),
     # The coordinator after each of them.
-    Row(COORDINATOR, "step_begun", COORDINATOR, "a step has begun, and no task is out"),
-    Row(PEER, "grad_commit_stored", COORDINATOR, "a peer has its StepClose"),
-    Row(PEER, "part_stored", COORDINATOR, "a peer fetches the parts it named"),
-    Row(PEER, "chunk_stored", COORDINATOR, "a peer has its AverageSet"),
+    Row(PEER, "claim_stored", COORDINATOR, "a peer was asked to claim"),
+    Row(PEER, "shard_stored", COORDINATOR, "a peer fetches shards"),
+    Row(PEER, "bucket_stored", COORDINATOR, "a peer has RoundClosed"),
     Row(PEER, "seal_stored", COORDINATOR, "a peer has its seal"),
 )
 HALF = 13  # of the rows, those before the coordinator's
@@ -115,7 +113,7 @@ class Killing:
             provider = PROVIDERS[self._turns % len(PROVIDERS)]
             self._turns += 1
             log = self._stack.peer_log(provider, self._job)
-            if row.line != "unit_forward" or self._stack.lines(log, row.line):
+            if row.line != "item_forward" or self._stack.lines(log, row.line):
                 return provider
         raise AssertionError("no peer tells of a forward pass")
 
@@ -170,10 +168,7 @@ class Killing:
     async def _victim(self, row: Row, said: dict[str, Any], provider: str) -> Identity:
         if row.victim in (PEER, SPEAKER):
             return await self._stack.peer_process(self._name_of(row, said, provider))
-        module = f"tallystick.{row.victim.partition('-')[0]}"
-        found = self._stack.find(module, mentions=self._job.hex())
-        number = row.victim.partition("-")[2]
-        [victim] = [one for one in found if not number or _last_word(one.pid) == number]
+        [victim] = self._stack.find("tallystick.coordinator", mentions=self._job.hex())
         return victim
 
     def _name_of(self, row: Row, said: dict[str, Any], provider: str) -> str:
@@ -191,23 +186,15 @@ class Killing:
         if row.victim in (PEER, SPEAKER):
             peer = self._stack.peer_of(self._name_of(row, said, provider), self._job).hex()
             await self._line_after(killed_at, "seal_applied", peer=peer)
-        elif row.victim == COORDINATOR:
+        else:
             for name in PROVIDERS:
                 peer = self._stack.peer_of(name, self._job).hex()
                 await self._line_after(killed_at, "seal_applied", peer=peer)
-        else:
-            log = next(
-                log for log in self._stack.job_logs(self._job) if log.name.startswith(row.victim)
-            )
-            await self._line_after(killed_at, "step_begun", log=log)
 
-    async def _line_after(
-        self, at: int, event: str, *, log: Path | None = None, **fields: object
-    ) -> dict[str, Any]:
-        log = log or self._log
+    async def _line_after(self, at: int, event: str, **fields: object) -> dict[str, Any]:
         async with asyncio.timeout(patience(60)):
             while True:
-                for line in self._stack.lines(log, event):
+                for line in self._stack.lines(self._log, event):
                     if line["at"] > at and all(line.get(k) == v for k, v in fields.items()):
                         return line
                 await asyncio.sleep(0.05)
@@ -216,10 +203,6 @@ class Killing:
         return max(
             (line["step"] for line in self._stack.lines(self._log, "seal_stored")), default=0
         )
-
-
-def _last_word(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")[-1]
 
 
 async def _gone(pid: int) -> None:

@@ -114,14 +114,15 @@ async def _coordinator(
     from training.stages.torch_free import chunk_elements
     from training.strategies.registry import rules_of
 
+    spec = papers.spec.message
     await run_coordinator(
         folder / COORDINATOR,
         CoordinatedJob(
             papers.spec,
             papers.opening,
             Signer(papers.coordinator, papers.session, DOMAIN),
-            rules_of(papers.spec.message),
-            chunk_elements(papers.spec.message),
+            rules_of(spec),
+            chunk_elements(spec),
             begin_job,
         ),
         World(
@@ -153,7 +154,7 @@ async def _worker(
     from training.worker.run import Connection, Membership, run_worker
 
     set_threads(1)
-    rules = papers.spec.message.rules
+    spec = papers.spec.message
     await run_worker(
         folder / role,
         Membership(papers.spec, papers.signed_opening(), papers.leases[role], DOMAIN),
@@ -163,9 +164,9 @@ async def _worker(
             addresses.locate,
             listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
         ),
-        arithmetic_of(papers.spec.message, FolderBlobs(folder / "blobs")),
+        arithmetic_of(spec, FolderBlobs(folder / "blobs")),
         tell,
-        behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), rules),
+        behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), spec.rules),
         checking=_checking(papers.opening.auditors),
     )
 

@@ -426,6 +426,7 @@ class JobJournal:
         for event, items in taken:
             self._tell_of(event, items, report)
             self._note_join_and_start(state, event)
+        self._tell_reopened(state)
         self._newest_report = report or self._newest_report
         exchanged = _exchanged(self.state)
         self.state, self.history = state, history
@@ -470,6 +471,12 @@ class JobJournal:
         speed = tokens * 1000 // max(1, at - since) if since is not None else 0
         mean = (2 * sum(losses) + len(losses)) // (2 * len(losses))  # halves up
         return StepReport(StepNumber(round), mean, speed, at)
+
+    def _tell_reopened(self, after: RoundState) -> None:
+        match self.state.phase, after.phase:
+            case Commit(open=before), Work(open=open) if self.state.round == after.round:
+                lost = _num_counted(before) - _num_counted(open)
+                self._tell("reopened", step=after.round, items=lost)
 
     def _tell_of(
         self, event: events.Event, items: Iterable[Kept], report: StepReport | None
@@ -524,6 +531,10 @@ def tell_event(tell: Tell, round: RoundNumber, event: events.Event) -> None:
             tell("bucket_stored", step=round, peer=claim.peer, stage=stage, bucket=bucket)
         case events.Applied(peer=peer, round=applied):
             tell("seal_applied", step=applied, peer=peer)
+
+
+def _num_counted(open: OpenRound) -> int:
+    return sum(len(results) for results in open.counted.values())
 
 
 def _ignore(_effect: events.Effect) -> None:

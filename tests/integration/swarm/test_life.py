@@ -119,7 +119,7 @@ async def test_drain__agent_is_terminated_in_a_job__no_work_is_lost_and_the_mode
         assert leaver.exit_status == 0
         assert running.lines(running.peer_log("ann", job), "left")
         assert step_then < STEPS, "the job was over when she left"
-        assert not running.lines(log, "redo") and not running.lines(log, "ended_without_update")
+        assert not running.lines(log, "reopened") and not running.lines(log, "round_void")
         spec = expect(decode_signed(view.signed), JobSpec).message
         assert view.earned == pytest.approx(job_cost(spec, spec.price_ceiling), abs=len(PROVIDERS))
         assert states(view) == ["ended"] * len(PROVIDERS)
@@ -134,12 +134,12 @@ async def test_drain__agent_is_terminated_in_a_job__no_work_is_lost_and_the_mode
 
 
 async def works_again(running: Stack, name: str, job: JobId, *, after: int) -> None:
-    """Wait until a GradCommit of this provider, of a step after `after`, is at the coordinator."""
+    """Wait until a claim of this provider, of a step after `after`, is at the coordinator."""
     log, peer = running.coordinator_log(job), running.peer_of(name, job).hex()
     async with asyncio.timeout(patience(60)):
         while not any(
             line["peer"] == peer and line["step"] > after
-            for line in running.lines(log, "grad_commit_stored")
+            for line in running.lines(log, "claim_stored")
         ):
             await asyncio.sleep(0.1)
 

@@ -1,6 +1,6 @@
 """Coordinator and peer as two processes over gRPC, each killed at the worst moment.
 
-The window is "the GradCommit of a step is stored and its seal is not"; that the kill landed in it
+The window is "the claim of a round is stored and its seal is not"; that the kill landed in it
 is asserted from the logs. Weights, losses and pay are equal to the run without kills, byte for
 byte.
 """
@@ -35,7 +35,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def assert_in_window(swarm: ProcessSwarm, killed: str) -> None:
-    """The failpoint's line says: GradCommit stored; no seal of that step was stored before it."""
+    """The failpoint's line says: claim stored; no seal of that step was stored before it."""
     (struck,) = [line for line in swarm.lines(killed) if line["event"] == "failpoint"]
     (seal,) = [line for line in swarm.lines(COORDINATOR, "seal_stored") if line["step"] == WINDOW]
     assert struck["step"] == WINDOW
@@ -57,12 +57,12 @@ def test_processes__undisturbed__every_step_sealed_and_the_loss_falls(
 @pytest.mark.parametrize(
     ("victim", "event"),
     [
-        (COORDINATOR, "grad_commit_stored"),
-        pytest.param("ann", "grad_commit_stored", marks=pytest.mark.nightly),
-        pytest.param("ann", "chunk_stored", marks=pytest.mark.nightly),
+        (COORDINATOR, "claim_stored"),
+        pytest.param("ann", "claim_stored", marks=pytest.mark.nightly),
+        pytest.param("ann", "bucket_stored", marks=pytest.mark.nightly),
     ],
 )
-async def test_processes__killed_between_grad_commit_and_seal__equal_bytes(
+async def test_processes__killed_between_claim_and_seal__equal_bytes(
     tmp_path: Path, undisturbed: dict[str, Any], victim: str, event: str
 ) -> None:
     swarm = ProcessSwarm(tmp_path, failpoints={victim: f"kill:{event}:{WINDOW}"})
@@ -76,14 +76,14 @@ async def test_processes__killed_between_grad_commit_and_seal__equal_bytes(
 STAGED = ("ann", "bob", "cem", "dan")
 
 
-async def test_processes__two_stages_and_a_peer_killed_at_its_grad_commit__equals_the_plain_model(
+async def test_processes__two_stages_and_a_peer_killed_at_its_claim__equals_the_plain_model(
     tmp_path: Path,
 ) -> None:
     swarm = ProcessSwarm(
         tmp_path,
         workers=STAGED,
         stages=2,
-        first=f"kill:grad_commit_stored:{WINDOW}",  # a given peer may have no unit of that step
+        first=f"kill:claim_stored:{WINDOW}",  # a given peer may have no item of that step
     )
 
     await swarm.run()

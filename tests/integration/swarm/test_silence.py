@@ -2,7 +2,7 @@
 
 Six peers of two stages, in two sites of network namespaces, with the coordinator at
 the first: each stage has members at both. One job goes through all rows; a row ends when everybody
-whom it struck has committed to work again. Printed for each: seconds without a seal, and units.
+whom it struck has committed to work again. Printed for each: seconds without a seal, and items.
 """
 
 import asyncio
@@ -23,17 +23,18 @@ from typing import Any
 import pytest
 
 from contracts.terms.history import decode_kept
-from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Seal
+from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
+from contracts.terms.work import RoundClosed, WorkClaim
 from tests.support.namespaces import Site, network, packets_as_sent
 from tests.support.swarm_job import COORDINATOR
 from tests.support.swarm_process import process_papers
 from tests.support.swarm_processes import ProcessSwarm
 
 PEERS = ("ann", "bob", "cem", "dan", "eve", "fay")
-UNITS = 24
+ITEMS = 24
 JOB: dict[str, Any] = {
-    "steps": 4000, "units_per_step": UNITS, "redo_after": 1000, "validate_every": 4000,
+    "steps": 4000, "units_per_step": ITEMS, "redo_after": 1000, "validate_every": 4000,
     "checkpoint_every": 10,
 }  # fmt: skip
 HEAD = "silence | seals | first after | longest gap | re-routed | redone | lost | back after (s)"
@@ -73,8 +74,8 @@ class Watching:
         back = time.time() - ended
         seals = [at for at in self._moments("seal_stored") if began <= at <= ended]
         gaps = [b - a for a, b in zip([began, *seals], [*seals, ended], strict=True)]
-        failed = self._lines(COORDINATOR, "unit_failed", began)
-        redone = sum(line["units"] for line in self._lines(COORDINATOR, "redo", began))
+        failed = self._lines(COORDINATOR, "item_failed", began)
+        redone = sum(line["items"] for line in self._lines(COORDINATOR, "reopened", began))
         first = f"{gaps[0]:.1f}" if seals else "none"
         numbers = (len(seals), first, f"{max(gaps):.1f}", len(failed), redone)
         assert max(gaps) < row.seconds, f"{row.name}: the job stood still"
@@ -86,7 +87,7 @@ class Watching:
         wanted = {peer for name, peer in peers_of(self._swarm).items() if name in names}
         async with asyncio.timeout(120):
             while wanted:
-                lines = self._lines(COORDINATOR, "grad_commit_stored", since)
+                lines = self._lines(COORDINATOR, "claim_stored", since)
                 wanted -= {line["peer"] for line in lines}
                 await asyncio.sleep(0.1)
 
@@ -97,16 +98,16 @@ class Watching:
         return [line["at"] / 1000 for line in self._swarm.lines(COORDINATOR, event)]
 
     def _lost(self) -> int:
-        """Units of all sealed steps that are in no update."""
+        """Items of all sealed rounds that are in no update, in each stage."""
         text = (self._swarm.folder / "feed.hex").read_text().splitlines(keepends=True)
         items = [decode_kept(bytes.fromhex(line)) for line in text if line.endswith("\n")]
         messages = [item.message for item in items if isinstance(item, Signed)]
         last = max(m.step for m in messages if isinstance(m, Seal))
-        updated = {m.step for m in messages if isinstance(m, AveragedChunk)}
-        sets = [m for m in messages if isinstance(m, AverageSet) and m.step in updated]
-        counted = {each.grad_commit for m in sets if m.step <= last for each in m.members}
-        commits = {m.digest(): m.num_units for m in messages if isinstance(m, GradCommit)}
-        return 2 * UNITS * last - sum(commits[name] for name in counted)
+        claims = {m.digest(): m for m in messages if isinstance(m, WorkClaim)}
+        updated = {claim.round for claim in claims.values() if claim.what == "bucket"}
+        closed = [m for m in messages if isinstance(m, RoundClosed) and m.round in updated]
+        counted = {name for m in closed if m.round <= last for name, _ in m.claims}
+        return 2 * ITEMS * last - sum(len(claims[name].numbers) for name in counted)
 
 
 @asynccontextmanager
