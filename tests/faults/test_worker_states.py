@@ -15,7 +15,7 @@ from contracts.governance.claims import decode_sealed_pay
 from contracts.terms import errors
 from contracts.terms.digest import blob_digest
 from contracts.terms.history import Kept
-from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from tests.support.fakes.counting import CountingCompute
@@ -278,6 +278,8 @@ async def test_states__checkpoint_and_ranges__only_what_is_there(
         stage, step = StageIndex(0), StepNumber(2)
 
         view = await work.states.view(stage, step)
+        # Who joins before all have this first checkpoint begins with the initial state.
+        assert work.station.store.chunk(StepNumber(1), ChunkIndex(0)) is not None
         half = view.num_bytes // 2
 
         pieces = [

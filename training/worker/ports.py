@@ -266,7 +266,11 @@ class Compute(Protocol):
         """
 
     def oldest_kept(self, folder: Path) -> StepNumber:
-        """Step of the oldest state in `folder`, 0 if there is none: chunks since are needed."""
+        """Step of the older of two states in `folder`, else 0: chunks since are needed.
+
+        Beside one checkpoint the initial state counts: who joins before all have the first one
+        begins with it.
+        """
 
 
 # --------------------------------------------------------------------------------------- behaviour

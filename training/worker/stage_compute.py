@@ -231,4 +231,4 @@ class StageCompute:
     def oldest_kept(self, folder: Path) -> StepNumber:
         """See `Compute.oldest_kept`."""
         kept = list_checkpoints(folder)
-        return StepNumber(int(kept[0].stem.removeprefix("step-")) if kept else 0)
+        return StepNumber(int(kept[0].stem.removeprefix("step-")) if len(kept) > 1 else 0)

@@ -279,7 +279,7 @@ class CountingCompute:
     def oldest_kept(self, folder: Path) -> StepNumber:
         """See `Compute.oldest_kept`."""
         kept = sorted(folder.glob("*.json"))
-        return StepNumber(int(kept[0].stem) if kept else 0)
+        return StepNumber(int(kept[0].stem) if len(kept) > 1 else 0)
 
 
 class CountingReplayer:
