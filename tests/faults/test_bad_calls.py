@@ -276,6 +276,7 @@ NO_SUCH_PASS: tuple[tuple[dict[str, Any], type[errors.TallystickError]], ...] = 
 
 async def test_worker__pass_of_what_does_not_exist__is_refused_and_changes_nothing(
     served: Served,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before, said = served.snapshot(), dict[calls.TaskName, str]()
     forward = calls.Task(direction="forward", step=1, unit=UNIT, attempt=0)
@@ -295,7 +296,7 @@ async def test_worker__pass_of_what_does_not_exist__is_refused_and_changes_nothi
         tasks = tuple(task for task, _ in wrong.values()) if request.is_first else ()
         return calls.ItemTasks(tasks=tasks, drops=())
 
-    served.work.station.peers.next_tasks = give  # type: ignore[method-assign]  # a coordinator
+    monkeypatch.setattr(served.work.station.peers, "next_tasks", give)
     talking = asyncio.create_task(served.work.tasks.talk())
     await is_told.wait()
     await end([talking])
