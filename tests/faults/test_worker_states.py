@@ -255,6 +255,20 @@ async def test_states__a_newcomer__stores_seals_and_answers_zero_until_it_can_lo
         assert work.book.sealed == 4
 
 
+async def test_states__a_newcomer_for_whom_nobody_has_a_mean_any_more__joins_anew(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    async with worker_again(sealed, tmp_path / "again") as (work, _):
+        work.station.store.drop_chunks(StepNumber(5))
+        for joined_in in (1, 4):
+            await work.states.take_stage(
+                StageIndex(0), StepNumber(0), joined_in=StepNumber(joined_in)
+            )
+            with pytest.raises(errors.Unavailable):
+                await take(work, sealed, 1)
+            assert work.states.outdated.is_set() == (joined_in == 4)
+
+
 async def test_states__work_that_no_seal_counts__is_noted_until_a_step_without_any(
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:

@@ -283,4 +283,5 @@ class _Joining:
         tensors = [self._lease.encoded()]
         joined, _ = await ask(session, calls.JOIN, request, tensors, deadline=JOIN)
         work.station.peers.set_members(joined.members)
-        await work.states.take_stage(StageIndex(joined.stage), StepNumber(joined.state_step))
+        stage, state_step = StageIndex(joined.stage), StepNumber(joined.state_step)
+        await work.states.take_stage(stage, state_step, joined_in=StepNumber(joined.step))

@@ -37,6 +37,7 @@ from training.worker.station import ComputeFor, Station
 from training.worker.turns import Rank
 from training.worker.units import Units
 
+_NEVER = StepNumber(0)
 REBUILD_FROM = 4  # newest checkpoint steps that are tried, beside the initial state
 
 
@@ -54,7 +55,7 @@ class States:
     ) -> None:
         self._at, self._units, self._averages = station, units, averages
         self._keeping, self._compute_for, self._beacons = keeping, compute_for, beacons
-        self._load_from = StepNumber(0)
+        self._load_from = self._joined_in = _NEVER
         self._left_out = 0  # see `SealedPay.left_out`
         self._is_disputed = False
         """We have built our state again, and others still bind themselves to another one."""
@@ -111,8 +112,13 @@ class States:
         if ours != stage:
             raise errors.Conflict(f"this is a member of stage {ours}, not of {stage}")
 
-    async def take_stage(self, stage: StageIndex, state_step: StepNumber) -> None:
-        """Work in this stage, from a state that is not older than that after `state_step`."""
+    async def take_stage(
+        self, stage: StageIndex, state_step: StepNumber, *, joined_in: StepNumber = _NEVER
+    ) -> None:
+        """Work in this stage, from a state that is not older than that after `state_step`.
+
+        `joined_in`: the step in work then. Until it we lag: others may drop what we still lack.
+        """
 
         async def work() -> None:
             if self._at.book.stage != stage:
@@ -125,7 +131,7 @@ class States:
                 await self._move_to(StepNumber(0))
             elif self._at.seat != stage:
                 await self.resume()  # another stage was measured meanwhile
-            self._load_from = state_step
+            self._load_from, self._joined_in = state_step, joined_in
             self.outdated.clear()
 
         await self._at.engine.at(Rank.STEP, work)
@@ -175,7 +181,7 @@ class States:
         stage, step = self._at.stage, last_seal(items).message.step
         if (seal := self._at.book.read_seal(items)) is not None:
             if step > self._load_from:
-                await self._averages.hold_sealed(_messages(items))
+                await self._hold(step, items)
             for message in _messages(items):
                 if isinstance(message, StepBeacon):
                     await self._check_beacon(message)
@@ -190,6 +196,14 @@ class States:
             await self._load(self._load_from)
         await self._catch_up()
         return step, self._at.book.roots.get(step, ZERO_DIGEST)
+
+    async def _hold(self, step: StepNumber, items: list[Kept]) -> None:
+        try:
+            await self._averages.hold_sealed(_messages(items))
+        except errors.Unavailable:
+            if step < self._joined_in:
+                self.outdated.set()  # who joins anew is told of a state that the others have now
+            raise
 
     def _note_left_out(self, step: StepNumber, own: Set[Digest]) -> None:
         """Count the seals in a row that hold none of our work, though we worked.
