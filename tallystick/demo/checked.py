@@ -65,7 +65,8 @@ class Checked:
         convicted, most = self.verdicts.convicted, MAX_UNDETECTED
         if self.lazy not in convicted:
             yield f"{LAZY.name} lied and was not convicted"
-        if not any(story.ruling("contradicted") for story in self._accusations):
+        accusations = (s for s in self.verdicts.stories if s.hearings[0].auditor == self.accuser)
+        if not any(story.ruling("contradicted") for story in accusations):
             yield f"{ACCUSER.name} accused falsely and was not contradicted"
         for peer in convicted.keys() - {self.lazy, self.accuser}:
             yield f"{self.names.get(peer, peer.hex())} is honest and was convicted"
@@ -74,14 +75,6 @@ class Checked:
             yield f"P(undetected) of {self.volume} false peer-steps is {short(chance)}"
         if not any(each.state == "burned" for each in self.slashes):
             yield "no stake was slashed"
-
-    @property
-    def _accusations(self) -> list[Story]:
-        return [
-            story
-            for story in self.verdicts.stories
-            if story.hearings[0].auditor == self.accuser and story.case.doer != self.lazy
-        ]
 
     def cheats(self) -> Iterator[str]:
         """Who was found to cheat, at what, and the stake that it lost for it."""

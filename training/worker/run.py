@@ -283,4 +283,5 @@ class _Joining:
         tensors = [self._lease.encoded()]
         joined, _ = await ask(session, calls.JOIN, request, tensors, deadline=JOIN)
         work.station.peers.set_members(joined.members)
-        await work.states.take_group(StageIndex(joined.group), StepNumber(joined.state_round))
+        group, state_round = StageIndex(joined.group), StepNumber(joined.state_round)
+        await work.states.take_group(group, state_round, joined_in=StepNumber(joined.round))

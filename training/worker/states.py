@@ -42,6 +42,7 @@ from training.worker.shared_files import CheckpointFile
 from training.worker.station import Station
 from training.worker.turns import Rank
 
+_NEVER = StepNumber(0)
 REBUILD_FROM = 4  # newest checkpoint rounds that are tried, beside the initial state
 
 
@@ -58,7 +59,7 @@ class States:
     ) -> None:
         self._at, self._items, self._exchange = station, items, exchange
         self._keeping, self._beacons = keeping, beacons
-        self._load_from = StepNumber(0)
+        self._load_from = self._joined_in = _NEVER
         self._left_out = 0  # see `SealedPay.left_out`
         self._is_disputed = False
         """We have built our state again, and others still bind themselves to another one."""
@@ -117,8 +118,12 @@ class States:
 
         await at.engine.at(Rank.FORWARD, work)
 
-    async def take_group(self, group: StageIndex, state_round: StepNumber) -> None:
+    async def take_group(
+        self, group: StageIndex, state_round: StepNumber, *, joined_in: StepNumber = _NEVER
+    ) -> None:
         """Work in this group, from a state that is not older than that after `state_round`.
+
+        `joined_in`: the round in work then. Until it we lag: others may drop what we still lack.
 
         Raises:
             Unavailable: none can be had now. Misbehaved: what is offered is not what was sealed.
@@ -133,7 +138,7 @@ class States:
                 await self._move_to(StepNumber(0))
             elif at.seat != group:
                 await self.resume()  # another group was measured meanwhile
-            self._load_from = state_round
+            self._load_from, self._joined_in = state_round, joined_in
             self.outdated.clear()
             if at.applied < state_round <= at.book.sealed:  # we have moved, or lost our buckets
                 await self._load(state_round)
@@ -185,7 +190,7 @@ class States:
         at, round = self._at, last_seal(items).message.step
         if (seal := at.book.read_seal(items)) is not None:
             if round > self._load_from:
-                await all_of(map(self._exchange.have, self._own(seal.sealed)))
+                await self._hold(round, self._own(seal.sealed))
             for item in items:
                 if isinstance(item, Signed) and isinstance(item.message, StepBeacon):
                     await self._check_beacon(item.message)
@@ -200,6 +205,14 @@ class States:
             await self._load(self._load_from)
         await self._catch_up()
         return round, at.book.roots.get(round, ZERO_DIGEST)
+
+    async def _hold(self, round: StepNumber, buckets: Sequence[WorkClaim]) -> None:
+        try:
+            await all_of(map(self._exchange.have, buckets))
+        except errors.Unavailable:
+            if round < self._joined_in:
+                self.outdated.set()  # who joins anew is told of a state that the others have now
+            raise
 
     def _own_claims(self, under: JobHistory) -> Set[Digest]:
         """Claims of work of ours that no seal has covered, those of void rounds included."""

@@ -365,7 +365,8 @@ async def test_job_events__more_streams_than_places__are_refused_until_one_ends(
     async with served(api) as url, httpx.AsyncClient(base_url=url) as client:
         async with client.stream("GET", path) as first:
             assert first.status_code == 200
-            await anext(first.aiter_bytes())
+            told = first.aiter_bytes()  # kept: without it the response would be closed at any time
+            await anext(told)
             refused = await client.get(path)
         async with asyncio.timeout(patience(5)):
             while (again := await client.get(f"{path}?follow=false")).status_code != 200:

@@ -16,6 +16,7 @@ from tests.unit.tallystick.demo.factories import (
     LIAR,
     OUT,
     RATE,
+    SLANDERER,
     checked,
     heard_of,
     slash,
@@ -45,6 +46,13 @@ def test_problems__verdict_is_missing_or_about_somebody_honest__is_the_one_probl
     ):
         (problem,) = with_verdicts(heard=heard_of(*told)).problems()
         assert words in problem
+
+
+def test_problems__what_is_contradicted_was_true_of_the_liar__is_none() -> None:
+    convicted, _ = checked().verdicts.stories
+    accusation = story(LIAR, SLANDERER, ("accused", LIAR), ("contradicted", SLANDERER))
+
+    assert not [*with_verdicts(heard=heard_of(convicted, accusation)).problems()]
 
 
 def test_problems__rarely_drawn__chance_is_too_large() -> None:
