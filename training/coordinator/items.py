@@ -196,10 +196,7 @@ class ItemRoutes:
         here = {
             peer: each.group
             for peer, each in state.members.items()
-            if each.is_here
-            and each.applied >= newest
-            and peer not in off
-            and state.may(peer)
+            if each.is_here and each.applied >= newest and peer not in off and state.may(peer)
         }
         return Round(state.round, here=here, caps=quotas_of(state, workers, self._covered))
 
