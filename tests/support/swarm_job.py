@@ -38,6 +38,7 @@ from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock
 from training.changes import Changes
 from training.coordinator.ports import Wish
+from training.coordinator.rebalancing import PERIOD
 from training.coordinator.run import Clocks, CoordinatedJob, Signer, World, run_coordinator
 from training.stages.torch_free import chunk_elements
 from training.strategies.registry import rules_of
@@ -105,6 +106,7 @@ class MemorySwarm:
     folder: Path
     arithmetic: Callable[[JobSpec], Arithmetic] = counting
     max_items: int | None = None
+    rebalance_every: int = PERIOD
     wrap: Wrap = lambda _name, transport: transport
     feed: MemoryFeed = field(default_factory=MemoryFeed)
     log: list[tuple[str, Line]] = field(default_factory=list)
@@ -319,6 +321,7 @@ class MemorySwarm:
                 self.arithmetic(spec).elements or chunk_elements(spec),
                 self.begin,
                 self.max_items,
+                self.rebalance_every,
             ),
             World(
                 transport=transport,

@@ -20,7 +20,7 @@ from training.coordinator.measuring import Measuring
 from training.coordinator.ports import Clock
 from training.rounds import events
 from training.rounds.membership import checkpoint_to_load, group_for_newcomer
-from training.rounds.state import Finished
+from training.rounds.state import NO_ROUND, Finished
 from training.strategies.port import Group, RoundNumber
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
@@ -59,13 +59,15 @@ class Handlers:
         board: Board,
         blobs: Blobs,
         *,
+        targets: Mapping[PeerId, Group],
         clock: Clock,
         welcome: Callable[[PeerId], None],
         why_idle: WhyIdle,
     ) -> None:
-        """`welcome` is called for every peer that has joined or returned."""
+        """`welcome` is called for every peer that has joined or returned; see `Rebalancing`."""
         self._job, self._sessions, self._measuring = job, sessions, measuring
         self._items, self._board, self._blobs = items, board, blobs
+        self._targets = targets
         self._clock, self._welcome, self._why_idle = clock, welcome, why_idle
         self.relay = Relay(sessions, calls.RELAYED, self._authorize_relay)
         self.roster: dict[SessionKey, Signed[LeaseAccept]] = {}
@@ -188,9 +190,12 @@ class Handlers:
             raise PeerUnreachable("the session has ended", node=caller.hex())
         if (why := self._why_idle(self._lease_of(caller).account)) is not None:
             raise Unavailable(f"its account is not given work now: {why}", why=why)
-        group = self._job.group_before(peer)
+        before = self._job.group_before(peer)
+        group = self._targets.get(peer, before)
         if group is None:
             group = group_for_newcomer(self._job.state, self._measuring.groups())
+        if self._job.record_of_job.members.get(peer, group) != group:
+            raise Unavailable("who leaves a group joins another one in the next round")
         rate = await self._measuring.rate_of(peer, session, group)
         if peer in self._job.state.members:  # by another call, meanwhile
             return self._return(peer, request)
@@ -202,7 +207,7 @@ class Handlers:
             group=group,
             owner=lease.account,
             address=request.address,
-            applied=RoundNumber(request.applied),
+            applied=RoundNumber(request.applied) if group == before else NO_ROUND,
             lease=lease.digest(),
             rate=rate,
             bandwidth=request.bandwidth,

@@ -26,6 +26,7 @@ from training.coordinator.journal import JobJournal, Opening, Signer
 from training.coordinator.limiting import Limiting
 from training.coordinator.measuring import Measuring, Nanoseconds
 from training.coordinator.ports import Clock, Feed, Limits, Roster, Wishes
+from training.coordinator.rebalancing import PERIOD, Rebalancing
 from training.journal import Journal
 from training.rounds import events
 from training.rounds.owed import next_deadline
@@ -56,6 +57,7 @@ class CoordinatedJob:
     elements: Mapping[Bucket, int]  # of each bucket
     begin: Begin = unread  # makes the fold of a checked job's draws
     max_items: int | None = None  # on their way in all; 1 makes a deterministic order
+    rebalance_every: int = PERIOD  # ms between two moves of peers to slower groups
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,13 @@ class _Running:
         self._items = ItemRoutes(
             journal, clock=clock, why_idle=why_idle, tell=tell, max_items=job.max_items
         )
+        self._rebalancing = Rebalancing(
+            journal,
+            lambda: transport.sessions,
+            period=job.rebalance_every,
+            clock=clock,
+            tell=tell,
+        )
         self._handlers = Handlers(
             journal,
             lambda: transport.sessions,
@@ -147,6 +156,7 @@ class _Running:
             self._items,
             self._board,
             self._blobs,
+            targets=self._rebalancing.targets,
             clock=clock,
             welcome=self._welcome,
             why_idle=why_idle,
@@ -208,6 +218,7 @@ class _Running:
                 self._tasks.create_task(self._heed()),
                 self._tasks.create_task(self._note_losses()),
                 self._tasks.create_task(self._look()),
+                self._tasks.create_task(self._rebalancing.run()),
             ]
             if self._drawing:
                 background.append(self._tasks.create_task(self._drawing.run()))

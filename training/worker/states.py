@@ -103,15 +103,13 @@ class States:
     async def measure(self, group: StageIndex, seed: int) -> None:
         """One reference item in a group, whose state is built if it is not ours yet.
 
-        Raises:
-            Conflict: we are a member of another group, whose gradient building would lose.
+        Who asks is about to let us join there. What is in the gradient of another group is lost,
+        and computed again if it is wanted after all.
         """
         at = self._at
 
         async def work() -> None:
             if at.seat != group:
-                if at.book.record.members.get(at.peer, group) != group:
-                    raise errors.Conflict(f"this is a member of another group than {group}")
                 await at.build(group)
             state = at.state
             await at.engine.run(lambda: state.measure(seed))

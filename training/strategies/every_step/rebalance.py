@@ -1,7 +1,7 @@
 """Which peer moves to another group, so that no group holds up the others? Pure.
 
 Adaptive rebalancing of SWARM (Ryabinin et al. 2023, arXiv 2301.11913, Algorithm 2): once a period,
-one peer goes to the slowest group. The paper looks for it by the sizes of queues; here live rates
+one peer goes to the slowest group. The paper looks for it by the sizes of queues; here rates
 stand for them.
 
 A job is as fast as its slowest group. A move makes that one faster, and leaves the other one faster
@@ -10,6 +10,7 @@ sorted rates of the groups rise with each move: moves end. Rates are in items of
 seconds, spans in milliseconds.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -53,7 +54,7 @@ def rebalance(
     """The move that makes the slowest group fastest; None if there is none, or not yet.
 
     Args:
-        placed: Peers with their live rates; who has left, leaves or is away is not among them.
+        placed: Peers with their rates; who has left, leaves or is away is not among them.
         item_flops: FLOPs of an item in each group, above 0: by these a rate changes with a move.
         since_move: Milliseconds since the last move, or since work began.
         period: The least time between two moves, T in the paper.
@@ -63,15 +64,15 @@ def rebalance(
     """
     if since_move < period:
         return None
-    rates, owners = [0] * len(item_flops), [list[Address]() for _ in item_flops]
+    rates, owners = [0] * len(item_flops), [Counter[Address]() for _ in item_flops]
     for each in placed:
         rates[each.group] += each.rate
-        owners[each.group].append(each.owner)
+        owners[each.group][each.owner] += 1
     target = StageIndex(min(range(len(rates)), key=rates.__getitem__))
 
     def may_go(each: Placed) -> bool:
         own = owners[each.group]
-        stays = own.count(each.owner) > 1 or len(set(own)) > KEPT_OWNERS
+        stays = own[each.owner] > 1 or len(own) > KEPT_OWNERS
         return stays and each.group != target and not each.has_pending
 
     def value(each: Placed) -> tuple[Fraction, Fraction]:
