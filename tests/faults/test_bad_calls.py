@@ -74,12 +74,17 @@ class Parties:
         return at.applied, at.book.sealed, state, known, files
 
     async def refusal(
-        self, to: Dispatcher, who: str, method: AnyMethod, header: bytes, tensors: Any = ()
+        self,
+        to: Dispatcher,
+        who: str,
+        method: AnyMethod,
+        header: bytes,
+        tensors: Sequence[bytes] = (),
     ) -> type[errors.TallystickError]:
         """What is said to a call that has to be refused."""
         try:
-            key, given = self.keys[who].key, tuple(map(memoryview, tensors))
-            await to.handle(key, method.name, header, given)
+            given = tuple(memoryview(each) for each in tensors)
+            await to.handle(self.keys[who].key, method.name, header, given)
         except errors.TallystickError as error:
             assert error.message
             return type(error)
@@ -204,11 +209,9 @@ def wrong_calls(parties: Parties) -> Iterator[Case]:
     yield calls.REDUCE, {}, [parties.job.papers.spec.encoded()], errors.UnknownVersion
     forged = STRANGER.sign(parties.job.messages(RoundClosed)[0])
     yield calls.REDUCE, {}, [forged.encoded()], errors.BadSignature
-    for changed, error in (
-        ({"job": ZERO_DIGEST}, errors.Conflict),
-        ({"round": 2}, errors.Unavailable),
-    ):
-        yield calls.REDUCE, {}, [closed_of(parties, **changed).encoded()], error
+    of_another_job = closed_of(parties, job=ZERO_DIGEST).encoded()
+    yield calls.REDUCE, {}, [of_another_job], errors.Conflict
+    yield calls.REDUCE, {}, [closed_of(parties, round=2).encoded()], errors.Unavailable
     yield calls.REDUCE, {"bucket": 2}, [closed], errors.Conflict
 
     first, second = (seal_of(parties.job, step) for step in (1, 2))
@@ -230,7 +233,7 @@ def wrong_calls(parties: Parties) -> Iterator[Case]:
     names, given = handed_over(first)
     told = {
         "names": names,
-        "members": (calls.MemberView(session_key=STRANGER.key, group=0, address="x:1"),),
+        "members": (calls.MemberView(session_key=STRANGER.key, group=FIRST, address="x:1"),),
     }
     yield calls.TAKE_SEAL, told, [*given[:-1], b"\x80" * 100], errors.Malformed
 
