@@ -1,354 +1,300 @@
 """Every method of a job, called wrongly: malformed, oversized, by the wrong party, with nonsense.
 
-The loop runs over the registry, so a new method is tried too. Whatever comes back has to be an
-error of ours; an unknown exception, or a change of state, fails.
+The loops run over the registry, so a new method is tried too. Whatever comes back has to be the
+error that fits; another one, or a change of state, fails.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 
-from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
 from contracts.terms import errors
-from contracts.terms.history import decode_kept, encode_kept
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, SessionKey, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
-from contracts.terms.messages import Assignment, AverageSet, Seal, StepClose
-from contracts.terms.moments import UnixMillis
+from contracts.terms.history import Kept, encode_kept, kept_digest
+from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
+from contracts.terms.items import MAX_ITEMS
+from contracts.terms.messages import Message, Seal
 from contracts.terms.signatures import Signed
-from tests.support.fakes.counting import CountingCompute
-from tests.support.history import DOMAIN, make_session, messages_of
-from tests.support.pipeline import worker_of
-from tests.support.swarm_job import TRAINER, MemorySwarm, make_papers
-from training.coordinator.answers import Answers as CoordinatorAnswers
-from training.coordinator.book import Book, Signer
-from training.coordinator.measuring import Measuring
+from contracts.terms.work import RoundClosed
+from tests.support.history import DOMAIN, make_session
+from tests.support.lone_worker import seal_of, sealed_job, worker_of
+from tests.support.swarm_job import MemorySwarm
+from tests.unit.training.coordinator.journals import handlers_of, open_journal
 from training.journal import Journal
-from training.telling import tell_nobody
 from training.transport import calls
 from training.transport.dispatch import Dispatcher
-from training.transport.wire import PING, RELAY, AnyMethod, Passed, WireMessage
-from training.worker.answers import Answers as WorkerAnswers
-from training.worker.download import RANGE
+from training.transport.wire import PING, AnyMethod, WireMessage
+from training.worker import served
+from training.worker.answers import Answers
 from training.worker.work import Work
 
-STRANGER = make_session("stranger")
-STAGE, UNIT, CHUNK = StageIndex(0), ItemNumber(0), ChunkIndex(0)
-NUM_STEPS = 2
+FIRST = StageIndex(0)
+STRANGER, OUTSIDE = make_session("stranger"), make_session("outside")
+Case = tuple[AnyMethod, Mapping[str, Any], Sequence[bytes], type[errors.TallystickError]]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
+    """A job of one peer that has ended; its messages are for others to misuse."""
+    folder = tmp_path_factory.mktemp("job")
+    return sealed_job(folder, "ann", steps=2, units_per_step=2, checkpoint_every=1)
 
 
 @dataclass
-class Served:
-    """Both processes' handlers, and the keys of whom they know."""
+class Parties:
+    """What a coordinator and a worker serve at the beginning of a job."""
 
-    swarm: MemorySwarm
+    job: MemorySwarm
     coordinator: Dispatcher
     worker: Dispatcher
     work: Work
-    record: JobRecord
 
     @property
-    def keys(self) -> dict[str, SessionKey]:
-        """Everybody who might call."""
-        papers = self.swarm.papers
+    def keys(self) -> dict[str, Session]:
+        """Who may call."""
+        papers = self.job.papers
         return {
-            "coordinator": papers.session.key,
-            "trainer": papers.trainers[TRAINER].key,
-            "ann": papers.members["ann"].session.key,
-            "stranger": STRANGER.key,
+            "coordinator": papers.session,
+            "ann": papers.members["ann"].session,
+            "outside": OUTSIDE,
+            "stranger": STRANGER,
         }
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def snapshot(self, folder: Path) -> tuple[Any, ...]:
         """What a wrong call must not change."""
         at = self.work.station
-        return (at.applied, self.work.held(), at.roots, len(at.book.commits), at.compute.units)
+        files = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+        state = None if at.seat is None else (at.state.roots(), at.book.group)
+        known = {**self.work.exchange.kept}, at.peers.mates(FIRST)
+        return at.applied, at.book.sealed, state, known, files
+
+    async def refusal(
+        self,
+        to: Dispatcher,
+        who: str,
+        method: AnyMethod,
+        header: bytes,
+        tensors: Sequence[bytes] = (),
+    ) -> type[errors.TallystickError]:
+        """What is said to a call that has to be refused."""
+        try:
+            given = tuple(memoryview(each) for each in tensors)
+            await to.handle(self.keys[who].key, method.name, header, given)
+        except errors.TallystickError as error:
+            assert error.message
+            return type(error)
+        raise AssertionError(f"{who} got an answer to {method.name}")
+
+    def request(self, method: AnyMethod, **changed: Any) -> bytes:
+        """A well-formed request."""
+        usual = {
+            "job": self.job.papers.job, "address": "x:1", "bandwidth": 1, "applied": 0, "group": 0,
+            "round": 1, "start": 0, "end": 1, "seed": 0, "seen": 0, "items": ((0, 1),), "given": (),
+            "is_first": True, "results": (), "failed": (), "holding": (), "digests": (),
+            "digest": ZERO_DIGEST, "bucket": 0, "members": (), "names": (), "all_applied": 0,
+            "to": self.keys["ann"].key, "method": PING.name, "milliseconds": 1000, "max_bytes": 9,
+        } | changed  # fmt: skip
+        fields = method.request.model_fields.keys() - {"kind"}
+        message: WireMessage = method.request(**{name: usual[name] for name in fields})
+        return message.encoded()
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    papers = make_papers("ann", steps=NUM_STEPS, units_per_step=2, chunks=2)
-    swarm = MemorySwarm(papers, tmp_path)
-    measuring = Measuring(papers.job)
-    signer = Signer(papers.coordinator, papers.session, DOMAIN)
-    making = worker_of(papers, "ann", tmp_path, tell_nobody, lambda _: CountingCompute(2))
-    async with making as (work, _):
-        ours = Journal(tmp_path / "c")
-        book = Book(ours, papers.spec, papers.opening, signer, tell_nobody)
-        answers = CoordinatorAnswers(
-            book,
-            dict,
-            measuring,
-            clock=lambda: UnixMillis(1000),
-            welcome=lambda _peer: None,
-            why_idle=lambda _account: None,
-        )
-        await work.states.take_stage(STAGE, StepNumber(0))
-        yield Served(
-            swarm,
-            answers.dispatcher(),
-            WorkerAnswers(work).dispatcher(),
-            work,
-            work.book.record,
-        )
-        ours.close()
+async def parties(tmp_path: Path, job: MemorySwarm) -> AsyncIterator[Parties]:
+    folder = tmp_path / "ann"
+    copytree(job.folder / "ann" / "buckets", folder / "buckets")
+    async with worker_of(job.papers, "ann", folder) as work:
+        work.station.peers.trust_outside([OUTSIDE.key])
+        with Journal(tmp_path / "coordinator") as file:
+            handlers = handlers_of(open_journal(job.papers, file), tmp_path)
+            handlers.roster[job.session_of("ann").key] = job.papers.leases["ann"]
+            yield Parties(job, handlers.dispatcher(), Answers(work).dispatcher(), work)
+            assert handlers._job.state.members == {}
 
 
-async def refused(
-    served: Served, who: str, method: str, header: bytes
-) -> set[type[errors.TallystickError]]:
-    """What both processes say to a call that has to be refused."""
-    kinds = set()
-    for dispatcher in (served.coordinator, served.worker):
-        try:
-            await dispatcher.handle(served.keys[who], method, header, ())
-        except errors.TallystickError as error:
-            kinds.add(type(error))
-        else:
-            raise AssertionError(f"{who} got an answer to {method}")
-    return kinds
-
-
-async def test_methods__header_is_garbage__refused_with_an_error_of_ours(served: Served) -> None:
+async def test_methods__header_is_garbage_or_too_long__refused_before_anything_is_done(
+    tmp_path: Path, parties: Parties
+) -> None:
     garbage = (b"", b"\xc1", b"\x80", b"{}", b"\x81\xa4kind\xa7nothing", bytes(300))
-    before = served.snapshot()
+    before = parties.snapshot(tmp_path)
 
-    for who, method, header in product(served.keys, calls.METHODS, garbage):
-        kinds = await refused(served, who, method, header)
-        assert all(issubclass(kind, errors.Refused) for kind in kinds), (who, method, header)
+    for method, who in product(calls.METHODS.values(), parties.keys):
+        for to in (parties.coordinator, parties.worker):
+            for header in garbage:
+                kind = await parties.refusal(to, who, method, header)
+                assert issubclass(kind, errors.Refused), (method, who, header)
+            kind = await parties.refusal(to, who, method, bytes(method.max_header_bytes + 1))
+            assert kind in {errors.TooLarge, errors.Forbidden, errors.NotFound}, (method, who)
 
-    assert served.snapshot() == before
-
-
-async def test_methods__header_over_its_bound__refused_before_it_is_read(served: Served) -> None:
-    for who, (name, method) in product(("coordinator", "trainer", "ann"), calls.METHODS.items()):
-        kinds = await refused(served, who, name, bytes(method.max_header_bytes + 1))
-        assert kinds <= {errors.TooLarge, errors.Forbidden, errors.NotFound}, (who, name)
+    assert parties.snapshot(tmp_path) == before
 
 
-def requests(served: Served) -> dict[str, WireMessage]:
-    """A well-formed request of each method."""
-    job = served.record.job
-    part = calls.PartName(grad_commit=ZERO_DIGEST, chunk=CHUNK)
-    unit: dict[str, Any] = {"stage": STAGE, "unit": UNIT, "attempt": 0}
-    none: dict[str, Any] = {
-        "x": ZERO_DIGEST,
-        "y": ZERO_DIGEST,
-        "dy": ZERO_DIGEST,
-        "dx": ZERO_DIGEST,
-    }
-    copy = calls.CopyView(peer=served.work.station.peer, **unit, **none)
-    return {
-        RELAY.name: Passed(
-            to=served.keys["ann"], method=PING.name, milliseconds=1000, max_bytes=1000
-        ),
-        calls.JOIN.name: calls.Join(job=job, address="x:1", bandwidth=1, applied=0, held=()),
-        calls.GET_MEMBERS.name: calls.GetMembers(job=job),
-        calls.LEAVE.name: calls.Leave(job=job),
-        calls.REPORT.name: calls.Report(job=job),
-        calls.FIND.name: calls.Find(job=job, digest=ZERO_DIGEST),
-        calls.NEXT_STEP.name: calls.NextStep(
-            job=job, seen=0, step=0, known=(), busy=(), validating=0
-        ),
-        calls.UNITS_DONE.name: calls.UnitsReport(job=job, step=1, done=(copy,), lost=()),
-        calls.VALIDATED.name: calls.Validated(job=job, step=1, loss=0),
-        calls.FORWARD.name: forward(served),
-        calls.BACKWARD.name: calls.Backward(
-            job=job, step=1, x=None, dy=None, y=ZERO_DIGEST, dx=ZERO_DIGEST, **unit
-        ),
-        calls.MEASURE.name: calls.Measure(job=job, stage=STAGE, seed=0),
-        calls.GET_TENSOR.name: calls.GetTensor(job=job, step=1, digest=ZERO_DIGEST),
-        calls.CLOSE_STEP.name: calls.CloseStep(members=()),
-        calls.FETCH_PARTS.name: calls.FetchParts(members=(), parts=(part,)),
-        calls.TAKE_PARTS.name: calls.TakeParts(members=(), num_commits=1, parts=(part,)),
-        calls.SUM_CHUNKS.name: calls.SumChunks(members=(), chunks=(CHUNK,)),
-        calls.HOLD_CHUNKS.name: calls.HoldChunks(members=(), num_chunks=1),
-        calls.TAKE_CHUNK.name: calls.TakeChunk(members=()),
-        calls.TAKE_SEAL.name: calls.TakeSeal(members=(), all_applied=0),
-        calls.GET_PART.name: calls.GetPart(part=part),
-        calls.GET_CHUNK.name: calls.GetChunk(step=1, stage=STAGE, chunk=CHUNK),
-        calls.GET_STATE.name: calls.GetState(job=job, stage=STAGE, step=2),
-        calls.GET_STATE_RANGE.name: calls.GetStateRange(
-            job=job, stage=STAGE, step=2, start=0, end=1
-        ),
-        calls.GET_WEIGHTS.name: calls.GetWeights(job=job, stage=STAGE, step=2),
-        calls.GET_WEIGHTS_RANGE.name: calls.GetWeightsRange(
-            job=job, stage=STAGE, step=2, start=0, end=1
-        ),
-    }
-
-
-WRONG_PARTY: tuple[tuple[AnyMethod, str], ...] = (
-    (calls.NEXT_STEP, "ann"),
-    (calls.UNITS_DONE, "ann"),
-    (calls.VALIDATED, "ann"),
-    (calls.FORWARD, "ann"),
-    (calls.BACKWARD, "ann"),
-    (calls.MEASURE, "trainer"),
-    (calls.GET_MEMBERS, "trainer"),
-    (calls.LEAVE, "trainer"),
-    (calls.REPORT, "trainer"),
-    (calls.TAKE_PARTS, "ann"),
-    (calls.CLOSE_STEP, "trainer"),
-    (calls.FETCH_PARTS, "trainer"),
-    (calls.SUM_CHUNKS, "ann"),
-    (calls.TAKE_SEAL, "trainer"),
-    (calls.JOIN, "trainer"),
-)
-
-
-def forward(served: Served) -> calls.Forward:
-    """The first unit's forward pass."""
-    return calls.Forward(
-        job=served.record.job, step=1, stage=STAGE, unit=UNIT, attempt=0, x=None, evaluate=False
-    )
-
-
-async def test_methods__stranger_asks_well_formed__is_refused(served: Served) -> None:
-    asked = requests(served)
-    assert asked.keys() == calls.METHODS.keys() - {PING.name}
-
-    for method, request in asked.items():
-        kinds = await refused(served, "stranger", method, request.encoded())
-        assert kinds <= {errors.Forbidden, errors.NotFound}, method
-
-
-async def test_methods__known_but_wrong_party__is_forbidden(served: Served) -> None:
-    asked = requests(served)
-
-    for method, who in WRONG_PARTY:
-        kinds = await refused(served, who, method.name, asked[method.name].encoded())
-        assert errors.Forbidden in kinds, (method.name, who)
-
-
-async def test_worker__signed_message_missing_or_nonsense__is_malformed(served: Served) -> None:
-    nonsense = ((), (b"",), (b"\x80" * 100,), (served.swarm.papers.spec.encoded(),))
-
-    methods: tuple[AnyMethod, ...] = (calls.CLOSE_STEP, calls.SUM_CHUNKS, calls.TAKE_SEAL)
-    for method, given in product(methods, nonsense):
-        with pytest.raises(errors.Refused):
-            await handle_worker(served, method, given)
-    for given in nonsense[:2] + nonsense[3:]:
-        with pytest.raises((errors.Malformed, errors.UnknownVersion)):
-            await handle_worker(served, calls.TAKE_PARTS, given)
-
-
-async def handle_worker(served: Served, method: AnyMethod, tensors: Sequence[bytes]) -> None:
-    header = requests(served)[method.name].encoded()
-    given = tuple(memoryview(tensor) for tensor in tensors)
-    await served.worker.handle(served.keys["coordinator"], method.name, header, given)
-
-
-def step_close(served: Served, step: int = 1) -> StepClose:
-    at = UnixMillis(1000)
-    return StepClose(
-        job=served.record.job,
-        step=StepNumber(step),
-        revision=0,
-        assignments=(Assignment(stage=STAGE, peer=served.work.station.peer, units=(UNIT,)),),
-        closed_at=at,
-        commit_ends=at,
-        exchange_ends=at,
-    )
-
-
-async def test_worker__close_or_average_set_signed_by_another_key__is_a_bad_signature(
-    served: Served,
+async def test_methods__well_formed_but_by_the_wrong_party__forbidden(
+    tmp_path: Path, parties: Parties
 ) -> None:
-    average = AverageSet(
-        job=served.record.job, step=StepNumber(1), step_close=ZERO_DIGEST, members=()
-    )
+    before = parties.snapshot(tmp_path)
+    refused = {errors.Forbidden, errors.NotFound}
+    leads = {calls.MEASURE, calls.COMMIT, calls.REDUCE, calls.TAKE_SEAL}
 
-    with pytest.raises(errors.BadSignature):
-        await handle_worker(served, calls.CLOSE_STEP, [STRANGER.sign(step_close(served)).encoded()])
-    with pytest.raises(errors.BadSignature):
-        await handle_worker(served, calls.SUM_CHUNKS, [STRANGER.sign(average).encoded()])
+    for method in {*calls.METHODS.values()} - {PING}:
+        request = parties.request(method)
+        assert await parties.refusal(parties.coordinator, "stranger", method, request) in refused
+        for who in ("ann", "outside"):
+            if method in leads or (who == "outside" and method.name not in calls.FOR_AUDITORS):
+                kind = await parties.refusal(parties.worker, who, method, request)
+                is_served = method.name in parties.worker.methods
+                assert kind is (errors.Forbidden if is_served else errors.NotFound), method
 
-
-async def test_worker__close_of_a_step_that_has_not_come__is_unavailable(served: Served) -> None:
-    signed = served.swarm.papers.session.sign(step_close(served, step=2))
-
-    with pytest.raises(errors.Unavailable):
-        await handle_worker(served, calls.CLOSE_STEP, [signed.encoded()])
-
-
-NO_SUCH_PASS: tuple[tuple[dict[str, Any], type[errors.TallystickError]], ...] = (
-    ({"unit": 2}, errors.Conflict),
-    ({"stage": 1}, errors.Conflict),
-    ({"job": ZERO_DIGEST}, errors.Conflict),
-    ({"step": 2}, errors.Unavailable),
-    ({"step": 0}, errors.Conflict),
-    ({"evaluate": True, "step": 1}, errors.Unavailable),
-    ({"evaluate": True, "step": 0, "unit": 60_000}, errors.Conflict),
-    ({"x": calls.Held(digest=ZERO_DIGEST, holders=(PeerId(ZERO_DIGEST),))}, errors.Malformed),
-)
+    assert parties.snapshot(tmp_path) == before
 
 
-async def test_worker__pass_of_what_does_not_exist__is_refused_and_changes_nothing(
-    served: Served,
+async def test_coordinator__leased_but_no_member_yet__only_joining_is_heard(
+    parties: Parties,
 ) -> None:
-    before, key = served.snapshot(), served.keys["trainer"]
-
-    for change, error in NO_SUCH_PASS:
-        wrong = forward(served).model_copy(update=change).encoded()
-        with pytest.raises(error):
-            await served.worker.handle(key, calls.FORWARD.name, wrong, ())
-
-    assert served.snapshot() == before
-
-
-async def test_worker__more_of_a_checkpoint_at_once_than_a_range__is_malformed(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vast = tmp_path / "vast"
-    with vast.open("wb") as sparse:
-        sparse.truncate(RANGE + 1)
-    monkeypatch.setattr(served.work.station.compute, "checkpoint", lambda *_: vast)
-    wrong = calls.GetStateRange(job=served.record.job, stage=STAGE, step=2, start=0, end=RANGE + 1)
-
-    with pytest.raises(errors.Malformed, match="at once"):
-        await served.worker.handle(
-            served.keys["ann"], calls.GET_STATE_RANGE.name, wrong.encoded(), ()
-        )
+    for method in (calls.LEAVE, calls.NEXT_ITEM, calls.GET_CLAIMS, calls.HELD):
+        request = parties.request(method)
+        kind = await parties.refusal(parties.coordinator, "ann", method, request)
+        assert kind is errors.Conflict, method
+    lease = parties.job.papers.spec.encoded()  # signed, and no lease
+    request = parties.request(calls.JOIN)
+    kind = await parties.refusal(parties.coordinator, "ann", calls.JOIN, request, [lease])
+    assert kind is errors.Forbidden
 
 
-async def test_coordinator__lease_that_is_not_in_the_roster__is_forbidden(served: Served) -> None:
-    header = requests(served)[calls.JOIN.name].encoded()
-    lease = served.swarm.papers.leases["ann"].encoded()
-
-    with pytest.raises(errors.Forbidden):
-        await served.coordinator.handle(
-            served.keys["ann"], calls.JOIN.name, header, (memoryview(lease),)
-        )
+def handed_over(items: Sequence[Kept]) -> tuple[tuple[bytes, ...], list[bytes]]:
+    """Names and tensors of what a seal call gives."""
+    return tuple(map(kept_digest, items)), [encode_kept(item) for item in items]
 
 
-async def test_worker__seal_forged_or_with_an_item_missing__is_refused_and_changes_nothing(
-    tmp_path: Path, served: Served
-) -> None:
-    swarm = MemorySwarm(served.swarm.papers, tmp_path / "honest")
-    await swarm.run()
-    items = swarm.items()
-    end = next(i for i, item in enumerate(items) if messages_of([item], Seal))
-    first = [encode_kept(item) for item in items[2 : end + 1]]  # after spec and opening
-    before = served.snapshot()
-
-    for wrong in (first[:-2] + first[-1:], first[1:], first[:-1], forged_seal(first)):
-        with pytest.raises(
-            (errors.InvalidSeal, errors.Malformed, errors.Conflict, errors.BadSignature)
-        ):
-            await handle_worker(served, calls.TAKE_SEAL, wrong)
-
-    assert served.snapshot() == before
+def closed_of(parties: Parties, **changed: Any) -> Signed[RoundClosed]:
+    """The RoundClosed of the first round, signed by the coordinator, whatever is in it."""
+    closed = parties.job.messages(RoundClosed)[0]
+    return parties.job.papers.session.sign(closed.model_copy(update=changed))
 
 
-def forged_seal(items: list[bytes]) -> list[bytes]:
-    """The same step under a seal that somebody else signed."""
-    seal = decode_kept(items[-1])
+def resealed(parties: Parties, items: Sequence[Kept], **changed: Any) -> list[Kept]:
+    """The same items under another seal of the coordinator's."""
+    seal = items[-1]
+    assert isinstance(seal, Signed) and isinstance(seal.message, Seal)
+    other = seal.message.model_copy(update=changed)
+    signed = parties.job.papers.coordinator.sign(other, DOMAIN)
+    return [*items[:-1], Signed[Message](signed.message, signed.signature)]
+
+
+def wrong_calls(parties: Parties) -> Iterator[Case]:
+    """What a worker at the beginning of round 1 is asked, and what it says."""
+    none: tuple[bytes, ...] = ()
+    for method in {*parties.worker.methods.values()} - {PING, calls.REDUCE, calls.TAKE_SEAL}:
+        yield method, {"job": ZERO_DIGEST}, none, errors.Conflict
+    yield calls.MEASURE, {"group": 1}, none, errors.Conflict
+    yield calls.COMMIT, {"round": 2}, none, errors.Unavailable
+    yield calls.COMMIT, {"round": 0}, none, errors.Conflict
+    yield calls.COMMIT, {"items": ()}, none, errors.Conflict
+    yield calls.COMMIT, {"items": ((0, MAX_ITEMS + 1),)}, none, errors.Conflict
+    yield calls.GET_BYTES, {}, none, errors.NotFound
+    for method in (calls.GET_STATE, calls.GET_STATE_RANGE):
+        for changed in ({"group": 1}, {"round": 1}, {"round": 10_000_000}):
+            yield method, changed, none, errors.NotFound
+    for method in (calls.GET_WEIGHTS, calls.GET_WEIGHTS_RANGE):
+        yield method, {}, none, errors.NotFound
+
+    closed = closed_of(parties).encoded()
+    for tensors in (none, [b""], [b"\x80" * 100], [closed, closed]):
+        yield calls.REDUCE, {}, tensors, errors.Malformed
+    yield calls.REDUCE, {}, [parties.job.papers.spec.encoded()], errors.UnknownVersion
+    forged = STRANGER.sign(parties.job.messages(RoundClosed)[0])
+    yield calls.REDUCE, {}, [forged.encoded()], errors.BadSignature
+    of_another_job = closed_of(parties, job=ZERO_DIGEST).encoded()
+    yield calls.REDUCE, {}, [of_another_job], errors.Conflict
+    yield calls.REDUCE, {}, [closed_of(parties, round=2).encoded()], errors.Unavailable
+    yield calls.REDUCE, {"bucket": 2}, [closed], errors.Conflict
+
+    first, second = (seal_of(parties.job, step) for step in (1, 2))
+    seal = first[-1]
     assert isinstance(seal, Signed)
-    other: Session = STRANGER
-    signature = other.private_key.sign(seal.message.digest()) + b"\x1b"
-    return [*items[:-1], encode_kept(Signed(seal.message, signature))]
+    signature = STRANGER.private_key.sign(seal.message.digest()) + b"\x1b"
+    for items, error in (
+        ((), errors.Malformed),
+        (first[:-1], errors.Malformed),  # no seal
+        (first[1:], errors.BadSignature),  # by somebody without a lease
+        (first[:-2] + first[-1:], errors.InvalidSeal),  # an item is missing
+        (second, errors.BadSignature),  # the job has no member yet
+        (first + second, errors.Malformed),
+        ([*first[:-1], Signed(seal.message, signature)], errors.InvalidSeal),
+        (resealed(parties, first, earned=1), errors.InvalidSeal),
+    ):
+        names, given = handed_over(items)
+        yield calls.TAKE_SEAL, {"names": names}, given, error
+    names, given = handed_over(first)
+    told = {
+        "names": names,
+        "members": (calls.MemberView(session_key=STRANGER.key, group=FIRST, address="x:1"),),
+    }
+    yield calls.TAKE_SEAL, told, [*given[:-1], b"\x80" * 100], errors.Malformed
+
+
+async def refuses(parties: Parties, folder: Path, cases: Iterable[Case]) -> None:
+    """The coordinator is told of each case what it has to be, and nothing is changed."""
+    before, wrong = parties.snapshot(folder), []
+    for method, changed, tensors, error in cases:
+        request = parties.request(method, **changed)
+        kind = await parties.refusal(parties.worker, "coordinator", method, request, tensors)
+        if kind is not error or parties.snapshot(folder) != before:
+            wrong.append((method.name, [*changed], len(tensors), kind))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+async def test_worker__calls_of_what_does_not_exist_or_is_forged__refused_and_nothing_is_changed(
+    tmp_path: Path, parties: Parties
+) -> None:
+    await parties.work.states.take_group(FIRST, StepNumber(0))
+
+    await refuses(parties, tmp_path, wrong_calls(parties))
+
+
+async def test_worker__calls_of_a_round_that_is_over__refused_and_nothing_is_changed(
+    tmp_path: Path, parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await parties.work.states.take_group(FIRST, StepNumber(0))
+    first = seal_of(parties.job, 1)
+    given = {kept_digest(item): item for item in first}
+    await parties.work.states.take_seal([*given], given, StepNumber(0))
+    monkeypatch.setattr(served, "RANGE", 30)
+    names, tensors = handed_over(resealed(parties, first, earned=1))
+
+    ranges = [{"start": a, "end": b} for a, b in ((0, 0), (2, 1), (0, 31), (10**6, 10**6 + 1))]
+
+    await refuses(
+        parties,
+        tmp_path,
+        [
+            (calls.TAKE_SEAL, {"names": names}, tensors, errors.Equivocation),
+            (calls.REDUCE, {}, [closed_of(parties).encoded()], errors.Conflict),
+            (calls.COMMIT, {}, (), errors.Conflict),
+            *((calls.GET_STATE_RANGE, each, (), errors.Malformed) for each in ranges),
+        ],
+    )
+
+
+async def test_worker__no_group_yet__what_needs_one_is_unavailable_and_nothing_is_changed(
+    tmp_path: Path, parties: Parties
+) -> None:
+    names, tensors = handed_over(seal_of(parties.job, 1))
+    closed = [closed_of(parties).encoded()]
+    await refuses(
+        parties,
+        tmp_path,
+        [
+            (calls.REDUCE, {}, closed, errors.Unavailable),
+            (calls.TAKE_SEAL, {"names": names}, tensors, errors.Unavailable),
+            (calls.GET_STATE, {}, (), errors.Unavailable),
+            (calls.GET_STATE_RANGE, {}, (), errors.Unavailable),
+            (calls.GET_WEIGHTS, {}, (), errors.Unavailable),
+            (calls.GET_WEIGHTS_RANGE, {}, (), errors.NotFound),
+        ],
+    )

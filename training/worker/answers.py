@@ -99,10 +99,10 @@ class Answers:
         self, _caller: SessionKey, request: calls.TakeSeal, tensors: Tensors
     ) -> tuple[calls.SealTaken, Sequence[Buffer]]:
         """A receipt, after the update."""
-        if request.members:  # else they are as we were told before
-            self._peers.set_members(request.members)
         items = [decode_kept(bytes(tensor)) for tensor in tensors]
         given = {kept_digest(item): item for item in items}
+        if request.members:  # else they are as we were told before
+            self._peers.set_members(request.members)
         all_applied = StepNumber(request.all_applied)
         try:
             taken = await self._work.states.take_seal(request.names, given, all_applied)

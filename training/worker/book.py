@@ -331,11 +331,11 @@ class WorkerBook:
 
 
 def last_seal(items: Sequence[Kept]) -> Signed[Seal]:
-    """The seal that ends `items`; raises Malformed if there is none."""
-    match items[-1:]:
-        case [Signed(message=Seal() as seal, signature=signature)]:
-            return Signed(seal, signature)
-    raise Malformed("a seal comes last, after everything under it")
+    """The seal that ends `items`; raises Malformed if there is none, or another one before it."""
+    seals = [each for each in items if isinstance(each, Signed) and isinstance(each.message, Seal)]
+    if len(seals) != 1 or seals[0] is not items[-1]:
+        raise Malformed("one seal comes last, after everything under it")
+    return expect(seals[0], Seal)
 
 
 def _sealed_round(under: JobHistory, seal: Seal) -> SealedRound:

@@ -326,10 +326,10 @@ class Exchange:
             Equivocation: another RoundClosed is known, or was reduced.
             Misbehaved: a shard is of no use to anybody.
         """
-        self._take_closed(signed)
-        self._news.mark()
         if bucket not in self._at.layout.reduced_in(self._at.group):
             raise errors.Conflict("a bucket of another group")
+        self._take_closed(signed)
+        self._news.mark()
         return await asyncio.shield(self._reduced(bucket))
 
     def _reduced(self, bucket: Bucket) -> asyncio.Task[OwnClaim]:

@@ -105,8 +105,13 @@ class Station:
 
     @property
     def state(self) -> State:
-        """That of our group, or of one that is measured."""
-        assert self._state is not None  # asked by work in a group only
+        """That of our group, or of one that is measured.
+
+        Raises:
+            Unavailable: there is none yet, and whoever knows us may ask for files of it.
+        """
+        if self._state is None:
+            raise Unavailable("this peer has no state yet")
         return self._state
 
     @property

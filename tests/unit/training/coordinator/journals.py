@@ -1,4 +1,6 @@
-"""A coordinator's journal of a job whose papers a test has."""
+"""A coordinator's journal of a job whose papers a test has, and what it answers by it."""
+
+from pathlib import Path
 
 from contracts.governance.checking import Begin, unread
 from contracts.terms.messages import Message
@@ -7,7 +9,12 @@ from contracts.terms.signatures import Signed
 from tests.support.fake_members import RULES
 from tests.support.history import DOMAIN
 from tests.support.papers import Papers
+from training.coordinator.blobs import Blobs
+from training.coordinator.board import Board
+from training.coordinator.handlers import Handlers
+from training.coordinator.items import ItemRoutes
 from training.coordinator.journal import JobJournal, Signer
+from training.coordinator.measuring import Measuring
 from training.journal import Journal
 from training.rounds.events import Joined
 from training.strategies.port import RoundNumber
@@ -35,3 +42,19 @@ def join(job: JobJournal, papers: Papers, name: str, at: UnixMillis) -> None:
         at=at,
     )
     job.record(joined, Signed[Message](lease.message, lease.signature))
+
+
+def handlers_of(job: JobJournal, folder: Path) -> Handlers:
+    """Answers at one moment, with no session and an empty roster."""
+    clock, why_idle = (lambda: UnixMillis(1000)), (lambda _account: None)
+    return Handlers(
+        job,
+        dict,
+        Measuring(job.record_of_job.job),
+        ItemRoutes(job, clock=clock, why_idle=why_idle, tell=tell_nobody),
+        Board(job),
+        Blobs(folder, job, {}, dict, clock=clock, tell=tell_nobody),
+        clock=clock,
+        welcome=lambda _peer: None,
+        why_idle=why_idle,
+    )
