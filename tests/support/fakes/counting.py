@@ -286,6 +286,12 @@ class CountingStrategy(EveryStep):
         self._forget()
         return state
 
+    def need_weights(self, file: Path, group: Group, base: Digest) -> None:
+        """See `Strategy.need_weights`."""
+        roots, weights = _read_weights(file)
+        if roots.state != base or roots.weights != _weights_root(weights):
+            raise WrongBytes("weights of another state", expected=base.hex())
+
     async def replay(
         self,
         claim: WorkClaim,
@@ -295,9 +301,9 @@ class CountingStrategy(EveryStep):
         comparison: Comparison,
     ) -> Replayed:
         """See `Strategy.replay`."""
-        roots, weights = _read_weights(await source.get(BASE))
-        if roots.state != claim.base or roots.weights != _weights_root(weights):
-            raise WrongBytes("weights of another state", expected=claim.base.hex())
+        file: Path = await source.get(BASE)
+        self.need_weights(file, claim.group, claim.base)
+        roots, weights = _read_weights(file)
         again = CountingStrategy(self._spec, self.compute)
         state = CountingState(claim.group)
         state.weights, state.counter = weights, roots.counter
