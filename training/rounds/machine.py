@@ -368,13 +368,15 @@ def is_without_work(state: RoundState) -> bool:
     """Whether the round is sealed as one without work.
 
     In a pause draws go on, as they may convict who caused it; at the end until none is open. A job
-    that is to stop before anything was done needs no round with work either.
+    that is to stop before anything was done, or while draws let nothing be closed as their budget
+    is spent, needs no round with work either.
     """
     if state.draining:
         return state.seal_wanted or (state.is_clear and not state.unsealed)
     if state.is_idle and state.seal_wanted:
         return True
-    return state.stopping and not (state.started and not state.is_idle) and _is_untouched(state)
+    works = state.started and not state.is_idle and state.takes_work
+    return state.stopping and not works and _is_untouched(state)
 
 
 def _opened(state: RoundState) -> RoundState:

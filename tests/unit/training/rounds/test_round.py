@@ -561,6 +561,16 @@ def test_stop__checked_job__ends_when_no_draw_is_open() -> None:
     assert shell.seal_due == events.BuildSeal(RoundNumber(2), "empty", last=True)
 
 
+def test_stop__budget_of_draws_is_spent__round_without_work_is_sealed() -> None:
+    shell = Shell(terms(is_checked=True))
+    shell.tell(joining(A))
+    shell.tell(events.Checked(None, False, False, frozenset(), False, (), shell.now))
+
+    shell.tell(events.Controlled("stop", shell.now))
+
+    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "empty", last=False)
+
+
 def test_checked__peer_may_not_work__its_claim_expires() -> None:
     shell = in_commit()
     shell.claim(A)
