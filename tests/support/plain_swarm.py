@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from contracts.terms.ids import Digest, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
-from tests.support.fakes.counting import CountingState, CountingStrategy, rows_of
+from tests.support.fakes.counting import CountingState, CountingStrategy, rows_for
 from tests.support.fakes.memory_source import MemorySource, at_once, ended, make_seal
 from training.stages.torch_free import num_groups
 
@@ -44,7 +44,7 @@ def plain_run(spec: JobSpec, updates: Sequence[Sequence[ItemNumber]] | None = No
 
 class _Line:
     def __init__(self, spec: JobSpec) -> None:
-        self._source = MemorySource(rows_of)
+        self._source = MemorySource(rows_for(spec))
         self.peers: list[tuple[CountingStrategy, CountingState]] = []
         for stage in map(StageIndex, range(spec.batch.stages)):
             strategy = CountingStrategy(spec, at_once)

@@ -28,7 +28,7 @@ from contracts.terms.work import RoundClosed, WorkClaim
 from tests.support.checked_swarm import MadeUpBeacons, by_bytes
 from tests.support.dockets import begin_checked
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
-from tests.support.fakes.counting import CountingStrategy, elements_of, rows_of
+from tests.support.fakes.counting import CountingStrategy, elements_of, rows_for
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.history import DOMAIN, messages_of
 from tests.support.lying import Answer, AnsweringTransport
@@ -80,7 +80,7 @@ class _Together:
 
 def counting(spec: JobSpec) -> Arithmetic:
     """What the parties of a swarm compute with that counts."""
-    return Arithmetic(partial(CountingStrategy, spec), rows_of, elements_of(spec))
+    return Arithmetic(partial(CountingStrategy, spec), rows_for(spec), elements_of(spec))
 
 
 @dataclass

@@ -117,7 +117,7 @@ class Router:
         self._held: dict[TaskName, PeerId] = {}  # asked for before it
         self._peers: dict[PeerId, Peer] = {}
         self._out: defaultdict[PeerId, dict[TaskName, Out]] = defaultdict(dict)
-        self._asked: set[tuple[PeerId, TaskName]] = set()  # of this round
+        self._asked: set[tuple[PeerId, TaskName]] = set()  # of this round, or of this validation
         self._walks: dict[tuple[Item, bool], Walk] = {}
         self._waiting: dict[Group, dict[Item, Walk]] = {}  # for somebody
         self._to_begin: list[Item] = []  # descending
@@ -160,7 +160,7 @@ class Router:
         self._abandon(evaluations=False)
         if not is_first:
             self._found, self._held = [], {}
-        for of_the_round in (self.done, self.lacked, self.gone, self.silent, self._asked):
+        for of_the_round in (self.done, self.lacked, self.gone, self.silent):
             of_the_round.clear()
         self._num_counted = -1
         for peer in self._peers.values():
@@ -170,6 +170,9 @@ class Router:
         """What is on its way is of a round that is over, or of a state that is gone."""
         for walk in [walk for name, walk in self._walks.items() if name[1] == evaluations]:
             self._remove(walk)
+        self._asked = {
+            each for each in self._asked if (each[1].direction == "evaluate") != evaluations
+        }
         if not evaluations:
             for of_items in (self._waiting, self._dealt, self._stuck_since, self._again):
                 of_items.clear()

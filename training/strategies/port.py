@@ -414,6 +414,14 @@ class Strategy(PureStrategy, Protocol):
             Malformed: another number of elements. NotFinite: inf or nan. Then it is half changed.
         """
 
+    def need_weights(self, file: Path, group: Group, base: Digest) -> None:
+        """Refuse a file of weights that are not of the state of a group with this root.
+
+        Raises:
+            WrongBytes: they are of another one. NotFound, Malformed, UnknownVersion: they are gone,
+                or of another group, or damaged.
+        """
+
     async def replay(
         self,
         claim: WorkClaim,

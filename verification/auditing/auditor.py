@@ -6,14 +6,12 @@ peer does so. Whoever may be slashed by what an auditor says can be shown why: s
 """
 
 import math
-from pathlib import Path
 
 from contracts.governance.sealed import SealedClaim
-from contracts.terms.ids import Digest, StageIndex
+from contracts.terms.ids import StageIndex
 from contracts.terms.messages import JobSpec
 from training.config import slices_of, train_config
-from training.models.parameters import Shape, parameter_shapes
-from training.stages.checkpoint import load_weights
+from training.models.parameters import parameter_shapes
 from verification.auditing.replays import Found, Source
 from verification.distances.comparison import Comparison
 from verification.distances.thresholds import MEASURES, SATURATED, Recipe, distance_name
@@ -50,21 +48,8 @@ _HEADER_BYTES = 2**20  # of a file of weights, at most: names, shapes and roots
 _WEIGHT_BYTES = 4
 
 
-def check_weights(spec: JobSpec, stage: StageIndex, file: Path, root: Digest) -> None:
-    """Refuse a file of weights that are not of the state of a stage with this root.
-
-    Raises:
-        WrongBytes: they are of another one. NotFound, Malformed, UnknownVersion: they are gone, or
-            of another stage, or damaged.
-    """
-    load_weights(file, _shapes(spec, stage), root)
-
-
 def most_weight_bytes(spec: JobSpec, stage: StageIndex) -> int:
     """What a file of a stage's weights can have."""
-    return _HEADER_BYTES + _WEIGHT_BYTES * sum(map(math.prod, _shapes(spec, stage).values()))
-
-
-def _shapes(spec: JobSpec, stage: StageIndex) -> dict[str, Shape]:
     model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
-    return parameter_shapes(model, slices_of(model, spec.batch.layer_ends)[stage])
+    shapes = parameter_shapes(model, slices_of(model, spec.batch.layer_ends)[stage])
+    return _HEADER_BYTES + _WEIGHT_BYTES * sum(map(math.prod, shapes.values()))

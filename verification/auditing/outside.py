@@ -30,7 +30,7 @@ from training.worker.ports import HONEST, Arithmetic, Behaviour
 from training.worker.run import Connection
 from training.worker.sealed import SealedWork
 from training.worker.shared_files import WeightsFile
-from verification.auditing.auditor import check_weights, most_weight_bytes
+from verification.auditing.auditor import most_weight_bytes
 from verification.auditing.following import Followed, FollowedJob, run_outside
 from verification.auditing.program import Auditing
 from verification.auditing.replays import Meter
@@ -107,12 +107,13 @@ class OutsideHost:
         """See `Host.weights`."""
         group, spec = claim.group, self.record.spec
         if group not in self._weights:
-            check = partial(check_weights, spec, group)
+            meter = Meter(self.engine)
+            check = self.strategy_for(meter).need_weights
             self._weights[group] = DownloadedWeights(
                 self._peers,
                 group,
                 self.folder / f"stage-{group}",
-                check=lambda file, root: Meter(self.engine)(partial(check, file, root)),
+                check=lambda file, root: meter(partial(check, file, group, root)),
                 most_bytes=most_weight_bytes(spec, group),
                 tell=self.tell,
             )

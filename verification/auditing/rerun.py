@@ -31,7 +31,7 @@ from training.stages.exact import device_class
 from training.strategies.port import Comparison, Replayed
 from training.strategies.registry import strategy_of
 from training.worker.engine import Engine
-from verification.auditing.auditor import check_weights, compared
+from verification.auditing.auditor import compared
 from verification.auditing.bundle import Shown
 from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
@@ -107,10 +107,10 @@ def _limits(shown: Shown, own_class: str) -> dict[str, int]:
 async def _replayed(held: BundledBytes, weights: Path, device: str) -> dict[str, int]:
     """Distances between the claim and what comes of it here."""
     shown, claim = held.shown, held.shown.sealed.claim
-    if shown.is_replayed:
-        with at(WEIGHTS):
-            check_weights(shown.record.spec, claim.group, weights, claim.base)
     async with _bundled(held, weights, device) as source:
+        if shown.is_replayed:
+            with at(WEIGHTS):
+                source.strategy.need_weights(weights, claim.group, claim.base)
         seed = seed_for(shown.case, shown.papers.report.claim.peer)
         try:
             found = await compared(source, shown.sealed, seed)

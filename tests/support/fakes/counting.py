@@ -8,13 +8,15 @@ item and kind, so that no two tensors of a round are equal, and `WIDTH` small on
 as `every_step` does, into stages without a tied head.
 """
 
+import hashlib
 import json
 import math
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from contracts.terms.errors import Malformed, NotFinite, NotFound, Refused, Unav
 from contracts.terms.ids import MAX_STAGES, ChunkIndex, Digest
 from contracts.terms.messages import NORM_SQUARED_SCALE, JobSpec, Seal
 from contracts.terms.work import Leaf, LeafNames, Output, WorkClaim, leaf_names
+from training.averaging.forms import Forms
 from training.averaging.slices import slice_digest
 from training.stages.torch_free import StateRoots
 from training.strategies.every_step.projections import Projector
@@ -62,9 +65,14 @@ _Tensor = tuple[float, ...]
 _NO_TENSOR: _Tensor = (0.0,) * WIDTH
 
 
-def rows_of(name: str) -> bytes:
-    """Rows of the made-up corpus, as `UnitRows.read`."""
-    return name.encode()
+def rows_of(name: str, num_tokens: int = 132) -> bytes:
+    """Rows of the made-up corpus, as `UnitRows.read`: as many as in an item of `make_spec`."""
+    return hashlib.shake_256(name.encode()).digest(num_tokens)
+
+
+def rows_for(spec: JobSpec) -> Callable[[str], bytes]:
+    """The same for a job whose items are longer."""
+    return partial(rows_of, num_tokens=math.prod(Forms(spec).rows_shape))
 
 
 def elements_of(spec: JobSpec) -> Mapping[Bucket, int]:
@@ -181,10 +189,9 @@ class CountingStrategy(EveryStep):
         """What says how rows are digested."""
         return self
 
-    @staticmethod
-    def rows_digest(rows: bytes) -> Digest:
+    def rows_digest(self, rows: bytes) -> Digest:
         """See `every_step.Recipe.rows_digest`."""
-        return digest("test rows", rows)
+        return Forms(self._spec).digest("rows", rows)
 
     # ------------------------------------------------------------------------------------ items
 
@@ -210,9 +217,8 @@ class CountingStrategy(EveryStep):
                 made[names.y] = source.put(names.y, _output(self._state.group, item, x, weights))
             if direction == "forward":
                 return None
-            self._sum = [
-                a + b for a, b in zip(self._sum, _gradient(item, x, dy, weights), strict=True)
-            ]
+            gradient = _gradient(self._state.group, item, x, dy, weights)
+            self._sum = [a + b for a, b in zip(self._sum, gradient, strict=True)]
             if names.dx:
                 made[names.dx] = source.put(
                     names.dx, _input_gradient(self._state.group, item, x, dy, weights)
@@ -280,6 +286,12 @@ class CountingStrategy(EveryStep):
         self._forget()
         return state
 
+    def need_weights(self, file: Path, group: Group, base: Digest) -> None:
+        """See `Strategy.need_weights`."""
+        roots, weights = _read_weights(file)
+        if roots.state != base or roots.weights != _weights_root(weights):
+            raise WrongBytes("weights of another state", expected=base.hex())
+
     async def replay(
         self,
         claim: WorkClaim,
@@ -289,9 +301,9 @@ class CountingStrategy(EveryStep):
         comparison: Comparison,
     ) -> Replayed:
         """See `Strategy.replay`."""
-        roots, weights = _read_weights(await source.get(BASE))
-        if roots.state != claim.base or roots.weights != _weights_root(weights):
-            raise WrongBytes("weights of another state", expected=claim.base.hex())
+        file: Path = await source.get(BASE)
+        self.need_weights(file, claim.group, claim.base)
+        roots, weights = _read_weights(file)
         again = CountingStrategy(self._spec, self.compute)
         state = CountingState(claim.group)
         state.weights, state.counter = weights, roots.counter
@@ -312,9 +324,9 @@ class CountingStrategy(EveryStep):
             projections.append(projector.of(np.array(again._sum, np.float32)))
         shards = [await source.get(shard_name(output.bucket)) for output in claim.outputs]
         if is_computable:
-            mean = [value / len(leaves) for value in again._sum]
+            mean = _numbers(_bytes([value / len(leaves) for value in again._sum]))
             numbers = [number for shard in shards for number in _numbers(shard)]
-            comparison.add_gradient({"weights": tuple(numbers)}, {"weights": tuple(mean)})
+            comparison.add_gradient({"weights": tuple(numbers)}, {"weights": mean})
         return Replayed(tuple(projections), is_computable)
 
 
@@ -363,11 +375,14 @@ def _loss(offset: float, x: _Tensor, weights: Sequence[float]) -> int:
     return round(1e6 * (offset + sum(weights) / 100 + sum(x) / 1e4))
 
 
-def _gradient(item: int, x: _Tensor, dy: _Tensor, weights: Sequence[float]) -> list[float]:
+def _gradient(
+    group: int, item: int, x: _Tensor, dy: _Tensor, weights: Sequence[float]
+) -> list[float]:
+    # Squared, so that no bucket looks like another one, of other items or of another group.
     weighed = (i * a + 7 * i * b for i, (a, b) in enumerate(zip(x, dy, strict=True), start=1))
     beside = sum(weighed) % 61 / _GRAIN
     return [
-        ((item * 31 + i * 17) % 13 - 6) / 8 + round(weight) / _GRAIN + beside
+        ((item * 31 + i * (i + 2 * group) * 17) % 13 - 6) / 8 + round(weight) / _GRAIN + beside
         for i, weight in enumerate(weights)
     ]
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
 from torch import Tensor
@@ -34,6 +35,7 @@ from contracts.terms.work import Leaf, WorkClaim
 from training.averaging.sums import mean_slice, vector_of
 from training.data.loading import BlobSource
 from training.models.starting import starting_weights
+from training.stages.checkpoint import load_weights
 from training.stages.stage import Stage
 from training.strategies.every_step.recipe import Recipe, millionths, output_of
 from training.strategies.every_step.replay import TorchStageAgain, replay_claim
@@ -256,6 +258,10 @@ class EveryStepWithTorch(EveryStep):
         return state
 
     # ----------------------------------------------------------------------------------- audits
+
+    def need_weights(self, file: Path, group: Group, base: Digest) -> None:
+        """See `Strategy.need_weights`."""
+        load_weights(file, self.recipe(group).parameter_shapes, base)
 
     async def replay(
         self,

@@ -329,6 +329,9 @@ def test_router__validation_is_due__runs_before_items_and_its_loss_is_the_mean(
     view = replace(routed.view, issued=frozenset({ItemNumber(0)}))
     routed.look(validate_after=StepNumber(ROUND - 1), num_rows=number, view=view)
     assert {task.direction for tasks in routed.out().values() for task in tasks} == {"evaluate"}
+    asked = routed.out()
+    routed.look(number=StepNumber(ROUND + 1))  # an empty round was sealed
+    assert routed.out() == asked
     for _ in range(30):
         for peer, tasks in routed.out().items():
             for task in tasks:
