@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from contracts.terms.ids import Digest
 from tests.support.fakes.faulty_transport import (
     DIAL,
     AnyFault,
@@ -21,6 +20,7 @@ from tests.support.fakes.faulty_transport import (
     Partition,
     When,
 )
+from tests.support.plain_swarm import plain_run
 from tests.support.swarm_job import MemorySwarm, make_papers
 from training.transport import calls
 from training.transport.port import Transport
@@ -64,17 +64,6 @@ class Supervised(MemorySwarm):
             await super()._keep_alive(name)
 
 
-def swarm_of(folder: Path) -> MemorySwarm:
-    """Two stages of two peers."""
-    return Supervised(make_papers(*WORKERS, stages=2, steps=STEPS), folder)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
-    """The same job without faults."""
-    return swarm_of(tmp_path_factory.mktemp("undisturbed"))
-
-
 def with_faults(
     swarm: MemorySwarm, kinds: tuple[str, ...], faults: tuple[AnyFault, ...]
 ) -> list[FaultyTransport]:
@@ -101,21 +90,19 @@ def with_faults(
     return made
 
 
-async def curve_of(swarm: MemorySwarm) -> tuple[dict[int, int], list[set[Digest]]]:
-    """Losses and final states, once it has run."""
-    if not swarm.seals():
-        await swarm.run(timeout=100)
-    return swarm.losses(), swarm.state_roots()
-
-
+@pytest.mark.simulated_time
 @pytest.mark.parametrize("part", KINDS)
 async def test_job__every_fault_on_every_kind_of_call__ends_with_the_same_curve(
-    undisturbed: MemorySwarm, tmp_path: Path, part: str
+    tmp_path: Path, part: str
 ) -> None:
-    swarm = swarm_of(tmp_path)
+    swarm = Supervised(make_papers(*WORKERS, stages=2, steps=STEPS), tmp_path)
     made = with_faults(swarm, KINDS[part], FAULTS)
 
-    assert await curve_of(swarm) == await curve_of(undisturbed)
+    await swarm.run(timeout=600)
+
+    plain = plain_run(swarm.papers.spec.message)
+    assert swarm.losses() == plain.losses
+    assert swarm.state_roots() == [{root} for root in plain.states]
     assert {when[0] for each in made for when, _ in each.struck} == {*KINDS[part]}
 
 

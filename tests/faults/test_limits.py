@@ -77,6 +77,7 @@ async def test_limits__poster_closes_the_job__last_seal_follows_and_pays_what_wa
 
     seals = swarm.seals()
     assert seals[-1].last and len(seals) < 50 and seals[-1].vested == seals[-1].earned > 0
+    assert not swarm.lines("not_validated"), "whoever is here still validates"
 
 
 async def test_limits__every_seal__is_kept_with_its_pay_by_each_member_and_told_to_the_escrow(

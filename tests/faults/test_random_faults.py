@@ -1,19 +1,23 @@
 """Whole jobs of three stages in which anybody dies, loses files, leaves or is cut off at any time.
 
 A seed chooses what goes wrong and when; time is simulated. Whatever it is, the job ends. The update
-of each step is that of its sealed units, each counted once in every stage, and they are paid.
+of each round is that of its sealed items, each counted once in every stage. Who did them is paid for
+them, unless somebody else reduced a bucket that it was dealt.
 """
 
 import asyncio
+from collections import Counter
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from random import Random
 from shutil import rmtree
 
 import pytest
 
-from contracts.terms.items import ItemNumber
+from contracts.terms.ids import PeerId
 from contracts.terms.work import RoundClosed
 from tests.faults.test_memory_swarm import NINE, QUICK, STEPS, UNITS, swarm_of
 from tests.support.plain_swarm import plain_run
@@ -65,13 +69,20 @@ class Chaos:
         asyncio.get_running_loop().call_later(seconds, network.hear, *sides)
 
 
-def items_counted(swarm: MemorySwarm) -> dict[int, list[ItemNumber]]:
-    """Items of the last RoundClosed of each round, ascending."""
-    claims = {claim.digest(): claim for claim in swarm.claims()}
-    return {
-        closed.round: sorted({item for name in closed.weights for item in claims[name].numbers})
-        for closed in swarm.messages(RoundClosed)
+def flops_earned(swarm: MemorySwarm, sealed: Set[int]) -> Counter[PeerId]:
+    """Of what is merged in `sealed` rounds, but for peers one of whose buckets another reduced."""
+    spec, earned = swarm.papers.spec.message, Counter[PeerId]()
+    reduced = {
+        (each.peer, each.subject, each.group, each.bucket) for each in swarm.claims("bucket")
     }
+    merged = swarm.merged()
+    for closed in swarm.messages(RoundClosed):
+        dealt = zip(closed.reducers, spec.chunking.all, strict=True)
+        lost = {peer for peer, at in dealt if (peer, closed.digest(), *at) not in reduced}
+        for claim in merged[closed.round] if closed.round in sealed else []:
+            if claim.peer not in lost:
+                earned[claim.peer] += len(claim.numbers) * spec.item_flops[claim.group]
+    return earned
 
 
 async def until_over(swarm: MemorySwarm) -> None:
@@ -103,17 +114,17 @@ async def test_swarm__anything_goes_wrong__weights_and_pay_are_those_of_the_seal
 
     await until_over(swarm)
 
-    spec, record, counted = swarm.papers.spec.message, swarm.history().record, items_counted(swarm)
+    spec, record = swarm.papers.spec.message, swarm.history().record
     assert chaos.seen and swarm.restarts, "a job in which nothing went wrong shows nothing"
     assert record is not None and record.ended and not swarm.refused
-    moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
-    updates = {
-        seal.step: counted[seal.step] if seal.step in moved else [] for seal in swarm.seals()
-    }
-    assert sum(record.pay.earned.values()) <= sum(map(len, counted.values())) * sum(spec.item_flops)
-    assert sorted(item for items in updates.values() for item in items) == list(
-        range(STEPS * UNITS)
-    )
+    sealed = {seal.step for seal in swarm.seals() if seal.gradient_norm}
+    updates = [
+        sorted({item for claim in claims for item in claim.numbers})
+        for step, claims in swarm.merged().items()
+        if step in sealed
+    ]
+    assert sorted(chain(*updates)) == list(range(STEPS * UNITS))
+    assert record.pay.earned == flops_earned(swarm, sealed)
     plain = plain_run(spec, updates)
     for stage, roots in enumerate(swarm.state_roots()):
         assert roots == {plain.states[stage]}

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.ids import SessionKey
-from contracts.terms.work import RoundClosed
 from tests.faults.test_memory_swarm import SIX, UNITS, swarm_of
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.simulated_time import loop_seconds
@@ -26,7 +25,7 @@ CUT_IN = 3
 LONGEST = 60.0  # seconds
 PASS = 1.0  # seconds, of an item through a stage: three steps take longer than silence is borne
 SEALS = 3  # in the silence
-RULES = patient_rules(redo_after=1000)
+RULES = patient_rules(redo_after=1000, exchange_timeout=5000)
 
 
 class Slow:
@@ -105,9 +104,8 @@ class Cut:
 
 
 def items_averaged(swarm: MemorySwarm) -> int:
-    """Items of the claims that a RoundClosed names."""
-    counted = {name for each in swarm.messages(RoundClosed) for name in each.weights}
-    return sum(len(claim.numbers) for claim in swarm.claims() if claim.digest() in counted)
+    """Items of the claims that a RoundClosed names, of all stages together."""
+    return sum(len(claim.numbers) for claims in swarm.merged().values() for claim in claims)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from contracts.terms.messages import Notice
+from contracts.terms.messages import MILLION, Notice
 from contracts.terms.work import RoundClosed
-from tests.faults.test_checked_swarm import checked_swarm
 from tests.faults.test_memory_swarm import UNITS, assert_as_plain, swarm_of
+from tests.support.dockets import audit_spec
 from tests.support.plain_swarm import plain_run
-from tests.support.swarm_job import COORDINATOR, MemorySwarm
+from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.coordinator.ports import Wish
 
 PAUSE, RESUME, CANCEL = Wish(1, "paused"), Wish(2, "running"), Wish(3, "cancelled")
@@ -115,6 +115,12 @@ async def test_cancel__in_a_pause__ends_at_once(tmp_path: Path) -> None:
 
     assert_ended_after(swarm, 2)
     assert worked(swarm) == 2
+
+
+def checked_swarm(folder: Path, *workers: str) -> MemorySwarm:
+    """A job of four steps, all of which is drawn."""
+    audit = audit_spec(sums=MILLION, deadline=4)
+    return MemorySwarm(make_papers(*workers, audit=audit, steps=4), folder, together=True)
 
 
 async def test_cancel__nobody_ever_came__a_last_seal_that_earned_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What a job of `CountingStrategy` comes to without a swarm: one peer a stage, one loop."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from contracts.terms.ids import Digest, StageIndex, StepNumber
@@ -20,24 +20,22 @@ class PlainRun:
     validation: dict[int, int] = field(default_factory=dict)
 
 
-def plain_run(
-    spec: JobSpec, items_of: Mapping[int, Sequence[ItemNumber]] | None = None
-) -> PlainRun:
-    """Every round with its items in order, and the validation that is due.
+def plain_run(spec: JobSpec, updates: Sequence[Sequence[ItemNumber]] | None = None) -> PlainRun:
+    """Updates of these items, in order, and the validation that is due.
 
-    By default a round has the next items; one of `items_of` without items changes nothing.
+    By default each has the next items, as many as a round has.
     """
-    batch, run = spec.batch, PlainRun()
-    line = _Line(spec)
-    for step in range(1, batch.steps + 1):
-        fresh = range((step - 1) * batch.units_per_step, step * batch.units_per_step)
-        items = list(map(ItemNumber, fresh)) if items_of is None else items_of[step]
+    batch, run, line = spec.batch, PlainRun(), _Line(spec)
+    if updates is None:
+        size = batch.units_per_step
+        all_of_them = [*map(ItemNumber, range(batch.steps * size))]
+        updates = [all_of_them[first : first + size] for first in all_of_them[::size]]
+    for step, items in enumerate(updates, start=1):
         line.start(step)
-        if items:
-            run.losses[step] = _mean([line.loss(item) for item in items])
-            line.update(step, items)
-            line.start(step + 1)
-        if step % batch.validate_every == 0 or step == batch.steps:
+        run.losses[step] = _mean([line.loss(item) for item in items])
+        line.update(step, items)
+        line.start(step + 1)
+        if step % batch.validate_every == 0 or step == len(updates):
             groups = map(ItemNumber, range(num_groups(batch.rows_per_unit)))
             run.validation[step] = _mean([line.loss(group, evaluates=True) for group in groups])
     run.states = [state.roots().state for _, state in line.peers]

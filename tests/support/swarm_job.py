@@ -6,11 +6,11 @@ which stage is the coordinator's to say; `stage_of` tells it from the seals.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import count
+from functools import partial, reduce
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,8 @@ from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Digest, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import JobSpec, Message, Notice, Seal
 from contracts.terms.moments import UnixMillis
-from contracts.terms.work import WorkClaim
+from contracts.terms.signatures import Signed
+from contracts.terms.work import RoundClosed, WorkClaim
 from tests.support.checked_swarm import MadeUpBeacons, by_bytes
 from tests.support.dockets import begin_checked
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
@@ -46,7 +47,7 @@ from training.transport.calls import METHODS, NEXT_ITEM, NextItem
 from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
 from training.worker.ports import HONEST, Arithmetic, Behaviour
-from training.worker.run import Connection, Finished, Membership, run_worker
+from training.worker.run import Connection, Membership, run_worker
 from verification.auditing.following import FollowedJob
 from verification.auditing.outside import audit_outside
 from verification.auditing.program import Auditing, Comparing
@@ -105,7 +106,6 @@ class MemorySwarm:
     papers: Papers
     folder: Path
     arithmetic: Callable[[JobSpec], Arithmetic] = counting
-    max_items: int | None = None
     rebalance_every: int = PERIOD
     wrap: Wrap = lambda _name, transport: transport
     feed: MemoryFeed = field(default_factory=MemoryFeed)
@@ -149,7 +149,6 @@ class MemorySwarm:
         self.parties: dict[str, Party] = {}
         self.roster = MemoryRoster(tuple(self.papers.leases.values()))
         self.escrow = MemoryLimits()
-        self.finished: dict[str, Finished] = {}
         self.restarts = 0
         self.refused: dict[str, Refused] = {}
         self._told: dict[When, asyncio.Event] = {}
@@ -320,8 +319,7 @@ class MemorySwarm:
                 rules_of(spec),
                 self.arithmetic(spec).elements or chunk_elements(spec),
                 self.begin,
-                self.max_items,
-                self.rebalance_every,
+                rebalance_every=self.rebalance_every,
             ),
             World(
                 transport=transport,
@@ -339,7 +337,7 @@ class MemorySwarm:
 
     async def _worker(self, name: str, transport: Transport) -> None:
         await self._opened.wait()
-        finished = await run_worker(
+        await run_worker(
             self.folder / name,
             Membership(
                 self.papers.spec, self.papers.signed_opening(), self.papers.leases[name], DOMAIN
@@ -357,8 +355,6 @@ class MemorySwarm:
             behaviour=self.behaviours.get(name, HONEST),
             checking=self._checking(),
         )
-        if finished is not None:
-            self.finished[name] = finished
 
     async def _outside(self, name: str, transport: Transport) -> None:
         async def items(after: int) -> AsyncIterator[Kept]:
@@ -391,25 +387,19 @@ class MemorySwarm:
         """What the market has."""
         return [decode_kept(item) for item in self.feed.items]
 
-    def histories(self) -> Iterator[JobHistory]:
-        """What the market derives from it, item by item."""
-        history = JobHistory(DOMAIN, self.begin)
-        for item in self.items():
-            history = follow(history, item)
-            yield history
-
     def sealed(self) -> list[JobHistory]:
-        """The same at each seal."""
-        found = list[JobHistory]()
-        for history in self.histories():
-            before = found[-1].newest if found else None
-            if history.newest is not None and history.newest is not before:
-                found.append(history)
-        return found
+        """What the market derives from it at each seal."""
+        items = self.items()
+        _, *after = accumulate(items, follow, initial=JobHistory(DOMAIN, self.begin))
+        return [
+            history
+            for item, history in zip(items, after, strict=True)
+            if isinstance(item, Signed) and isinstance(item.message, Seal)
+        ]
 
     def history(self) -> JobHistory:
         """The same at the end."""
-        return [JobHistory(DOMAIN, self.begin), *self.histories()][-1]
+        return reduce(follow, self.items(), JobHistory(DOMAIN, self.begin))
 
     def docket(self) -> Docket:
         """What became of the draws of a checked job."""
@@ -428,6 +418,14 @@ class MemorySwarm:
     def claims(self, what: str = "work") -> list[WorkClaim]:
         """All claims of one kind, in order."""
         return [claim for claim in self.messages(WorkClaim) if claim.what == what]
+
+    def merged(self) -> dict[int, list[WorkClaim]]:
+        """Claims that the RoundClosed of each round names."""
+        claims = {claim.digest(): claim for claim in self.claims()}
+        return {
+            closed.round: [claims[name] for name in closed.weights]
+            for closed in self.messages(RoundClosed)
+        }
 
     def stage_of(self, name: str) -> StageIndex:
         """Where the coordinator put a worker."""

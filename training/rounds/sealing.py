@@ -118,7 +118,8 @@ def sealed(state: RoundState, event: Sealed) -> Change:
     state = replace(state, is_telling=False)
     here = frozenset(peer for peer, member in state.members.items() if member.is_here)
     if event.last:
-        return with_phase(state, Finished()), (Send(here),)
+        # What is left is to validate: whoever is here may, as nothing is earned by it.
+        return replace(with_phase(state, Finished()), may_work=None), (Send(here),)
     state = replace(state, round=RoundNumber(state.round + 1))
     return _next_round(state, phase), (Send(here),)
 
