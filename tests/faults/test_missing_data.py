@@ -12,15 +12,16 @@ import pytest
 from contracts.governance.pay import PayLeaf
 from contracts.terms.beacons import Beacon
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StepNumber
-from contracts.terms.messages import AuditReport, Notice
+from contracts.terms.messages import Notice
+from contracts.terms.work import Findings, WorkClaim
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpBeacons
 from tests.support.dockets import audit_spec
 from tests.support.simulated_time import loop_seconds
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
+from training.worker import hosting
 from training.worker.patience import Patience
 from training.worker.ports import Behaviour, Wanted
-from verification.auditing import job as claims
 from verification.docket import Docket
 
 STEPS = 10
@@ -49,7 +50,7 @@ def two_stages(
 
 def wait_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Auditors take the loop's clock to say how long a holder has let them wait."""
-    monkeypatch.setattr(claims, "Patience", lambda: Patience(loop_seconds))
+    monkeypatch.setattr(hosting, "Patience", lambda: Patience(loop_seconds))
 
 
 def docket_of(swarm: MemorySwarm) -> Docket:
@@ -145,7 +146,7 @@ async def test_missing_data__holders_give_it_to_the_coordinator__it_is_handed_on
 
     assert swarm.lines("data_found", of=COORDINATOR)
     assert not docket_of(swarm).convicts and not noticed(swarm)
-    assert {each.verdict for each in swarm.messages(AuditReport)} == {"match"}
+    assert {line["verdict"] for line in swarm.lines("audited")} == {"match"}
     assert all(leaf.vested == leaf.earned for leaf in pay_of(swarm).values())
 
 
@@ -166,8 +167,8 @@ class Waiting(Behaviour):
     swarm: MemorySwarm
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
         while all(each.step < STEPS for each in self.swarm.feed.reports[-1:]):
             await asyncio.sleep(0.001)
@@ -189,10 +190,9 @@ async def test_kept_work__one_step_was_drawn__only_that_stays_and_its_audits_fin
     await swarm.run()
 
     docket_of(swarm)
-    reports = swarm.messages(AuditReport)
-    assert {each.verdict for each in reports} == {"match"}
-    first = [each for each in swarm.commits() if each.step == 1]
-    assert sum(each.step == 1 for each in reports) == len(first) > 1
+    assert {line["verdict"] for line in swarm.lines("audited")} == {"match"}
+    first = [each for each in swarm.claims() if each.round == 1]
+    assert sum(each.round == 1 for each in swarm.claims("report")) == len(first) > 1
     for name in workers:
         [line] = [each for each in swarm.lines("work_kept", of=name) if each["step"] == STEPS]
         assert line["steps"] < STEPS - 2  # also those without a beacon

@@ -431,9 +431,11 @@ def test_adopt__checkpoint_of_another_member__its_state_under_our_folder(tmp_pat
     here.adopt(tmp_path / "here", StepNumber(2), copy, root)
 
     assert here.checkpoint(tmp_path / "here", StepNumber(2)).read_bytes() == file.read_bytes()
-    assert here.oldest_kept(tmp_path / "here") == 2 and here.oldest_kept(tmp_path / "none") == 0
+    assert here.oldest_kept(tmp_path / "here") == 0, "beside one the initial state counts"
+    here.save(tmp_path / "here", StepNumber(4))
+    assert here.oldest_kept(tmp_path / "here") == 2
     with pytest.raises(NotFound):
-        here.checkpoint(tmp_path / "here", StepNumber(4))
+        here.checkpoint(tmp_path / "here", StepNumber(6))
 
 
 def test_save__two_members_with_one_state__equal_files(tmp_path: Path) -> None:

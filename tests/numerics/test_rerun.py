@@ -177,7 +177,7 @@ def test_rerun__repeat_of_a_report_on_a_sum__agrees_if_the_sum_is_what_it_said(
     found = run_again(rewritten(path, tmp_path / "again", again))
 
     assert found.verdict == ("match" if said == truth else "mismatch")
-    assert rerun_report.claim_of(found.shown).startswith("report on sum of bucket")
+    assert rerun_report.claim_of(found.shown).startswith("report on mean of bucket")
 
 
 def accusing(left: Left, path: Path) -> Papers:

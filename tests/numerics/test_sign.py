@@ -1,9 +1,19 @@
-"""Does a second strategy train, on the same port and the same pipeline?"""
+"""Does a second strategy train, on the same port, pipeline and swarm?"""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from contracts.terms.messages import NORM_SQUARED_SCALE
+from tests.numerics.loop import synthetic_corpus
 from tests.numerics.pipeline import ITEMS, Line, spec_of
+from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.strategies.sign import Sign, SignRules
 from training.averaging.sums import vector_of
+from training.recipes import micro
+from training.strategies import registry
 
 
 def test_sign__several_peers_of_two_stages__loss_falls_and_states_are_equal() -> None:
@@ -29,3 +39,21 @@ def test_commit__of_sign__every_element_is_a_sign_and_as_long_as_it_says() -> No
 
 def test_layout__of_sign__norms_do_not_go_with_rows() -> None:
     assert SignRules().layout(spec_of(3)).gate_exponent == 0
+
+
+def test_sign__a_swarm_of_two_stages__trains_to_the_last_seal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.RULES, "every_step", SignRules())
+    arithmetic = Sign.__module__, Sign.__name__
+    monkeypatch.setitem(registry.ARITHMETIC, "every_step", arithmetic)
+    config, corpus = micro(num_steps=3), synthetic_corpus()
+    config = replace(config, data=replace(config.data, units_per_step=4))
+    papers = stage_papers(config, corpus.manifest.digest(), "ann", "bob", "cem", "dan", stages=2)
+    swarm = stage_swarm(tmp_path, papers, corpus)
+
+    asyncio.run(swarm.run())
+
+    assert [seal.last for seal in swarm.seals()] == [False, False, True]
+    assert [len(roots) for roots in swarm.state_roots()] == [1, 1]
+    assert swarm.losses()[3] < swarm.losses()[1]

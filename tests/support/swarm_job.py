@@ -151,6 +151,7 @@ class MemorySwarm:
         self.escrow = MemoryLimits()
         self.restarts = 0
         self.refused: dict[str, Refused] = {}
+        self._ended = set[str]()
         self._told: dict[When, asyncio.Event] = {}
         self._leave = {name: asyncio.Event() for name in self.papers.members}
         self._listed: dict[PeerId, StepNumber] = {}  # by the coordinator that lives: applied
@@ -180,6 +181,8 @@ class MemorySwarm:
             party = self._start(name)
             try:
                 await party.task
+                self._ended.add(name)
+                self._changed.mark()
                 await party.transport.close()
                 return
             except Refused as error:
@@ -284,7 +287,7 @@ class MemorySwarm:
         """Wait until everybody who still works has applied the newest seal, and is connected."""
         while True:
             version = self._changed.version
-            names = self.papers.members.keys() - self.refused.keys()
+            names = self.papers.members.keys() - self.refused.keys() - self._ended
             peers = [self.session_of(name).peer for name in names]
             if all(self._listed.get(peer, -1) >= self._newest for peer in peers):
                 return

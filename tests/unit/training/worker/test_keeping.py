@@ -6,9 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import StageIndex, StepNumber
 from tests.support.dockets import audit_spec
+from tests.support.fakes.counting import CountingState
 from tests.support.history import make_digest, make_spec
+from training.worker.download import RANGE
+from training.worker.engine import Engine
 from training.worker.keeping import Keeping
 from training.worker.station import Station
 from training.worker.store import Kind, Store
@@ -93,3 +97,23 @@ def test_drop__moved_to_another_group__weights_of_the_old_one_stay_while_its_wor
 
     here = {(path.parts[-3], path.stem) for path in tmp_path.rglob("*.weights")}
     assert here == {("01", "00000001"), ("00", "00000004")}
+
+
+async def test_view_and_range__of_weights_that_are_here__and_nothing_else(tmp_path: Path) -> None:
+    at: Any = station(tmp_path)
+    at.engine, at.state, at.applied = Engine(), CountingState(StageIndex(0)), StepNumber(2)
+    at.roots = at.state.roots()
+    keeping = Keeping(at)
+    await keeping.keep_weights()
+
+    view = await keeping.view(at.group, at.applied)
+    data = await keeping.range(at.group, at.applied, 0, view.num_bytes)
+
+    assert view.num_bytes == len(data) and view.weights_root == at.roots.weights
+    for start, end in ((0, view.num_bytes + 1), (5, 5), (0, RANGE + 1)):
+        with pytest.raises(Malformed):
+            await keeping.range(at.group, at.applied, start, end)
+    for group, number in ((1, 2), (0, 77)):
+        with pytest.raises(NotFound):
+            await keeping.view(StageIndex(group), StepNumber(number))
+    await at.engine.close()
