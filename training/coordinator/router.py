@@ -576,8 +576,8 @@ class Router:
         about.failures += 1
 
     def _tell_failed(self, out: Out, code: str, reason: str) -> None:
-        about = {"step": out.task.round, "item": out.task.item, "peer": out.peer}
-        self._tell("item_failed", code=code, reason=reason, **about)
+        about = {"stage": self._round.here.get(out.peer), "item": out.task.item, "peer": out.peer}
+        self._tell("item_failed", step=out.task.round, code=code, reason=reason, **about)
 
     def _lose(self, walk: Walk, missing: Digest, now: float) -> None:
         """Nobody has this tensor: have it made again, or wait a little for who may be back."""
