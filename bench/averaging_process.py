@@ -23,12 +23,7 @@ from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import ChunkIndex, StageIndex
 from contracts.terms.messages import GradientCodecName, Seal
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
-from tests.support.fakes.counting import (
-    NUM_WEIGHTS,
-    CountingState,
-    CountingStrategy,
-    rows_of,
-)
+from tests.support.fakes.counting import NUM_WEIGHTS, CountingState, CountingStrategy, rows_of
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Papers, make_papers
 from tests.support.swarm_process import LOOPBACK, AddressFile
@@ -39,16 +34,7 @@ from training.stages.exact import set_threads, to_wire
 from training.stages.torch_free import chunk_bounds
 from training.strategies.every_step.recipe import output_of
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.port import (
-    Bucket,
-    Compute,
-    Draft,
-    Items,
-    Piece,
-    Shard,
-    State,
-    Weights,
-)
+from training.strategies.port import Bucket, Compute, Draft, Items, Piece, Shard, State, Weights
 from training.telling import JsonLines, Tell
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
