@@ -34,6 +34,7 @@ from market.bodies.routes import GET_CHECKPOINTS, GET_JOB, GET_LEASE
 from tallystick.provider.folder import is_settled
 from tallystick.provider.slashes import bundles_in
 from tallystick.sdk.client import MarketClient
+from training.worker.store import KINDS
 
 # -------------------------------------------------------------------------------------------- room
 
@@ -114,8 +115,8 @@ def megabytes(size: int) -> str:
 
 # ------------------------------------------------------------------------------- folders of leases
 
-BULK = ("tensors", "audited", "parts", "chunks", "weights", "download", "recording")
-CHECKPOINTS, SHARDS = "checkpoints", "blobs"
+BULK = (*KINDS, "groups/*/weights", "download", "recording")
+CHECKPOINTS, SHARDS = "groups/*/checkpoints", "blobs"
 LEASE_OVER = ("ended", "lapsed")
 ALL_SEALED = ("finished", "closed", "failed")
 """States of a job in which the market has all of its seals."""
@@ -214,7 +215,7 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def _gone(folder: Path, ended: Ended, now: float) -> Iterator[Path]:
-    found = sorted((folder / CHECKPOINTS).glob("*"))
+    found = sorted(folder.glob(f"{CHECKPOINTS}/*"), key=lambda path: path.name)
     newest = found[-1] if found else None
     may_be_asked = newest is not None and (
         not ended.has_weights and now - newest.stat().st_mtime < KEEP_MODEL.total_seconds()
@@ -222,5 +223,5 @@ def _gone(folder: Path, ended: Ended, now: float) -> Iterator[Path]:
     if ended.is_settled and not may_be_asked and not bundles_in(folder):
         yield folder
         return
-    yield from (each for name in BULK if (each := folder / name).exists())
+    yield from (each for name in BULK for each in folder.glob(name))
     yield from found[: -1 if may_be_asked else None]

@@ -49,6 +49,7 @@ async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
             # What the lazy peer alone had is gone once it is turned away: "missing".
             assert {line["verdict"] for line in found if line["peer"] != liar} <= {"match"}
         assert any(line["verdict"] == "match" for found in audits.values() for line in found)
+        assert not any(running.lines(log, "kept_too_long") for log in logs.values())
         assert work.forfeited[lazy] > 0
         assert all(work.pay[account].vested > work.pay[lazy].vested for account in fair)
         assert view.claimed == sum(pay.vested for pay in work.pay.values()) < view.earned

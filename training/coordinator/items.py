@@ -190,13 +190,13 @@ class ItemRoutes:
         if not (state.draining or isinstance(state.phase, Finished)):  # then all validate
             idle = {m.owner for m in workers if self._why_idle(m.owner) is not None}
             workers = [member for member in workers if member.owner not in idle]
+        newest = state.newest_seal
+        if state.draining or isinstance(state.phase, Finished):  # seals change no state any more
+            newest = validation_due(self._job) or newest
         here = {
             peer: each.group
             for peer, each in state.members.items()
-            if each.is_here
-            and each.applied == state.newest_seal
-            and peer not in off
-            and state.may(peer)
+            if each.is_here and each.applied >= newest and peer not in off and state.may(peer)
         }
         return Round(state.round, here=here, caps=quotas_of(state, workers, self._covered))
 

@@ -371,7 +371,7 @@ class Router:
             ),
             used=call.used,
         )
-        out = walk.out = self._out[peer][name_of(task)] = Out(walk, peer, task, now)
+        out = walk.out = self._out[peer][name_of(task)] = Out(walk, peer, task, call.group, now)
         self._asked.add((peer, name_of(task)))
         self.news.add(peer)
         self._at(now + self._time_for(out), lambda at: self._expire(out, at))
@@ -576,8 +576,9 @@ class Router:
         about.failures += 1
 
     def _tell_failed(self, out: Out, code: str, reason: str) -> None:
-        about = {"stage": self._round.here.get(out.peer), "item": out.task.item, "peer": out.peer}
-        self._tell("item_failed", step=out.task.round, code=code, reason=reason, **about)
+        task = out.task
+        about = {"step": task.round, "stage": out.group, "item": task.item, "peer": out.peer}
+        self._tell("item_failed", code=code, reason=reason, **about)
 
     def _lose(self, walk: Walk, missing: Digest, now: float) -> None:
         """Nobody has this tensor: have it made again, or wait a little for who may be back."""

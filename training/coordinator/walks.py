@@ -53,6 +53,7 @@ class Out:
     walk: Walk
     peer: PeerId
     task: Task
+    group: Group
     began: float
     is_dropped: bool = False
     is_told: bool = False  # that it is dropped

@@ -13,6 +13,7 @@ Invariants
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from contracts.terms import errors
@@ -35,6 +36,7 @@ from training.transport.calls import (
 )
 from training.worker.peers import NEXT
 from training.worker.station import Station
+from training.worker.store import Kind
 from training.worker.turns import Rank
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds
@@ -55,8 +57,8 @@ class _Pass:
 class PassSource:
     """Satisfies `strategies.port.Source` with what is on our disk, and keeps what a pass makes."""
 
-    def __init__(self, station: Station, round: StepNumber, inputs: Mapping[str, Digest]) -> None:
-        self._at, self._round, self._inputs = station, round, inputs
+    def __init__(self, station: Station, name: TaskName, inputs: Mapping[str, Digest]) -> None:
+        self._at, self._name, self._inputs = station, name, inputs
         self.made: dict[str, Digest] = {}
 
     def digest(self, name: str) -> Digest:
@@ -74,9 +76,13 @@ class PassSource:
     def put(self, name: str, data: bytes) -> Digest:
         """See `Source.put`."""
         digest = formed_digest(data)
-        self._at.store.put("tensors", self._round, digest, data)
+        self._at.store.put(_kind_of(self._name), StepNumber(self._name.round), digest, data)
         self.made[name] = digest
         return digest
+
+
+def _kind_of(name: TaskName) -> Kind:
+    return "validation" if name.direction == "evaluate" else "tensors"
 
 
 class Items:
@@ -210,15 +216,15 @@ class Items:
             NotFinite, WrongBytes, Malformed, Refused: see `Strategy.run`; data name the `digest`.
         """
         self._need_state(name)
-        await all_of(self._have(StepNumber(task.round), each) for each in task.inputs)
+        await all_of(self._have(name, each) for each in task.inputs)
         rank = Rank.BACKWARD if task.direction == "backward" else Rank.FORWARD
         return await self._at.engine.at(rank, lambda: self._pass(name, task))
 
-    async def _have(self, round: StepNumber, wanted: Input) -> None:
+    async def _have(self, name: TaskName, wanted: Input) -> None:
         if not await self._at.holds(wanted.digest, "boundary"):
             data = await self._at.peers.fetch(wanted.digest, "boundary", wanted.holders)
-            store = self._at.store
-            await self._at.engine.run_io(lambda: store.put("tensors", round, wanted.digest, data))
+            keep = partial(self._at.store.put, _kind_of(name), StepNumber(name.round))
+            await self._at.engine.run_io(lambda: keep(wanted.digest, data))
 
     async def _pass(self, name: TaskName, task: Task) -> TaskResult:
         self._need_state(name)
@@ -245,7 +251,7 @@ class Items:
                 await self._empty()
             before = self._passes.get(name.model_copy(update={"direction": "forward"}))
             inputs = {**(before.inputs if before else {}), **inputs}
-        source = PassSource(at, round, inputs)
+        source = PassSource(at, name, inputs)
         leaf = await at.strategy.run(task.item, task.direction, source)
         tensors = {**inputs, **source.made}
         if leaf is not None and not is_evaluation:
@@ -318,7 +324,7 @@ class Items:
         await self._empty()
         for item in wanted:
             done = self._done[item]
-            source = PassSource(self._at, self._at.round, done.inputs)
+            source = PassSource(self._at, done.result, done.inputs)
             try:
                 await self._at.strategy.run(item, done.result.direction, source)
             except (errors.Refused, errors.Unavailable, errors.Misbehaved) as error:

@@ -112,6 +112,8 @@ class Keeping:
 
     def _drop_but(self, applied: StepNumber, kept: Collection[StepNumber]) -> None:
         self._at.store.drop(EVIDENCE, lambda round: round > applied or round in kept)
+        state = self._at.book.updated(applied)
+        self._at.store.drop(["validation"], lambda round: round >= state)
         for path, round in self._weights_here():
             is_ours = path.parent == self._file(self._at.group, round).parent
             if round + 1 not in kept and not (is_ours and round >= applied):

@@ -1,8 +1,8 @@
 """Bytes on a worker's disk, by their digest: boundary tensors, shards, buckets. One store for all.
 
-    tensors   that our passes took and made     shards    of our own gradients
-    lent      shards of others that we reduce   audited   what audits of ours took
-    buckets   reduced, that our group applies
+    tensors   that our passes took and made     shards       of our own gradients
+    lent      shards of others that we reduce   audited      what audits of ours took
+    buckets   reduced, that our group applies   validation   tensors of validation rows
 
 Invariants: a file is there whole or not at all, whenever the process is killed; nothing is synced,
 because another owner has what a seal covers before it is given, so what an earlier process left is
@@ -26,10 +26,10 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, StepNumber
 
 PAY_FILE = "pay.bin"
-Kind: TypeAlias = Literal["tensors", "shards", "lent", "audited", "buckets"]
+Kind: TypeAlias = Literal["tensors", "shards", "lent", "audited", "buckets", "validation"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 EVIDENCE: tuple[Kind, ...] = ("tensors", "shards", "lent", "audited")
-"""What draws decide on; buckets go when everybody has applied them."""
+"""What draws decide on; buckets go when everybody has applied them, `validation` with its state."""
 
 _Place: TypeAlias = tuple[Kind, StepNumber]
 

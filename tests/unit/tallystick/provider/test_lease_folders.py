@@ -16,11 +16,12 @@ KEPT = ["accept.msgpack", "beacons.v2", "journal.sqlite", "session.key"]
 def folder_of(home: Path, *, bundle: bool = False) -> Path:
     """A lease's folder after a job: bulk, two checkpoints, and what is small."""
     folder = home / "lease"
-    for name in (*BULK, "checkpoints", "evidence"):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "00000003").write_bytes(b"x")
-    (folder / "evidence" / "00000003").unlink()
-    (folder / "checkpoints" / "00000001").write_bytes(b"x")
+    for name in (*BULK, "groups/*/checkpoints"):
+        place = folder / name.replace("*", "01")
+        place.mkdir(parents=True)
+        (place / "00000003").write_bytes(b"x")
+    (folder / "evidence").mkdir()
+    (folder / "groups" / "01" / "checkpoints" / "00000001").write_bytes(b"x")
     for name in KEPT:
         (folder / name).write_bytes(b"x")
     if bundle:
@@ -48,7 +49,7 @@ def test_remove__nobody_has_the_weights__the_newest_checkpoint_stays_for_a_week(
 ) -> None:
     folder = folder_of(tmp_path)
     ended = Ended(is_over=True, has_weights=False, is_settled=is_settled)
-    (newest,) = folder.glob("checkpoints/00000003")
+    (newest,) = folder.glob("groups/01/checkpoints/00000003")
     written = newest.stat().st_mtime
 
     remove(folder, ended, now=written)

@@ -20,7 +20,7 @@ OTHERS: tuple[Kind, ...] = ("lent", "audited")
 def station(folder: Path) -> Station:
     """What `Keeping` asks of one: the spec, and the files."""
     spec = make_spec(audit=audit_spec())
-    book = SimpleNamespace(record=SimpleNamespace(spec=spec))
+    book = SimpleNamespace(record=SimpleNamespace(spec=spec), updated=lambda round: round)
     found: Any = SimpleNamespace(
         book=book, rules=spec.rules, folder=folder, engine=None, store=Store(folder),
         group=StageIndex(0), folder_of=lambda group: folder / "groups" / f"{group:02d}",
