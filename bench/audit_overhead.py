@@ -10,7 +10,7 @@ and take turns:
     half     at one half
 
 Both checked ones draw a tenth of the sums; nobody from outside repeats reports. The coordinator of
-a job stops itself by a failpoint at the beginning of a step. A turn begins when it may go on; it
+a job stops itself by a failpoint at the seal before a turn. A turn begins when it may go on; it
 ends when it stands again and the processes have come to rest, so every audit that is due is in it.
 Nothing else should use the cores. Beacons are made up and there at once: no job waits for a chain
 (a real one does not either, while four of its steps last longer than a beacon takes to count).
@@ -82,7 +82,6 @@ class Turn:
     peer_cpu: float
     other_cpu: float  # of the coordinator
     replay_cpu: float  # part of `peer_cpu`: what replays took of the threads that compute
-    pass_cpu: float  # part of that: the passes of their units, projections included
     replayed_units: int
     sent_bytes: int
 
@@ -99,15 +98,13 @@ def cost(turn: Turn, plain: Turn) -> dict[str, float]:
         checked, unchecked = (getattr(each, name) / getattr(each, per) for each in (turn, plain))
         return float(100 * (checked / unchecked - 1))
 
-    a_unit = plain.peer_cpu / plain.units
     compute = more("peer_cpu", "units")
-    replays = 100 * turn.replay_cpu / turn.units / a_unit
+    replays = 100 * turn.replay_cpu / turn.units * plain.units / plain.peer_cpu
     return {
         "wall": more("timed_seconds", "timed_steps"),
         "wall with audits": more("all_seconds", "steps"),
         "compute of peers": compute,
         "replays": replays,
-        "passes of replays": 100 * turn.pass_cpu / turn.units / a_unit,
         "beyond the replays": compute - replays,
         "coordinator": more("other_cpu", "steps"),
         "traffic": more("sent_bytes", "steps"),
@@ -138,7 +135,7 @@ class RunningJob(Processes):
     def __init__(self, job: OverheadJob, folder: Path, begins: Sequence[int]) -> None:
         super().__init__("bench.audit_overhead_process", folder)
         job.write(folder)
-        points = ",".join(f"stop:step_begun:{step}" for step in begins)
+        points = ",".join(f"stop:seal_stored:{step - 1}" for step in begins)
         for role in ROLES:
             self.start(role, points if role == COORDINATOR else "")
 
@@ -161,8 +158,7 @@ class RunningJob(Processes):
             peer_cpu=self._cpu(PEERS) - peer_cpu,
             other_cpu=self._cpu(others) - other_cpu,
             replay_cpu=sum(line["cpu_us"] for line in replays) * MICROSECONDS,
-            pass_cpu=sum(line["passes_us"] for line in replays) * MICROSECONDS,
-            replayed_units=sum(line["units"] for line in replays),
+            replayed_units=sum(line["items"] for line in replays),
             sent_bytes=self._sent_bytes() - sent,
         )
 
@@ -170,7 +166,7 @@ class RunningJob(Processes):
         """Wait until the coordinator stands at the beginning of a step."""
 
         def does() -> bool:
-            return any(line["step"] == step for line in self.lines(COORDINATOR, "failpoint"))
+            return any(line["step"] == step - 1 for line in self.lines(COORDINATOR, "failpoint"))
 
         self.wait(f"the coordinator to stand at step {step}", does)
 

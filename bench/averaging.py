@@ -1,7 +1,7 @@
 """How fast do peers average a gradient, beside gloo; and how soon again after one is killed?
 
-A real job in real processes over the real transport: coordinator, trainer and peers, whose units
-cost nothing (`averaging_process`). An exchange is a round from its first claim to the moment when
+A real job in real processes over the real transport: coordinator and peers, whose items cost
+nothing (`averaging_process`). An exchange is a round from its first claim to the moment when
 all peers have applied its averages: parts bound, fetched, checked, summed, sealed, fetched, each on
 disk before it is spoken of. Gloo all-reduces as many floats between as many processes before and
 after, in memory, unencrypted and unchecked: what it has on us is what all that costs.
@@ -41,7 +41,7 @@ from bench.measuring import (
     tell,
 )
 from contracts.terms.messages import GradientCodecName
-from tests.support.swarm_job import COORDINATOR, TRAINER
+from tests.support.swarm_job import COORDINATOR
 
 KILLED_AMONG = 4  # peers of an exchange in which one is killed
 PHASES = ("commit", "fetch", "sum", "take")
@@ -54,7 +54,7 @@ class Swarm(Processes):
         super().__init__("bench.averaging_process", folder)
         self.job = job
         job.write(folder)
-        for role in (COORDINATOR, TRAINER, *job.peers):
+        for role in (COORDINATOR, *job.peers):
             self.start(role)
 
     def times(self, role: str, event: str, step: int) -> list[float]:

@@ -1,15 +1,16 @@
 """One process of the job of `bench.averaging`: coordinator or peer.
 
-All of it is the real thing but the arithmetic of a unit, which takes no time: its gradient is
-given, `NUM` numbers times (unit + 1). So what the processes do is average. Papers are made again by
-every process, because keys are deterministic; the coordinator's address lies in the folder.
-`python -m bench.averaging_process ROLE FOLDER`, after `job.json` was written there.
+All of it is the real thing but the arithmetic of an item, which takes no time: its gradient is
+given, drawn numbers times (its place in the round + 1). So what the processes do is average. Papers
+are made again by every process, because keys are deterministic; the coordinator's address lies in
+the folder. `python -m bench.averaging_process ROLE FOLDER`, after `job.json` was written there.
 """
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,13 +18,12 @@ from typing_extensions import Buffer
 
 from bench.measuring import Agreed
 from contracts.terms.amounts import Flops
-from contracts.terms.chunks import Chunk
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import ChunkIndex, StageIndex
-from contracts.terms.messages import GradientCodecName
+from contracts.terms.messages import GradientCodecName, Seal
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
-from tests.support.fakes.counting import NUM_WEIGHTS, CountingCompute
+from tests.support.fakes.counting import NUM_WEIGHTS, CountingState, CountingStrategy, rows_of
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Papers, make_papers
 from tests.support.swarm_process import LOOPBACK, AddressFile
@@ -32,9 +32,13 @@ from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
 from training.stages.exact import set_threads, to_wire
 from training.stages.torch_free import chunk_bounds
+from training.strategies.every_step.recipe import output_of
+from training.strategies.every_step.rules import EveryStep
+from training.strategies.port import Bucket, Compute, Draft, Items, Piece, Shard, State, Weights
 from training.telling import JsonLines, Tell
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
+from training.worker.ports import Arithmetic
 from training.worker.run import Connection, Membership, run_worker
 
 NUM_CHUNKS = 8
@@ -42,6 +46,7 @@ UNITS_A_PEER = 2
 SEED = 1
 CLOSE_TO_EXACT: dict[GradientCodecName, float] = {"none": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}
 
+EXCHANGE_TIMEOUT = 10_000  # ms; what a killed peer has claimed and not given is waited for so long
 REDO_AFTER = 300  # ms; a session that ends is noticed within 0.3 s on one machine
 
 
@@ -61,12 +66,12 @@ class AveragingJob(Agreed):
 
     @property
     def num_units(self) -> int:
-        """Units of a step."""
+        """Items of a round."""
         return self.num_peers * UNITS_A_PEER
 
     @property
-    def elements(self) -> dict[Chunk, int]:
-        """Of each chunk."""
+    def elements(self) -> dict[Bucket, int]:
+        """Of each bucket."""
         bounds = chunk_bounds(self.num_elements, NUM_CHUNKS)
         return {(StageIndex(0), ChunkIndex(n)): end - at for n, (at, end) in enumerate(bounds)}
 
@@ -81,46 +86,48 @@ class AveragingJob(Agreed):
             checkpoint_every=1,  # of a few bytes; averages that all have applied are then dropped
             validate_every=self.num_steps,
             gradient_codec=self.codec,
+            exchange_timeout=EXCHANGE_TIMEOUT,
             redo_after=REDO_AFTER,
             item_flops=(Flops(10**12),),
         )
 
 
-class GivenCompute(CountingCompute):
-    """`ports.Compute` whose gradient is long and costs nothing; its state is the last average."""
+class GivenStrategy(CountingStrategy):
+    """A strategy whose gradient is long and costs nothing; its state is the last average."""
 
-    def __init__(self, job: AveragingJob) -> None:
-        super().__init__(NUM_CHUNKS)
+    def __init__(self, job: AveragingJob, compute: Compute) -> None:
+        super().__init__(job.papers().spec.message, compute)
         self._job = job
         self._base = torch.randn(job.num_elements, generator=torch.Generator().manual_seed(SEED))
 
-    def num_elements(self, chunk: ChunkIndex) -> int:
-        """See `Compute.num_elements`."""
-        return self._job.elements[StageIndex(0), chunk]
-
-    def gradient(self) -> tuple[Slice, ...]:
-        """See `Compute.gradient`."""
-        scale = sum(unit + 1 for unit in self.units) / len(self.units)
+    def commit(self, items: Items) -> Draft:
+        """See `Strategy.commit`."""
+        scale = sum(item % self._job.num_units + 1 for item in items) / len(items)
         bounds = chunk_bounds(len(self._base), NUM_CHUNKS)
-        return tuple(slice_of(self._base[a:b] * scale, self._job.codec) for a, b in bounds)
+        made = (slice_of(self._base[a:b] * scale, self._job.codec) for a, b in bounds)
+        return Draft(super().commit(items).leaves, (_piece(n, each) for n, each in enumerate(made)))
 
-    def mean(
-        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
-    ) -> Slice:
-        """See `Compute.mean`."""
-        return mean_slice(parts, weights, self._job.codec, totals=totals)
+    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
+        """See `Strategy.reduce`."""
+        parts, each = (shard.data for shard in shards), [weight for _, weight in weights.values()]
+        return _piece(bucket[1], mean_slice(parts, each, self._job.codec))
 
-    def apply(self, chunks: Sequence[Buffer], sealed_norm: int) -> None:
-        """See `Compute.apply`; refuses what is not the mean over all units."""
-        average = torch.cat([vector_of(chunk, self._job.codec) for chunk in chunks])
+    def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> CountingState:
+        """See `Strategy.apply`; refuses what is not the mean over all items of a round."""
+        assert isinstance(state, CountingState)
+        average = torch.cat([vector_of(bucket, self._job.codec) for bucket in buckets])
         exact = self._base[::97] * ((self._job.num_units + 1) / 2)
         error = float((average[::97] - exact).norm() / exact.norm())
         if error > CLOSE_TO_EXACT[self._job.codec]:
             raise InvariantBroken(f"an average that is {error:.1e} off")
         named = tensor_digest("float32", average.shape, to_wire(average))
-        self.weights = [float(byte) for byte in named[:NUM_WEIGHTS]]
-        self.counter += 1
-        self.begin_step()
+        state.weights = [float(byte) for byte in named[:NUM_WEIGHTS]]
+        state.counter += 1
+        return state
+
+
+def _piece(number: int, made: Slice) -> Piece:
+    return output_of(ChunkIndex(number), made), made.data
 
 
 async def run(role: str, folder: Path, tell: Tell) -> None:
@@ -137,6 +144,7 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
                     papers.spec,
                     papers.opening,
                     Signer(papers.coordinator, session, DOMAIN),
+                    EveryStep(),
                     job.elements,
                 ),
                 World(
@@ -151,12 +159,11 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
                 tell,
             )
         else:
-            compute = GivenCompute(job)
             await run_worker(
                 folder / role,
                 Membership(papers.spec, papers.signed_opening(), papers.leases[role], DOMAIN),
                 Connection(session, transport, address.locate, listen=LOOPBACK),
-                lambda stage: compute,
+                Arithmetic(partial(GivenStrategy, job), rows_of, job.elements),
                 tell,
             )
     finally:

@@ -11,7 +11,7 @@ peer with one thread each. Beside it:
 The loops have what a good loop has: our decoder (`scaled_dot_product_attention`), gradients added
 over units of 4 rows, `torch.optim.AdamW`, clipping. All three live for the whole run and take
 turns, so that a busy neighbour slows all of them: the swarm's coordinator stops itself by a
-failpoint at the beginning of a step, and the loops wait for a line of input. The first step after a
+failpoint at the seal before a turn, and the loops wait for a line of input. The first step after a
 turn begins is not counted. Ratios are medians over the turns. Nothing else should use the cores.
 
 Where the time goes is told twice: in parts of a step by the coordinator's lines, and in parts of
@@ -201,7 +201,7 @@ class Swarm:
         """Wait until the coordinator stands at the beginning of a step."""
         with limit(PATIENCE, f"the coordinator to stand at step {step}"):
             log = self._stack.coordinator_log(self._job)
-            await self._stack.wait_line(log, "failpoint", step=step, within=60 * PATIENCE)
+            await self._stack.wait_line(log, "failpoint", step=step - 1, within=60 * PATIENCE)
 
     async def _sealed(self, step: int) -> dict[str, Any]:
         log = self._stack.coordinator_log(self._job)
@@ -271,7 +271,7 @@ async def swarm(folder: Path, model: dict[str, Any], turns: list[int]) -> AsyncI
         )
         job_folder = running_stack.job_folder(submitted.job)
         job_folder.mkdir(parents=True, exist_ok=True)
-        points = ",".join(f"stop:step_begun:{step}" for step in turns)
+        points = ",".join(f"stop:seal_stored:{step - 1}" for step in turns)
         (job_folder / "failpoints-coordinator").write_text(points)
         found = Swarm(running_stack, submitted.job, names)
         log = running_stack.coordinator_log(submitted.job)

@@ -33,7 +33,7 @@ from training.backoff import Backoff
 from training.changes import Changes
 from training.strategies.port import Bucket, Shard
 from training.tasks import all_of, end
-from training.telling import Rarely
+from training.telling import Rarely, Span
 from training.transport.calls import GET_CLAIMS, HELD, MAX_NAMES, GetClaims, Held
 from training.worker.book import OwnClaim
 from training.worker.peers import NEXT
@@ -274,12 +274,14 @@ class Exchange:
     async def _take_shard(self, claim: WorkClaim, bucket: Bucket, output: Output) -> None:
         at, digest = self._at, output.digest
         if not await at.holds(digest, "part"):
+            span = Span()
             async with self._lane(claim.peer):
+                span.begin()
                 holders = [] if claim.peer == at.peer else [claim.peer]
                 data = await self._fetched(output, bucket, holders, self._heard.closed is not None)
             await self._keep("lent", claim.round, output, bucket, data)
             about = {"stage": at.group, "bucket": bucket[1], "peer": claim.peer}
-            at.tell("shard_stored", step=at.round, **about)
+            at.tell("shard_stored", step=at.round, **about, **span.take_timings())
         if claim.peer != at.peer:
             self._note_held(digest)
 

@@ -285,3 +285,4 @@ class _Joining:
         work.station.peers.set_members(joined.members)
         group, state_round = StageIndex(joined.group), StepNumber(joined.state_round)
         await work.states.take_group(group, state_round, joined_in=StepNumber(joined.round))
+        self._tell("joined", step=work.station.round, stage=group)
