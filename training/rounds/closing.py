@@ -13,8 +13,8 @@ other claims stay. RoundClosed is signed once, over what is delivered then.
 Invariants: what RoundClosed names is delivered, of peers that may work, and of one base in a group.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isqrt
 
@@ -92,23 +92,18 @@ def take_claim(state: RoundState, event: WorkClaimed) -> Change:
 
 
 def differing(state: RoundState, open: OpenRound) -> set[Digest]:
-    """Claims from another base than most owners of their group started from.
+    """Claims from another base than most owners of their group started from; of a tie all.
 
-    Most owners, not peers, so that one wallet cannot outvote a group; of two bases with equally
-    many the one with more items, then the lower root.
+    Most owners, not peers, so that one wallet cannot outvote a group. Nothing here tells which of
+    two bases is right: whoever could decide a tie by what it says would take the other's pay.
     """
     odd: set[Digest] = set()
     for own in _by_group(open).values():
-        if len(bases := {claim.base for claim in own}) > 1:
-            chosen = max(sorted(bases), key=lambda base: _support(state, own, base))
-            odd |= {claim.digest() for claim in own if claim.base != chosen}
+        votes = Counter(base for base, _ in {(each.base, state.owners[each.peer]) for each in own})
+        (chosen, most), *others = votes.most_common(2)
+        is_tie = any(number == most for _, number in others)
+        odd |= {claim.digest() for claim in own if is_tie or claim.base != chosen}
     return odd
-
-
-def _support(state: RoundState, claims: Iterable[WorkClaim], base: Digest) -> tuple[int, int]:
-    own = [claim for claim in claims if claim.base == base]
-    owners = {state.owners[claim.peer] for claim in own}
-    return len(owners), sum(len(claim.numbers) for claim in own)
 
 
 def _by_group(open: OpenRound) -> Mapping[Group, list[WorkClaim]]:
