@@ -26,12 +26,12 @@ from training.rounds.state import COORDINATOR, Commit, Reduce, Seal, Work
 from training.strategies.every_step.passes import Passed, Way, check_answer, next_call
 from training.strategies.port import Result
 
-A, B = peer("a"), peer("b")
+A, B, C = peer("a"), peer("b"), peer("c")
 
 
-def shell_of_two() -> Shell:
+def shell_of_two(rounds: int = 3) -> Shell:
     """A job of one group in which two have joined."""
-    shell = Shell(terms(layout(), 2))
+    shell = Shell(terms(layout(rounds=rounds), 2))
     for each in (A, B):
         shell.tell(joining(each))
     return shell
@@ -67,6 +67,46 @@ def test_items_lost__by_the_same_member_at_every_commit__others_do_them_and_the_
         shell.claim(B)
     shell.deliver(COORDINATOR)
     assert isinstance(shell.state.phase, Reduce)
+
+
+def test_round__owner_hands_in_results_and_never_claims__rests_while_there_is_another() -> None:
+    shell, rests = shell_of_two(rounds=9), []
+    for round in range(1, 9):
+        assert isinstance(shell.state.phase, Work)
+        is_off = A in shell.state.phase.open.off
+        rests.append(is_off)
+        items = sorted(shell.state.phase.open.issued)
+        if not is_off:
+            shell.work(A, *items[:2])
+        shell.work(B, *(items if is_off else items[2:]))
+        shell.claim(B)
+        if not is_off:
+            shell.pass_time(shell.now + shell.terms.commit_ms)
+            shell.work(B, *items[:2])
+            shell.claim(B)
+        shell.deliver(*(who for who in (A, B) if lacks(shell, who)))
+        shell.reduce(B)
+        shell.hold(A)
+        shell.store_seal()
+        shell.apply(A, B)
+        assert shell.state.updates == round
+    assert rests == [False, True, True, False, True, True, True, True]
+
+
+def lacks(shell: Shell, who: PeerId) -> bool:
+    """Whether a member is to fetch shards."""
+    return isinstance(shell.state.phase, Commit) and who in shell.state.phase.lacking
+
+
+def test_joined__its_owner_has_just_failed_to_claim__rests_under_another_lease_too() -> None:
+    shell = shell_of_two()
+    shell.work(A, 0, 1)
+    shell.work(B, 2, 3)
+    shell.claim(B)
+    shell.pass_time(shell.now + shell.terms.commit_ms)
+    shell.tell(joining(C, of=shell.state.owners[A], at=shell.now))
+    assert isinstance(shell.state.phase, Work)
+    assert shell.state.phase.open.off == {A, C}
 
 
 def test_void_round__member_that_has_claimed_left_in_it__its_claim_is_not_handed_on() -> None:

@@ -8,7 +8,8 @@ once what members that are away are to hold, and at half of `deliver_ms` all tha
 So no reducer can exclude anybody by denial.
 
 A claim that is missing or not delivered when its time is over expires; its items are opened again,
-other claims stay. RoundClosed is signed once, over what is delivered then.
+other claims stay. Its peer is at fault if it is connected (`working.blame`). RoundClosed is signed
+once, over what is delivered then.
 
 Invariants: what RoundClosed names is delivered, of peers that may work, and of one base in a group.
 """
@@ -38,7 +39,7 @@ from training.rounds.state import (
     with_open,
     with_phase,
 )
-from training.rounds.working import drop, expire, give_up, put_off
+from training.rounds.working import blame, drop, fail, give_up, put_off
 from training.strategies.port import Bucket, Group
 
 MAX_COMMITS = MAX_SEQ + 1
@@ -229,10 +230,10 @@ def reopen(state: RoundState) -> RoundState:
     phase = state.phase
     late = phase.open.unclaimed.keys()
     if phase.is_delivering:
-        state = expire(state, phase.open.claims.keys() - delivered(phase))
+        state = fail(state, phase.open.claims.keys() - delivered(phase))
     for peer in sorted(late):
-        state = put_off(give_up(state, peer), {peer})
-    return state
+        state = give_up(state, peer)
+    return blame(state, late)
 
 
 # ------------------------------------------------------------------------------------ RoundClosed
