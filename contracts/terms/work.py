@@ -177,7 +177,7 @@ class WorkClaim(Message):
     """Message 3: what `peer` says it did, before anybody knows what will be replayed.
 
     `work`: gradients of items. `bucket`: the weighted mean of one bucket. `report`: what an audit
-    of `subject` found. `state`: which weights the job ends with.
+    of `subject` found. `state`: which weights the job ends with; `governance.job` refuses it yet.
     """
 
     kind: Literal["work_claim.v1"] = "work_claim.v1"
