@@ -4,8 +4,8 @@ A round makes an update if its RoundClosed is there and every bucket (`terms/chu
 of a reducer. Then the seal covers these bucket claims and the claims of work that RoundClosed
 names. Otherwise the round is void: no work is sealed or paid, and claims of work stay pending for a
 later RoundClosed, until an update changes the state that they started from. Reports, beacons and
-Notices are always covered, claims of the final state by the last seal. Nobody chooses what a seal
-covers: it follows from what was said.
+Notices are always covered; claims of a state never, as no strategy makes or checks any yet. Nobody
+chooses what a seal covers: it follows from what was said.
 
 Invariants: an item is sealed once a group; all groups seal the same items; one name of a tensor has
 one digest; a void round moves neither cursor nor gates. Source: docs/protocol.md 3. Units: norms
@@ -128,24 +128,12 @@ def merge_of(spec: JobSpec, messages: Iterable[Message]) -> Merge | None:
     return Merge(closed, merged, tuple(buckets))
 
 
-def sealed_set(spec: JobSpec, pending: Iterable[Message], *, last: bool) -> frozenset[Digest]:
-    """Which pending messages the next seal covers. Nobody's choice, but `last` the coordinator's.
-
-    Args:
-        spec: Of the job.
-        pending: All that was said and no seal has covered yet.
-        last: Whether it is the job's last seal.
-    """
+def sealed_set(spec: JobSpec, pending: Iterable[Message]) -> frozenset[Digest]:
+    """Which of the `pending` messages, all that no seal has covered yet, the next one covers."""
     pending = list(pending)
     merge = merge_of(spec, pending)
     covered = [] if merge is None else [*merge.merged, *merge.buckets]
-    always = [
-        each
-        for each in pending
-        if not isinstance(each, WorkClaim)
-        or each.what == "report"
-        or (last and each.what == "state")
-    ]
+    always = [each for each in pending if not isinstance(each, WorkClaim) or each.what == "report"]
     return frozenset(each.digest() for each in [*covered, *always])
 
 
@@ -178,8 +166,6 @@ def read_round(record: JobRecord, messages: Sequence[Message], leaves: Leaves) -
     step = StepNumber(record.step + 1)
     require(all(_is_of(each, step) for each in messages), "step", f"not all of step {step}")
     reports = tuple(_read_report(each, leaves) for each in claims_of(messages, "report"))
-    for state in claims_of(messages, "state"):
-        _check_member(record, state)
     for closed in of_kind(messages, RoundClosed):
         _check_closed(record, closed)
     merge = merge_of(record.spec, messages)

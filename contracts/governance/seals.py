@@ -53,7 +53,7 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
     """
     require(not record.ended, "last", "the last seal was already given")
     pending = [signed.message for signed in under.messages]
-    names = sealed_set(record.spec, pending, last=last)
+    names = sealed_set(record.spec, pending)
     # A seal names a set: what follows from it must not depend on the order in which it is kept.
     messages = sorted(
         (each for each in pending if each.digest() in names), key=lambda each: each.digest()

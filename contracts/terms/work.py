@@ -5,10 +5,12 @@ its leaves and the digests of its outputs; a replay compares these. FLOPs and sa
 stated: they follow from the JobSpec. A leaf says of one item which tensors went in and came out, by
 names that are the same for whoever makes and whoever takes a tensor:
 
-    rows/ITEM       the item's rows            y/STAGE/ITEM    output of a stage
+    rows/STAGE/ITEM   rows that a stage read   y/STAGE/ITEM    output of a stage
                                                dx/STAGE/ITEM   gradient of its input
 
-so one name has one digest in a seal. Units: losses 1e-6, norms squared 1e-12, distances 1e-9.
+so one name has one digest in a seal. Rows are of the manifest, and each stage names its own: else
+whoever named false ones first would have all others refused.
+Units: losses 1e-6, norms squared 1e-12, distances 1e-9.
 Source: docs/protocol.md 2.1.
 """
 
@@ -84,8 +86,8 @@ class Leaf(Record):
 
 
 def tensor_name(kind: Literal["rows", "y", "dx"], group: int, item: ItemNumber) -> str:
-    """What leaves call the rows of an item, or what `group` makes of it: y above, dx below."""
-    return f"rows/{item}" if kind == "rows" else f"{kind}/{group}/{item}"
+    """What leaves call rows that `group` reads, or what it makes: y for above, dx for below."""
+    return f"{kind}/{group}/{item}"
 
 
 class LeafNames(NamedTuple):
@@ -175,7 +177,7 @@ class WorkClaim(Message):
     """Message 3: what `peer` says it did, before anybody knows what will be replayed.
 
     `work`: gradients of items. `bucket`: the weighted mean of one bucket. `report`: what an audit
-    of `subject` found. `state`: which weights the job ends with.
+    of `subject` found. `state`: which weights the job ends with; `governance.job` refuses it yet.
     """
 
     kind: Literal["work_claim.v1"] = "work_claim.v1"

@@ -177,7 +177,7 @@ def test_run__leaves__name_every_tensor_between_the_stages_by_one_digest() -> No
         for name, digest in leaf.tensors:
             if not name.startswith("rows/"):
                 assert digest == line.source.digest(name)
-    assert leaves[0].tensor("rows/1") == leaves[2].tensor("rows/1") != ZERO_DIGEST
+    assert leaves[0].tensor("rows/0/1") == leaves[2].tensor("rows/2/1") != ZERO_DIGEST
     assert [len(leaf.numbers) for leaf in leaves] == [0, 0, 1]
 
 

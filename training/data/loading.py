@@ -101,12 +101,12 @@ class UnitRows:
         return tuple(self._read(position) for position in self.positions(item))
 
     def read(self, name: str) -> bytes:
-        """All rows of `rows/ITEM` or `validation/NUMBER`, one after another.
+        """All rows of `rows/STAGE/ITEM` or `validation/NUMBER`, one after another.
 
         Raises:
             Refused: no such set of validation rows. Also as `CheckedBlobs.fetch`.
         """
-        kind, _, number = name.partition("/")
+        kind, *_, number = name.split("/")
         if kind == "rows":
             return b"".join(self.load(ItemNumber(int(number))))
         group, size = int(number), self._data.rows_per_unit
@@ -139,7 +139,7 @@ def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:
 
 
 def rows_digest(rows: Sequence[bytes], *, token_bytes: int = 1) -> Digest:
-    """Digest of an item's rows, inputs and labels: what leaves call `rows/ITEM`.
+    """Digest of an item's rows, inputs and labels: what leaves call `rows/STAGE/ITEM`.
 
     A tensor digest of (rows, sequence_length + 1) unsigned numbers as wide as a token.
     """

@@ -8,13 +8,14 @@ once what members that are away are to hold, and at half of `deliver_ms` all tha
 So no reducer can exclude anybody by denial.
 
 A claim that is missing or not delivered when its time is over expires; its items are opened again,
-other claims stay. RoundClosed is signed once, over what is delivered then.
+other claims stay. Its peer is at fault if it is connected (`working.blame`). RoundClosed is signed
+once, over what is delivered then.
 
 Invariants: what RoundClosed names is delivered, of peers that may work, and of one base in a group.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isqrt
 
@@ -38,7 +39,7 @@ from training.rounds.state import (
     with_open,
     with_phase,
 )
-from training.rounds.working import drop, expire, give_up, put_off
+from training.rounds.working import blame, drop, fail, give_up, put_off
 from training.strategies.port import Bucket, Group
 
 MAX_COMMITS = MAX_SEQ + 1
@@ -92,23 +93,18 @@ def take_claim(state: RoundState, event: WorkClaimed) -> Change:
 
 
 def differing(state: RoundState, open: OpenRound) -> set[Digest]:
-    """Claims from another base than most owners of their group started from.
+    """Claims from another base than most owners of their group started from; of a tie all.
 
-    Most owners, not peers, so that one wallet cannot outvote a group; of two bases with equally
-    many the one with more items, then the lower root.
+    Most owners, not peers, so that one wallet cannot outvote a group. Nothing here tells which of
+    two bases is right: whoever could decide a tie by what it says would take the other's pay.
     """
     odd: set[Digest] = set()
     for own in _by_group(open).values():
-        if len(bases := {claim.base for claim in own}) > 1:
-            chosen = max(sorted(bases), key=lambda base: _support(state, own, base))
-            odd |= {claim.digest() for claim in own if claim.base != chosen}
+        votes = Counter(base for base, _ in {(each.base, state.owners[each.peer]) for each in own})
+        (chosen, most), *others = votes.most_common(2)
+        is_tie = any(number == most for _, number in others)
+        odd |= {claim.digest() for claim in own if is_tie or claim.base != chosen}
     return odd
-
-
-def _support(state: RoundState, claims: Iterable[WorkClaim], base: Digest) -> tuple[int, int]:
-    own = [claim for claim in claims if claim.base == base]
-    owners = {state.owners[claim.peer] for claim in own}
-    return len(owners), sum(len(claim.numbers) for claim in own)
 
 
 def _by_group(open: OpenRound) -> Mapping[Group, list[WorkClaim]]:
@@ -234,10 +230,10 @@ def reopen(state: RoundState) -> RoundState:
     phase = state.phase
     late = phase.open.unclaimed.keys()
     if phase.is_delivering:
-        state = expire(state, phase.open.claims.keys() - delivered(phase))
+        state = fail(state, phase.open.claims.keys() - delivered(phase))
     for peer in sorted(late):
-        state = put_off(give_up(state, peer), {peer})
-    return state
+        state = give_up(state, peer)
+    return blame(state, late)
 
 
 # ------------------------------------------------------------------------------------ RoundClosed

@@ -77,6 +77,7 @@ from training.rounds.state import (
 )
 from training.rounds.working import (
     expire,
+    fail,
     give_up,
     give_up_the_lost,
     is_stuck,
@@ -408,7 +409,7 @@ def _commit(state: RoundState, rules: Closing) -> events.Change | None:
     if not phase.is_delivering:
         if not phase.open.unclaimed:
             if odd := differing(state, phase.open):
-                return expire(state, odd), ()
+                return fail(state, odd), ()
             return begin_delivery(state), ()
         if passed(state, phase.ends):
             is_late = _decided(state, rules) == "reopen"

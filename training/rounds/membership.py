@@ -21,7 +21,9 @@ from training.rounds.state import (
     Reduce,
     RoundState,
     Work,
+    has_failed,
     in_group,
+    with_open,
     with_phase,
 )
 from training.strategies.port import Group, RoundNumber
@@ -113,7 +115,22 @@ def joined(state: RoundState, event: Joined) -> Change:
     )
     owners = {**state.owners, event.peer: event.owner}
     state = _with(replace(state, owners=owners, paused=False), member)
+    match state.phase:
+        case Work(open=open) | Commit(open=open) if event.peer in resting(state):
+            state = with_open(state, replace(open, off=open.off | {event.peer}))
     return _started(state), (said, Send(frozenset({event.peer})))
+
+
+def resting(state: RoundState) -> frozenset[PeerId]:
+    """Members whose owner has failed to claim, where others of their group may work."""
+    members, round = state.members.values(), state.round
+    off = {m.peer for m in members if has_failed(state.claiming, m.owner, round)}
+    others = {
+        m.group
+        for m in members
+        if m.peer not in off and m.is_here and not m.is_leaving and state.may(m.peer)
+    }
+    return frozenset(peer for peer in off if state.members[peer].group in others)
 
 
 def left(

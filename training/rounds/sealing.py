@@ -15,6 +15,7 @@ from contracts.terms.ids import Digest, PeerId
 from contracts.terms.work import WorkClaim
 from training.rounds.closing import peer_steps
 from training.rounds.events import BuildSeal, Change, Sealed, Send
+from training.rounds.membership import resting
 from training.rounds.reducing import owners_that_missed
 from training.rounds.state import (
     NO_BYTES,
@@ -125,8 +126,10 @@ def sealed(state: RoundState, event: Sealed) -> Change:
 
 
 def _next_round(state: RoundState, phase: Seal) -> RoundState:
+    # Before a pause everybody may try: those for whom others rest may do nothing.
+    off = resting(state) if state.voids + 1 < MAX_VOIDS else frozenset()
     if phase.what == "update":
-        return begin_round(state, {}, {}, {})
+        return begin_round(state, {}, {}, {}, off)
     # No seal takes a claim of who has left in the round before (`governance.rounds.eligible`).
     kept = phase.open.claims.items()
     claims = {name: claim for name, claim in kept if claim.peer in state.members}
@@ -140,7 +143,7 @@ def _next_round(state: RoundState, phase: Seal) -> RoundState:
         }
         for group, results in phase.open.counted.items()
     }
-    return begin_round(state, claims, counted, _shards_held(phase.open))
+    return begin_round(state, claims, counted, _shards_held(phase.open), off)
 
 
 def _shards_held(open: OpenRound) -> dict[PeerId, frozenset[Digest]]:

@@ -224,6 +224,7 @@ class RoundState:
     cursor: Cursor = field(default_factory=Cursor)
     updates: int = 0
     gates: Gates = field(default_factory=Gates)
+    claiming: Remembered = field(default_factory=dict)  # failings at claiming what counts, by owner
     reducing: Remembered = field(default_factory=dict)  # failings at reducing, by owner
     holding: Remembered = field(default_factory=dict)  # failings at holding buckets in time
     at: UnixMillis = LONG_AGO  # of the last event
@@ -289,6 +290,7 @@ def begin_round(
     claims: Mapping[Digest, WorkClaim],
     counted: Mapping[Group, Mapping[Item, Result]],
     held: Mapping[PeerId, frozenset[Digest]],
+    off: frozenset[PeerId] = frozenset(),
 ) -> RoundState:
     """The round's items: those that no seal covers first, pending claims among them.
 
@@ -297,12 +299,13 @@ def begin_round(
         claims: That the round before hands on.
         counted: The results that they cover.
         held: Who holds their shards.
+        off: Who gets no items of it.
     """
     layout = state.terms.layout
     num = min(layout.items_per_round, layout.ordered_items - state.sealed_items)
     issued = frozenset(state.cursor.issue(num))
     own = {group: counted.get(group, {}) for group in state.terms.groups}
-    return replace(state, phase=Work(OpenRound(issued, own, claims=claims, held=held)))
+    return replace(state, phase=Work(OpenRound(issued, own, claims=claims, held=held, off=off)))
 
 
 def with_phase(state: RoundState, phase: Phase, at: UnixMillis | None = None) -> RoundState:

@@ -12,7 +12,7 @@ Invariants: an item counts once in a group; its result stays while its peer or i
 results of an item that count in several groups agree on every name.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from contracts.terms.ids import Digest, PeerId
@@ -28,6 +28,7 @@ from training.rounds.state import (
     Work,
     can_work,
     in_group,
+    with_failing,
     with_open,
     with_phase,
 )
@@ -89,8 +90,20 @@ def lose(state: RoundState, event: ItemsLost) -> RoundState:
                 return give_up(state, event.peer, items)
             if event.peer in state.members and event.peer not in open.off:
                 state = give_up(state, event.peer, None if event.off else items)
-                return put_off(state, {event.peer})
+                return (blame if lacks_again else put_off)(state, {event.peer})
     return state
+
+
+def blame(state: RoundState, peers: Iterable[PeerId]) -> RoundState:
+    """Put off peers whose work others have to do again; of those connected the owners rest.
+
+    See `membership.resting`. Results cost nothing: who hands in junk and claims none of it would
+    else cost every round its time.
+    """
+    here = (state.members[peer] for peer in peers if peer in state.members)
+    owners = {member.owner for member in here if member.is_here}
+    state = replace(state, claiming=with_failing(state.claiming, owners, state.round))
+    return put_off(state, peers)
 
 
 def put_off(state: RoundState, peers: Iterable[PeerId]) -> RoundState:
@@ -122,6 +135,13 @@ def expire(state: RoundState, names: Iterable[Digest]) -> RoundState:
     open = _without(replace(open, claims=_less(open, gone)), _places(gone))
     state = put_off(with_open(state, open), {claim.peer for claim in gone})
     return _back_to_work(state)
+
+
+def fail(state: RoundState, names: Collection[Digest]) -> RoundState:
+    """Forget claims by the fault of their peers."""
+    assert isinstance(state.phase, Work | Commit)
+    claims = state.phase.open.claims
+    return blame(expire(state, names), {claims[name].peer for name in names})
 
 
 def start_over(state: RoundState, items: Items) -> RoundState:

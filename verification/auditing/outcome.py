@@ -13,7 +13,7 @@ _SEALED = (
     "that its base is the state that its stage had agreed on, and not the coordinator's word alone",
     "that every x and dy is what the neighbouring stages sent",
 )
-_ROWS = "that rows are those of the job's manifest: no seal says so, its members compared them"
+_ROWS = "that rows are those of the job's manifest: no seal says so, and each stage names its own"
 _BEACON = "that this beacon drew the report that was repeated"
 _SUM = ("that a seal holds the claim, and that it was drawn",)
 

@@ -167,7 +167,7 @@ class Bundled:
         return await self.strategy.replay(sealed.claim, sealed.leaves, source, seed, comparison)
 
     async def _rows(self, name: str) -> bytes:
-        return self._held.rows(ItemNumber(int(name.partition("/")[2])))
+        return self._held.rows(ItemNumber(int(name.rpartition("/")[2])))
 
     async def get(self, digest: Digest, sort: Sort) -> bytes:
         """See `Source.get`."""

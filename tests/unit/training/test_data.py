@@ -138,7 +138,7 @@ def test_unit_rows__by_name__gives_the_bytes_at_the_positions() -> None:
 
     positions = rows.positions(ItemNumber(3))
     assert loaded == tuple(corpus.blobs[p.shard][p.offset : p.offset + 33] for p in positions)
-    assert rows.read("rows/3") == b"".join(loaded)
+    assert rows.read("rows/1/3") == b"".join(loaded)
     assert rows.read("validation/1") == b"".join(rows.validation_rows()[place] for place in (0, 0))
     with pytest.raises(Refused, match="no group 64"):
         rows.read("validation/64")

@@ -5,6 +5,7 @@ from math import isqrt
 
 import pytest
 
+from contracts.governance.job import follow
 from contracts.governance.rounds import (
     check_bucket,
     check_claim,
@@ -13,7 +14,7 @@ from contracts.governance.rounds import (
     samples_of,
 )
 from contracts.governance.seals import derive_seal
-from contracts.terms.errors import InvalidSeal
+from contracts.terms.errors import Conflict, InvalidSeal
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
@@ -26,7 +27,6 @@ from tests.support.history import (
     Member,
     claims_in,
     make_members,
-    make_session,
     messages_of,
     under,
 )
@@ -165,22 +165,14 @@ def test_check_claim__item_that_is_sealed_or_far_ahead__is_refused_before_round_
         check_claim(maker.record, claim, leaves)
 
 
-def test_derive_seal__claims_of_the_final_state__are_covered_by_the_last_seal_only() -> None:
+def test_state_claim__of_a_member__is_refused_and_no_seal_covers_it() -> None:
     maker = JobMaker()
     maker.seal_step()
-    member, stranger = maker.members[0], make_session("x")
-    state = final_state(maker, member)
-    signed = under([member.session.sign(state)])
-    foreign = state.model_copy(update={"peer": stranger.peer})
-
-    assert not derive_seal(maker.record, signed, last=False).names
-    assert derive_seal(maker.record, signed, last=True).names == {state.digest()}
-    with pytest.raises(InvalidSeal, match="membership"):
-        derive_seal(maker.record, under([stranger.sign(foreign)]), last=True)
-
-
-def final_state(maker: JobMaker, member: Member) -> WorkClaim:
-    """What a member says of the weights that the job ends with."""
+    member = maker.members[0]
     claim, _ = maker.claim(member, outputs=long(0)["outputs"])
     empty = {"items": (), "leaves": ZERO_DIGEST, "what": "state"}
-    return WorkClaim.from_value(claim.value() | empty)
+    signed = member.session.sign(WorkClaim.from_value(claim.value() | empty))
+
+    with pytest.raises(Conflict):
+        follow(maker.history, signed)
+    assert not derive_seal(maker.record, under([signed]), last=True).names

@@ -129,10 +129,10 @@ def test_leaf_names__both_sides_of_a_boundary__call_a_tensor_alike() -> None:
 
     assert (middle.x, last.x) == (first.y, middle.y) == ("y/0/7", "y/1/7")
     assert (first.dy, middle.dy) == (middle.dx, last.dx) == ("dx/1/7", "dx/2/7")
-    assert first.rows == last.rows == "rows/7"
+    assert (first.rows, last.rows) == ("rows/0/7", "rows/2/7")
     assert (first.x, first.dx, last.y, last.dy, middle.rows) == ("", "", "", "", "")
     assert middle.all == ("dx/1/7", "dx/2/7", "y/0/7", "y/1/7")
-    assert leaf_names(StageIndex(0), 1, ItemNumber(7)).all == ("rows/7",)
+    assert leaf_names(StageIndex(0), 1, ItemNumber(7)).all == ("rows/0/7",)
 
 
 @pytest.mark.parametrize(

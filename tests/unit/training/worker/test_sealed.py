@@ -37,7 +37,7 @@ def test_needed_by__work_and_bucket__tensors_and_parts_but_no_rows() -> None:
     item = middle.numbers[0]
     names = (f"y/0/{item}", f"y/1/{item}", f"dx/1/{item}", f"dx/2/{item}")
     assert {make_digest(name) for name in names} <= needed.keys()
-    assert make_digest(f"rows/{item}") not in needed
+    assert make_digest(f"rows/1/{item}") not in needed
     parts = {digest for digest, sort in needed.items() if sort == "part"}
     assert parts == {output.digest for output in middle.outputs}
     bucket = claims["bucket", 1]

@@ -273,7 +273,7 @@ def test_check_papers__given_leaf__wants_no_tensor_that_it_made(story: Story) ->
     assert list(found.wanted.values()).count("boundary") == len(leaves)
 
 
-@pytest.mark.parametrize("lacks", ["y/1", "dx/2", "rows", "loss"])
+@pytest.mark.parametrize("lacks", ["y/1", "dx/2", "rows/2", "loss"])
 def test_check_papers__leaf_lacks_something__there_is_nothing_to_replay(
     story: Story, lacks: str
 ) -> None:

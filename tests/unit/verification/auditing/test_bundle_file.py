@@ -201,8 +201,9 @@ def test_bundle_file__blob_over_its_bound__is_refused(
 def test_rows__of_an_item__are_what_its_leaf_names(story: Story, whole: Path) -> None:
     with BundleFile(whole) as file:
         held = BundledBytes(show(file, begin_checked), file, made_digest)
-        item = story.claims["cem"].claim.numbers[0]
+        claim = story.claims["cem"].claim
+        item = claim.numbers[0]
 
-        assert held.rows(item) == repr((f"rows/{item}",)).encode()
+        assert held.rows(item) == repr((f"rows/{claim.group}/{item}",)).encode()
         with pytest.raises(NotFound):
             held.blob(Digest(bytes(32)))

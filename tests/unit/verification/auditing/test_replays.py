@@ -80,7 +80,7 @@ async def test_replay_source__names_of_a_leaf_and_a_claim__are_asked_for_by_thei
     source = ReplaySource(SealedClaim(claim, leaves), tmp_path, bytes_of, rows_of)
 
     assert await source.get(BASE) == tmp_path
-    assert await source.get(f"rows/{item}") == f"rows/{item}".encode()
+    assert await source.get(f"rows/0/{item}") == f"rows/0/{item}".encode()
     for name in (f"y/0/{item}", "shard/1"):
         assert await source.get(name) == b"bytes"
     assert asked == [
