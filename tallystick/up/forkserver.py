@@ -30,10 +30,10 @@ PRELOADED = (
     "tallystick.sdk.process",
     "training.coordinator.run",
     "training.stages.exact",
+    "training.strategies.every_step.strategy",
     "training.transport.calls",
     "training.transport.grpc_adapter",
     "training.worker.run",
-    "training.worker.stage_compute",
 )
 """What agents, peers and coordinators import, but for themselves: they are `__main__`."""
 
