@@ -454,11 +454,21 @@ def test_after__auditor_was_convicted_when_its_report_is_late__missed_nothing(
     assert standing.owing == {peer(second)}
 
 
-def test_after__notice_of_somebody_not_asked__is_refused() -> None:
+@pytest.mark.parametrize(
+    ("what", "name", "refusal"),
+    [
+        ("missed_report", "ann", "nobody waits for it"),
+        ("missing_data", "cem", "is about somebody else"),
+        ("suspension", "cem", "of somebody not convicted"),
+    ],
+)
+def test_after__notice_of_somebody_whom_it_cannot_be_about__is_refused(
+    what: str, name: str, refusal: str
+) -> None:
     job = one_case()
 
-    with pytest.raises(InvalidSeal, match="nobody waits for it"):
-        job.seal(job.notice("missed_report", "ann", job.case_of("ann").subject))
+    with pytest.raises(InvalidSeal, match=refusal):
+        job.seal(job.notice(what, name, job.case_of("ann").subject))
 
 
 # --------------------------------------------------------------------------------------- verdicts
