@@ -55,19 +55,10 @@ class Chunking:
         """Stages that give parts to a chunk, and apply it, ascending; none: no such chunk."""
         return self._stages_of.get(chunk, ())
 
-    def stages_beside(self, stage: StageIndex, number: int) -> tuple[StageIndex, ...]:
-        """Stages that deal with a part of a stage's gradient: its own, and who shares the chunk."""
-        named = self.of_stage(stage)[number : number + 1]
-        return next(map(self.stages_of, named), ())
-
     @cached_property
     def all(self) -> tuple[Chunk, ...]:
         """Every chunk of the job."""
         return tuple(sorted(self._stages_of))
-
-    def summed_in(self, stage: StageIndex) -> tuple[Chunk, ...]:
-        """Chunks that the members of a stage sum, numbered without gaps."""
-        return tuple(chunk for chunk in self.of_stage(stage) if chunk[0] == stage)
 
     @cached_property
     def _of_stage(self) -> dict[StageIndex, tuple[Chunk, ...]]:

@@ -37,21 +37,6 @@ def slice_digest(data: Buffer, codec: GradientCodecName = "none") -> Digest:
     return tensor_digest(wire.dtype_name, (num_elements,), data)
 
 
-def need_digest(data: Buffer, expected: Digest, codec: GradientCodecName = "none") -> None:
-    """Refuse bytes that are not those that a message bound.
-
-    Raises:
-        WrongBytes: they differ. Malformed: see `slice_digest`.
-    """
-    actual = slice_digest(data, codec)
-    if actual != expected:
-        raise WrongBytes(
-            "a chunk has other bytes than were bound",
-            expected=expected.hex(),
-            actual=actual.hex(),
-        )
-
-
 def need_elements(data: Buffer, expected: int, codec: GradientCodecName = "none") -> None:
     """Refuse bytes of another number of elements than a chunk has.
 

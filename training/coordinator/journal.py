@@ -235,10 +235,6 @@ class JobJournal:
             if isinstance(signed.message, kind)
         )
 
-    def signed_claims(self) -> dict[Digest, Signed[WorkClaim]]:
-        """Claims that no seal holds yet, by their digests."""
-        return {signed.message.digest(): signed for signed in self.pending(WorkClaim)}
-
     def reports_named(self) -> frozenset[Digest]:
         """Claims of reports that a claim of work may name."""
         pending = (each.message for each in self.pending(WorkClaim))

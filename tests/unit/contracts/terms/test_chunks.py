@@ -26,35 +26,22 @@ def test_chunking__untied_stages__each_sums_and_applies_its_own() -> None:
 
     assert chunking.all == (chunk(0, 0), chunk(0, 1), chunk(1, 0), chunk(1, 1))
     for stage in map(StageIndex, range(2)):
-        assert chunking.of_stage(stage) == chunking.summed_in(stage)
         assert all(chunking.stages_of(each) == (stage,) for each in chunking.of_stage(stage))
 
 
 def test_chunking__tied_stages__shared_chunks_are_summed_by_the_first_for_both_ends() -> None:
     shared = (chunk(0, 2), chunk(0, 3))
 
-    assert TIED.of_stage(StageIndex(0)) == TIED.summed_in(StageIndex(0))
     assert TIED.of_stage(StageIndex(0)) == (chunk(0, 0), chunk(0, 1), *shared)
     assert TIED.of_stage(StageIndex(1)) == (chunk(1, 0), chunk(1, 1))
     assert TIED.of_stage(StageIndex(2)) == (chunk(2, 0), chunk(2, 1), *shared)
-    assert TIED.summed_in(StageIndex(2)) == (chunk(2, 0), chunk(2, 1))
     assert [TIED.stages_of(each) for each in shared] == [(0, 2), (0, 2)]
     assert len(TIED.all) == len(set(TIED.all)) == TIED.num_all == 8
-
-
-def test_chunking__part_of_a_gradient__has_the_number_of_its_chunk() -> None:
-    for stage in map(StageIndex, range(3)):
-        assert [number for _, number in TIED.of_stage(stage)] == list(
-            range(len(TIED.of_stage(stage)))
-        )
-    assert TIED.stages_beside(StageIndex(2), 1) == (2,)
-    assert TIED.stages_beside(StageIndex(2), 3) == (0, 2)
 
 
 def test_chunking__stage_or_chunk_that_is_not_there__nobody_has_to_do_with_it() -> None:
     assert TIED.of_stage(StageIndex(3)) == ()
     assert TIED.stages_of(chunk(2, 2)) == ()
-    assert TIED.stages_beside(StageIndex(1), 2) == ()
 
 
 @pytest.mark.parametrize(("stages", "is_tied", "most"), [(2, False, 2048), (3, True, 1024)])

@@ -5,10 +5,10 @@ from typing import get_args
 import pytest
 
 from contracts.terms.digest import tensor_digest
-from contracts.terms.errors import Malformed, WrongBytes
+from contracts.terms.errors import Malformed
 from contracts.terms.messages import GradientCodecName
 from tests.support.history import JobMaker
-from training.averaging.slices import in_peer_order, need_digest, slice_digest
+from training.averaging.slices import in_peer_order, slice_digest
 
 
 def test_in_peer_order__claims_in_any_order__ascend_by_group_and_peer_then_as_they_were_made() -> (
@@ -28,14 +28,6 @@ def test_in_peer_order__claims_in_any_order__ascend_by_group_and_peer_then_as_th
     assert in_peer_order([ann, cem], (1,)) == (cem,)
 
 
-def test_need_digest__one_bit_differs__is_refused() -> None:
-    data = bytes(range(8))
-    need_digest(data, slice_digest(data))
-
-    with pytest.raises(WrongBytes):
-        need_digest(bytes([1, *data[1:]]), slice_digest(data))
-
-
 def test_slice_digest__half_an_element__is_refused() -> None:
     with pytest.raises(Malformed):
         slice_digest(b"123456")
@@ -48,5 +40,3 @@ def test_slice_digest__same_bytes_under_other_codecs__are_other_numbers() -> Non
 
     assert len(digests) == 3
     assert slice_digest(data, "bfloat16") == tensor_digest("bfloat16", (4,), data)
-    with pytest.raises(WrongBytes):
-        need_digest(data, slice_digest(data, "float16"), "bfloat16")
