@@ -18,7 +18,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address
 from tallystick.gym import hooks
-from training.coordinator import book
+from training.coordinator import journal
 from training.rounds.events import Event, WorkClaimed
 from training.telling import Tell
 
@@ -47,7 +47,7 @@ def without(derived: Derived, account: Address) -> Derived:
 
 def lie_by(file: Path) -> None:
     """Make this process lie as `file` says, once it is there."""
-    derive, record = seals.derive_seal, book.Book.record
+    derive, record = seals.derive_seal, journal.JobJournal.record
 
     def is_due(lie: Lie, account: Address, step: int) -> bool:
         match json.loads(file.read_text()) if file.exists() else None:
@@ -61,17 +61,17 @@ def lie_by(file: Path) -> None:
         account = next(due, None)
         return found if account is None else without(found, account)
 
-    def record_falsely(own: book.Book, event: Event, *kept: Kept) -> bool:
+    def record_falsely(own: journal.JobJournal, event: Event, *kept: Kept) -> bool:
         if isinstance(event, WorkClaimed) and event.claim.what == "work":
             claim = event.claim
             if is_due("work", own.record_of_job.leases[claim.peer].account, claim.round):
                 return False  # as if it had not come in time
         return record(own, event, *kept)
 
-    replaced: Any = (seals, book)
+    replaced: Any = (seals, journal)
     for module in replaced:
         module.derive_seal = derive_falsely
-    replaced[1].Book.record = record_falsely
+    replaced[1].JobJournal.record = record_falsely
 
 
 def lying(tell: Tell, failpoints: Path) -> Tell:

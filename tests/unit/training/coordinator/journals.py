@@ -4,9 +4,9 @@ from contracts.governance.checking import Begin, unread
 from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from tests.support.fake_members import RULES
 from tests.support.history import DOMAIN
 from tests.support.papers import Papers
+from tests.support.rounds import RULES
 from training.coordinator.journal import JobJournal, Signer
 from training.journal import Journal
 from training.rounds.events import Joined
