@@ -156,4 +156,4 @@ async def test_may_work__account_that_is_idle__is_left_out_once_the_chain_was_lo
 
     await world.limiting.look()
 
-    assert world.limiting.may_work() == {world.papers.members["bob"].session.peer}
+    assert world.limiting.may_work() == frozenset({world.papers.members["bob"].session.peer})
