@@ -227,13 +227,12 @@ class CheckedJob:
         *said: Any,
         above: Iterable[WorkClaim] = (),
         last: bool = False,
-        unpaid: bool = False,
     ) -> Standing:
         """The next seal over these messages; work that it holds is paid."""
         claims = [each for each in said if isinstance(each, WorkClaim)]
         done = [each for each in claims if each.what == "work"]
         work: dict[PeerId, Flops] = {}
-        for each in [] if unpaid else done:
+        for each in done:
             work[each.peer] = Flops(work.get(each.peer, 0) + flops_of(self.spec, each))
         facts = RoundFacts(
             step=StepNumber(self.step + 1),
