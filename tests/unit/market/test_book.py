@@ -1,4 +1,4 @@
-"""What a round's book says of sellers with several offers, and how rounds are cut into pieces."""
+"""How rounds are cut into pieces, by time and by the jobs that a piece has explained."""
 
 from contracts.terms.ids import JobId
 from market.service.pace import Pace
