@@ -12,7 +12,6 @@ MESSAGES: dict[str, type[Message]] = {
         messages.Offer,
         messages.JobOpening,
         messages.LeaseAccept,
-        messages.TensorHeader,
         work.WorkClaim,
         work.RoundClosed,
         messages.StepBeacon,

@@ -143,6 +143,7 @@ class WalletMessage(Message):
 
 CodecName = Literal["none", "float16", "bfloat16", "blockwise8"]
 GradientCodecName = Literal["none", "float16", "bfloat16"]
+DTypeName = Literal["float32", "float16", "bfloat16", "uint8", "int64"]
 
 
 class ModelSpec(Record):
@@ -372,28 +373,6 @@ class LeaseAccept(WalletMessage):
     price: PriceField
     stake: BaseUnitsField  # that the account bonds in the job; of all its leases there the largest
     device_class: Text
-
-
-TensorKind = Literal["y", "dx"]
-DTypeName = Literal["float32", "float16", "bfloat16", "uint8", "int64"]
-
-
-class TensorHeader(Message):
-    """Message 2: travels with a boundary tensor and binds its sender to the bytes."""
-
-    kind: Literal["tensor_header.v1"] = "tensor_header.v1"
-    named_by = ("job", "step", "stage", "unit", "attempt", "tensor")
-
-    job: JobIdField
-    step: StepField
-    stage: StageField
-    unit: ItemField
-    attempt: Count
-    tensor: TensorKind
-    dtype: DTypeName
-    shape: Annotated[tuple[Count, ...], Len(0, 8)]
-    codec: CodecName
-    tensor_digest: DigestField
 
 
 class StepBeacon(Message):

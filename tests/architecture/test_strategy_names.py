@@ -17,7 +17,6 @@ CLASSES = (
     "StepClose",
     "UnitLeaf",
     "PartDigest",
-    "TensorHeader",
 )
 
 

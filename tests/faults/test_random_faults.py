@@ -1,8 +1,8 @@
 """Whole jobs of three stages in which anybody dies, loses files, leaves or is cut off at any time.
 
 A seed chooses what goes wrong and when; time is simulated. Whatever it is, the job ends. The update
-of each round is that of its sealed items, each counted once in every stage. Who did them is paid for
-them, unless somebody else reduced a bucket that it was dealt.
+of each round is that of its sealed items, each counted once in every stage. Who did them is paid
+for them, unless somebody else reduced a bucket that it was dealt.
 """
 
 import asyncio

@@ -52,6 +52,7 @@ class Run:
         self.paid = set[Digest]()
         self.work = Counter[PeerId]()
         self.gone = set[int]()
+        self.updates = 0
 
     def pending(self) -> list[WorkClaim]:
         """Claims of work that no seal has covered and a later one may."""
@@ -116,6 +117,8 @@ class Run:
         self.paid |= derived.paid
         assert +Counter(derived.record.pay.earned) == +self.work
         seal = derived.seal
+        self.updates += 1
+        assert seal.updates == derived.record.updates == self.updates
         assert seal.next == max(self.sealed) + 1
         assert seal.unsealed == ranges_of(
             item for item in map(ItemNumber, range(seal.next)) if item not in self.sealed

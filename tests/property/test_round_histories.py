@@ -60,8 +60,10 @@ def closed_by(moment: Moment) -> RoundClosed | None:
 
 
 def check_fold(world: World) -> None:
-    """1: the state is the fold of the journal."""
-    stored = [encode_event(moment.event) for moment in world.shell.moments]
+    """1: the state is the fold of the journal, which gives every event back as it was."""
+    events = [moment.event for moment in world.shell.moments]
+    stored = [*map(encode_event, events)]
+    assert [*map(decode_event, stored)] == events
     assert replay(world.shell.terms, map(decode_event, stored), RULES) == world.state
 
 

@@ -7,14 +7,12 @@ and missing data, whatever the beacons. A forger tells another story with the sa
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 from contracts.governance.anchor_chain import AnchoredBatch
 from contracts.governance.checking import Begin
-from contracts.governance.job import SealedStep
-from contracts.governance.seals import Derived, derive_seal
 from contracts.keys.wallet import Session
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.auditors import AuditorList
@@ -23,7 +21,6 @@ from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.merkle import batch_leaf, root
 from contracts.terms.messages import AuditSpec, Message, Notice, StepBeacon
-from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Verdict, WorkClaim
 from tests.support.dockets import CLASS, audit_spec, begin_checked, distances_of
 from tests.support.history import (
@@ -61,9 +58,6 @@ class Twist:
 
     begin: Begin = begin_checked  # by which its tellers fold draws
     said: "Callable[[CheckedMaker, Said], Said] | None" = None
-    seal: "Callable[[CheckedMaker, list[Kept], Derived], tuple[list[Kept], Derived]] | None" = None
-    """What they keep and sign instead of what follows."""
-    ends_early: bool = False
     outside: tuple[str, ...] = ("out", "oda")
 
 
@@ -136,7 +130,7 @@ class CheckedMaker(JobMaker):
         """The whole job: work, empty steps until nothing is open, the last seal."""
         for _ in range(WORK_STEPS):
             self.next_seal()
-        while not (self.docket.is_clear or self.twist.ends_early):
+        while not self.docket.is_clear:
             self.next_seal(works=False)
             assert self.record.step < 40, "the draws of this story never end"
         self.next_seal(works=False, last=True)
@@ -152,25 +146,6 @@ class CheckedMaker(JobMaker):
             items += self.step_items()
         self.seal(items, last=last)
         self.market.anchor()
-
-    def seal(self, items: Sequence[Kept], *, last: bool = False) -> Derived:
-        """Keep `items` and the seal that the parties sign over them."""
-        derived = derive_seal(self.record, self.under(items), last=last)
-        if self.twist.seal is not None:
-            kept, derived = self.twist.seal(self, list(items), derived)
-            self._keep_unchecked(kept, derived)
-        else:
-            self.keep(*items, self.coordinator.sign(derived.seal, self.domain))
-        self.seals.append(derived)
-        return derived
-
-    def _keep_unchecked(self, items: Sequence[Kept], derived: Derived) -> None:
-        seal = self.coordinator.sign(derived.seal, self.domain)
-        self.items += [*items, Signed[Message](seal.message, seal.signature)]
-        name, before = derived.seal.digest(), derived.record.since_update[:-1]
-        record = replace(derived.record, previous=name, since_update=(*before, name))
-        newest = SealedStep(seal, derived.pay, derived.names)
-        self.history = replace(self.history, record=record, newest=newest)
 
     def kept(self, said: Message | Report) -> list[Kept]:
         """A message with the signature of whom it binds; a report is followed by its leaf."""

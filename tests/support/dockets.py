@@ -15,9 +15,10 @@ from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec, Notice, StepBeacon
-from contracts.terms.work import Output, Verdict, WorkClaim, findings_of
+from contracts.terms.work import Output, Verdict, WhatField, WorkClaim, findings_of
 from tests.support.history import (
     MODEL,
+    make_claim,
     make_digest,
     make_session,
     make_spec,
@@ -148,24 +149,15 @@ class CheckedJob:
         """The claim of a bucket of the next step."""
         return self._claim(name, "bucket", subject=make_digest("round", self.step + 1))
 
-    def _claim(self, name: str, what: str, **changed: Any) -> WorkClaim:
+    def _claim(self, name: str, what: WhatField, **changed: Any) -> WorkClaim:
         values: dict[str, Any] = {
             "job": self.spec.job(),
             "peer": peer(name),
             "previous": make_digest("seal", self.step),
             "round": StepNumber(self.step + 1),
-            "what": what,
-            "group": STAGE,
-            "seq": 0,
-            "attempt": 0,
-            "base": ZERO_DIGEST,
-            "items": (),
-            "subject": ZERO_DIGEST,
-            "leaves": ZERO_DIGEST,
             "outputs": (Output(bucket=ChunkIndex(0), digest=ZERO_DIGEST, norm_squared=1),),
-            "reports": (),
         }
-        return WorkClaim(**(values | changed))
+        return make_claim(what, **(values | changed))
 
     def beacon(self, of: int, value: Digest | None = None, *, is_served: bool = True) -> StepBeacon:
         """The beacon of a step, in the next seal; of a batch whose list is served, or is not."""
@@ -227,13 +219,12 @@ class CheckedJob:
         *said: Any,
         above: Iterable[WorkClaim] = (),
         last: bool = False,
-        unpaid: bool = False,
     ) -> Standing:
         """The next seal over these messages; work that it holds is paid."""
         claims = [each for each in said if isinstance(each, WorkClaim)]
         done = [each for each in claims if each.what == "work"]
         work: dict[PeerId, Flops] = {}
-        for each in [] if unpaid else done:
+        for each in done:
             work[each.peer] = Flops(work.get(each.peer, 0) + flops_of(self.spec, each))
         facts = RoundFacts(
             step=StepNumber(self.step + 1),

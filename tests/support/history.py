@@ -349,18 +349,13 @@ class JobMaker:
             "peer": member.session.peer,
             "previous": self.record.previous,
             "round": self.next_step,
-            "what": "work",
             "group": member.stage,
-            "seq": 0,
-            "attempt": 0,
             "base": self.base(member.stage),
             "items": ranges_of(numbers),
-            "subject": ZERO_DIGEST,
             "leaves": claim_leaves_root(leaves),
             "outputs": self.outputs(member, self.next_step),
-            "reports": (),
         }
-        return WorkClaim(**(values | changed)), leaves
+        return make_claim("work", **(values | changed)), leaves
 
     def base(self, stage: StageIndex) -> Digest:
         """Root of the state of a stage, which only an update changes."""
@@ -443,23 +438,26 @@ class JobMaker:
             "peer": self.reducer(*chunk).session.peer,
             "previous": self.record.previous,
             "round": closed.round,
-            "what": "bucket",
             "group": stage,
-            "seq": 0,
-            "attempt": 0,
-            "base": ZERO_DIGEST,
-            "items": (),
             "subject": closed.digest(),
-            "leaves": ZERO_DIGEST,
             "outputs": (output,),
-            "reports": (),
         }
-        return WorkClaim(**(values | changed))
+        return make_claim("bucket", **(values | changed))
 
     @property
     def next_step(self) -> StepNumber:
         """The step that is worked on."""
         return StepNumber(self.record.step + 1)
+
+
+def make_claim(what: WhatField, **said: Any) -> WorkClaim:
+    """A claim in which what is not said is zero, or nothing."""
+    nothing: dict[str, Any] = {
+        "previous": ZERO_DIGEST, "group": StageIndex(0), "seq": 0, "attempt": 0,
+        "base": ZERO_DIGEST, "items": (), "subject": ZERO_DIGEST, "leaves": ZERO_DIGEST,
+        "outputs": (), "reports": (),
+    }  # fmt: skip
+    return WorkClaim(**(nothing | {"what": what} | said))
 
 
 def report_claim(
@@ -472,20 +470,8 @@ def report_claim(
 ) -> Report:
     """What an auditor says, and the leaf with what it found; `changed` names subject and place."""
     leaf = findings_leaf(verdict, distances, projections)
-    values: dict[str, Any] = {
-        "job": job,
-        "peer": auditor,
-        "previous": ZERO_DIGEST,
-        "what": "report",
-        "seq": 0,
-        "attempt": 0,
-        "base": ZERO_DIGEST,
-        "items": (),
-        "leaves": claim_leaves_root([leaf]),
-        "outputs": (),
-        "reports": (),
-    }
-    return WorkClaim(**(values | changed)), leaf
+    about = {"job": job, "peer": auditor, "leaves": claim_leaves_root([leaf])}
+    return make_claim("report", **(about | changed)), leaf
 
 
 def seal_over(job: JobId, step: int, tree: PayTree, *, last: bool = False) -> Seal:

@@ -15,6 +15,7 @@ from contracts.terms.ids import ZERO_DIGEST, Address, ChunkIndex, Digest, JobId,
 from contracts.terms.items import ItemNumber, ranges_of
 from contracts.terms.moments import UnixMillis
 from contracts.terms.work import MAX_SEQ, Output, RoundClosed, WorkClaim
+from tests.support.history import make_claim
 from training.rounds import events, owed
 from training.rounds.events import Event
 from training.rounds.journaled import decode_event, encode_event, replay
@@ -102,18 +103,16 @@ def claim_of(
     """An honest claim of these items."""
     items = sorted(items)
     own = (shape or layout()).outputs[StageIndex(group)]
-    return WorkClaim(
+    return make_claim(
+        "work",
         job=JOB,
         peer=who,
         previous=name("seal", round),
         round=RoundNumber(round),
-        what="work",
         group=StageIndex(group),
         seq=seq,
-        attempt=0,
         base=base or name("base", group),
         items=ranges_of(map(ItemNumber, items)),
-        subject=ZERO_DIGEST,
         leaves=name("leaves", who, round, seq, items),
         outputs=tuple(
             Output(
@@ -123,7 +122,6 @@ def claim_of(
             )
             for place in range(len(own))
         ),
-        reports=(),
     )
 
 
@@ -135,21 +133,15 @@ def bucket_claim(who: PeerId, closed: RoundClosed, bucket: Bucket, salt: int = 0
         digest=name("bucket", closed.digest(), bucket, salt),
         norm_squared=1,
     )
-    return WorkClaim(
+    return make_claim(
+        "bucket",
         job=JOB,
         peer=who,
         previous=name("seal", closed.round),
         round=closed.round,
-        what="bucket",
         group=group,
-        seq=0,
-        attempt=0,
-        base=ZERO_DIGEST,
-        items=(),
         subject=closed.digest(),
-        leaves=ZERO_DIGEST,
         outputs=(mean,),
-        reports=(),
     )
 
 

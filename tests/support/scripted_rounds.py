@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from typing_extensions import Buffer
 
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Conflict, NotFound, Unavailable
+from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, SessionKey, StageIndex
 from contracts.terms.items import ItemNumber, ranges_of
@@ -48,7 +48,6 @@ class ScriptedCoordinator:
         self.address = ""
         self.changes = Changes()
         self.joined: dict[PeerId, calls.MemberView] = {}
-        self.sessions: dict[PeerId, int] = defaultdict(int)  # how many each has begun
         self.tasks: dict[PeerId, list[calls.Task]] = defaultdict(list)
         self.drops: dict[PeerId, list[calls.TaskName]] = defaultdict(list)
         self.results: dict[tuple[PeerId, calls.TaskName], calls.TaskResult] = {}
@@ -58,7 +57,6 @@ class ScriptedCoordinator:
         self.reduces: dict[PeerId, tuple[ChunkIndex, ...]] = {}
         self.holds: dict[PeerId, set[Digest]] = {}
         self.held: dict[PeerId, set[Digest]] = defaultdict(set)
-        self.bytes: dict[Digest, bytes] = {}
         self.items: list[Kept] = []  # said in the round
         self.claims: dict[PeerId, list[tuple[Signed[WorkClaim], tuple[Leaf, ...]]]]
         self.claims = defaultdict(list)
@@ -74,7 +72,6 @@ class ScriptedCoordinator:
         dispatcher.on(calls.GET_CLAIMS, self._claims)
         dispatcher.on(calls.HELD, self._held)
         dispatcher.on(calls.GET_BYTES, self._bytes)
-        dispatcher.on(calls.LEAVE, self._leave)
         dispatcher.on(calls.GET_MEMBERS, self._members)
         relay = Relay(lambda: self.transport.sessions, calls.RELAYED, lambda *_: None)
         dispatcher.on(RELAY, relay.serve)
@@ -105,11 +102,6 @@ class ScriptedCoordinator:
     ) -> tuple[calls.MembersView, Sequence[Buffer]]:
         return calls.MembersView(members=tuple(self.joined.values())), ()
 
-    async def _leave(
-        self, _caller: SessionKey, _request: calls.Leave, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
-        raise Conflict("no member")
-
     async def _next(
         self, caller: SessionKey, request: calls.NextItem, _tensors: Tensors
     ) -> tuple[calls.ItemTasks, Sequence[Buffer]]:
@@ -117,7 +109,6 @@ class ScriptedCoordinator:
         if request.results and self.deaf_to_results:
             self.deaf_to_results -= 1
             raise Unavailable("not now")
-        self.sessions[peer] += request.is_first
         self.results |= {(peer, name_of(each)): each for each in request.results}
         self.failures |= {(peer, name_of(each)): each for each in request.failed}
         self.holding[peer] = set(request.holding)
@@ -162,11 +153,9 @@ class ScriptedCoordinator:
         return calls.Done(), ()
 
     async def _bytes(
-        self, _caller: SessionKey, request: calls.GetBytes, _tensors: Tensors
+        self, _caller: SessionKey, _request: calls.GetBytes, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
-        if request.digest not in self.bytes:
-            raise NotFound("the coordinator has none")
-        return calls.Done(), [self.bytes[request.digest]]
+        raise NotFound("the coordinator has none")
 
     async def _until(self, is_so: Any) -> None:
         while not is_so():

@@ -1,24 +1,10 @@
-"""What a round's book says of sellers with several offers, and how rounds are cut into pieces."""
-
-from dataclasses import replace
+"""How rounds are cut into pieces, by time and by the jobs that a piece has explained."""
 
 from contracts.terms.ids import JobId
-from market.domain.matching import Book
 from market.service.pace import Pace
 from market.service.ports import Place
-from tests.unit.market.test_matching import NEED, NOW, offer
 
 JOBS = [JobId(bytes([number]) * 32) for number in range(5)]
-
-
-def test_book__offer_is_taken__stands_but_fits_nothing() -> None:
-    only = offer()
-    book = Book([only], NOW)
-
-    book.take(only.offer)
-
-    assert book.fitting(NEED) == 0
-    assert book.offers() == [replace(only, leased=True)]
 
 
 def test_pace__time_runs_out__next_round_begins_where_it_stopped() -> None:

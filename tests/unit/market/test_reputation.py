@@ -23,17 +23,6 @@ def test_reputation__stranger__is_a_twentieth_though_the_mean_is_a_half() -> Non
     assert NEWCOMER == 500
 
 
-@pytest.mark.parametrize(
-    ("matches", "mismatches", "bound"),
-    # scipy.stats.beta.ppf(0.05, 1 + m, 1 + n), cut to four digits
-    [(1, 0, 2236), (0, 1, 253), (10, 0, 7615), (10, 1, 6613), (100, 1, 9543), (3, 40, 316)],
-)
-def test_reputation__some_audits__bound_is_the_quantile(
-    matches: int, mismatches: int, bound: int
-) -> None:
-    assert Reputation(matches, mismatches).bound == bound
-
-
 def test_reputation__ten_thousand_matches__count_as_five_hundred() -> None:
     many = Reputation(matches=10_000)
 

@@ -10,7 +10,7 @@ from contracts.governance.checking import Forfeit, Terms, Unchecked
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import InvalidSeal, Refused
-from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import PeerId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION
 from contracts.terms.work import Verdict, WorkClaim
 from tests.support.dockets import (
@@ -95,15 +95,6 @@ def test_after__small_floor_and_little_at_risk__draws_nobody() -> None:
 
     assert not job.docket.open  # one in a million, and stake a million times the value
     assert job.docket.needed_of(StepNumber(1)) == frozenset()
-
-
-def test_after__beacon_of_zero__draws_everything() -> None:
-    job = CheckedJob(audit=audit_spec(floor=1))
-    job.seal(job.commit("ann"), job.commit("bob"))
-
-    job.seal(job.beacon(1, ZERO_DIGEST))
-
-    assert len(job.docket.open) == 2
 
 
 def test_after__list_of_the_batch_is_not_served__draws_everything_by_the_same_beacon() -> None:
@@ -454,11 +445,21 @@ def test_after__auditor_was_convicted_when_its_report_is_late__missed_nothing(
     assert standing.owing == {peer(second)}
 
 
-def test_after__notice_of_somebody_not_asked__is_refused() -> None:
+@pytest.mark.parametrize(
+    ("what", "name", "refusal"),
+    [
+        ("missed_report", "ann", "nobody waits for it"),
+        ("missing_data", "cem", "is about somebody else"),
+        ("suspension", "cem", "of somebody not convicted"),
+    ],
+)
+def test_after__notice_of_somebody_whom_it_cannot_be_about__is_refused(
+    what: str, name: str, refusal: str
+) -> None:
     job = one_case()
 
-    with pytest.raises(InvalidSeal, match="nobody waits for it"):
-        job.seal(job.notice("missed_report", "ann", job.case_of("ann").subject))
+    with pytest.raises(InvalidSeal, match=refusal):
+        job.seal(job.notice(what, name, job.case_of("ann").subject))
 
 
 # --------------------------------------------------------------------------------------- verdicts

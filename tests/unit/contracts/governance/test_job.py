@@ -155,37 +155,6 @@ def test_follow__offer__is_not_kept() -> None:
         follow(after(made().items[:2]), wallet.sign(offer, DOMAIN))
 
 
-def claims(history: JobHistory) -> list[WorkClaim]:
-    """Pending claims."""
-    pending = (signed.message for signed in history.pending.values())
-    return [each for each in pending if isinstance(each, WorkClaim)]
-
-
-def test_follow__claims_of_void_rounds__stay_pending_with_their_leaves_until_an_update() -> None:
-    maker = JobMaker(members=make_members("ab"), spec_changes={"units_per_step": 2})
-    maker.seal_step(update=False)
-    maker.seal([])
-
-    pending = claims(maker.history)
-    assert {each.round for each in pending} == {1} and len(pending) == 2
-    assert set(maker.history.leaves) == {each.digest() for each in pending}
-    maker.seal_step()
-    assert not maker.history.pending and not maker.history.leaves
-
-
-def test_follow__claim_of_a_void_round__is_dropped_when_its_peer_left_or_the_job_ends() -> None:
-    def ended(*, leaves: bool, last: bool) -> JobHistory:
-        maker = JobMaker(members=make_members("ab"), spec_changes={"units_per_step": 2})
-        maker.seal_step(update=False)
-        notice = maker.notice("leave", maker.members[0])
-        maker.seal([maker.session.sign(notice)] if leaves else [], last=last)
-        return maker.history
-
-    assert len(claims(ended(leaves=False, last=False))) == 2
-    assert [each.group for each in claims(ended(leaves=True, last=False))] == [0]
-    assert not claims(ended(leaves=False, last=True))
-
-
 def test_follow__claim_that_extends_a_seal_before_the_update__is_a_conflict() -> None:
     maker = JobMaker(members=make_members("ab"), spec_changes={"units_per_step": 2})
     old, _ = maker.claim(maker.members[0], seq=1)

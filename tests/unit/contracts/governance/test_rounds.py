@@ -8,7 +8,6 @@ import pytest
 from contracts.governance.job import follow
 from contracts.governance.rounds import (
     check_bucket,
-    check_claim,
     flops_of,
     merge_of,
     samples_of,
@@ -17,7 +16,6 @@ from contracts.governance.seals import derive_seal
 from contracts.terms.errors import Conflict, InvalidSeal
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Output, WorkClaim
@@ -148,21 +146,6 @@ def test_flops_of__claim__are_those_of_its_items_and_none_but_for_work() -> None
     assert flops_of(maker.spec, work) == 3 * maker.spec.item_flops[0]
     assert samples_of(maker.spec, work) == 3 * maker.spec.batch.rows_per_unit
     assert flops_of(maker.spec, bucket) == 0
-
-
-@pytest.mark.parametrize("item", [0, 6 + 2**16])
-def test_check_claim__item_that_is_sealed_or_far_ahead__is_refused_before_round_closed(
-    item: int,
-) -> None:
-    maker = JobMaker()
-    maker.seal_step()
-    member = maker.members[0]
-    check_claim(maker.record, *maker.claim(member))
-
-    claim, leaves = maker.claim(member, [ItemNumber(item)])
-
-    with pytest.raises(InvalidSeal, match="items"):
-        check_claim(maker.record, claim, leaves)
 
 
 def test_state_claim__of_a_member__is_refused_and_no_seal_covers_it() -> None:

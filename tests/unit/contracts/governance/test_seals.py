@@ -424,24 +424,6 @@ def test_derive_seal__void_round__pays_nothing_and_moves_nothing(stages: int, wh
     assert (derived.record.gates, derived.paid) == (record.gates, frozenset())
 
 
-def test_derive_seal__claim_of_a_void_round__is_merged_and_paid_in_a_later_one() -> None:
-    maker = JobMaker()
-    maker.seal_step()
-    maker.seal_step(update=False)
-    maker.seal([])
-    claims = [signed.message for signed in maker.history.pending.values()]
-    merged = [each for each in claims if isinstance(each, WorkClaim)]
-    closed = maker.closed(merged)
-
-    derived = maker.seal([maker.session.sign(closed), *maker.bucket_claims(closed, merged)])
-
-    assert {each.round for each in merged} == {2} and derived.seal.step == 4
-    assert derived.paid == {each.digest() for each in merged}
-    assert (derived.seal.next, derived.seal.updates) == (12, 2)
-    assert derived.seal.earned > maker.seals[0].seal.earned
-    assert not maker.history.pending and not maker.history.leaves
-
-
 def test_derive_seal__report_named_by_a_claim_of_a_void_round__was_sealed_by_that() -> None:
     maker, record, _ = made()
     known = replace(record, reported=frozenset({OTHER}))
@@ -460,23 +442,6 @@ class _Taking(Unchecked):
 
     def after(self, facts: RoundFacts, terms: Terms) -> tuple[Checking, Standing]:
         return self, Standing(settled_to=facts.step)
-
-
-def test_derive_seal__item_that_nobody_claims__stays_unsealed_and_is_issued_first() -> None:
-    maker = JobMaker()
-    first, *others = maker.members
-    claims = [maker.claim(member) for member in others]
-    merged = [claim for claim, _ in claims]
-    closed = maker.closed(merged)
-    items: Items = [maker.session.sign(each) for each in maker.notices()]
-    for member, (claim, leaves) in zip(others, claims, strict=True):
-        items += [member.session.sign(claim), Leaves(claim.digest(), leaves)]
-
-    seal = maker.seal([*items, maker.session.sign(closed), *maker.bucket_claims(closed, merged)])
-
-    assert (seal.seal.next, seal.seal.unsealed) == (6, ((0, 1), (3, 4)))
-    assert maker.items_of(first) == (0, 7)
-    assert seal.pay and first.wallet.account not in {leaf.account for leaf in seal.pay}
 
 
 def test_derive_seal__bucket_that_another_peer_reduced__costs_the_dealt_one_its_pay() -> None:

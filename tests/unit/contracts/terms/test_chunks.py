@@ -26,7 +26,6 @@ def test_chunking__untied_stages__each_sums_and_applies_its_own() -> None:
 
     assert chunking.all == (chunk(0, 0), chunk(0, 1), chunk(1, 0), chunk(1, 1))
     for stage in map(StageIndex, range(2)):
-        assert chunking.of_stage(stage) == (chunk(stage, 0), chunk(stage, 1))
         assert all(chunking.stages_of(each) == (stage,) for each in chunking.of_stage(stage))
 
 
@@ -38,13 +37,6 @@ def test_chunking__tied_stages__shared_chunks_are_summed_by_the_first_for_both_e
     assert TIED.of_stage(StageIndex(2)) == (chunk(2, 0), chunk(2, 1), *shared)
     assert [TIED.stages_of(each) for each in shared] == [(0, 2), (0, 2)]
     assert len(TIED.all) == len(set(TIED.all)) == TIED.num_all == 8
-
-
-def test_chunking__part_of_a_gradient__has_the_number_of_its_chunk() -> None:
-    for stage in map(StageIndex, range(3)):
-        assert [number for _, number in TIED.of_stage(stage)] == list(
-            range(len(TIED.of_stage(stage)))
-        )
 
 
 def test_chunking__stage_or_chunk_that_is_not_there__nobody_has_to_do_with_it() -> None:

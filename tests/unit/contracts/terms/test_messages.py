@@ -12,7 +12,6 @@ from contracts.terms.messages import (
     BatchSpec,
     Message,
     Notice,
-    TensorHeader,
     WalletMessage,
 )
 from contracts.terms.signatures import Signed
@@ -108,24 +107,6 @@ def test_stated_name__what_it_is_made_of__follows_protocol_section_1() -> None:
     assert other.stated_name() != notice.stated_name()
     assert same.stated_name() == notice.stated_name()
     assert examples()["job_spec.v5"].stated_name() is None
-
-
-def test_tensor_header__scalar_shape__is_accepted() -> None:
-    header = TensorHeader(
-        job=examples()["seal.v3"].job,  # type: ignore[attr-defined]  # a Seal has one
-        step=1,  # type: ignore[arg-type]
-        stage=0,  # type: ignore[arg-type]
-        unit=0,  # type: ignore[arg-type]
-        attempt=0,
-        tensor="y",
-        dtype="float32",
-        shape=(),
-        codec="none",
-        tensor_digest=make_digest("t"),
-    )
-
-    assert decode_message(header.encoded()) == header
-    assert header.stated_name() is not None
 
 
 def test_model_copy__of_a_message_that_was_digested__has_a_digest_of_its_own() -> None:

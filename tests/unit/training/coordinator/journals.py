@@ -6,9 +6,9 @@ from contracts.governance.checking import Begin, unread
 from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from tests.support.fake_members import RULES
 from tests.support.history import DOMAIN
 from tests.support.papers import Papers
+from tests.support.rounds import RULES
 from training.coordinator.blobs import Blobs
 from training.coordinator.board import Board
 from training.coordinator.handlers import Handlers
@@ -54,6 +54,7 @@ def handlers_of(job: JobJournal, folder: Path) -> Handlers:
         ItemRoutes(job, clock=clock, why_idle=why_idle, tell=tell_nobody),
         Board(job),
         Blobs(folder, job, {}, dict, clock=clock, tell=tell_nobody),
+        targets={},
         clock=clock,
         welcome=lambda _peer: None,
         why_idle=why_idle,

@@ -10,8 +10,8 @@ from contracts.terms.history import encode_kept
 from contracts.terms.work import WorkClaim
 from tests.support.checked_history import CheckedMaker, honest
 from tests.support.dockets import begin_checked
-from tests.support.fake_members import RULES
 from tests.support.history import claims_in, make_digest
+from tests.support.rounds import RULES
 from training.coordinator.journal import JobJournal, Opening, Signer
 from training.journal import Journal, Row
 from training.telling import tell_nobody

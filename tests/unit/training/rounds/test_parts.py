@@ -8,12 +8,11 @@ import pytest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.ids import PeerId, StageIndex
-from contracts.terms.items import ItemNumber
 from contracts.terms.moments import UnixMillis
-from tests.support.rounds import Shell, claim_of, joining, layout, name, owner, peer, result, terms
+from tests.support.rounds import Shell, joining, layout, owner, peer, terms
 from training.rounds import events
 from training.rounds.dealing import Ring, deal
-from training.rounds.journaled import decode_event, encode_event
+from training.rounds.journaled import decode_event
 from training.rounds.membership import checkpoint_to_load, group_for_newcomer
 from training.rounds.owed import all_applied, next_deadline
 from training.rounds.state import Failings, Work
@@ -113,34 +112,6 @@ def test_ring__other_owner__is_connected_if_there_is_one() -> None:
 
     assert found is not None and found.peer == C
     assert Ring(shell.state, StageIndex(0)).other_owner(shell.terms.buckets[0], owner("z"))
-
-
-NOW = UnixMillis(7)
-EVENTS: tuple[events.Event, ...] = (
-    joining(A),
-    events.ItemsDone(A, (result(A, 0, 3, given=True), result(A, 0, 4)), NOW),
-    events.ItemsLost(None, (ItemNumber(3),), NOW),
-    events.WorkClaimed(claim_of(A, 0, [1, 2, 5]), NOW),
-    events.Held(A, frozenset({name(1), name(2)}), NOW),
-    events.Reduced(claim_of(A, 0, [1]), b"s" * 64, NOW),
-    events.Controlled("hold", NOW),
-    events.Checked(
-        frozenset({A, B}),
-        True,
-        False,
-        frozenset({name(1)}),
-        True,
-        (events.NoticeDue("missed_report", A, StageIndex(0), name(2)),),
-        NOW,
-    ),
-    events.Checked(None, True, True, frozenset(), False, (), NOW),
-    events.Ticked(NOW),
-)
-
-
-@pytest.mark.parametrize("event", EVENTS)
-def test_journal__any_event__comes_back_as_it_was(event: events.Event) -> None:
-    assert decode_event(encode_event(event)) == event
 
 
 @pytest.mark.parametrize(

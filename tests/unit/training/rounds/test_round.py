@@ -1,7 +1,5 @@
 """One round from its first item to the next one, and every way back or out of it."""
 
-from typing import get_args
-
 import pytest
 
 from contracts.terms.ids import PeerId, StageIndex
@@ -96,11 +94,6 @@ def effects_of(shell: Shell, kind: type[events.Effect]) -> list[events.Effect]:
 
 
 # -------------------------------------------------------------------------------- straight through
-
-
-def test_events__are_fourteen() -> None:
-    assert len(get_args(events.Event)) == 14
-    assert len(get_args(events.Effect)) == 5
 
 
 def test_round__everything_in_order__seals_and_begins_the_next() -> None:

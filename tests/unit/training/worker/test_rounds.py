@@ -71,25 +71,6 @@ async def outputs_of(job: ScriptedJob, items: Sequence[ItemNumber]) -> Any:
 # ------------------------------------------------------------------------------------- whole rounds
 
 
-@pytest.mark.parametrize(("names", "stages"), [(("ann", "bob"), 1), (("ann", "bob", "cem"), 3)])
-async def test_rounds__several_members__each_group_comes_to_one_state_and_moves_on(
-    tmp_path: Path, names: tuple[str, ...], stages: int
-) -> None:
-    job = job_of(tmp_path, *names, stages=stages)
-
-    async with job.running() as coordinator:
-        taken = [await one_round(coordinator) for _ in range(3)]
-
-    for stage in range(stages):
-        own = [place for place, member in enumerate(job.maker.members) if member.stage == stage]
-        roots = [{each[place].state_root for place in own} for each in taken]
-        assert [len(each) for each in roots] == [1, 1, 1]
-        assert len(set.union(*roots)) == 3
-    told = {name for name, _ in job.log}
-    assert {"item_done", "claim_stored", "bucket_stored", "round_closed", "seal_stored"} <= told
-    assert ("item_forward" in told) == (stages > 1)
-
-
 async def test_rounds__members_hear_and_tell__shards_and_buckets_are_held_by_others(
     tmp_path: Path,
 ) -> None:
@@ -170,23 +151,6 @@ async def test_claim__computed_in_another_order__has_the_bytes_of_ascending_item
     assert isinstance(claim, WorkClaim)
     assert claim.outputs == await outputs_of(job, ITEMS[:3])
     assert job.events("gradient_dropped")
-
-
-async def test_claim__asked_again_after_a_restart__is_the_same(tmp_path: Path) -> None:
-    job = job_of(tmp_path, "ann")
-    (ann,) = job.maker.members
-
-    async with job.running() as coordinator:
-        await coordinator.compute(*ITEMS[:2])
-        before = await coordinator.claim(ann, ITEMS[:2])
-        await job.kill(ann)
-        job.begin(ann)
-        await coordinator.all_joined()
-        after = await coordinator.claim(ann, ITEMS[:2])
-        lacked = await coordinator.claim(ann, ITEMS[2:3])
-
-    assert after == before
-    assert lacked == ((2, 3),)
 
 
 async def test_claim__an_item_that_others_used_as_somebody_gone_had_made_it__is_given(
@@ -413,60 +377,6 @@ async def test_exchange__bytes_by_their_digest__go_to_whoever_knows_it(tmp_path:
 
 
 # -------------------------------------------------------------------------------------------- seals
-
-
-async def test_seals__a_void_round__its_claims_are_merged_by_the_next_one(tmp_path: Path) -> None:
-    job = job_of(tmp_path, "ann", "bob")
-
-    async with job.running() as coordinator:
-        await work_and_claim(coordinator)
-        pending = {peer: [*each] for peer, each in coordinator.claims.items()}
-        coordinator.keep_beginning()
-        void = await coordinator.seal()
-        for peer, each in pending.items():  # nobody shows them again: they are in the history
-            coordinator.claims[peer] = each
-        await coordinator.exchange()
-        taken = await coordinator.seal()
-
-    assert len({each.state_root for each in void}) == len({each.state_root for each in taken}) == 1
-    assert taken[0].state_root != void[0].state_root
-    assert job.maker.record.cursor.next == 6
-
-
-async def test_seals__killed_after_a_seal__resumes_in_the_same_state_and_goes_on(
-    tmp_path: Path,
-) -> None:
-    job = job_of(tmp_path, "ann", "bob")
-    bob = job.maker.members[1]
-
-    async with job.running() as coordinator:
-        before = await one_round(coordinator)
-        await job.kill(bob)
-        job.begin(bob)
-        await coordinator.all_joined()
-        after = await one_round(coordinator)
-
-    (resumed,) = [line for line in job.events("resumed", bob) if line["step"] == 1]
-    assert resumed["state_root"] == before[1].state_root
-    assert after[0].state_root == after[1].state_root
-
-
-async def test_seals__a_newcomer__loads_a_checkpoint_and_works_from_there(tmp_path: Path) -> None:
-    job = job_of(tmp_path, "ann", "bob", checkpoint_every=1)
-    bob = job.maker.members[1]
-
-    async with job.running() as coordinator:
-        await one_round(coordinator)
-        await job.kill(bob)
-        job.folder_of(bob).rename(tmp_path / "lost")
-        coordinator.state_round = 1
-        job.begin(bob)
-        await coordinator.all_joined()
-        await coordinator.give_seal(bob, job.maker.items[2:])
-        taken = await one_round(coordinator)
-
-    assert job.events("state_loaded", bob)
-    assert taken[0].state_root == taken[1].state_root
 
 
 async def test_seals__a_member_moves_to_another_group__loads_its_state_and_keeps_its_evidence(

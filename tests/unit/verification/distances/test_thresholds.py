@@ -153,7 +153,7 @@ def test_stage_kinds__any_stage__leave_room_in_a_report(
     kinds = stage_kinds(is_first=is_first, is_last=is_last, tied_head=tied_head)
 
     assert len(set(kinds)) == len(kinds)
-    assert len(kinds) * len(MEASURES) < 64  # `AuditReport.distances`, with the projections'
+    assert len(kinds) * len(MEASURES) < 64  # numbers of a report, with the projections
 
 
 def test_gradient_kind__same_role_in_two_layers__is_one_kind() -> None:

@@ -70,13 +70,6 @@ def test_prf__every_name__has_its_own_number() -> None:
     assert len({prf(BEACON, each) for each in NAMES}) == len(NAMES)
 
 
-def test_draw_name__content_of_a_claim__does_not_change_it() -> None:
-    claim = CheckedJob().commit("ann")
-    content = {"base": make_digest("other"), "leaves": make_digest("other"), "items": ((0, 1),)}
-
-    assert claim.model_copy(update=content).draw_name() == claim.draw_name()
-
-
 @pytest.mark.parametrize("each", NAMES)
 def test_is_drawn__checking_off__is_nobody_whatever_the_beacon(each: bytes) -> None:
     assert not is_drawn(BEACON, each, Fraction(0))
