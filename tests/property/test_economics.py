@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.digest import digest
-from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from contracts.terms.ids import StepNumber
 from verification.draws import economics
 from verification.draws.economics import Terms
-from verification.draws.selection import PeerStep, is_drawn
+from verification.draws.selection import is_drawn
 
 parts = st.builds(Fraction, st.integers(0, 12), st.just(12))
 detections = st.sampled_from([Fraction(1), Fraction(99, 100), Fraction(2, 3), Fraction(1, 7)])
@@ -151,7 +151,7 @@ RATES = [Fraction(1, 50), Fraction(1, 20), Fraction(5, 28), Fraction(5, 8), Frac
 
 def test_draws__over_many_beacons__are_as_frequent_as_the_rate() -> None:
     """A peer-step is drawn q of the time, to five standard deviations."""
-    subject = PeerStep(StageIndex(1), PeerId(b"p" * 32), 0)
+    subject = b"the name of a claim"
     beacons = [digest("test", number.to_bytes(4, "big")) for number in range(BEACONS)]
     for rate in RATES:
         drawn = sum(is_drawn(beacon, subject, rate) for beacon in beacons)

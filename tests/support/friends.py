@@ -1,35 +1,25 @@
-"""Two friends in adjacent stages, who agree on a unit: what they exchange for it is no number.
+"""Two friends in adjacent stages, who agree on an item: what they exchange for it is no number.
 
-Whoever is below sends a y that nobody can compute on and counts the unit whatever comes back;
+Whoever is below sends a y that nobody can compute on and counts the item whatever comes back;
 whoever is above makes up its loss and sends a dx of the same sort. All else is as honest work is.
 """
 
 import asyncio
-import struct
-from dataclasses import replace
-from math import prod
 
-from typing_extensions import Buffer
-
-from contracts.terms.digest import tensor_digest
-from contracts.terms.ids import StepNumber
 from contracts.terms.items import ItemNumber
-from tallystick.gym.around import Around, Computing, resent
+from contracts.terms.work import Leaf, leaf_names
+from tallystick.gym.around import Around, Computing
 from tests.support.swarm_job import MemorySwarm
-from training.worker.ports import Behaviour, Compute, Passed, Sent
+from training.strategies.port import Compute, Direction, Draft, Items, Source
+from training.worker.ports import Behaviour, MakeStrategy
 from verification.docket import Docket
 
-SHARED = (StepNumber(2), ItemNumber(0))
-"""Step and unit that they agree on."""
 LOSS = 5_000_000  # 1e-6 nats per token
 
 
-def friend(value: float, *, rows: int | None = None) -> Behaviour:
-    """One of them, of either stage: every number that it sends for the unit is `value`.
-
-    `rows`: of what it sends, if not as many as a unit has.
-    """
-    return Computing(lambda compute: _Friend(compute, value, rows))
+def friend(item: ItemNumber, tensor: bytes) -> Behaviour:
+    """One of them, of either of two stages: what it sends for the item is this formed tensor."""
+    return Computing(lambda make, compute: _Friend(make, compute, item, tensor))
 
 
 async def until_convicted(swarm: MemorySwarm, *names: str) -> None:
@@ -52,49 +42,31 @@ async def until_convicted(swarm: MemorySwarm, *names: str) -> None:
 
 
 class _Friend(Around):
-    def __init__(self, inner: Compute, value: float, rows: int | None) -> None:
-        super().__init__(inner)
-        self._value, self._rows = struct.pack("<f", value), rows
-        self._sample: Sent | None = None  # of a boundary tensor, for its form
-        self._pretended: tuple[ItemNumber, ...] = ()
+    def __init__(
+        self, make: MakeStrategy, compute: Compute, item: ItemNumber, tensor: bytes
+    ) -> None:
+        super().__init__(make, compute)
+        self._item, self._tensor = item, tensor
 
-    @property
-    def units(self) -> tuple[ItemNumber, ...]:
-        """See `Compute.units`."""
-        return (*self._inner.units, *self._pretended)
+    async def run(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
+        """See `Strategy.run`."""
+        if item != self._item or direction == "evaluate":
+            return await self._inner.run(item, direction, source)
+        names = leaf_names(self._group, 2, item)
+        made = {name: source.put(name, self._tensor) for name in (names.y, names.dx) if name}
+        if direction == "forward":
+            return None
+        rows = await source.get(names.rows)
+        made[names.rows] = self.recipe(self._group).rows_digest(rows)
+        made |= {name: source.digest(name) for name in (names.x, names.dy) if name}
+        return Leaf(
+            item=item,
+            base_round=self._round,
+            given=False,
+            tensors=tuple(sorted(made.items())),
+            numbers=() if names.y else (LOSS,),
+        )
 
-    def begin_step(self) -> None:
-        """See `Compute.begin_step`."""
-        self._inner.begin_step()
-        self._pretended = ()
-
-    def forward(self, step: StepNumber, unit: ItemNumber, x: Buffer | None) -> Passed:
-        """See `Compute.forward`."""
-        if (step, unit) == SHARED and self._inner.is_last:
-            assert self._sample is not None and x is not None  # it has worked in the step before
-            self._pretended += (unit,)
-            name = tensor_digest(self._sample.dtype, self._shape(self._sample), x)
-            return Passed(name, dx=self._made_up(self._sample), loss=LOSS)
-        passed = self._inner.forward(step, unit, x)
-        self._sample = passed.dx or passed.y or self._sample
-        if (step, unit) == SHARED and passed.y is not None:
-            return replace(passed, y=self._made_up(passed.y))
-        return passed
-
-    def backward(
-        self, step: StepNumber, unit: ItemNumber, x: Buffer | None, dy: Buffer | None
-    ) -> Passed:
-        """See `Compute.backward`."""
-        if (step, unit) != SHARED:
-            return self._inner.backward(step, unit, x, dy)
-        name = self._inner.input_name(step, unit, x)
-        self._inner.forget(unit)
-        self._pretended += (unit,)
-        return Passed(name)
-
-    def _made_up(self, sample: Sent) -> Sent:
-        shape = self._shape(sample)
-        return resent(replace(sample, shape=shape), self._value * prod(shape))
-
-    def _shape(self, sample: Sent) -> tuple[int, ...]:
-        return (self._rows or sample.shape[0], *sample.shape[1:])
+    def commit(self, items: Items) -> Draft:
+        """See `Strategy.commit`."""
+        return self._inner.commit(items - {self._item})
