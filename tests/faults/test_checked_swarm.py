@@ -14,8 +14,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.beacons import Beacon
 from contracts.terms.errors import Conflict
 from contracts.terms.ids import SessionKey, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, GradCommit, Notice, StepBeacon
-from tallystick.gym.around import Around, Computing
+from contracts.terms.messages import MILLION, Notice, StepBeacon
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpBeacons
 from tests.support.dockets import audit_spec, begin_checked
@@ -23,19 +22,14 @@ from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.patience import patience
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
-from training.averaging.slices import Slice, slice_digest
-from training.coordinator import asking
 from training.journal import Journal
-from training.stages.torch_free import StateRoots
 from training.transport.calls import REPORT
 from training.transport.port import Handler
-from training.worker import averages
 from training.worker.book import WorkerBook
-from training.worker.ports import Behaviour, Compute
 
 
 def checked_swarm(tmp_path: Path, *workers: str, **changed: Any) -> MemorySwarm:
-    """A job of four steps whose every peer-step and sum is drawn."""
+    """A job of four rounds whose every claim is drawn."""
     audit = changed.pop("audit", audit_spec(sums=MILLION, deadline=4))
     papers = make_papers(*workers, audit=audit, steps=4, **changed)
     return MemorySwarm(papers, tmp_path, together=True)
@@ -53,9 +47,9 @@ async def test_checked_swarm__honest__everything_is_audited_and_paid(
     docket, history = swarm.docket(), swarm.history()
     assert history.record is not None and history.newest is not None and history.record.ended
     assert docket.is_clear and not docket.convicts
-    verdicts = [line["verdict"] for _, line in swarm.log if line["event"] == "audited"]
-    assert set(verdicts) == {"match"}
-    assert len(verdicts) >= len(swarm.messages(GradCommit)) > 0
+    assert {each.findings.verdict for each in swarm.reports()} == {"match"}
+    heard = {claim.subject for claim in swarm.claims("report")}
+    assert heard == {claim.digest() for claim in (*swarm.claims(), *swarm.claims("bucket"))}
     seal = history.newest.seal.message
     lost = forfeited_by(history.record.pay, history.record.pay_leases())
     assert seal.earned == seal.vested + lost.total() and seal.vested > 0
@@ -63,9 +57,9 @@ async def test_checked_swarm__honest__everything_is_audited_and_paid(
 
 
 def assert_no_report_is_named_again(swarm: MemorySwarm) -> None:
-    """Everybody, started again after the last seal, has no report left that a GradCommit names."""
+    """Everybody, started again after the last seal, has no report left that a claim names."""
     auditors = swarm.papers.opening.auditors
-    reporters = {each.auditor for each in swarm.messages(AuditReport)}
+    reporters = {claim.peer for claim in swarm.claims("report")}
     for name in swarm.papers.members:
         assert swarm.session_of(name).peer in reporters
         with Journal(swarm.folder / name / "journal.sqlite") as journal:
@@ -103,7 +97,7 @@ async def test_checked_swarm__beacons_that_were_known_before_the_work__no_member
     with suppress(asyncio.CancelledError):
         await running
 
-    assert {(line["duty"], line["code"]) for line in refused} == {("ApplySeal", "invalid_seal")}
+    assert {(line["duty"], line["code"]) for line in refused} == {("seal", "invalid_seal")}
     assert "another seal of step 1 was anchored" in refused[0]["reason"]
     drawing = min(each.step for each in swarm.messages(StepBeacon))
     stored = [*swarm.lines("seal_stored", of="ann"), *swarm.lines("seal_stored", of="bob")]
@@ -125,14 +119,14 @@ class Deaf:
         return await self._handler.handle(caller, method, header, tensors)
 
 
-async def test_checked_swarm__coordinator_wants_no_report__grad_commits_bring_them_all_the_same(
+async def test_checked_swarm__coordinator_wants_no_report__claims_bring_them_all_the_same(
     tmp_path: Path,
 ) -> None:
     papers = make_papers("ann", "bob", "cem", "dan", audit=audit_spec(deadline=4), steps=9)
     swarm = MemorySwarm(papers, tmp_path, together=True)
     swarm.behaviours["ann"] = behaviour_of("turned:from=2", papers.spec.message.rules)
 
-    def is_deaf() -> bool:  # while there are GradCommits
+    def is_deaf() -> bool:  # while there is work
         return len(swarm.lines("seal_stored", of=COORDINATOR)) < 8
 
     swarm.wrap = lambda name, inner: (
@@ -145,9 +139,8 @@ async def test_checked_swarm__coordinator_wants_no_report__grad_commits_bring_th
 
     assert swarm.docket().convicts == {papers.members["ann"].session.peer}
     assert not [each for each in swarm.messages(Notice) if each.what == "missed_report"]
-    early = [commit for commit in swarm.messages(GradCommit) if commit.step < 8]
-    named = {name for commit in early for name in commit.reports}
-    assert named and named <= {each.digest() for each in swarm.messages(AuditReport)}
+    named = {name for claim in swarm.claims() if claim.round < 8 for name in claim.reports}
+    assert named and named <= {claim.digest() for claim in swarm.claims("report")}
 
 
 LIES = ("stale", "wrong_sum")  # of work and of sums
@@ -160,7 +153,7 @@ OTHER_LIES = "scaled", "skipped", "half", "junk", "copied", "flipped", "turned",
 async def test_checked_swarm__one_lies__is_convicted_alone_and_loses_what_waits(
     lie: str, tmp_path: Path
 ) -> None:
-    # Enough units that who lies has two in some step: a copy takes two.
+    # Enough items that who lies has two in some step: a copy takes two.
     audit = audit_spec(sums=MILLION)
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, units_per_step=9)
     swarm.behaviours["ann"] = behaviour_of(f"{lie}:from=2", swarm.papers.spec.message.rules)
@@ -176,100 +169,6 @@ async def test_checked_swarm__one_lies__is_convicted_alone_and_loses_what_waits(
     ann = pay[accounts["ann"]]
     assert pay[accounts["bob"]].vested > ann.vested and ann.vested < ann.earned
     assert all(each.earned == each.vested for each in pay.values() if each != ann)
-
-
-class Padded(Behaviour):
-    """From step 2 on its parts end in zeros: their norm is as it was, and nobody can add them."""
-
-    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
-        """See `Behaviour.parts`."""
-        honest = compute.gradient()
-        return tuple(map(_padded, honest)) if step >= 2 else honest
-
-
-def _padded(piece: Slice) -> Slice:
-    data = piece.data + bytes(8)
-    return Slice(data, slice_digest(data), piece.norm_squared)
-
-
-class Elsewhere(Around):
-    """After the first update it says that it is in a state which nobody else has."""
-
-    def roots(self) -> StateRoots:
-        """See `Compute.roots`."""
-        own: StateRoots = self._inner.roots()
-        return replace(own, weights=make_digest("elsewhere")) if own.counter else own
-
-
-async def test_checked_swarm__one_claims_another_state__is_replayed_in_that_of_its_stage(
-    tmp_path: Path,
-) -> None:
-    audit = audit_spec(deadline=4)
-    swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, units_per_step=9)
-    lazy = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
-    swarm.behaviours["ann"] = Computing(lambda compute: Elsewhere(lazy.arithmetic(compute)))
-
-    await swarm.run()
-
-    ann = swarm.papers.members["ann"].session.peer
-    stated = [{c.state_root for c in swarm.commits() if c.step == step} for step in (1, 2)]
-    assert [len(each) for each in stated] == [1, 2]
-    assert swarm.docket().convicts == {ann}
-    late = {each.peer for each in swarm.messages(Notice) if each.what == "missed_report"}
-    assert late <= {ann}, "others have no weights of its state, and need none"
-
-
-@pytest.mark.nightly
-@pytest.mark.simulated_time
-async def test_checked_swarm__one_claims_another_state_while_nothing_is_updated__is_convicted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    let_parts_stop_sums(monkeypatch)
-    workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
-    papers = make_papers(*workers, audit=audit, steps=6, units_per_step=12, exchange_timeout=300)
-    swarm = MemorySwarm(papers, tmp_path, together=True)
-    lazy = behaviour_of("stale:from=2", papers.spec.message.rules)
-    swarm.behaviours["ann"] = Computing(lambda compute: Elsewhere(lazy.arithmetic(compute)))
-    swarm.behaviours["bob"] = Padded()
-
-    await swarm.run()
-
-    liars = {papers.members[name].session.peer for name in ("ann", "bob")}
-    assert swarm.docket().convicts == liars
-    moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
-    assert {2, 3} & moved == set(), "ann is convicted for steps without an update"
-    late = {each.peer for each in swarm.messages(Notice) if each.what == "missed_report"}
-    assert late <= liars
-
-
-def let_parts_stop_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody counts elements, so a part that is longer fails every sum: an update of a step less.
-
-    What stops sums without being found at once is not known any more; the pause is for what is not.
-    """
-    for module in (averages, asking):
-        monkeypatch.setattr(module, "need_elements", lambda *_: None)
-
-
-@pytest.mark.simulated_time
-async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_work_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    let_parts_stop_sums(monkeypatch)
-    workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
-    # As many chunks as members: the first step without an update blames all of them.
-    papers = make_papers(*workers, audit=audit, steps=8, chunks=4, exchange_timeout=300)
-    swarm = MemorySwarm(papers, tmp_path, together=True)
-    swarm.behaviours["ann"] = Padded()
-
-    await swarm.run()
-
-    assert swarm.docket().convicts == {papers.members["ann"].session.peer}
-    assert len(swarm.lines("paused")) == 1
-    worked = {commit.step for commit in swarm.messages(GradCommit)}
-    moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
-    lapsed = {2, 3, 4, 5}  # in the first everybody is blamed, in three more nobody new
-    assert len(worked) == 8 and worked - moved == lapsed, "the pause took no step of the job"
 
 
 async def test_checked_swarm__accused_where_nobody_else_is_left__nothing_is_proved(
@@ -295,7 +194,7 @@ async def test_checked_swarm__audit_budget_is_spent__ends_early_and_pays_what_wa
 
     history = swarm.history()
     assert history.record is not None and history.newest is not None and history.record.ended
-    assert swarm.docket().is_spent
+    assert any(each.record and each.record.checking.is_spent for each in swarm.sealed())
     worked = [seal.step for seal in swarm.seals() if seal.gradient_norm]
     assert 1 in worked and len(worked) < 4
     seal = history.newest.seal.message

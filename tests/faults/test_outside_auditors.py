@@ -5,8 +5,7 @@ They are no members: they read the history as the market has it, and fetch what 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -16,9 +15,9 @@ import pytest
 from contracts.terms import errors
 from contracts.terms.beacons import Beacon, Beacons
 from contracts.terms.history import Kept
-from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, SessionKey, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, GradCommit
-from tallystick.gym.behaviours import FAR
+from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StepNumber
+from contracts.terms.messages import MILLION
+from contracts.terms.work import Findings, WorkClaim
 from tallystick.gym.registry import behaviour_of
 from tests.faults.test_checked_kills import rulings_of
 from tests.support.checked_swarm import MadeUpBeacons
@@ -27,21 +26,21 @@ from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.friends import until_convicted
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import LyingTransport
-from tests.support.swarm_job import COORDINATOR, CountingArithmetic, Line, MemorySwarm, make_papers
-from training.journal import Journal
+from tests.support.swarm_job import MemorySwarm, counting, make_papers
 from training.telling import tell_nobody
 from training.transport.calls import METHODS
 from training.transport.port import Deadline, Session, Transport
 from training.worker.ports import Behaviour, Wanted
 from training.worker.run import Connection
-from verification.auditing.loop import Auditing
-from verification.auditing.outsider import FollowedJob, OutsiderBook, run_outside
+from verification.auditing.following import Followed, FollowedJob
+from verification.auditing.outside import audit_outside
+from verification.auditing.program import Auditing
 
 OUTSIDE = ("out", "oda", "olu")
 
 
 def swarm_of(folder: Path, *workers: str, audit: dict[str, Any], **changed: Any) -> MemorySwarm:
-    """A short job whose every peer-step is drawn, with auditors outside."""
+    """A short job whose every claim of work is drawn, with auditors outside."""
     spec = audit_spec(**({"deadline": 6} | audit))
     usual: dict[str, Any] = {"steps": 3, "outside": OUTSIDE}
     return MemorySwarm(make_papers(*workers, audit=spec, **(usual | changed)), folder)
@@ -76,9 +75,9 @@ async def test_outside__everybody_is_honest__reports_are_repeated_and_agreed_wit
 
     outside = {session.peer for session in swarm.papers.outside.values()}
     assert not about(swarm, "convicted") | about(swarm, "accused") | about(swarm, "missed")
-    by_outside = [each for each in swarm.messages(AuditReport) if each.auditor in outside]
-    assert len(by_outside) >= len(swarm.messages(GradCommit)) > 0
-    assert {each.verdict for each in by_outside} == {"match"}
+    by_outside = [each for each in swarm.reports() if each.claim.peer in outside]
+    assert len(by_outside) >= len(swarm.claims()) > 0
+    assert {each.findings.verdict for each in by_outside} == {"match"}
 
 
 async def test_outside__an_auditor_stamps_unseen__two_from_outside_convict_it(
@@ -95,100 +94,45 @@ async def test_outside__an_auditor_stamps_unseen__two_from_outside_convict_it(
     assert {whom for whom, *_ in about(swarm, "slashable")} == {"ann"}
 
 
-class StampsSums(Behaviour):
-    """Replays work, and agrees with every sum unseen."""
+class StampsBuckets(Behaviour):
+    """Replays work, and agrees with every bucket unseen."""
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
-        return await replay() if agreeing.distances else agreeing
+        return await replay() if about.what != "bucket" else agreeing
 
 
 async def test_outside__a_wrong_sum_is_stamped_unseen__its_auditor_and_then_its_peer_are_convicted(
     tmp_path: Path,
 ) -> None:
     swarm = swarm_of(tmp_path, "ann", "bob", audit={"sums": MILLION, "repeats": MILLION})
-    swarm.behaviours["ann"] = StampsSums()
+    swarm.behaviours["ann"] = StampsBuckets()
     swarm.behaviours["bob"] = behaviour_of("wrong_sum:from=2", swarm.papers.spec.message.rules)
 
     await until_convicted(swarm, "ann", "bob")
 
     known = names(swarm)
-    stamped = {each.digest() for each in swarm.messages(AuditReport) if not each.distances}
+    reports = swarm.reports()
+    stamped = {each.claim.digest() for each in reports if not each.findings.distances}
     against = {
-        known[each.auditor]
-        for each in swarm.messages(AuditReport)
-        if each.subject in stamped and each.verdict == "mismatch"
+        known[each.claim.peer]
+        for each in reports
+        if each.claim.subject in stamped and each.findings.verdict == "mismatch"
     }
     assert len(against) >= 2 and against <= set(OUTSIDE)
 
 
-@dataclass
-class LateThenDisputed(Behaviour):
-    """Shared by a stage: who is first asked about one peer-step is slow, the second accuses."""
-
-    asked: list[PeerId] = field(default_factory=list)
-    subject: Digest | None = None
-    is_said: bool = False
-    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
-        """See `Behaviour.report`."""
-        self.subject = self.subject or agreeing.subject
-        found = await replay()
-        if agreeing.subject != self.subject:
-            return found
-        self.asked.append(agreeing.auditor)
-        if len(self.asked) == 1:
-            await self.goes_on.wait()
-        if len(self.asked) != 2 or agreeing.auditor == self.asked[0]:
-            return found
-        far = tuple((name, FAR) for name, _ in found.distances)
-        return found.model_copy(update={"distances": far, "verdict": "mismatch"})
-
-    def hears(self, name: str, line: Line) -> None:
-        """The slow one says what it has found once the other's word is sealed."""
-        if name != COORDINATOR:
-            return
-        self.is_said |= line["event"] == "report_taken" and line["subject"] == self.subject
-        if self.is_said and line["event"] == "seal_stored":
-            self.goes_on.set()
-
-
-@pytest.mark.nightly
-async def test_outside__late_and_asked_again_in_a_dispute__says_it_anew_and_is_believed(
-    tmp_path: Path,
-) -> None:
-    workers = ("ann", "bob", "cem")
-    audit = {"repeats": MILLION, "deadline": 1}
-    swarm = swarm_of(tmp_path, *workers, audit=audit, steps=2)
-    swarm.together = True
-    shared = LateThenDisputed()
-    swarm.behaviours = dict.fromkeys(workers, shared)
-    swarm.jumps = {(COORDINATOR, "seal_stored", 3): swarm.papers.spec.message.rules.commit_timeout}
-    swarm.dies_at = shared.hears
-
-    await swarm.run()
-
-    known = names(swarm)
-    late, accuser = (known[each] for each in shared.asked[:2])
-    assert {whom for whom, *_ in about(swarm, "convicted")} == {accuser}
-    assert late in {whom for whom, *_ in about(swarm, "missed")}
-    assert shared.asked.count(shared.asked[0]) == 2  # under another beacon
-
-
 class Reticent(Behaviour):
-    """Works in another stage than ann, and gives away no boundary tensor of a sealed step."""
+    """Works in another stage than ann, and gives away no bytes of a sealed round."""
 
     def __init__(self, swarm: MemorySwarm, name: str) -> None:
         self._swarm, self._name = swarm, name
 
     async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
-        return not (wanted.kind == "tensor" and wanted.is_sealed) or self._is_mate_of_ann
+        return not (wanted.kind == "bytes" and wanted.is_sealed) or self._is_mate_of_ann
 
     @cached_property
     def _is_mate_of_ann(self) -> bool:
@@ -202,7 +146,7 @@ async def test_outside__what_a_convict_alone_would_serve__comes_from_those_who_a
     swarm = swarm_of(tmp_path, "ann", *others, audit={}, stages=2, steps=2)
     swarm.together = True
     swarm.behaviours = {name: Reticent(swarm, name) for name in others}
-    # A behaviour that lies about any unit: there is one step to lie in, maybe with one unit.
+    # A behaviour that lies about any item: there is one round to lie in, maybe with one item.
     swarm.behaviours["ann"] = behaviour_of("turned:from=2", swarm.papers.spec.message.rules)
 
     await swarm.run()
@@ -219,7 +163,7 @@ async def test_outside__audits_end_before_the_job__is_no_silent_end(
             yield item
 
     with pytest.raises(errors.InvariantBroken, match="auditing ended"):
-        await run_outside(
+        await audit_outside(
             tmp_path,
             FollowedJob(finished.papers.job, DOMAIN, begin_checked, items, MadeUpBeacons()),
             Connection(
@@ -227,7 +171,7 @@ async def test_outside__audits_end_before_the_job__is_no_silent_end(
                 MemoryTransport(MemoryNetwork(), finished.session_of("out").key, METHODS),
                 asyncio.Event().wait,  # type: ignore[arg-type]  # nobody asks
             ),
-            CountingArithmetic,
+            counting,
             cast(Auditing, Broken()),
             tell_nobody,
         )
@@ -266,8 +210,8 @@ async def test_outside__cannot_dial_a_member__replays_what_the_coordinator_passe
     await swarm.run()
 
     peer = swarm.papers.outside["out"].peer
-    verdicts = [each.verdict for each in swarm.messages(AuditReport) if each.auditor == peer]
-    assert len(verdicts) >= len(swarm.messages(GradCommit)) > 0
+    verdicts = [each.findings.verdict for each in swarm.reports() if each.claim.peer == peer]
+    assert len(verdicts) >= len(swarm.claims()) > 0
     assert set(verdicts) == {"match"}
 
 
@@ -292,37 +236,40 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
     return swarm
 
 
-async def read(swarm: MemorySwarm, folder: Path, beacons: Beacons, job: JobId | None = None) -> int:
-    """The last step that a new auditor takes from the job's history."""
-    with Journal(folder / "journal.sqlite") as journal:
-        book = OutsiderBook(journal, job or swarm.papers.job, DOMAIN, begin_checked, beacons)
-        with suppress(errors.Unavailable):
-            for item in swarm.items():
-                await book.take(item)
-        assert book.num_items == len(swarm.items()) or not book.is_over
-        return book.record.step
+async def read(swarm: MemorySwarm, beacons: Beacons, job: JobId | None = None) -> int:
+    """The last round that a new auditor takes from the job's history."""
+
+    async def items(after: int) -> AsyncIterator[Kept]:
+        for item in swarm.items()[after:]:
+            yield item
+
+    job = job or swarm.papers.job
+    followed = Followed(FollowedJob(job, DOMAIN, begin_checked, items, beacons))
+    await followed.look(tell_nobody)
+    assert followed.is_over == (followed.num_items == len(swarm.items()))
+    return followed.record.step
 
 
 async def test_take__a_beacon_that_we_have_not_read__waits_there(
-    finished: MemorySwarm, tmp_path: Path
+    finished: MemorySwarm,
 ) -> None:
     last = finished.seals()[-1].step
 
-    assert await read(finished, tmp_path / "all", MadeUpBeacons()) == last
-    assert 0 < await read(finished, tmp_path / "some", SomeBeacons(2)) < last
+    assert await read(finished, MadeUpBeacons()) == last
+    assert 0 < await read(finished, SomeBeacons(2)) < last
 
 
 async def test_take__another_beacon_than_the_chains__is_refused(
-    finished: MemorySwarm, tmp_path: Path
+    finished: MemorySwarm,
 ) -> None:
     other = Beacon(StepNumber(3), ZERO_DIGEST, 3, make_digest("another block"), None)
 
     with pytest.raises(errors.InvalidSeal, match="another beacon"):
-        await read(finished, tmp_path, SomeBeacons(2, other))
+        await read(finished, SomeBeacons(2, other))
 
 
 async def test_take__beacon_of_another_seal_than_the_historys__is_refused(
-    finished: MemorySwarm, tmp_path: Path
+    finished: MemorySwarm,
 ) -> None:
     """It was anchored before anybody had worked: all who knew of it knew what would be drawn."""
     beacon = await MadeUpBeacons().beacon_of(StepNumber(3))
@@ -330,13 +277,13 @@ async def test_take__beacon_of_another_seal_than_the_historys__is_refused(
     early, true = make_digest("anchored early"), finished.seals()[2].digest()
 
     with pytest.raises(errors.InvalidSeal, match="another seal of step 3"):
-        await read(finished, tmp_path / "early", SomeBeacons(2, replace(beacon, seal=early)))
+        await read(finished, SomeBeacons(2, replace(beacon, seal=early)))
     with pytest.raises(errors.InvalidSeal, match="has another beacon"):
-        await read(finished, tmp_path / "true", SomeBeacons(2, replace(beacon, seal=true)))
+        await read(finished, SomeBeacons(2, replace(beacon, seal=true)))
 
 
 async def test_take__history_of_another_job__is_refused(
-    finished: MemorySwarm, tmp_path: Path
+    finished: MemorySwarm,
 ) -> None:
     with pytest.raises(errors.Conflict, match="another job"):
-        await read(finished, tmp_path, MadeUpBeacons(), JobId(make_digest("another job")))
+        await read(finished, MadeUpBeacons(), JobId(make_digest("another job")))

@@ -14,17 +14,17 @@ from itertools import accumulate, count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from contracts.governance.checking import Begin
+from contracts.governance.checking import Begin, Reported
 from contracts.governance.job import JobHistory, follow
 from contracts.keys.wallet import Session
 from contracts.terms.beacons import Beacons
 from contracts.terms.errors import Refused
-from contracts.terms.history import Kept, decode_kept
+from contracts.terms.history import Kept, Leaves, decode_kept
 from contracts.terms.ids import Digest, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import JobSpec, Message, Notice, Seal
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from contracts.terms.work import RoundClosed, WorkClaim
+from contracts.terms.work import RoundClosed, WorkClaim, findings_of
 from tests.support.checked_swarm import MadeUpBeacons, by_bytes
 from tests.support.dockets import begin_checked
 from tests.support.fakes.coordinator import MemoryFeed, MemoryLimits, MemoryRoster, MemoryWishes
@@ -431,6 +431,13 @@ class MemorySwarm:
             closed.round: [claims[name] for name in closed.weights]
             for closed in self.messages(RoundClosed)
         }
+
+    def reports(self) -> list[Reported]:
+        """All reports with what they say, in order."""
+        leaves = {each.claim: each.leaves for each in self.items() if isinstance(each, Leaves)}
+        return [
+            Reported(claim, findings_of(leaves[claim.digest()])) for claim in self.claims("report")
+        ]
 
     def stage_of(self, name: str) -> StageIndex:
         """Where the coordinator put a worker."""
