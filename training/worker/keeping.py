@@ -131,7 +131,7 @@ class Keeping:
 
     def clear(self) -> None:
         """The job is over: nothing of its rounds is asked for any more."""
-        self._at.store.drop(EVIDENCE, lambda _: False)
+        self._at.store.drop((*EVIDENCE, "validation"), lambda _: False)
         for path, _ in self._weights_here():
             path.unlink(missing_ok=True)
 
