@@ -17,11 +17,13 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from contracts.governance.pay import PayLeaf
+from contracts.governance.rounds import flops_of as flops_of_claim
 from contracts.governance.vesting import forfeited_by
 from contracts.terms.amounts import pay_for
 from contracts.terms.errors import Conflict
 from contracts.terms.ids import Digest, PeerId
-from contracts.terms.messages import MILLION, AuditReport, AveragedChunk, Notice
+from contracts.terms.messages import MILLION, Notice
+from contracts.terms.work import Findings, WorkClaim
 from tallystick.gym.registry import behaviour_of
 from tests.support.dockets import audit_spec
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers
@@ -103,7 +105,7 @@ def name_of(swarm: MemorySwarm, peer: PeerId) -> str:
 
 
 def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
-    """A job whose every peer-step and sum is drawn; deadlines that only a clock's jump reaches.
+    """A job whose every claim is drawn; deadlines that only a clock's jump reaches.
 
     Everybody works in every step: who has not worked in it cannot lie in it, nor audit it.
     """
@@ -139,16 +141,15 @@ def assert_whole(swarm: MemorySwarm, *convicts: str, missed: Sequence[PeerId] = 
 
 def assert_every_verdict_once(swarm: MemorySwarm) -> None:
     """What was taken is sealed, once; and all was audited that somebody could audit."""
-    reports = swarm.messages(AuditReport)
-    each = Counter((report.auditor, report.subject) for report in reports)
+    reports = swarm.claims("report")
+    each = Counter((report.peer, report.subject) for report in reports)
     assert set(each.values()) == {1}
     sealed = {report.digest() for report in reports}
     assert {line["report"] for line in swarm.lines("report_taken")} <= sealed
     done = {(swarm.session_of(name).peer, line["subject"]) for name, line in swarm.log
             if line["event"] == "audit_handed_in" and line["taken"]}  # fmt: skip
     assert done <= each.keys()
-    drawn = {commit.digest() for commit in swarm.commits()}
-    drawn |= {chunk.digest() for chunk in swarm.messages(AveragedChunk)}
+    drawn = {claim.digest() for claim in (*swarm.claims(), *swarm.claims("bucket"))}
     heard = {report.subject for report in reports}
     assert heard <= drawn <= heard | unrepeated(swarm)
 
@@ -191,16 +192,15 @@ def assert_pay_adds_up(swarm: MemorySwarm, *, exact: bool) -> None:
 
 
 def flops_of(swarm: MemorySwarm) -> Counter[PeerId]:
-    """What everybody committed to, and replayed for a report that is sealed."""
-    item_flops = swarm.papers.spec.message.item_flops
-    commits: dict[Digest, int] = {
-        commit.digest(): commit.num_units * item_flops[commit.stage] for commit in swarm.commits()
-    }
+    """What everybody claimed, and replayed for a report that is sealed."""
     work: Counter[PeerId] = Counter()
-    for commit in swarm.commits():
-        work[commit.peer] += commits[commit.digest()]
-    for report in swarm.messages(AuditReport):
-        work[report.auditor] += commits.get(report.subject, 0)
+    flops = {
+        each.digest(): flops_of_claim(swarm.papers.spec.message, each) for each in swarm.claims()
+    }
+    for claim in swarm.claims():
+        work[claim.peer] += flops[claim.digest()]
+    for report in swarm.claims("report"):
+        work[report.peer] += flops.get(report.subject, 0)
     return work
 
 
@@ -272,7 +272,7 @@ async def test_kills__one_lies_and_somebody_dies__the_liar_alone_is_convicted(
 ) -> None:
     swarm = swarm_of(tmp_path, *THREE)
     swarm.behaviours[LIAR] = behaviour_of(f"{lie}:from=2", swarm.papers.spec.message.rules)
-    kind = "sum" if lie == "wrong_sum" else "work"
+    kind = "bucket" if lie == "wrong_sum" else "work"
     swarm.dies_at = death = Death(swarm, where, number, LIAR, kind, since=2)
 
     await swarm.run()
@@ -312,23 +312,21 @@ class Slow(Behaviour):
     """Shared by all: who is asked first about a peer-step of step 1 waits before it replays."""
 
     subject: Digest | None = None
-    attempt: int = -1
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def report(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
+        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
+    ) -> Findings:
         """See `Behaviour.report`."""
-        if self.subject is None and agreeing.distances:
-            self.subject, self.attempt = agreeing.subject, agreeing.attempt
-        if (self.subject, self.attempt) == (agreeing.subject, agreeing.attempt):
+        if about.what == "work" and self.subject is None:
+            self.subject = about.digest()
             await self.goes_on.wait()
         return await replay()
 
 
-def doer_of(swarm: MemorySwarm, commit: Digest | None) -> str:
-    """Who signed a GradCommit."""
-    return next(name_of(swarm, each.peer) for each in swarm.commits() if each.digest() == commit)
+def doer_of(swarm: MemorySwarm, claim: Digest | None) -> str:
+    """Who signed a claim of work."""
+    return next(name_of(swarm, each.peer) for each in swarm.claims() if each.digest() == claim)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contracts.terms.messages import MILLION, AuditReport
+from contracts.terms.messages import MILLION
 from tallystick.gym.registry import behaviour_of
 from tests.faults.test_checked_kills import (
     ANOTHER,
@@ -30,8 +30,7 @@ from verification.draws.cases import CONFIRMING, FIRST, SECOND
 
 LIAR = "ann"
 LINES = [
-    (AUDITOR, "audited"),  # nothing is kept yet
-    (AUDITOR, "report_kept"),  # nothing is sent yet
+    (AUDITOR, "audited"),  # kept, and nothing is sent yet
     (AUDITOR, "audit_handed_in"),
     (COORDINATOR, "report_taken"),
     (COORDINATOR, "seal_stored"),
@@ -65,14 +64,12 @@ def assert_nothing_lost(swarm: MemorySwarm, death: Death, *convicts: str) -> Non
     assert not about(swarm, "unconfirmed")
     guilty = {swarm.session_of(name).peer for name in convicts}
     assert {peer for peer, _, _ in record.pay.forfeits} <= guilty
-    reports = swarm.messages(AuditReport)
-    said = Counter((each.auditor, each.subject) for each in reports)
+    reports = swarm.claims("report")
+    said = Counter((each.peer, each.subject) for each in reports)
     assert set(said.values()) == {1}
     taken = {line["report"] for line in swarm.lines("report_taken")}
     assert taken <= {each.digest() for each in reports}
     for name in OUTSIDE:
-        kept = [line["subject"] for line in swarm.lines("report_kept", of=name)]
-        assert len(kept) == len(set(kept)), "one draw gets one report"
         handed_in = {
             line["subject"] for line in swarm.lines("audit_handed_in", of=name) if line["taken"]
         }
@@ -80,7 +77,7 @@ def assert_nothing_lost(swarm: MemorySwarm, death: Death, *convicts: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "where", deaths(*VICTIMS, always=[(AUDITOR, "report_kept", AUDITOR)], lines=LINES)
+    "where", deaths(*VICTIMS, always=[(AUDITOR, "audited", AUDITOR)], lines=LINES)
 )
 async def test_kills__a_report_is_repeated_and_somebody_dies__it_is_agreed_with(
     where: Where, tmp_path: Path
@@ -91,7 +88,7 @@ async def test_kills__a_report_is_repeated_and_somebody_dies__it_is_agreed_with(
     await swarm.run()
 
     assert_nothing_lost(swarm, died)
-    assert {each.verdict for each in swarm.messages(AuditReport)} == {"match"}
+    assert {each.findings.verdict for each in swarm.reports()} == {"match"}
 
 
 @pytest.mark.parametrize(

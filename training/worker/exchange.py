@@ -282,6 +282,9 @@ class Exchange:
             await self._keep("lent", claim.round, output, bucket, data)
             about = {"stage": at.group, "bucket": bucket[1], "peer": claim.peer}
             at.tell("shard_stored", step=at.round, **about, **span.take_timings())
+        elif at.store.newest_round(digest) < claim.round:  # whoever lies may send a shard twice
+            data = await at.read(digest, "part")
+            await self._keep("lent", claim.round, output, bucket, data)
         if claim.peer != at.peer:
             self._note_held(digest)
 
