@@ -30,7 +30,7 @@ NINE = ("ann", "bob", "cem", "dan", "eve", "fay", "gil", "hal", "ivy")
 SIX = NINE[:6]
 
 TOLD_BY_COORDINATOR = (
-    "item_done", "claim_stored", "bytes_kept", "round_closed", "bucket_stored", "seal_stored",
+    "item_done", "claim_stored", "round_closed", "bucket_stored", "seal_stored",
     "seal_applied",
 )  # fmt: skip
 TOLD_BY_WORKER = (

@@ -26,7 +26,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.work import MAX_SEQ, RoundClosed, WorkClaim
 from training.rounds.dealing import Ring, deal
 from training.rounds.events import Change, Held, KeepBytes, Send, SignRoundClosed, WorkClaimed
-from training.rounds.membership import is_due, passed
+from training.rounds.membership import passed
 from training.rounds.state import (
     COORDINATOR,
     NO_BYTES,
@@ -159,7 +159,9 @@ def _lacking(state: RoundState, open: OpenRound) -> Lacking:
 
 
 def _holder(state: RoundState, reducer: PeerId) -> PeerId:
-    return reducer if reducer in state.members else COORDINATOR
+    """Who is to have what a reducer needs; of one that is away another could not get it."""
+    member = state.members.get(reducer)
+    return reducer if member and member.is_here else COORDINATOR
 
 
 def take_held(open: OpenRound, event: Held) -> OpenRound:
@@ -199,10 +201,7 @@ def keep_shards(state: RoundState) -> Change | None:
     assert isinstance(state.phase, Commit)
     phase = state.phase
     half = UnixMillis(phase.ends - state.terms.deliver_ms // 2)
-    away = {peer for peer in state.watched if is_due(state, state.members[peer])}
-    late = phase.lacking.keys() if passed(state, half) else phase.lacking.keys() & away
-    if COORDINATOR in phase.lacking:
-        late = {*late, COORDINATOR}
+    late = phase.lacking.keys() if passed(state, half) else phase.lacking.keys() & {COORDINATOR}
     wanted = NO_BYTES.union(*(phase.lacking[peer] for peer in late)) - phase.keeping
     if not wanted:
         return None

@@ -402,8 +402,7 @@ def test_delivery__reducer_is_lost__coordinator_keeps_at_once_and_another_reduce
     shell.deliver(A, C)
     shell.tell(events.Disconnected(B, shell.now))
 
-    shell.pass_time(shell.now + shell.terms.redo_after)
-    assert set(shell.keeping) == commit(shell).lacking[B]
+    assert set(shell.keeping) == commit(shell).lacking[COORDINATOR]
     shell.deliver(COORDINATOR)
 
     assert B not in reduce(shell).closed.reducers
