@@ -1,7 +1,6 @@
 """Data that an audit needs and its holders withhold: who is harmed by it, and who is not?"""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from contracts.governance.pay import PayLeaf
 from contracts.terms.beacons import Beacon
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, PeerId, StepNumber
 from contracts.terms.messages import Notice
 from contracts.terms.work import Findings, WorkClaim
 from tallystick.gym.registry import behaviour_of
@@ -125,22 +124,21 @@ async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it
 
 
 class Reluctant(Behaviour):
-    """Gives sealed work away only when it is asked a third time: an auditor asks twice."""
+    """Gives sealed work away only after the coordinator has asked somebody in vain."""
 
-    def __init__(self) -> None:
-        self._asked: Counter[Digest] = Counter()
+    def __init__(self, swarm: MemorySwarm) -> None:
+        self._swarm = swarm
 
     async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
-        self._asked[wanted.digest] += wanted.is_sealed
-        return not wanted.is_sealed or self._asked[wanted.digest] > 2
+        return not wanted.is_sealed or bool(self._swarm.lines("not_found", of=COORDINATOR))
 
 
 async def test_missing_data__holders_give_it_to_the_coordinator__it_is_handed_on_and_all_are_paid(
     tmp_path: Path,
 ) -> None:
     swarm = two_stages(tmp_path)
-    swarm.behaviours = {name: Reluctant() for name in WORKERS}
+    swarm.behaviours = {name: Reluctant(swarm) for name in WORKERS}
 
     await swarm.run()
 
