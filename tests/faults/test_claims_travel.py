@@ -74,9 +74,10 @@ class Told:
         """One answer to `round.claims`."""
         messages = (decode_signed(bytes(each)).message for each in answer[1])
         for claim in (each for each in messages if isinstance(each, WorkClaim)):
-            lines = swarm.lines("claim_stored", of=COORDINATOR)
-            stored = [line["peer"] for line in lines if line["step"] == claim.round]
-            if peer not in stored and len(stored) < len(NAMES):
+            lines = [*swarm.lines("claim_stored", of=COORDINATOR)]
+            closed = [*swarm.lines("round_closed", of=COORDINATOR)]
+            has_claimed = any((e["peer"], e["step"]) == (peer, claim.round) for e in lines)
+            if not has_claimed and not any(line["step"] == claim.round for line in closed):
                 self.early.append(claim)
 
 

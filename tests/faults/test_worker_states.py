@@ -249,17 +249,16 @@ async def test_states__checkpoints__buckets_go_only_with_the_second_and_ranges_a
         assert rounds() == {3, 4, 5}
 
 
-async def test_states__member_is_measured_for_another_group__keeps_its_seat(
+async def test_states__member_is_measured_for_another_group__can_go_on_in_its_own(
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:
     async with worker_again(sealed, tmp_path) as (work, _):
         await take(work, sealed, 1)
 
-        with pytest.raises(errors.Conflict, match="member of another group"):
-            await work.states.measure(StageIndex(1), 1)
-        await work.states.measure(FIRST, 1)
+        await work.states.measure(StageIndex(1), 1)
+        await work.states.take_group(FIRST, StepNumber(0))
 
-        assert (work.station.group, work.station.applied) == (0, 1)
+        assert (work.station.seat, work.station.applied) == (0, 1)
 
 
 async def test_served__a_file_of_several_ranges__is_named_as_a_whole_and_read_once(
