@@ -11,7 +11,7 @@ The weights after one step are kept so that work on them can be repeated. Invari
 its final name is whole while the machine runs (written aside, renamed; not synced, because the
 roots tell when a power cut took a part); equal states give equal files, so an auditor takes pieces
 of one from several members; weights that were read have the weights root that their file names, and
-that root lies under the state root that the caller got from a GradCommit.
+that root lies under the state root that the caller got from a claim of work.
 """
 
 import json
@@ -199,7 +199,7 @@ def load_weights(path: Path, shapes: Mapping[str, Shape], state_root: Digest) ->
     Args:
         path: The file.
         shapes: Of the stage's parameters by name, in order.
-        state_root: Of the state that they must be a part of, as a GradCommit says it.
+        state_root: Of the state that they must be a part of, as a claim of work says it.
 
     Raises:
         WrongBytes: they are of another state, or not those that their file names.

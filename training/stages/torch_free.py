@@ -4,7 +4,7 @@ Chunks of the flat gradient. Invariant: they are contiguous, in order, cover eve
 differ in length by at most one; a shared embedding is cut apart from the rest, alike.
 
 Roots: three digests under one (docs/protocol.md 3.6). Invariant: whoever has weights root, moments
-root and counter can name the state root, so weights alone can be checked against a GradCommit
+root and counter can name the state root, so weights alone can be checked against a claim
 without the moments.
 
 Validation rows come in groups as large as the job's units. Invariant: groups are of equal size, so
