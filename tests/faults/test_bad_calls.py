@@ -191,7 +191,6 @@ def wrong_calls(parties: Parties) -> Iterator[Case]:
     none: tuple[bytes, ...] = ()
     for method in {*parties.worker.methods.values()} - {PING, calls.REDUCE, calls.TAKE_SEAL}:
         yield method, {"job": ZERO_DIGEST}, none, errors.Conflict
-    yield calls.MEASURE, {"group": 1}, none, errors.Conflict
     yield calls.COMMIT, {"round": 2}, none, errors.Unavailable
     yield calls.COMMIT, {"round": 0}, none, errors.Conflict
     yield calls.COMMIT, {"items": ()}, none, errors.Conflict

@@ -74,10 +74,12 @@ class Told:
         """One answer to `round.claims`."""
         messages = (decode_signed(bytes(each)).message for each in answer[1])
         for claim in (each for each in messages if isinstance(each, WorkClaim)):
-            lines = [*swarm.lines("claim_stored", of=COORDINATOR)]
-            closed = [*swarm.lines("round_closed", of=COORDINATOR)]
-            has_claimed = any((e["peer"], e["step"]) == (peer, claim.round) for e in lines)
-            if not has_claimed and not any(line["step"] == claim.round for line in closed):
+            if peer == swarm.session_of(MUTE).peer and claim.round > 1:
+                continue  # it rests, so it may claim nothing
+            lines = swarm.lines("claim_stored", of=COORDINATOR)
+            stored = [line["peer"] for line in lines if line["step"] == claim.round]
+            resting = int(claim.round > 1)
+            if peer not in stored and len(stored) < len(NAMES) - resting:
                 self.early.append(claim)
 
 

@@ -18,6 +18,7 @@ from training.transport.wire import (
     Answer,
     AnyMethod,
     Method,
+    Methods,
     Ping,
     Pong,
     Request,
@@ -45,6 +46,11 @@ class Dispatcher:
         self._authorize, self._clock = authorize, clock
         self._served: dict[str, tuple[AnyMethod, Serve[Any, Any]]] = {}
         self.on(PING, self._pong)
+
+    @property
+    def methods(self) -> Methods:
+        """All methods that are served here."""
+        return Methods(method for method, _ in self._served.values())
 
     def on(self, method: Method[Request, Answer], serve: Serve[Request, Answer]) -> None:
         """Answer `method` with `serve`, which may raise any `TallystickError`."""
