@@ -178,26 +178,24 @@ class MemorySwarm:
                         await party.transport.close()
 
     async def _keep_alive(self, name: str) -> None:
-        while True:
-            party = self._start(name)
-            try:
-                await party.task
-                self._ended.add(name)
-                self._changed.mark()
-                await party.transport.close()
-                return
-            except Refused as error:
-                self.refused[name] = error
-                self._changed.mark()
-                await party.transport.close()
-                return
-            except asyncio.CancelledError:
-                if not party.dead:
-                    raise
-            await party.transport.close()
-            if name in self.for_good:
-                return
+        while not await self._has_ended(self._start(name)):
             self.restarts += 1
+        self._ended.add(name)
+        self._changed.mark()
+
+    async def _has_ended(self, party: Party) -> bool:
+        """Whether a process has ended and is not to be started again."""
+        try:
+            await party.task
+        except Refused as error:
+            self.refused[party.name] = error
+        except asyncio.CancelledError:
+            if not party.dead:
+                raise
+            return party.name in self.for_good
+        finally:
+            await party.transport.close()
+        return True
 
     def _start(self, name: str) -> Party:
         key = self.session_of(name).key
@@ -288,7 +286,7 @@ class MemorySwarm:
         """Wait until everybody who still works has applied the newest seal, and is connected."""
         while True:
             version = self._changed.version
-            names = self.papers.members.keys() - self.refused.keys() - self._ended
+            names = self.papers.members.keys() - self._ended
             peers = [self.session_of(name).peer for name in names]
             if all(self._listed.get(peer, -1) >= self._newest for peer in peers):
                 return
