@@ -14,7 +14,7 @@ import pytest
 
 from contracts.terms import errors
 from contracts.terms.beacons import Beacon, Beacons
-from contracts.terms.history import Kept
+from contracts.terms.history import Kept, Leaves
 from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import MILLION
 from contracts.terms.work import Findings, WorkClaim
@@ -125,14 +125,19 @@ async def test_outside__a_wrong_sum_is_stamped_unseen__its_auditor_and_then_its_
 
 
 class Reticent(Behaviour):
-    """Works in another stage than ann, and gives away no bytes of a sealed round."""
+    """Works in another stage than ann, and gives away no boundary tensor of its sealed work."""
 
     def __init__(self, swarm: MemorySwarm, name: str) -> None:
         self._swarm, self._name = swarm, name
 
     async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
-        return not (wanted.kind == "bytes" and wanted.is_sealed) or self._is_mate_of_ann
+        swarm, ann = self._swarm, self._swarm.session_of("ann").peer
+        claims = {claim.digest() for claim in swarm.claims() if claim.peer == ann}
+        said = (each for each in swarm.items() if isinstance(each, Leaves))
+        leaves = (leaf for each in said if each.claim in claims for leaf in each.leaves)
+        is_of_ann = any(wanted.digest in dict(leaf.tensors).values() for leaf in leaves)
+        return not (is_of_ann and wanted.is_sealed) or self._is_mate_of_ann
 
     @cached_property
     def _is_mate_of_ann(self) -> bool:

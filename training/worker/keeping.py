@@ -99,7 +99,10 @@ class Keeping:
             return round > last
 
         lets_go = chain(
-            (partial(store.drop, ["audited"], partial(up_to, round)) for round in kept),
+            (
+                partial(store.drop, ["audited"], partial(up_to, StepNumber(round)))
+                for round in range(kept[0] if kept else 0, applied + 1)
+            ),
             (partial(store.drop, ["lent"], partial(up_to, round)) for round in kept),
         )
         while kept and 0 < self.most_bytes < self._num_bytes():
@@ -111,7 +114,11 @@ class Keeping:
         return kept
 
     def _drop_but(self, applied: StepNumber, kept: Collection[StepNumber]) -> None:
-        self._at.store.drop(EVIDENCE, lambda round: round > applied or round in kept)
+        own = [kind for kind in EVIDENCE if kind != "audited"]
+        self._at.store.drop(own, lambda round: round > applied or round in kept)
+        # By the round in which it was fetched, which is one after that of the work.
+        oldest = min(kept, default=applied + 1)
+        self._at.store.drop(["audited"], lambda round: round >= oldest)
         state = self._at.book.updated(applied)
         self._at.store.drop(["validation"], lambda round: round >= state)
         for path, round in self._weights_here():
