@@ -27,7 +27,8 @@ from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import Refused, Unavailable
 from contracts.terms.ids import Address, JobId, StepNumber
-from contracts.terms.messages import JobSpec
+from contracts.terms.items import count
+from contracts.terms.messages import JobSpec, Seal
 from market.bodies.jobs import StepReport
 
 LOOK_SECONDS = 2.0
@@ -116,8 +117,8 @@ class Guard:
             prices: Of our leases there.
         """
         job = spec.job()
-        if pay is not None and pay.seal.message.last:
-            return None  # no round begins any more: peers see to what is left by themselves
+        if pay is not None and _ends_work(pay.seal.message, spec):
+            return None  # what is left are audits, without which nothing vests
         found = self._jobs.setdefault(job, _Looked(OwnPay(self._account, lag_of(spec))))
         if pay is not None:
             found.pay.add(pay)
@@ -150,6 +151,12 @@ class Guard:
             found.error = None
         except (Refused, Unavailable) as error:  # a node that refuses says nothing, too
             found.error = error
+
+
+def _ends_work(seal: Seal, spec: JobSpec) -> bool:
+    """Whether no round after this seal has items."""
+    sealed = seal.next - count(seal.unsealed)
+    return seal.last or sealed >= spec.batch.steps * spec.batch.units_per_step
 
 
 def in_words(

@@ -84,6 +84,20 @@ async def test_why_idle__pay_that_does_not_vest__stops_after_lag_and_not_for_wha
     assert found[-1] is not None and "have not vested" in found[-1]
 
 
+async def test_why_idle__all_items_are_sealed__stays_for_the_audits_whatever_waits() -> None:
+    chain, lag = OwnChain(channel=Channel(limit=10**12, stake=5)), lag_of(SPEC)
+    guard, late = guard_of(chain), sealed(lag + 1, 100 * (lag + 1))
+    for step in range(1, lag + 1):
+        await why(guard, sealed(step, 100 * step))
+    items = SPEC.batch.steps * SPEC.batch.units_per_step
+    done = late.seal.message.model_copy(update={"next": items})
+
+    over = replace(late, seal=make_wallet("coordinator").sign(done, DOMAIN))
+
+    assert await why(guard, over) is None
+    assert await why(guard, late) is not None
+
+
 async def test_why_idle__limit_is_short__stays_where_it_works_until_lag_is_above_it() -> None:
     chain, lag = OwnChain(channel=Channel(limit=300, stake=5)), lag_of(SPEC)
     guard, found = guard_of(chain), list[bool | None]()
