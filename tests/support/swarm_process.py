@@ -110,6 +110,7 @@ async def run(papers: Papers, role: str, folder: Path, tell: Tell) -> None:
 async def _coordinator(
     folder: Path, papers: Papers, transport: GrpcTransport, addresses: AddressFile, tell: Tell
 ) -> None:
+    from training.coordinator.rebalancing import PERIOD
     from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
     from training.stages.torch_free import chunk_elements
     from training.strategies.registry import rules_of
@@ -124,6 +125,7 @@ async def _coordinator(
             rules_of(spec),
             chunk_elements(spec),
             begin_job,
+            rebalance_every=int(os.environ.get("TALLYSTICK_REBALANCE_EVERY", PERIOD)),
         ),
         World(
             transport=transport,

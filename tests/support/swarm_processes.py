@@ -37,6 +37,10 @@ class ProcessSwarm:
     """Failpoint of all workers that strikes only the one who is there first."""
     changed: dict[str, Any] = field(default_factory=dict)
     """Of the job, as `make_papers` takes it."""
+    rebalance_every: int | None = None
+    """Milliseconds, or as usual."""
+    gone: set[str] = field(default_factory=set)
+    """Roles that are not started again."""
     sites: Mapping[str, Site] = field(default_factory=dict)
     """Role -> machine that it runs on; none: this one."""
 
@@ -80,6 +84,8 @@ class ProcessSwarm:
             if code != -signal.SIGKILL:
                 raise AssertionError(f"{role} ended with {code}: {self._errors(role)}")
             self.kills.append(role)
+            if role in self.gone:
+                return
 
     async def _start(self, role: str) -> asyncio.subprocess.Process:
         environment = os.environ | {
@@ -91,6 +97,8 @@ class ProcessSwarm:
                 "TALLYSTICK_FAILPOINT": self.first,
                 "TALLYSTICK_FAILPOINT_MARKS": "first",
             }
+        if self.rebalance_every is not None:
+            environment["TALLYSTICK_REBALANCE_EVERY"] = str(self.rebalance_every)
         words = [sys.executable, "-m", "tests.support.swarm_process", role, str(self.folder)]
         if (site := self.sites.get(role)) is not None:
             environment["TALLYSTICK_LISTEN"] = f"{site.address}:0"
