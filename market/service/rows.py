@@ -669,46 +669,7 @@ class IdempotencyRow(Row):
     at: UnixMillis
 
 
-ROWS: tuple[type[Row], ...] = (
-    OfferRow,
-    HeartbeatRow,
-    LeaseRow,
-    RoundRow,
-    ReputationRow,
-    JobRow,
-    OperationRow,
-    HostRow,
-    CoordinatorRow,
-    HostedJobRow,
-    AuditorRow,
-    AuditBondRow,
-    AuditorListRow,
-    ConvictionRow,
-    EvidenceRow,
-    SlashRow,
-    MessageRow,
-    SealRow,
-    ReportRow,
-    CheckpointRow,
-    BlobOwnerRow,
-    BlobUploadRow,
-    BlobUseRow,
-    BatchRow,
-    BatchEntryRow,
-    ChainEventRow,
-    FreeMoneyRow,
-    BudgetRow,
-    LimitRow,
-    OrderRow,
-    DueRow,
-    CursorRow,
-    TransactionRow,
-    FaucetRow,
-    FeedRow,
-    EventRow,
-    BeatRow,
-    IdempotencyRow,
-)
+ROWS: tuple[type[Row], ...] = tuple(Row.__subclasses__())
 """Every table."""
 
 AUTOMATIC = {
