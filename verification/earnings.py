@@ -174,10 +174,6 @@ class Earnings:
             lost,
         )
 
-    def accounts(self) -> list[Address]:
-        """Everybody who has a line, in order."""
-        return sorted(self.lines)
-
     def wait_of(self, line: Line) -> Wait | None:
         """What a line waits for that has not vested; None where it is resolved, or never paid."""
         record, standing = self.record, self.standing

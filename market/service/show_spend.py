@@ -50,7 +50,7 @@ async def spend_of(
     row = await find_job(job, work)
     found = await followed.load(job, row.num_messages, work)
     earnings, audits = found.earnings, _audits(row, found)
-    held = {each: (earnings.frozen(each), earnings.forfeited(each)) for each in earnings.accounts()}
+    held = {each: (earnings.frozen(each), earnings.forfeited(each)) for each in earnings.lines}
     totals = await money_totals(row, work)
     seal = await newest_seal(row, work)
     said = {} if seal is None else {leaf.account: leaf for leaf in decode_pay(seal.pay)}
