@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from contracts.governance.checking import Cause
 from contracts.governance.escrow import due_of
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import NOTHING, BaseUnits
 from contracts.terms.ids import Digest, StepNumber
 from contracts.terms.moments import UnixMillis
 from market.bodies.earnings import (
@@ -31,8 +31,6 @@ from market.bodies.earnings import (
 )
 from market.domain.jobs import JobState
 from verification.earnings import Standings, Wait
-
-NOTHING = BaseUnits(0)
 
 
 @dataclass(frozen=True)

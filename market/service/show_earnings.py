@@ -9,13 +9,12 @@ transaction.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import NOTHING, BaseUnits
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.earnings import DrawnView, EarningsView, EarningView, PartsView
 from market.domain.earnings import (
-    NOTHING,
     Around,
     OwnPay,
     paid_parts,

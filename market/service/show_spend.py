@@ -7,7 +7,7 @@ Units: base units, milliseconds.
 from collections.abc import Mapping
 
 from contracts.governance.pay import PayLeaf
-from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits
+from contracts.terms.amounts import FLOPS_PER_PFLOP, NOTHING, BaseUnits
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.earnings import (
@@ -30,7 +30,6 @@ from market.service.show_money import money_totals, recent_seals
 from verification.docket import Docket
 
 MAX_ACCOUNTS = 200
-NOTHING = BaseUnits(0)
 
 
 async def spend_of(

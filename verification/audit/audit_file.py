@@ -27,7 +27,7 @@ from contracts.governance.job import JobHistory, SealedStep, follow
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
 from contracts.governance.vesting import forfeited_by
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import NOTHING, BaseUnits
 from contracts.terms.digest import keccak
 from contracts.terms.encoding import encode
 from contracts.terms.history import Kept, decode_kept, kept_value
@@ -68,8 +68,6 @@ from verification.tallies import Tally
 
 VERSION = "audit_file.v3"
 MAX_FILE_BYTES = 2**31
-
-NOTHING = BaseUnits(0)
 
 
 @dataclass(frozen=True)
