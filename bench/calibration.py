@@ -62,7 +62,6 @@ from verification.distances.thresholds import (
     Recipe,
     class_name,
     decide,
-    exceeded,
     shipped_calibration,
 )
 
@@ -279,8 +278,8 @@ class Tally:
         if not self.table.pairs:
             return
         thresholds = self.table.thresholds(recipe, found.farthest(), *classes)
-        if above := exceeded(found.distances(), thresholds):
-            self.mismatches.append(f"{recipe} {classes}: {above[0]}")
+        if decide(found.distances(), thresholds) == "mismatch":
+            self.mismatches.append(f"{recipe} {classes}: {found.distances()}")
         for name, distance in found.distances():
             part = distance / max(thresholds[name], 1)
             key = (recipe.dtype, group, name.split("/")[1])

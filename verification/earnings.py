@@ -25,7 +25,7 @@ from contracts.governance.pay import Lease
 from contracts.governance.record import JobRecord
 from contracts.governance.rounds import claims_of, flops_of
 from contracts.governance.vesting import NO_STEP
-from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
+from contracts.terms.amounts import NOTHING, BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.items import count
 from contracts.terms.messages import Message
@@ -34,8 +34,6 @@ from verification.docket import Docket
 
 Held: TypeAlias = Literal["uncounted", "waiting", "frozen", "forfeited", "vested"]
 WaitsFor: TypeAlias = Literal["window", "draws", "audit", "report", "verdict"]
-
-NOTHING = BaseUnits(0)
 
 
 @dataclass(slots=True)
@@ -173,10 +171,6 @@ class Earnings:
             waiting if is_frozen else NOTHING,
             lost,
         )
-
-    def accounts(self) -> list[Address]:
-        """Everybody who has a line, in order."""
-        return sorted(self.lines)
 
     def wait_of(self, line: Line) -> Wait | None:
         """What a line waits for that has not vested; None where it is resolved, or never paid."""

@@ -41,7 +41,6 @@ from verification.reading import (
     read_domain,
     read_signed,
     require,
-    signed_value,
 )
 
 VERSION = "equivocation.v2"
@@ -67,10 +66,10 @@ class TwoValues:
             {
                 "version": VERSION,
                 "chain": {"chain_id": self.domain.chain_id, "escrow": self.domain.escrow},
-                "first": signed_value(self.first),
-                "second": signed_value(self.second),
+                "first": self.first.value(),
+                "second": self.second.value(),
                 "key": self.key,
-                "bonds": [signed_value(each) for each in self.bonds],
+                "bonds": [each.value() for each in self.bonds],
             }
         )
 

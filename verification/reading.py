@@ -7,7 +7,7 @@ A `Field` is a decoded value with the path that leads to it. Whatever is not as 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 from contracts.terms.encoding import Value, encode
 from contracts.terms.errors import AuditMismatch, TallystickError, Unreadable
@@ -15,8 +15,6 @@ from contracts.terms.ids import Address
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed, decode_signed
 from contracts.terms.typed_data import Domain
-
-M = TypeVar("M", bound=Message)
 
 
 def mismatch(path: str, message: str) -> NoReturn:
@@ -62,10 +60,10 @@ class Field:
             mismatch(self.path or "file", f"expected exactly the fields {', '.join(names)}")
         return {name: self.child(name, self.value[name]) for name in names}
 
-    def list(self, *, length: int | None = None) -> list["Field"]:
-        """A list, of `length` where given."""
-        if not isinstance(self.value, list) or length not in (None, len(self.value)):
-            mismatch(self.path, "expected a list" + (f" of {length}" if length else ""))
+    def list(self) -> list["Field"]:
+        """A list."""
+        if not isinstance(self.value, list):
+            mismatch(self.path, "expected a list")
         return [self.child(index, value) for index, value in enumerate(self.value)]
 
     def bytes(self, *lengths: int) -> bytes:
@@ -105,8 +103,3 @@ def read_signed(field: Field) -> Signed[Message]:
     """A signed message of any kind."""
     with at(field.path):
         return decode_signed(encode(field.value))
-
-
-def signed_value(signed: Signed[M]) -> dict[str, Any]:
-    """`signed` as a file holds it."""
-    return {"message": signed.message.value(), "signature": signed.signature}

@@ -30,15 +30,6 @@ PROJECTIONS = "projections"
 """The distance of a repeated report's projections from those of who repeats it, 1e-9 of a norm."""
 
 
-def thresholds_of(
-    rules: Rules, stage: StageIndex, own_class: str, claimed_class: str
-) -> dict[str, int]:
-    """The most that honest distances of a stage may be; raises as `Calibration.thresholds`."""
-    spec = rules.spec
-    recipe = Recipe(spec.rules.boundary_codec, spec.rules.gradient_codec)
-    return rules.table.thresholds(recipe, kinds_of(spec, stage), own_class, claimed_class)
-
-
 def limits_of(
     rules: Rules, case: Case, auditor: PeerId, classes: Mapping[PeerId, str]
 ) -> dict[str, int]:
@@ -50,11 +41,13 @@ def limits_of(
     Raises:
         Refused: the table does not hold these device classes.
     """
-    own = classes[auditor]
-    limits = thresholds_of(rules, case.stage, own, classes[case.worker])
+    spec, own = rules.spec, classes[auditor]
+    recipe = Recipe(spec.rules.boundary_codec, spec.rules.gradient_codec)
+    kinds = kinds_of(spec, case.stage)
+    limits = rules.table.thresholds(recipe, kinds, own, classes[case.worker])
     if case.kind != "report":
         return limits
-    kinds = gradients_of(kinds_of(rules.spec, case.stage))
+    kinds = gradients_of(kinds)
     exact = rules.table.thresholds(Recipe(), kinds, own, classes[case.doer])
     farthest = max(exact[distance_name(kind, MEASURES[0])] for kind in kinds)
     return {**limits, PROJECTIONS: projections_allowed(farthest)}

@@ -196,11 +196,6 @@ class ChainConnection:
         except (KeyError, TypeError, ValueError) as error:
             raise _no_json_rpc(self.url) from error
 
-    async def check(self, block: Block) -> None:
-        """Raises ChainForgot if the chain no longer knows `block`."""
-        if (await self.block(block.number)).hash != block.hash:
-            raise errors.ChainForgot(f"block {block.number} was replaced", number=block.number)
-
     async def request(self, method: str, params: Sequence[object]) -> Any:
         """Raw JSON-RPC.
 

@@ -65,17 +65,6 @@ class DeploySettings(ProcessSettings):
     """Changes to the times of the escrow (margin, announce, execute, tail), in seconds, as JSON."""
 
 
-class Roles:
-    """Accounts with powers of their own (contracts/solidity/README.md, Roles)."""
-
-    def __init__(self, keys: Path) -> None:
-        self._keys = keys
-
-    def account(self, role: str) -> Address:
-        """Account of a role; its keystore is made on first use."""
-        return load_or_create_wallet(self._keys / f"{role}.json").account
-
-
 def contract_address(deployer: Address, nonce: int) -> Address:
     """Address of the contract that `deployer` creates with `nonce` (yellow paper, section 7)."""
     return Address(keccak(rlp.encode([deployer, nonce]))[12:])
@@ -169,8 +158,10 @@ async def run(settings: DeploySettings) -> Deployment:
     """Deploy as the settings say and write the deployment file, atomically."""
     folder = settings.contracts.parent
     folder.mkdir(parents=True, exist_ok=True)
-    roles = Roles(settings.keys)
-    names = ("admin", "slasher", "canceller", "faucet")
+    roles = {  # accounts with powers of their own (contracts/solidity/README.md, Roles)
+        role: load_or_create_wallet(settings.keys / f"{role}.json").account
+        for role in ("admin", "slasher", "canceller", "faucet")
+    }
     store = SqliteTransactions(folder / "deployer.db")
     async with ChainConnection(settings.rpc_url) as chain:
         deployer = load_or_create_wallet(settings.keys / "deployer.json")
@@ -184,7 +175,7 @@ async def run(settings: DeploySettings) -> Deployment:
             chain_id=chain_id,
             first_nonce=first,
             block=0 if first == 0 else (await chain.head()).number,
-            roles={name: roles.account(name) for name in names},
+            roles=roles,
             parameters=settings.chain_parameters,
             times=times,
         )

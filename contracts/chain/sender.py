@@ -112,14 +112,6 @@ class Sender:
         code = await self._chain.request("eth_getCode", [checksummed(address), "latest"])
         return str(code) not in ("", "0x")
 
-    async def check(self, call: Call) -> None:
-        """Ask whether the chain would run `call` now; nothing is sent.
-
-        Raises:
-            ContractRefused: it would not.
-        """
-        await self._estimate(call.to, call.data, 0)
-
     async def resend(self) -> int:
         """Broadcast again what the chain did not run, priced again; returns how many there are."""
         async with self._lock:

@@ -5,10 +5,8 @@ Units: base units (1e-6 token). Source: docs/protocol.md 6; `claims` has the tre
 
 from dataclasses import dataclass
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.amounts import NOTHING, BaseUnits, PricePerPflop
 from contracts.terms.ids import Address
-
-_NO_STAKE = BaseUnits(0)
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,7 @@ class Lease:
 
     account: Address
     price: PricePerPflop
-    stake: BaseUnits = _NO_STAKE  # that its account bonds
+    stake: BaseUnits = NOTHING  # that its account bonds
     device_class: str = ""
 
 

@@ -14,7 +14,7 @@ from contracts.governance.claims import PayTree
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord, check_signature
 from contracts.governance.rounds import RoundOutcome, of_kind, read_round, require, sealed_set
-from contracts.governance.vesting import Earned, advance, pay_after
+from contracts.governance.vesting import advance, pay_after
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import BadSignature, Conflict, InvalidSeal
 from contracts.terms.history import messages_root
@@ -63,7 +63,7 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
     step, leases = StepNumber(record.step + 1), record.pay_leases()
     facts = _facts(step, messages, outcome, last=last)
     checking, standing = record.checking.after(facts, Terms(record.spec, leases, record.members))
-    state = advance(record.pay, Earned(step, outcome.work, last), standing)
+    state = advance(record.pay, step, outcome.work, standing, last=last)
     pay = pay_after(state, leases)
     seal = Seal(
         job=record.job,

@@ -31,15 +31,6 @@ Work: TypeAlias = Mapping[PeerId, Flops]
 
 
 @dataclass(frozen=True)
-class Earned:
-    """Work that one seal holds."""
-
-    step: StepNumber
-    work: Work
-    last: bool = False
-
-
-@dataclass(frozen=True)
 class PayState:
     """All that later pay depends on, after the seal of `step` (0: before the first)."""
 
@@ -53,23 +44,25 @@ class PayState:
     ended: bool = False
 
 
-def advance(state: PayState, facts: Earned, standing: Standing) -> PayState:
-    """The state after one more sealed step; steps come one by one, none after the last.
+def advance(
+    state: PayState, step: StepNumber, work: Work, standing: Standing, *, last: bool
+) -> PayState:
+    """The state after one more sealed step with `work`; steps come one by one, none after the last.
 
     Raises:
-        InvariantBroken: `facts` is not the next step. Callers check seals before they count them.
+        InvariantBroken: `step` is not the next one. Callers check seals before they count them.
     """
-    if state.ended or facts.step != state.step + 1:
-        raise InvariantBroken(f"step {facts.step} cannot follow step {state.step}")
-    fresh = _sum([facts.work, standing.audits])
-    waiting = (*state.waiting, (facts.step, fresh))
+    if state.ended or step != state.step + 1:
+        raise InvariantBroken(f"step {step} cannot follow step {state.step}")
+    fresh = _sum([work, standing.audits])
+    waiting = (*state.waiting, (step, fresh))
     state = replace(
         state,
-        step=facts.step,
+        step=step,
         earned=_sum([state.earned, fresh]),
         waiting=waiting,
         frozen=standing.frozen,
-        ended=facts.last,
+        ended=last,
     )
     for forfeit in standing.forfeits:
         state = _forfeit(state, forfeit)

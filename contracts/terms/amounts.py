@@ -14,6 +14,7 @@ BaseUnits = NewType("BaseUnits", int)  # 1e-6 token, a uint96 on chain
 Flops = NewType("Flops", int)  # floating-point operations of the model, not of the device
 PricePerPflop = NewType("PricePerPflop", int)  # base units for 1e15 FLOPs
 
+NOTHING = BaseUnits(0)
 UINT64_MAX = 2**64 - 1
 UINT96_MAX = 2**96 - 1
 UINT80_MAX = 2**80 - 1

@@ -12,13 +12,13 @@ from typing import TypeAlias
 from contracts.terms import merkle
 from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.digest import digest
-from contracts.terms.encoding import MAX_MESSAGE_BYTES, Value, decode, encode
+from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Digest
 from contracts.terms.items import MAX_ITEMS
 from contracts.terms.merkle import Proof, plain_leaf, plain_root
 from contracts.terms.messages import Message
-from contracts.terms.signatures import Signed, decode_signed
+from contracts.terms.signatures import Signed, signed_from_value
 from contracts.terms.work import Leaf
 
 
@@ -62,31 +62,35 @@ def prove_message(names: Sequence[Digest], name: Digest) -> tuple[int, Proof]:
 
 def encode_kept(item: Kept) -> bytes:
     """Canonical bytes of one item."""
+    return encode(kept_value(item))
+
+
+def kept_value(item: Kept) -> dict[str, Value]:
+    """One item as a part of what is encoded."""
     match item:
         case Signed():
-            return encode({"type": "signed", "data": item.encoded()})
+            return {"type": "signed", **item.value()}
         case Leaves(claim, leaves):
-            values: list[Value] = [leaf.value() for leaf in leaves]
-            return encode({"type": "leaves", "claim": claim, "leaves": values})
+            return {"type": "leaves", "claim": claim, "leaves": [leaf.value() for leaf in leaves]}
         case AuditorList():
-            return encode({"type": "auditors", "data": item.encoded()})
+            return {"type": "auditors", "data": item.value()}
 
 
-def decode_kept(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Kept:
+def decode_kept(data: bytes) -> Kept:
     """The item that `data` spells; signatures and roots are not checked here.
 
     Raises:
         TooLarge, Malformed, UnknownVersion: see `kinds.decode_message`.
     """
-    match decode(data, max_bytes=max_bytes):
-        case {"type": "signed", "data": bytes(signed), **rest} if not rest:
-            return decode_signed(signed, max_bytes=max_bytes)
+    match decode(data):
+        case {"type": "signed", **signed}:
+            return signed_from_value(signed)
         case {"type": "leaves", "claim": bytes(name), "leaves": list(leaves), **rest} if (
             not rest and len(name) == 32 and len(leaves) <= MAX_ITEMS
         ):
             return Leaves(Digest(name), tuple(Leaf.from_value(leaf) for leaf in leaves))
-        case {"type": "auditors", "data": bytes(listed), **rest} if not rest:
-            return decode_auditors(listed)
+        case {"type": "auditors", "data": listed, **rest} if not rest:
+            return decode_auditors(encode(listed))
     raise Malformed("a kept item is a signed message, leaves of a claim or a list of auditors")
 
 

@@ -1,7 +1,7 @@
 """Which messages there are, by kind, and how one is read from its bytes."""
 
 from contracts.terms import escrow_messages, messages, work
-from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
+from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.messages import Message
 
@@ -28,15 +28,15 @@ MESSAGES: dict[str, type[Message]] = {
 """Every message by its kind."""
 
 
-def decode_message(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
+def decode_message(data: bytes) -> Message:
     """The message that `data` spells.
 
     Raises:
-        TooLarge: more than `max_bytes`.
+        TooLarge: more than `MAX_MESSAGE_BYTES`.
         UnknownVersion: a kind or version that is not in `MESSAGES`.
         Malformed: anything else that does not fit, including another spelling of the same value.
     """
-    return message_from_value(decode(data, max_bytes=max_bytes))
+    return message_from_value(decode(data))
 
 
 def message_from_value(value: object) -> Message:

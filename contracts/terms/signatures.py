@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from contracts.terms.digest import keccak
-from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
+from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import BadSignature, Malformed, UnknownVersion
 from contracts.terms.ids import Address, Digest, SessionKey
 from contracts.terms.kinds import message_from_value
@@ -35,16 +35,28 @@ class Signed(Generic[M_co]):
 
     def encoded(self) -> bytes:
         """Canonical bytes: what is stored, sent and kept in the audit file."""
-        return encode({"message": self.message.value(), "signature": self.signature})
+        return encode(self.value())
+
+    def value(self) -> dict[str, Value]:
+        """The same as a part of what is encoded."""
+        return {"message": self.message.value(), "signature": self.signature}
 
 
-def decode_signed(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Signed[Message]:
+def decode_signed(data: bytes) -> Signed[Message]:
     """The signed message that `data` spells; the signature is not checked here.
 
     Raises:
         TooLarge, Malformed, UnknownVersion: see `kinds.decode_message`.
     """
-    value = decode(data, max_bytes=max_bytes)
+    return signed_from_value(decode(data))
+
+
+def signed_from_value(value: object) -> Signed[Message]:
+    """The signed message that a decoded `value` spells; the signature is not checked here.
+
+    Raises:
+        Malformed, UnknownVersion: see `kinds.message_from_value`.
+    """
     if not isinstance(value, dict) or set(value) != {"message", "signature"}:
         raise Malformed("a signed message has exactly the fields message and signature")
     signature = value["signature"]

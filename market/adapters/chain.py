@@ -23,6 +23,7 @@ from contracts.terms.messages import JobHeader, JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from market.bodies.market import TokenView
 from market.service.ports import (
     AccountNow,
     ChainBlock,
@@ -31,8 +32,8 @@ from market.service.ports import (
     Locks,
     Network,
     Order,
-    Slash,
 )
+from market.service.rows import SlashRow
 
 log = logging.getLogger(__name__)
 TOKEN_VERSION = "1"  # OpenZeppelin's ERC20Permit
@@ -66,7 +67,7 @@ class RpcChain:
         self._confirming, self._senders, self._mine = confirming, senders or {}, mine
         self._locks = locks
         self._times: EscrowTimes | None = None
-        self._fixed: tuple[Digest, str, str, int, Digest] | None = None  # first block and token
+        self._fixed: tuple[Digest, TokenView] | None = None  # first block and token
         self._all_ran_at: Digest | None = None  # the head in which all that was sent had run
         self._num_asked = 0  # how often somebody asked for a sender
 
@@ -89,20 +90,23 @@ class RpcChain:
             await self._chain.need_chain(deployment.chain_id)
         at = await self._chain.head()
         if self._fixed is None:
-            token, genesis = self._contracts.token, await self._chain.genesis()
-            self._fixed = (genesis, *await token.label(at), await token.domain_separator(at))
-        genesis, name, symbol, decimals, separator = self._fixed
+            name, symbol, decimals = await self._contracts.token.label(at)
+            token = TokenView(
+                name=name,
+                version=TOKEN_VERSION,
+                symbol=symbol,
+                decimals=decimals,
+                domain_separator=await self._contracts.token.domain_separator(at),
+            )
+            self._fixed = await self._chain.genesis(), token
+        genesis, token = self._fixed
         return Network(
             genesis=genesis,
             rpc_url=self._rpc_url,
             embedded=self._mine is not None,
             contracts={each: getattr(deployment, each) for each in NAMES},
             deployed_block=deployment.block,
-            token_name=name,
-            token_version=TOKEN_VERSION,
-            token_symbol=symbol,
-            token_decimals=decimals,
-            token_separator=separator,
+            token=token,
             parameters=await self._contracts.parameters.values(at),
             times=await self.times(),
             confirmations=self._confirming.confirmations,
@@ -236,7 +240,7 @@ class RpcChain:
         key = f"reclaim:{header.job().hex()}:{funded}:{amount}"
         return await self._send("relayer", key, self._contracts.escrow.reclaim(header, amount))
 
-    async def announce(self, slash: Slash, times_announced: int) -> Digest:
+    async def announce(self, slash: SlashRow, times_announced: int) -> Digest:
         """See `Chain.announce`."""
         call = self._contracts.escrow.announce(
             slash.job, slash.account, slash.amount, slash.evidence
@@ -244,7 +248,7 @@ class RpcChain:
         key = f"announce:{slash.evidence.hex()}:{times_announced}"
         return await self._send("slasher", key, call)
 
-    async def burn(self, slash: Slash, times_announced: int) -> Digest:
+    async def burn(self, slash: SlashRow, times_announced: int) -> Digest:
         """See `Chain.burn`."""
         call = self._contracts.escrow.burn(slash.job, slash.account)
         return await self._send("slasher", f"burn:{slash.evidence.hex()}:{times_announced}", call)

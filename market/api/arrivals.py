@@ -1,9 +1,9 @@
-"""Agents and hosts wait here for work, so that none has to ask for it every second.
+"""Agents, hosts and readers of events wait here for news, so that none has to ask every second.
 
 A lease wakes its offer's topic, a job that a host may open one topic for all hosts; one listener of
 this process for each kind wakes who waits for it. A wake-up that was lost costs the rest of a wait,
-as the rows are read again at its end. Nobody waits longer than `MAX_WAIT_SECONDS`, which is well
-below the time after which an offer or a job's host counts as silent.
+as the rows are read again at its end. Nobody waits longer for work than `MAX_WAIT_SECONDS`, which
+is well below the time after which an offer or a job's host counts as silent.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from market.service.ports import Wakeup
 from training.tasks import end
 
 MAX_WAIT_SECONDS = 5
-_DEAF_SECONDS = 1.0  # until Redis is asked again
+DEAF_SECONDS = 1.0
+"""Pause until Redis is asked again."""
 log = logging.getLogger(__name__)
 
 
@@ -27,6 +28,7 @@ class Arrivals:
         self._wakeup, self._prefix = wakeup, prefix
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._ears: asyncio.Task[None] | None = None
+        self.hears: bool | None = None  # whether wake-ups come; None: nobody has waited yet
         self._closed = False
 
     @contextmanager
@@ -34,6 +36,7 @@ class Arrivals:
         """Set once `topic` is woken, or when all have to go."""
         if self._ears is None and not self._closed:
             self._ears = asyncio.create_task(self._listen(), name=f"arrivals {self._prefix}")
+            self.hears = False
         event = asyncio.Event()
         self._waiting.setdefault(topic, set()).add(event)
         try:
@@ -42,6 +45,13 @@ class Arrivals:
             self._waiting[topic].discard(event)
             if not self._waiting[topic]:
                 del self._waiting[topic]
+
+    def wake(self, topic: str) -> None:
+        """Let all go who wait for `topic`; for an empty one all."""
+        waiting = [self._waiting.get(topic, ())] if topic else self._waiting.values()
+        for events in waiting:
+            for event in events:
+                event.set()
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
         """Wait for it so long; not at all once the market goes down."""
@@ -54,9 +64,7 @@ class Arrivals:
     async def close(self) -> None:
         """Let all go."""
         self._closed = True
-        for events in self._waiting.values():
-            for event in events:
-                event.set()
+        self.wake("")
         if self._ears is not None:
             await end([self._ears])
 
@@ -64,8 +72,12 @@ class Arrivals:
         while True:
             try:
                 async for topic in self._wakeup.listen(self._prefix):
-                    for event in self._waiting.get(topic, ()):
-                        event.set()
+                    self.hears = True
+                    if topic:  # else the listening has begun
+                        self.wake(topic)
             except Unavailable as error:
-                log.warning("who waits for work waits for its time: %s", error.message)
-            await asyncio.sleep(_DEAF_SECONDS)
+                log.warning("who waits for news waits for its time: %s", error.message)
+            if self.hears:  # something may have been missed
+                self.wake("")
+            self.hears = False
+            await asyncio.sleep(DEAF_SECONDS)

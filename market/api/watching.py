@@ -17,15 +17,14 @@ from dataclasses import dataclass
 
 from contracts.terms.errors import Overloaded, Unavailable
 from contracts.terms.moments import UnixMillis
+from market.api.arrivals import DEAF_SECONDS, Arrivals
 from market.bodies.events import HEARTBEAT_SECONDS
 from market.bodies.market import FeedStatusView
 from market.bootstrap import wall_clock
 from market.service.feeds import PAGE, TOPIC, newest_event, read_feed, topic_of
 from market.service.ports import UnitOfWork, Wakeup
 from market.service.rows import EventRow
-from training.tasks import end
 
-DEAF_SECONDS = 1.0
 POLL_SECONDS = 5.0
 NUM_LAGS = 100
 """Live events by which the lag of feeds is told."""
@@ -90,39 +89,42 @@ class _Reader:
     """The one who reads a feed, for all who watch it."""
 
     def __init__(
-        self, feed: bytes, new_work: NewWork, note: Callable[[Sequence[EventRow]], None]
+        self,
+        feed: bytes,
+        new_work: NewWork,
+        arrivals: Arrivals,
+        note: Callable[[Sequence[EventRow]], None],
     ) -> None:
         self.watchers: set[_Watcher] = set()
-        self.woken = asyncio.Event()
         self.stands = asyncio.Event()  # whether its place is known
         self._feed, self._new_work, self._note = feed, new_work, note
+        self._arrivals = arrivals
         self._stopped = False
 
-    async def run(self, pause: Callable[[], float]) -> None:
+    async def run(self) -> None:
         """Read until it is stopped. Whoever watches then is dropped with it."""
         try:
-            await self._read(pause)
+            with self._arrivals.of(topic_of(self._feed)) as woken:
+                await self._read(woken)
         finally:
             self.stands.set()
             for watcher in self.watchers:
                 watcher.drop("reading ended: come again with Last-Event-ID")
 
-    async def _read(self, pause: Callable[[], float]) -> None:
+    async def _read(self, woken: asyncio.Event) -> None:
         place: int | None = None
         while not self._stopped:
-            self.woken.clear()
             try:
                 place = await self._start() if place is None else await self._go_on(place)
             except Unavailable as error:
                 log.warning("feed %s waits: %s", topic_of(self._feed), error.message)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause()):
-                    await self.woken.wait()
+            pause = POLL_SECONDS if self._arrivals.hears else DEAF_SECONDS
+            await self._arrivals.wait(woken, pause)
 
     def stop(self) -> None:
         """Let it end by itself: a query that is cancelled costs its connection."""
         self._stopped = True
-        self.woken.set()
+        self._arrivals.wake(topic_of(self._feed))
 
     async def _start(self) -> int:
         async with self._new_work() as work:
@@ -167,11 +169,9 @@ class Watching:
         self.new_work = new_work
         self._clock = clock
         self._lags: deque[int] = deque(maxlen=NUM_LAGS)
-        self._wakeup = wakeup
+        self._arrivals = Arrivals(wakeup, TOPIC)
         self._readers: dict[bytes, _Reader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ears: asyncio.Task[None] | None = None
-        self._hears = False
         self._clients: Counter[str] = Counter()
         self._closed = False
 
@@ -179,7 +179,7 @@ class Watching:
         """How live events come through."""
         return FeedStatusView(
             streams=self._clients.total(),
-            hears=None if self._ears is None else self._hears,
+            hears=self._arrivals.hears,
             lag_millis=max(self._lags, default=None),
         )
 
@@ -243,8 +243,7 @@ class Watching:
             for watcher in reader.watchers:
                 watcher.drop("the market goes down: come again with Last-Event-ID")
             reader.stop()
-        if self._ears is not None:
-            await end([self._ears])  # a cancellation while Redis is connected to may be lost
+        await self._arrivals.close()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -266,11 +265,9 @@ class Watching:
                 reader.stop()
 
     def _reader(self, feed: bytes) -> _Reader:
-        if self._ears is None:
-            self._ears = asyncio.create_task(self._listen(), name="live events")
         if feed not in self._readers:
-            reader = self._readers[feed] = _Reader(feed, self.new_work, self._note)
-            task = asyncio.create_task(reader.run(self._pause), name=topic_of(feed))
+            reader = self._readers[feed] = _Reader(feed, self.new_work, self._arrivals, self._note)
+            task = asyncio.create_task(reader.run(), name=topic_of(feed))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return self._readers[feed]
@@ -279,25 +276,3 @@ class Watching:
         """Remember how late events were; a coordinator's clock may be ahead of ours."""
         now = self._clock()
         self._lags += [max(0, now - row.at) for row in rows]
-
-    def _pause(self) -> float:
-        return POLL_SECONDS if self._hears else DEAF_SECONDS
-
-    async def _listen(self) -> None:
-        """Wake readers as topics come; whenever something may have been missed, all of them."""
-        while True:
-            try:
-                async for topic in self._wakeup.listen(TOPIC):
-                    self._hears = True
-                    self._wake(topic)
-            except Unavailable as error:
-                log.warning("readers poll: %s", error.message)
-            finally:
-                self._hears = False
-            self._wake("")
-            await asyncio.sleep(DEAF_SECONDS)
-
-    def _wake(self, topic: str) -> None:
-        for feed, reader in self._readers.items():
-            if topic in ("", topic_of(feed)):
-                reader.woken.set()

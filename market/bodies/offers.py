@@ -61,7 +61,7 @@ class OfferView(Body):
     flops_per_second: int
     expires_at: UnixSecondsField
     heard_at: UnixMillisField | None
-    state: Literal["open", "leased", "withdrawn", "expired"]
+    state: Literal["open", "leased"]
 
 
 class OffersView(Page):

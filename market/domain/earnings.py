@@ -14,18 +14,23 @@ units; moments in ms since the Unix epoch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from contracts.governance.checking import Cause
 from contracts.governance.escrow import due_of
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import NOTHING, BaseUnits
 from contracts.terms.ids import Digest, StepNumber
 from contracts.terms.moments import UnixMillis
-from market.bodies.earnings import LineStateName, OutlookView, WaitsForCode, WaitsForView
+from market.bodies.earnings import (
+    ClaimPartView,
+    LineStateName,
+    OutlookView,
+    PartsView,
+    WaitsForCode,
+    WaitsForView,
+)
 from market.domain.jobs import JobState
 from verification.earnings import Standings, Wait
-
-NOTHING = BaseUnits(0)
 
 
 @dataclass(frozen=True)
@@ -49,26 +54,13 @@ class OwnPay:
         return BaseUnits(max(0, self.vested - max(self.limit, self.claimed)))
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Where the base units of a line, or of many, are. They sum to what was earned."""
-
-    waiting: BaseUnits = NOTHING
-    frozen: BaseUnits = NOTHING
-    forfeited: BaseUnits = NOTHING
-    vested: BaseUnits = NOTHING
-    over_limit: BaseUnits = NOTHING
-    claimed: BaseUnits = NOTHING
-
-    @property
-    def total(self) -> BaseUnits:
-        """All of it."""
-        return BaseUnits(sum(getattr(self, each.name) for each in fields(self)))
+def _parts(**named: BaseUnits) -> PartsView:
+    return PartsView(**(dict.fromkeys(PartsView.model_fields, NOTHING) | named))
 
 
-def parts_of_all(pay: OwnPay, frozen: BaseUnits, forfeited: BaseUnits) -> Parts:
+def parts_of_all(pay: OwnPay, frozen: BaseUnits, forfeited: BaseUnits) -> PartsView:
     """Where all that an account earned in a job is."""
-    return Parts(
+    return _parts(
         waiting=BaseUnits(max(0, pay.earned - pay.vested - frozen - forfeited)),
         frozen=frozen,
         forfeited=forfeited,
@@ -88,15 +80,6 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class PartPaid:
-    """What of a line a claim paid."""
-
-    amount: BaseUnits
-    block: int
-    transaction: Digest
-
-
-@dataclass(frozen=True)
 class Around:
     """What a reason depends on beside the line."""
 
@@ -106,7 +89,7 @@ class Around:
     has_ended: bool  # the account, or the job is closed: no grant raises its limit
 
 
-def paid_parts(standing: Standings, claims: Sequence[Claim]) -> tuple[PartPaid, ...]:
+def paid_parts(standing: Standings, claims: Sequence[Claim]) -> tuple[ClaimPartView, ...]:
     """What of a line each claim paid, in order."""
     if standing.held != "vested":
         return ()
@@ -114,30 +97,30 @@ def paid_parts(standing: Standings, claims: Sequence[Claim]) -> tuple[PartPaid, 
     for claim in claims:
         amount = min(end, claim.until) - max(standing.start, before)
         if amount > 0:
-            found.append(PartPaid(BaseUnits(amount), claim.block, claim.transaction))
+            found.append(ClaimPartView.of(claim, amount=amount))
         before = max(before, claim.until)
     return tuple(found)
 
 
-def parts_of(standing: Standings, pay: OwnPay) -> Parts:
+def parts_of(standing: Standings, pay: OwnPay) -> PartsView:
     """Where the amount of a line is."""
     if standing.held == "uncounted":
-        return Parts()
+        return _parts()
     if standing.held != "vested":
-        return Parts(**{standing.held: standing.amount})
+        return _parts(**{standing.held: standing.amount})
 
     def below(total: int) -> int:
         return min(max(0, total - standing.start), standing.amount)
 
     claimed, payable = below(pay.claimed), below(max(pay.limit, pay.claimed))
-    return Parts(
+    return _parts(
         vested=BaseUnits(payable - claimed),
         over_limit=BaseUnits(standing.amount - payable),
         claimed=BaseUnits(claimed),
     )
 
 
-def state_of(standing: Standings, parts: Parts) -> LineStateName:
+def state_of(standing: Standings, parts: PartsView) -> LineStateName:
     """The state of that part of a line which has farthest to go."""
     for name in ("forfeited", "frozen", "waiting", "over_limit", "vested", "claimed"):
         if getattr(parts, name):

@@ -17,11 +17,13 @@ Nothing is remembered of an operation but what was asked, and whether a later wi
 job was as this one wanted it. Whoever asks how it is gets it from the job's own rows.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from contracts.terms.errors import Conflict
+from market.bodies.jobs import JobAction, JobOutcome, OperationError, OperationState, OperationWait
 
 # ---------------------------------------------------------------------------------------- its life
 
@@ -44,14 +46,6 @@ class Wanted(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"  # no step is begun; members stay
     CANCELLED = "cancelled"  # what was done is paid, nothing more is
-
-
-class Action(StrEnum):
-    """What a poster may ask of its job."""
-
-    PAUSE = "pause"
-    RESUME = "resume"
-    CANCEL = "cancel"
 
 
 @dataclass(frozen=True)
@@ -200,14 +194,14 @@ def is_hosted(state: JobState, wanted: Wanted, *, may_vest: bool = False) -> boo
 HAS_ENDED = frozenset({JobState.FINISHED, JobState.CLOSED, JobState.FAILED})
 """States in which nobody works for a job any more."""
 
-_LEADS_TO = {
-    Action.PAUSE: Wanted.PAUSED,
-    Action.RESUME: Wanted.RUNNING,
-    Action.CANCEL: Wanted.CANCELLED,
+_LEADS_TO: Mapping[JobAction, Wanted] = {
+    "pause": Wanted.PAUSED,
+    "resume": Wanted.RUNNING,
+    "cancel": Wanted.CANCELLED,
 }
 
 
-def wanted_after(state: JobState, wanted: Wanted, action: Action) -> Wanted:
+def wanted_after(state: JobState, wanted: Wanted, action: JobAction) -> Wanted:
     """What a poster wants who asked for `action`; asking twice changes nothing.
 
     Raises:
@@ -215,7 +209,7 @@ def wanted_after(state: JobState, wanted: Wanted, action: Action) -> Wanted:
     """
     if state in HAS_ENDED:
         raise Conflict(f"a job that is {state.value} cannot be changed", state=state.value)
-    if wanted == Wanted.CANCELLED and action != Action.CANCEL:
+    if wanted == Wanted.CANCELLED and action != "cancel":
         raise Conflict("the job was cancelled, and that is for good", wanted=wanted.value)
     return _LEADS_TO[action]
 
@@ -223,43 +217,29 @@ def wanted_after(state: JobState, wanted: Wanted, action: Action) -> Wanted:
 # ------------------------------------------------ what became of it, in the words that people read
 
 
-class Outcome(StrEnum):
-    """How a job stands, for people."""
-
-    UNFUNDED = "unfunded"
-    WAITING = "waiting"
-    STARTING = "starting"
-    TRAINING = "training"
-    PAUSED = "paused"
-    CANCELLING = "cancelling"
-    SETTLING = "settling"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-_SENTENCES = {
-    Outcome.UNFUNDED: "waits for its budget to reach escrow",
-    Outcome.WAITING: "waits for machines",
-    Outcome.STARTING: "has its machines; training begins",
-    Outcome.TRAINING: "is being trained",
-    Outcome.PAUSED: "was paused by its poster",
-    Outcome.CANCELLING: "was cancelled; what was done is being settled",
-    Outcome.SETTLING: "is trained; the last audits are being settled",
-    Outcome.FINISHED: "is trained",
-    Outcome.STOPPED: "ended before its last step; what was done is paid",
-    Outcome.FAILED: "failed: nothing was trained, or not to the end",
+SENTENCES: Mapping[JobOutcome, str] = {
+    "unfunded": "waits for its budget to reach escrow",
+    "waiting": "waits for machines",
+    "starting": "has its machines; training begins",
+    "training": "is being trained",
+    "paused": "was paused by its poster",
+    "cancelling": "was cancelled; what was done is being settled",
+    "settling": "is trained; the last audits are being settled",
+    "finished": "is trained",
+    "stopped": "ended before its last step; what was done is paid",
+    "failed": "failed: nothing was trained, or not to the end",
 }
+"""What an outcome says of `the job`."""
 
 _ENDED = (JobState.FINISHED, JobState.CLOSED)
-_BEFORE_WORK = {
-    JobState.DRAFT: Outcome.UNFUNDED,
-    JobState.FUNDED: Outcome.WAITING,
-    JobState.MATCHED: Outcome.STARTING,
+_BEFORE_WORK: Mapping[JobState, JobOutcome] = {
+    JobState.DRAFT: "unfunded",
+    JobState.FUNDED: "waiting",
+    JobState.MATCHED: "starting",
 }
 
 
-def outcome(state: JobState, wanted: Wanted, *, step: int, steps: int) -> Outcome:
+def outcome(state: JobState, wanted: Wanted, *, step: int, steps: int) -> JobOutcome:
     """How a job stands.
 
     Args:
@@ -269,23 +249,18 @@ def outcome(state: JobState, wanted: Wanted, *, step: int, steps: int) -> Outcom
         steps: Steps that were ordered.
     """
     if state == JobState.FAILED:
-        return Outcome.FAILED
+        return "failed"
     if state in _ENDED:
         if step >= steps:
-            return Outcome.FINISHED
-        return Outcome.STOPPED if step else Outcome.FAILED
+            return "finished"
+        return "stopped" if step else "failed"
     if step >= steps:
-        return Outcome.SETTLING
+        return "settling"
     if wanted == Wanted.CANCELLED:
-        return Outcome.CANCELLING
+        return "cancelling"
     if wanted == Wanted.PAUSED:
-        return Outcome.PAUSED
-    return _BEFORE_WORK.get(state, Outcome.TRAINING)
-
-
-def sentence(found: Outcome) -> str:
-    """What an outcome says of `the job`."""
-    return _SENTENCES[found]
+        return "paused"
+    return _BEFORE_WORK.get(state, "training")
 
 
 def trained(step: int, steps: int) -> int:
@@ -310,16 +285,16 @@ class Standing:
 class OperationOutcome:
     """How far an operation is."""
 
-    state: Literal["pending", "done", "failed"]
-    waits_for: Literal["host", "coordinator"] | None = None
-    error: Literal["superseded", "ended"] | None = None
+    state: OperationState
+    waits_for: OperationWait | None = None
+    error: OperationError | None = None
 
 
 DONE = OperationOutcome("done")
 
 
 def operation_outcome(
-    action: Action, wish: int, job: Standing, *, superseded: bool
+    action: str, wish: int, job: Standing, *, superseded: bool
 ) -> OperationOutcome:
     """What became of `action`, asked with the wish of this number.
 
@@ -331,14 +306,14 @@ def operation_outcome(
     """
     if superseded:
         return OperationOutcome("failed", error="superseded")
-    if action == Action.CANCEL:
+    if action == "cancel":
         return _of_cancel(job)
     if job.heeded >= wish or wish < job.wish:
         return DONE
     match job.state:
         case JobState.DRAFT | JobState.FUNDED:
             return DONE  # no round sees it any more, or again
-        case JobState.MATCHED if action == Action.RESUME or not job.is_hosted:
+        case JobState.MATCHED if action == "resume" or not job.is_hosted:
             return DONE
         case JobState.MATCHED:
             return OperationOutcome("pending", waits_for="host")

@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import NamedTuple
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.amounts import NOTHING, BaseUnits, PricePerPflop
 from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobSpec
@@ -310,8 +310,6 @@ def exclusions_of(need: Need, judged: Sequence[Judged]) -> tuple[Excluded, ...]:
 
 
 # ----------------------------------------------------------------------------- the book of a round
-
-NOTHING = BaseUnits(0)
 
 
 class _Column:

@@ -10,27 +10,21 @@ moments in ms unless named seconds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import groupby
+from typing import TypeVar
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import Expired
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.bodies.base import CLOCK_SKEW_MILLIS
+from market.bodies.market import LevelView
 from market.domain.reputation import Reputation, is_trusted
 
+T = TypeVar("T")
+
 HEARTBEAT_MILLIS = 15_000  # an offer that was not heard for longer is not matched
-CLOCK_SKEW_MILLIS = 120_000  # docs/architecture.md 5
-
-
-class OfferState(StrEnum):
-    """Whether an offer can be matched."""
-
-    OPEN = "open"
-    LEASED = "leased"
-    WITHDRAWN = "withdrawn"
-    EXPIRED = "expired"
 
 
 @dataclass(frozen=True)
@@ -49,15 +43,6 @@ class Candidate:
     free_stake: BaseUnits
     device_class: str
     reputation: Reputation = field(default_factory=Reputation)
-
-
-def offer_state(*, withdrawn: bool, leased: bool, expires_at: int, now: UnixMillis) -> OfferState:
-    """State of an offer at `now`."""
-    if withdrawn:
-        return OfferState.WITHDRAWN
-    if leased:
-        return OfferState.LEASED
-    return OfferState.EXPIRED if expires_at * 1000 <= now else OfferState.OPEN
 
 
 def is_heard(heard_at: UnixMillis | None, now: UnixMillis) -> bool:
@@ -87,16 +72,6 @@ def check_moment(at: UnixMillis, *, now: UnixMillis, previous: UnixMillis | None
         raise Expired("said before: a signed moment is used once", at=at, previous=previous)
 
 
-@dataclass(frozen=True)
-class Level:
-    """All that can be bought up to a price."""
-
-    price: PricePerPflop
-    offers: int  # at this price
-    peers: int  # accounts up to it
-    flops_per_second: int  # of all offers up to it
-
-
 def is_open(offer: Candidate, now: UnixMillis) -> bool:
     """Whether a job could be matched with it now, as far as that does not depend on the job."""
     begun = offer.available_from * 1000 <= now
@@ -104,27 +79,29 @@ def is_open(offer: Candidate, now: UnixMillis) -> bool:
     return begun and answers and is_trusted(offer.reputation)
 
 
-def ladder(offers: Sequence[Candidate]) -> tuple[Level, ...]:
+def ladder(offers: Sequence[Candidate]) -> tuple[LevelView, ...]:
     """The asks by price, each level with all that is below it."""
-    levels, accounts, speed = list[Level](), set[Address](), 0
+    levels, accounts, speed = list[LevelView](), set[Address](), 0
     ordered = sorted(offers, key=lambda offer: offer.price)
     for price, group in groupby(ordered, key=lambda offer: offer.price):
         same = list(group)
         accounts |= {offer.account for offer in same}
         speed += sum(offer.flops_per_second for offer in same)
-        levels.append(Level(price, len(same), len(accounts), speed))
+        levels.append(
+            LevelView(price=price, offers=len(same), peers=len(accounts), flops_per_second=speed)
+        )
     return tuple(levels)
 
 
-def thinned(levels: Sequence[Level], most: int) -> tuple[Level, ...]:
-    """At most so many levels: the first and the last, and those between evenly."""
-    if len(levels) <= most:
-        return tuple(levels)
-    last = len(levels) - 1
-    return tuple(levels[place * last // (most - 1)] for place in range(most))
+def thinned(rows: Sequence[T], most: int) -> tuple[T, ...]:
+    """At most so many rows: the first and the last, and those between evenly."""
+    if len(rows) <= most:
+        return tuple(rows)
+    last = len(rows) - 1
+    return tuple(rows[place * last // (most - 1)] for place in range(most))
 
 
-def quantile(levels: Sequence[Level], parts: int, whole: int) -> PricePerPflop | None:
+def quantile(levels: Sequence[LevelView], parts: int, whole: int) -> PricePerPflop | None:
     """The lowest price at which that part of all offers can be bought; None of no offers."""
     total, found = sum(level.offers for level in levels), 0
     for level in levels:

@@ -75,19 +75,10 @@ Short = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Change:
-    """A field of the job file, or `wait_until` (Unix seconds), and what it becomes."""
-
-    key: str
-    was: int
-    to: int
-
-
-@dataclass(frozen=True)
 class Relaxation:
     """The changes, what the job asks for with them, and how large they are together."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ChangeView, ...]
     terms: Terms
     size: Fraction
 
@@ -304,12 +295,12 @@ def _relaxed(need: Need, point: _Point) -> Terms:
 def _relaxation(need: Need, cut: Cut, point: _Point, scale: _Scale) -> Relaxation:
     terms = _relaxed(need, point)
     numbers = (
-        Change("price_ceiling", need.price_ceiling, terms.price_ceiling),
-        Change("min_stake", need.min_stake, terms.min_stake),
-        Change("deadline", need.deadline, terms.deadline),
-        Change("wait_until", need.now // 1000, terms.start // 1000),
-        Change("stages", cut.stages, point.cut.stages),
-        Change("peers_per_stage", cut.peers_per_stage, point.cut.peers_per_stage),
+        ChangeView(key="price_ceiling", was=need.price_ceiling, to=terms.price_ceiling),
+        ChangeView(key="min_stake", was=need.min_stake, to=terms.min_stake),
+        ChangeView(key="deadline", was=need.deadline, to=terms.deadline),
+        ChangeView(key="wait_until", was=need.now // 1000, to=terms.start // 1000),
+        ChangeView(key="stages", was=cut.stages, to=point.cut.stages),
+        ChangeView(key="peers_per_stage", was=cut.peers_per_stage, to=point.cut.peers_per_stage),
     )
     changes = tuple(each for each in numbers if each.was != each.to)
     return Relaxation(changes, terms, Fraction(point.size, scale.whole))
@@ -319,27 +310,11 @@ def _relaxation(need: Need, cut: Cut, point: _Point, scale: _Scale) -> Relaxatio
 
 
 @dataclass(frozen=True)
-class Advice:
-    """The least change with which the job would be matched now, and what it would have to pay."""
-
-    changes: tuple[Change, ...]
-    size: Fraction  # see `least_relaxation`
-    budget: BaseUnits  # the least that covers work and audits
-
-
-@dataclass(frozen=True)
 class WhyNot:
     """Why a bundle is not complete, and what would complete it."""
 
     exclusions: tuple[Excluded, ...] = ()
-    advice: Advice | None = None
-
-    def shown_advice(self) -> AdviceView | None:
-        """The advice as people are shown it, if there is one."""
-        if (advice := self.advice) is None:
-            return None
-        changes = tuple(ChangeView.of(each) for each in advice.changes)
-        return AdviceView.of(advice, changes=changes, size=ceil(advice.size * 10**6))
+    advice: AdviceView | None = None
 
 
 def why_no_bundle(
@@ -360,7 +335,9 @@ def why_no_bundle(
     return WhyNot(exclusions, _advice(spec, need, judged, missing))
 
 
-def _advice(spec: JobSpec, need: Need, judged: Sequence[Judged], missing: Bundle) -> Advice | None:
+def _advice(
+    spec: JobSpec, need: Need, judged: Sequence[Judged], missing: Bundle
+) -> AdviceView | None:
     signed = cut_of(spec)
 
     def admits(terms: Terms) -> bool:
@@ -373,7 +350,11 @@ def _advice(spec: JobSpec, need: Need, judged: Sequence[Judged], missing: Bundle
     found = least_relaxation(need, cut, others, judged, admits=admits)
     if found is None:
         return None
-    return Advice(found.changes, found.size, least_budget_at(spec, found.terms.price_ceiling))
+    return AdviceView(
+        changes=found.changes,
+        size=ceil(found.size * 10**6),
+        budget=least_budget_at(spec, found.terms.price_ceiling),
+    )
 
 
 def _other_cuts(spec: JobSpec) -> tuple[Cut, ...]:
@@ -421,7 +402,7 @@ def quote(
         reasons=tuple(reasons),
         missing=around.missing,
         not_matched=unmatched.exclusions,
-        advice=unmatched.shown_advice(),
+        advice=unmatched.advice,
         verification_budget=BaseUnits(0 if (it := spec.rules.audit) is None else it.budget),
         budget_needed=least_budget_at(spec, spec.price_ceiling),
         offers=len(offers),

@@ -6,7 +6,7 @@ The caller is in a transaction.
 from collections.abc import Collection, Sequence
 
 from contracts.governance.pay import PayLeaf
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import NOTHING, BaseUnits
 from contracts.terms.ids import Address, JobId
 from market.domain.earnings import Claim, OwnPay
 from market.service.coding import decode_arguments, decode_pay, wide
@@ -21,8 +21,6 @@ from market.service.rows import (
     LimitRow,
     SealRow,
 )
-
-NOTHING = BaseUnits(0)
 
 
 async def jobs_of(account: Address, work: UnitOfWork) -> list[JobId]:

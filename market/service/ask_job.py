@@ -12,9 +12,8 @@ from contracts.terms.encoding import encode
 from contracts.terms.errors import Forbidden
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies.jobs import OperationResult, OperationView
+from market.bodies.jobs import JobAction, OperationResult, OperationView
 from market.domain.jobs import (
-    Action,
     Cancelled,
     JobState,
     Standing,
@@ -30,7 +29,7 @@ from market.service.rows import HostedJobRow, JobRow, OperationRow
 
 
 async def ask_job(
-    job: JobId, action: Action, *, by: Address, at: UnixMillis, now: UnixMillis, work: UnitOfWork
+    job: JobId, action: JobAction, *, by: Address, at: UnixMillis, now: UnixMillis, work: UnitOfWork
 ) -> OperationView:
     """Note what a poster wants of its job from now on.
 
@@ -57,7 +56,7 @@ async def ask_job(
         if wanted != row.wanted:
             await _supersede(row, now, work)
         row = await _with_wish(row, wanted, at, now, work)
-        asked = OperationRow(_name(job, action, at), job, action.value, row.wish, now)
+        asked = OperationRow(_name(job, action, at), job, action, row.wish, now)
         await work[OperationRow].add(asked)
         return await _operation(asked, row, now, work)
 
@@ -73,8 +72,8 @@ async def find_operation(operation: Digest, now: UnixMillis, work: UnitOfWork) -
         return await _operation(asked, await find_job(asked.job, work), now, work)
 
 
-def _name(job: JobId, action: Action, at: UnixMillis) -> Digest:
-    return digest("operation", encode([job, action.value, at]))
+def _name(job: JobId, action: JobAction, at: UnixMillis) -> Digest:
+    return digest("operation", encode([job, action, at]))
 
 
 async def _with_wish(
@@ -105,9 +104,7 @@ async def _operation(
         heeded=row.heeded,
         is_hosted=hosted is not None and hosted.until > now,
     )
-    found = operation_outcome(
-        Action(asked.action), asked.wish, standing, superseded=asked.superseded
-    )
+    found = operation_outcome(asked.action, asked.wish, standing, superseded=asked.superseded)
     result = OperationResult.of(row, job_state=row.state)
     return OperationView.of(
         asked,

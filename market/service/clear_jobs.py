@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from contracts.terms.amounts import PricePerPflop
+from contracts.terms.amounts import NOTHING, PricePerPflop
 from contracts.terms.errors import NoMatch, Unavailable
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobSpec
@@ -23,7 +23,6 @@ from market.bodies.events import RoundEvent, UnmatchedEvent
 from market.bodies.market import WinnerView
 from market.domain.jobs import JobState, Wanted
 from market.domain.matching import (
-    NOTHING,
     Book,
     Bundle,
     Clearing,

@@ -116,7 +116,7 @@ async def typed_order(
     chain_id, permit_deadline = chain.domain.chain_id, UnixSeconds(now // 1000 + PERMIT_SECONDS)
     nonce = (await chain.account(spec.poster)).permit_nonce
     tokens = WalletDomain(
-        network.token_name, network.token_version, chain_id, network.contracts["token"]
+        network.token.name, network.token.version, chain_id, network.contracts["token"]
     )
     permit = (spec.poster, network.contracts["escrow"], spec.budget, nonce, permit_deadline)
     return TypedJob(

@@ -19,8 +19,9 @@ from contracts.terms.messages import JobHeader, JobSpec, Seal
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from market.bodies.market import TokenView
 from market.domain.limits import Allowance, Rate
-from market.service.rows import NO_TIME, Row
+from market.service.rows import NO_TIME, Row, SlashRow
 
 Order: TypeAlias = Grant | Bond | Quit | End | Close
 """What parties of a job sign for the escrow, and anyone may send."""
@@ -232,16 +233,6 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Slash:
-    """What is burned of an account's stake in a job."""
-
-    job: JobId
-    account: Address
-    amount: BaseUnits
-    evidence: Digest
-
-
-@dataclass(frozen=True)
 class Network:
     """What newcomers are told of the chain."""
 
@@ -250,11 +241,7 @@ class Network:
     embedded: bool
     contracts: Mapping[str, Address]
     deployed_block: int
-    token_name: str
-    token_version: str
-    token_symbol: str
-    token_decimals: int
-    token_separator: Digest
+    token: TokenView
     parameters: Mapping[str, int]
     times: EscrowTimes
     confirmations: int  # blocks, its own included, until what happened in one counts here
@@ -340,13 +327,13 @@ class Chain(Protocol):
     async def reclaim(self, header: JobHeader, amount: BaseUnits, funded: BaseUnits) -> Digest:
         """Give a poster `amount` of what is free in its job, which has `funded` before."""
 
-    async def announce(self, slash: Slash, times_announced: int) -> Digest:
+    async def announce(self, slash: SlashRow, times_announced: int) -> Digest:
         """Announce a slash, as the slasher.
 
         Its evidence names the intention, and how often the chain has announced it before.
         """
 
-    async def burn(self, slash: Slash, times_announced: int) -> Digest:
+    async def burn(self, slash: SlashRow, times_announced: int) -> Digest:
         """Burn what was announced, in its time, as the slasher."""
 
     async def anchor(self, root: Digest) -> Digest:

@@ -9,11 +9,10 @@ Units: amounts in base units, moments in ms since the Unix epoch unless named se
 from dataclasses import dataclass
 from typing import ClassVar
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.amounts import NOTHING, BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest, JobId, PeerId, SessionKey
 from contracts.terms.moments import UnixMillis, UnixSeconds
 
-NOTHING = BaseUnits(0)
 NO_TIME = UnixSeconds(0)
 
 
@@ -669,46 +668,7 @@ class IdempotencyRow(Row):
     at: UnixMillis
 
 
-ROWS: tuple[type[Row], ...] = (
-    OfferRow,
-    HeartbeatRow,
-    LeaseRow,
-    RoundRow,
-    ReputationRow,
-    JobRow,
-    OperationRow,
-    HostRow,
-    CoordinatorRow,
-    HostedJobRow,
-    AuditorRow,
-    AuditBondRow,
-    AuditorListRow,
-    ConvictionRow,
-    EvidenceRow,
-    SlashRow,
-    MessageRow,
-    SealRow,
-    ReportRow,
-    CheckpointRow,
-    BlobOwnerRow,
-    BlobUploadRow,
-    BlobUseRow,
-    BatchRow,
-    BatchEntryRow,
-    ChainEventRow,
-    FreeMoneyRow,
-    BudgetRow,
-    LimitRow,
-    OrderRow,
-    DueRow,
-    CursorRow,
-    TransactionRow,
-    FaucetRow,
-    FeedRow,
-    EventRow,
-    BeatRow,
-    IdempotencyRow,
-)
+ROWS: tuple[type[Row], ...] = tuple(Row.__subclasses__())
 """Every table."""
 
 AUTOMATIC = {

@@ -9,13 +9,12 @@ transaction.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import NOTHING, BaseUnits
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies.earnings import ClaimPartView, DrawnView, EarningsView, EarningView, PartsView
+from market.bodies.earnings import DrawnView, EarningsView, EarningView, PartsView
 from market.domain.earnings import (
-    NOTHING,
     Around,
     OwnPay,
     paid_parts,
@@ -60,7 +59,7 @@ async def earnings_of(
         pay = await own_pay(account, rows, work)
         earnings = (await followed.load(job, rows[0].num_messages, work)).earnings
         held = earnings.frozen(account), earnings.forfeited(account)
-        parts = PartsView.of(parts_of_all(pay[job], *held))
+        parts = parts_of_all(pay[job], *held)
         num_lines = len(earnings.lines.get(account, ()))
     else:
         rows, pay = await _jobs_that_paid(account, work)
@@ -162,8 +161,8 @@ class _Reading:
                     draw=draw,
                     amount=standing.amount,
                     state=state,
-                    parts=PartsView.of(parts),
-                    claims=tuple(map(ClaimPartView.of, paid_parts(standing, claims))),
+                    parts=parts,
+                    claims=paid_parts(standing, claims),
                     vested=line.resolved,
                     waits_for=reason_of(
                         state, wait, around, worth=standing.amount, lost_by=line.lost_by

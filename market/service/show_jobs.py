@@ -44,8 +44,7 @@ _MATCHED = (JobState.MATCHED, JobState.RUNNING, JobState.FINISHED)
 
 def job_outcome(row: JobRow) -> JobOutcome:
     """What became of a job, by the names of the API."""
-    found = outcome(JobState(row.state), Wanted(row.wanted), step=row.step, steps=row.steps)
-    return found.value
+    return outcome(JobState(row.state), Wanted(row.wanted), step=row.step, steps=row.steps)
 
 
 async def list_jobs(asked: Asked, work: UnitOfWork) -> JobsView:
@@ -94,7 +93,7 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
         reports=tuple(map(StepReport.of, reports)),
         **await money_totals(row, work),
         not_matched=why.exclusions,
-        advice=why.shown_advice(),
+        advice=why.advice,
         transactions=await _transactions(row.job, work),
         unpublished=tuple(map(unpublished_view, failures(claims))),
     )

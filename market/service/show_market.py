@@ -16,7 +16,6 @@ from market.bodies.market import (
     ClearingRoundsView,
     ClearingRoundView,
     DemandView,
-    LevelView,
     MarketView,
 )
 from market.domain.jobs import JobState
@@ -126,7 +125,7 @@ def _class_view(
         leased=sum(offer.leased for offer in offers),
         open=sum(level.offers for level in levels),
         quartiles=quartiles,
-        levels=tuple(LevelView.of(level) for level in thinned(levels, MAX_LEVELS)),
+        levels=thinned(levels, MAX_LEVELS),
         cleared=cleared,
         spread=str(quartiles[0] - highest) if quartiles and highest is not None else None,
     )

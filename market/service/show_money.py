@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from contracts.governance.escrow import Budget, EscrowTimes, FundingTerms, due_of, end_of
 from contracts.governance.pay import PayLeaf
-from contracts.terms.amounts import BaseUnits, in_tokens
+from contracts.terms.amounts import NOTHING, BaseUnits, in_tokens
 from contracts.terms.ids import ZERO_ADDRESS, Address, JobId
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.bodies.money import (
@@ -31,7 +31,6 @@ from market.service.ports import UnitOfWork
 from market.service.rows import BudgetRow, ChainEventRow, JobRow, LimitRow, OrderRow, SealRow
 
 ACCOUNTS = Listing(LimitRow, "account")
-NOTHING = BaseUnits(0)
 MAX_GRANTS_LOOKED_AT = 2000
 HOUR = 3600
 HOURS_AHEAD = 24

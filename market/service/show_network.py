@@ -7,7 +7,6 @@ from market.bodies.market import (
     ContractsView,
     EscrowTimesView,
     NetworkView,
-    TokenView,
 )
 from market.service.account_pay import jobs_of, own_pay
 from market.service.ports import Chain, Network, UnitOfWork
@@ -31,13 +30,6 @@ async def show_network(
         chain_id=chain.domain.chain_id,
         contracts=ContractsView(**network.contracts),
         block=(await chain.head()).number,
-        token=TokenView(
-            name=network.token_name,
-            version=network.token_version,
-            symbol=network.token_symbol,
-            decimals=network.token_decimals,
-            domain_separator=network.token_separator,
-        ),
         times=EscrowTimesView.of(network.times),
         parameters=dict(network.parameters),
         anchorer=chain.anchorer,

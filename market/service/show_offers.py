@@ -7,7 +7,6 @@ from contracts.terms.amounts import UINT64_MAX
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
 from market.bodies.offers import LeasesView, LeaseView, OffersView, OfferView, ProviderView
-from market.domain.offers import offer_state
 from market.domain.reputation import is_trusted
 from market.service.find_job import need
 from market.service.leases import heard_of
@@ -29,7 +28,7 @@ async def list_offers(asked: Asked, now: UnixMillis, work: UnitOfWork) -> Offers
         part = await OFFERS.part(
             asked, work, lambda row: row.expires_at * 1000 > now, withdrawn=False
         )
-        return OffersView(offers=await _offer_views(part.rows, now, work), next=part.next)
+        return OffersView(offers=await _offer_views(part.rows, work), next=part.next)
 
 
 async def standing_offers(
@@ -39,7 +38,7 @@ async def standing_offers(
     of: dict[str, Any] = {} if account is None else {"account": account}
     async with work:
         rows = await work[OfferRow].where(withdrawn=False, order="price", **of)
-        return await _offer_views([row for row in rows if row.expires_at * 1000 > now], now, work)
+        return await _offer_views([row for row in rows if row.expires_at * 1000 > now], work)
 
 
 async def show_provider(account: Address, now: UnixMillis, work: UnitOfWork) -> ProviderView:
@@ -83,19 +82,13 @@ async def lease_views(rows: Sequence[LeaseRow], work: UnitOfWork) -> tuple[Lease
     )
 
 
-async def _offer_views(
-    rows: Sequence[OfferRow], now: UnixMillis, work: UnitOfWork
-) -> tuple[OfferView, ...]:
+async def _offer_views(rows: Sequence[OfferRow], work: UnitOfWork) -> tuple[OfferView, ...]:
     heard = await heard_of((row.offer for row in rows), work)
     return tuple(
-        OfferView.of(row, heard_at=heard.get(row.offer), state=_state(row, now)) for row in rows
+        OfferView.of(
+            row,
+            heard_at=heard.get(row.offer),
+            state="open" if row.lease is None else "leased",
+        )
+        for row in rows
     )
-
-
-def _state(row: OfferRow, now: UnixMillis) -> str:
-    return offer_state(
-        withdrawn=row.withdrawn,
-        leased=row.lease is not None,
-        expires_at=row.expires_at,
-        now=now,
-    ).value

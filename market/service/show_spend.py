@@ -7,7 +7,7 @@ Units: base units, milliseconds.
 from collections.abc import Mapping
 
 from contracts.governance.pay import PayLeaf
-from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits
+from contracts.terms.amounts import FLOPS_PER_PFLOP, NOTHING, BaseUnits
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.earnings import (
@@ -30,7 +30,6 @@ from market.service.show_money import money_totals, recent_seals
 from verification.docket import Docket
 
 MAX_ACCOUNTS = 200
-NOTHING = BaseUnits(0)
 
 
 async def spend_of(
@@ -50,7 +49,7 @@ async def spend_of(
     row = await find_job(job, work)
     found = await followed.load(job, row.num_messages, work)
     earnings, audits = found.earnings, _audits(row, found)
-    held = {each: (earnings.frozen(each), earnings.forfeited(each)) for each in earnings.accounts()}
+    held = {each: (earnings.frozen(each), earnings.forfeited(each)) for each in earnings.lines}
     totals = await money_totals(row, work)
     seal = await newest_seal(row, work)
     said = {} if seal is None else {leaf.account: leaf for leaf in decode_pay(seal.pay)}

@@ -5,6 +5,7 @@ Units: milliseconds.
 """
 
 import platform
+from contextlib import suppress
 
 from contracts.terms.errors import Unavailable
 from contracts.terms.moments import UnixMillis
@@ -83,27 +84,17 @@ def _age(now: UnixMillis, since: int) -> int:
 async def _chain(
     chain: Chain, seen: int | None, confirmations: int, now: UnixMillis
 ) -> ChainStatusView:
-    try:
+    head = settled = None
+    with suppress(Unavailable):
         head, settled = await chain.heads()
-    except Unavailable:
-        return ChainStatusView(
-            reachable=False,
-            head=None,
-            head_at=None,
-            head_age_millis=None,
-            settled=None,
-            seen=seen,
-            lag_blocks=None,
-            confirmations=confirmations,
-        )
     return ChainStatusView(
-        reachable=True,
-        head=head.number,
-        head_at=head.timestamp,
-        head_age_millis=_age(now, head.timestamp * 1000),
-        settled=settled.number,
+        reachable=head is not None,
+        head=None if head is None else head.number,
+        head_at=None if head is None else head.timestamp,
+        head_age_millis=None if head is None else _age(now, head.timestamp * 1000),
+        settled=None if settled is None else settled.number,
         seen=seen,
-        lag_blocks=None if seen is None else max(0, settled.number - seen),
+        lag_blocks=None if settled is None or seen is None else max(0, settled.number - seen),
         confirmations=confirmations,
     )
 

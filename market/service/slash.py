@@ -34,7 +34,7 @@ from market.service.coding import decode_arguments, wide
 from market.service.feeds import event_of, tell_job
 from market.service.find_job import need
 from market.service.money import budget_of, channel_of
-from market.service.ports import BlobStore, Chain, ChainEvent, Slash, UnitOfWork
+from market.service.ports import BlobStore, Chain, ChainEvent, UnitOfWork
 from market.service.rows import BudgetRow, ChainEventRow, JobRow, LimitRow, SlashRow
 
 OPEN = ("announcing", "announced")
@@ -107,7 +107,7 @@ async def _announce(row: SlashRow, now: UnixMillis, work: UnitOfWork, chain: Cha
     try:
         async with work:
             before = await times_announced(row, work)
-        await chain.announce(slash_of(row), before)
+        await chain.announce(row, before)
         return True
     except ContractRefused as refusal:
         log.warning("slash %s: %s", row.evidence.hex(), refusal.message)
@@ -127,16 +127,11 @@ async def _burn(
     try:
         async with work:
             announced = await times_announced(row, work)
-        await chain.burn(slash_of(row), announced)
+        await chain.burn(row, announced)
         return True
     except ContractRefused as refusal:  # it was dropped, or has just run out
         log.warning("slash %s: %s", row.evidence.hex(), refusal.message)
         return False
-
-
-def slash_of(row: SlashRow) -> Slash:
-    """What the chain is asked for."""
-    return Slash(row.job, row.account, row.amount, row.evidence)
 
 
 async def _back(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:

@@ -19,7 +19,7 @@ from contracts.terms.merkle import Proof, batch_leaf, earned_leaf, plain_leaf, p
 from contracts.terms.messages import StepBeacon
 from contracts.terms.signatures import Signed
 from contracts.terms.work import WorkClaim, findings_of
-from market.bodies.earnings import ClaimPartView, DrawnView, OutcomeName, PartsView
+from market.bodies.earnings import DrawnView, OutcomeName
 from market.bodies.tracing import (
     AnchoredView,
     AuditsView,
@@ -84,7 +84,7 @@ async def trace_work(
         job=job,
         amount=standing.amount,
         state=state_of(standing, parts),
-        parts=PartsView.of(parts),
+        parts=parts,
         work_claim=ClaimView.of(
             claim, claim=line.subject, units=count(claim.items), buckets=len(claim.outputs)
         ),
@@ -92,7 +92,7 @@ async def trace_work(
         anchored=await _anchored(job, line.sealed, work),
         audits=None if audits is None else await audits.load(job, claim, work),
         pay=await _pay_slip(job, line, work),
-        claims=tuple(map(ClaimPartView.of, paid_parts(standing, claims))),
+        claims=paid_parts(standing, claims),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from contracts.terms.moments import UnixMillis
 from market.bodies import events
-from market.web.words import millionths, short, tokens
+from market.web.words import millionths, short, tokens, words
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _state(event: events.StateEvent, job: str) -> Said:
 
 
 def _unmatched(event: events.UnmatchedEvent, job: str) -> Said:
-    found = "; ".join(f"{_words(each.constraint)} {each.offers}" for each in event.not_matched)
+    found = "; ".join(f"{words(each.constraint)} {each.offers}" for each in event.not_matched)
     return Said(f"no bundle: offers excluded by {found or 'nothing'}", "#why-title", "missing")
 
 
@@ -258,10 +258,6 @@ MARKET_EVENTS = tuple(_MARKET)
 
 def _hex(name: bytes) -> str:
     return short(name.hex())
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _steps(steps: tuple[int, ...]) -> str:

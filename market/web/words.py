@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 from contracts.terms.amounts import in_tokens
+from verification.draws.odds import read_exact
 
 SHOWN_START, SHOWN_END = 8, 6
 _SPANS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
@@ -94,8 +95,7 @@ def percent(part: int, whole: int) -> str:
 
 def chance(exact: str) -> str:
     """A probability that the API states as numerator/denominator, to two digits."""
-    numerator, denominator = (int(part, 0) for part in exact.split("/"))
-    value = Fraction(numerator, denominator)
+    value = read_exact(exact)
     if value == 1:
         return "1"
     if value and value < Fraction(1, 10**6):
@@ -105,10 +105,10 @@ def chance(exact: str) -> str:
 
 def odds(exact: str) -> str:
     """A rate that the API states as numerator/denominator: `1 in 20`."""
-    numerator, denominator = (int(part, 0) for part in exact.split("/"))
-    if numerator >= denominator:
+    value = read_exact(exact)
+    if value >= 1:
         return "always"
-    return f"1 in {denominator / numerator:,.3g}" if numerator else "never"
+    return f"1 in {value.denominator / value.numerator:,.3g}" if value else "never"
 
 
 def words(name: str) -> str:

@@ -174,29 +174,32 @@ class Runtime:
         return await is_at_rest(self.market.new_reading())
 
     async def _money(self, task: Task, job: JobId) -> None:
-        """What the environment or the chain refuses is found again."""
-        try:
-            async with self.turn(f"{task}:{job.hex()}") as is_ours:
-                if is_ours:
-                    market = self.market
-                    now = market.clock()
-                    begun = await begin_due(job, task, now, market.new_work())
-                    again_at = await MONEY[task](job, now, market.new_work(), market.chain)
-                    await note_done(begun, again_at, market.new_work())
-        except (Unavailable, Refused) as error:
-            log.warning("%s of job %s: %s: %s", task, job.hex(), error.code, error.message)
+        async def work(market: Market) -> None:
+            now = market.clock()
+            begun = await begin_due(job, task, now, market.new_work())
+            again_at = await MONEY[task](job, now, market.new_work(), market.chain)
+            await note_done(begun, again_at, market.new_work())
+
+        await self._in_turn(f"{task}:{job.hex()}", work)
 
     async def _anchor(self, anchorer: str) -> None:
-        patience = round(3000 * self.settings.anchor_seconds)
+        async def work(market: Market) -> None:
+            if market.chain.anchorer.hex() == anchorer:
+                patience = round(3000 * self.settings.anchor_seconds)
+                await anchor_seals(
+                    market.clock(), market.new_work(), market.chain, patience_millis=patience
+                )
+
+        await self._in_turn(f"{ANCHOR}:{anchorer}", work)
+
+    async def _in_turn(self, name: str, work: Callable[[Market], Awaitable[None]]) -> None:
+        """What the environment or the chain refuses is found again."""
         try:
-            async with self.turn(f"{ANCHOR}:{anchorer}") as is_ours:
-                market = self.market
-                if is_ours and market.chain.anchorer.hex() == anchorer:
-                    await anchor_seals(
-                        market.clock(), market.new_work(), market.chain, patience_millis=patience
-                    )
+            async with self.turn(name) as is_ours:
+                if is_ours:
+                    await work(self.market)
         except (Unavailable, Refused) as error:
-            log.warning("anchor: %s: %s", error.code, error.message)
+            log.warning("%s: %s: %s", name, error.code, error.message)
 
     @asynccontextmanager
     async def turn(self, name: str | None) -> AsyncIterator[bool]:

@@ -172,7 +172,7 @@ def _outcome(live: JobLive) -> str:
     # `finished` is told before the last seal is.
     state = "running" if live.is_done and not live.is_over else live.state
     steps = live.posted.steps
-    return outcome(JobState(state), Wanted.RUNNING, step=live.step, steps=steps).value
+    return outcome(JobState(state), Wanted.RUNNING, step=live.step, steps=steps)
 
 
 def _cap(live: JobLive) -> BaseUnits:

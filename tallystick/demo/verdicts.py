@@ -23,7 +23,7 @@ from contracts.terms.typed_data import Domain
 from contracts.terms.work import Findings, Verdict, findings_of
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Case, Ruling, What
-from verification.draws.odds import Exposed, Odds, odds
+from verification.draws.odds import Exposed, Odds, stated_odds
 from verification.verdicts import limits_of
 
 
@@ -134,7 +134,8 @@ class Verdicts:
     def odds_of(self, falsified: Sequence[Exposed]) -> Odds:
         """P(undetected) of exactly these, in a job that is checked."""
         assert self.docket is not None
-        return odds(self.docket.rules.terms, falsified)
+        (found,) = stated_odds(self.docket.rules.terms, falsified, ())
+        return found
 
 
 def read_verdicts(items: Iterable[Kept], domain: Domain, begin: Begin = begin_job) -> Verdicts:

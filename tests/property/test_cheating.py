@@ -143,8 +143,8 @@ def vested_in_ledger(game: Game, values: Sequence[int], found: int | None) -> in
             settled_to=StepNumber(max(0, step - game.settling)),
             forfeits=(Forfeit(PEER),) if step == convicted else (),
         )
-        earned = vesting.Earned(StepNumber(step), {PEER: Flops(worth)} if works else {}, last)
-        state = vesting.advance(state, earned, standing)
+        work = {PEER: Flops(worth)} if works else {}
+        state = vesting.advance(state, StepNumber(step), work, standing, last=last)
     pay: dict[Address, int] = {
         leaf.account: leaf.vested for leaf in vesting.pay_after(state, LEASES)
     }

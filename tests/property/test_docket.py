@@ -136,8 +136,7 @@ class Life:
         self.worked += sum(work.values())
         fresh = [(each, self.job.step) for each in {*work, *standing.audits}]
         before = {(each, step) for step, done in self.pay.waiting for each in done}
-        facts = vesting.Earned(self.job.step, work, last)
-        self.pay = vesting.advance(self.pay, facts, standing)
+        self.pay = vesting.advance(self.pay, self.job.step, work, standing, last=last)
         left = {(each, step) for step, done in self.pay.waiting for each in done}
         lost = {each.peer for each in standing.forfeits}
         self.vested = [each for each in {*before, *fresh} - left if each[0] not in lost]

@@ -48,9 +48,9 @@ def test_pay__any_run_of_steps__is_earned_once_and_vests_in_time(
     state: Any = vesting.PayState(window=window)
     for number, done in enumerate(run, start=1):
         last = ends and number == len(run)
-        facts = {peer: Flops(flops) for peer, flops in done.items()}
-        earning = vesting.Earned(StepNumber(number), facts, last)
-        state = vesting.advance(state, earning, Standing(settled_to=StepNumber(number)))
+        work = {peer: Flops(flops) for peer, flops in done.items()}
+        standing = Standing(settled_to=StepNumber(number))
+        state = vesting.advance(state, StepNumber(number), work, standing, last=last)
         pay = {leaf.account: leaf for leaf in vesting.pay_after(state, LEASES)}
         ripe = number if last else max(0, number - window)
         assert {account: leaf.earned for account, leaf in pay.items()} == earned(run[:number])

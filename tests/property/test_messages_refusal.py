@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms import history, kinds, signatures
+from contracts.terms.encoding import MAX_MESSAGE_BYTES
 from contracts.terms.errors import Malformed, Refused, TooLarge, UnknownVersion
 from contracts.terms.history import encode_kept
 from tests.support.altering import altered, leaves
@@ -129,4 +130,4 @@ def test_decode_kept__damaged_item__is_one_spelling_or_a_typed_refusal(
 )
 def test_decode__over_the_bound__is_too_large(decode: Any) -> None:
     with pytest.raises(TooLarge):
-        decode(b"\xc0" * 11, max_bytes=10)
+        decode(b"\xc0" * (MAX_MESSAGE_BYTES + 1))

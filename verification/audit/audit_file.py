@@ -27,11 +27,10 @@ from contracts.governance.job import JobHistory, SealedStep, follow
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
 from contracts.governance.vesting import forfeited_by
-from contracts.terms.amounts import BaseUnits
-from contracts.terms.auditors import AuditorList
+from contracts.terms.amounts import NOTHING, BaseUnits
 from contracts.terms.digest import keccak
 from contracts.terms.encoding import encode
-from contracts.terms.history import Kept, Leaves, decode_kept
+from contracts.terms.history import Kept, decode_kept, kept_value
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
 from contracts.terms.items import count
 from contracts.terms.messages import JobOpening, JobSpec, Seal, StepBeacon
@@ -64,13 +63,11 @@ from verification.draws.anchor_chains import (
 )
 from verification.draws.odds import Odds
 from verification.draws.selection import step_beacon
-from verification.reading import Field, at, mismatch, read_domain, require, signed_value
+from verification.reading import Field, at, mismatch, read_domain, require
 from verification.tallies import Tally
 
 VERSION = "audit_file.v3"
 MAX_FILE_BYTES = 2**31
-
-NOTHING = BaseUnits(0)
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class AuditFile:
         value = {
             "version": VERSION,
             "chain": {"chain_id": domain.chain_id, "escrow": domain.escrow, "seals": self.seals},
-            "items": [_item_value(item) for item in self.items],
+            "items": [kept_value(item) for item in self.items],
             "anchor_chain": [batch_value(shown) for shown in self.anchor_chain],
             "code": dict(self.code),
             "block": chain_proof_value(self.block),
@@ -310,25 +307,8 @@ def _escrow(facts: ChainFacts) -> EscrowVerdict:
 
 
 def _read_item(field: Field) -> Kept:
-    value = field.value
     with at(field.path):
-        if isinstance(value, dict) and value.get("type") == "signed":
-            fields = field.record("type", "message", "signature")
-            signed = {"message": fields["message"].value, "signature": fields["signature"].value}
-            return decode_kept(encode({"type": "signed", "data": encode(signed)}))
-        if isinstance(value, dict) and value.get("type") == "auditors":
-            listed = field.record("type", "data")["data"].value
-            return decode_kept(encode({"type": "auditors", "data": encode(listed)}))
-        return decode_kept(encode(value))
-
-
-def _item_value(item: Kept) -> dict[str, object]:
-    if isinstance(item, Leaves):
-        leaves = [leaf.value() for leaf in item.leaves]
-        return {"type": "leaves", "claim": item.claim, "leaves": leaves}
-    if isinstance(item, AuditorList):
-        return {"type": "auditors", "data": item.value()}
-    return {"type": "signed", **signed_value(item)}
+        return decode_kept(encode(field.value))
 
 
 def _check_items(file: AuditFile, begin: Begin) -> _History:

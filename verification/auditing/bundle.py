@@ -45,7 +45,7 @@ from contracts.terms.work import (
     tensor_name,
 )
 from verification.damage import read_map
-from verification.docket import Docket, begin_job, classes_of, docket_of
+from verification.docket import begin_job, classes_of, docket_of
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.selection import ordering_beacon
 from verification.reading import (
@@ -55,7 +55,6 @@ from verification.reading import (
     read_domain,
     read_signed,
     require,
-    signed_value,
 )
 from verification.verdicts import is_complete, limits_of, verdict_of
 
@@ -117,10 +116,10 @@ class Papers:
         value = {
             "version": VERSION,
             "chain": {"chain_id": self.domain.chain_id, "escrow": self.domain.escrow},
-            "spec": signed_value(self.spec),
-            "opening": signed_value(self.opening),
+            "spec": self.spec.value(),
+            "opening": self.opening.value(),
             "outside": self.outside.value(),
-            "leases": [signed_value(lease) for lease in self.leases],
+            "leases": [lease.value() for lease in self.leases],
             "claim": _claim_value(self.claim),
             "report": _shown_value(self.report),
         }
@@ -142,16 +141,6 @@ class Shown:
     """Bytes that a bundle has beside its papers, all of which are needed and no others."""
     rows: Mapping[ItemNumber, Digest] = field(default_factory=dict)
     """What the rows of each item are called, where the stage reads any."""
-
-    @property
-    def docket(self) -> Docket:
-        """The rules of the job's draws."""
-        return docket_of(self.record)
-
-    @property
-    def classes(self) -> dict[PeerId, str]:
-        """Device classes of all who are named."""
-        return classes_of(self.record)
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -224,26 +213,26 @@ def _signed(field: Field, cls: type[T]) -> Signed[T]:
 
 def _shown_value(shown: ShownClaim) -> dict[str, object]:
     return {
-        "claim": signed_value(shown.signed),
+        "claim": shown.signed.value(),
         "leaves": [leaf.value() for leaf in shown.leaves],
     }
 
 
 def _claim_value(claim: ShownWork | ShownSum) -> dict[str, object]:
     value = {
-        "closed": signed_value(claim.closed),
+        "closed": claim.closed.value(),
         "repeated": None if claim.repeated is None else _shown_value(claim.repeated),
     }
     if isinstance(claim, ShownSum):
         return value | {
             "type": "bucket",
-            "bucket": signed_value(claim.bucket),
-            "claims": [signed_value(each) for each in claim.claims],
+            "bucket": claim.bucket.value(),
+            "claims": [each.value() for each in claim.claims],
         }
     return value | {
         "type": "work",
         "work": _shown_value(claim.work),
-        "beacon": signed_value(claim.beacon),
+        "beacon": claim.beacon.value(),
     }
 
 

@@ -42,7 +42,7 @@ from verification.auditing.replays import (
     compared_with_report,
     sums_to_it,
 )
-from verification.docket import begin_job
+from verification.docket import begin_job, classes_of, docket_of
 from verification.reading import at, mismatch
 from verification.verdicts import limits_of, seed_for, verdict_of, verdict_on_sum
 
@@ -100,8 +100,8 @@ def _device(name: str) -> torch.device:
 
 
 def _limits(shown: Shown, own_class: str) -> dict[str, int]:
-    classes = {**shown.classes, _HERE: own_class}
-    return limits_of(shown.docket.rules, shown.case, _HERE, classes)
+    classes = {**classes_of(shown.record), _HERE: own_class}
+    return limits_of(docket_of(shown.record).rules, shown.case, _HERE, classes)
 
 
 async def _replayed(held: BundledBytes, weights: Path, device: str) -> dict[str, int]:

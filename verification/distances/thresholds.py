@@ -201,36 +201,6 @@ def _limits(pair: PairThresholds, recipe: Recipe, kind: str) -> Thresholds:
     return pair.limits[key]
 
 
-@dataclass(frozen=True, slots=True)
-class Exceeded:
-    """A distance above its threshold."""
-
-    name: str
-    distance: int
-    threshold: int
-
-
-def exceeded(
-    distances: Sequence[tuple[str, int]], thresholds: Mapping[str, int]
-) -> tuple[Exceeded, ...]:
-    """Every distance above its threshold, the farthest (in parts of its threshold) first.
-
-    Raises:
-        Malformed: a distance is missing, unknown or stated twice.
-    """
-    stated = dict(distances)
-    if len(stated) != len(distances) or stated.keys() != thresholds.keys():
-        odd = sorted(stated.keys() ^ thresholds.keys()) or ["one stated twice"]
-        raise Malformed(f"the distances are not those of the audited stage: {odd[0]}")
-    above = (Exceeded(name, far, thresholds[name]) for name, far in stated.items())
-    return tuple(sorted((one for one in above if one.distance > one.threshold), key=_order))
-
-
-def _order(one: Exceeded) -> tuple[int, str]:
-    # Integers only; a threshold of zero counts as one.
-    return (-(one.distance * 10**9 // max(one.threshold, 1)), one.name)
-
-
 def decide(distances: Sequence[tuple[str, int]], thresholds: Mapping[str, int]) -> Outcome:
     """The verdict that the distances of a report stand for.
 
@@ -241,7 +211,12 @@ def decide(distances: Sequence[tuple[str, int]], thresholds: Mapping[str, int]) 
     Raises:
         Malformed: a distance is missing, unknown or stated twice.
     """
-    return "mismatch" if exceeded(distances, thresholds) else "match"
+    stated = dict(distances)
+    if len(stated) != len(distances) or stated.keys() != thresholds.keys():
+        odd = sorted(stated.keys() ^ thresholds.keys()) or ["one stated twice"]
+        raise Malformed(f"the distances are not those of the audited stage: {odd[0]}")
+    is_above = any(distance > thresholds[name] for name, distance in stated.items())
+    return "mismatch" if is_above else "match"
 
 
 def read_calibration(text: str) -> Calibration:

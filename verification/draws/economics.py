@@ -103,8 +103,8 @@ def waiting(
 # ---------------------------------------------------------------------------- who would see it
 
 
-def largest_owners(weights: Mapping[Address, int], count: int) -> Fraction | None:
-    """The part of `weights` that the `count` heaviest owners hold; None if there is nobody.
+def largest_owner(weights: Mapping[Address, int]) -> Fraction | None:
+    """Phi: the largest owner's part of the eligible auditors; None if there is nobody.
 
     Raises:
         InvariantBroken: a weight is not positive.
@@ -113,13 +113,7 @@ def largest_owners(weights: Mapping[Address, int], count: int) -> Fraction | Non
         raise InvariantBroken("an auditor's weight must be positive")
     if not weights:
         return None
-    heaviest = sorted(weights.values(), reverse=True)[:count]
-    return Fraction(sum(heaviest), sum(weights.values()))
-
-
-def largest_owner(weights: Mapping[Address, int]) -> Fraction | None:
-    """Phi: the largest owner's part of the eligible auditors; None if there is nobody."""
-    return largest_owners(weights, 1)
+    return Fraction(max(weights.values()), sum(weights.values()))
 
 
 def power(terms: Terms, phi: Fraction | None) -> Fraction:

@@ -8,7 +8,7 @@ who repeat a report see anything. Where nobody in the stage was eligible, an out
 first and friends in the stage change nothing. The order of later auditors, in which device classes
 count, changes nothing either: by then the work was seen.
 
-A probability is never stated without the volume that it refers to. `worst_odds` supposes that the
+A probability is never stated without the volume that it refers to. `stated_odds` supposes that the
 cheat chose the peer-steps that are hardest to find. Source: docs/protocol.md 7, issue 5.
 """
 
@@ -53,34 +53,14 @@ class Odds:
     whole_stage: Fraction  # everybody in the stage is
 
 
-def odds(terms: Terms, falsified: Sequence[Exposed]) -> Odds:
-    """P(undetected) if exactly these peer-steps were falsified."""
-    return worst_odds(terms, falsified, len(falsified))
-
-
-def worst_odds(terms: Terms, peer_steps: Sequence[Exposed], falsified: int) -> Odds:
-    """P(undetected) of the `falsified` peer-steps that are hardest to find, or all if fewer.
-
-    What is hardest to find differs between the suppositions, so each has its own choice.
-    """
-    (found,) = _worst_odds(terms, peer_steps, [min(falsified, len(peer_steps))])
-    return found
-
-
 def stated_odds(
     terms: Terms, peer_steps: Sequence[Exposed], volumes: Iterable[int] = VOLUMES
 ) -> tuple[Odds, ...]:
-    """What is said of a peer: `worst_odds` of each volume, and of all that it did.
+    """P(undetected) of the peer-steps that are hardest to find: of each volume, and of all.
 
-    A volume that it did not do says nothing of it, and is left out.
+    What is hardest to find differs between the suppositions, so each has its own choice. A volume
+    that the peer did not do says nothing of it, and is left out.
     """
-    counts = sorted({*volumes, len(peer_steps)})
-    return _worst_odds(terms, peer_steps, [each for each in counts if each <= len(peer_steps)])
-
-
-def _worst_odds(
-    terms: Terms, peer_steps: Sequence[Exposed], counts: Iterable[int]
-) -> tuple[Odds, ...]:
     alike = Counter(peer_steps)  # few differ, and each costs several exact fractions
     strangers, friends, stage = Chances(), Chances(), Chances()
     for each, number in alike.items():
@@ -94,7 +74,8 @@ def _worst_odds(
             friends=undetected(friends, count),
             whole_stage=undetected(stage, count),
         )
-        for count in counts
+        for count in sorted({*volumes, len(peer_steps)})
+        if count <= len(peer_steps)
     )
 
 

@@ -48,7 +48,6 @@ from market.bodies.base import (
 )
 from market.bodies.offers import AuditorsView
 from market.bodies.signing import wish_digest
-from market.domain.jobs import Action
 from market.service.ask_job import ask_job, find_operation
 from market.service.host_jobs import claim_jobs, hear_host, register_host
 from market.service.life import FOR_HOSTS
@@ -267,7 +266,7 @@ async def _ask(
 
         async def make(work: UnitOfWork) -> Response:
             now = api.market.clock()
-            found = await ask_job(job, Action(action), by=by, at=asked.at, now=now, work=work)
+            found = await ask_job(job, action, by=by, at=asked.at, now=now, work=work)
             return answer(found, routes.POST_PAUSE.status)
 
         return await carry_out(this, by, work, make)

@@ -257,12 +257,7 @@ async def head_blob(blob: DigestPath, api: ApiDep) -> Response:
 
 
 async def _headers(blob: DigestPath, api: ApiDep) -> dict[str, str]:
-    size = await _size(blob, api)
-    return {**IMMUTABLE, "Content-Length": str(size), "ETag": f'"{blob.hex()}"'}
-
-
-async def _size(blob: DigestPath, api: ApiDep) -> int:
     size = await api.market.blobs.size(blob)
     if size is None:
         raise errors.NotFound("no such blob", digest=blob.hex())
-    return size
+    return {**IMMUTABLE, "Content-Length": str(size), "ETag": f'"{blob.hex()}"'}

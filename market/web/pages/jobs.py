@@ -22,9 +22,9 @@ from market.bodies.advice import in_words
 from market.bodies.base import API_PREFIX
 from market.bodies.earnings import SeatView
 from market.bodies.events import NumberedJobEvent, read_job_event
-from market.bodies.jobs import StepReport
 from market.bodies.money import JobMoney
-from market.domain.jobs import Outcome, sentence
+from market.domain.jobs import SENTENCES
+from market.domain.offers import thinned
 from market.service.coding import spec_of
 from market.service.feeds import newest_events
 from market.service.find_job import find_job
@@ -100,7 +100,7 @@ async def _now(job: JobId, work: UnitOfWork) -> dict[str, Any]:
     return {
         "state": row.state,
         "outcome": job_outcome(row),
-        "said": sentence(Outcome(job_outcome(row))),
+        "said": SENTENCES[job_outcome(row)],
         "failure": row.failure,
         "is_over": row.state in OVER,
         "progress": progress_view(row, newest),
@@ -138,7 +138,7 @@ async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         "tail": (await api.network()).times.tail,
         "deadline": row.deadline * 1000,
         "money_parts": parts_of_budget(money),
-        "reports": thinned(view.reports),
+        "reports": thinned(view.reports, MAX_POINTS),
         "num_reports": len(view.reports),
         "peers": peers,
         "stages": by_stage(peers.seats),
@@ -203,14 +203,6 @@ def by_stage(seats: Sequence[SeatView]) -> tuple[tuple[int, tuple[SeatView, ...]
     gone = ("left", "suspended", "convicted")
     ordered = sorted(seats, key=lambda each: (each.stage, each.state in gone, each.account))
     return tuple((stage, tuple(found)) for stage, found in groupby(ordered, lambda x: x.stage))
-
-
-def thinned(reports: Sequence[StepReport]) -> tuple[StepReport, ...]:
-    """At most `MAX_POINTS` reports, evenly, with the first and the newest."""
-    if len(reports) <= MAX_POINTS:
-        return tuple(reports)
-    last = len(reports) - 1
-    return tuple(reports[i * last // (MAX_POINTS - 1)] for i in range(MAX_POINTS))
 
 
 # ----------------------------------------------------------------------------------- posting a job

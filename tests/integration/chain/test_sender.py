@@ -8,7 +8,7 @@ import pytest
 from contracts.chain.connection import Receipt
 from contracts.chain.deploy import DeploySettings, run
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import ChainForgot, ContractRefused, WrongConfiguration
+from contracts.terms.errors import ContractRefused, WrongConfiguration
 from contracts.terms.ids import Address, Digest
 from tests.support.anvil import DeployedChain, deployed_chain
 
@@ -68,15 +68,6 @@ async def test_send__refused_by_the_contract__named_and_free_to_try_again(tmp_pa
         await relayer.send("gift", None, value=7, to=SOMEBODY)
 
         assert await deployed.chain.balance(SOMEBODY) == 7
-
-
-async def test_read__block_that_the_chain_forgot__pin_again(tmp_path: Path) -> None:
-    async with deployed_chain(tmp_path) as deployed:
-        head = await deployed.chain.head()
-        await _lose_blocks(deployed)
-
-        with pytest.raises(ChainForgot):
-            await deployed.chain.check(head)
 
 
 async def test_genesis__chain_is_started_again__is_the_same(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Digest, JobId
 from market.api.app import make_app
 from market.api.context import Api
-from market.domain.jobs import Action
 from market.domain.limits import Rate
 from market.service.ask_job import ask_job
 from market.service.faucet import give_faucet
@@ -119,7 +118,7 @@ async def busy_market() -> Busy:
         await world.tick()
     job = maker.spec.job()
     asked = await ask_job(
-        job, Action.PAUSE, by=maker.spec.poster, at=world.now, now=world.now, work=world.new_work()
+        job, "pause", by=maker.spec.poster, at=world.now, now=world.now, work=world.new_work()
     )
     (batch, *_), (lease, *_) = await world.rows(BatchRow), await world.rows(LeaseRow)
     names: dict[str, Digest | bytes] = {

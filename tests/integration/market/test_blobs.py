@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from contracts.terms.amounts import NOTHING
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import DeadlineExceeded, ServiceUnreachable, TooLarge
 from contracts.terms.ids import Address, Digest, SessionKey
@@ -18,7 +19,6 @@ from market.service import store_blob as storing
 from market.service.leases import end
 from market.service.ports import BlobStore
 from market.service.rows import (
-    NOTHING,
     AuditBondRow,
     BlobOwnerRow,
     BlobUploadRow,

@@ -1,5 +1,7 @@
 """Who signs for the escrow attacks those who share its relayer: nothing is kept out or paid for."""
 
+from dataclasses import replace
+
 import pytest
 
 from contracts.terms import errors
@@ -9,7 +11,6 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixSeconds
 from market.service import orders
 from market.service.due import AT_ONCE, note_due, start_due
-from market.service.ports import Slash
 from market.service.releases import release_job
 from market.service.rows import OrderRow, SlashRow
 from market.service.slash import announce_slashes, convict
@@ -192,7 +193,7 @@ async def test_slash__somebody_announces_another_account_by_its_evidence__is_not
     conviction = SlashRow(shown, job, ANN, BaseUnits(1_000_000), convicted_at=world.now)
     row = await convict(conviction, world.now, world.new_work())
 
-    await world.ports.announce(Slash(job, BOB, BaseUnits(5), row.evidence), 0)
+    await world.ports.announce(replace(row, account=BOB, amount=BaseUnits(5)), 0)
     await world.sync()
 
     assert await world.row(SlashRow, row.evidence) == row
@@ -209,7 +210,7 @@ async def test_slash__somebody_who_shares_the_role_burns_what_ours_did_not__is_n
     await world.sync()
 
     world.wait(ANNOUNCE + EXECUTE)  # nobody burned it
-    thief = Slash(job, ANN, BaseUnits(1_000_000), Digest(b"t" * 32))
+    thief = replace(row, evidence=Digest(b"t" * 32), amount=BaseUnits(1_000_000))
     await world.ports.announce(thief, 0)
     world.wait(ANNOUNCE)
     await world.ports.burn(thief, 0)

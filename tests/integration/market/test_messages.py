@@ -117,7 +117,7 @@ async def test_store__no_item__is_a_typed_refusal(world: World) -> None:
     malformed = (
         b"",
         b"\xc1",
-        encode({"type": "signed", "data": b"x"}),
+        encode({"type": "signed", "message": b"x"}),
         encode({"type": "other"}),
     )
 
@@ -128,7 +128,6 @@ async def test_store__no_item__is_a_typed_refusal(world: World) -> None:
 async def test_store__unknown_version__is_unknown_version(world: World) -> None:
     maker = await world.start_job()
     message = maker.opening.value() | {"kind": "job_opening.v0"}
-    signed = encode({"message": message, "signature": bytes(64)})
-    item = encode({"type": "signed", "data": signed})
+    item = encode({"type": "signed", "message": message, "signature": bytes(64)})
 
     assert isinstance(await refuse(world, maker, item), errors.UnknownVersion)

@@ -23,6 +23,7 @@ from contracts.terms.messages import JobHeader, JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain, WalletDomain
+from market.bodies.market import TokenView
 from market.service.ports import (
     AccountNow,
     ChainBlock,
@@ -30,8 +31,8 @@ from market.service.ports import (
     Claim,
     Network,
     Order,
-    Slash,
 )
+from market.service.rows import SlashRow
 from tests.support import escrow_model as model
 
 NAMES = ("token", "parameters", "escrow", "seals")
@@ -170,11 +171,13 @@ class MemoryChain:
             embedded=True,
             contracts={name: _address(name) for name in NAMES} | {"escrow": self.domain.escrow},
             deployed_block=0,
-            token_name=token.name,
-            token_version=token.version,
-            token_symbol="TALLY",
-            token_decimals=6,
-            token_separator=token.separator,
+            token=TokenView(
+                name=token.name,
+                version=token.version,
+                symbol="TALLY",
+                decimals=6,
+                domain_separator=token.separator,
+            ),
             parameters=self.parameters,
             times=TIMES,
             confirmations=1,
@@ -292,12 +295,12 @@ class MemoryChain:
         name, relayer = f"reclaim:{header.job().hex()}:{funded}:{amount}", _address("relayer")
         return self._mine(name, lambda s, b: _reclaim(s, b, header, relayer, amount))
 
-    async def announce(self, slash: Slash, times_announced: int) -> Digest:
+    async def announce(self, slash: SlashRow, times_announced: int) -> Digest:
         """See `Chain.announce`."""
         name = f"announce:{slash.evidence.hex()}:{times_announced}"
         return self._mine(name, lambda s, b: _announce(s, b, slash))
 
-    async def burn(self, slash: Slash, times_announced: int) -> Digest:
+    async def burn(self, slash: SlashRow, times_announced: int) -> Digest:
         """See `Chain.burn`."""
         name = f"burn:{slash.evidence.hex()}:{times_announced}"
         return self._mine(name, lambda s, b: _burn(s, b, slash.job, slash.account))
@@ -508,7 +511,7 @@ def _release(state: _State, block: _Block, job: JobId, accounts: Sequence[Addres
         block.log("escrow", "Released", job=job, account=account, stake=was["stake"])
 
 
-def _announce(state: _State, block: _Block, slash: Slash) -> None:
+def _announce(state: _State, block: _Block, slash: SlashRow) -> None:
     state.job(slash.job)
     state.call("announce", state.places[slash.job], _who(slash.account), slash.amount)
     block.log(

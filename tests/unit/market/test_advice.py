@@ -1,7 +1,6 @@
 """What a poster is advised to change, in jobs that are signed: applied, the job is matched."""
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -9,11 +8,11 @@ import pytest
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
-from market.bodies.jobs import Excluded
+from market.bodies.jobs import AdviceView, ChangeView, Excluded
 from market.domain.admission import could_be_posted
 from market.domain.matching import Bundle, judge
 from market.domain.offers import Candidate
-from market.domain.quote import Advice, Change, WhyNot, need_of, quote, why_no_bundle
+from market.domain.quote import WhyNot, need_of, quote, why_no_bundle
 from market.domain.sizes import Terms, cut_of, job_cost, other_cuts
 from market.service.coding import decode_why_not, encode_why_not
 from tests.support.dockets import audit_spec
@@ -24,16 +23,16 @@ from tests.unit.market.test_quote import AROUND, NOW, TABLE, offer
 CEILING = spec().price_ceiling
 
 
-def changes_of(asked: JobSpec, offers: list[Candidate]) -> tuple[Change, ...]:
+def changes_of(asked: JobSpec, offers: list[Candidate]) -> tuple[ChangeView, ...]:
     found = quote(asked, offers, AROUND, NOW)
     assert found.price_at_asks is None and found.advice is not None
-    return tuple(Change(each.key, each.was, each.to) for each in found.advice.changes)
+    return found.advice.changes
 
 
-def applied(asked: JobSpec, changes: tuple[Change, ...]) -> JobSpec:
+def applied(asked: JobSpec, changes: tuple[ChangeView, ...]) -> JobSpec:
     """The job with these changes of numbers and of its peers."""
-    batch = {each.key: each.to for each in changes if each.key == "peers_per_stage"}
-    numbers = {each.key: each.to for each in changes if each.key != "peers_per_stage"}
+    numbers: dict[str, Any] = {each.key: each.to for each in changes}
+    batch = {key: numbers.pop(key) for key in ("peers_per_stage",) if key in numbers}
     return asked.model_copy(update={"batch": asked.batch.model_copy(update=batch), **numbers})
 
 
@@ -46,23 +45,26 @@ def three(**changed: Any) -> list[Candidate]:
     [
         (
             [offer(1, 10**10), offer(2, 10**10), offer(3, CEILING + 10**10)],
-            Change("price_ceiling", CEILING, CEILING + 10**10),
+            ChangeView(key="price_ceiling", was=CEILING, to=CEILING + 10**10),
         ),
-        (three(free_stake=BaseUnits(900_000)), Change("min_stake", 1_000_000, 900_000)),
+        (
+            three(free_stake=BaseUnits(900_000)),
+            ChangeView(key="min_stake", was=1_000_000, to=900_000),
+        ),
         (
             three(expires_at=UnixSeconds(3_000_000_000)),
-            Change("deadline", 4_000_000_000, 3_000_000_000),
+            ChangeView(key="deadline", was=4_000_000_000, to=3_000_000_000),
         ),
         (
             three(available_from=UnixSeconds(START + 60)),
-            Change("wait_until", START, START + 60),
+            ChangeView(key="wait_until", was=START, to=START + 60),
         ),
-        (three()[:2], Change("peers_per_stage", 3, 2)),
+        (three()[:2], ChangeView(key="peers_per_stage", was=3, to=2)),
     ],
-    ids=lambda each: each.key if isinstance(each, Change) else "",
+    ids=lambda each: each.key if isinstance(each, ChangeView) else "",
 )
 def test_advice__one_thing_is_short__names_it_and_applied_it_matches(
-    offers: list[Candidate], change: Change
+    offers: list[Candidate], change: ChangeView
 ) -> None:
     asked = spec()
 
@@ -113,7 +115,9 @@ def test_advice__checked_job_whose_stake_covers_no_higher_price__is_another() ->
 
     most = next(factor for factor in range(1, 1000) if not may_pay(factor + 1))
     within, beyond = three(price=ceiling(most)), three(price=ceiling(most + 1))
-    assert changes_of(asked, within) == (Change("price_ceiling", CEILING, ceiling(most)),)
+    assert changes_of(asked, within) == (
+        ChangeView(key="price_ceiling", was=CEILING, to=ceiling(most)),
+    )
     assert [each.key for each in changes_of(asked, beyond)] == ["price_ceiling", "peers_per_stage"]
 
 
@@ -124,7 +128,7 @@ def test_advice__leases_stand_already__only_numbers_are_relaxed() -> None:
     why = why_no_bundle(asked, need, judge(need, dear), Bundle(1, 0))
 
     assert why.advice is not None
-    assert why.advice.changes == (Change("price_ceiling", CEILING, CEILING + 1),)
+    assert why.advice.changes == (ChangeView(key="price_ceiling", was=CEILING, to=CEILING + 1),)
 
 
 def test_cuts__other_numbers_of_stages__have_less_work_each_and_want_more_owners() -> None:
@@ -146,7 +150,11 @@ def test_cuts__other_numbers_of_stages__have_less_work_each_and_want_more_owners
         WhyNot((Excluded(constraint="price", offers=3, would_fit="price_ceiling 5"),)),
         WhyNot(
             (Excluded(constraint="price", offers=3, would_fit="price_ceiling 5"),),
-            Advice((Change("min_stake", 2**90, 1),), Fraction(7, 2**70), BaseUnits(2**80)),
+            AdviceView(
+                changes=(ChangeView(key="min_stake", was=2**90, to=1),),
+                size=7,
+                budget=BaseUnits(2**80),
+            ),
         ),
     ],
     ids=["nothing", "reasons", "reasons and advice"],

@@ -10,13 +10,8 @@ from contracts.terms.errors import Expired
 from contracts.terms.ids import Address, SessionKey
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis
-from market.domain.offers import (
-    CLOCK_SKEW_MILLIS,
-    OfferState,
-    check_moment,
-    check_offer,
-    offer_state,
-)
+from market.bodies.base import CLOCK_SKEW_MILLIS
+from market.domain.offers import check_moment, check_offer
 
 NOW = UnixMillis(1_000_000)
 
@@ -39,23 +34,6 @@ def test_check_moment__clock_and_last_moment__decide(
 ) -> None:
     with nullcontext() if is_heard else pytest.raises(Expired):
         check_moment(UnixMillis(NOW + skew), now=NOW, previous=previous)
-
-
-@pytest.mark.parametrize(
-    ("withdrawn", "leased", "expires_at", "state"),
-    [
-        (False, False, 2000, OfferState.OPEN),
-        (True, False, 2000, OfferState.WITHDRAWN),
-        (False, True, 2000, OfferState.LEASED),
-        (False, False, 1000, OfferState.EXPIRED),
-    ],
-)
-def test_offer_state__by_what_happened__is_one_of_four(
-    withdrawn: bool, leased: bool, expires_at: int, state: OfferState
-) -> None:
-    found = offer_state(withdrawn=withdrawn, leased=leased, expires_at=expires_at, now=NOW)
-
-    assert found == state
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from market.domain.jobs import DONE, Action, JobState, OperationOutcome, Standing, operation_outcome
+from market.domain.jobs import DONE, JobState, OperationOutcome, Standing, operation_outcome
 
 PENDING = {name: OperationOutcome("pending", waits_for=name) for name in ("host", "coordinator")}
 SUPERSEDED = OperationOutcome("failed", error="superseded")
@@ -36,5 +36,5 @@ def test_outcome__an_action_and_how_its_job_stands__says_what_it_waits_for(
     for action, state in itertools.product(actions.split(), states.split()):
         job = Standing(JobState(state), **values)
 
-        assert operation_outcome(Action(action), 1, job, superseded=False) == expected
-        assert operation_outcome(Action(action), 1, job, superseded=True) == SUPERSEDED
+        assert operation_outcome(action, 1, job, superseded=False) == expected
+        assert operation_outcome(action, 1, job, superseded=True) == SUPERSEDED

@@ -16,7 +16,7 @@ def check(earnings: Earnings, history: JobHistory) -> set[str]:
     leaves = {leaf.account: leaf for leaf in newest.pay}
     lost = forfeited_by(record.pay, record.pay_leases())
     held = set[str]()
-    for account in {*earnings.accounts(), *leaves}:
+    for account in {*earnings.lines, *leaves}:
         lines, leaf = earnings.of_account(account), leaves.get(account)
         sums = {
             name: sum(each.amount for each in lines if each.held == name)

@@ -18,7 +18,7 @@ def path_of(act: Callable[[], object]) -> str:
 def test_field__record__names_the_path_of_each_child() -> None:
     fields = Field({"a": [1, 2]}).record("a")
 
-    assert [each.path for each in fields["a"].list(length=2)] == ["a/0", "a/1"]
+    assert [each.path for each in fields["a"].list()] == ["a/0", "a/1"]
 
 
 @pytest.mark.parametrize("value", [{}, {"a": 1, "b": 2}, [1], None, 5])
@@ -28,7 +28,7 @@ def test_field__other_keys_than_expected__is_a_mismatch(value: Value) -> None:
 
 WRONG: list[tuple[Value, Callable[[Field], object]]] = [
     (5, lambda field: field.list()),
-    ([1], lambda field: field.list(length=2)),
+    (1, lambda field: field.list()),
     ("x", lambda field: field.bytes()),
     (b"x", lambda field: field.bytes(2, 3)),
     (-1, lambda field: field.integer()),

@@ -28,7 +28,7 @@ from tests.support.bundles import (
 )
 from tests.support.history import make_digest, make_session
 from verification.auditing.bundle import Papers, ShownSum, ShownWork, check_papers, read_papers
-from verification.docket import Docket, begin_job
+from verification.docket import begin_job
 from verification.draws.selection import ordering_beacon
 
 
@@ -253,12 +253,6 @@ def test_check_papers__job_that_nobody_checks__is_refused(story: Story) -> None:
 def test_read_papers__something_else__is_one_clear_error(data: bytes) -> None:
     with pytest.raises(Unreadable):
         read_papers(data)
-
-
-def test_shown__docket__has_the_rules_of_the_job(story: Story) -> None:
-    docket = shown(work_papers(story)).docket
-
-    assert isinstance(docket, Docket) and docket.rules.job == story.job.spec.job()
 
 
 def test_check_papers__given_leaf__wants_no_tensor_that_it_made(story: Story) -> None:

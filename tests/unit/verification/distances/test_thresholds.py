@@ -11,12 +11,10 @@ from verification.distances.calibration import calibration_text
 from verification.distances.thresholds import (
     MEASURES,
     Calibration,
-    Exceeded,
     PairThresholds,
     Recipe,
     class_name,
     decide,
-    exceeded,
     gradient_kind,
     read_calibration,
     shipped_calibration,
@@ -115,14 +113,6 @@ def test_decide__other_distances_than_are_wanted__are_refused(
 ) -> None:
     with pytest.raises(Malformed, match=why):
         decide(stated, THRESHOLDS)
-
-
-def test_exceeded__two_distances__names_the_farther_first() -> None:
-    distances = THRESHOLDS | {"dx/signs": 62, "y/relative_l2": 70}
-
-    found = exceeded(tuple(distances.items()), THRESHOLDS)
-
-    assert found == (Exceeded("y/relative_l2", 70, 10), Exceeded("dx/signs", 62, 31))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from verification.draws.economics import (
     Terms,
     forced,
     largest_owner,
-    largest_owners,
     least_stake,
     most_value,
     power,
@@ -90,8 +89,6 @@ def test_waiting__parts_of_a_base_unit__add_up_and_are_rounded_down_once() -> No
 
 def test_largest_owner__several__is_its_part_of_all() -> None:
     assert largest_owner({A: 1, B: 3, C: 2}) == Fraction(1, 2)
-    assert largest_owners({A: 1, B: 3, C: 2}, 2) == Fraction(5, 6)
-    assert largest_owners({A: 1}, 3) == 1
 
 
 def test_largest_owner__nobody_eligible__is_none() -> None:

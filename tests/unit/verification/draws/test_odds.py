@@ -12,12 +12,10 @@ from verification.draws.odds import (
     Exposed,
     Odds,
     exact,
-    odds,
     read_exact,
     short,
     stated_odds,
     undetected,
-    worst_odds,
 )
 
 HALF, FIFTH, ALWAYS = Fraction(1, 2), Fraction(1, 5), Fraction(1)
@@ -35,7 +33,9 @@ def test_undetected__independent_chances__is_their_product() -> None:
 
 
 def test_odds__each_supposition__has_its_own_chance() -> None:
-    assert odds(TERMS, [exposed(HALF), exposed(FIFTH)]) == Odds(
+    (found,) = stated_odds(TERMS, [exposed(HALF), exposed(FIFTH)], ())
+
+    assert found == Odds(
         falsified=2,
         strangers=Fraction(1, 2) * Fraction(4, 5),
         friends=Fraction(7, 10) * Fraction(22, 25),  # 3/5 of the draws are seen
@@ -44,7 +44,7 @@ def test_odds__each_supposition__has_its_own_chance() -> None:
 
 
 def test_odds__nobody_was_eligible_in_the_stage__friends_change_nothing() -> None:
-    found = odds(TERMS, [exposed(HALF, None)])
+    (found,) = stated_odds(TERMS, [exposed(HALF, None)])
 
     assert found == Odds(1, strangers=HALF, friends=HALF, whole_stage=HALF)
 
@@ -52,29 +52,22 @@ def test_odds__nobody_was_eligible_in_the_stage__friends_change_nothing() -> Non
 def test_odds__replay_that_misses_some__is_less_certain() -> None:
     weaker = replace(TERMS, detection=Fraction(9, 10))
 
-    assert odds(weaker, [exposed(ALWAYS)]).strangers == Fraction(1, 10)
+    assert stated_odds(weaker, [exposed(ALWAYS)])[0].strangers == Fraction(1, 10)
 
 
-def test_worst_odds__fewer_than_all__are_those_with_the_lowest_rates() -> None:
-    found = worst_odds(TERMS, [exposed(HALF), exposed(FIFTH), exposed(ALWAYS)], 2)
+def test_stated_odds__fewer_than_all__are_those_with_the_lowest_rates() -> None:
+    found, _ = stated_odds(TERMS, [exposed(HALF), exposed(FIFTH), exposed(ALWAYS)], (2,))
 
     assert found.strangers == Fraction(2, 5)
 
 
-def test_worst_odds__what_is_lowest_differs__each_supposition_chooses() -> None:
+def test_stated_odds__what_is_lowest_differs__each_supposition_chooses() -> None:
     among_friends, alone = exposed(HALF, ALWAYS), exposed(FIFTH, None)
-    found = worst_odds(TERMS, [among_friends, alone], 1)
+    found, _ = stated_odds(TERMS, [among_friends, alone], (1,))
 
     assert found.strangers == 1 - FIFTH  # the one that was drawn less often
     assert found.friends == 1 - Fraction(1, 10)  # the one whose auditors are friends
     assert found.whole_stage == 1 - Fraction(1, 10)
-
-
-def test_worst_odds__more_than_there_are__are_all() -> None:
-    peer_steps = [exposed(HALF), exposed(FIFTH)]
-
-    assert worst_odds(TERMS, peer_steps, 9) == odds(TERMS, peer_steps)
-    assert worst_odds(TERMS, peer_steps, 0).strangers == 1
 
 
 def test_stated_odds__volumes__are_ascending_and_end_with_all_that_was_done() -> None:
@@ -82,7 +75,7 @@ def test_stated_odds__volumes__are_ascending_and_end_with_all_that_was_done() ->
 
     found = stated_odds(TERMS, peer_steps, (2, 1, 7))
 
-    assert found == tuple(worst_odds(TERMS, peer_steps, count) for count in (1, 2, 3))
+    assert [each.strangers for each in found] == [HALF, HALF**2, HALF**3]
 
 
 def test_stated_odds__as_many_as_a_volume__are_stated_once() -> None:
