@@ -17,11 +17,6 @@ from tallystick.sdk.client import MarketClient
 app = typer.Typer(no_args_is_help=True, help="See depth, demand and prices of a market.")
 
 
-@app.callback()
-def market() -> None:
-    """See depth, demand and prices of a market."""
-
-
 class MarketShown(MarketView):
     """Offers and demand now, and the newest clearing rounds, ascending."""
 
