@@ -64,15 +64,14 @@ from tallystick.provider.folder import (
     OwnJob,
     PeerFile,
     ProviderFolder,
+    agent_session,
     check_promise,
     jobs_in,
     last_upload,
-    load_accept,
     load_pay,
     load_signed,
     note_working,
     quits_until,
-    save_accept,
     save_peer_file,
     save_signed,
 )
@@ -167,7 +166,7 @@ class Agent:
         """Nothing is looked at yet."""
         # What computes is what is offered, whatever the environment says.
         self.environment = {**self.environment, **told(self.ask.device)}
-        self.session = self.folder.agent_session()
+        self.session = agent_session(self.folder.home)
         self.faults = Faults(self.say, self.monotonic)
         self._woken = asyncio.Event()
         self._interruption = ""  # told once the market has answered after it
@@ -269,10 +268,10 @@ class Agent:
         return True
 
     async def _post_offer(self) -> Signed[Offer]:
-        offer = self.folder.offer()
+        offer = load_signed(self.folder.home, Offer)
         if offer is None or not (self._is_asked(offer) or await self._was_leased(offer)):
             offer = self.wallet.sign(self._new_offer(int(time.time())), self._domain)
-            self.folder.save_offer(offer)
+            save_signed(self.folder.home, offer)
         stored = await self.client.call(POST_OFFER, SignedBody(signed=offer.encoded()))
         said = offer.message
         if not stored.takes_checked_jobs:
@@ -499,12 +498,12 @@ class Agent:
                 "other agents on this machine hold memory that it was offered with"
             )
         session = load_or_create_session(folder / "session.key")
-        accept = load_accept(folder)
+        accept = load_signed(folder, LeaseAccept)
         if accept is None:
             view = await self.client.call(GET_JOB, job=lease.job)
             check_tail(spec, self._times, round_seconds(view.reports))
             accept = self.wallet.sign(self._lease_accept(lease, session), self._domain)
-            save_accept(folder, accept)
+            save_signed(folder, accept)
         save_signed(folder, signed_spec(lease.spec, lease.job))
         bond = await bond_for(self._own, self._times, folder, lease.job, lease.stake)
         body = AcceptLease(accept=accept.encoded(), bond=None if bond is None else bond.encoded())

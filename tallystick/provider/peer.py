@@ -35,8 +35,8 @@ from tallystick.provider.disk import ALL_SEALED
 from tallystick.provider.folder import (
     check_promise,
     end_upload,
-    load_accept,
     load_peer_file,
+    load_signed,
     note_upload,
 )
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
@@ -80,10 +80,9 @@ class PeerSettings(ProcessSettings):
 async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, tell: Tell) -> None:
     """Work for the lease in `folder` until its job is over, or it has left."""
     peer = load_peer_file(folder)
-    accept = load_accept(folder)
-    if accept is None:
+    lease = load_signed(folder, LeaseAccept)
+    if lease is None:
         raise NotFound(f"{folder} holds no lease: its agent makes it")
-    lease = expect(accept, LeaseAccept)
     job = JobId(lease.message.job)
     check_promise(folder, device_class(torch.device(settings.device)))
     session = load_or_create_session(folder / "session.key")
