@@ -10,7 +10,6 @@ from contracts.terms.ids import Address, PeerId
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from tallystick.demo.cast import LATE, MACHINES, OUTBID, Machine, Notes
 from tallystick.demo.checked import Checked
-from tallystick.demo.crowd import ProcessRow
 from tallystick.demo.shares import (
     JobWork,
     LogLine,
@@ -107,7 +106,6 @@ class Report:
     swarm: Swarm
     checked: Checked
     verdict: str
-    processes: list[ProcessRow]
     phases: dict[str, float]
 
     @property
@@ -210,10 +208,6 @@ class Report:
         )
         yield from self.checked.lines()
         yield f"audit               {self.verdict}"
-        yield "processes           name, pid, parent, port"
-        for row in self.processes:
-            ports = ", ".join(map(str, row.ports))
-            yield f"                    {row.name:20} {row.pid:>7} {row.parent:>7}  {ports}"
         yield "phases"
         for name, seconds in self.phases.items():
             yield f"                    {seconds:7.1f} s  {name}"
