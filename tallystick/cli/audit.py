@@ -18,7 +18,7 @@ cannot be read; `compare` exits 3 where two histories do not contradict each oth
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -54,16 +54,6 @@ from verification.equivocation import (
 
 class AuditableJob(Body):
     """A job that can be exported; `complete` once nothing is added to it any more."""
-
-    columns: ClassVar[tuple[str, ...]] = (
-        "job",
-        "name",
-        "state",
-        "step",
-        "steps",
-        "claimed",
-        "complete",
-    )
 
     job: JobIdField
     name: str

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -214,8 +214,9 @@ class Agent:
                         tasks.create_task(self._settle(money))
                         slashes = Slashes(self.client, home, self.wallet.account, self.say)
                         tasks.create_task(self._watch_slashes(slashes))
-                        tasks.create_task(self._show_evidence(slashes))
-                        tasks.create_task(self._clear_folders())
+                        tasks.create_task(self._every(SLASH_SECONDS, "evidence", slashes.show))
+                        over = "folders of leases that are over"
+                        tasks.create_task(self._every(CLEAR_SECONDS, over, self._clear_folders))
         finally:
             await self._stop_peers()
             if self.machine is not None:
@@ -679,11 +680,11 @@ class Agent:
                     await self._beacons.look(folder)
             await asyncio.sleep(BEACON_SECONDS)
 
-    async def _show_evidence(self, slashes: Slashes) -> None:
+    async def _every(self, seconds: float, what: str, look: Callable[[], Awaitable[None]]) -> None:
         while True:
-            with self.faults.telling("evidence", "evidence"):
-                await slashes.show()
-            await asyncio.sleep(SLASH_SECONDS)
+            with self.faults.telling(what, what):
+                await look()
+            await asyncio.sleep(seconds)
 
     async def _watch_slashes(self, slashes: Slashes) -> None:
         losses = Losses(self.client, self.wallet.account, self.say)
@@ -698,11 +699,7 @@ class Agent:
             await asyncio.sleep(look_every(self._times.announce, least=least))
 
     async def _clear_folders(self) -> None:
-        folders = LeaseFolders(self.client, self.folder.home)
-        while True:
-            with self.faults.telling("folders", "folders of leases that are over"):
-                await folders.clear(self._is_at_work_in)
-            await asyncio.sleep(CLEAR_SECONDS)
+        await LeaseFolders(self.client, self.folder.home).clear(self._is_at_work_in)
 
     def _is_at_work_in(self, folder: Path) -> bool:
         auditor = self.outside.auditors.get(folder)

@@ -31,7 +31,6 @@ from market.bodies.jobs import JobView
 from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
 from tallystick.provider.beacons import BeaconFile, signed_spec
 from tallystick.provider.blobs import MarketArtifacts, MarketBlobs
-from tallystick.provider.disk import ALL_SEALED
 from tallystick.provider.folder import (
     check_promise,
     end_upload,
@@ -49,6 +48,7 @@ from tallystick.sdk.process import (
     teller,
     telling_traffic,
 )
+from tallystick.sdk.watch import DONE_STATES
 from training.hooks import hooks
 from training.stages.exact import device_class, set_threads
 from training.telling import Tell, telling_about
@@ -107,7 +107,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
             await _work(folder, settings, membership, connection, client, leave, tell)
         except Conflict as error:
             shown = await retrying(lambda: client.call(GET_JOB, job=job))
-            if shown.state not in ALL_SEALED and "suspended" not in error.data:
+            if shown.state not in DONE_STATES and "suspended" not in error.data:
                 raise
             tell("too_late", reason=error.message)  # starting again would change nothing
         finally:

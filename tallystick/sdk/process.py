@@ -32,18 +32,16 @@ S = TypeVar("S", bound=ProcessSettings)
 _ENDS_A_STEP = ("seal_stored", "seal_applied", "finished")
 
 
-def teller(process: str, folder: Path, *, number: int | None = None) -> Tell:
+def teller(process: str, folder: Path) -> Tell:
     """JSON lines on standard output.
 
-    One of several equal processes of a folder has a number, and so have the files meant for it.
     With TALLYSTICK_METRICS the lines are counted too, and `metrics-PROCESS.json` in `folder` says
     where (`tallystick.watch.metrics`).
     """
     tell: Tell = JsonLines(sys.stdout, process=process)
-    name = process if number is None else f"{process}-{number}"
     if WatchSettings().metrics:
-        tell = _counted(tell, name, folder)
-    return hooks().tell(tell, folder / f"failpoints-{name}")
+        tell = _counted(tell, process, folder)
+    return hooks().tell(tell, folder / f"failpoints-{process}")
 
 
 def settings_told(cls: type[S], tell: Tell) -> S | None:
