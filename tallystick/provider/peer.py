@@ -20,7 +20,7 @@ from pydantic_settings import SettingsConfigDict
 
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
-from contracts.settings import ProcessSettings
+from contracts.settings import ProcessSettings, settings_of
 from contracts.terms.auditors import decode_auditors
 from contracts.terms.errors import Conflict, NotFound, Unavailable
 from contracts.terms.ids import JobId
@@ -41,10 +41,8 @@ from tallystick.provider.folder import (
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.process import (
-    FAILED,
     Located,
     run_process,
-    settings_told,
     teller,
     telling_traffic,
 )
@@ -61,6 +59,7 @@ from verification.auditing.auditor import compared
 from verification.auditing.program import Auditing
 from verification.docket import begin_job
 
+LEAVE_WITHIN = 120.0  # seconds that it has to leave in order
 _POLL = timedelta(seconds=1)  # all peers of a job ask for its whole view, until it is opened
 
 
@@ -71,14 +70,14 @@ class PeerSettings(ProcessSettings):
 
     listen: str = "127.0.0.1:0"
     device: str = "cpu"
-    leave_within: float = 120.0
-    """Seconds that it has to leave in order."""
     nice: Annotated[int, Field(ge=0, le=MAX_NICE)] = NICE
     """How far it stands back for others; see `tallystick.provider.machine`."""
 
 
-async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, tell: Tell) -> None:
+async def run_peer(folder: Path, leave: asyncio.Event, tell: Tell) -> None:
     """Work for the lease in `folder` until its job is over, or it has left."""
+    settings = settings_of(PeerSettings)
+    stand_back(settings.nice)
     peer = load_peer_file(folder)
     lease = load_signed(folder, LeaseAccept)
     if lease is None:
@@ -190,11 +189,8 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(arguments[0])
     tell, leave = teller("peer", folder), asyncio.Event()
-    if (settings := settings_told(PeerSettings, tell)) is None:
-        return FAILED
-    stand_back(settings.nice)
-    work = run_peer(folder, settings, leave, tell)
-    return run_process(work, tell, leave=leave, leave_within=settings.leave_within)
+    work = run_peer(folder, leave, tell)
+    return run_process(work, tell, leave=leave, leave_within=LEAVE_WITHIN)
 
 
 if __name__ == "__main__":

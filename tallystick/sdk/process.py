@@ -14,9 +14,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
-from contracts.settings import ProcessSettings, settings_of
 from contracts.terms.beacons import Beacon
 from contracts.terms.errors import TallystickError, Unavailable
 from contracts.terms.ids import JobId, StepNumber
@@ -28,7 +26,6 @@ from training.telling import JsonLines, Tell
 from training.transport.port import Traffic
 
 DONE, STOPPED, FAILED = 0, 143, 1
-S = TypeVar("S", bound=ProcessSettings)
 _ENDS_A_STEP = ("seal_stored", "seal_applied", "finished")
 
 
@@ -42,15 +39,6 @@ def teller(process: str, folder: Path) -> Tell:
     if WatchSettings().metrics:
         tell = _counted(tell, process, folder)
     return hooks().tell(tell, folder / f"failpoints-{process}")
-
-
-def settings_told(cls: type[S], tell: Tell) -> S | None:
-    """The settings of this process; None, and told as its failure, if a variable is wrong."""
-    try:
-        return settings_of(cls)
-    except TallystickError as error:
-        tell("failed", code=error.code, error=str(error))
-        return None
 
 
 def _counted(tell: Tell, process: str, folder: Path) -> Tell:
