@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.terms.amounts import format_tokens, in_tokens
-from contracts.terms.ids import Address, PeerId, StepNumber
+from contracts.terms.ids import Address, PeerId
 from contracts.terms.messages import MILLION
 from market.bodies.offers import PeerChecksView
 from market.bodies.slashes import SlashView
@@ -54,11 +54,6 @@ class Checked:
         """`volume` peer-steps, each drawn with the least rate that any of its own was."""
         own = (each.exposed for each in self.verdicts.peer_steps[self.lazy])
         return [min(own, key=lambda each: each.rate)] * self.volume
-
-    @property
-    def first_lie(self) -> StepNumber:
-        """The first step whose loss may differ from the plain run's."""
-        return StepNumber(LIES_FROM)
 
     def problems(self) -> Iterator[str]:
         """What does not hold."""

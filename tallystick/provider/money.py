@@ -357,8 +357,9 @@ class Money:
         )
         match action:
             case "claim":
-                if paid := await claim(self._own, job.spec, at):
-                    tokens = format_tokens(paid)
+                await self._own.sender.send(*claim_call(self._own, job.spec, at))
+                if at.due:
+                    tokens = format_tokens(at.due)
                     self._say(f"claimed {tokens} tokens of job {job.job.hex()[:12]}")
             case "show":
                 if await show_ended(self._own, job.spec, at):
@@ -430,16 +431,6 @@ def _after(times: EscrowTimes) -> str:
 
 
 # ------------------------------------------------------------------------------------- single steps
-
-
-async def claim(own: OnChain, spec: JobSpec, at: Position) -> BaseUnits:
-    """Claim what is due to us; what was paid.
-
-    Raises:
-        NotFound: no seal that we have says that we earned anything.
-    """
-    await own.sender.send(*claim_call(own, spec, at))
-    return at.due
 
 
 def claim_call(own: OnChain, spec: JobSpec, at: Position) -> tuple[str, Call]:

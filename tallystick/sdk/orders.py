@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -47,7 +46,6 @@ class Order(BaseModel):
         val_json_bytes="hex",
     )
 
-    kind: Literal["order.v1"] = "order.v1"
     key: str = Field(default_factory=lambda: secrets.token_hex(16))
     """Under which the market gives this order a coordinator, and the wallet its test tokens."""
     signed: bytes | None = None  # JobSpec and signature; None: nothing has left
@@ -74,7 +72,6 @@ class Permitted(BaseModel):
 
     model_config = Order.model_config
 
-    kind: Literal["permitted.v1"] = "permitted.v1"
     nonce: int
     job: bytes
     is_refused: bool = False  # the market said so
