@@ -57,7 +57,7 @@ from tallystick.provider.background import (
     interruption,
     read_clocks,
 )
-from tallystick.provider.beacons import SETTLING_SECONDS, BeaconWatches, Counts, signed_spec
+from tallystick.provider.beacons import SETTLING_SECONDS, BeaconWatches, Counts
 from tallystick.provider.disk import Free, LeaseFolders, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
@@ -82,6 +82,7 @@ from tallystick.provider.outside_audits import OutsideAudits, cancelled, ended
 from tallystick.provider.slashes import Losses, Slashes
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import OnChain, on_chain
+from tallystick.sdk.orders import signed_spec
 from tallystick.sdk.submit import check_clock
 from tallystick.up import child as children
 from tallystick.up.child import Start

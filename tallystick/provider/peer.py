@@ -29,7 +29,7 @@ from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
-from tallystick.provider.beacons import BeaconFile, signed_spec
+from tallystick.provider.beacons import BeaconFile
 from tallystick.provider.blobs import MarketArtifacts, MarketBlobs
 from tallystick.provider.folder import (
     check_promise,
@@ -40,6 +40,7 @@ from tallystick.provider.folder import (
 )
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.orders import signed_spec
 from tallystick.sdk.process import (
     Located,
     run_process,

@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contracts.disk import lock_file
-from contracts.terms.errors import Conflict
+from contracts.terms.errors import BadSignature, Conflict
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
@@ -142,6 +142,18 @@ def orders_in(folder: Path) -> list[JobSpec]:
         _load(path).spec() for path in sorted(folder.glob("*.json")) if path.name != NETWORK_FILE
     )
     return [each.message for each in signed if each is not None]
+
+
+def signed_spec(data: bytes, job: JobId) -> Signed[JobSpec]:
+    """The spec of a job as a market shows it.
+
+    Raises:
+        BadSignature: it is of another job. Malformed: it is none.
+    """
+    spec = expect(decode_signed(data), JobSpec)
+    if spec.message.job() != job:
+        raise BadSignature(f"the market answered with another job than {job.hex()}")
+    return spec
 
 
 def fingerprint_of(job: JobFile, poster: Address, network: NetworkView, prepared: Prepared) -> str:
