@@ -42,7 +42,7 @@ class DataFolder:
         logs: One log a service.
         jobs: One folder a hosted job.
         ports: Service name to port.
-        processes: Name, pid, parent, start time, port, log and restarts of each process.
+        processes: Name, pid, start time, port, state and log of each service.
         environment: The TALLYSTICK_* variables that the services were given, secrets included.
         up: Who runs `up` here: pid, start time, state.
     """
