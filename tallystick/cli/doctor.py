@@ -45,7 +45,7 @@ def _lines(examined: Examined) -> Iterator[str]:
 
 
 @shows(Examined, lines=_lines, rows="checks")
-def command(
+def app(
     home: DataHome = None,
     market: Market = None,
 ) -> None:
@@ -70,6 +70,3 @@ def command(
     answer(examined)
     if not examined.ok:
         raise typer.Exit(EXIT_UNFIT)
-
-
-app = command

@@ -79,10 +79,8 @@ def show_command(
     """
 
     async def run(client: MarketClient) -> MarketShown:
-        view, newest = (
-            await client.call(GET_MARKET),
-            (await client.call(GET_ROUNDS, limit=rounds)).rounds,
-        )
-        return MarketShown(**dict(view), rounds=newest)
+        view = await client.call(GET_MARKET)
+        newest = await client.call(GET_ROUNDS, limit=rounds)
+        return MarketShown(**dict(view), rounds=newest.rounds)
 
     return ask(market, run)

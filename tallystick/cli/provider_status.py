@@ -224,10 +224,8 @@ def status_command(
 
 
 async def _status(client: MarketClient, account: Address, home: Path | None) -> ProviderStatus:
-    known, money = (
-        await client.call(GET_PROVIDER, account=account),
-        await client.call(GET_ACCOUNT, account=account),
-    )
+    known = await client.call(GET_PROVIDER, account=account)
+    money = await client.call(GET_ACCOUNT, account=account)
     return ProviderStatus.of(
         money,
         account=account,

@@ -29,7 +29,7 @@ def _answer(ready: Ready) -> None:
 
 
 @shows(Up, lines=lambda up: [up.data])
-def command(
+def app(
     home: DataHome = None,
     port: Annotated[
         int | None,
@@ -72,6 +72,3 @@ def command(
     forget_defaults(settings.listen_address)
     services = Services(settings, api_port=port, only=names, report=notice)
     asyncio.run(serve(services, notice, _answer))
-
-
-app = command

@@ -11,7 +11,7 @@ from market.bodies.offers import PeerChecksView
 from market.bodies.slashes import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
 from tallystick.demo.verdicts import Hearing, PeerStep, Story, Verdicts
-from tallystick.gym.plan import Plan, parse
+from tallystick.gym.plan import parse
 from verification.draws.odds import Exposed, exact, short
 
 MAX_UNDETECTED = (1, 10**6)
@@ -36,13 +36,9 @@ class Checked:
     peers: Sequence[PeerChecksView]
 
     @property
-    def _plan(self) -> Plan:
-        return parse(LAZY.behaviour)[1]
-
-    @property
     def falsified(self) -> tuple[PeerStep, ...]:
         """Sealed peer-steps with a unit that the lazy script lies about."""
-        return self.verdicts.falsified(self.lazy, self._plan.lies_about)
+        return self.verdicts.falsified(self.lazy, parse(LAZY.behaviour)[1].lies_about)
 
     @property
     def volume(self) -> int:

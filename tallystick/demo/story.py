@@ -485,10 +485,8 @@ class Story:
         await plain.ended.wait()
         if plain.exit_status != 0:
             raise Refused(f"the plain run {plain.how_it_ended()}: {plain.last_words()}")
-        losses: list[float] = json.loads((self.home / "plain" / "losses.json").read_text())[
-            "losses"
-        ]
-        return losses
+        told: dict[str, list[float]] = json.loads((self.home / "plain" / "losses.json").read_text())
+        return told["losses"]
 
     async def _stages(self) -> dict[str, int]:
         """Where everybody works."""

@@ -317,10 +317,8 @@ class Money:
             Refused, Unavailable: of the first that failed; the others were done.
         """
         failed: errors.TallystickError | None = None
-        head, now = (
-            await self._own.contracts.chain.head(),
-            await self._own.contracts.chain.next_time(),
-        )
+        chain = self._own.contracts.chain
+        head, now = await chain.head(), await chain.next_time()
         found = await positions(self._own, jobs, head)
         is_soon = False
         for each in jobs:

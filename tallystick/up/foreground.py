@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.http_clients import ask_directly
+from tallystick.up.child import appended
 from tallystick.up.data_folder import (
     DataFolder,
     open_data_folder,
     read_json,
-    rotate,
     take_lock,
 )
 from tallystick.up.ports import LOOPBACK
@@ -129,13 +129,11 @@ def run_detached(
     """
     began, folder = time.monotonic(), open_data_folder(home)
     os.close(take_lock(folder))  # nobody has it
-    log = folder.log("up")
-    rotate(log)
     argv = [sys.executable, "-m", "tallystick", "up", "--home", str(folder.home)]
     argv += ["--port", str(port)] if port is not None else []
     argv += ["--only", ",".join(only)] if only else []
     argv += ["--listen", listen] if listen else []
-    with open(log, "ab") as output:
+    with appended(folder.log("up")) as output:
         start = output.tell()
         process = subprocess.Popen(
             argv,

@@ -19,7 +19,6 @@ import time
 from collections.abc import Collection, Coroutine
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from contracts.terms.errors import InvariantBroken, Unavailable, WrongConfiguration
@@ -78,12 +77,7 @@ class Services:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # -------------------------------------------------------------------------------- looking
