@@ -10,8 +10,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from contracts.terms.errors import TallystickError
+from market.bodies.base import Body
 from tallystick.resources import Resources
 from tallystick.up import json_rpc, node, postgres, redis_server
 from tallystick.up.data_folder import DATA_VERSION, DataFolder
@@ -33,8 +33,7 @@ MIN_TASKS = 100  # processes and threads: `up` has 45, a provider and a small jo
 _SKEW_SECONDS = 120
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Body):
     """One check."""
 
     check: str
@@ -47,7 +46,8 @@ class Row:
 
 def row(check: str, wanted: str, found: str, ok: bool, remedy: str) -> Row:
     """A row; what would remedy it is said only where it is not as wanted."""
-    return Row(check, wanted, found, ok, "" if ok else remedy)
+    said = "" if ok else remedy
+    return Row(check=check, wanted=wanted, found=found, ok=ok, remedy=said)
 
 
 def _looked_for(check: str, wanted: str, look: Callable[[], str], remedy: str) -> Row:
@@ -146,12 +146,9 @@ def _redis(settings: UpSettings) -> Row:
 
 
 def _outside(
-    check: str, variable: str, url: SecretStr, answers: Callable[[str], Awaitable[bool]]
+    check: str, variable: str, url: SecretStr, answers: Callable[[str], Coroutine[None, None, bool]]
 ) -> Row:
-    async def ask() -> bool:
-        return await answers(url.get_secret_value())
-
-    ok = asyncio.run(ask())
+    ok = asyncio.run(answers(url.get_secret_value()))
     remedy = f"start that server, or correct {variable}"
     return row(check, f"the server in {variable}", "answers" if ok else "no answer", ok, remedy)
 
