@@ -30,7 +30,7 @@ from tallystick.cli.options import (
     ProviderHome,
     ask,
     market_url,
-    needs_chain,
+    needs_provider,
     one_of,
     provider_home,
     typed,
@@ -428,7 +428,7 @@ def _on_chain(home: Path, rpc: str | None, run: Callable[["OnChain"], Awaitable[
     """Run as the account's only sender: the folder is held meanwhile."""
 
     async def asked() -> R:
-        with needs_chain():
+        with needs_provider():
             from tallystick.sdk.on_chain import kept_network, on_chain
         network = kept_network(home, rpc)
         if (pid := agent_pid(home)) is not None:
