@@ -15,7 +15,6 @@ import platform
 import random
 import secrets
 import sys
-import time
 from collections.abc import Collection, Coroutine
 from importlib.util import find_spec
 from pathlib import Path
@@ -261,7 +260,6 @@ class Services:
                 "up_id": self.up_id,
                 "run_id": self.run_id,
                 "state": state,
-                "at": int(time.time()),
             },
             durable=False,
         )
