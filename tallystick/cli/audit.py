@@ -18,7 +18,7 @@ cannot be read; `compare` exits 3 where two histories do not contradict each oth
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -32,7 +32,7 @@ from market.bodies.jobs import JobState
 from market.bodies.routes import GET_JOBS, GET_NETWORK
 from tallystick.audit import report, rerun_report
 from tallystick.audit.export import SHIPS, export
-from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
+from tallystick.cli.options import Job, Market, ask, ask_of_job, needs_provider, parse_digest
 from tallystick.cli.output import answer, notice, shows
 from tallystick.cli.shown import lines_of
 from tallystick.files import write_whole
@@ -54,16 +54,6 @@ from verification.equivocation import (
 
 class AuditableJob(Body):
     """A job that can be exported; `complete` once nothing is added to it any more."""
-
-    columns: ClassVar[tuple[str, ...]] = (
-        "job",
-        "name",
-        "state",
-        "step",
-        "steps",
-        "claimed",
-        "complete",
-    )
 
     job: JobIdField
     name: str
@@ -353,14 +343,9 @@ def rerun_command(
 
     Example: tallystick audit rerun 0f3a.bundle --threads 4
     """
-    try:
+    with needs_provider("a rerun repeats work"):
         from training.stages.exact import set_threads
         from verification.auditing.rerun import rerun
-    except ModuleNotFoundError as error:
-        raise errors.WrongConfiguration(
-            f"a rerun repeats work, and {error.name} is not installed: install the extra "
-            "`provider` (pip install 'tallystick[provider]')"
-        ) from error
     set_threads(threads)
     found = asyncio.run(rerun(file, device=device))
     answer(rerun_report.body(found), rerun_report.lines(found))

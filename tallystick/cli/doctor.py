@@ -1,7 +1,6 @@
 """`tallystick doctor`: is this machine fit, and if not, what helps?"""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
 import typer
 
@@ -10,28 +9,18 @@ from tallystick.cli.options import DataHome, Market, provider_home
 from tallystick.cli.output import answer, shows
 from tallystick.provider.fitness import examine_provider
 from tallystick.sdk.folders import HomeSettings
-from tallystick.up.doctor import examine
+from tallystick.up.doctor import Row, examine
 from tallystick.up.foreground import forget_defaults
 from tallystick.up.settings import read_settings
 
 EXIT_UNFIT = 1
 
 
-class Check(Body):
-    """One check; `remedy` is empty where nothing is wrong."""
-
-    check: str
-    wanted: str
-    found: str
-    ok: bool
-    remedy: str
-
-
 class Examined(Body):
     """All checks, in the order in which `up` would stumble over them."""
 
     ok: bool
-    checks: tuple[Check, ...]
+    checks: tuple[Row, ...]
 
 
 def _lines(examined: Examined) -> Iterator[str]:
@@ -45,7 +34,7 @@ def _lines(examined: Examined) -> Iterator[str]:
 
 
 @shows(Examined, lines=_lines, rows="checks")
-def command(
+def app(
     home: DataHome = None,
     market: Market = None,
 ) -> None:
@@ -57,19 +46,15 @@ def command(
     Example: tallystick doctor --market http://127.0.0.1:8420
     """
     forget_defaults()
-    found = [
+    rows = (
         *examine(read_settings(home)),
         *examine_provider(
             provider_home(None if home is None else home / "provider"),
             HomeSettings().market if market is None else market,
             must_answer=market is not None,
         ),
-    ]
-    rows = tuple(Check(**asdict(row)) for row in found)
+    )
     examined = Examined(ok=all(row.ok for row in rows), checks=rows)
     answer(examined)
     if not examined.ok:
         raise typer.Exit(EXIT_UNFIT)
-
-
-app = command

@@ -29,7 +29,7 @@ def _lines(stopped: Stopped) -> list[str]:
 
 
 @shows(Stopped, lines=_lines)
-def command(
+def app(
     home: DataHome = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait for a clean stop.", min=0, max=86_400)
@@ -56,6 +56,3 @@ def _stop(identity: Identity, folder: DataFolder, timeout: float) -> None:
             f"pid {identity.pid} still runs after {timeout:.0f} s; "
             "`tallystick down` again makes it kill what is slow to stop"
         )
-
-
-app = command

@@ -25,7 +25,7 @@ from tallystick.cli.options import (
     ask_of_job,
     market_url,
     named_job,
-    needs_chain,
+    needs_provider,
     one_of,
     poster_wallet,
     typed,
@@ -115,7 +115,7 @@ def topup_command(
 
     async def run(client: MarketClient, wanted: JobId) -> ToppedUp:
         await client.call(GET_JOB, job=wanted)
-        with needs_chain():
+        with needs_provider():
             from tallystick.sdk.on_chain import rehearse_top_up, top_up
         if dry_run:
             return await rehearse_top_up(client, wanted, added)
@@ -238,7 +238,7 @@ async def _posted(
     job: str, market: str | None, keystore: Path, rpc: str | None
 ) -> AsyncIterator[tuple[MarketClient, "Known"]]:
     """The job that a person named: of the orders beside the wallet, else as the market says."""
-    with needs_chain():
+    with needs_provider():
         from tallystick.sdk.escrow import Known, told_job
         from tallystick.sdk.on_chain import kept_network
     orders = keystore.parent / "orders"
@@ -287,7 +287,7 @@ async def close_and_reclaim(
         view = await client.call(GET_JOB, job=job)
         if view.state not in DONE_STATES or not view.funded:
             return
-        with needs_chain():
+        with needs_provider():
             from tallystick.sdk.escrow import close, reclaim, told_job, until_closed, until_quit
         known = await told_job(client, job)
         await until_quit(client, job)

@@ -41,7 +41,7 @@ def _verdict(plan: Plan) -> str:
 
 def _rows(plan: Plan) -> dict[str, str]:
     cost, price, time, limits = plan.cost, plan.price, plan.time, plan.limits
-    rows = {
+    return {
         "work": f"{plan.flops / PFLOP:.4g} PFLOP, {plan.tokens} tokens of text",
         "model": f"{plan.parameters} parameters",
         "to upload": f"{plan.upload_bytes} bytes",
@@ -62,7 +62,6 @@ def _rows(plan: Plan) -> dict[str, str]:
         f"{plan.offers.slots} are wanted, {plan.offers.spares_wanted} spares",
         "checking": _checking(plan.checking),
     }
-    return rows
 
 
 def devices_line(devices: tuple[str, ...] | None) -> str:

@@ -23,6 +23,7 @@ from market.bodies.advice import would_fit
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_JOB
 from market.domain.jobs import JobState, Wanted, outcome, trained
+from tallystick.cli.job_views import job_table
 from tallystick.cli.options import Job, Market, Timeout, ask_of_job
 from tallystick.cli.output import Show, facts, screen, short, shows
 from tallystick.sdk.client import MarketClient, retrying
@@ -34,54 +35,22 @@ BAR_WIDTH = 30
 WORKING = ("accepted", "active")
 
 
-def progress_line(view: JobView) -> str:
-    """State, step, loss and money of a job in one line."""
-    progress = view.progress
-    return _line(
-        state=view.outcome,
-        step=f"{trained(progress.step, progress.steps)}/{progress.steps}",
-        loss=progress.loss_millionths,
-        tokens_per_second=progress.tokens_per_second,
-        peers=sum(lease.state in WORKING for lease in view.leases),
-        money=_of(view.earned, BaseUnits(int(view.spec["budget"]))),
-    )
-
-
 def live_line(live: JobLive) -> str:
-    """The same of a job that is followed, with what checking has shown and the time left."""
-    line = _line(
-        state=_outcome(live),
-        step=_steps(live),
-        loss=live.loss_millionths,
-        tokens_per_second=live.tokens_per_second,
-        peers=live.num_members,
-        money=_of(live.earned, _cap(live)),
-    )
+    """State, step, loss and money in one line, with what checking has shown and the time left."""
+    line = f"{_outcome(live):8} step {_steps(live)}"
+    if live.loss_millionths is not None:
+        line += f"  loss {live.loss_millionths / MILLION:.4f}"
+    if live.tokens_per_second is not None:
+        line += f"  {live.tokens_per_second} tokens/s"
+    if live.num_members:
+        line += f"  {live.num_members} peers"
+    line += f"  {_of(live.earned, _cap(live))}"
     audits = live.audits
     if audits.drawn:
         line += f"  {audits.matched} of {audits.drawn} audits match"
     if live.seconds_left is not None:
         line += f"  {_span(live.seconds_left)} left"
     return line + "".join(f"  {each}" for each in _unpublished(live))
-
-
-def _line(
-    *,
-    state: str,
-    step: str,
-    loss: int | None,
-    tokens_per_second: int | None,
-    peers: int,
-    money: str,
-) -> str:
-    line = f"{state:8} step {step}"
-    if loss is not None:
-        line += f"  loss {loss / MILLION:.4f}"
-    if tokens_per_second is not None:
-        line += f"  {tokens_per_second} tokens/s"
-    if peers:
-        line += f"  {peers} peers"
-    return f"{line}  {money}"
 
 
 def live_picture(live: JobLive) -> RenderableType:
@@ -200,7 +169,7 @@ PATIENCE = timedelta(minutes=2)
 """With a market that does not answer any more."""
 
 
-@shows(JobView, lines=lambda view: [progress_line(view)])
+@shows(JobView, lines=lambda view: [job_table(view)])
 def watch_command(job: Job, market: Market = None, timeout: Timeout = DAY) -> JobView:
     """Follow a job live until it ends: step, loss, tokens/s, spend against the cap, peers, audits.
 

@@ -83,14 +83,14 @@ class LazyCommand(TyperCommand):
 def noun_of(word: str) -> Any:
     """The command of a noun, whose module is imported."""
     app = importlib.import_module(f"tallystick.cli.{word}").app
-    if not isinstance(app, typer.Typer):
-        verb, app = app, typer.Typer(add_completion=False)
-        app.command(word)(verb)
-    command = typer.main.get_command(app)
+    command: Any
+    if isinstance(app, typer.Typer):
+        command = typer.main.get_group(app)
+    else:
+        alone = typer.Typer(add_completion=False)
+        alone.command(word)(app)
+        command = typer.main.get_command(alone)
     command.name = word
-    # typer adds these to every app, and they make sense for the whole program alone
-    unwanted = ("install_completion", "show_completion")
-    command.params = [known for known in command.params if known.name not in unwanted]
     return command
 
 

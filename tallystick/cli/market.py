@@ -17,11 +17,6 @@ from tallystick.sdk.client import MarketClient
 app = typer.Typer(no_args_is_help=True, help="See depth, demand and prices of a market.")
 
 
-@app.callback()
-def market() -> None:
-    """See depth, demand and prices of a market."""
-
-
 class MarketShown(MarketView):
     """Offers and demand now, and the newest clearing rounds, ascending."""
 
@@ -84,10 +79,8 @@ def show_command(
     """
 
     async def run(client: MarketClient) -> MarketShown:
-        view, newest = (
-            await client.call(GET_MARKET),
-            (await client.call(GET_ROUNDS, limit=rounds)).rounds,
-        )
-        return MarketShown(**dict(view), rounds=newest)
+        view = await client.call(GET_MARKET)
+        newest = await client.call(GET_ROUNDS, limit=rounds)
+        return MarketShown(**dict(view), rounds=newest.rounds)
 
     return ask(market, run)

@@ -11,11 +11,6 @@ from tallystick.cli.shown import lines_of
 app = typer.Typer(no_args_is_help=True, help="See what machines are offered.")
 
 
-@app.callback()
-def offers() -> None:
-    """See what machines are offered."""
-
-
 @app.command("list")
 @shows(OffersView, lines=lines_of)
 def list_command(market: Market = None) -> OffersView:

@@ -128,12 +128,12 @@ def parse_digest(text: str, what: str) -> Digest:
 
 
 @contextmanager
-def needs_chain() -> Iterator[None]:
+def needs_provider(why: str = "this sends a transaction") -> Iterator[None]:
     """Around the imports that only the extra `provider` brings."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise errors.WrongConfiguration(
-            f"this sends a transaction, and {error.name} is not installed: install the extra "
+            f"{why}, and {error.name} is not installed: install the extra "
             "`provider` (pip install 'tallystick[provider]')"
         ) from error

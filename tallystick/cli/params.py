@@ -14,11 +14,6 @@ app = typer.Typer(no_args_is_help=True, help="See the protocol's numbers of a ma
 _UNITS = {"_ppm": "1e-6", "_steps": "steps"}
 
 
-@app.callback()
-def params() -> None:
-    """See the protocol's numbers of a market."""
-
-
 class Parameter(Body):
     """One number and what it counts."""
 

@@ -55,11 +55,6 @@ from tallystick.sdk.job_file import span
 app = typer.Typer(no_args_is_help=True, help="Offer this machine's compute and work for pay.")
 
 
-@app.callback()
-def provider() -> None:
-    """Offer this machine's compute and work for pay."""
-
-
 class Stopped(Body):
     """Whose agent has stopped, or with a `pid` goes on; it may have had no time for an account."""
 

@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from contracts.terms import errors
 from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens, read_tokens
 from contracts.terms.ids import AddressField, Digest, DigestField, JobIdField
+from contracts.terms.messages import Offer
 from contracts.terms.typed_names import parse_address
 from market.bodies.base import Body, Money, SignedField
 from market.bodies.money import PostOrder
@@ -29,7 +30,7 @@ from tallystick.cli.options import (
     ProviderHome,
     ask,
     market_url,
-    needs_chain,
+    needs_provider,
     one_of,
     provider_home,
     typed,
@@ -42,10 +43,11 @@ from tallystick.provider.folder import (
     OwnJob,
     ProviderFolder,
     agent_pid,
+    agent_session,
     jobs_in,
     keystore_in,
+    load_signed,
     note_withdrawn,
-    stored_offer,
 )
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import http_url
@@ -404,10 +406,9 @@ def withdraw_offer_command(
 
 
 async def _take_offer_back(client: MarketClient, home: Path, *, dry_run: bool) -> Digest | None:
-    stored = stored_offer(home)
-    if stored is None:
+    offer = load_signed(home, Offer)
+    if offer is None:
         return None
-    offer, session = stored
     name = offer.message.digest()
     standing = (await client.call(GET_PROVIDER, account=offer.message.account)).offers
     if name not in (each.offer for each in standing):
@@ -415,7 +416,7 @@ async def _take_offer_back(client: MarketClient, home: Path, *, dry_run: bool) -
     if not dry_run:
         # Noted first: an agent that looks in between must not renew it.
         note_withdrawn(home, offer)
-        signature = session.private_key.sign(withdrawal_digest(name))
+        signature = agent_session(home).private_key.sign(withdrawal_digest(name))
         await client.call(DELETE_OFFER, Withdrawal(signature=signature), offer=name)
     return name
 
@@ -427,7 +428,7 @@ def _on_chain(home: Path, rpc: str | None, run: Callable[["OnChain"], Awaitable[
     """Run as the account's only sender: the folder is held meanwhile."""
 
     async def asked() -> R:
-        with needs_chain():
+        with needs_provider():
             from tallystick.sdk.on_chain import kept_network, on_chain
         network = kept_network(home, rpc)
         if (pid := agent_pid(home)) is not None:

@@ -35,6 +35,7 @@ from tallystick.cli.options import (
 from tallystick.cli.output import facts, short, shows, table
 from tallystick.cli.shown import rows_table
 from tallystick.cli.wallet import account_in
+from tallystick.provider.disk import LEASE_OVER
 from tallystick.provider.folder import DRAIN_SIGNAL, agent_pid, keystore_in, leases_in
 from tallystick.provider.slashes import audits_in, losses_in
 from tallystick.sdk.client import MarketClient
@@ -128,7 +129,6 @@ def _account(account: str | None, home: Path | None) -> Address:
     return parse_address(account) if account else account_in(keystore_in(provider_home(home)))
 
 
-OVER = ("ended", "lapsed")
 MAX_LEASES = 50  # that are asked for, the newest
 _POLL_SECONDS = 0.5
 
@@ -224,10 +224,8 @@ def status_command(
 
 
 async def _status(client: MarketClient, account: Address, home: Path | None) -> ProviderStatus:
-    known, money = (
-        await client.call(GET_PROVIDER, account=account),
-        await client.call(GET_ACCOUNT, account=account),
-    )
+    known = await client.call(GET_PROVIDER, account=account)
+    money = await client.call(GET_ACCOUNT, account=account)
     return ProviderStatus.of(
         money,
         account=account,
@@ -260,7 +258,7 @@ async def _leases(client: MarketClient, home: Path) -> tuple[OwnLease, ...]:
             lease = await client.call(GET_LEASE, lease=name)
         except NotFound:  # of another market
             continue
-        if lease.state not in OVER:
+        if lease.state not in LEASE_OVER:
             found.append(OwnLease.of(lease))
     return tuple(found)
 

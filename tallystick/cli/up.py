@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from market.bodies.base import Body
 from tallystick.cli.options import DataHome
 from tallystick.cli.output import answer, notice, shows
 from tallystick.up.foreground import Ready, forget_defaults, run_detached, serve
@@ -14,22 +13,8 @@ from tallystick.up.settings import read_settings
 from tallystick.up.stack import Services
 
 
-class Up(Body):
-    """Services that have started; a URL is empty where none was started or named."""
-
-    seconds: float
-    api: str
-    chain: str
-    data: str
-
-
-def _answer(ready: Ready) -> None:
-    body = Up(seconds=ready.seconds, api=ready.api, chain=ready.chain, data=str(ready.home))
-    answer(body, [ready.line(), *ready.for_others()])
-
-
-@shows(Up, lines=lambda up: [up.data])
-def command(
+@shows(Ready, lines=Ready.lines)
+def app(
     home: DataHome = None,
     port: Annotated[
         int | None,
@@ -67,11 +52,8 @@ def command(
         )
         if isinstance(ready, int):
             raise typer.Exit(ready)
-        _answer(ready)
+        answer(ready)
         return
     forget_defaults(settings.listen_address)
     services = Services(settings, api_port=port, only=names, report=notice)
-    asyncio.run(serve(services, notice, _answer))
-
-
-app = command
+    asyncio.run(serve(services, notice, answer))

@@ -34,7 +34,7 @@ from contracts.terms.typed_names import digits_of
 from market.bodies.base import Body
 from market.bodies.market import AccountView
 from market.bodies.routes import GET_ACCOUNT
-from tallystick.cli.options import DryRun, Market, ask, poster_wallet
+from tallystick.cli.options import DryRun, Market, PosterWallet, ask, poster_wallet
 from tallystick.cli.output import facts, shows
 from tallystick.reading import read_whole
 
@@ -170,9 +170,6 @@ app = typer.Typer(no_args_is_help=True, help="Make, import and look at a keystor
 MAX_KEY_BYTES = 64 * 1024
 STANDARD_INPUT = Path("-")
 
-Keystore = Annotated[
-    Path | None, typer.Option("--wallet", help="Keystore file. Default: HOME/poster.json.")
-]
 NoPassphrase = Annotated[
     bool,
     typer.Option("--no-passphrase", help="Only the file's mode (0600) guards the key."),
@@ -203,7 +200,7 @@ def _lines(shown: Shown) -> Iterator[RenderableType]:
 
 @app.command("create")
 @shows(Shown, lines=_lines)
-def create_command(wallet: Keystore = None, no_passphrase: NoPassphrase = False) -> Shown:
+def create_command(wallet: PosterWallet = None, no_passphrase: NoPassphrase = False) -> Shown:
     """Make a key and keep it in a new keystore file (0600), under a passphrase.
 
     The passphrase is asked for, or taken from TALLYSTICK_PASSPHRASE or from the file that
@@ -221,7 +218,7 @@ def create_command(wallet: Keystore = None, no_passphrase: NoPassphrase = False)
 @app.command("show")
 @shows(Shown, lines=_lines)
 def show_command(
-    wallet: Keystore = None,
+    wallet: PosterWallet = None,
     balance: Annotated[
         bool, typer.Option("--balance", help="Ask the market what the account holds.")
     ] = False,
@@ -250,7 +247,7 @@ def import_command(
             metavar="FILE",
         ),
     ],
-    wallet: Keystore = None,
+    wallet: PosterWallet = None,
     no_passphrase: NoPassphrase = False,
     dry_run: DryRun = False,
 ) -> Shown:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from contracts.chain.connection import ChainConnection
@@ -100,20 +101,13 @@ class MarketRoster:
         ]
 
 
-@dataclass(frozen=True)
-class MarketRelay:
-    """Hands orders for the escrow to the market; satisfies `limits.HandIn`."""
-
-    client: MarketClient
-    job: JobId
-
-    async def __call__(self, order: Order) -> None:
-        """Hand one in; safe to repeat."""
-        try:
-            async with asyncio.timeout(HAND_IN_SECONDS):
-                await self.client.call(POST_ORDER, PostOrder(signed=order.encoded()), job=self.job)
-        except TimeoutError as error:
-            raise DeadlineExceeded("the market took no order in time") from error
+async def hand_in(client: MarketClient, job: JobId, order: Order) -> None:
+    """Hand an order for the escrow to the market; safe to repeat."""
+    try:
+        async with asyncio.timeout(HAND_IN_SECONDS):
+            await client.call(POST_ORDER, PostOrder(signed=order.encoded()), job=job)
+    except TimeoutError as error:
+        raise DeadlineExceeded("the market took no order in time") from error
 
 
 @contextmanager
@@ -159,7 +153,7 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
             spec.message,
             wallet,
             Sender(chain, wallet, store, network.chain_id),
-            MarketRelay(client, job),
+            partial(hand_in, client, job),
             tell,
         )
         try:

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.terms.amounts import format_tokens, in_tokens
-from contracts.terms.ids import Address, PeerId, StepNumber
+from contracts.terms.ids import Address, PeerId
 from contracts.terms.messages import MILLION
 from market.bodies.offers import PeerChecksView
 from market.bodies.slashes import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
 from tallystick.demo.verdicts import Hearing, PeerStep, Story, Verdicts
-from tallystick.gym.plan import Plan, parse
+from tallystick.gym.plan import parse
 from verification.draws.odds import Exposed, exact, short
 
 MAX_UNDETECTED = (1, 10**6)
@@ -36,13 +36,9 @@ class Checked:
     peers: Sequence[PeerChecksView]
 
     @property
-    def _plan(self) -> Plan:
-        return parse(LAZY.behaviour)[1]
-
-    @property
     def falsified(self) -> tuple[PeerStep, ...]:
         """Sealed peer-steps with a unit that the lazy script lies about."""
-        return self.verdicts.falsified(self.lazy, self._plan.lies_about)
+        return self.verdicts.falsified(self.lazy, parse(LAZY.behaviour)[1].lies_about)
 
     @property
     def volume(self) -> int:
@@ -54,11 +50,6 @@ class Checked:
         """`volume` peer-steps, each drawn with the least rate that any of its own was."""
         own = (each.exposed for each in self.verdicts.peer_steps[self.lazy])
         return [min(own, key=lambda each: each.rate)] * self.volume
-
-    @property
-    def first_lie(self) -> StepNumber:
-        """The first step whose loss may differ from the plain run's."""
-        return StepNumber(LIES_FROM)
 
     def problems(self) -> Iterator[str]:
         """What does not hold."""

@@ -1,10 +1,9 @@
-"""The demo's own processes: started, killed, listed by what they carry in their environment.
+"""The demo's own processes: started, killed, found by what they carry in their environment.
 
 Every process carries the run's id, so that nothing is left behind without being seen.
 """
 
 import asyncio
-import contextlib
 import os
 import secrets
 import signal
@@ -22,7 +21,6 @@ from tallystick.provider.measured import Measured
 from tallystick.up import child as children
 from tallystick.up.child import Child
 from tallystick.up.forkserver import launch, starter
-from tallystick.up.ports import ports_of
 from tallystick.up.processes import RUN_ID, SERVICE, Identity, environment_of, running, send
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or site-packages
@@ -30,21 +28,6 @@ SLOWDOWN, FORKSERVER = "TALLYSTICK_PEER_SLOWDOWN", "TALLYSTICK_FORKSERVER"
 HOOKS, BEHAVIOUR = "TALLYSTICK_HOOKS", "TALLYSTICK_PEER_BEHAVIOUR"
 DRAIN, STOP_SECONDS = "1s", 20.0
 WORK_PATIENCE = 60.0  # seconds in which a peer that works gets a unit
-_JOB_PROCESSES = {
-    "tallystick.coordinator": "coordinator",
-    "tallystick.provider.peer": "peer",
-    "tallystick.provider.outside": "auditor",
-}
-
-
-@dataclass(frozen=True)
-class ProcessRow:
-    """A process of the run."""
-
-    name: str
-    pid: int
-    parent: int
-    ports: list[int]
 
 
 @dataclass
@@ -223,25 +206,7 @@ class Crowd:
         """Pids that carry this run's id, without the caller's."""
         return [one.pid for one in self._ours()]
 
-    def processes(self) -> list[ProcessRow]:
-        """Everything that runs now, by pid."""
-        rows = []
-        for one in self._ours():
-            with contextlib.suppress(OSError):  # it may end while it is looked at
-                rows.append(_row(one.pid))
-        return sorted(rows, key=lambda row: row.pid)
-
 
 async def _stop(child: Child) -> None:
     if not child.ended.is_set():
         await child.stop(signal.SIGTERM, grace=STOP_SECONDS)
-
-
-def _row(pid: int) -> ProcessRow:
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-    module = words[words.index("-m") + 1] if "-m" in words else ""
-    service = environment_of(pid).get(SERVICE, "")
-    role = _JOB_PROCESSES.get(module, "")
-    name = f"{role} of {service}" if role in ("peer", "auditor") else role or service
-    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return ProcessRow(name, pid, int(stat[1]), ports_of(pid))

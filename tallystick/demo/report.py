@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from contracts.terms.amounts import FLOPS_PER_PFLOP, format_tokens, in_tokens, read_tokens
 from contracts.terms.ids import Address, PeerId
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from tallystick.demo.cast import LATE, MACHINES, OUTBID, Machine, Notes
+from tallystick.demo.cast import LATE, LIES_FROM, MACHINES, OUTBID, Machine, Notes
 from tallystick.demo.checked import Checked
-from tallystick.demo.crowd import ProcessRow
 from tallystick.demo.shares import (
     JobWork,
     LogLine,
@@ -107,7 +106,6 @@ class Report:
     swarm: Swarm
     checked: Checked
     verdict: str
-    processes: list[ProcessRow]
     phases: dict[str, float]
 
     @property
@@ -116,12 +114,12 @@ class Report:
 
         What was falsified and applied stays, so later steps are those of another run.
         """
-        return max(self._differences[: self.checked.first_lie - 1], default=0.0)
+        return max(self._differences[: LIES_FROM - 1], default=0.0)
 
     @property
     def damage(self) -> float:
         """The same from the first lie on."""
-        return max(self._differences[self.checked.first_lie - 1 :], default=0.0)
+        return max(self._differences[LIES_FROM - 1 :], default=0.0)
 
     @property
     def _differences(self) -> list[float]:
@@ -180,7 +178,7 @@ class Report:
         plain = "not run" if self.reference is None else f"{self.difference:.1e}"
         yield (
             f"plain run           greatest relative difference of any step before "
-            f"{self.checked.first_lie}, the first lie: {plain}; after it: {self.damage:.1e}"
+            f"{LIES_FROM}, the first lie: {plain}; after it: {self.damage:.1e}"
         )
         yield (
             f"work                {units} units in {self.swarm.work.num_stages} stages, "
@@ -210,10 +208,6 @@ class Report:
         )
         yield from self.checked.lines()
         yield f"audit               {self.verdict}"
-        yield "processes           name, pid, parent, port"
-        for row in self.processes:
-            ports = ", ".join(map(str, row.ports))
-            yield f"                    {row.name:20} {row.pid:>7} {row.parent:>7}  {ports}"
         yield "phases"
         for name, seconds in self.phases.items():
             yield f"                    {seconds:7.1f} s  {name}"

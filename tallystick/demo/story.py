@@ -70,7 +70,7 @@ from tallystick.demo.cast import (
     save_notes,
 )
 from tallystick.demo.checked import Checked
-from tallystick.demo.crowd import ROOT, Crowd, ProcessRow
+from tallystick.demo.crowd import ROOT, Crowd
 from tallystick.demo.report import Money, Report, Swarm
 from tallystick.demo.shares import LogLine, read_work
 from tallystick.demo.verdicts import Verdicts, read_verdicts
@@ -132,7 +132,7 @@ class Story:
             async with self.phase(f"{len(cast)} providers offer, a job is posted and matched"):
                 submitted = await self._match(cast, posted)
             async with self.phase("training"):
-                processes = await self._watch(submitted)
+                await self._watch(submitted)
             async with ChainConnection(services.addresses.rpc) as chain:
                 contracts = bind(chain, load_deployment(Path(services.addresses.contracts)))
                 async with self.phase("last claims"):
@@ -178,7 +178,6 @@ class Story:
             money=money,
             swarm=swarm,
             verdict=verdict,
-            processes=processes,
             phases=self._phases,
         )
 
@@ -301,9 +300,8 @@ class Story:
 
         await self._until(does_hold, patience, what)
 
-    async def _watch(self, submitted: Submitted) -> list[ProcessRow]:
-        """Tell of each step and play the scenes; returns the processes there were after step 1."""
-        processes: list[ProcessRow] = []
+    async def _watch(self, submitted: Submitted) -> None:
+        """Tell of each step and play the scenes, until the job is over."""
         told = 0
 
         async def is_over() -> bool:
@@ -314,17 +312,15 @@ class Story:
                     f"   step {report.step:3}/{view.progress.steps}  "
                     f"loss {report.loss_millionths / 1e6:.4f}  {report.tokens_per_second} tokens/s"
                 )
-            told = len(view.reports)
-            if told and not processes:
-                processes.extend(self.crowd.processes())
+            if view.reports and not told:
                 self._start_plain(submitted)  # not earlier: it would slow down who gets ready
+            told = len(view.reports)
             if view.state not in _WORKED:
                 return True
             await self._play(told)
             return False
 
         await self._until(is_over, _JOB_PATIENCE, "the job's end", pause=_WATCH_SECONDS)
-        return processes
 
     async def _play(self, num_steps: int) -> None:
         """One provider dies with work in its hands, a tenth comes."""
@@ -489,10 +485,8 @@ class Story:
         await plain.ended.wait()
         if plain.exit_status != 0:
             raise Refused(f"the plain run {plain.how_it_ended()}: {plain.last_words()}")
-        losses: list[float] = json.loads((self.home / "plain" / "losses.json").read_text())[
-            "losses"
-        ]
-        return losses
+        told: dict[str, list[float]] = json.loads((self.home / "plain" / "losses.json").read_text())
+        return told["losses"]
 
     async def _stages(self) -> dict[str, int]:
         """Where everybody works."""

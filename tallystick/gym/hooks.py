@@ -13,7 +13,7 @@ bytes. CPU time, not wall time: neighbours that crowd the cores would slow it tw
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -69,36 +69,11 @@ def parse_failpoints(text: str) -> tuple[Failpoint, ...]:
     return tuple(found)
 
 
-class Failing:
-    """Tells, and then strikes where a failpoint fits; processes that share a folder have names."""
-
-    def __init__(
-        self, tell: Tell, failpoints: Iterable[Failpoint], folder: Path, name: str = "failpoint"
-    ) -> None:
-        self._tell, self._failpoints, self._folder = tell, tuple(failpoints), folder
-        self._name = name
-
-    def __call__(self, event: str, **fields: object) -> None:
-        """See `Tell`."""
-        self._tell(event, **fields)
-        for point in self._failpoints:
-            if (point.event, point.step) == (event, fields.get("step")):
-                self._strike(point)
-
-    def _strike(self, point: Failpoint) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        try:
-            (self._folder / point.mark(self._name)).touch(exist_ok=False)
-        except FileExistsError:
-            return
-        self._tell("failpoint", action=point.action, at_event=point.event, step=point.step)
-        os.kill(os.getpid(), _SIGNALS[point.action])
-
-
 class FailpointFile:
     """Tells, and strikes where a file says so, which is read at each event: none, no failpoint.
 
     A test writes it beside the journals of the process that is to fail, at any time before.
+    Processes that share a folder have files of different names.
     """
 
     def __init__(self, tell: Tell, file: Path) -> None:
@@ -106,11 +81,22 @@ class FailpointFile:
 
     def __call__(self, event: str, **fields: object) -> None:
         """See `Tell`."""
+        self._tell(event, **fields)
         try:
             failpoints = parse_failpoints(self._file.read_text())
         except FileNotFoundError:
-            failpoints = ()
-        Failing(self._tell, failpoints, self._file.parent, self._file.name)(event, **fields)
+            return
+        for point in failpoints:
+            if (point.event, point.step) == (event, fields.get("step")):
+                self._strike(point)
+
+    def _strike(self, point: Failpoint) -> None:
+        try:
+            self._file.with_name(point.mark(self._file.name)).touch(exist_ok=False)
+        except FileExistsError:
+            return
+        self._tell("failpoint", action=point.action, at_event=point.event, step=point.step)
+        os.kill(os.getpid(), _SIGNALS[point.action])
 
 
 # ----------------------------------------------------------------------------------- slow machines

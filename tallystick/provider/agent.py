@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -57,22 +57,21 @@ from tallystick.provider.background import (
     interruption,
     read_clocks,
 )
-from tallystick.provider.beacons import SETTLING_SECONDS, BeaconWatches, Counts, signed_spec
+from tallystick.provider.beacons import SETTLING_SECONDS, BeaconWatches, Counts
 from tallystick.provider.disk import Free, LeaseFolders, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.folder import (
     KEPT_OF_CHAIN,
     OwnJob,
     PeerFile,
     ProviderFolder,
+    agent_session,
     check_promise,
     jobs_in,
     last_upload,
-    load_accept,
     load_pay,
     load_signed,
     note_working,
     quits_until,
-    save_accept,
     save_peer_file,
     save_signed,
 )
@@ -83,6 +82,7 @@ from tallystick.provider.outside_audits import OutsideAudits, cancelled, ended
 from tallystick.provider.slashes import Losses, Slashes
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import OnChain, on_chain
+from tallystick.sdk.orders import signed_spec
 from tallystick.sdk.submit import check_clock
 from tallystick.up import child as children
 from tallystick.up.child import Start
@@ -167,7 +167,7 @@ class Agent:
         """Nothing is looked at yet."""
         # What computes is what is offered, whatever the environment says.
         self.environment = {**self.environment, **told(self.ask.device)}
-        self.session = self.folder.agent_session()
+        self.session = agent_session(self.folder.home)
         self.faults = Faults(self.say, self.monotonic)
         self._woken = asyncio.Event()
         self._interruption = ""  # told once the market has answered after it
@@ -215,8 +215,9 @@ class Agent:
                         tasks.create_task(self._settle(money))
                         slashes = Slashes(self.client, home, self.wallet.account, self.say)
                         tasks.create_task(self._watch_slashes(slashes))
-                        tasks.create_task(self._show_evidence(slashes))
-                        tasks.create_task(self._clear_folders())
+                        tasks.create_task(self._every(SLASH_SECONDS, "evidence", slashes.show))
+                        over = "folders of leases that are over"
+                        tasks.create_task(self._every(CLEAR_SECONDS, over, self._clear_folders))
         finally:
             await self._stop_peers()
             if self.machine is not None:
@@ -269,10 +270,10 @@ class Agent:
         return True
 
     async def _post_offer(self) -> Signed[Offer]:
-        offer = self.folder.offer()
+        offer = load_signed(self.folder.home, Offer)
         if offer is None or not (self._is_asked(offer) or await self._was_leased(offer)):
             offer = self.wallet.sign(self._new_offer(int(time.time())), self._domain)
-            self.folder.save_offer(offer)
+            save_signed(self.folder.home, offer)
         stored = await self.client.call(POST_OFFER, SignedBody(signed=offer.encoded()))
         said = offer.message
         if not stored.takes_checked_jobs:
@@ -499,12 +500,12 @@ class Agent:
                 "other agents on this machine hold memory that it was offered with"
             )
         session = load_or_create_session(folder / "session.key")
-        accept = load_accept(folder)
+        accept = load_signed(folder, LeaseAccept)
         if accept is None:
             view = await self.client.call(GET_JOB, job=lease.job)
             check_tail(spec, self._times, round_seconds(view.reports))
             accept = self.wallet.sign(self._lease_accept(lease, session), self._domain)
-            save_accept(folder, accept)
+            save_signed(folder, accept)
         save_signed(folder, signed_spec(lease.spec, lease.job))
         bond = await bond_for(self._own, self._times, folder, lease.job, lease.stake)
         body = AcceptLease(accept=accept.encoded(), bond=None if bond is None else bond.encoded())
@@ -680,11 +681,11 @@ class Agent:
                     await self._beacons.look(folder)
             await asyncio.sleep(BEACON_SECONDS)
 
-    async def _show_evidence(self, slashes: Slashes) -> None:
+    async def _every(self, seconds: float, what: str, look: Callable[[], Awaitable[None]]) -> None:
         while True:
-            with self.faults.telling("evidence", "evidence"):
-                await slashes.show()
-            await asyncio.sleep(SLASH_SECONDS)
+            with self.faults.telling(what, what):
+                await look()
+            await asyncio.sleep(seconds)
 
     async def _watch_slashes(self, slashes: Slashes) -> None:
         losses = Losses(self.client, self.wallet.account, self.say)
@@ -699,11 +700,7 @@ class Agent:
             await asyncio.sleep(look_every(self._times.announce, least=least))
 
     async def _clear_folders(self) -> None:
-        folders = LeaseFolders(self.client, self.folder.home)
-        while True:
-            with self.faults.telling("folders", "folders of leases that are over"):
-                await folders.clear(self._is_at_work_in)
-            await asyncio.sleep(CLEAR_SECONDS)
+        await LeaseFolders(self.client, self.folder.home).clear(self._is_at_work_in)
 
     def _is_at_work_in(self, folder: Path) -> bool:
         auditor = self.outside.auditors.get(folder)

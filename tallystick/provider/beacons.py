@@ -8,24 +8,24 @@ at the head, because a node that was restarted knows the state of its head only.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from contracts.chain.connection import Block, ChainConnection
 from contracts.chain.contracts import Contracts
-from contracts.chain.wrappers.seals import AnchorChain
+from contracts.chain.wrappers.seals import Seals
 from contracts.governance.anchor_chain import AnchoredBatch
 from contracts.terms import errors
 from contracts.terms.beacons import BEACON_BYTES, Beacon, decode_beacon
 from contracts.terms.ids import Address, JobId, StepNumber
-from contracts.terms.messages import JobOpening, JobSpec
-from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
+from contracts.terms.messages import JobOpening
+from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_JOB
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.orders import signed_spec
 from verification.audit.collecting import read_anchor_chain
 from verification.draws.anchor_chains import FollowedAnchorChain, Sighting
 
@@ -95,17 +95,8 @@ class BeaconFile:
             self._offset += BEACON_BYTES
 
 
-class Anchors(Protocol):
-    """SealAnchor; `contracts.chain.wrappers.seals.Seals` is one."""
-
-    async def anchor_chain(self, anchorer: Address, at: Block) -> AnchorChain:
-        """Running hash and number of batches at the end of a block."""
-
-    async def pending_block(self, anchorer: Address, at: Block) -> int:
-        """Block of the batch that has no beacon; 0 for none."""
-
-    async def batches(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
-        """All batches up to a block, from the very first one on, by the chain's own events."""
+Batches = Callable[[Address, Block], Awaitable[Sequence[AnchoredBatch]]]
+"""All batches up to a block, from the very first one on, by the chain's own events."""
 
 
 @dataclass(frozen=True)
@@ -130,14 +121,15 @@ class BeaconWatch:
         opening: JobOpening,
         file: BeaconFile,
         *,
-        anchors: Anchors,
+        seals: Seals,
+        batches: Batches,
         blocks: ChainConnection,
         market: MarketClient,
         counts: Counts,
         clock: Callable[[], float],
     ) -> None:
         self._job, self._anchorer, self._file = opening.job, opening.anchorer, file
-        self._anchors, self._blocks, self._market = anchors, blocks, market
+        self._seals, self._batches, self._blocks, self._market = seals, batches, blocks, market
         self._counts, self._clock = counts, clock
         self._anchor_chain = FollowedAnchorChain(opening.job, opening.opening_block)
         self._head: Block | None = None  # as we saw it last
@@ -170,8 +162,8 @@ class BeaconWatch:
         """Note what SealAnchor says at the head, if that is new."""
         if head == self._head:
             return
-        anchor_chain = await self._anchors.anchor_chain(self._anchorer, head)
-        pending = await self._anchors.pending_block(self._anchorer, head)
+        anchor_chain = await self._seals.anchor_chain(self._anchorer, head)
+        pending = await self._seals.pending_block(self._anchorer, head)
         self._head = head
         sighting = Sighting(anchor_chain.hash, anchor_chain.count, is_pending=pending != 0)
         if not self._seen or self._seen[-1].sighting != sighting:
@@ -219,28 +211,18 @@ class BeaconWatch:
         """Take the next batch as one whose list nobody serves, if we have missed it so long."""
         if not self._is_overdue(head):
             return False
-        return self._anchor_chain.give_up(await self._anchors.batches(self._anchorer, head))
+        return self._anchor_chain.give_up(await self._batches(self._anchorer, head))
 
     def _is_overdue(self, head: Block) -> bool:
         return self._missing is not None and head.number - self._missing[1] >= UNSERVED_BLOCKS
 
 
-class OnChain:
-    """Satisfies `Anchors`: anchor chains by the view calls of SealAnchor, batches by its events."""
-
-    def __init__(self, contracts: Contracts) -> None:
-        self._chain, self._from = contracts.chain, contracts.deployment
-        self.anchor_chain, self.pending_block = (
-            contracts.seals.anchor_chain,
-            contracts.seals.pending_block,
-        )
-
-    async def batches(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
-        """See `Anchors.batches`."""
-        seals, first = self._from.seals, self._from.block
-        return await read_anchor_chain(
-            self._chain, seals, anchorer, first_block=first, last_block=at.number
-        )
+def batches_of(contracts: Contracts) -> Batches:
+    """The batches that these contracts were sent."""
+    chain, where = contracts.chain, contracts.deployment
+    return lambda anchorer, at: read_anchor_chain(
+        chain, where.seals, anchorer, first_block=where.block, last_block=at.number
+    )
 
 
 class BeaconWatches:
@@ -292,30 +274,16 @@ class BeaconWatches:
         if opening is None:
             self.forget(folder)
         elif folder in self._jobs:
-            self._watches[folder] = self._watch(opening, folder)
-
-    def _watch(self, opening: JobOpening, folder: Path) -> BeaconWatch:
-        return BeaconWatch(
-            opening,
-            BeaconFile(folder),
-            anchors=OnChain(self._contracts),
-            blocks=self._contracts.chain,
-            market=self._client,
-            counts=self._counts,
-            clock=self._clock,
-        )
-
-
-def signed_spec(data: bytes, job: JobId) -> Signed[JobSpec]:
-    """The spec of a job as a market shows it.
-
-    Raises:
-        BadSignature: it is of another job. Malformed: it is none.
-    """
-    spec = expect(decode_signed(data), JobSpec)
-    if spec.message.job() != job:
-        raise errors.BadSignature(f"the market answered with another job than {job.hex()}")
-    return spec
+            self._watches[folder] = BeaconWatch(
+                opening,
+                BeaconFile(folder),
+                seals=self._contracts.seals,
+                batches=batches_of(self._contracts),
+                blocks=self._contracts.chain,
+                market=self._client,
+                counts=self._counts,
+                clock=self._clock,
+            )
 
 
 def checked_opening(view: JobView, job: JobId, domain: Domain) -> JobOpening | None:

@@ -34,6 +34,7 @@ from market.bodies.routes import GET_CHECKPOINTS, GET_JOB, GET_LEASE
 from tallystick.provider.folder import is_settled
 from tallystick.provider.slashes import bundles_in
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.watch import DONE_STATES
 from training.worker.store import KINDS
 
 # -------------------------------------------------------------------------------------------- room
@@ -118,7 +119,6 @@ def megabytes(size: int) -> str:
 BULK = (*KINDS, "groups/*/weights", "download", "recording")
 CHECKPOINTS, SHARDS = "groups/*/checkpoints", "blobs"
 LEASE_OVER = ("ended", "lapsed")
-ALL_SEALED = ("finished", "closed", "failed")
 """States of a job in which the market has all of its seals."""
 KEEP_MODEL = timedelta(days=7)
 
@@ -173,7 +173,7 @@ class LeaseFolders:
 
     async def _audit(self, job: JobId, folder: Path) -> Ended:
         try:
-            is_over = (await self._client.call(GET_JOB, job=job)).state in ALL_SEALED
+            is_over = (await self._client.call(GET_JOB, job=job)).state in DONE_STATES
         except NotFound:
             is_over = True
         return Ended(is_over, has_weights=True, is_settled=is_settled(folder))

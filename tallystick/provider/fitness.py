@@ -14,7 +14,7 @@ from tallystick.provider.disk import RESERVE, folder_bytes, free_bytes, megabyte
 from tallystick.provider.folder import load_peer_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.submit import MAX_SKEW_MILLIS, clock_sentence
-from tallystick.up.doctor import Row
+from tallystick.up.doctor import Row, row
 
 
 def examine_provider(home: Path, market: str, *, must_answer: bool) -> Iterator[Row]:
@@ -52,7 +52,7 @@ def clock_row(ahead_millis: int, wanted: str) -> Row:
     """What the difference of both clocks means."""
     ok = abs(ahead_millis) <= MAX_SKEW_MILLIS
     found = "equal to the second" if abs(ahead_millis) < 1000 else clock_sentence(ahead_millis)
-    return Row("market clock", wanted, found, ok, "" if ok else "set the clock (NTP)")
+    return row("market clock", wanted, found, ok, "set the clock (NTP)")
 
 
 async def _ahead_of(market: str) -> int:
@@ -68,8 +68,7 @@ def _disk(home: Path) -> Row:
     free = free_bytes(nearest)
     remedy = f"free some space under {home}; `job plan` says what a job needs beside that"
     wanted = f"{megabytes(RESERVE)} free beside what a lease may take"
-    ok = free >= RESERVE
-    return Row("provider disk", wanted, f"{megabytes(free)} free", ok, "" if ok else remedy)
+    return row("provider disk", wanted, f"{megabytes(free)} free", free >= RESERVE, remedy)
 
 
 def _leases(home: Path) -> Iterator[Row]:
@@ -80,12 +79,10 @@ def _leases(home: Path) -> Iterator[Row]:
         except Malformed:  # its peer was never started
             continue
         held = folder_bytes(folder)
-        yield Row(
+        yield row(
             f"lease {folder.name[:8]}",
             f"{megabytes(bound)} at most",
             f"{megabytes(held)}",
             held <= bound,
-            ""
-            if held <= bound
-            else "more than its job may take: tell us, with the log of its peer",
+            "more than its job may take: tell us, with the log of its peer",
         )

@@ -45,8 +45,14 @@ _IN_BETWEEN_SECONDS = 1.0
 """How long a lock may name nobody who holds it: its agent ends, or has only just come."""
 _UPLOAD = "upload"
 _SETTLED = "settled"
-_NAMES: dict[type[Message], str] = {JobSpec: "job", Bond: "bond", Quit: "quit"}
-"""Of files with a signed message, in the folder of a lease or of a job to audit."""
+_NAMES: dict[type[Message], str] = {
+    Offer: "offer",
+    JobSpec: "job",
+    LeaseAccept: "accept",
+    Bond: "bond",
+    Quit: "quit",
+}
+"""Of files with a signed message, in the home, or the folder of a lease or of a job to audit."""
 
 DRAIN_SIGNAL = signal.SIGUSR1
 """Tells an agent to let its peers leave and to end; SIGTERM does, too, and twice ends them."""
@@ -108,10 +114,6 @@ class ProviderFolder:
         """Give the lock back."""
         os.close(self._lock)
 
-    def agent_session(self) -> Session:
-        """The agent's session key, made on first use."""
-        return load_or_create_session(self.home / "agent.key")
-
     def audit_session(self) -> Session:
         """The key that signs reports as an outside auditor, made on first use."""
         return load_or_create_session(self.home / "audit.key")
@@ -121,15 +123,6 @@ class ProviderFolder:
         folder = self.home / "audits" / job.hex()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
-
-    def offer(self) -> Signed[Offer] | None:
-        """The offer that was stored last."""
-        signed = _load(self.home / "offer.msgpack")
-        return None if signed is None else expect(signed, Offer)
-
-    def save_offer(self, offer: Signed[Offer]) -> None:
-        """Store an offer before it leaves."""
-        write_durably(self.home / "offer.msgpack", offer.encoded())
 
     def is_withdrawn(self, offer: Signed[Offer]) -> bool:
         """Whether its owner took this offer back; an agent that starts makes a new one."""
@@ -197,12 +190,9 @@ def _has_open(pid: int, path: Path) -> bool:
     return False
 
 
-def stored_offer(home: Path) -> tuple[Signed[Offer], Session] | None:
-    """The offer that was stored last and the key that speaks for it, whoever holds the folder."""
-    signed = _load(home / "offer.msgpack")
-    if signed is None:
-        return None
-    return expect(signed, Offer), load_or_create_session(home / "agent.key")
+def agent_session(home: Path) -> Session:
+    """The key that speaks for the offer of a home, whoever holds its folder."""
+    return load_or_create_session(home / "agent.key")
 
 
 def note_withdrawn(home: Path, offer: Signed[Offer]) -> None:
@@ -224,30 +214,25 @@ def check_promise(folder: Path, own: str) -> None:
     Raises:
         WrongConfiguration: it was.
     """
-    accept = load_accept(folder)
+    accept = load_signed(folder, LeaseAccept)
     if accept is not None:
-        check_class(expect(accept, LeaseAccept).message.device_class, own)
-
-
-def load_accept(folder: Path) -> Signed[Message] | None:
-    """The LeaseAccept that was stored in the folder of a lease."""
-    return _load(folder / "accept.msgpack")
-
-
-def save_accept(folder: Path, accept: Signed[Message]) -> None:
-    """Store a LeaseAccept before it leaves."""
-    write_durably(folder / "accept.msgpack", accept.encoded())
+        check_class(accept.message.device_class, own)
 
 
 def save_signed(folder: Path, signed: Signed[M]) -> None:
-    """Store a JobSpec, or a Bond or Quit before it leaves."""
+    """Store a JobSpec, or what is ours before it leaves."""
     write_durably(folder / f"{_NAMES[type(signed.message)]}.msgpack", signed.encoded())
 
 
 def load_signed(folder: Path, kind: type[M]) -> Signed[M] | None:
     """The message of this kind that was stored last."""
-    signed = _load(folder / f"{_NAMES[kind]}.msgpack")
-    return None if signed is None else expect(signed, kind)
+    path = folder / f"{_NAMES[kind]}.msgpack"
+    try:
+        return expect(decode_signed(path.read_bytes()), kind)
+    except FileNotFoundError:
+        return None
+    except Refused as error:
+        raise Malformed(f"{path} is damaged: {error}") from error
 
 
 def quits_until(home: Path, job: JobId) -> int:
@@ -395,12 +380,3 @@ def write_durably(path: Path, data: bytes) -> None:
         replace_file(path, data)
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
-
-
-def _load(path: Path) -> Signed[Message] | None:
-    try:
-        return decode_signed(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except Refused as error:
-        raise Malformed(f"{path} is damaged: {error}") from error

@@ -317,10 +317,8 @@ class Money:
             Refused, Unavailable: of the first that failed; the others were done.
         """
         failed: errors.TallystickError | None = None
-        head, now = (
-            await self._own.contracts.chain.head(),
-            await self._own.contracts.chain.next_time(),
-        )
+        chain = self._own.contracts.chain
+        head, now = await chain.head(), await chain.next_time()
         found = await positions(self._own, jobs, head)
         is_soon = False
         for each in jobs:
@@ -357,8 +355,9 @@ class Money:
         )
         match action:
             case "claim":
-                if paid := await claim(self._own, job.spec, at):
-                    tokens = format_tokens(paid)
+                await self._own.sender.send(*claim_call(self._own, job.spec, at))
+                if at.due:
+                    tokens = format_tokens(at.due)
                     self._say(f"claimed {tokens} tokens of job {job.job.hex()[:12]}")
             case "show":
                 if await show_ended(self._own, job.spec, at):
@@ -430,16 +429,6 @@ def _after(times: EscrowTimes) -> str:
 
 
 # ------------------------------------------------------------------------------------- single steps
-
-
-async def claim(own: OnChain, spec: JobSpec, at: Position) -> BaseUnits:
-    """Claim what is due to us; what was paid.
-
-    Raises:
-        NotFound: no seal that we have says that we earned anything.
-    """
-    await own.sender.send(*claim_call(own, spec, at))
-    return at.due
 
 
 def claim_call(own: OnChain, spec: JobSpec, at: Position) -> tuple[str, Call]:

@@ -16,7 +16,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from contracts.keys.store import load_or_create_session
-from contracts.settings import ProcessSettings
+from contracts.settings import ProcessSettings, settings_of
 from contracts.terms.history import Kept
 from contracts.terms.ids import JobId
 from contracts.terms.typed_data import Domain
@@ -26,7 +26,7 @@ from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.folder import load_audit_file
 from tallystick.provider.machine import MAX_NICE, NICE, check_class, stand_back
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.process import FAILED, Located, run_process, settings_told, teller
+from tallystick.sdk.process import Located, run_process, teller
 from training.stages.exact import device_class, set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
@@ -50,8 +50,10 @@ class OutsideSettings(ProcessSettings):
     """How far it stands back for others; see `tallystick.provider.machine`."""
 
 
-async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell) -> None:
+async def audit_from_outside(folder: Path, tell: Tell) -> None:
     """Audit the job of `folder` until it is over; the agent shows what was found wrong."""
+    settings = settings_of(OutsideSettings)
+    stand_back(settings.nice)
     told = load_audit_file(folder)
     check_class(told.device_class, device_class(torch.device(settings.device)))
     job, home = JobId(bytes.fromhex(told.job)), folder.parent.parent
@@ -104,10 +106,7 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(arguments[0])
     tell = teller("outside", folder)
-    if (settings := settings_told(OutsideSettings, tell)) is None:
-        return FAILED
-    stand_back(settings.nice)
-    return run_process(audit_from_outside(folder, settings, tell), tell)
+    return run_process(audit_from_outside(folder, tell), tell)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from market.bodies.offers import BondAsked, PostBond, RegisterAuditor
 from market.bodies.routes import GET_JOB, POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject
 from tallystick.provider.background import Faults, Say, heartbeat
-from tallystick.provider.beacons import BeaconWatches, signed_spec
+from tallystick.provider.beacons import BeaconWatches
 from tallystick.provider.folder import (
     AuditFile,
     ProviderFolder,
@@ -44,6 +44,7 @@ from tallystick.provider.machine import check_class
 from tallystick.provider.money import bond_for
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.on_chain import OnChain
+from tallystick.sdk.orders import signed_spec
 from tallystick.up.child import Start
 from tallystick.up.kept import keep
 

@@ -20,7 +20,7 @@ from pydantic_settings import SettingsConfigDict
 
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
-from contracts.settings import ProcessSettings
+from contracts.settings import ProcessSettings, settings_of
 from contracts.terms.auditors import decode_auditors
 from contracts.terms.errors import Conflict, NotFound, Unavailable
 from contracts.terms.ids import JobId
@@ -29,26 +29,25 @@ from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
-from tallystick.provider.beacons import BeaconFile, signed_spec
+from tallystick.provider.beacons import BeaconFile
 from tallystick.provider.blobs import MarketArtifacts, MarketBlobs
-from tallystick.provider.disk import ALL_SEALED
 from tallystick.provider.folder import (
     check_promise,
     end_upload,
-    load_accept,
     load_peer_file,
+    load_signed,
     note_upload,
 )
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.orders import signed_spec
 from tallystick.sdk.process import (
-    FAILED,
     Located,
     run_process,
-    settings_told,
     teller,
     telling_traffic,
 )
+from tallystick.sdk.watch import DONE_STATES
 from training.hooks import hooks
 from training.stages.exact import device_class, set_threads
 from training.telling import Tell, telling_about
@@ -61,6 +60,7 @@ from verification.auditing.auditor import compared
 from verification.auditing.program import Auditing
 from verification.docket import begin_job
 
+LEAVE_WITHIN = 120.0  # seconds that it has to leave in order
 _POLL = timedelta(seconds=1)  # all peers of a job ask for its whole view, until it is opened
 
 
@@ -71,19 +71,18 @@ class PeerSettings(ProcessSettings):
 
     listen: str = "127.0.0.1:0"
     device: str = "cpu"
-    leave_within: float = 120.0
-    """Seconds that it has to leave in order."""
     nice: Annotated[int, Field(ge=0, le=MAX_NICE)] = NICE
     """How far it stands back for others; see `tallystick.provider.machine`."""
 
 
-async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, tell: Tell) -> None:
+async def run_peer(folder: Path, leave: asyncio.Event, tell: Tell) -> None:
     """Work for the lease in `folder` until its job is over, or it has left."""
+    settings = settings_of(PeerSettings)
+    stand_back(settings.nice)
     peer = load_peer_file(folder)
-    accept = load_accept(folder)
-    if accept is None:
+    lease = load_signed(folder, LeaseAccept)
+    if lease is None:
         raise NotFound(f"{folder} holds no lease: its agent makes it")
-    lease = expect(accept, LeaseAccept)
     job = JobId(lease.message.job)
     check_promise(folder, device_class(torch.device(settings.device)))
     session = load_or_create_session(folder / "session.key")
@@ -108,7 +107,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
             await _work(folder, settings, membership, connection, client, leave, tell)
         except Conflict as error:
             shown = await retrying(lambda: client.call(GET_JOB, job=job))
-            if shown.state not in ALL_SEALED and "suspended" not in error.data:
+            if shown.state not in DONE_STATES and "suspended" not in error.data:
                 raise
             tell("too_late", reason=error.message)  # starting again would change nothing
         finally:
@@ -191,11 +190,8 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(arguments[0])
     tell, leave = teller("peer", folder), asyncio.Event()
-    if (settings := settings_told(PeerSettings, tell)) is None:
-        return FAILED
-    stand_back(settings.nice)
-    work = run_peer(folder, settings, leave, tell)
-    return run_process(work, tell, leave=leave, leave_within=settings.leave_within)
+    work = run_peer(folder, leave, tell)
+    return run_process(work, tell, leave=leave, leave_within=LEAVE_WITHIN)
 
 
 if __name__ == "__main__":

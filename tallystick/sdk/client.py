@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
@@ -50,6 +50,7 @@ from market.bodies.routes import (
     Route,
 )
 from tallystick.sdk.http import (
+    PAUSES,
     MarketClock,
     Numbered,
     Signer,
@@ -70,7 +71,6 @@ _Reader = Callable[[httpx.Response], Awaitable[bytes]]
 MAX_ANSWER_BYTES = 260 * 2**20  # of any list
 _MAX_PAUSE = 60.0  # seconds, whatever a market asks for
 _STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * HEARTBEAT_SECONDS)
-_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
 _FOR_A_WHILE = (httpx.codes.PROXY_AUTHENTICATION_REQUIRED, httpx.codes.TOO_MANY_REQUESTS)
 """Refusals that end, also where a proxy before the market says so."""
 
@@ -122,12 +122,7 @@ class MarketClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -444,7 +439,7 @@ async def retrying(
         try:
             return await attempt()
         except errors.Unavailable as error:
-            pause = max(_PAUSES[min(tries, len(_PAUSES) - 1)], _wanted_pause(error))
+            pause = max(PAUSES[min(tries, len(PAUSES) - 1)], _wanted_pause(error))
             if ends is not None and loop.time() + pause > ends:
                 raise
             on_error(error)

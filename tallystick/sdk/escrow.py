@@ -21,7 +21,6 @@ from contracts.terms.errors import (
     ContractRefused,
     DeadlineExceeded,
     Forbidden,
-    Malformed,
     NotFound,
     Unavailable,
 )
@@ -29,7 +28,7 @@ from contracts.terms.escrow_messages import Close
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
-from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.market import NetworkView
 from market.bodies.money import JobMoney, OrderView, PostOrder
@@ -37,6 +36,7 @@ from market.bodies.routes import GET_JOB, GET_MONEY, GET_NETWORK, POST_ORDER
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.moved import Reclaimed
 from tallystick.sdk.on_chain import OnChain, on_chain
+from tallystick.sdk.orders import signed_spec
 
 Say = Callable[[str], None]
 CLOSED_WITHIN = timedelta(minutes=2)
@@ -66,11 +66,9 @@ async def told_job(client: MarketClient, job: JobId) -> Known:
     """The job as its market knows it.
 
     Raises:
-        NotFound: it does not. Malformed: it shows another one.
+        NotFound: it does not. BadSignature: it shows another one.
     """
-    spec = expect(decode_signed((await client.call(GET_JOB, job=job)).signed), JobSpec).message
-    if spec.job() != job:
-        raise Malformed("the market shows the spec of another job", job=job.hex())
+    spec = signed_spec((await client.call(GET_JOB, job=job)).signed, job).message
     return Known(spec, await client.call(GET_NETWORK))
 
 

@@ -107,7 +107,7 @@ E = TypeVar("E")
 
 MAX_EVENT_BYTES = 2**20
 END = "end"
-_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
+PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
 
 Open = Callable[[int], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 """Opens the stream of events behind a number."""
@@ -195,7 +195,7 @@ async def followed(
                         return
         except Unavailable as error:
             failure = error
-        pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
+        pause = PAUSES[min(tries, len(PAUSES) - 1)]
         if patience is not None and clock() + pause - heard_at > patience.total_seconds():
             raise failure
         await asyncio.sleep(pause)

@@ -15,12 +15,11 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contracts.disk import lock_file
-from contracts.terms.errors import Conflict
+from contracts.terms.errors import BadSignature, Conflict
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
@@ -47,7 +46,6 @@ class Order(BaseModel):
         val_json_bytes="hex",
     )
 
-    kind: Literal["order.v1"] = "order.v1"
     key: str = Field(default_factory=lambda: secrets.token_hex(16))
     """Under which the market gives this order a coordinator, and the wallet its test tokens."""
     signed: bytes | None = None  # JobSpec and signature; None: nothing has left
@@ -74,7 +72,6 @@ class Permitted(BaseModel):
 
     model_config = Order.model_config
 
-    kind: Literal["permitted.v1"] = "permitted.v1"
     nonce: int
     job: bytes
     is_refused: bool = False  # the market said so
@@ -145,6 +142,18 @@ def orders_in(folder: Path) -> list[JobSpec]:
         _load(path).spec() for path in sorted(folder.glob("*.json")) if path.name != NETWORK_FILE
     )
     return [each.message for each in signed if each is not None]
+
+
+def signed_spec(data: bytes, job: JobId) -> Signed[JobSpec]:
+    """The spec of a job as a market shows it.
+
+    Raises:
+        BadSignature: it is of another job. Malformed: it is none.
+    """
+    spec = expect(decode_signed(data), JobSpec)
+    if spec.message.job() != job:
+        raise BadSignature(f"the market answered with another job than {job.hex()}")
+    return spec
 
 
 def fingerprint_of(job: JobFile, poster: Address, network: NetworkView, prepared: Prepared) -> str:

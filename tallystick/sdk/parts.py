@@ -22,13 +22,12 @@ from pathlib import Path
 
 from contracts.terms.errors import Conflict, Malformed, NotFinite, NotFound, Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
-from contracts.terms.messages import JobSpec
 from contracts.terms.parts import MAX_INDEX_BYTES, MAX_WHOLE_BYTES, Parts, decode_parts
-from contracts.terms.signatures import decode_signed, expect
 from market.bodies.jobs import CheckpointsView, CheckpointView, UnpublishedView
 from market.bodies.routes import GET_CHECKPOINTS, GET_JOB
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import PIECE, Signer, measured
+from tallystick.sdk.orders import signed_spec
 from training.config import slices_of, train_config
 from training.models.sources import FileSource, PartsSource, Source, read
 
@@ -136,8 +135,8 @@ async def download(
 
     Raises:
         NotFound: no such job, or not all of its stages have published weights; says what failed.
-        Conflict: there is something at `folder`. Refused: the extra `models` is missing, or the
-            disk has no room.
+        Conflict: there is something at `folder`. BadSignature: the market answers with another job.
+        Refused: the extra `models` is missing, or the disk has no room.
         WrongBytes, Malformed, NotFinite: parts are not what was claimed, or do not fit the job.
     """
     try:
@@ -151,9 +150,7 @@ async def download(
     if folder.exists():
         raise Conflict(f"{folder} is there already: name a new folder")
     view = await client.call(GET_JOB, job=job)
-    spec = expect(decode_signed(view.signed), JobSpec).message
-    if spec.job() != job:
-        raise Conflict("the market answered with another job")
+    spec = signed_spec(view.signed, job).message
     model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     looks = round(PATIENCE / POLL) if view.state in ENDED else 0
     chosen = await _published(client, job, spec.batch.stages, looks=looks, say=say, pause=pause)

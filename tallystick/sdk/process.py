@@ -14,9 +14,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
-from contracts.settings import ProcessSettings, settings_of
 from contracts.terms.beacons import Beacon
 from contracts.terms.errors import TallystickError, Unavailable
 from contracts.terms.ids import JobId, StepNumber
@@ -28,31 +26,19 @@ from training.telling import JsonLines, Tell
 from training.transport.port import Traffic
 
 DONE, STOPPED, FAILED = 0, 143, 1
-S = TypeVar("S", bound=ProcessSettings)
 _ENDS_A_STEP = ("seal_stored", "seal_applied", "finished")
 
 
-def teller(process: str, folder: Path, *, number: int | None = None) -> Tell:
+def teller(process: str, folder: Path) -> Tell:
     """JSON lines on standard output.
 
-    One of several equal processes of a folder has a number, and so have the files meant for it.
     With TALLYSTICK_METRICS the lines are counted too, and `metrics-PROCESS.json` in `folder` says
     where (`tallystick.watch.metrics`).
     """
     tell: Tell = JsonLines(sys.stdout, process=process)
-    name = process if number is None else f"{process}-{number}"
     if WatchSettings().metrics:
-        tell = _counted(tell, name, folder)
-    return hooks().tell(tell, folder / f"failpoints-{name}")
-
-
-def settings_told(cls: type[S], tell: Tell) -> S | None:
-    """The settings of this process; None, and told as its failure, if a variable is wrong."""
-    try:
-        return settings_of(cls)
-    except TallystickError as error:
-        tell("failed", code=error.code, error=str(error))
-        return None
+        tell = _counted(tell, process, folder)
+    return hooks().tell(tell, folder / f"failpoints-{process}")
 
 
 def _counted(tell: Tell, process: str, folder: Path) -> Tell:

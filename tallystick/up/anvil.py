@@ -12,7 +12,6 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.terms.errors import ChainUnreachable, ServiceUnreachable
@@ -31,28 +30,24 @@ _LOOK_SECONDS = 0.05
 _COPY_SHARE = 20  # at most one part in twenty of the time goes into copying
 
 
-@dataclass(frozen=True)
 class Anvil:
-    """The one chain of the data folder."""
+    """The one chain of the data folder.
 
-    folder: DataFolder
-    binary: Path
-    port: int
+    Attributes:
+        url: Address; whoever reaches it rules the chain.
+        state: The file that anvil writes.
+        copy: The last dump that was whole.
+        deployment: Where the contracts are, once they are.
+        saved: Exists once the chain's file holds the contracts.
+    """
 
-    @property
-    def url(self) -> str:
-        """Address; whoever reaches it rules the chain."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def state(self) -> Path:
-        """The file that anvil writes."""
-        return self.folder.chain / "state.json"
-
-    @property
-    def copy(self) -> Path:
-        """The last dump that was whole."""
-        return self.folder.chain / "state.copy.json"
+    def __init__(self, folder: DataFolder, binary: Path, port: int) -> None:
+        self.folder, self.binary, self.port = folder, binary, port
+        self.url = f"http://127.0.0.1:{port}"
+        self.state = folder.chain / "state.json"
+        self.copy = folder.chain / "state.copy.json"
+        self.deployment = folder.chain / "deployment.json"
+        self.saved = folder.chain / "deployment.saved"
 
     def spec(self) -> ServiceSpec:
         """How it is supervised. Its HOME is ours: it would write into the user's."""
@@ -71,16 +66,6 @@ class Anvil:
             ready=lambda: json_rpc.answers(self.url),
             working_folder=self.folder.chain,
         )
-
-    @property
-    def deployment(self) -> Path:
-        """Where the contracts are, once they are."""
-        return self.folder.chain / "deployment.json"
-
-    @property
-    def saved(self) -> Path:
-        """Exists once the chain's file holds the contracts."""
-        return self.folder.chain / "deployment.saved"
 
     async def prepare(self) -> None:
         """Put the copy in place of a state file that is not whole (see `repair`)."""

@@ -13,7 +13,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.disk import lock_file
@@ -29,71 +28,39 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-@dataclass(frozen=True)
 class DataFolder:
-    """Names inside the data folder. `home` is absolute."""
+    """Names inside the data folder.
 
-    home: Path
+    Attributes:
+        home: The folder itself, absolute.
+        postgres: Parent of the database cluster.
+        redis: Working folder of Redis; it keeps nothing there.
+        chain: The embedded chain's state and its deployment.
+        blobs: Content-addressed files of the blob store.
+        keys: Keystores and passwords, each a file with mode 0600.
+        run: What is true only while `up` runs: lock, pids, ports, addresses.
+        logs: One log a service.
+        jobs: One folder a hosted job.
+        ports: Service name to port.
+        processes: Name, pid, start time, port, state and log of each service.
+        environment: The TALLYSTICK_* variables that the services were given, secrets included.
+        up: Who runs `up` here: pid, start time, state.
+    """
 
-    @property
-    def postgres(self) -> Path:
-        """Parent of the database cluster."""
-        return self.home / "postgres"
-
-    @property
-    def redis(self) -> Path:
-        """Working folder of Redis; it keeps nothing there."""
-        return self.home / "redis"
-
-    @property
-    def chain(self) -> Path:
-        """The embedded chain's state and its deployment."""
-        return self.home / "chain"
-
-    @property
-    def blobs(self) -> Path:
-        """Content-addressed files of the blob store."""
-        return self.home / "blobs"
-
-    @property
-    def keys(self) -> Path:
-        """Keystores and passwords, each a file with mode 0600."""
-        return self.home / "keys"
-
-    @property
-    def run(self) -> Path:
-        """What is true only while `up` runs: lock, pids, ports, addresses."""
-        return self.home / "run"
-
-    @property
-    def logs(self) -> Path:
-        """One log a service."""
-        return self.home / "logs"
-
-    @property
-    def jobs(self) -> Path:
-        """One folder a hosted job."""
-        return self.home / "jobs"
-
-    @property
-    def ports(self) -> Path:
-        """Service name to port."""
-        return self.run / "ports.json"
-
-    @property
-    def processes(self) -> Path:
-        """Name, pid, parent, start time, port, log and restarts of each process."""
-        return self.run / "processes.json"
-
-    @property
-    def environment(self) -> Path:
-        """The TALLYSTICK_* variables that the services were given, secrets included."""
-        return self.run / "environment.json"
-
-    @property
-    def up(self) -> Path:
-        """Who runs `up` here: pid, start time, state."""
-        return self.run / "up.json"
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.postgres = home / "postgres"
+        self.redis = home / "redis"
+        self.chain = home / "chain"
+        self.blobs = home / "blobs"
+        self.keys = home / "keys"
+        self.run = home / "run"
+        self.logs = home / "logs"
+        self.jobs = home / "jobs"
+        self.ports = self.run / "ports.json"
+        self.processes = self.run / "processes.json"
+        self.environment = self.run / "environment.json"
+        self.up = self.run / "up.json"
 
     def log(self, name: str) -> Path:
         """The log of one service."""

@@ -10,8 +10,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from contracts.terms.errors import TallystickError
+from market.bodies.base import Body
 from tallystick.resources import Resources
 from tallystick.up import json_rpc, node, postgres, redis_server
 from tallystick.up.data_folder import DATA_VERSION, DataFolder
@@ -33,8 +33,7 @@ MIN_TASKS = 100  # processes and threads: `up` has 45, a provider and a small jo
 _SKEW_SECONDS = 120
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Body):
     """One check."""
 
     check: str
@@ -45,15 +44,17 @@ class Row:
     """What to do; empty when it is ok."""
 
 
-def _row(check: str, wanted: str, found: str, ok: bool, remedy: str) -> Row:
-    return Row(check, wanted, found, ok, "" if ok else remedy)
+def row(check: str, wanted: str, found: str, ok: bool, remedy: str) -> Row:
+    """A row; what would remedy it is said only where it is not as wanted."""
+    said = "" if ok else remedy
+    return Row(check=check, wanted=wanted, found=found, ok=ok, remedy=said)
 
 
 def _looked_for(check: str, wanted: str, look: Callable[[], str], remedy: str) -> Row:
     try:
-        return _row(check, wanted, look(), True, "")
+        return row(check, wanted, look(), True, "")
     except TallystickError as error:
-        return _row(check, wanted, f"nothing usable: {error}", False, remedy)
+        return row(check, wanted, f"nothing usable: {error}", False, remedy)
 
 
 def examine(settings: UpSettings) -> list[Row]:
@@ -81,20 +82,20 @@ def examine(settings: UpSettings) -> list[Row]:
 def _system() -> Row:
     able = sys.platform == "linux" and hasattr(os, "pidfd_open") and Path("/proc/self").exists()
     found = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return _row("system", "Linux >= 5.4 with /proc", found, able, "run it on Linux")
+    return row("system", "Linux >= 5.4 with /proc", found, able, "run it on Linux")
 
 
 def _python() -> Row:
     wanted = ".".join(map(str, OLDEST_PYTHON))
     found = platform.python_version()
     ok = sys.version_info[:2] >= OLDEST_PYTHON
-    return _row("python", f">= {wanted}", found, ok, f"install Python {wanted} or newer")
+    return row("python", f">= {wanted}", found, ok, f"install Python {wanted} or newer")
 
 
 def _ensurepip() -> Row:
     ok = find_spec("ensurepip") is not None
     remedy = "install the package python3-venv (Debian, Ubuntu), or another build of Python"
-    return _row("ensurepip", "present", "present" if ok else "missing", ok, remedy)
+    return row("ensurepip", "present", "present" if ok else "missing", ok, remedy)
 
 
 def _node() -> Row:
@@ -114,9 +115,9 @@ def _chain(settings: UpSettings) -> Row:
         found = node.find_anvil(settings.anvil)
         return f"{node.version_line(found) or 'does not run'} at {found}"
 
-    row = _looked_for("anvil", wanted, look, node.ANVIL_REMEDY)
-    ok = row.ok and node.ANVIL_VERSION in row.found
-    return _row("anvil", wanted, row.found, ok, node.ANVIL_REMEDY)
+    seen = _looked_for("anvil", wanted, look, node.ANVIL_REMEDY)
+    ok = seen.ok and node.ANVIL_VERSION in seen.found
+    return row("anvil", wanted, seen.found, ok, node.ANVIL_REMEDY)
 
 
 def _postgres(settings: UpSettings, folder: DataFolder) -> Row:
@@ -145,14 +146,11 @@ def _redis(settings: UpSettings) -> Row:
 
 
 def _outside(
-    check: str, variable: str, url: SecretStr, answers: Callable[[str], Awaitable[bool]]
+    check: str, variable: str, url: SecretStr, answers: Callable[[str], Coroutine[None, None, bool]]
 ) -> Row:
-    async def ask() -> bool:
-        return await answers(url.get_secret_value())
-
-    ok = asyncio.run(ask())
+    ok = asyncio.run(answers(url.get_secret_value()))
     remedy = f"start that server, or correct {variable}"
-    return _row(check, f"the server in {variable}", "answers" if ok else "no answer", ok, remedy)
+    return row(check, f"the server in {variable}", "answers" if ok else "no answer", ok, remedy)
 
 
 def _nearest(path: Path) -> Path:
@@ -164,7 +162,7 @@ def _permissions(folder: DataFolder) -> Row:
     ok = nearest.is_dir() and os.access(nearest, os.R_OK | os.W_OK | os.X_OK)
     found = f"{'may' if ok else 'may not'} write {nearest}"
     remedy = "choose another data folder with --home or TALLYSTICK_HOME"
-    return _row("permissions", f"may write {folder.home}", found, ok, remedy)
+    return row("permissions", f"may write {folder.home}", found, ok, remedy)
 
 
 def _version(folder: DataFolder) -> Row:
@@ -175,7 +173,7 @@ def _version(folder: DataFolder) -> Row:
         found = "none yet"
     ok = found == "none yet" or (found.isdecimal() and int(found) <= DATA_VERSION)
     remedy = "upgrade Tallystick, or choose another data folder"
-    return _row("data version", f"<= {DATA_VERSION}", found, ok, remedy)
+    return row("data version", f"<= {DATA_VERSION}", found, ok, remedy)
 
 
 def _disk(settings: UpSettings, folder: DataFolder) -> Row:
@@ -183,16 +181,16 @@ def _disk(settings: UpSettings, folder: DataFolder) -> Row:
     wanted = f"{settings.min_free_bytes // 2**20} MB free"
     found = f"{free // 2**20} MB free"
     remedy = f"free some space under {folder.home}, or choose another data folder"
-    return _row("disk", wanted, found, free >= settings.min_free_bytes, remedy)
+    return row("disk", wanted, found, free >= settings.min_free_bytes, remedy)
 
 
 def _port(folder: DataFolder) -> Row:
     port = remembered(folder).get("api", API_PORT)
     if running_up(folder):
-        return _row("port", f"{port} free", f"{port} is this data folder's own", True, "")
+        return row("port", f"{port} free", f"{port} is this data folder's own", True, "")
     free = is_free(port)
     found = "free" if free else f"taken by {holder(port)}"
-    return _row("port", f"{port} free", found, free, "stop that, or use `tallystick up --port N`")
+    return row("port", f"{port} free", found, free, "stop that, or use `tallystick up --port N`")
 
 
 def _clock(folder: DataFolder) -> Row:
@@ -202,7 +200,7 @@ def _clock(folder: DataFolder) -> Row:
     ok = now >= newest - _SKEW_SECONDS
     found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     wanted = "not before what was written earlier"
-    return _row("clock", wanted, found, ok, "set the clock, for example with NTP")
+    return row("clock", wanted, found, ok, "set the clock, for example with NTP")
 
 
 def _torch() -> Row:
@@ -211,7 +209,7 @@ def _torch() -> Row:
     except PackageNotFoundError:
         found = "missing"
     ok = found.partition("+")[0] == TORCH
-    return _row("torch", TORCH, found, ok, "install 'tallystick[provider]'")
+    return row("torch", TORCH, found, ok, "install 'tallystick[provider]'")
 
 
 def _memory(resources: Resources) -> Row:
@@ -220,11 +218,11 @@ def _memory(resources: Resources) -> Row:
     remedy = (
         "close other programs, or raise the memory limit of this container or shell (ulimit -v)"
     )
-    return _row("memory", wanted, f"{free // 2**20} MB", free >= MIN_MEMORY_BYTES, remedy)
+    return row("memory", wanted, f"{free // 2**20} MB", free >= MIN_MEMORY_BYTES, remedy)
 
 
 def _tasks(resources: Resources) -> Row:
     free = resources.free_tasks()
     found = "no limit" if free is None else f"{free} may be started"
     remedy = "raise the limit of processes of this container (pids) or user (ulimit -u)"
-    return _row("tasks", f"{MIN_TASKS}", found, free is None or free >= MIN_TASKS, remedy)
+    return row("tasks", f"{MIN_TASKS}", found, free is None or free >= MIN_TASKS, remedy)

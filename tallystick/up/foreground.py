@@ -10,15 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.http_clients import ask_directly
+from market.bodies.base import Body
+from tallystick.up.child import appended
 from tallystick.up.data_folder import (
     DataFolder,
     open_data_folder,
     read_json,
-    rotate,
     take_lock,
 )
 from tallystick.up.ports import LOOPBACK
@@ -30,30 +30,26 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
-class Ready:
+class Ready(Body):
     """Services that have started, and where they are reached; empty: they run elsewhere."""
 
     seconds: float
     api: str
     chain: str
-    home: Path
-
+    data: str  # folder
     listen: str = ""  # address of this machine that others are told; empty: none
 
-    def line(self) -> str:
-        """The same for people."""
+    def lines(self) -> list[str]:
+        """The same for people, with what they do on the other machines of this network."""
         places = [f"ready in {self.seconds:.1f} s"]
         places += [
             f"{name} {url}" for name, url in (("API", self.api), ("chain", self.chain)) if url
         ]
-        return "   ".join([*places, f"data {self.home}"])
-
-    def for_others(self) -> list[str]:
-        """What people do on the other machines of this network, and what to know before that."""
+        line = "   ".join([*places, f"data {self.data}"])
         if not (self.listen and self.api):
-            return []
+            return [line]
         return [
+            line,
             f"on another machine:   tallystick provider start --market {self.api} --ask 1000",
             "plain HTTP, for a private network only: no wallet's secret travels, but anybody on "
             "the network can read, and alter, what is served",
@@ -89,8 +85,15 @@ async def serve(services: Services, report: Report, ready: Callable[[Ready], Non
     try:
         starting.result()
         where = services.addresses
-        spent, home = time.monotonic() - began, services.folder.home
-        ready(Ready(spent, where.shown_api, where.rpc, home, where.listen))
+        ready(
+            Ready(
+                seconds=time.monotonic() - began,
+                api=where.shown_api,
+                chain=where.rpc,
+                data=str(services.folder.home),
+                listen=where.listen,
+            )
+        )
         failing = asyncio.create_task(services.wait_failed())
         await asyncio.wait({failing, asked}, return_when=asyncio.FIRST_COMPLETED)
         await services.stop()
@@ -129,13 +132,11 @@ def run_detached(
     """
     began, folder = time.monotonic(), open_data_folder(home)
     os.close(take_lock(folder))  # nobody has it
-    log = folder.log("up")
-    rotate(log)
     argv = [sys.executable, "-m", "tallystick", "up", "--home", str(folder.home)]
     argv += ["--port", str(port)] if port is not None else []
     argv += ["--only", ",".join(only)] if only else []
     argv += ["--listen", listen] if listen else []
-    with open(log, "ab") as output:
+    with appended(folder.log("up")) as output:
         start = output.tell()
         process = subprocess.Popen(
             argv,
@@ -150,7 +151,8 @@ def run_detached(
     told = read_json(folder.environment)
     api, chain = (str(told.get(f"TALLYSTICK_{name}_URL", "")) for name in ("API", "RPC"))
     api = api.replace(LOOPBACK, listen) if listen else api
-    return Ready(time.monotonic() - began, api, chain, folder.home, listen)
+    spent, data = time.monotonic() - began, str(folder.home)
+    return Ready(seconds=spent, api=api, chain=chain, data=data, listen=listen)
 
 
 def _follow(

@@ -150,12 +150,6 @@ def holder(port: int) -> str:
     return "another user's process" if port >= 1024 or inodes else "the system (below 1024)"
 
 
-def ports_of(pid: int) -> list[int]:
-    """TCP ports that a process of this user listens on, in order."""
-    listening = _listening()
-    return sorted({listening[name] for name in _sockets_of(str(pid)) if name in listening})
-
-
 def _listening() -> dict[str, int]:
     """Sockets that listen, as /proc names them, and their ports."""
     found = {}

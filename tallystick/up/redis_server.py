@@ -7,7 +7,6 @@ may not be lost is in it, so persistence is off.
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ import redis.exceptions
 from contracts.keys.files import load_or_create_token
 from contracts.terms.errors import WrongConfiguration
 from tallystick.up.data_folder import DataFolder
+from tallystick.up.node import version_line
 from tallystick.up.spec import ServiceSpec
 
 OLDEST = (6, 2)
@@ -51,13 +51,7 @@ def _candidates() -> Iterator[Path]:
 
 def version_of(binary: Path) -> tuple[int, ...]:
     """The version that a server says it has; () if it does not run."""
-    try:
-        done = subprocess.run(
-            [binary, "--version"], capture_output=True, timeout=10, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    found = re.search(rb"v=(\d+)\.(\d+)\.(\d+)", done.stdout)
+    found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", version_line(binary))
     return tuple(map(int, found.groups())) if found else ()
 
 

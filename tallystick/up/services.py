@@ -151,9 +151,6 @@ def _same_chain(where: Addresses) -> Action:
 
 
 def _gateway(upstream: str, where: Addresses, ports: Mapping[str, int]) -> ServiceSpec:
-    async def is_ready() -> bool:
-        return await json_rpc.answers(where.rpc)
-
     return ServiceSpec(
         name="gateway",
         argv=_python("tallystick.up.gateway"),
@@ -164,7 +161,7 @@ def _gateway(upstream: str, where: Addresses, ports: Mapping[str, int]) -> Servi
         },
         port=ports["gateway"],
         depends_on=("anvil",),
-        ready=is_ready,
+        ready=lambda: json_rpc.answers(where.rpc),
     )
 
 

@@ -15,11 +15,9 @@ import platform
 import random
 import secrets
 import sys
-import time
 from collections.abc import Collection, Coroutine
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from contracts.terms.errors import InvariantBroken, Unavailable, WrongConfiguration
@@ -78,12 +76,7 @@ class Services:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # -------------------------------------------------------------------------------- looking
@@ -267,7 +260,6 @@ class Services:
                 "up_id": self.up_id,
                 "run_id": self.run_id,
                 "state": state,
-                "at": int(time.time()),
             },
             durable=False,
         )

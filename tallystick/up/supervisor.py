@@ -8,7 +8,6 @@ returns, no child is alive. Readiness is asked for, never waited for by a fixed 
 
 import asyncio
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -20,7 +19,7 @@ from contracts.terms.errors import NotFound, ServiceUnreachable, Unavailable
 from tallystick.up import child as children
 from tallystick.up.child import Child
 from tallystick.up.data_folder import DataFolder, disk_full, reported, tail, write_json
-from tallystick.up.processes import SERVICE, Identity, identify, kill_all, leftovers
+from tallystick.up.processes import SERVICE, Identity, kill_all, leftovers
 from tallystick.up.spec import Backoff, Item, ServiceSpec, Step, check_order
 
 Report: TypeAlias = Callable[[str], None]
@@ -39,7 +38,6 @@ class _Service:
     spec: ServiceSpec
     state: State = "waiting"
     child: Child | None = None
-    restarts: int = 0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     keeper: "asyncio.Task[None] | None" = None
 
@@ -50,9 +48,7 @@ class _Service:
             "name": self.spec.name,
             "pid": identity.pid if identity else None,
             "start_time": identity.start_time if identity else None,
-            "parent": os.getpid(),
             "port": self.spec.port,
-            "restarts": self.restarts,
             "state": self.state,
         }
 
@@ -183,7 +179,6 @@ class Supervisor:
             self._report(f"{service.spec.name} {how}; starts again in {pause:.2f} s")
             await self._sweep(service.spec)
             await asyncio.sleep(pause)
-            service.restarts += 1
 
     def _spawn(self, service: _Service) -> Child:
         spec = service.spec
@@ -302,15 +297,7 @@ class Supervisor:
             service.entry() | {"log": str(self._folder.log(name))}
             for name, service in self._services.items()
         ]
-        own = identify(os.getpid())
-        write_json(
-            self._folder.processes,
-            {
-                "up": {"pid": os.getpid(), "start_time": own.start_time if own else None},
-                "services": rows,
-            },
-            durable=False,
-        )
+        write_json(self._folder.processes, {"services": rows}, durable=False)
 
     def identity(self, name: str) -> Identity:
         """The process that runs a service now, or ran it last.

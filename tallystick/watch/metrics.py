@@ -23,8 +23,6 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import Thread
-from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
@@ -145,8 +143,6 @@ class Exporter:
             OSError: no port is free, or the file cannot be written.
         """
         self._file = file
-        self._server: WSGIServer
-        self._thread: Thread
         self._server, self._thread = start_http_server(0, addr=_LOOPBACK, registry=registry)
         self.address = f"{_LOOPBACK}:{self._server.server_port}"
         target = {"targets": [self.address], "labels": {"process": process}}

@@ -28,7 +28,7 @@ from contracts.keys.store import load_or_create_session, load_or_create_wallet
 from contracts.keys.wallet import Wallet
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import JobId, PeerId
-from contracts.terms.messages import Seal
+from contracts.terms.messages import Offer, Seal
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.typed_data import Domain
@@ -38,7 +38,7 @@ from market.bodies.routes import DELETE_OFFER, GET_JOB, GET_NETWORK, GET_PAY
 from market.bodies.signing import withdrawal_digest
 from tallystick.demo.shares import JobWork, read_work
 from tallystick.gym.registry import MODULE
-from tallystick.provider.folder import ProviderFolder
+from tallystick.provider.folder import agent_session, load_signed
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.submit import Consent, Submitted, submit
@@ -134,11 +134,8 @@ class Stack:
     async def retire(self, name: str) -> None:
         """Stop a provider and take its offer back, so that no job is matched with it any more."""
         await self.providers.pop(name).stop(signal.SIGTERM, grace=45.0)
-        folder = ProviderFolder(self.folder / name)
-        try:
-            offer, session = folder.offer(), folder.agent_session()
-        finally:
-            folder.close()
+        home = self.folder / name
+        offer, session = load_signed(home, Offer), agent_session(home)
         if offer is not None:
             digest = offer.message.digest()
             signature = session.private_key.sign(withdrawal_digest(digest))

@@ -21,7 +21,8 @@ from pathlib import Path
 from contracts.keys.wallet import Session
 from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import Digest
-from tallystick.gym.hooks import Failing, parse_failpoints
+from tallystick.files import replace_file
+from tallystick.gym.hooks import FailpointFile
 from tallystick.gym.registry import behaviour_of
 from tallystick.sdk.process import telling_traffic
 from tests.support.checked_swarm import MadeUpBeacons
@@ -188,9 +189,11 @@ def main(papers_of: Callable[[Path], Papers] = process_papers) -> None:
     role, folder = sys.argv[1], Path(sys.argv[2])
     (folder / "log").mkdir(exist_ok=True)
     with (folder / "log" / f"{role}.jsonl").open("a") as stream:
-        failpoints = parse_failpoints(os.environ.get("TALLYSTICK_FAILPOINT", ""))
         marks = folder / os.environ.get("TALLYSTICK_FAILPOINT_MARKS", role)
-        tell = Failing(JsonLines(stream, process=role), failpoints, marks)
+        marks.mkdir(exist_ok=True)
+        points = os.environ.get("TALLYSTICK_FAILPOINT", "")
+        replace_file(marks / "failpoint", points.encode(), durable=False)
+        tell = FailpointFile(JsonLines(stream, process=role), marks / "failpoint")
         with suppress(asyncio.CancelledError):
             asyncio.run(_until_terminated(run(papers_of(folder), role, folder, tell)))
 

@@ -17,7 +17,13 @@ from market.service.auditors import list_of_job
 from market.service.rows import BatchRow, SlashRow
 from market.service.show_beacons import anchor_chain_of_job
 from market.service.slash import convict
-from tallystick.provider.beacons import SETTLING_SECONDS, BeaconFile, BeaconWatch, Counts, OnChain
+from tallystick.provider.beacons import (
+    SETTLING_SECONDS,
+    BeaconFile,
+    BeaconWatch,
+    Counts,
+    batches_of,
+)
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
 from tests.integration.market.test_auditors import AUDIT
@@ -46,7 +52,8 @@ def watch_of(
     return BeaconWatch(
         maker.opening,
         BeaconFile(folder),
-        anchors=OnChain(world.on.contracts),
+        seals=world.on.contracts.seals,
+        batches=batches_of(world.on.contracts),
         blocks=chain,
         market=cast(MarketClient, OfWorld(world)),
         counts=Counts(1, SETTLING_SECONDS),

@@ -189,9 +189,7 @@ async def test_withdraw_offer__one_stands__is_taken_back_once(tmp_path: Path) ->
     offer = await world.offer("ann", 10**11)
     save_wallet(keystore_in(home), ANN)
     (home / "agent.key").write_bytes(make_session("agent ann").secret)
-    own = ProviderFolder(home)
-    own.save_offer(world.sign_offer("ann", 10**11))
-    own.close()
+    save_signed(home, world.sign_offer("ann", 10**11))
     async with market_at_url(world) as url:
         line = ["provider", "withdraw-offer", "--home", str(home), "--market", url, "-o", "json"]
         tries = [[*line, "--dry-run"], line, line]

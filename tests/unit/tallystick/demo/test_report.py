@@ -87,7 +87,6 @@ def report() -> Report:
         swarm=swarm(),
         checked=checked(),
         verdict="anchored",
-        processes=[],
         phases={"training": 1.0},
     )
 

@@ -45,7 +45,6 @@ from tallystick.provider.folder import (
     jobs_in,
     note_settled,
     note_upload,
-    save_accept,
     save_pay,
     save_signed,
 )
@@ -333,7 +332,7 @@ async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_
 ) -> None:
     agent = world.agent
     accept = agent._lease_accept(ACTIVE, make_session("peer"))
-    save_accept(world.folder.lease(LEASE.lease), agent.wallet.sign(accept, NOWHERE.domain))
+    save_signed(world.folder.lease(LEASE.lease), agent.wallet.sign(accept, NOWHERE.domain))
     agent.ask = replace(agent.ask, device_class="cpu/x86_64/AVX2/torch-2.13.0")
     await agent._follow((ACTIVE,))
 

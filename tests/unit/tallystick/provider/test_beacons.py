@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from contracts.chain.connection import Block, ChainConnection
-from contracts.chain.wrappers.seals import AnchorChain
+from contracts.chain.wrappers.seals import AnchorChain, Seals
 from contracts.governance.anchor_chain import AnchoredBatch, fold_anchor_chain
 from contracts.terms.beacons import Beacon
 from contracts.terms.errors import AuditMismatch, BadSignature, ChainForgot, Unavailable
@@ -150,17 +150,17 @@ class Everything:
         return Block(number, self._hash(number), UnixSeconds(1000 + number))
 
     async def anchor_chain(self, anchorer: Address, at: Block) -> AnchorChain:
-        """See `Anchors.anchor_chain`."""
+        """See `Seals.anchor_chain`."""
         assert anchorer == ANCHORER
         return AnchorChain(fold_anchor_chain(self.anchored), len(self.anchored))
 
     async def pending_block(self, anchorer: Address, at: Block) -> int:
-        """See `Anchors.pending_block`."""
+        """See `Seals.pending_block`."""
         newest = self.anchored[-1] if self.anchored else None
         return newest.block if newest and newest.beacon is None else 0
 
     async def batches(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
-        """See `Anchors.batches`."""
+        """See `Batches`."""
         return self.anchored
 
     def watch(self, *, confirmations: int = 1, settling: float = 0.0) -> BeaconWatch:
@@ -168,7 +168,8 @@ class Everything:
         return BeaconWatch(
             OPENING,
             BeaconFile(self.folder),
-            anchors=self,
+            seals=cast(Seals, self),
+            batches=self.batches,
             blocks=cast(ChainConnection, self),
             market=cast(MarketClient, self.market),
             counts=Counts(confirmations, settling),
