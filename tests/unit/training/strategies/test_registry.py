@@ -1,4 +1,4 @@
-"""Strategies by name; the fake one, which swarm tests use; what one asks of a machine."""
+"""Strategies by name; the fake one, which swarm tests use."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.fakes.memory_source import MemorySource, at_once, ended, make
 from tests.support.history import MODEL, make_spec
 from tests.support.plain_swarm import plain_run
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.port import Machine, RoundNumber, Strategy
+from training.strategies.port import RoundNumber, Strategy
 from training.strategies.registry import rules_of
 
 SPEC = make_spec(
@@ -55,15 +55,3 @@ def test_counting__stages_by_hand__come_to_the_plain_run() -> None:
     assert [state.roots().state for state in states] == plain_run(SPEC).states
     with pytest.raises(Refused):
         strategies[0].commit(frozenset({ItemNumber(0)}))
-
-
-def test_cost__of_the_costliest_stage__and_refused_by_a_machine_that_cannot_hold_it() -> None:
-    large = Machine(memory_bytes=2**40, flops_per_second=1, bytes_per_second=1)
-
-    cost = EveryStep().cost(SPEC, large)
-
-    assert cost.item_flops == 3
-    model = SPEC.model
-    assert cost.item_bytes == 4 * 4 * SPEC.batch.rows_per_unit * model.sequence_length * model.width
-    with pytest.raises(Refused):
-        EveryStep().cost(SPEC, Machine(cost.memory_bytes - 1, 1, 1))
