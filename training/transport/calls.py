@@ -329,62 +329,31 @@ class GetBytes(WireMessage):
     digest: DigestField
 
 
-class GetState(WireMessage):
-    """A newcomer asks which checkpoint of a step a member has."""
+class GetFile(WireMessage):
+    """Which file of a state after a round a member has: a checkpoint, or weights alone.
 
-    kind: Literal["get_state.v1"] = "get_state.v1"
-    job: JobIdField
-    group: StageField
-    round: RoundOrZero
-
-
-class StateView(WireMessage):
-    """A checkpoint file: blob digest and size in bytes. Members of a stage hold equal ones."""
-
-    kind: Literal["state_view.v1"] = "state_view.v1"
-    digest: DigestField
-    num_bytes: Positive
-
-
-class GetStateRange(WireMessage):
-    """A newcomer asks for bytes [start, end) of a checkpoint file; the answer's tensor."""
-
-    kind: Literal["get_state_range.v1"] = "get_state_range.v1"
-    job: JobIdField
-    group: StageField
-    round: RoundOrZero
-    start: Count
-    end: Count
-
-
-class GetWeights(WireMessage):
-    """An auditor asks for the weights after a step, which the next one was computed on."""
-
-    kind: Literal["get_weights.v1"] = "get_weights.v1"
-    job: JobIdField
-    group: StageField
-    round: RoundOrZero
-
-
-class WeightsView(WireMessage):
-    """A file of weights: blob digest and size in bytes, and the roots that it lies under.
-
-    The digest of the last three is the base of the claims of the next step
-    (`training.stages.torch_free`). Members of a stage hold equal files.
+    Newcomers ask for checkpoints; auditors for weights, which the next round was computed on.
     """
 
-    kind: Literal["weights_view.v1"] = "weights_view.v1"
+    kind: Literal["get_file.v1"] = "get_file.v1"
+    job: JobIdField
+    group: StageField
+    round: RoundOrZero
+
+
+class FileView(WireMessage):
+    """A file: blob digest and size in bytes. Members of a stage hold equal ones."""
+
+    kind: Literal["file_view.v1"] = "file_view.v1"
     digest: DigestField
     num_bytes: Positive
-    weights_root: DigestField
-    moments_root: DigestField
-    counter: Count
+    state_root: DigestField  # of which weights are a part, says their holder; else zero
 
 
-class GetWeightsRange(WireMessage):
-    """An auditor asks for bytes [start, end) of a file of weights; the answer's tensor."""
+class GetFileRange(WireMessage):
+    """Somebody asks for bytes [start, end) of such a file; the answer's tensor."""
 
-    kind: Literal["get_weights_range.v1"] = "get_weights_range.v1"
+    kind: Literal["get_file_range.v1"] = "get_file_range.v1"
     job: JobIdField
     group: StageField
     round: RoundOrZero
@@ -408,10 +377,10 @@ REDUCE = Method("round.reduce", Reduce, Reduced, KIB, MAX_MESSAGE_BYTES, 1, KIB,
 HELD = Method("round.held", Held, Done, MAX_HEADER)
 TAKE_SEAL = Method("round.seal", TakeSeal, SealTaken, MAX_HEADER, MAX_ITEMS_BYTES, MAX_TENSORS)
 GET_BYTES = Method("blob.get", GetBytes, Done, KIB, **_BYTES)
-GET_STATE = Method("peer.get_state", GetState, StateView, KIB)
-GET_STATE_RANGE = Method("peer.get_state_range", GetStateRange, Done, KIB, **_BYTES)
-GET_WEIGHTS = Method("peer.get_weights", GetWeights, WeightsView, KIB)
-GET_WEIGHTS_RANGE = Method("peer.get_weights_range", GetWeightsRange, Done, KIB, **_BYTES)
+GET_STATE = Method("peer.get_state", GetFile, FileView, KIB)
+GET_STATE_RANGE = Method("peer.get_state_range", GetFileRange, Done, KIB, **_BYTES)
+GET_WEIGHTS = Method("peer.get_weights", GetFile, FileView, KIB)
+GET_WEIGHTS_RANGE = Method("peer.get_weights_range", GetFileRange, Done, KIB, **_BYTES)
 
 FOR_AUDITORS = (GET_BYTES.name, GET_WEIGHTS.name, GET_WEIGHTS_RANGE.name)
 """What an outside auditor may ask members for."""

@@ -130,14 +130,14 @@ class Answers:
         return calls.Done(), [await self._at.engine.run_io(partial(store.read, digest))]
 
     async def get_state(
-        self, _caller: SessionKey, request: calls.GetState, _tensors: Tensors
-    ) -> tuple[calls.StateView, Sequence[Buffer]]:
+        self, _caller: SessionKey, request: calls.GetFile, _tensors: Tensors
+    ) -> tuple[calls.FileView, Sequence[Buffer]]:
         """Which checkpoint of a round we have."""
         self._need_job(request.job)
         return await self._work.states.view(request.group, StepNumber(request.round)), ()
 
     async def get_state_range(
-        self, _caller: SessionKey, request: calls.GetStateRange, _tensors: Tensors
+        self, _caller: SessionKey, request: calls.GetFileRange, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """Some bytes of it."""
         self._need_job(request.job)
@@ -146,15 +146,15 @@ class Answers:
         return calls.Done(), [data]
 
     async def get_weights(
-        self, _caller: SessionKey, request: calls.GetWeights, _tensors: Tensors
-    ) -> tuple[calls.WeightsView, Sequence[Buffer]]:
+        self, _caller: SessionKey, request: calls.GetFile, _tensors: Tensors
+    ) -> tuple[calls.FileView, Sequence[Buffer]]:
         """Which weights of a round are kept here."""
         self._need_job(request.job)
         await self._need_weights(request.round)
         return await self._work.keeping.view(request.group, StepNumber(request.round)), ()
 
     async def get_weights_range(
-        self, _caller: SessionKey, request: calls.GetWeightsRange, _tensors: Tensors
+        self, _caller: SessionKey, request: calls.GetFileRange, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """Some bytes of them."""
         self._need_job(request.job)
