@@ -192,7 +192,7 @@ class Board:
         name = signed.message.digest()
         if name not in told.names:
             if name not in self._encoded:
-                self._encoded[name] = _entry(Signed(signed.message, signed.signature))
+                self._encoded[name] = _entry(signed)
             told.entries.append(self._encoded[name])
             told.names.add(name)
 

@@ -13,10 +13,9 @@ from functools import partial
 from typing import TypeAlias
 
 from contracts.terms import errors
-from contracts.terms.history import Kept, Leaves, decode_kept, kept_digest
+from contracts.terms.history import Leaves, decode_kept, kept_digest
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.items import count, numbers_of, ranges_of
-from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
 from contracts.terms.work import WorkClaim
@@ -187,12 +186,9 @@ class Driver:
             return  # of items that it had claimed before: what is asked for is its duty next
         reports = self._job.reports_named()
         check_work(self._job.state, self._job.record_of_job, claim, leaves.leaves, reports)
-        kept = Signed[Message](claim, signed.signature)
-        self._job.record(events.WorkClaimed(claim, self._clock()), kept, leaves)
-        own: list[Kept] = []
-        for each, beside in pairs:
-            own += [Signed(each.message, each.signature), beside]
-        self._board.carried(session).update(map(kept_digest, own))
+        self._job.record(events.WorkClaimed(claim, self._clock()), signed, leaves)
+        own = [kept_digest(item) for pair in pairs for item in pair]
+        self._board.carried(session).update(own)
 
     # ---------------------------------------------------------------------------------- the bucket
 

@@ -9,7 +9,7 @@ from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, Forbidden, Malformed, PeerUnreachable, Unavailable
 from contracts.terms.history import Leaves, decode_kept
 from contracts.terms.ids import Digest, JobId, PeerId, SessionKey
-from contracts.terms.messages import LeaseAccept, Message
+from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.work import WorkClaim
 from training.coordinator.blobs import Blobs
@@ -216,8 +216,7 @@ class Handlers:
         if peer in self._job.record_of_job.leases:
             self._job.record(joined)  # it had left, and is back under the same lease
         else:
-            signed = self.roster[caller]
-            self._job.record(joined, Signed[Message](signed.message, signed.signature))
+            self._job.record(joined, self.roster[caller])
 
     def _return(self, peer: PeerId, request: calls.Join) -> None:
         applied = RoundNumber(request.applied)

@@ -21,7 +21,7 @@ from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Misbehaved, Refused
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, SessionKey, StepNumber
-from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept, Message, Seal
+from contracts.terms.messages import JobOpening, JobSpec, Message, Seal
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -268,7 +268,7 @@ class JobJournal:
             return
         if not self.record_of_job.checking.wants(Reported(claim, findings_of(leaves))):
             raise Conflict("this report is not wanted")
-        self.record(events.WorkClaimed(claim, at), _plain(signed), Leaves(claim.digest(), leaves))
+        self.record(events.WorkClaimed(claim, at), signed, Leaves(claim.digest(), leaves))
 
     def unsealed(self) -> tuple[Message, ...]:
         """All messages that no seal holds yet, in the order they were recorded."""
@@ -367,7 +367,7 @@ class JobJournal:
         phase, round = self.state.phase, self.state.round
         assert isinstance(phase, SealPhase)
         last = is_last_round(self.state)
-        named: list[Kept] = [_plain(phase.buckets[bucket]) for bucket in sorted(phase.buckets)]
+        named: list[Kept] = [phase.buckets[bucket] for bucket in sorted(phase.buckets)]
         history = self.history
         for item in named:
             history = follow(history, item)
@@ -376,7 +376,7 @@ class JobJournal:
         signed = self._signer.wallet.sign(derived.seal, self._signer.domain)
         report = self._report(phase, round, at)
         sealed = events.Sealed(round, last, at)
-        if not self._take([(sealed, (*named, _plain(signed)))], report):
+        if not self._take([(sealed, (*named, signed))], report):
             raise InvariantBroken(f"round {round} was not waiting for its seal")
 
     @property
@@ -443,7 +443,7 @@ class JobJournal:
 
     def _signed(self, effects: Iterable[events.Effect]) -> list[Kept]:
         return [
-            _plain(self._signer.session.sign(effect.message))
+            self._signer.session.sign(effect.message)
             for effect in effects
             if isinstance(effect, events.SignNotice | events.SignRoundClosed)
         ]
@@ -547,14 +547,8 @@ def _exchanged(state: RoundState) -> tuple[object, ...]:
     return (state.round, type(phase), *claims, is_delivering, buckets)
 
 
-def _plain(signed: Signed[M]) -> Signed[Message]:
-    return Signed(signed.message, signed.signature)
-
-
-def _kept(item: Kept | Signed[JobSpec] | Signed[LeaseAccept]) -> Row:
-    if isinstance(item, Leaves | AuditorList):
-        return Row(KEPT, encode_kept(item))
-    return Row(KEPT, encode_kept(_plain(item)))
+def _kept(item: Kept) -> Row:
+    return Row(KEPT, encode_kept(item))
 
 
 def _opening_of(spec: JobSpec, opening: Opening, signer: Signer) -> Signed[Message]:
@@ -566,4 +560,4 @@ def _opening_of(spec: JobSpec, opening: Opening, signer: Signer) -> Signed[Messa
         opening_block=opening.opening_block,
         outside_auditors=opening.auditors.digest() if opening.auditors else ZERO_DIGEST,
     )
-    return _plain(signer.wallet.sign(message, signer.domain))
+    return signer.wallet.sign(message, signer.domain)
