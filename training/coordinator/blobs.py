@@ -297,8 +297,6 @@ class Blobs:
                 owes; or a shard before RoundClosed.
             Unavailable: nothing came yet. NotFound: nothing came, and a Notice says so.
         """
-        if request.job != self._job.record_of_job.job:
-            raise errors.Conflict("another job")
         asker, digest = peer_id(caller), Digest(request.digest)
         async with self._turns[asker]:  # one answer at a time is in our memory for each
             bound = self._bound(digest) if asker in self._job.state.members else None

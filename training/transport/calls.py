@@ -16,7 +16,6 @@ from contracts.terms.ids import (
     MAX_PEERS,
     ChunkField,
     DigestField,
-    JobIdField,
     PeerIdField,
     SessionKeyField,
     StageField,
@@ -33,6 +32,7 @@ from training.transport.wire import (
     RELAY,
     Method,
     Methods,
+    OfJob,
     WireMessage,
 )
 
@@ -66,11 +66,10 @@ class Done(WireMessage):
 # ------------------------------------------------------------------- asked of the coordinator
 
 
-class Join(WireMessage):
+class Join(OfJob):
     """A peer is here; tensor 0 is its signed LeaseAccept."""
 
     kind: Literal["join.v3"] = "join.v3"
-    job: JobIdField
     address: Text
     bandwidth: Positive  # bytes per second, its own estimate: for its part in reducing
     applied: RoundOrZero  # the last round whose seal it has applied
@@ -90,11 +89,10 @@ class Joined(WireMessage):
     members: Members
 
 
-class GetMembers(WireMessage):
+class GetMembers(OfJob):
     """A peer asks who the members are now: somebody whom it does not know has what it needs."""
 
     kind: Literal["get_members.v1"] = "get_members.v1"
-    job: JobIdField
 
 
 class MembersView(WireMessage):
@@ -104,24 +102,22 @@ class MembersView(WireMessage):
     members: Members
 
 
-class Leave(WireMessage):
+class Leave(OfJob):
     """A peer wants to go: it gets no more items, and stays until what it has done is sealed.
 
     It asks again until the answer is `Conflict`, because it is no member (any more).
     """
 
     kind: Literal["leave.v1"] = "leave.v1"
-    job: JobIdField
 
 
-class Report(WireMessage):
+class Report(OfJob):
     """An auditor hands in a signed report, to be sealed. The tensors: the claim, then its leaves.
 
     The same one again is no error: it asks until the report is in a seal, or wanted no more.
     """
 
     kind: Literal["report.v1"] = "report.v1"
-    job: JobIdField
 
 
 # -------------------------------------------------------------------------------------- items
@@ -179,14 +175,13 @@ Results = Annotated[tuple[TaskResult, ...], Len(0, 2 * MAX_ITEMS)]
 Failures = Annotated[tuple[Failure, ...], Len(0, MAX_ITEMS)]
 
 
-class NextItem(WireMessage):
+class NextItem(OfJob):
     """A peer asks for tasks, and hands in what came of others, until that is answered.
 
     The answer comes at once if anything is handed in, else when there is news, or after a while.
     """
 
     kind: Literal["next_item.v2"] = "next_item.v2"
-    job: JobIdField
     is_first: bool  # of its session: `results` are all of the round that no claim of its covers
     results: Results
     failed: Failures
@@ -201,14 +196,13 @@ class ItemTasks(WireMessage):
     drops: TaskNames
 
 
-class Measure(WireMessage):
+class Measure(OfJob):
     """The coordinator times one seeded reference item, forward and backward, in a group.
 
     A newcomer builds its state on the first call: the second one shows its rate.
     """
 
     kind: Literal["measure.v2"] = "measure.v2"
-    job: JobIdField
     group: StageField
     seed: Count
 
@@ -216,14 +210,13 @@ class Measure(WireMessage):
 # -------------------------------------------------------------------------------------- rounds
 
 
-class Commit(WireMessage):
+class Commit(OfJob):
     """The coordinator asks a peer to claim all items that count as its own and no claim covers.
 
     `given`: those of them whose tensors were used as a peer that is gone had made them.
     """
 
     kind: Literal["commit.v1"] = "commit.v1"
-    job: JobIdField
     round: RoundOrZero
     items: Ranges
     given: Ranges
@@ -241,7 +234,7 @@ class Committed(WireMessage):
     num_reports: Annotated[int, Ge(0), Le(MAX_REPORTS)]
 
 
-class GetClaims(WireMessage):
+class GetClaims(OfJob):
     """A member asks what the round merges and who reduces what, of its group and those beside it.
 
     A long poll. Whose own claims are not stored yet hears of others' only from RoundClosed on: what
@@ -249,7 +242,6 @@ class GetClaims(WireMessage):
     """
 
     kind: Literal["get_claims.v1"] = "get_claims.v1"
-    job: JobIdField
     round: RoundOrZero
     seen: Count  # how much of the round it has heard; more than there is: all of it, again
 
@@ -280,11 +272,10 @@ class Reduced(WireMessage):
     kind: Literal["reduced.v1"] = "reduced.v1"
 
 
-class Held(WireMessage):
+class Held(OfJob):
     """A member has these shards or buckets of the round on its disk, and has checked them."""
 
     kind: Literal["held.v1"] = "held.v1"
-    job: JobIdField
     round: RoundOrZero
     digests: Digests
 
@@ -316,7 +307,7 @@ class SealTaken(WireMessage):
 # --------------------------------------------------------------------------------------- bytes
 
 
-class GetBytes(WireMessage):
+class GetBytes(OfJob):
     """Anybody asks anybody for bytes by their digest: a boundary tensor, a shard, or a bucket.
 
     The digest is the permission: claims are shown only to who may fetch. The coordinator fetches
@@ -325,18 +316,16 @@ class GetBytes(WireMessage):
     """
 
     kind: Literal["get_bytes.v1"] = "get_bytes.v1"
-    job: JobIdField
     digest: DigestField
 
 
-class GetFile(WireMessage):
+class GetFile(OfJob):
     """Which file of a state after a round a member has: a checkpoint, or weights alone.
 
     Newcomers ask for checkpoints; auditors for weights, which the next round was computed on.
     """
 
     kind: Literal["get_file.v1"] = "get_file.v1"
-    job: JobIdField
     group: StageField
     round: RoundOrZero
 
@@ -350,11 +339,10 @@ class FileView(WireMessage):
     state_root: DigestField  # of which weights are a part, says their holder; else zero
 
 
-class GetFileRange(WireMessage):
+class GetFileRange(OfJob):
     """Somebody asks for bytes [start, end) of such a file; the answer's tensor."""
 
     kind: Literal["get_file_range.v1"] = "get_file_range.v1"
-    job: JobIdField
     group: StageField
     round: RoundOrZero
     start: Count

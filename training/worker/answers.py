@@ -10,7 +10,6 @@ from contracts.terms.history import decode_kept, kept_digest
 from contracts.terms.ids import (
     ZERO_DIGEST,
     Digest,
-    JobId,
     SessionKey,
     StageIndex,
     StepNumber,
@@ -36,7 +35,7 @@ class Answers:
 
     def dispatcher(self) -> Dispatcher:
         """A handler of all of them."""
-        dispatcher = Dispatcher(authorize=self._authorize)
+        dispatcher = Dispatcher(job=self._peers.job, authorize=self._authorize)
         dispatcher.on(calls.MEASURE, self.measure)
         dispatcher.on(calls.COMMIT, self.commit)
         dispatcher.on(calls.REDUCE, self.reduce)
@@ -56,17 +55,12 @@ class Answers:
         if is_outside and method.name not in (*calls.FOR_AUDITORS, PING.name):
             raise Forbidden(f"{method.name} is not for outside auditors")
 
-    def _need_job(self, job: JobId) -> None:
-        if job != self._peers.job:
-            raise Conflict("another job")
-
     # ----------------------------------------------------------------------------------- rounds
 
     async def measure(
         self, _caller: SessionKey, request: calls.Measure, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """How long a reference item takes is for the coordinator's clock to say."""
-        self._need_job(request.job)
         if request.group not in self._at.layout.groups:
             raise Conflict(f"there is no group {request.group}")
         await self._work.states.measure(StageIndex(request.group), request.seed)
@@ -76,7 +70,6 @@ class Answers:
         self, _caller: SessionKey, request: calls.Commit, _tensors: Tensors
     ) -> tuple[calls.Committed, Sequence[Buffer]]:
         """A claim with the reports that it names, or what is lacking."""
-        self._need_job(request.job)
         self._work.depart(StepNumber(request.round), "closed")
         answer = await self._work.claims.commit(request)
         if isinstance(answer, tuple):
@@ -122,7 +115,6 @@ class Answers:
         self, _caller: SessionKey, request: calls.GetBytes, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """Bytes that are here, to whoever knows their digest."""
-        self._need_job(request.job)
         store, digest = self._at.store, Digest(request.digest)
         is_sealed = store.newest_round(digest) <= self._at.applied
         if not await self._work.serves("bytes", digest, is_sealed=is_sealed):
@@ -133,14 +125,12 @@ class Answers:
         self, _caller: SessionKey, request: calls.GetFile, _tensors: Tensors
     ) -> tuple[calls.FileView, Sequence[Buffer]]:
         """Which checkpoint of a round we have."""
-        self._need_job(request.job)
         return await self._work.states.view(request.group, StepNumber(request.round)), ()
 
     async def get_state_range(
         self, _caller: SessionKey, request: calls.GetFileRange, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """Some bytes of it."""
-        self._need_job(request.job)
         group, round = StageIndex(request.group), StepNumber(request.round)
         data = await self._work.states.range(group, round, request.start, request.end)
         return calls.Done(), [data]
@@ -149,7 +139,6 @@ class Answers:
         self, _caller: SessionKey, request: calls.GetFile, _tensors: Tensors
     ) -> tuple[calls.FileView, Sequence[Buffer]]:
         """Which weights of a round are kept here."""
-        self._need_job(request.job)
         await self._need_weights(request.round)
         return await self._work.keeping.view(request.group, StepNumber(request.round)), ()
 
@@ -157,7 +146,6 @@ class Answers:
         self, _caller: SessionKey, request: calls.GetFileRange, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """Some bytes of them."""
-        self._need_job(request.job)
         await self._need_weights(request.round)
         group, round = StageIndex(request.group), StepNumber(request.round)
         data = await self._work.keeping.range(group, round, request.start, request.end)
