@@ -36,28 +36,6 @@ from verification.auditing.replays import Meter
 DIAL = 10.0  # seconds
 
 
-class Holders:
-    """Satisfies `ByteSource`: the members that may have the bytes."""
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers, self._patience = peers, Patience()
-
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """See `ByteSource.get`."""
-        return await self._peers.fetch(digest, sort, holders, patience=self._patience)
-
-
-class Coordinator:
-    """Satisfies `ByteSource`: the coordinator, which asks all that may have them."""
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """See `ByteSource.get`; raises Conflict: we are not asked for them (any more)."""
-        return await self._peers.find(digest, sort)
-
-
 class OutsideHost:
     """Satisfies `Host` for an auditor without lease, state or stage."""
 
@@ -78,8 +56,12 @@ class OutsideHost:
         self._weights: dict[StageIndex, DownloadedWeights] = {}
         self.folder, self.engine, self.session = folder, engine, connection.session
         self.behaviour, self.tell = behaviour, tell
-        self.sources = (Holders(self._peers), Coordinator(self._peers))
+        self.sources = (partial(self._peers.fetch, patience=Patience()), self._found)
         self.strategy_for, self.rows = arithmetic.strategy_for, arithmetic.rows
+
+    async def _found(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> bytes:
+        """What the coordinator gives, which asks all that may have it."""
+        return await self._peers.find(digest, sort)
 
     @property
     def record(self) -> JobRecord:
