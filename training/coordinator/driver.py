@@ -152,7 +152,7 @@ class Driver:
     # ----------------------------------------------------------------------------------- the claim
 
     async def _ask_claim(self, peer: PeerId, asked: AskClaim, session: Session) -> None:
-        open = self._job.open
+        open = self._job.state.open
         if open is None or peer not in self._job.state.members:
             return
         results = open.counted[self._job.state.members[peer].group]
@@ -182,7 +182,7 @@ class Driver:
             self._job.take_report(signed, leaves.leaves, self._clock())
         signed, leaves = pairs[-1]
         claim = signed.message
-        if open is self._job.open and claim.digest() in open.claims:
+        if open is self._job.state.open and claim.digest() in open.claims:
             return  # of items that it had claimed before: what is asked for is its duty next
         reports = self._job.reports_named()
         check_work(self._job.state, self._job.record_of_job, claim, leaves.leaves, reports)

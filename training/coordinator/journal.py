@@ -124,11 +124,12 @@ class JobJournal:
         self.on_effect: Callable[[events.Effect], None] = _ignore
         self.may_work: Callable[[], frozenset[PeerId] | None] = lambda: None
         """Who may work by limits and bonds; None: everybody. Set before anything is recorded."""
-        self._file, self._signer, self._tell = file, signer, tell
+        self.file, self._signer, self._tell = file, signer, tell
         self._ends: dict[int, int] = {}  # row of each round's seal; of the opening for 0
         self._items: dict[int, tuple[tuple[Digest, bytes], ...]] = {}  # of few rounds
         self._began_at: UnixMillis | None = None  # when the first round could begin
-        self._newest_report: StepReport | None = None
+        self.newest_report: StepReport | None = None
+        """Of the newest round with an update."""
         self._groups: dict[PeerId, Group] = {}  # of everybody who ever joined
         self._reports: dict[object, Digest] = {}  # claims of reports, sealed or not, by names
         self.sealed_work = SealedWork()
@@ -144,7 +145,7 @@ class JobJournal:
         self._read(spec)
 
     def _read(self, spec: Signed[JobSpec]) -> None:
-        for row in self._file.rows():
+        for row in self.file.rows():
             match row.kind:
                 case "kept":
                     item, before = decode_kept(row.data), self.history
@@ -156,7 +157,7 @@ class JobJournal:
                     self.state, _ = advance(self.state, event, self.rules)
                     self._note_join_and_start(self.state, event)
                 case "report":
-                    self._newest_report = decode_report(row.data)
+                    self.newest_report = decode_report(row.data)
         same_key = self.record_of_job.opening.session_key == self._signer.session.key
         if self.record_of_job.job != spec.message.job() or not same_key:
             raise Conflict("this folder is of another job, or its session key was replaced")
@@ -195,17 +196,6 @@ class JobJournal:
         """What the seals have established."""
         assert self.history.record is not None  # from the opening on, which begins every journal
         return self.history.record
-
-    @property
-    def file(self) -> Journal:
-        """The rows, for whoever posts them."""
-        return self._file
-
-    @property
-    def open(self) -> OpenRound | None:
-        """What the round in work has; None once the job has ended."""
-        phase = self.state.phase
-        return phase.open if isinstance(phase, Work | Commit | Reduce | SealPhase) else None
 
     def key_of(self, peer: PeerId) -> SessionKey:
         """Session key of a peer with a lease."""
@@ -287,7 +277,7 @@ class JobJournal:
         if round not in self._items:
             start, end = self._ends[round - 1], self._ends[round]
             items: list[bytes] = []
-            for row in self._file.rows(after=start):
+            for row in self.file.rows(after=start):
                 if row.sequence > end:
                     break
                 if row.kind == KEPT:
@@ -379,18 +369,13 @@ class JobJournal:
         if not self._take([(sealed, (*named, signed))], report):
             raise InvariantBroken(f"round {round} was not waiting for its seal")
 
-    @property
-    def newest_report(self) -> StepReport | None:
-        """Of the newest round with an update."""
-        return self._newest_report
-
     def note_validation(self, round: RoundNumber, loss: int) -> None:
         """Keep the loss on validation rows after `round` (1e-6), once; not if that is long ago."""
-        report = self._newest_report
+        report = self.newest_report
         if report is None or report.step != round or report.validation_millionths is not None:
             return
-        self._newest_report = replace(report, validation_millionths=loss)
-        self._store([Row(REPORT, self._newest_report.encoded())])
+        self.newest_report = replace(report, validation_millionths=loss)
+        self._store([Row(REPORT, self.newest_report.encoded())])
         self._tell("validated", step=round, loss=loss)
         self.changes.mark()
 
@@ -423,7 +408,7 @@ class JobJournal:
             self._tell_of(event, items, report)
             self._note_join_and_start(state, event)
         self._tell_reopened(state)
-        self._newest_report = report or self._newest_report
+        self.newest_report = report or self.newest_report
         exchanged = _exchanged(self.state)
         self.state, self.history = state, history
         self._note_seal(under)
@@ -435,8 +420,8 @@ class JobJournal:
         return True
 
     def _store(self, rows: list[Row]) -> None:
-        first = len(self._file) + 1
-        self._file.append(rows)
+        first = len(self.file) + 1
+        self.file.append(rows)
         for sequence, row in enumerate(rows, start=first):
             if row.kind == KEPT:
                 self._note_kept(decode_kept(row.data), sequence)
@@ -463,7 +448,7 @@ class JobJournal:
         if not losses:
             return None
         tokens = len(losses) * batch.rows_per_unit * model.sequence_length
-        since = self._newest_report.at if self._newest_report else self._began_at
+        since = self.newest_report.at if self.newest_report else self._began_at
         speed = tokens * 1000 // max(1, at - since) if since is not None else 0
         mean = (2 * sum(losses) + len(losses)) // (2 * len(losses))  # halves up
         return StepReport(StepNumber(round), mean, speed, at)
@@ -539,8 +524,7 @@ def _ignore(_effect: events.Effect) -> None:
 
 def _exchanged(state: RoundState) -> tuple[object, ...]:
     """What `round.claims` tells, as objects that are replaced when they change."""
-    phase = state.phase
-    open = phase.open if isinstance(phase, Work | Commit | Reduce | SealPhase) else None
+    phase, open = state.phase, state.open
     claims = (None, None) if open is None else (open.claims, open.dealing)
     buckets = phase.buckets if isinstance(phase, Reduce) else None
     is_delivering = isinstance(phase, Commit) and phase.is_delivering
