@@ -260,16 +260,13 @@ class Claims(WireMessage):
 
 
 class Reduce(WireMessage):
-    """The coordinator asks for the mean of a bucket over a RoundClosed, which is the one tensor."""
+    """The coordinator asks for the mean of a bucket over a RoundClosed, which is the one tensor.
+
+    The answer's tensor is the signed claim of the bucket.
+    """
 
     kind: Literal["reduce.v1"] = "reduce.v1"
     bucket: ChunkField
-
-
-class Reduced(WireMessage):
-    """The tensor is the signed claim of the bucket."""
-
-    kind: Literal["reduced.v1"] = "reduced.v1"
 
 
 class Held(OfJob):
@@ -361,7 +358,7 @@ NEXT_ITEM = Method("item.next", NextItem, ItemTasks, 2 * MAX_HEADER, **_MEMBERS)
 MEASURE = Method("item.measure", Measure, Done, KIB)
 COMMIT = Method("round.commit", Commit, Committed, MAX_HEADER, **_MEMBERS, **_ITEMS)
 GET_CLAIMS = Method("round.claims", GetClaims, Claims, KIB, **_MEMBERS, **_ITEMS)
-REDUCE = Method("round.reduce", Reduce, Reduced, KIB, MAX_MESSAGE_BYTES, 1, KIB, KIB, 1)
+REDUCE = Method("round.reduce", Reduce, Done, KIB, MAX_MESSAGE_BYTES, 1, KIB, KIB, 1)
 HELD = Method("round.held", Held, Done, MAX_HEADER)
 TAKE_SEAL = Method("round.seal", TakeSeal, SealTaken, MAX_HEADER, MAX_ITEMS_BYTES, MAX_TENSORS)
 GET_BYTES = Method("blob.get", GetBytes, Done, KIB, **_BYTES)

@@ -80,13 +80,13 @@ class Answers:
 
     async def reduce(
         self, _caller: SessionKey, request: calls.Reduce, tensors: Tensors
-    ) -> tuple[calls.Reduced, Sequence[Buffer]]:
+    ) -> tuple[calls.Done, Sequence[Buffer]]:
         """The claim of a bucket."""
         if len(tensors) != 1:
             raise Malformed("a RoundClosed is the one tensor")
         closed = expect(decode_signed(bytes(tensors[0])), RoundClosed)
         own = await self._work.exchange.reduce(closed, (self._at.group, request.bucket))
-        return calls.Reduced(), [own.signed.encoded()]
+        return calls.Done(), [own.signed.encoded()]
 
     async def take_seal(
         self, _caller: SessionKey, request: calls.TakeSeal, tensors: Tensors
