@@ -78,10 +78,8 @@ class UnitRows:
         data: DataConfig,
         sequence_length: int,
         source: BlobSource,
-        *,
-        cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self._blobs = CheckedBlobs(source, cache_bytes=cache_bytes)
+        self._blobs = CheckedBlobs(source)
         self._data = data
         self._manifest_id = manifest.digest()
         self.token_bytes = manifest.token_bytes
