@@ -56,13 +56,11 @@ class Rarely:
     """
 
     NAMED_BY = ("peer", "stage", "duty", "method", "code")
+    EVERY = 60.0  # seconds between two lines of one fault
     MOST = 1000  # faults that are remembered
 
-    def __init__(
-        self, tell: Tell, *, every: float = 60.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`every`: seconds between two lines of one fault."""
-        self._tell, self._every, self._clock = tell, every, clock
+    def __init__(self, tell: Tell, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell, self._clock = tell, clock
         self._told: dict[tuple[object, ...], tuple[float, int]] = {}  # when; how often since
 
     def __call__(self, event: str, **fields: object) -> None:
@@ -70,7 +68,7 @@ class Rarely:
         fault = (event, *(fields.get(name) for name in self.NAMED_BY))
         at, times = self._told.pop(fault, (None, 0))
         now = self._clock()
-        if at is not None and now < at + self._every:
+        if at is not None and now < at + self.EVERY:
             self._told[fault] = at, times + 1
             return
         self._told[fault] = now, 0

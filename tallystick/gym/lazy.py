@@ -115,7 +115,8 @@ class Lazy(Liar):
         """What a leaf says of a forward pass that is not done."""
         made: dict[str, Digest] = {}
         if names.rows:
-            made[names.rows] = self.recipe(self._group).rows_digest(await source.get(names.rows))
+            rows = await source.get(names.rows)
+            made[names.rows] = self.recipe(self._group).forms.digest("rows", rows)
         if names.x:
             made[names.x] = source.digest(names.x)
         if names.y:

@@ -18,7 +18,7 @@ from contracts.terms import errors
 from contracts.terms.history import Kept, encode_kept, kept_digest
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
 from contracts.terms.items import MAX_ITEMS
-from contracts.terms.messages import Message, Seal
+from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from contracts.terms.work import RoundClosed
 from tests.support.history import DOMAIN, make_session
@@ -183,7 +183,7 @@ def resealed(parties: Parties, items: Sequence[Kept], **changed: Any) -> list[Ke
     assert isinstance(seal, Signed) and isinstance(seal.message, Seal)
     other = seal.message.model_copy(update=changed)
     signed = parties.job.papers.coordinator.sign(other, DOMAIN)
-    return [*items[:-1], Signed[Message](signed.message, signed.signature)]
+    return [*items[:-1], signed]
 
 
 def wrong_calls(parties: Parties) -> Iterator[Case]:

@@ -13,7 +13,7 @@ from contracts.terms.messages import CodecName
 from tests.support.tensors import relative_error, samples
 from training.compression.code_book import codes
 from training.compression.codecs import codec
-from training.compression.formats import BLOCK
+from training.compression.formats import BLOCK, FORMATS
 
 NAMES: tuple[CodecName, ...] = get_args(CodecName)
 SEED = 0
@@ -81,7 +81,7 @@ def test_encode__as_numpy_does__same_bytes(name: CodecName, num: int) -> None:
     data = codec(name).encode(tensor)
 
     assert data == numpy_bytes(name, tensor.numpy())
-    assert len(data) == codec(name).num_bytes(num)
+    assert len(data) == FORMATS[name].num_bytes(num)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,7 @@ from contracts.terms.ids import Digest, PeerId
 from contracts.terms.items import count
 from contracts.terms.messages import Notice
 from contracts.terms.work import RoundClosed
-from tests.support.rounds import RULES, Moment, World, history
+from tests.support.rounds import RULES, Moment, World, history, replay
 from training.rounds.events import (
     BuildSeal,
     Checked,
@@ -27,7 +27,7 @@ from training.rounds.events import (
     SignNotice,
     SignRoundClosed,
 )
-from training.rounds.journaled import decode_event, encode_event, replay
+from training.rounds.journaled import decode_event, encode_event
 from training.rounds.machine import advance
 from training.rounds.owed import owed
 from training.rounds.sealing import merged_claims
@@ -64,7 +64,7 @@ def check_fold(world: World) -> None:
     events = [moment.event for moment in world.shell.moments]
     stored = [*map(encode_event, events)]
     assert [*map(decode_event, stored)] == events
-    assert replay(world.shell.terms, map(decode_event, stored), RULES) == world.state
+    assert replay(world.shell.terms, stored) == world.state
 
 
 def check_counted_once(world: World) -> None:

@@ -62,8 +62,8 @@ class MadeBytes:
         self.error, self.missing = error or NotFound("it is nowhere"), set(missing)
         self.asked: list[tuple[Digest, Sort, tuple[PeerId, ...]]] = []
 
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """See `ByteSource.get`."""
+    async def __call__(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
+        """See `ByteSource`."""
         self.asked.append((digest, sort, tuple(holders)))
         if digest in self.missing:
             raise self.error

@@ -149,8 +149,8 @@ class RealMaker(JobMaker):
         said = self.beacon()
         return Beacon(step, said.batch, said.block, said.beacon, self.seals[0].seal.digest())
 
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """See `ByteSource.get`."""
+    async def __call__(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
+        """See `ByteSource`."""
         if digest not in self.given:
             raise NotFound("it is nowhere", digest=digest.hex())
         return self.given[digest]

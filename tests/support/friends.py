@@ -57,7 +57,7 @@ class _Friend(Around):
         if direction == "forward":
             return None
         rows = await source.get(names.rows)
-        made[names.rows] = self.recipe(self._group).rows_digest(rows)
+        made[names.rows] = self.recipe(self._group).forms.digest("rows", rows)
         made |= {name: source.digest(name) for name in (names.x, names.dy) if name}
         return Leaf(
             item=item,

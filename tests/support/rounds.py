@@ -18,7 +18,7 @@ from contracts.terms.work import MAX_SEQ, Output, RoundClosed, WorkClaim
 from tests.support.history import make_claim
 from training.rounds import events, owed
 from training.rounds.events import Event
-from training.rounds.journaled import decode_event, encode_event, replay
+from training.rounds.journaled import decode_event, encode_event
 from training.rounds.machine import advance, view
 from training.rounds.state import COORDINATOR, Commit, Reduce, RoundState, Terms, Work, first_state
 from training.strategies.every_step.rules import EveryStep
@@ -79,6 +79,14 @@ def joining(
         bandwidth=1000,
         at=UnixMillis(at),
     )
+
+
+def replay(terms: Terms, stored: Iterable[bytes]) -> RoundState:
+    """The state that journaled events lead to from the beginning."""
+    state = first_state(terms)
+    for event in map(decode_event, stored):
+        state, _ = advance(state, event, RULES)
+    return state
 
 
 def result(who: PeerId, group: int, item: int, *, given: bool = False, salt: int = 0) -> Result:
@@ -185,7 +193,7 @@ class Shell:
         """The process is killed and starts again from its journal."""
         before = self.state
         self.seal_due, self.keeping = None, {}
-        self.state = replay(self.terms, map(decode_event, self.journal), RULES)
+        self.state = replay(self.terms, self.journal)
         assert self.state == before
         self.tell(events.Controlled("resumed", self.now))
 

@@ -19,7 +19,6 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, SessionKey, StageIndex
 from contracts.terms.items import ItemNumber, ranges_of
-from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.work import Leaf, RoundClosed, WorkClaim, tensor_name
 from tests.support.fakes.counting import CountingStrategy, elements_of, rows_of
@@ -283,7 +282,7 @@ class ScriptedCoordinator:
     def take(self, member: Member, signed: Signed[WorkClaim], leaves: tuple[Leaf, ...]) -> None:
         """Have a claim, and tell of it."""
         self.claims[member.session.peer].append((signed, leaves))
-        self.items += [as_kept(signed), Leaves(signed.message.digest(), leaves)]
+        self.items += [signed, Leaves(signed.message.digest(), leaves)]
         self.tell(signed)
 
     def tell(self, signed: Signed[Any]) -> None:
@@ -318,11 +317,11 @@ class ScriptedCoordinator:
         """Close the round, have all buckets, tell of all that."""
         self.keep_beginning()
         closed = self.signed_closed()
-        self.items.append(as_kept(closed))
+        self.items.append(closed)
         self.tell(closed)
         for stage, number in self.maker.spec.chunking.all:
             bucket = await self.reduce(closed, stage, number)
-            self.items.append(as_kept(bucket))
+            self.items.append(bucket)
             self.tell(bucket)
 
     def keep_beginning(self) -> None:
@@ -362,11 +361,6 @@ class ScriptedCoordinator:
 def is_told(item: Kept) -> bool:
     """Whether members hear of it before the seal."""
     return isinstance(item, Signed) and isinstance(item.message, WorkClaim | RoundClosed)
-
-
-def as_kept(signed: Signed[Any]) -> Signed[Message]:
-    """A message as a history keeps it."""
-    return Signed(signed.message, signed.signature)
 
 
 def name_of(task: calls.TaskName) -> calls.TaskName:

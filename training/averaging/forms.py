@@ -28,9 +28,10 @@ class Forms:
         self.codec = spec.rules.gradient_codec
         shape = (spec.batch.rows_per_unit, spec.model.sequence_length, spec.model.width)
         wire = FORMATS[spec.rules.boundary_codec]
-        form = formed_tensor(wire.dtype_name, shape, b"")
         self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
-        self._formed_bytes = len(form) + wire.num_bytes(math.prod(shape))
+        self.boundary_form = formed_tensor(wire.dtype_name, shape, b"")
+        """What the bytes of a boundary tensor begin with."""
+        self.boundary_bytes = len(self.boundary_form) + wire.num_bytes(math.prod(shape))
 
     def digest(self, sort: Sort, data: Buffer) -> Digest:
         """Digest of rows or of a part as they travel, or of a boundary tensor as it is formed.
@@ -69,7 +70,7 @@ class Forms:
 
     def most_bytes(self, sort: Sort) -> int:
         """How long bytes of this sort are at most."""
-        return MAX_CHUNK_BYTES if sort == "part" else self._formed_bytes
+        return MAX_CHUNK_BYTES if sort == "part" else self.boundary_bytes
 
     def part_bytes(self, num_elements: int) -> int:
         """How long a shard or a bucket of so many elements is."""

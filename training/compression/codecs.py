@@ -10,10 +10,10 @@ Invariants
 Wire form: little-endian, C order, no header; layout and sizes are in `formats.py`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import prod
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.errors import Malformed
-from contracts.terms.messages import CodecName, DTypeName
+from contracts.terms.messages import CodecName
 from training.compression.code_book import borders, codes
 from training.compression.formats import FORMATS, WireFormat
 from training.stages.exact import need_finite
@@ -29,16 +29,13 @@ from training.stages.exact import need_finite
 _CUT_BITS = 12  # low bits of an fp32 that the choice of a code ignores: 11 of 23 stay
 
 
-class Codec(Protocol):
+class Codec(ABC):
     """One way to write an fp32 tensor down."""
 
-    @property
-    def dtype_name(self) -> DTypeName:
-        """What digests and headers call its bytes."""
+    def __init__(self, wire: WireFormat) -> None:
+        self._wire = wire
 
-    def num_bytes(self, num_elements: int) -> int:
-        """Length on the wire."""
-
+    @abstractmethod
     def encode(self, tensor: Tensor) -> bytes:
         """Wire bytes of an fp32 tensor of any shape and device.
 
@@ -46,6 +43,7 @@ class Codec(Protocol):
             NotFinite: it holds inf or nan.
         """
 
+    @abstractmethod
     def decode(self, data: Buffer, shape: Sequence[int]) -> Tensor:
         """The fp32 tensor that wire bytes spell, on the CPU, in memory of its own.
 
@@ -54,29 +52,15 @@ class Codec(Protocol):
             NotFinite: inf or nan among the elements.
         """
 
-
-class _Sized:
-    """What every codec takes from its format."""
-
-    def __init__(self, wire: WireFormat) -> None:
-        self._wire = wire
-
-    @property
-    def dtype_name(self) -> DTypeName:
-        return self._wire.dtype_name
-
-    def num_bytes(self, num_elements: int) -> int:
-        return self._wire.num_bytes(num_elements)
-
     def _checked(self, data: Buffer, shape: Sequence[int]) -> memoryview:
-        view, wanted = memoryview(data).cast("B"), self.num_bytes(prod(shape))
+        view, wanted = memoryview(data).cast("B"), self._wire.num_bytes(prod(shape))
         if len(view) != wanted:
             name = self._wire.name
             raise Malformed(f"{len(view)} bytes, {wanted} are {list(shape)} under {name}")
         return view
 
 
-class _Cast(_Sized):
+class _Cast(Codec):
     """Elements one by one in a float format."""
 
     def __init__(self, wire: WireFormat, dtype: torch.dtype) -> None:
@@ -99,7 +83,7 @@ class _Cast(_Sized):
         return tensor.reshape(tuple(shape))
 
 
-class _Blockwise8(_Sized):
+class _Blockwise8(Codec):
     """A scale for each block, its largest magnitude, and for each element the nearest code of it.
 
     "Nearest" is decided on the quotient cut to 12 significant bits, for which there is a table of

@@ -172,7 +172,7 @@ class Blobs:
 
     def _in_work(self) -> dict[Digest, Bound]:
         """Shards and buckets of the round in work, by what claims bind."""
-        state, open = self._job.state, self._job.open
+        state, open = self._job.state, self._job.state.open
         if open is None:
             return {}
         phase = state.phase
@@ -257,7 +257,7 @@ class Blobs:
 
     def _holders(self, digest: Digest, bucket: Bucket) -> list[PeerId]:
         """Who said to hold it; after the seal everybody who applies it."""
-        open, layout = self._job.open, self._job.state.terms.layout
+        open, layout = self._job.state.open, self._job.state.terms.layout
         held = {} if open is None else open.held
         said = [peer for peer, own in sorted(held.items()) if digest in own]
         if said or open is None or digest in self._in_work():
@@ -297,8 +297,6 @@ class Blobs:
                 owes; or a shard before RoundClosed.
             Unavailable: nothing came yet. NotFound: nothing came, and a Notice says so.
         """
-        if request.job != self._job.record_of_job.job:
-            raise errors.Conflict("another job")
         asker, digest = peer_id(caller), Digest(request.digest)
         async with self._turns[asker]:  # one answer at a time is in our memory for each
             bound = self._bound(digest) if asker in self._job.state.members else None

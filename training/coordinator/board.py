@@ -22,7 +22,6 @@ from contracts.terms.history import kept_digest
 from contracts.terms.ids import ChunkIndex, Digest, PeerId
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
-from contracts.terms.work import WorkClaim
 from training.coordinator.journal import JobJournal
 from training.rounds.state import NO_BYTES, NO_ROUND, Commit, OpenRound, Reduce, RoundState, Work
 from training.rounds.state import Seal as SealPhase
@@ -131,7 +130,7 @@ class Board:
 
     def _reduces(self, peer: PeerId, group: Group) -> Iterator[ChunkIndex]:
         """Buckets that it is dealt, once it has claimed."""
-        state, open = self._job.state, self._job.open
+        state, open = self._job.state, self._job.state.open
         if open is not None and _may_hear(state, open, peer):
             for bucket, reducer in sorted(open.dealing.items()):
                 if reducer == peer and bucket[0] == group:
@@ -144,7 +143,7 @@ class Board:
 
     def _told_to(self, peer: PeerId) -> _Told:
         """All that a member may hear of the round by now, in the order in which it hears it."""
-        state, open = self._job.state, self._job.open
+        state, open = self._job.state, self._job.state.open
         self._begin(state.round)
         told = self._told.setdefault(peer, _Told())
         if open is None:
@@ -156,7 +155,10 @@ class Board:
                 self._add(told, *closed.weights)
                 self._add(told, closed.digest())
             for signed in phase.buckets.values():
-                self._add_signed(told, signed)
+                name = signed.message.digest()
+                if name not in self._encoded:
+                    self._encoded[name] = _entry(signed)
+                self._add(told, name)
         elif not isinstance(phase, SealPhase) and _may_hear(state, open, peer):
             outputs = state.terms.layout.outputs
             own = {bucket for bucket, reducer in open.dealing.items() if reducer == peer}
@@ -187,14 +189,6 @@ class Board:
             name = signed.message.digest()
             if name not in self._encoded:
                 self._encoded[name] = _entry(signed)
-
-    def _add_signed(self, told: _Told, signed: Signed[WorkClaim]) -> None:
-        name = signed.message.digest()
-        if name not in told.names:
-            if name not in self._encoded:
-                self._encoded[name] = _entry(Signed(signed.message, signed.signature))
-            told.entries.append(self._encoded[name])
-            told.names.add(name)
 
 
 def _may_hear(state: RoundState, open: OpenRound, peer: PeerId) -> bool:

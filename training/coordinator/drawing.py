@@ -16,9 +16,8 @@ from contracts.terms.beacons import Beacon, Beacons
 from contracts.terms.errors import Refused, Unavailable
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.items import count
-from contracts.terms.messages import Message, StepBeacon
+from contracts.terms.messages import StepBeacon
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
 from training.coordinator.blobs import Blobs
 from training.coordinator.draws import beacon_wanted, late_reports
 from training.coordinator.journal import JobJournal
@@ -88,8 +87,7 @@ class Drawing:
             beacon=beacon.value,
         )
         signed = self._job.sign(message)
-        kept = Signed[Message](message, signed.signature)
-        self._job.check(self._clock(), kept, unsealed=frozenset({message.digest()}))
+        self._job.check(self._clock(), signed, unsealed=frozenset({message.digest()}))
         self._tell("beacon_taken", step=message.step, of=beacon.step)
 
     def _note_late(self) -> None:

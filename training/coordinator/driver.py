@@ -13,10 +13,9 @@ from functools import partial
 from typing import TypeAlias
 
 from contracts.terms import errors
-from contracts.terms.history import Kept, Leaves, decode_kept, kept_digest
+from contracts.terms.history import Leaves, decode_kept, kept_digest
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.items import count, numbers_of, ranges_of
-from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
 from contracts.terms.work import WorkClaim
@@ -153,7 +152,7 @@ class Driver:
     # ----------------------------------------------------------------------------------- the claim
 
     async def _ask_claim(self, peer: PeerId, asked: AskClaim, session: Session) -> None:
-        open = self._job.open
+        open = self._job.state.open
         if open is None or peer not in self._job.state.members:
             return
         results = open.counted[self._job.state.members[peer].group]
@@ -183,16 +182,13 @@ class Driver:
             self._job.take_report(signed, leaves.leaves, self._clock())
         signed, leaves = pairs[-1]
         claim = signed.message
-        if open is self._job.open and claim.digest() in open.claims:
+        if open is self._job.state.open and claim.digest() in open.claims:
             return  # of items that it had claimed before: what is asked for is its duty next
         reports = self._job.reports_named()
         check_work(self._job.state, self._job.record_of_job, claim, leaves.leaves, reports)
-        kept = Signed[Message](claim, signed.signature)
-        self._job.record(events.WorkClaimed(claim, self._clock()), kept, leaves)
-        own: list[Kept] = []
-        for each, beside in pairs:
-            own += [Signed(each.message, each.signature), beside]
-        self._board.carried(session).update(map(kept_digest, own))
+        self._job.record(events.WorkClaimed(claim, self._clock()), signed, leaves)
+        own = [kept_digest(item) for pair in pairs for item in pair]
+        self._board.carried(session).update(own)
 
     # ---------------------------------------------------------------------------------- the bucket
 

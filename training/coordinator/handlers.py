@@ -8,8 +8,8 @@ from typing_extensions import Buffer
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, Forbidden, Malformed, PeerUnreachable, Unavailable
 from contracts.terms.history import Leaves, decode_kept
-from contracts.terms.ids import Digest, JobId, PeerId, SessionKey
-from contracts.terms.messages import LeaseAccept, Message
+from contracts.terms.ids import Digest, PeerId, SessionKey
+from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.work import WorkClaim
 from training.coordinator.blobs import Blobs
@@ -28,19 +28,6 @@ from training.transport.port import Session
 from training.transport.relay import Relay
 from training.transport.wire import PING, RELAY, AnyMethod
 
-_OF_PEERS = tuple(
-    method.name
-    for method in (
-        calls.JOIN,
-        calls.LEAVE,
-        calls.GET_MEMBERS,
-        calls.REPORT,
-        calls.NEXT_ITEM,
-        calls.GET_CLAIMS,
-        calls.HELD,
-        calls.GET_BYTES,
-    )
-)
 _OUTSIDE_CALLS = (
     *(calls.GET_MEMBERS.name, calls.REPORT.name, calls.GET_BYTES.name),
     *(RELAY.name, PING.name),
@@ -74,7 +61,7 @@ class Handlers:
 
     def dispatcher(self) -> Dispatcher:
         """A handler of all of them."""
-        dispatcher = Dispatcher(authorize=self._authorize)
+        dispatcher = Dispatcher(job=self._job.record_of_job.job, authorize=self._authorize)
         dispatcher.on(calls.JOIN, self.join)
         dispatcher.on(calls.LEAVE, self.leave)
         dispatcher.on(calls.REPORT, self.take_report)
@@ -90,7 +77,7 @@ class Handlers:
         if self._is_outside(caller):
             if method.name not in _OUTSIDE_CALLS:
                 raise Forbidden(f"{method.name} is not for outside auditors")
-        elif method.name in _OF_PEERS:
+        elif method.name not in (RELAY.name, PING.name):
             self._lease_of(caller)
 
     def _authorize_relay(self, caller: SessionKey, to: SessionKey, method: AnyMethod) -> None:
@@ -118,7 +105,6 @@ class Handlers:
             Conflict: nobody asks for it (any more), or it does not follow from its distances.
             Equivocation: another one was handed in for the same draw.
         """
-        self._need_job(request.job)
         if len(tensors) != 2:
             raise Malformed("a report is a claim with its leaves")
         signed = expect(decode_signed(bytes(tensors[0])), WorkClaim)
@@ -136,10 +122,6 @@ class Handlers:
             return self.roster[caller].message
         raise Forbidden("no lease of this job is known for this session key")
 
-    def _need_job(self, job: JobId) -> None:
-        if job != self._job.record_of_job.job:
-            raise Conflict("another job")
-
     # ----------------------------------------------------------------------------------- peers
 
     async def join(
@@ -154,7 +136,6 @@ class Handlers:
             Unavailable: it did not show in time how fast it is; or its account has no bond, or no
                 limit, that suffices.
         """
-        self._need_job(request.job)
         sent = [decode_signed(bytes(tensor)).message for tensor in tensors]
         if sent != [self._lease_of(caller)]:
             raise Forbidden("this is not the lease that the market has accepted")
@@ -216,8 +197,7 @@ class Handlers:
         if peer in self._job.record_of_job.leases:
             self._job.record(joined)  # it had left, and is back under the same lease
         else:
-            signed = self.roster[caller]
-            self._job.record(joined, Signed[Message](signed.message, signed.signature))
+            self._job.record(joined, self.roster[caller])
 
     def _return(self, peer: PeerId, request: calls.Join) -> None:
         applied = RoundNumber(request.applied)
@@ -227,7 +207,6 @@ class Handlers:
         self, _caller: SessionKey, request: calls.GetMembers, _tensors: Tensors
     ) -> tuple[calls.MembersView, Sequence[Buffer]]:
         """Who the members are now."""
-        self._need_job(request.job)
         return calls.MembersView(members=self._job.member_views()), ()
 
     async def leave(
@@ -238,7 +217,6 @@ class Handlers:
         Raises:
             Conflict: it is no member (any more), and free to go.
         """
-        self._need_job(request.job)
         peer = peer_id(caller)
         self._job.record(events.LeaveAsked(peer, self._clock()))
         if peer not in self._job.state.members:
@@ -253,7 +231,7 @@ class Handlers:
         Raises:
             Conflict: it is no member (any more).
         """
-        peer = self._member(caller, request.job)
+        peer = self._member(caller)
         return await self._items.next(peer, request), ()
 
     async def get_claims(
@@ -264,7 +242,7 @@ class Handlers:
         Raises:
             Conflict: it is no member (any more).
         """
-        peer = self._member(caller, request.job)
+        peer = self._member(caller)
         group = self._job.state.members[peer].group
         return await self._board.get(peer, group, request, self._sessions().get(caller))
 
@@ -276,14 +254,13 @@ class Handlers:
         Raises:
             Conflict: it is no member (any more).
         """
-        peer = self._member(caller, request.job)
+        peer = self._member(caller)
         named = self._blobs.named(map(Digest, request.digests))
         if request.round == self._job.state.round and named:
             self._job.record(events.Held(peer, named, self._clock()))
         return calls.Done(), ()
 
-    def _member(self, caller: SessionKey, job: JobId) -> PeerId:
-        self._need_job(job)
+    def _member(self, caller: SessionKey) -> PeerId:
         peer = peer_id(caller)
         if peer not in self._job.state.members:
             raise Conflict("no member of this job")

@@ -163,7 +163,7 @@ class ItemRoutes:
 
     def _round(self) -> Round:
         state, due = self._job.state, validation_due(self._job)
-        open = self._job.open
+        open = self._job.state.open
         off = open.off if open is not None else frozenset[PeerId]()
         is_over = isinstance(state.phase, Finished)
         about = (state.members, off, state.may_work, self._job.record_of_job, is_over, state.round)

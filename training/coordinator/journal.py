@@ -21,7 +21,7 @@ from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Misbehaved, Refused
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, SessionKey, StepNumber
-from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept, Message, Seal
+from contracts.terms.messages import JobOpening, JobSpec, Message, Seal
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -124,11 +124,12 @@ class JobJournal:
         self.on_effect: Callable[[events.Effect], None] = _ignore
         self.may_work: Callable[[], frozenset[PeerId] | None] = lambda: None
         """Who may work by limits and bonds; None: everybody. Set before anything is recorded."""
-        self._file, self._signer, self._tell = file, signer, tell
+        self.file, self._signer, self._tell = file, signer, tell
         self._ends: dict[int, int] = {}  # row of each round's seal; of the opening for 0
         self._items: dict[int, tuple[tuple[Digest, bytes], ...]] = {}  # of few rounds
         self._began_at: UnixMillis | None = None  # when the first round could begin
-        self._newest_report: StepReport | None = None
+        self.newest_report: StepReport | None = None
+        """Of the newest round with an update."""
         self._groups: dict[PeerId, Group] = {}  # of everybody who ever joined
         self._reports: dict[object, Digest] = {}  # claims of reports, sealed or not, by names
         self.sealed_work = SealedWork()
@@ -144,7 +145,7 @@ class JobJournal:
         self._read(spec)
 
     def _read(self, spec: Signed[JobSpec]) -> None:
-        for row in self._file.rows():
+        for row in self.file.rows():
             match row.kind:
                 case "kept":
                     item, before = decode_kept(row.data), self.history
@@ -156,7 +157,7 @@ class JobJournal:
                     self.state, _ = advance(self.state, event, self.rules)
                     self._note_join_and_start(self.state, event)
                 case "report":
-                    self._newest_report = decode_report(row.data)
+                    self.newest_report = decode_report(row.data)
         same_key = self.record_of_job.opening.session_key == self._signer.session.key
         if self.record_of_job.job != spec.message.job() or not same_key:
             raise Conflict("this folder is of another job, or its session key was replaced")
@@ -195,17 +196,6 @@ class JobJournal:
         """What the seals have established."""
         assert self.history.record is not None  # from the opening on, which begins every journal
         return self.history.record
-
-    @property
-    def file(self) -> Journal:
-        """The rows, for whoever posts them."""
-        return self._file
-
-    @property
-    def open(self) -> OpenRound | None:
-        """What the round in work has; None once the job has ended."""
-        phase = self.state.phase
-        return phase.open if isinstance(phase, Work | Commit | Reduce | SealPhase) else None
 
     def key_of(self, peer: PeerId) -> SessionKey:
         """Session key of a peer with a lease."""
@@ -268,7 +258,7 @@ class JobJournal:
             return
         if not self.record_of_job.checking.wants(Reported(claim, findings_of(leaves))):
             raise Conflict("this report is not wanted")
-        self.record(events.WorkClaimed(claim, at), _plain(signed), Leaves(claim.digest(), leaves))
+        self.record(events.WorkClaimed(claim, at), signed, Leaves(claim.digest(), leaves))
 
     def unsealed(self) -> tuple[Message, ...]:
         """All messages that no seal holds yet, in the order they were recorded."""
@@ -287,7 +277,7 @@ class JobJournal:
         if round not in self._items:
             start, end = self._ends[round - 1], self._ends[round]
             items: list[bytes] = []
-            for row in self._file.rows(after=start):
+            for row in self.file.rows(after=start):
                 if row.sequence > end:
                     break
                 if row.kind == KEPT:
@@ -367,7 +357,7 @@ class JobJournal:
         phase, round = self.state.phase, self.state.round
         assert isinstance(phase, SealPhase)
         last = is_last_round(self.state)
-        named: list[Kept] = [_plain(phase.buckets[bucket]) for bucket in sorted(phase.buckets)]
+        named: list[Kept] = [phase.buckets[bucket] for bucket in sorted(phase.buckets)]
         history = self.history
         for item in named:
             history = follow(history, item)
@@ -376,21 +366,16 @@ class JobJournal:
         signed = self._signer.wallet.sign(derived.seal, self._signer.domain)
         report = self._report(phase, round, at)
         sealed = events.Sealed(round, last, at)
-        if not self._take([(sealed, (*named, _plain(signed)))], report):
+        if not self._take([(sealed, (*named, signed))], report):
             raise InvariantBroken(f"round {round} was not waiting for its seal")
-
-    @property
-    def newest_report(self) -> StepReport | None:
-        """Of the newest round with an update."""
-        return self._newest_report
 
     def note_validation(self, round: RoundNumber, loss: int) -> None:
         """Keep the loss on validation rows after `round` (1e-6), once; not if that is long ago."""
-        report = self._newest_report
+        report = self.newest_report
         if report is None or report.step != round or report.validation_millionths is not None:
             return
-        self._newest_report = replace(report, validation_millionths=loss)
-        self._store([Row(REPORT, self._newest_report.encoded())])
+        self.newest_report = replace(report, validation_millionths=loss)
+        self._store([Row(REPORT, self.newest_report.encoded())])
         self._tell("validated", step=round, loss=loss)
         self.changes.mark()
 
@@ -423,7 +408,7 @@ class JobJournal:
             self._tell_of(event, items, report)
             self._note_join_and_start(state, event)
         self._tell_reopened(state)
-        self._newest_report = report or self._newest_report
+        self.newest_report = report or self.newest_report
         exchanged = _exchanged(self.state)
         self.state, self.history = state, history
         self._note_seal(under)
@@ -435,15 +420,15 @@ class JobJournal:
         return True
 
     def _store(self, rows: list[Row]) -> None:
-        first = len(self._file) + 1
-        self._file.append(rows)
+        first = len(self.file) + 1
+        self.file.append(rows)
         for sequence, row in enumerate(rows, start=first):
             if row.kind == KEPT:
                 self._note_kept(decode_kept(row.data), sequence)
 
     def _signed(self, effects: Iterable[events.Effect]) -> list[Kept]:
         return [
-            _plain(self._signer.session.sign(effect.message))
+            self._signer.session.sign(effect.message)
             for effect in effects
             if isinstance(effect, events.SignNotice | events.SignRoundClosed)
         ]
@@ -463,7 +448,7 @@ class JobJournal:
         if not losses:
             return None
         tokens = len(losses) * batch.rows_per_unit * model.sequence_length
-        since = self._newest_report.at if self._newest_report else self._began_at
+        since = self.newest_report.at if self.newest_report else self._began_at
         speed = tokens * 1000 // max(1, at - since) if since is not None else 0
         mean = (2 * sum(losses) + len(losses)) // (2 * len(losses))  # halves up
         return StepReport(StepNumber(round), mean, speed, at)
@@ -539,22 +524,15 @@ def _ignore(_effect: events.Effect) -> None:
 
 def _exchanged(state: RoundState) -> tuple[object, ...]:
     """What `round.claims` tells, as objects that are replaced when they change."""
-    phase = state.phase
-    open = phase.open if isinstance(phase, Work | Commit | Reduce | SealPhase) else None
+    phase, open = state.phase, state.open
     claims = (None, None) if open is None else (open.claims, open.dealing)
     buckets = phase.buckets if isinstance(phase, Reduce) else None
     is_delivering = isinstance(phase, Commit) and phase.is_delivering
     return (state.round, type(phase), *claims, is_delivering, buckets)
 
 
-def _plain(signed: Signed[M]) -> Signed[Message]:
-    return Signed(signed.message, signed.signature)
-
-
-def _kept(item: Kept | Signed[JobSpec] | Signed[LeaseAccept]) -> Row:
-    if isinstance(item, Leaves | AuditorList):
-        return Row(KEPT, encode_kept(item))
-    return Row(KEPT, encode_kept(_plain(item)))
+def _kept(item: Kept) -> Row:
+    return Row(KEPT, encode_kept(item))
 
 
 def _opening_of(spec: JobSpec, opening: Opening, signer: Signer) -> Signed[Message]:
@@ -566,4 +544,4 @@ def _opening_of(spec: JobSpec, opening: Opening, signer: Signer) -> Signed[Messa
         opening_block=opening.opening_block,
         outside_auditors=opening.auditors.digest() if opening.auditors else ZERO_DIGEST,
     )
-    return _plain(signer.wallet.sign(message, signer.domain))
+    return signer.wallet.sign(message, signer.domain)

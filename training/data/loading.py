@@ -5,10 +5,9 @@ Invariant: no byte of a blob is used before its BLAKE3 was compared. Shards stay
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Protocol
 
-from contracts.terms.digest import blob_digest, tensor_digest
+from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Refused, WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
@@ -79,10 +78,8 @@ class UnitRows:
         data: DataConfig,
         sequence_length: int,
         source: BlobSource,
-        *,
-        cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self._blobs = CheckedBlobs(source, cache_bytes=cache_bytes)
+        self._blobs = CheckedBlobs(source)
         self._data = data
         self._manifest_id = manifest.digest()
         self.token_bytes = manifest.token_bytes
@@ -136,12 +133,3 @@ def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
     manifest = decode_manifest(CheckedBlobs(blobs).fetch(spec.data.manifest))
     return UnitRows(manifest, config.data, config.model.sequence_length, blobs)
-
-
-def rows_digest(rows: Sequence[bytes], *, token_bytes: int = 1) -> Digest:
-    """Digest of an item's rows, inputs and labels: what leaves call `rows/STAGE/ITEM`.
-
-    A tensor digest of (rows, sequence_length + 1) unsigned numbers as wide as a token.
-    """
-    shape = (len(rows), len(rows[0]) // token_bytes)
-    return tensor_digest(f"uint{8 * token_bytes}", shape, b"".join(rows))

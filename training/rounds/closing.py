@@ -15,7 +15,7 @@ Invariants: what RoundClosed names is delivered, of peers that may work, and of 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isqrt
 
@@ -206,21 +206,23 @@ def keep_shards(state: RoundState) -> Change | None:
     if not wanted:
         return None
     state = with_phase(state, replace(phase, keeping=phase.keeping | wanted))
-    return state, (KeepBytes(tuple(_with_givers(phase.open, wanted))),)
+    return state, (with_givers(phase.open, wanted, phase.open.claims.values()),)
 
 
-def _with_givers(
-    open: OpenRound, wanted: Collection[Digest]
-) -> Iterator[tuple[Digest, tuple[PeerId, ...]]]:
-    """Each shard with its makers, then with others that said to hold it."""
+def with_givers(
+    open: OpenRound, wanted: Collection[Digest], claims: Iterable[WorkClaim]
+) -> KeepBytes:
+    """Each of these bytes with its makers, by these claims, then with others that hold it."""
     makers: defaultdict[Digest, list[PeerId]] = defaultdict(list)
-    for claim in open.claims.values():
+    for claim in claims:
         for output in claim.outputs:
             if output.digest in wanted:
                 makers[output.digest].append(claim.peer)
+    found: list[tuple[Digest, tuple[PeerId, ...]]] = []
     for digest in sorted(wanted):
-        holders = (peer for peer, own in open.held.items() if digest in own)
-        yield digest, (*makers[digest], *sorted({*holders} - {*makers[digest], COORDINATOR}))
+        holders = {peer for peer, own in open.held.items() if digest in own} - {COORDINATOR}
+        found.append((digest, (*makers[digest], *sorted(holders.difference(makers[digest])))))
+    return KeepBytes(tuple(found))
 
 
 def reopen(state: RoundState) -> RoundState:

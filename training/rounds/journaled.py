@@ -3,7 +3,6 @@
 Invariant: `decode_event(encode_event(event)) == event`, so the state is the fold of what is stored.
 """
 
-from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, cast, get_args
@@ -14,9 +13,6 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.work import WorkClaim
 from training.rounds.events import Event
-from training.rounds.machine import advance
-from training.rounds.state import RoundState, Terms, first_state
-from training.strategies.port import Closing
 
 MAX_EVENT_BYTES = 16 * 2**20
 
@@ -47,14 +43,6 @@ def decode_event(data: bytes) -> Event:
             except ValidationError as error:
                 raise Malformed(f"event {name}: {error}") from error
     raise Malformed("a journaled event has a name and values")
-
-
-def replay(terms: Terms, events: Iterable[Event], rules: Closing) -> RoundState:
-    """The state that `events` lead to from the beginning."""
-    state = first_state(terms)
-    for event in events:
-        state, _ = advance(state, event, rules)
-    return state
 
 
 @cache

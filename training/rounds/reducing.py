@@ -17,15 +17,15 @@ Invariant: no seal names a bucket that fewer hold than said here.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from contracts.terms.ids import Address, ChunkIndex, Digest, PeerId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from training.rounds.closing import take_held
+from training.rounds.closing import take_held, with_givers
 from training.rounds.dealing import Ring
-from training.rounds.events import Change, Held, KeepBytes, Reduced, Send
+from training.rounds.events import Change, Held, Reduced, Send
 from training.rounds.membership import is_due, passed
 from training.rounds.state import (
     COORDINATOR,
@@ -210,19 +210,8 @@ def keep_buckets(state: RoundState) -> Change | None:
     if not wanted:
         return None
     state = with_phase(state, replace(phase, keeping=phase.keeping | wanted))
-    return state, (KeepBytes(tuple(_with_givers(phase, wanted))),)
-
-
-def _with_givers(
-    phase: Reduce, wanted: frozenset[Digest]
-) -> Iterator[tuple[Digest, tuple[PeerId, ...]]]:
-    signers: defaultdict[Digest, set[PeerId]] = defaultdict(set)
-    for bucket, signed in phase.buckets.items():
-        signers[_digest(phase, bucket)].add(signed.message.peer)
-    for digest in sorted(wanted):
-        holders = {peer for peer, own in phase.open.held.items() if digest in own}
-        others = holders - signers[digest] - {COORDINATOR}
-        yield digest, (*sorted(signers[digest]), *sorted(others))
+    claims = (signed.message for signed in phase.buckets.values())
+    return state, (with_givers(phase.open, wanted, claims),)
 
 
 # ---------------------------------------------------------------------------------- time goes on

@@ -252,6 +252,11 @@ class RoundState:
         return self.round if isinstance(self.phase, Finished) else RoundNumber(self.round - 1)
 
     @property
+    def open(self) -> OpenRound | None:
+        """What the round in work has; None once the job has ended."""
+        return None if isinstance(self.phase, Finished) else self.phase.open
+
+    @property
     def is_held(self) -> bool:
         """Whether the poster's pause has begun."""
         return self.hold_from is not None and self.round >= self.hold_from

@@ -3,7 +3,7 @@
 Invariants
 - The gradient is the sum over units, in the order of their backward calls, of rows x (gradient of
   the unit's mean token loss); so a peer that repeats its units in order repeats its bytes (on the
-  same device with the same number of threads), and `mean_gradient` is the mean over rows.
+  same device with the same number of threads), and `mean_buckets` is the mean over rows.
 - A unit counts once, and is never taken out again but with all others.
 - A unit whose gradient turns out not finite leaves an empty gradient, never a spoilt one.
 - x and dy above `LARGEST` are refused like inf: by their bytes, so by everybody. What comes of
@@ -12,13 +12,9 @@ Invariants
 - The state (weights, moments, counter) changes in `apply` and `load` alone, and after `apply` it
   is a function, byte for byte, of the state before, the average and the sealed norm.
 
-A unit's forward graph is kept for its backward while fewer than `max_graphs` wait ("sticky"); a
-dropped one is computed again from its inputs. Rows are kept until the step ends; activations and
-dy, which are large, no longer than the graph: whoever wants them again has them on disk. Not
-thread-safe. Shapes: R rows, T tokens of a row, D width, P parameters of the stage.
-
-How well a whole model predicts rows it was not trained on is perplexity per byte: exp of the mean
-loss over every token of the rows; the sum is taken in fp64.
+A unit's forward graph is kept for its backward while fewer than `MAX_GRAPHS` wait ("sticky"). Its
+inputs are not kept: whoever wants them again has them on disk. Not thread-safe. Shapes: R rows, T
+tokens of a row, D width, P parameters of the stage.
 """
 
 import math
@@ -68,7 +64,7 @@ class UnitInputs:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    inputs: UnitInputs
+    num_rows: int
     x: Tensor | None  # leaf that collects dx, none on the first stage
     y: Tensor  # output, or on the last stage rows x mean loss
 
@@ -92,7 +88,6 @@ class Stage:
         optimizer: OptimizerConfig,
         *,
         device: str = "cpu",
-        max_graphs: int = MAX_GRAPHS,
         weights: Mapping[str, Tensor] | None = None,
         trains: bool = True,
     ) -> None:
@@ -118,9 +113,7 @@ class Stage:
                 first = weights[place.name]
             self._weights[place.start : place.end] = first.flatten()
         bind(self._model, self.layout, self._weights, self._gradient)
-        self._max_graphs = max_graphs
         self._graphs: OrderedDict[ItemNumber, _Graph] = OrderedDict()
-        self._rows: dict[ItemNumber, UnitInputs] = {}  # of units that have no x
         self._done: dict[ItemNumber, int] = {}  # rows
 
     def _zeros(self) -> Tensor:
@@ -142,7 +135,6 @@ class Stage:
     def begin_step(self) -> None:
         """Forget all units and set the gradient to zero; safe to repeat."""
         self._graphs.clear()
-        self._rows.clear()
         self._done.clear()
         self._gradient.zero_()
 
@@ -158,59 +150,38 @@ class Stage:
         """
         graph = self._run(inputs)
         self._graphs.pop(unit, None)
-        if inputs.x_RTD is None:
-            self._rows[unit] = inputs
-        if len(self._graphs) >= self._max_graphs:
+        if len(self._graphs) >= MAX_GRAPHS:
             self._graphs.popitem(last=False)
         self._graphs[unit] = graph
         output = graph.y.detach()
-        return output / _num_rows(inputs) if self.slice.has_head else output
+        return output / graph.num_rows if self.slice.has_head else output
 
-    def backward(
-        self, unit: ItemNumber, dy: Tensor | None = None, inputs: UnitInputs | None = None
-    ) -> Tensor | None:
+    def backward(self, unit: ItemNumber, dy: Tensor | None = None) -> Tensor | None:
         """Add a unit's gradient.
 
         Args:
-            unit: A unit whose forward ran here, unless `inputs` are given.
+            unit: A unit whose graph is here (`keeps`).
             dy: Gradient of the output (R, T, D); none on the last stage, which starts itself.
-            inputs: For a unit whose forward ran at another peer, or is not kept any more.
 
         Returns:
             dx, the gradient of the stage's input (R, T, D); none on the first stage.
 
         Raises:
-            Refused: the unit is unknown, was already counted, or dy is missing or does not fit.
+            Refused: no graph of the unit is here, it was already counted, or dy is missing or does
+                not fit.
             NotFinite: dy, dx or the gradient holds inf or nan, or is too large.
         """
         if unit in self._done:
             raise Refused(f"unit {unit} is already in the gradient", unit=unit)
-        if inputs is not None:
-            self.forward(unit, inputs)
-        num_rows = _num_rows(self.inputs_of(unit))
-        dx = self._accumulate(unit, dy)
-        self._done[unit] = num_rows
+        if (graph := self._graphs.get(unit)) is None:
+            raise Refused(f"unit {unit} has no graph here", unit=unit)
+        dx = self._accumulate(unit, graph, dy)
+        self._done[unit] = graph.num_rows
         return dx
 
     def keeps(self, unit: ItemNumber) -> bool:
         """Whether the graph of a unit is here for its backward."""
         return unit in self._graphs
-
-    def forget(self, unit: ItemNumber) -> None:
-        """Drop the graph of a unit, if it is here."""
-        self._graphs.pop(unit, None)
-
-    def inputs_of(self, unit: ItemNumber) -> UnitInputs:
-        """What a unit of this step was computed from, while that is kept.
-
-        Raises:
-            Refused: it is not.
-        """
-        if unit in self._graphs:
-            return self._graphs[unit].inputs
-        if unit not in self._rows:
-            raise Refused(f"unit {unit} has no inputs here", unit=unit)
-        return self._rows[unit]
 
     def _run(self, inputs: UnitInputs) -> _Graph:
         x, labels_RT = _split(self.config, self.slice, inputs)
@@ -223,17 +194,16 @@ class Stage:
             labels_RT = labels_RT.to(self.device)
             y = functional.cross_entropy(y.flatten(0, 1), labels_RT.flatten()) * len(labels_RT)
         self._need_finite(y, "the output of a unit")
-        return _Graph(inputs, leaf, y)
+        return _Graph(len(x), leaf, y)
 
-    def _accumulate(self, unit: ItemNumber, dy: Tensor | None) -> Tensor | None:
-        graph = self._graphs.get(unit) or self._run(self.inputs_of(unit))
+    def _accumulate(self, unit: ItemNumber, graph: _Graph, dy: Tensor | None) -> Tensor | None:
         if (dy is None) != self.slice.has_head:
             raise Refused("dy comes with every backward but the last stage's")
         if dy is not None and dy.shape != graph.y.shape:
             raise Refused(f"dy has shape {tuple(dy.shape)}, wanted {tuple(graph.y.shape)}")
         if dy is not None:
             need_finite(dy, "the output gradient of a unit", largest=LARGEST)
-        self._graphs.pop(unit, None)  # a graph serves one backward
+        del self._graphs[unit]  # a graph serves one backward
         graph.y.backward(_seed(graph.y, dy))
         dx = None if graph.x is None else graph.x.grad
         self._need_finite_or_forget(dx)
@@ -260,7 +230,7 @@ class Stage:
 
     @property
     def num_samples(self) -> int:
-        """Rows in the gradient: the weight of `mean_gradient`."""
+        """Rows in the gradient: the weight of their mean."""
         return sum(self._done.values())
 
     @property
@@ -268,18 +238,13 @@ class Stage:
         """The sum over units so far, fp32 (P,); shares the stage's memory."""
         return self._gradient
 
-    def mean_gradient(self) -> Tensor:
-        """Gradient of the mean loss over this step's rows so far, fp32 (P,), a copy.
+    def mean_buckets(self, num_buckets: int) -> Iterator[Tensor]:
+        """Gradient of the mean loss over this step's rows so far, fp32, cut as `chunk_bounds` says.
+
+        A shared embedding comes behind the rest, cut alike. Each is made as it is asked for.
 
         Raises:
             Refused: no unit was counted.
-        """
-        return torch.cat(list(self.mean_buckets(1)))
-
-    def mean_buckets(self, num_buckets: int) -> Iterator[Tensor]:
-        """`mean_gradient` cut as `chunk_bounds` says; a shared embedding behind the rest, alike.
-
-        Each is made as it is asked for. Raises: see `mean_gradient`.
         """
         if not self._done:
             raise Refused("no unit is in the gradient")
@@ -427,11 +392,6 @@ def _seed(y: Tensor, dy: Tensor | None) -> Tensor:
     return torch.ones_like(y) if dy is None else dy.to(y.device)
 
 
-def _num_rows(inputs: UnitInputs) -> int:
-    tensors = (inputs.rows_RT, inputs.x_RTD)
-    return next(len(tensor) for tensor in tensors if tensor is not None)
-
-
 def _split(
     config: ModelConfig, stage: StageSlice, inputs: UnitInputs
 ) -> tuple[Tensor, Tensor | None]:
@@ -453,33 +413,3 @@ def _split(
     if int(rows.max()) >= config.vocab_size:
         raise Refused(f"a token is outside the vocabulary of {config.vocab_size}")
     return rows[:, :-1] if x is None else x, rows[:, 1:] if stage.has_head else None
-
-
-# -------------------------------------------------------------------------------------- evaluation
-
-ROWS_AT_A_TIME = 8
-
-
-def mean_loss(stage: Stage, rows: Sequence[bytes]) -> float:
-    """Mean loss in nats per token of a whole model over rows of sequence_length + 1 bytes.
-
-    Raises:
-        Refused: no rows, or the stage is not the whole model.
-        NotFinite: the loss is inf or nan.
-    """
-    if not rows or not (stage.slice.has_embedding and stage.slice.has_head):
-        raise Refused("validation needs rows and the whole model in one stage")
-    total, num_tokens = 0.0, 0
-    for start in range(0, len(rows), ROWS_AT_A_TIME):
-        rows_RT = rows_tensor(rows[start : start + ROWS_AT_A_TIME])
-        losses_RT = stage.losses(rows_RT[:, :-1], rows_RT[:, 1:])
-        total += float(losses_RT.double().sum())
-        num_tokens += losses_RT.numel()
-    if not math.isfinite(total):
-        raise NotFinite("the validation loss is not finite")
-    return total / num_tokens
-
-
-def validation_perplexity(stage: Stage, rows: Sequence[bytes]) -> float:
-    """Perplexity per byte of a whole model over validation rows; errors as `mean_loss`."""
-    return math.exp(mean_loss(stage, rows))

@@ -17,7 +17,6 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import Buffer
 
-from contracts.terms.amounts import Flops
 from contracts.terms.chunks import Chunk
 from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
@@ -77,25 +76,6 @@ class Layout:
     def reduced_in(self, group: Group) -> tuple[Bucket, ...]:
         """Buckets that the peers of a group reduce."""
         return tuple(bucket for bucket in self.outputs[group] if bucket[0] == group)
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What a peer computes with."""
-
-    memory_bytes: int
-    flops_per_second: int
-    bytes_per_second: int  # each way
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a strategy asks of one machine of a group, for `job plan`."""
-
-    item_flops: Flops
-    item_bytes: int  # sent and received for an item
-    round_bytes: int  # sent and received for what a round exchanges
-    memory_bytes: int  # at the fullest moment of a round
 
 
 class Worker(Protocol):
@@ -214,9 +194,6 @@ class PureStrategy(Closing, Protocol):
 
     def layout(self, spec: JobSpec) -> Layout:
         """How a job is cut."""
-
-    def cost(self, spec: JobSpec, machine: Machine) -> Cost:
-        """What the costliest group asks of a machine. Raises Refused: it cannot hold a state."""
 
     def assign(self, view: View) -> tuple[Assignment, ...]:
         """What is dealt now; never an item to two peers of a group."""

@@ -18,7 +18,7 @@ from contracts.terms.ids import SessionKey
 from training.transport.failures import MAX_FAILURE_BYTES, reported_error
 from training.transport.flow import Outbox, Outgoing, Window
 from training.transport.framing import Assembler, ReplyFrame, byte_view, call_frames, cancel_frame
-from training.transport.port import Deadline, Limits, Reply, seconds
+from training.transport.port import Deadline, Limits, Reply
 from training.transport.wire import MAX_DEADLINE_MS, AnyMethod, Hello, Methods
 
 
@@ -75,7 +75,7 @@ class OurCalls:
         size = self._checked(spec, parts)
         call: _Call | None = None
         try:
-            async with asyncio.timeout(min(seconds(deadline), MAX_DEADLINE_MS / 1000)) as scope:
+            async with asyncio.timeout(min(deadline, MAX_DEADLINE_MS / 1000)) as scope:
                 await self._room.acquire(size)
                 call = self._begin(spec, parts, size, scope.when(), answer_bytes)
                 return await call.answer

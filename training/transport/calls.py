@@ -16,7 +16,6 @@ from contracts.terms.ids import (
     MAX_PEERS,
     ChunkField,
     DigestField,
-    JobIdField,
     PeerIdField,
     SessionKeyField,
     StageField,
@@ -33,6 +32,7 @@ from training.transport.wire import (
     RELAY,
     Method,
     Methods,
+    OfJob,
     WireMessage,
 )
 
@@ -66,11 +66,10 @@ class Done(WireMessage):
 # ------------------------------------------------------------------- asked of the coordinator
 
 
-class Join(WireMessage):
+class Join(OfJob):
     """A peer is here; tensor 0 is its signed LeaseAccept."""
 
     kind: Literal["join.v3"] = "join.v3"
-    job: JobIdField
     address: Text
     bandwidth: Positive  # bytes per second, its own estimate: for its part in reducing
     applied: RoundOrZero  # the last round whose seal it has applied
@@ -90,11 +89,10 @@ class Joined(WireMessage):
     members: Members
 
 
-class GetMembers(WireMessage):
+class GetMembers(OfJob):
     """A peer asks who the members are now: somebody whom it does not know has what it needs."""
 
     kind: Literal["get_members.v1"] = "get_members.v1"
-    job: JobIdField
 
 
 class MembersView(WireMessage):
@@ -104,24 +102,22 @@ class MembersView(WireMessage):
     members: Members
 
 
-class Leave(WireMessage):
+class Leave(OfJob):
     """A peer wants to go: it gets no more items, and stays until what it has done is sealed.
 
     It asks again until the answer is `Conflict`, because it is no member (any more).
     """
 
     kind: Literal["leave.v1"] = "leave.v1"
-    job: JobIdField
 
 
-class Report(WireMessage):
+class Report(OfJob):
     """An auditor hands in a signed report, to be sealed. The tensors: the claim, then its leaves.
 
     The same one again is no error: it asks until the report is in a seal, or wanted no more.
     """
 
     kind: Literal["report.v1"] = "report.v1"
-    job: JobIdField
 
 
 # -------------------------------------------------------------------------------------- items
@@ -179,14 +175,13 @@ Results = Annotated[tuple[TaskResult, ...], Len(0, 2 * MAX_ITEMS)]
 Failures = Annotated[tuple[Failure, ...], Len(0, MAX_ITEMS)]
 
 
-class NextItem(WireMessage):
+class NextItem(OfJob):
     """A peer asks for tasks, and hands in what came of others, until that is answered.
 
     The answer comes at once if anything is handed in, else when there is news, or after a while.
     """
 
     kind: Literal["next_item.v2"] = "next_item.v2"
-    job: JobIdField
     is_first: bool  # of its session: `results` are all of the round that no claim of its covers
     results: Results
     failed: Failures
@@ -201,14 +196,13 @@ class ItemTasks(WireMessage):
     drops: TaskNames
 
 
-class Measure(WireMessage):
+class Measure(OfJob):
     """The coordinator times one seeded reference item, forward and backward, in a group.
 
     A newcomer builds its state on the first call: the second one shows its rate.
     """
 
     kind: Literal["measure.v2"] = "measure.v2"
-    job: JobIdField
     group: StageField
     seed: Count
 
@@ -216,14 +210,13 @@ class Measure(WireMessage):
 # -------------------------------------------------------------------------------------- rounds
 
 
-class Commit(WireMessage):
+class Commit(OfJob):
     """The coordinator asks a peer to claim all items that count as its own and no claim covers.
 
     `given`: those of them whose tensors were used as a peer that is gone had made them.
     """
 
     kind: Literal["commit.v1"] = "commit.v1"
-    job: JobIdField
     round: RoundOrZero
     items: Ranges
     given: Ranges
@@ -241,7 +234,7 @@ class Committed(WireMessage):
     num_reports: Annotated[int, Ge(0), Le(MAX_REPORTS)]
 
 
-class GetClaims(WireMessage):
+class GetClaims(OfJob):
     """A member asks what the round merges and who reduces what, of its group and those beside it.
 
     A long poll. Whose own claims are not stored yet hears of others' only from RoundClosed on: what
@@ -249,7 +242,6 @@ class GetClaims(WireMessage):
     """
 
     kind: Literal["get_claims.v1"] = "get_claims.v1"
-    job: JobIdField
     round: RoundOrZero
     seen: Count  # how much of the round it has heard; more than there is: all of it, again
 
@@ -268,23 +260,19 @@ class Claims(WireMessage):
 
 
 class Reduce(WireMessage):
-    """The coordinator asks for the mean of a bucket over a RoundClosed, which is the one tensor."""
+    """The coordinator asks for the mean of a bucket over a RoundClosed, which is the one tensor.
+
+    The answer's tensor is the signed claim of the bucket.
+    """
 
     kind: Literal["reduce.v1"] = "reduce.v1"
     bucket: ChunkField
 
 
-class Reduced(WireMessage):
-    """The tensor is the signed claim of the bucket."""
-
-    kind: Literal["reduced.v1"] = "reduced.v1"
-
-
-class Held(WireMessage):
+class Held(OfJob):
     """A member has these shards or buckets of the round on its disk, and has checked them."""
 
     kind: Literal["held.v1"] = "held.v1"
-    job: JobIdField
     round: RoundOrZero
     digests: Digests
 
@@ -316,7 +304,7 @@ class SealTaken(WireMessage):
 # --------------------------------------------------------------------------------------- bytes
 
 
-class GetBytes(WireMessage):
+class GetBytes(OfJob):
     """Anybody asks anybody for bytes by their digest: a boundary tensor, a shard, or a bucket.
 
     The digest is the permission: claims are shown only to who may fetch. The coordinator fetches
@@ -325,67 +313,33 @@ class GetBytes(WireMessage):
     """
 
     kind: Literal["get_bytes.v1"] = "get_bytes.v1"
-    job: JobIdField
     digest: DigestField
 
 
-class GetState(WireMessage):
-    """A newcomer asks which checkpoint of a step a member has."""
+class GetFile(OfJob):
+    """Which file of a state after a round a member has: a checkpoint, or weights alone.
 
-    kind: Literal["get_state.v1"] = "get_state.v1"
-    job: JobIdField
-    group: StageField
-    round: RoundOrZero
-
-
-class StateView(WireMessage):
-    """A checkpoint file: blob digest and size in bytes. Members of a stage hold equal ones."""
-
-    kind: Literal["state_view.v1"] = "state_view.v1"
-    digest: DigestField
-    num_bytes: Positive
-
-
-class GetStateRange(WireMessage):
-    """A newcomer asks for bytes [start, end) of a checkpoint file; the answer's tensor."""
-
-    kind: Literal["get_state_range.v1"] = "get_state_range.v1"
-    job: JobIdField
-    group: StageField
-    round: RoundOrZero
-    start: Count
-    end: Count
-
-
-class GetWeights(WireMessage):
-    """An auditor asks for the weights after a step, which the next one was computed on."""
-
-    kind: Literal["get_weights.v1"] = "get_weights.v1"
-    job: JobIdField
-    group: StageField
-    round: RoundOrZero
-
-
-class WeightsView(WireMessage):
-    """A file of weights: blob digest and size in bytes, and the roots that it lies under.
-
-    The digest of the last three is the base of the claims of the next step
-    (`training.stages.torch_free`). Members of a stage hold equal files.
+    Newcomers ask for checkpoints; auditors for weights, which the next round was computed on.
     """
 
-    kind: Literal["weights_view.v1"] = "weights_view.v1"
+    kind: Literal["get_file.v1"] = "get_file.v1"
+    group: StageField
+    round: RoundOrZero
+
+
+class FileView(WireMessage):
+    """A file: blob digest and size in bytes. Members of a stage hold equal ones."""
+
+    kind: Literal["file_view.v1"] = "file_view.v1"
     digest: DigestField
     num_bytes: Positive
-    weights_root: DigestField
-    moments_root: DigestField
-    counter: Count
+    state_root: DigestField  # of which weights are a part, says their holder; else zero
 
 
-class GetWeightsRange(WireMessage):
-    """An auditor asks for bytes [start, end) of a file of weights; the answer's tensor."""
+class GetFileRange(OfJob):
+    """Somebody asks for bytes [start, end) of such a file; the answer's tensor."""
 
-    kind: Literal["get_weights_range.v1"] = "get_weights_range.v1"
-    job: JobIdField
+    kind: Literal["get_file_range.v1"] = "get_file_range.v1"
     group: StageField
     round: RoundOrZero
     start: Count
@@ -404,14 +358,14 @@ NEXT_ITEM = Method("item.next", NextItem, ItemTasks, 2 * MAX_HEADER, **_MEMBERS)
 MEASURE = Method("item.measure", Measure, Done, KIB)
 COMMIT = Method("round.commit", Commit, Committed, MAX_HEADER, **_MEMBERS, **_ITEMS)
 GET_CLAIMS = Method("round.claims", GetClaims, Claims, KIB, **_MEMBERS, **_ITEMS)
-REDUCE = Method("round.reduce", Reduce, Reduced, KIB, MAX_MESSAGE_BYTES, 1, KIB, KIB, 1)
+REDUCE = Method("round.reduce", Reduce, Done, KIB, MAX_MESSAGE_BYTES, 1, KIB, KIB, 1)
 HELD = Method("round.held", Held, Done, MAX_HEADER)
 TAKE_SEAL = Method("round.seal", TakeSeal, SealTaken, MAX_HEADER, MAX_ITEMS_BYTES, MAX_TENSORS)
 GET_BYTES = Method("blob.get", GetBytes, Done, KIB, **_BYTES)
-GET_STATE = Method("peer.get_state", GetState, StateView, KIB)
-GET_STATE_RANGE = Method("peer.get_state_range", GetStateRange, Done, KIB, **_BYTES)
-GET_WEIGHTS = Method("peer.get_weights", GetWeights, WeightsView, KIB)
-GET_WEIGHTS_RANGE = Method("peer.get_weights_range", GetWeightsRange, Done, KIB, **_BYTES)
+GET_STATE = Method("peer.get_state", GetFile, FileView, KIB)
+GET_STATE_RANGE = Method("peer.get_state_range", GetFileRange, Done, KIB, **_BYTES)
+GET_WEIGHTS = Method("peer.get_weights", GetFile, FileView, KIB)
+GET_WEIGHTS_RANGE = Method("peer.get_weights_range", GetFileRange, Done, KIB, **_BYTES)
 
 FOR_AUDITORS = (GET_BYTES.name, GET_WEIGHTS.name, GET_WEIGHTS_RANGE.name)
 """What an outside auditor may ask members for."""

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from typing_extensions import Buffer
 
-from contracts.terms.errors import InvariantBroken, NotFound
-from contracts.terms.ids import SessionKey
+from contracts.terms.errors import Conflict, InvariantBroken, NotFound
+from contracts.terms.ids import JobId, SessionKey
 from training.transport.endpoint import Clock, system_clock
 from training.transport.wire import (
     PING,
@@ -19,6 +19,7 @@ from training.transport.wire import (
     AnyMethod,
     Method,
     Methods,
+    OfJob,
     Ping,
     Pong,
     Request,
@@ -40,10 +41,17 @@ class Dispatcher:
     """A `port.Handler` made of one typed function a method."""
 
     def __init__(
-        self, *, authorize: Authorize = allow_members, clock: Clock = system_clock
+        self,
+        *,
+        job: JobId | None = None,
+        authorize: Authorize = allow_members,
+        clock: Clock = system_clock,
     ) -> None:
-        """`authorize` raises `Forbidden` for a caller that may not call a method."""
-        self._authorize, self._clock = authorize, clock
+        """`authorize` raises `Forbidden` for a caller that may not call a method.
+
+        Questions about another job than `job`, if there is one, are a `Conflict`.
+        """
+        self._job, self._authorize, self._clock = job, authorize, clock
         self._served: dict[str, tuple[AnyMethod, Serve[Any, Any]]] = {}
         self.on(PING, self._pong)
 
@@ -67,6 +75,8 @@ class Dispatcher:
         spec, serve = self._served[method]
         self._authorize(caller, spec)
         request = spec.request.decoded(header, max_bytes=spec.max_header_bytes)
+        if self._job is not None and isinstance(request, OfJob) and request.job != self._job:
+            raise Conflict("another job")
         answer, reply = await serve(caller, request, tensors)
         return answer.encoded(), reply
 

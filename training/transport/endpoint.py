@@ -31,7 +31,6 @@ from training.transport.port import (
     SessionCallback,
     Traffic,
     ignore_session,
-    seconds,
 )
 from training.transport.session import FramePipe, MuxSession
 from training.transport.wire import KIB, Hello, Methods, check_clock
@@ -166,7 +165,7 @@ class Endpoint:
         name = node.hex()
         failed = [] if hints else ["no address is known"]
         try:
-            async with asyncio.timeout(seconds(deadline)):
+            async with asyncio.timeout(deadline):
                 for hint in hints:
                     try:
                         return await self._connect(_Counted(open_pipe(hint), self.traffic), node)

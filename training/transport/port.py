@@ -23,14 +23,9 @@ from typing_extensions import Buffer
 from contracts.terms.errors import TallystickError
 from contracts.terms.ids import SessionKey
 
-Deadline: TypeAlias = timedelta | float  # a span from now; a float counts seconds
+Deadline: TypeAlias = float  # seconds from now
 
 MIB = 2**20
-
-
-def seconds(deadline: Deadline) -> float:
-    """A deadline as seconds from now."""
-    return deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
 
 
 @dataclass(frozen=True)

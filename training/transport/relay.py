@@ -26,7 +26,7 @@ from contracts.terms.ids import SessionKey
 from training.transport.failures import failure_bytes, reported_error
 from training.transport.flow import Window
 from training.transport.framing import byte_view
-from training.transport.port import MIB, Deadline, Reply, Session, seconds
+from training.transport.port import MIB, Deadline, Reply, Session
 from training.transport.wire import (
     MAX_ANSWER_BYTES,
     MAX_DEADLINE_MS,
@@ -191,13 +191,8 @@ class RelayedSession:
         *,
         answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self._node, self._through, self._methods = node, through, methods
+        self.node, self._through, self._methods = node, through, methods
         self._answer_bytes = answer_bytes
-
-    @property
-    def node(self) -> SessionKey:
-        """See `port.Session`."""
-        return self._node
 
     @property
     def closed(self) -> bool:
@@ -216,13 +211,13 @@ class RelayedSession:
         """See `port.Session.call`; also `Forbidden` when the relay does not pass it on."""
         spec = self._methods.named(method)
         spec.check_request([len(header), *(byte_view(tensor).nbytes for tensor in tensors)])
-        wait = min(seconds(deadline), MAX_DEADLINE_MS / 1000)
+        wait = min(deadline, MAX_DEADLINE_MS / 1000)
         if wait <= 0:
-            raise errors.DeadlineExceeded(f"{method}: no time was left", node=self._node.hex())
+            raise errors.DeadlineExceeded(f"{method}: no time was left", node=self.node.hex())
         longest = spec.max_reply_header_bytes + spec.max_reply_tensor_bytes
         wanted = longest if answer_bytes is None else answer_bytes
         request = Passed(
-            to=self._node,
+            to=self.node,
             method=method,
             milliseconds=max(1, int(wait * 1000)),
             max_bytes=min(longest, wanted, self._answer_bytes),
@@ -233,7 +228,7 @@ class RelayedSession:
                 "a relayed answer without its header", peer=self._through.node.hex()
             )
         if answer.failed:
-            raise reported_error(bytes(parts[0]), self._node)
+            raise reported_error(bytes(parts[0]), self.node)
         spec.check_reply([part.nbytes for part in parts])
         return Reply(bytes(parts[0]), parts[1:])
 

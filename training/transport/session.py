@@ -73,7 +73,7 @@ class MuxSession:
         greeting: bytes | None = None,
     ) -> None:
         """`greeting` is a frame that goes out before any other."""
-        self._node, self._pipe = node, pipe
+        self.node, self._pipe = node, pipe
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()
         self._reason: PeerUnreachable | None = None
@@ -86,11 +86,6 @@ class MuxSession:
         self._theirs = TheirCalls(
             node, self._outbox, handler, methods=methods, limits=limits, theirs=theirs
         )
-
-    @property
-    def node(self) -> SessionKey:
-        """See `port.Session`."""
-        return self._node
 
     @property
     def closed(self) -> bool:
@@ -159,7 +154,7 @@ class MuxSession:
         return self._unreachable("closed by the other side")
 
     async def _say_why(self, error: TallystickError, writer: asyncio.Task[None]) -> None:
-        log.warning("session with %s refused: %s", self._node.hex()[:16], error.message)
+        log.warning("session with %s refused: %s", self.node.hex()[:16], error.message)
         self._outbox.finish(refuse_frame(failure_bytes(error)))
         await asyncio.wait({writer}, timeout=_LAST_WORDS)
 
@@ -175,7 +170,7 @@ class MuxSession:
         return PeerUnreachable(self._reason.message, **self._reason.data)
 
     def _unreachable(self, why: str) -> PeerUnreachable:
-        node = self._node.hex()
+        node = self.node.hex()
         return PeerUnreachable(f"peer {node[:16]}: {why}", node=node)
 
     async def _read(self) -> None:
@@ -223,7 +218,7 @@ class MuxSession:
             case BeatFrame():
                 pass  # it was heard
             case RefuseFrame(payload):
-                error = reported_error(payload, self._node)
+                error = reported_error(payload, self.node)
                 raise PeerUnreachable(f"it ended the session: {error.message}")
             case _:
                 raise Malformed("a second greeting")

@@ -17,7 +17,7 @@ from typing_extensions import Buffer
 
 from contracts.terms import errors
 from contracts.terms.encoding import decode, encode
-from contracts.terms.ids import SessionKeyField
+from contracts.terms.ids import JobIdField, SessionKeyField
 from contracts.terms.messages import Record
 from contracts.terms.moments import UnixMillis, UnixMillisField
 from training.transport.port import MIB, Deadline, Session
@@ -54,6 +54,12 @@ class WireMessage(Record):
         if kind != cls.model_fields["kind"].default:
             raise errors.UnknownVersion(f"{kind[:MAX_METHOD_NAME]!r} is not spoken here", kind=kind)
         return cls.from_value(value)
+
+
+class OfJob(WireMessage):
+    """A question about one job, which whoever answers it has to work for."""
+
+    job: JobIdField
 
 
 Request = TypeVar("Request", bound=WireMessage)

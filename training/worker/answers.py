@@ -10,7 +10,6 @@ from contracts.terms.history import decode_kept, kept_digest
 from contracts.terms.ids import (
     ZERO_DIGEST,
     Digest,
-    JobId,
     SessionKey,
     StageIndex,
     StepNumber,
@@ -36,7 +35,7 @@ class Answers:
 
     def dispatcher(self) -> Dispatcher:
         """A handler of all of them."""
-        dispatcher = Dispatcher(authorize=self._authorize)
+        dispatcher = Dispatcher(job=self._peers.job, authorize=self._authorize)
         dispatcher.on(calls.MEASURE, self.measure)
         dispatcher.on(calls.COMMIT, self.commit)
         dispatcher.on(calls.REDUCE, self.reduce)
@@ -56,17 +55,12 @@ class Answers:
         if is_outside and method.name not in (*calls.FOR_AUDITORS, PING.name):
             raise Forbidden(f"{method.name} is not for outside auditors")
 
-    def _need_job(self, job: JobId) -> None:
-        if job != self._peers.job:
-            raise Conflict("another job")
-
     # ----------------------------------------------------------------------------------- rounds
 
     async def measure(
         self, _caller: SessionKey, request: calls.Measure, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """How long a reference item takes is for the coordinator's clock to say."""
-        self._need_job(request.job)
         if request.group not in self._at.layout.groups:
             raise Conflict(f"there is no group {request.group}")
         await self._work.states.measure(StageIndex(request.group), request.seed)
@@ -76,7 +70,6 @@ class Answers:
         self, _caller: SessionKey, request: calls.Commit, _tensors: Tensors
     ) -> tuple[calls.Committed, Sequence[Buffer]]:
         """A claim with the reports that it names, or what is lacking."""
-        self._need_job(request.job)
         self._work.depart(StepNumber(request.round), "closed")
         answer = await self._work.claims.commit(request)
         if isinstance(answer, tuple):
@@ -87,13 +80,13 @@ class Answers:
 
     async def reduce(
         self, _caller: SessionKey, request: calls.Reduce, tensors: Tensors
-    ) -> tuple[calls.Reduced, Sequence[Buffer]]:
+    ) -> tuple[calls.Done, Sequence[Buffer]]:
         """The claim of a bucket."""
         if len(tensors) != 1:
             raise Malformed("a RoundClosed is the one tensor")
         closed = expect(decode_signed(bytes(tensors[0])), RoundClosed)
         own = await self._work.exchange.reduce(closed, (self._at.group, request.bucket))
-        return calls.Reduced(), [own.signed.encoded()]
+        return calls.Done(), [own.signed.encoded()]
 
     async def take_seal(
         self, _caller: SessionKey, request: calls.TakeSeal, tensors: Tensors
@@ -122,7 +115,6 @@ class Answers:
         self, _caller: SessionKey, request: calls.GetBytes, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """Bytes that are here, to whoever knows their digest."""
-        self._need_job(request.job)
         store, digest = self._at.store, Digest(request.digest)
         is_sealed = store.newest_round(digest) <= self._at.applied
         if not await self._work.serves("bytes", digest, is_sealed=is_sealed):
@@ -130,34 +122,30 @@ class Answers:
         return calls.Done(), [await self._at.engine.run_io(partial(store.read, digest))]
 
     async def get_state(
-        self, _caller: SessionKey, request: calls.GetState, _tensors: Tensors
-    ) -> tuple[calls.StateView, Sequence[Buffer]]:
+        self, _caller: SessionKey, request: calls.GetFile, _tensors: Tensors
+    ) -> tuple[calls.FileView, Sequence[Buffer]]:
         """Which checkpoint of a round we have."""
-        self._need_job(request.job)
         return await self._work.states.view(request.group, StepNumber(request.round)), ()
 
     async def get_state_range(
-        self, _caller: SessionKey, request: calls.GetStateRange, _tensors: Tensors
+        self, _caller: SessionKey, request: calls.GetFileRange, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """Some bytes of it."""
-        self._need_job(request.job)
         group, round = StageIndex(request.group), StepNumber(request.round)
         data = await self._work.states.range(group, round, request.start, request.end)
         return calls.Done(), [data]
 
     async def get_weights(
-        self, _caller: SessionKey, request: calls.GetWeights, _tensors: Tensors
-    ) -> tuple[calls.WeightsView, Sequence[Buffer]]:
+        self, _caller: SessionKey, request: calls.GetFile, _tensors: Tensors
+    ) -> tuple[calls.FileView, Sequence[Buffer]]:
         """Which weights of a round are kept here."""
-        self._need_job(request.job)
         await self._need_weights(request.round)
         return await self._work.keeping.view(request.group, StepNumber(request.round)), ()
 
     async def get_weights_range(
-        self, _caller: SessionKey, request: calls.GetWeightsRange, _tensors: Tensors
+        self, _caller: SessionKey, request: calls.GetFileRange, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """Some bytes of them."""
-        self._need_job(request.job)
         await self._need_weights(request.round)
         group, round = StageIndex(request.group), StepNumber(request.round)
         data = await self._work.keeping.range(group, round, request.start, request.end)

@@ -79,8 +79,8 @@ class OwnClaim:
     @property
     def kept(self) -> tuple[Kept, ...]:
         """What a history keeps of it."""
-        signed = Signed[Message](self.signed.message, self.signed.signature)
-        return (signed, Leaves(self.name, self.leaves)) if self.leaves else (signed,)
+        beside = (Leaves(self.name, self.leaves),) if self.leaves else ()
+        return self.signed, *beside
 
 
 @dataclass
@@ -127,11 +127,7 @@ class WorkerBook:
         self.group: StageIndex | None = None
         self._read_leaves: tuple[Leaf, ...] = ()  # of the claim that comes next
         if not len(journal):
-            beginning: list[Kept] = [
-                Signed(spec.message, spec.signature),
-                Signed(opening.message, opening.signature),
-                *([auditors] if auditors else []),
-            ]
+            beginning: list[Kept] = [spec, opening, *([auditors] if auditors else [])]
             for item in beginning:  # refuse a wrong one before it is on disk
                 self.history = follow(self.history, item)
             journal.append(Row(KEPT, encode_kept(item)) for item in beginning)

@@ -8,22 +8,29 @@ the others. Whether the state is the right one is for its root to say, against a
 import asyncio
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Generic
 
 from contracts.terms.digest import BlobHasher
-from contracts.terms.errors import NotFound, TallystickError, Unavailable, WrongBytes
+from contracts.terms.errors import (
+    Misbehaved,
+    NotFound,
+    Refused,
+    TallystickError,
+    Unavailable,
+    WrongBytes,
+)
 from contracts.terms.ids import PeerId
 from training.telling import Tell
+from training.transport.calls import FileView
 from training.transport.port import MIB
-from training.worker.shared_files import SharedFile, View
+from training.worker.shared_files import SharedFile
 from training.worker.store import write_whole
 
 RANGE = 8 * MIB
 
 
-async def holders_of(wanted: SharedFile[View], most_bytes: int) -> list[tuple[View, list[PeerId]]]:
+async def holders_of(wanted: SharedFile, most_bytes: int) -> list[tuple[FileView, list[PeerId]]]:
     """Files that members have, those of most holders first.
 
     One of more than `most_bytes` cannot be the state, and is as none.
@@ -33,7 +40,7 @@ async def holders_of(wanted: SharedFile[View], most_bytes: int) -> list[tuple[Vi
     """
     mates = wanted.mates()
     answers = await asyncio.gather(*map(wanted.view, mates), return_exceptions=True)
-    found: dict[tuple[bytes, int], tuple[View, list[PeerId]]] = {}
+    found: dict[tuple[bytes, int], tuple[FileView, list[PeerId]]] = {}
     unreached = False
     for peer, answer in zip(mates, answers, strict=True):
         if isinstance(answer, TallystickError):
@@ -50,13 +57,46 @@ async def holders_of(wanted: SharedFile[View], most_bytes: int) -> list[tuple[Vi
     return sorted(found.values(), key=lambda each: (-len(each[1]), each[0].digest))
 
 
-class Download(Generic[View]):
+async def take_file(
+    wanted: SharedFile,
+    folder: Path,
+    take: Callable[[Path], Awaitable[None]],
+    *,
+    most_bytes: int,
+    tell: Tell,
+) -> None:
+    """Download a file, and have it taken by who says whether it is the right one.
+
+    Raises:
+        NotFound: nobody has it. Unavailable: nobody who is reached, or the disk is full.
+        Misbehaved: what is offered was not taken.
+    """
+    error: Misbehaved | Unavailable | Refused | None = None
+    for view, holders in await holders_of(wanted, most_bytes):
+        # All together, then each alone: one who lies then spoils his own file only.
+        for some in (holders, *([holder] for holder in holders if len(holders) > 1)):
+            own = folder / f"{wanted.round:08d}-{view.digest.hex()}"
+            try:
+                file = await Download(wanted, view, own, tell).file(some)
+                try:
+                    await take(file)
+                finally:
+                    await asyncio.to_thread(shutil.rmtree, own, ignore_errors=True)
+                return
+            except (Misbehaved, Unavailable, Refused) as failure:
+                tell("file_not_taken", name=wanted.name, code=failure.code, reason=failure.message)
+                error = failure
+    assert error is not None  # there was a holder
+    raise error if not isinstance(error, Refused) else Unavailable(error.message)
+
+
+class Download:
     """One file from its holders."""
 
     def __init__(
         self,
-        wanted: SharedFile[View],
-        view: View,
+        wanted: SharedFile,
+        view: FileView,
         folder: Path,
         tell: Tell,
         *,

@@ -12,96 +12,58 @@ from functools import partial
 from pathlib import Path
 
 from contracts.governance.record import JobRecord
-from contracts.keys.wallet import Session
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Sort, WorkClaim
-from training.changes import Changes
 from training.strategies.port import Compute, Strategy
-from training.telling import Tell
-from training.worker.engine import Engine
 from training.worker.patience import Patience
-from training.worker.ports import Arithmetic, Behaviour
-from training.worker.sealed import SealedWork
-from training.worker.station import Station
+from training.worker.ports import Arithmetic
 from training.worker.work import Work
-
-
-class OwnDisk:
-    """Bytes that are here."""
-
-    def __init__(self, station: Station) -> None:
-        self._at = station
-
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """Checked bytes, whoever else has them; raises NotFound, Unavailable."""
-        return await self._at.read(digest, sort)
-
-
-class Holders:
-    """Bytes from the members that may have them, kept here from then on."""
-
-    def __init__(self, station: Station) -> None:
-        self._at, self._patience = station, Patience()
-
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """Checked bytes from one of `holders`, in their order.
-
-        Raises:
-            NotFound: none of them has them. Unavailable: one is not reached.
-        """
-        asked = [peer for peer in holders if peer != self._at.peer]
-        data = await self._at.peers.fetch(digest, sort, asked, patience=self._patience)
-        await _keep(self._at, digest, data)
-        return data
-
-
-class Coordinator:
-    """Bytes from the coordinator, which asks all that may have them; kept here from then on."""
-
-    def __init__(self, station: Station) -> None:
-        self._at = station
-
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """Checked bytes.
-
-        Raises:
-            NotFound: nobody has them. Unavailable: it is looking, or not reached.
-            Conflict: we are not asked for them (any more).
-        """
-        data = await self._at.peers.find(digest, sort)
-        await _keep(self._at, digest, data)
-        return data
-
-
-async def _keep(station: Station, digest: Digest, data: bytes) -> None:
-    put = partial(station.store.put, "audited", station.applied, digest, data)
-    with suppress(Unavailable):  # a full disk stops no audit
-        await station.engine.run_io(put)
 
 
 class MemberHost:
     """Satisfies `verification.auditing.host.Host`."""
 
     def __init__(self, work: Work, arithmetic: Arithmetic) -> None:
-        self._work, self._at = work, work.station
-        self.sources = (OwnDisk(self._at), Holders(self._at), Coordinator(self._at))
+        at = self._at = work.station
+        self._work, self._patience = work, Patience()
+        self.sources = (self._own, self._from_holders, self._from_coordinator)
         """In the order in which they are asked."""
         self.strategy_for: Callable[[Compute], Strategy] = arithmetic.strategy_for
         """Makes what repeats claims."""
         self.rows: Callable[[str], bytes] = arithmetic.rows
+        self.folder, self.session, self.engine = at.folder, at.session, at.engine
+        self.behaviour, self.tell, self.changes = at.behaviour, at.tell, at.sealed_changes
+        self.work = work.book.work
 
-    @property
-    def folder(self) -> Path:
-        """Where reports and evidence stay."""
-        return self._at.folder
+    # ------------------------------------------------------------------------------- the sources
 
-    @property
-    def session(self) -> Session:
-        """The key that draws name."""
-        return self._at.session
+    async def _own(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> bytes:
+        return await self._at.read(digest, sort)
+
+    async def _from_holders(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
+        """From one of them, in their order; kept here from then on."""
+        asked = [peer for peer in holders if peer != self._at.peer]
+        data = await self._at.peers.fetch(digest, sort, asked, patience=self._patience)
+        await self._keep(digest, data)
+        return data
+
+    async def _from_coordinator(
+        self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]
+    ) -> bytes:
+        """What it gives, which asks all that may have it; kept here from then on."""
+        data = await self._at.peers.find(digest, sort)
+        await self._keep(digest, data)
+        return data
+
+    async def _keep(self, digest: Digest, data: bytes) -> None:
+        put = partial(self._at.store.put, "audited", self._at.applied, digest, data)
+        with suppress(Unavailable):  # a full disk stops no audit
+            await self._at.engine.run_io(put)
+
+    # ---------------------------------------------------------------------------------- the job
 
     @property
     def record(self) -> JobRecord:
@@ -112,31 +74,6 @@ class MemberHost:
     def parties(self) -> Sequence[Signed[Message]]:
         """JobSpec, JobOpening and all LeaseAccepts."""
         return self._work.book.parties
-
-    @property
-    def work(self) -> SealedWork:
-        """Claims of sealed rounds."""
-        return self._work.book.work
-
-    @property
-    def changes(self) -> Changes:
-        """Marked with every seal."""
-        return self._at.sealed_changes
-
-    @property
-    def engine(self) -> Engine:
-        """That computes."""
-        return self._at.engine
-
-    @property
-    def behaviour(self) -> Behaviour:
-        """What is said of what was not seen."""
-        return self._at.behaviour
-
-    @property
-    def tell(self) -> Tell:
-        """The log."""
-        return self._at.tell
 
     async def weights(self, claim: WorkClaim) -> Path:
         """Our file of the weights that a claim was computed on; raises Unavailable: it is gone."""

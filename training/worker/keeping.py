@@ -22,7 +22,7 @@ from pathlib import Path
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, StageIndex, StepNumber
 from training.disk import MOST_STEPS, kept_disk
-from training.transport.calls import WeightsView
+from training.transport.calls import FileView
 from training.worker.retention import Retention, retention_of
 from training.worker.served import ServedFiles
 from training.worker.station import Station
@@ -166,7 +166,7 @@ class Keeping:
                 return path
         raise NotFound("the weights of this state are not kept", digest=base.hex())
 
-    async def view(self, group: StageIndex, round: StepNumber) -> WeightsView:
+    async def view(self, group: StageIndex, round: StepNumber) -> FileView:
         """What our weights after `round` are called, in their state and as a file.
 
         Raises:
@@ -175,13 +175,7 @@ class Keeping:
         path, state = self._file(group, round), self._at.state
         view = await self._served.view(path)
         roots = await self._at.engine.run_io(lambda: state.roots_of_weights(path))
-        return WeightsView(
-            digest=view.digest,
-            num_bytes=view.num_bytes,
-            weights_root=roots.weights,
-            moments_root=roots.moments,
-            counter=roots.counter,
-        )
+        return view.model_copy(update={"state_root": roots.state})
 
     async def range(self, group: StageIndex, round: StepNumber, start: int, end: int) -> bytes:
         """Bytes [start, end) of that file; raises NotFound, Malformed."""

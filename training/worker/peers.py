@@ -32,8 +32,6 @@ NEXT = 60.0  # longer than the coordinator keeps a peer waiting
 MOST_SEEN = 4 * MAX_PEERS  # members of now and before that are remembered
 HEADERS = 64 * KIB  # of an answer beside its tensors, at most
 
-Tensors = Sequence[memoryview]
-
 
 class Peers:
     """Members of the job by peer id, and sessions to them."""

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from contracts.terms.digest import BlobHasher
 from contracts.terms.errors import Malformed, NotFound
-from training.transport.calls import StateView
+from contracts.terms.ids import ZERO_DIGEST
+from training.transport.calls import FileView
 from training.worker.download import RANGE
 from training.worker.engine import Engine
 
@@ -22,10 +23,10 @@ class ServedFiles:
 
     def __init__(self, engine: Engine, *, most: int = 1) -> None:
         self._engine, self._most = engine, most
-        self._known: OrderedDict[Path, tuple[int, StateView]] = OrderedDict()
+        self._known: OrderedDict[Path, tuple[int, FileView]] = OrderedDict()
         self._viewing = asyncio.Lock()
 
-    async def view(self, path: Path) -> StateView:
+    async def view(self, path: Path) -> FileView:
         """Digest and size of a file; raises NotFound."""
         async with self._viewing:  # read once, for all who ask at the same time
             written = _stat(path).st_mtime_ns
@@ -51,7 +52,7 @@ def _stat(path: Path) -> os.stat_result:
         raise NotFound(f"{path.name} is gone") from error
 
 
-def _view_of(path: Path) -> StateView:
+def _view_of(path: Path) -> FileView:
     hasher, size = BlobHasher(), 0
     try:
         with path.open("rb") as file:
@@ -60,7 +61,7 @@ def _view_of(path: Path) -> StateView:
                 size += len(piece)
     except OSError as error:
         raise NotFound(f"{path.name} cannot be read: {error.strerror}") from error
-    return StateView(digest=hasher.digest(), num_bytes=size)
+    return FileView(digest=hasher.digest(), num_bytes=size, state_root=ZERO_DIGEST)
 
 
 def _read_range(path: Path, start: int, end: int) -> bytes:

@@ -24,21 +24,21 @@ from contracts.governance.vesting import forfeited_by
 from contracts.terms import errors
 from contracts.terms.beacons import Beacons, check_beacon
 from contracts.terms.history import Kept
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex, StepNumber
 from contracts.terms.messages import StepBeacon
 from contracts.terms.signatures import Signed
 from contracts.terms.work import WorkClaim
 from training.strategies.port import State
 from training.tasks import all_of
 from training.telling import telling_about
-from training.transport.calls import StateView
+from training.transport.calls import FileView
 from training.worker.book import SealedRound, last_seal
-from training.worker.download import Download, holders_of
+from training.worker.download import take_file
 from training.worker.exchange import Exchange
 from training.worker.items import Items
 from training.worker.keeping import Keeping
 from training.worker.served import ServedFiles
-from training.worker.shared_files import CheckpointFile
+from training.worker.shared_files import SharedFile
 from training.worker.station import Station
 from training.worker.turns import Rank
 
@@ -363,39 +363,19 @@ class States:
             NotFound: nobody has it. Unavailable: nobody who is reached. Misbehaved: what is
                 offered is not what was sealed.
         """
-        error: errors.Misbehaved | errors.Unavailable | errors.Refused | None = None
-        most = self._at.book.record.spec.memory_bytes  # of a peer; the state is a part of that
-        file = CheckpointFile(self._at.peers, self._at.group, round)
-        for view, holders in await holders_of(file, most):
-            # All together, then each alone: one who lies then spoils his own file only.
-            for some in (holders, *([holder] for holder in holders if len(holders) > 1)):
-                try:
-                    await self._adopt_from(file, view, some)
-                    return
-                except (errors.Misbehaved, errors.Unavailable, errors.Refused) as failure:
-                    self._at.tell(
-                        "state_not_loaded",
-                        step=round,
-                        stage=self._at.group,
-                        code=failure.code,
-                        reason=failure.message,
-                    )
-                    error = failure
-        assert error is not None  # there was a holder
-        raise error if not isinstance(error, errors.Refused) else errors.Unavailable(error.message)
-
-    async def _adopt_from(
-        self, wanted: CheckpointFile, view: StateView, holders: Sequence[PeerId]
-    ) -> None:
-        at, round = self._at, wanted.round
+        at = self._at
         root = at.book.state_root(at.group, round)
-        folder = at.folder / "download" / f"{round:08d}-{view.digest.hex()}"
-        tell = telling_about(at.tell, step=round, stage=at.group)
-        file = await Download(wanted, view, folder, tell).file(holders)
-        try:
+
+        async def adopt(file: Path) -> None:
             await at.engine.run(lambda: at.state.adopt(at.checkpoints, round, file, root))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+
+        await take_file(
+            SharedFile(at.peers, "checkpoint", at.group, round),
+            at.folder / "download",
+            adopt,
+            most_bytes=at.book.record.spec.memory_bytes,  # of a peer; the state is a part of that
+            tell=telling_about(at.tell, step=round, stage=at.group),
+        )
 
     async def _rebuild(self) -> None:
         """Replace a state that the others do not have: checkpoint, then buckets.
@@ -445,7 +425,7 @@ class States:
 
     # ------------------------------------------------------------------------- what others fetch
 
-    async def view(self, group: StageIndex, round: StepNumber) -> StateView:
+    async def view(self, group: StageIndex, round: StepNumber) -> FileView:
         """Digest and size of our checkpoint file; raises NotFound."""
         return await self._served.view(self._file(group, round))
 

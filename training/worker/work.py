@@ -9,14 +9,13 @@ import asyncio
 from typing import Literal
 
 from contracts.terms.beacons import Beacons
-from contracts.terms.errors import InvariantBroken, Unavailable
+from contracts.terms.errors import Unavailable
 from contracts.terms.ids import Digest, StepNumber
-from training.worker.book import WorkerBook
 from training.worker.claims import Claims
 from training.worker.exchange import Exchange
 from training.worker.items import Items
 from training.worker.keeping import Keeping
-from training.worker.ports import Behaviour, Moment, Wanted
+from training.worker.ports import Moment, Wanted
 from training.worker.states import States
 from training.worker.station import Station
 
@@ -34,28 +33,15 @@ class Work:
         """`leave` is set by whoever wants us to go, ourselves included; by `beacons` we compare
         what seals say of the chain.
         """
-        self.station = station
+        self.station, self.book, self.behaviour = station, station.book, station.behaviour
+        self.broken = station.engine.broken
+        """Set when we are in a state that must not be: the process has to end."""
         self.leave, self.gone = leave or asyncio.Event(), asyncio.Event()
         self.items = Items(station)
         self.claims = Claims(station, self.items)
         self.exchange = Exchange(station)
         self.keeping = Keeping(station)
         self.states = States(station, self.items, self.exchange, self.keeping, beacons)
-
-    @property
-    def book(self) -> WorkerBook:
-        """What we are bound to."""
-        return self.station.book
-
-    @property
-    def behaviour(self) -> Behaviour:
-        """Where we lie, if we do."""
-        return self.station.behaviour
-
-    @property
-    def broken(self) -> "asyncio.Future[InvariantBroken]":
-        """Set when we are in a state that must not be: the process has to end."""
-        return self.station.engine.broken
 
     @property
     def is_over(self) -> bool:

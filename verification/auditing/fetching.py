@@ -8,30 +8,21 @@ Invariant: a source hands out only bytes whose digest it has computed, so it doe
 served them.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from contracts.terms.errors import Misbehaved, NotFound, TallystickError, Unavailable
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.work import Sort
 from training.worker.sealed import SealedWork
 
+ByteSource: TypeAlias = Callable[[Digest, Sort, Sequence[PeerId]], Awaitable[bytes]]
+"""Gives checked bytes of a digest that a sealed claim, or a leaf of one, names.
 
-class ByteSource(Protocol):
-    """Somewhere to get bytes from."""
-
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """Checked bytes.
-
-        Args:
-            digest: That a sealed claim, or a leaf of one, names.
-            sort: What they spell, so how they are digested.
-            holders: Who may have them, in the order in which they are asked.
-
-        Raises:
-            NotFound: it has not got them; of the coordinator: nobody has. Unavailable: it is not
-                reached, or they may still come. Misbehaved: it gives others.
-        """
+It is told what they spell, so how they are digested, and who may have them, in the order in which
+they are asked. It raises NotFound: it has not got them; of the coordinator: nobody has.
+Unavailable: it is not reached, or they may still come. Misbehaved: it gives others.
+"""
 
 
 async def fetch(
@@ -50,7 +41,7 @@ async def fetch(
     error: TallystickError = NotFound("nobody is asked for these bytes", digest=digest.hex())
     for source in sources:
         try:
-            return await source.get(digest, sort, holders)
+            return await source(digest, sort, holders)
         except (NotFound, Unavailable, Misbehaved) as failure:
             error = failure
     raise error

@@ -7,57 +7,33 @@ claim names; one file a group stays, the last one.
 
 import asyncio
 import os
-import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from contracts.governance.record import JobRecord
-from contracts.terms.errors import Misbehaved, NotFound, Refused, TallystickError, Unavailable
+from contracts.terms.errors import Misbehaved, Refused, Unavailable
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import JobSpec, Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Sort, WorkClaim
 from training.changes import Changes
 from training.telling import Tell, telling_about
-from training.transport.calls import WeightsView
 from training.transport.dispatch import Dispatcher
-from training.worker.download import Download, holders_of
+from training.worker.download import take_file
 from training.worker.engine import Engine
 from training.worker.patience import Patience
 from training.worker.peers import Peers
 from training.worker.ports import HONEST, Arithmetic, Behaviour
 from training.worker.run import Connection
 from training.worker.sealed import SealedWork
-from training.worker.shared_files import WeightsFile
+from training.worker.shared_files import SharedFile
 from verification.auditing.auditor import most_weight_bytes
 from verification.auditing.following import Followed, FollowedJob, run_outside
 from verification.auditing.program import Auditing
 from verification.auditing.replays import Meter
 
 DIAL = 10.0  # seconds
-
-
-class Holders:
-    """Satisfies `ByteSource`: the members that may have the bytes."""
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers, self._patience = peers, Patience()
-
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """See `ByteSource.get`."""
-        return await self._peers.fetch(digest, sort, holders, patience=self._patience)
-
-
-class Coordinator:
-    """Satisfies `ByteSource`: the coordinator, which asks all that may have them."""
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """See `ByteSource.get`; raises Conflict: we are not asked for them (any more)."""
-        return await self._peers.find(digest, sort)
 
 
 class OutsideHost:
@@ -80,8 +56,12 @@ class OutsideHost:
         self._weights: dict[StageIndex, DownloadedWeights] = {}
         self.folder, self.engine, self.session = folder, engine, connection.session
         self.behaviour, self.tell = behaviour, tell
-        self.sources = (Holders(self._peers), Coordinator(self._peers))
+        self.sources = (partial(self._peers.fetch, patience=Patience()), self._found)
         self.strategy_for, self.rows = arithmetic.strategy_for, arithmetic.rows
+
+    async def _found(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> bytes:
+        """What the coordinator gives, which asks all that may have it."""
+        return await self._peers.find(digest, sort)
 
     @property
     def record(self) -> JobRecord:
@@ -213,31 +193,19 @@ class DownloadedWeights:
 
     async def _from(self, mates: tuple[PeerId, ...], claim: WorkClaim, path: Path) -> Path:
         step = StepNumber(claim.round - 1)
-        wanted = WeightsFile(self._peers, self._group, step, claim.base, mates)
-        error: TallystickError = NotFound(f"no member has the {wanted.name}")
-        for view, holders in await holders_of(wanted, self._most_bytes):
-            # All together, then each alone: one who lies then spoils his own file only.
-            for group in (holders, *([holder] for holder in holders if len(holders) > 1)):
-                try:
-                    await self._download(wanted, view, group, path)
-                    return path
-                except (Misbehaved, Unavailable, Refused) as failure:
-                    reason = {"code": failure.code, "reason": failure.message}
-                    self._tell("weights_not_loaded", step=claim.round, stage=self._group, **reason)
-                    error = failure
-        raise error
 
-    async def _download(
-        self, wanted: WeightsFile, view: WeightsView, holders: list[PeerId], path: Path
-    ) -> None:
-        folder = self._folder / view.digest.hex()
-        tell = telling_about(self._tell, step=wanted.round, stage=self._group)
-        file = await Download(wanted, view, folder, tell).file(holders)
-        try:
-            await self._check(file, wanted.state_root)
+        async def keep(file: Path) -> None:
+            await self._check(file, claim.base)
             await asyncio.to_thread(self._keep, file, path)
-        finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+        await take_file(
+            SharedFile(self._peers, "weights", self._group, step, claim.base, mates),
+            self._folder,
+            keep,
+            most_bytes=self._most_bytes,
+            tell=telling_about(self._tell, step=claim.round, stage=self._group),
+        )
+        return path
 
     def _keep(self, file: Path, path: Path) -> None:
         try:

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-from datetime import timedelta
 
 import grpc
 import pytest
@@ -164,7 +163,7 @@ async def test_call__server_process_is_killed__peer_unreachable_at_once() -> Non
     try:
         assert process.stdout is not None
         address = (await process.stdout.readline()).decode().strip()
-        session = await two.dial(key(1), [address], deadline=timedelta(seconds=DEADLINE))
+        session = await two.dial(key(1), [address], deadline=DEADLINE)
         call = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
         await session.call("echo", b"", deadline=DEADLINE)
 

@@ -191,7 +191,7 @@ class CountingStrategy(EveryStep):
         return self
 
     def rows_digest(self, rows: bytes) -> Digest:
-        """See `every_step.Recipe.rows_digest`."""
+        """See `Forms.digest`."""
         return Forms(self._spec).digest("rows", rows)
 
     # ------------------------------------------------------------------------------------ items

@@ -30,7 +30,6 @@ from training.transport.port import (
     SessionCallback,
     Transport,
     ignore_session,
-    seconds,
 )
 
 DIAL = "dial"
@@ -176,7 +175,7 @@ class FaultyTransport:
         """See `port.Transport.dial`; what hits it is scripted as `DIAL`."""
         when, fault = self.next_fault(node, DIAL)
         try:
-            async with asyncio.timeout(seconds(deadline)):
+            async with asyncio.timeout(deadline):
                 await self.strike_passage(when, fault)
                 self.check_passage(node)
                 return self._wrap(await self._inner.dial(node, hints, deadline=deadline))
@@ -305,7 +304,7 @@ class _FaultySession:
         """See `port.Session.call`; the script decides what becomes of it."""
         pass_on = partial(self._inner.call, method, deadline=deadline, answer_bytes=answer_bytes)
         try:
-            async with asyncio.timeout(seconds(deadline)):
+            async with asyncio.timeout(deadline):
                 return await self._call(method, header, tensors, pass_on)
         except TimeoutError:
             node = self.node.hex()

@@ -42,7 +42,6 @@ class Call:
     group: Group
     inputs: tuple[tuple[str, Digest], ...]
     used: tuple[tuple[str, Digest], ...] = ()  # of what it makes, as neighbours that count have it
-    sticky: PeerId | None = None  # who keeps the graph of the forward pass
 
 
 @dataclass(frozen=True)
@@ -145,14 +144,7 @@ def _ask_backward(way: Way, group: Group) -> Call:
     below, above = StageIndex(group - 1), StageIndex(group + 1)
     x = _input(way, below, names.x) if names.x else ()
     used = (*_used(way, above, names.y), *_used(way, below, names.dx))
-    forward = way.forwards.get(group)
-    return Call(
-        "backward",
-        group,
-        (*x, *_input(way, above, names.dy)),
-        used,
-        None if forward is None else forward.peer,
-    )
+    return Call("backward", group, (*x, *_input(way, above, names.dy)), used)
 
 
 def _input(way: Way, maker: Group, name: str) -> Iterator[tuple[str, Digest]]:

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from contracts.terms.digest import formed_tensor, tensor_digest
 from contracts.terms.errors import Malformed, NotFinite, Refused, WrongBytes
-from contracts.terms.ids import ChunkIndex, Digest, StageIndex
+from contracts.terms.ids import ChunkIndex, StageIndex
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE, JobSpec
 from contracts.terms.work import LeafNames, Output, leaf_names
+from training.averaging.forms import Forms
 from training.averaging.slices import Slice
 from training.averaging.sums import slice_of, vector_of
 from training.compression.codecs import codec as codec_named
@@ -27,8 +27,6 @@ from training.config import slices_of, train_config
 from training.models.parameters import Shape, parameter_shapes
 from training.stages.exact import norm_squared
 from training.stages.stage import Stage, UnitInputs, rows_tensor
-
-_TOKEN_BYTES = (1, 2, 4)
 
 
 class Recipe:
@@ -48,18 +46,13 @@ class Recipe:
         self.batch, self.gradient_codec = spec.batch, spec.rules.gradient_codec
         self.buckets = tuple(number for _, number in spec.chunking.of_stage(stage))
         self._boundary = codec_named(spec.rules.boundary_codec)
-        form = formed_tensor(self._boundary.dtype_name, self.shape, b"")
-        self._form, self._formed_bytes = form, len(form) + self._boundary.num_bytes(self._size)
+        self.forms = Forms(spec)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Of a boundary tensor: rows, tokens, width."""
         model = self.config.model
         return (self.batch.rows_per_unit, model.sequence_length, model.width)
-
-    @property
-    def _size(self) -> int:
-        return math.prod(self.shape)
 
     @property
     def parameter_shapes(self) -> dict[str, Shape]:
@@ -97,21 +90,9 @@ class Recipe:
         rows_RT = None if rows is None else self._tokens(rows)
         return UnitInputs(rows_RT=rows_RT, x_RTD=None if x is None else self.boundary(x))
 
-    def rows_digest(self, rows: bytes) -> Digest:
-        """What a leaf says of rows; raises Malformed."""
-        shape = (self.batch.rows_per_unit, self.config.model.sequence_length + 1)
-        return tensor_digest(f"uint{8 * self._token_bytes(rows)}", shape, rows)
-
     def _tokens(self, rows: bytes) -> Tensor:
-        num_rows, size = self.batch.rows_per_unit, self._token_bytes(rows)
+        num_rows, size = self.batch.rows_per_unit, self.forms.token_bytes(rows)
         return rows_tensor([rows], token_bytes=size).view(num_rows, -1)
-
-    def _token_bytes(self, rows: bytes) -> int:
-        num_tokens = self.batch.rows_per_unit * (self.config.model.sequence_length + 1)
-        size, rest = divmod(len(rows), num_tokens)
-        if rest or size not in _TOKEN_BYTES:
-            raise Malformed(f"{len(rows)} bytes are no rows of {num_tokens} tokens together")
-        return size
 
     def boundary(self, formed: bytes) -> Tensor:
         """The numbers that a boundary tensor spells, (R, T, D) fp32.
@@ -119,13 +100,14 @@ class Recipe:
         Raises:
             Malformed: it is of another form. NotFinite: inf or nan.
         """
-        if len(formed) != self._formed_bytes or not formed.startswith(self._form):
+        form, num_bytes = self.forms.boundary_form, self.forms.boundary_bytes
+        if len(formed) != num_bytes or not formed.startswith(form):
             raise Malformed("a boundary tensor is not of the form that the job says")
-        return self._boundary.decode(memoryview(formed)[len(self._form) :], self.shape)
+        return self._boundary.decode(memoryview(formed)[len(form) :], self.shape)
 
     def sent(self, tensor_RTD: Tensor) -> bytes:
         """An activation, or its gradient, as it travels, with its form; raises NotFinite."""
-        return self._form + self._boundary.encode(tensor_RTD)
+        return self.forms.boundary_form + self._boundary.encode(tensor_RTD)
 
     # ---------------------------------------------------------------------------------- gradient
 

@@ -182,7 +182,7 @@ class EveryStepWithTorch(EveryStep):
     def _forward(self, item: Item, rows: bytes | None, x: bytes | None, source: Source) -> Tensor:
         recipe, names, made = self._recipe, self._recipe.names(item), dict[str, Digest]()
         if rows is not None:
-            made[names.rows] = recipe.rows_digest(rows)
+            made[names.rows] = recipe.forms.digest("rows", rows)
         if x is not None:
             made[names.x] = source.digest(names.x)
         with _blaming(made.get(names.x)):

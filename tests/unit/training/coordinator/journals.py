@@ -3,9 +3,7 @@
 from pathlib import Path
 
 from contracts.governance.checking import Begin, unread
-from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
 from tests.support.papers import Papers
 from tests.support.rounds import RULES
@@ -41,7 +39,7 @@ def join(job: JobJournal, papers: Papers, name: str, at: UnixMillis) -> None:
         bandwidth=1000,
         at=at,
     )
-    job.record(joined, Signed[Message](lease.message, lease.signature))
+    job.record(joined, lease)
 
 
 def handlers_of(job: JobJournal, folder: Path) -> Handlers:

@@ -1,11 +1,7 @@
-"""Strategies by name; what one asks of a machine."""
+"""Strategies by name."""
 
-import pytest
-
-from contracts.terms.errors import Refused
 from tests.support.history import MODEL, make_spec
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.port import Machine
 from training.strategies.registry import rules_of
 
 SPEC = make_spec(
@@ -20,15 +16,3 @@ SPEC = make_spec(
 
 def test_rules_of__name_of_a_job__the_rules_that_it_signs() -> None:
     assert isinstance(rules_of(SPEC), EveryStep)
-
-
-def test_cost__of_the_costliest_stage__and_refused_by_a_machine_that_cannot_hold_it() -> None:
-    large = Machine(memory_bytes=2**40, flops_per_second=1, bytes_per_second=1)
-
-    cost = EveryStep().cost(SPEC, large)
-
-    assert cost.item_flops == 3
-    model = SPEC.model
-    assert cost.item_bytes == 4 * 4 * SPEC.batch.rows_per_unit * model.sequence_length * model.width
-    with pytest.raises(Refused):
-        EveryStep().cost(SPEC, Machine(cost.memory_bytes - 1, 1, 1))

@@ -3,15 +3,19 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import NotFound, PeerUnreachable, Unavailable, WrongBytes
-from contracts.terms.ids import PeerId
+from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
+from tests.support.history import make_digest
 from training.telling import tell_nobody
-from training.transport.calls import StateView
+from training.transport.calls import FileView
 from training.worker.download import Download, holders_of
+from training.worker.peers import Peers
+from training.worker.shared_files import SharedFile
 
 FILE = bytes(range(256)) * 4
 ANN, BOB, CEM = (PeerId(name.encode() * 16) for name in ("an", "bo", "ce"))
@@ -24,28 +28,35 @@ class Holders:
         self.files, self.patience = files, patience
         self.served: Counter[PeerId] = Counter()
 
-    name = "file"
+    job = make_digest("job")
 
-    def mates(self) -> list[PeerId]:
-        """See `SharedFile.mates`."""
+    def mates(self, _group: StageIndex) -> list[PeerId]:
+        """See `Peers.mates`."""
         return sorted(self.files)
 
-    async def view(self, peer: PeerId) -> StateView:
-        """See `SharedFile.view`."""
-        return StateView(digest=blob_digest(self.files[peer]), num_bytes=len(self.files[peer]))
+    async def view(self, peer: PeerId, _method: Any, _request: Any) -> FileView:
+        """See `Peers.view`."""
+        return view_of(self.files[peer])
 
-    async def range(self, peer: PeerId, start: int, end: int) -> bytes:
-        """See `SharedFile.range`."""
+    async def range(self, peer: PeerId, _method: Any, request: Any, _size: int) -> bytes:
+        """See `Peers.range`."""
         await asyncio.sleep(0)  # the other holders have their turn
         if self.served[peer] >= self.patience.get(peer, 10**9):
             raise PeerUnreachable("gone")
         self.served[peer] += 1
-        return self.files[peer][start:end]
+        return self.files[peer][request.start : request.end]
 
 
-def download(holders: Holders, folder: Path, file: bytes = FILE) -> Download[StateView]:
-    view = StateView(digest=blob_digest(file), num_bytes=len(file))
-    return Download(holders, view, folder, tell_nobody, range_bytes=100)
+def view_of(file: bytes) -> FileView:
+    return FileView(digest=blob_digest(file), num_bytes=len(file), state_root=ZERO_DIGEST)
+
+
+def shared(holders: Holders) -> SharedFile:
+    return SharedFile(cast(Peers, holders), "checkpoint", StageIndex(0), StepNumber(1))
+
+
+def download(holders: Holders, folder: Path, file: bytes = FILE) -> Download:
+    return Download(shared(holders), view_of(file), folder, tell_nobody, range_bytes=100)
 
 
 def holders(*names: PeerId, **patience: int) -> Holders:
@@ -61,12 +72,12 @@ async def test_download__a_holder_goes_away__the_others_serve_the_rest(tmp_path:
 
         ann_is_gone = asyncio.Event()
 
-        async def range(self, peer: PeerId, start: int, end: int) -> bytes:
-            """See `SharedFile.range`."""
+        async def range(self, peer: PeerId, method: Any, request: Any, size: int) -> bytes:
+            """See `Peers.range`."""
             if peer == CEM:
                 await self.ann_is_gone.wait()
             try:
-                return await super().range(peer, start, end)
+                return await super().range(peer, method, request, size)
             except PeerUnreachable:
                 if peer == ANN:
                     self.ann_is_gone.set()
@@ -106,7 +117,7 @@ async def test_download__a_holder_serves_other_bytes__refused_and_dropped(tmp_pa
 async def test_holders_of__two_files__that_of_most_members_first() -> None:
     members = Holders({ANN: b"other", BOB: FILE, CEM: FILE}, {})
 
-    found = await holders_of(members, len(FILE))
+    found = await holders_of(shared(members), len(FILE))
 
     assert [(view.num_bytes, peers) for view, peers in found] == [
         (len(FILE), [BOB, CEM]),
@@ -118,20 +129,20 @@ async def test_holders_of__file_larger_than_any_state__is_as_none() -> None:
     class Boasting(Holders):
         """Ann says that her file is larger than a disk."""
 
-        async def view(self, peer: PeerId) -> StateView:
-            """See `SharedFile.view`."""
-            view = await super().view(peer)
+        async def view(self, peer: PeerId, method: Any, request: Any) -> FileView:
+            """See `Peers.view`."""
+            view = await super().view(peer, method, request)
             return view.model_copy(update={"num_bytes": 2**53 - 1}) if peer == ANN else view
 
     alone, both = Boasting({ANN: FILE}, {}), Boasting({ANN: FILE, BOB: FILE}, {})
 
-    found = await holders_of(both, len(FILE))
+    found = await holders_of(shared(both), len(FILE))
 
     assert [(view.num_bytes, peers) for view, peers in found] == [(len(FILE), [BOB])]
     with pytest.raises(NotFound):
-        await holders_of(alone, len(FILE))
+        await holders_of(shared(alone), len(FILE))
 
 
 async def test_holders_of__no_member_else__unavailable() -> None:
     with pytest.raises(Unavailable):
-        await holders_of(Holders({}, {}), len(FILE))
+        await holders_of(shared(Holders({}, {})), len(FILE))

@@ -109,7 +109,7 @@ async def test_view_and_range__of_weights_that_are_here__and_nothing_else(tmp_pa
     view = await keeping.view(at.group, at.applied)
     data = await keeping.range(at.group, at.applied, 0, view.num_bytes)
 
-    assert view.num_bytes == len(data) and view.weights_root == at.roots.weights
+    assert view.num_bytes == len(data) and view.state_root == at.roots.state
     for start, end in ((0, view.num_bytes + 1), (5, 5), (0, RANGE + 1)):
         with pytest.raises(Malformed):
             await keeping.range(at.group, at.applied, start, end)

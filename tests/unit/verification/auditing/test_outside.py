@@ -10,13 +10,12 @@ from contracts.terms.errors import NotFound, WrongBytes
 from contracts.terms.ids import Digest, PeerId, StageIndex
 from contracts.terms.work import WorkClaim
 from tests.support.history import JobMaker, make_digest
-from training.stages.torch_free import StateRoots
 from training.telling import tell_nobody
 from training.transport import calls
 from training.worker.peers import Peers
 from verification.auditing.outside import DownloadedWeights
 
-ROOTS = StateRoots(make_digest("weights"), make_digest("moments"), 1)
+ROOT = make_digest("state")
 RIGHT, WRONG = b"right", b"wrong"
 
 
@@ -30,19 +29,17 @@ class Group:
         """See `Peers.mates`."""
         return sorted(self._files)
 
-    async def view(self, peer: PeerId, _method: Any, _request: Any) -> calls.WeightsView:
+    async def view(self, peer: PeerId, _method: Any, _request: Any) -> calls.FileView:
         """See `Peers.view`."""
         self.asked.append(peer)
         if not (data := self._files[peer]):
             raise NotFound("no weights here")
         hasher = BlobHasher()
         hasher.update(data)
-        return calls.WeightsView(
+        return calls.FileView(
             digest=hasher.digest(),
             num_bytes=len(data),
-            weights_root=ROOTS.weights,
-            moments_root=ROOTS.moments,
-            counter=ROOTS.counter,
+            state_root=ROOT,
         )
 
     async def range(self, peer: PeerId, _method: Any, request: Any, _size: int) -> bytes:
@@ -58,7 +55,7 @@ async def check(file: Path, _root: Digest) -> None:
 def claim_of(doer: PeerId) -> WorkClaim:
     maker = JobMaker()
     claim, _ = maker.claim(maker.members[0])
-    return claim.model_copy(update={"peer": doer, "base": ROOTS.state})
+    return claim.model_copy(update={"peer": doer, "base": ROOT})
 
 
 DOER, MATE, OTHER = (PeerId(make_digest(name)) for name in ("doer", "mate", "other"))

@@ -107,8 +107,8 @@ class Silent:
         self.asked, self.most = 0, 0
         self.is_full, self.given_up = asyncio.Event(), asyncio.Event()
 
-    async def get(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
-        """See `ByteSource.get`."""
+    async def __call__(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
+        """See `ByteSource`."""
         self.asked += 1
         self.most = max(self.most, self.asked)
         if self.asked == AHEAD:
