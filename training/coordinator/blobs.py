@@ -47,7 +47,7 @@ from training.coordinator.journal import JobJournal
 from training.coordinator.ports import Clock
 from training.rounds.events import Held, KeepBytes, NoticeDue
 from training.rounds.owed import all_applied
-from training.rounds.state import COORDINATOR, Reduce
+from training.rounds.state import COORDINATOR, Commit, Reduce, Work
 from training.rounds.state import Seal as SealPhase
 from training.strategies.port import Bucket, Group, RoundNumber
 from training.telling import Rarely, Tell
@@ -260,7 +260,7 @@ class Blobs:
         open, layout = self._job.state.open, self._job.state.terms.layout
         held = {} if open is None else open.held
         said = [peer for peer, own in sorted(held.items()) if digest in own]
-        if said or open is None or digest in self._in_work():
+        if said or digest in self._in_work():
             return [peer for peer in said if peer != COORDINATOR]
         members = self._job.state.members.values()
         return sorted(m.peer for m in members if bucket in layout.outputs[m.group])
@@ -302,7 +302,7 @@ class Blobs:
             bound = self._bound(digest) if asker in self._job.state.members else None
             if bound is None:
                 return calls.Done(), [await self._for_auditor(asker, digest)]
-            is_closed = isinstance(self._job.state.phase, Reduce | SealPhase)
+            is_closed = not isinstance(self._job.state.phase, Work | Commit)
             if bound.round == self._job.state.round and not is_closed:
                 raise errors.Conflict("a shard is for its reducer before RoundClosed")
             data = await self._fetched(digest, bound, ())
