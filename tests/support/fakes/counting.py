@@ -161,7 +161,7 @@ class CountingStrategy(EveryStep):
     """Satisfies `port.Strategy`; one of a job."""
 
     def __init__(self, spec: JobSpec, compute: Compute) -> None:
-        self._spec, self.compute = spec, compute
+        self._spec, self.compute, self.forms = spec, compute, Forms(spec)
         self._state, self._round = CountingState(Group(0)), RoundNumber(0)
         self._forget()
 
@@ -190,17 +190,13 @@ class CountingStrategy(EveryStep):
         """What says how rows are digested."""
         return self
 
-    def rows_digest(self, rows: bytes) -> Digest:
-        """See `Forms.digest`."""
-        return Forms(self._spec).digest("rows", rows)
-
     # ------------------------------------------------------------------------------------ items
 
     async def run(self, item: Item, direction: Direction, source: Source) -> Leaf | None:
         """See `Strategy.run`."""
         names, weights = self._names(item), self._state.weights
         rows = validation_name(item) if direction == "evaluate" else names.rows
-        made = {names.rows: self.rows_digest(await source.get(rows))} if names.rows else {}
+        made = {names.rows: self.forms.digest("rows", await source.get(rows))} if names.rows else {}
         x = await self._read(names.x, source)
         if direction == "evaluate":
             if names.y:
