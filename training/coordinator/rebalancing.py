@@ -21,7 +21,7 @@ from training.telling import Tell
 from training.transport.port import Session
 
 PERIOD = 300_000
-"""Milliseconds between two moves: T of SWARM's experiment (section 4.3)."""
+"""Milliseconds between two moves: T = 300 s, as in SWARM's experiment with Algorithm 2."""
 
 
 class Rebalancing:
