@@ -11,7 +11,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -52,7 +52,7 @@ def plain_losses(
         weights = initial_weights(config.model, whole_model(config.model))
     for weight in weights.values():
         weight.requires_grad_()
-    optimizer = _adamw(config.optimizer, weights)
+    optimizer = adamw(config.optimizer, weights)
     losses = []
     for step in range(1, config.num_steps + 1):
         batch = _batch(config, rows, step)
@@ -62,7 +62,8 @@ def plain_losses(
     return losses
 
 
-def _adamw(config: OptimizerConfig, weights: Weights) -> torch.optim.AdamW:
+def adamw(config: OptimizerConfig, weights: Weights) -> torch.optim.AdamW:
+    """AdamW that decays matrices."""
     matrices = [weight for weight in weights.values() if weight.dim() == 2]
     others = [weight for weight in weights.values() if weight.dim() != 2]
     return torch.optim.AdamW(
@@ -78,11 +79,15 @@ def _adamw(config: OptimizerConfig, weights: Weights) -> torch.optim.AdamW:
 def _batch(config: TrainConfig, rows: UnitRows, step: int) -> Tensor:
     size = config.data.units_per_step
     items = map(ItemNumber, range((step - 1) * size, step * size))
+    return tokens_of(rows, items).view(-1, config.model.sequence_length + 1)
+
+
+def tokens_of(rows: UnitRows, items: Iterable[ItemNumber]) -> Tensor:
+    """The tokens of items, row after row, int64."""
     joined = b"".join(row for item in items for row in rows.load(item))
     width = rows.token_bytes
     tokens = [joined[at : at + width] for at in range(0, len(joined), width)]
-    flat = torch.tensor([int.from_bytes(token, "little") for token in tokens], dtype=torch.int64)
-    return flat.view(-1, config.model.sequence_length + 1)
+    return torch.tensor([int.from_bytes(token, "little") for token in tokens], dtype=torch.int64)
 
 
 def _step(

@@ -125,7 +125,13 @@ class Stage:
         return self.layout.num_elements
 
     @property
-    def _moments(self) -> Moments:
+    def flat_weights(self) -> Tensor:
+        """All weights, fp32 (P,); shares the stage's memory."""
+        return self._weights
+
+    @property
+    def flat_moments(self) -> Moments:
+        """Both moments; they share the stage's memory."""
         if self._trained is None:
             raise InvariantBroken("a stage that does not train has no moments")
         return self._trained
@@ -266,7 +272,12 @@ class Stage:
             NotFinite: inf or nan in the average.
                 The state is half changed then, unless it was the first vector.
         """
-        scalars, start = update_scalars(self.optimizer, self.counter, sealed_norm), 0
+        self.update(averages, update_scalars(self.optimizer, self.counter, sealed_norm))
+        self.counter += 1
+
+    def update(self, averages: Iterable[Tensor], scalars: UpdateScalars) -> None:
+        """Update weights and moments with a gradient and begin the next step; errors: `apply`."""
+        start = 0
         for average in averages:
             end = start + len(average)
             if end > self.num_parameters:
@@ -277,11 +288,12 @@ class Stage:
         if start != self.num_parameters:
             raise Malformed(f"an average of {start} elements, not {self.num_parameters}")
         self.begin_step()
-        self.counter += 1
 
     def _update(self, start: int, average: Tensor, scalars: UpdateScalars) -> None:
         end = start + len(average)
-        moments = Moments(self._moments.exp_avg[start:end], self._moments.exp_avg_sq[start:end])
+        moments = Moments(
+            self.flat_moments.exp_avg[start:end], self.flat_moments.exp_avg_sq[start:end]
+        )
         spans = self.layout.spans(start, end)
         apply_adamw(self._weights[start:end], moments, average, spans, scalars)
 
@@ -293,8 +305,8 @@ class Stage:
 
     def moments(self) -> dict[str, Tensor]:
         """Both moments by name, prefixed `exp_avg.` and `exp_avg_sq.`; they share memory."""
-        first = self.layout.views(self._moments.exp_avg)
-        second = self.layout.views(self._moments.exp_avg_sq)
+        first = self.layout.views(self.flat_moments.exp_avg)
+        second = self.layout.views(self.flat_moments.exp_avg_sq)
         return {EXP_AVG + name: view for name, view in first.items()} | {
             EXP_AVG_SQ + name: view for name, view in second.items()
         }

@@ -174,18 +174,19 @@ def update_scalars(config: OptimizerConfig, update: int, sealed_norm: int) -> Up
     correction1 = 1.0 - power(config.beta1, update + 1)
     correction2 = 1.0 - power(config.beta2, update + 1)
     return UpdateScalars(
-        clip=_fp32(clip_factor(config, sealed_norm)),
-        decay=_fp32(1.0 - rate * config.weight_decay),
-        beta1=_fp32(config.beta1),
-        one_minus_beta1=_fp32(1.0 - config.beta1),
-        beta2=_fp32(config.beta2),
-        one_minus_beta2=_fp32(1.0 - config.beta2),
-        inverse_root_correction2=_fp32(1.0 / math.sqrt(correction2)),
-        epsilon=_fp32(config.epsilon),
-        step_size=_fp32(rate / correction1),
+        clip=fp32(clip_factor(config, sealed_norm)),
+        decay=fp32(1.0 - rate * config.weight_decay),
+        beta1=fp32(config.beta1),
+        one_minus_beta1=fp32(1.0 - config.beta1),
+        beta2=fp32(config.beta2),
+        one_minus_beta2=fp32(1.0 - config.beta2),
+        inverse_root_correction2=fp32(1.0 / math.sqrt(correction2)),
+        epsilon=fp32(config.epsilon),
+        step_size=fp32(rate / correction1),
     )
 
 
-def _fp32(value: float) -> float:
+def fp32(value: float) -> float:
+    """The nearest fp32 number."""
     rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     return rounded

@@ -1,0 +1,306 @@
+"""What do local steps cost in quality, and what do they save in bytes?
+
+`python -m bench.local_steps [--out FILE] [--only WORDS] [--quick]` trains a byte-level Llama of
+0.86 million parameters (width 128, 4 layers, 60 tokens a row, 4 rows a replica and step) on the
+source text of Python's library, 2,000 inner steps and 1.92 million tokens in all, and prints the
+loss on held-out rows and what a replica sends. Strategies, all on equal tokens and schedules:
+
+    every_step  the mean gradient of all replicas at every step, one AdamW
+    classic     DiLoCo (arXiv 2311.08105): each replica carries its moments, fp32; `tests/numerics`
+    local       ours: a round starts from sealed state alone; differences under a codec
+
+Outer step: rate 1 without momentum, for all. Runs are kept in FILE as they end and not done again;
+two go on at a time, with a thread each. "ppl" is exp(loss); "over classic" and "over every_step"
+are relative perplexities at equal replicas and seed (and H). Bytes are what one replica sends for
+tensors, next to an all-reduce of fp32 gradients at every step.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import random
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from bench.measuring import about, limit, markdown, parsed, parser_of
+from contracts.terms.digest import digest
+from contracts.terms.encoding import encode
+from contracts.terms.items import ItemNumber
+from tests.numerics.diloco import classic_diloco
+from tests.support.fakes.blobs import MemoryBlobs
+from training.config import (
+    BYTE_VOCABULARY,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+    whole_model,
+)
+from training.data.corpus import ShardedCorpus, corpus_bytes, shard_corpus
+from training.data.loading import UnitRows
+from training.stages.exact import Moments, set_threads
+from training.stages.stage import Stage, UnitInputs, rows_tensor
+from training.strategies.local.exchange import (
+    DifferenceCodec,
+    LocalCodec,
+    moments_shard,
+    read_moments,
+)
+from training.strategies.local.inner import MomentsRule, Replica, mean_of
+from training.strategies.local.outer import apply_outer
+
+STEPS, QUICK_STEPS = 2000, 20
+VALIDATION_ROWS = 512
+FP32 = 4
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run; together with the sizes above it decides every number."""
+
+    strategy: Literal["every_step", "classic", "local"]
+    inner_steps: int = 1
+    codec: DifferenceCodec = "none"
+    moments: MomentsRule = "restart"
+    replicas: int = 4
+    dropped: int = 0  # per cent of all contributions
+    seed: int = 1
+    steps: int = STEPS
+
+    @property
+    def name(self) -> str:
+        """What `--only` looks for."""
+        own = f"{self.codec} {self.moments} " if self.strategy == "local" else ""
+        return (
+            f"{self.strategy} H={self.inner_steps} {own}k={self.replicas} "
+            f"drop={self.dropped} seed={self.seed}"
+        )
+
+
+def all_runs() -> Iterator[Run]:
+    """What the table asks for, the most wanted first."""
+    every, classic, local = Run("every_step"), Run("classic"), Run("local")
+    for seed in (1, 2, 3):
+        yield replace(every, seed=seed)
+        yield replace(classic, inner_steps=50, seed=seed)
+        for moments in ("restart", "mean"):
+            for codec in ("none", "seeded4"):
+                yield replace(local, inner_steps=50, codec=codec, moments=moments, seed=seed)
+    for inner_steps in (10, 50, 100, 500):
+        yield replace(classic, inner_steps=inner_steps)
+        for codec in ("none", "bfloat16", "seeded8", "seeded4"):
+            yield replace(local, inner_steps=inner_steps, codec=codec)
+    for dropped in (10, 30, 50):
+        yield replace(local, inner_steps=50, codec="seeded4", dropped=dropped)
+    for replicas in (1, 2, 8):
+        yield replace(every, replicas=replicas)
+        yield replace(local, inner_steps=50, codec="seeded4", replicas=replicas)
+
+
+def config_of(run: Run) -> TrainConfig:
+    """Model, inner optimiser and data of a run."""
+    return TrainConfig(
+        model=ModelConfig(
+            vocab_size=BYTE_VOCABULARY,
+            width=128,
+            num_layers=4,
+            num_heads=4,
+            num_kv_heads=4,
+            ffn_width=344,
+            sequence_length=60,
+            init_seed=run.seed,
+        ),
+        optimizer=OptimizerConfig(
+            learning_rate=0.004, total_steps=run.steps, warmup_steps=run.steps // 20
+        ),
+        data=DataConfig(rows_per_unit=4, units_per_step=run.replicas, seed=run.seed),
+        num_steps=run.steps,
+    )
+
+
+@cache
+def corpus() -> ShardedCorpus:
+    """The built-in corpus, cut."""
+    return shard_corpus(corpus_bytes("builtin"), shard_bytes=32_768)
+
+
+def rows_of(config: TrainConfig) -> UnitRows:
+    """Rows of the corpus under a configuration."""
+    blobs = MemoryBlobs(corpus().blobs)
+    return UnitRows(corpus().manifest, config.data, config.model.sequence_length, blobs)
+
+
+def is_dropped(run: Run, round: int, replica: int) -> bool:
+    """Whether a contribution is lost, the same in every strategy."""
+    return random.Random(f"{run.seed} {round} {replica}").random() < run.dropped / 100
+
+
+# -------------------------------------------------------------------------------- the strategies
+
+
+def train(run: Run) -> dict[str, Any]:
+    """Train, and evaluate the weights that come out."""
+    set_threads(1)
+    config = config_of(run)
+    rows = rows_of(config)
+    stage = Stage(config.model, whole_model(config.model), config.optimizer)
+    if run.strategy == "classic":
+        weights = classic_diloco(
+            config, rows, replicas=run.replicas, inner_steps=run.inner_steps, outer_rate=1.0,
+            outer_momentum=0.0,
+            is_dropped=lambda round, replica: is_dropped(run, round, replica),
+        )  # fmt: skip
+        for name, own in stage.weights().items():
+            own.copy_(weights[name])
+    elif run.strategy == "local":
+        _train_local(run, stage, rows)
+    else:
+        _train_every_step(run, stage, rows)
+    return asdict(run) | {
+        "loss": round(_validation_loss(stage, rows), 4),
+        "bytes sent": _bytes_sent(run, stage.num_parameters),
+        "parameters": stage.num_parameters,
+    }
+
+
+def _inputs(rows: UnitRows, item: ItemNumber) -> UnitInputs:
+    return UnitInputs(rows_RT=rows_tensor(rows.load(item)))
+
+
+def _train_every_step(run: Run, stage: Stage, rows: UnitRows) -> None:
+    replica = Replica(stage, "mean")  # one, whose moments are its own
+    replica.start(0)
+    for step in range(run.steps):
+        items = [ItemNumber(step * run.replicas + k) for k in range(run.replicas)]
+        replica.step({item: _inputs(rows, item) for item in items})
+
+
+def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
+    codec, size = LocalCodec(run.codec), stage.num_parameters
+    momentum = torch.zeros(size)
+    replica = Replica(stage, run.moments)
+    for round in range(run.steps // run.inner_steps):
+        base = stage.flat_weights.clone()
+        sealed = Moments(stage.flat_moments.exp_avg.clone(), stage.flat_moments.exp_avg_sq.clone())
+        shards: list[Tensor] = []
+        ends: list[Moments] = []
+        for k in range(run.replicas):
+            _set(stage, base, sealed)
+            first = round * run.inner_steps
+            replica.start(first)
+            for step in range(first, first + run.inner_steps):
+                item = ItemNumber(step * run.replicas + k)
+                replica.step({item: _inputs(rows, item)})
+            if not is_dropped(run, round, k):
+                seed = digest("bench rounding", encode([run.seed, round, k]))
+                shard = codec.shard(replica.difference(), seed)
+                shards.append(codec.read_shard(shard, size))
+                ends.append(read_moments(moments_shard(stage.flat_moments), size))
+        if shards:
+            mean = codec.read_mean(codec.mean(mean_of(shards)), size)
+            apply_outer(base, momentum, mean, rate=1.0, mu=0.0)
+            sealed = Moments(
+                mean_of(end.exp_avg for end in ends), mean_of(end.exp_avg_sq for end in ends)
+            )
+        _set(stage, base, sealed)
+
+
+def _set(stage: Stage, weights: Tensor, moments: Moments) -> None:
+    stage.flat_weights.copy_(weights)
+    stage.flat_moments.exp_avg.copy_(moments.exp_avg)
+    stage.flat_moments.exp_avg_sq.copy_(moments.exp_avg_sq)
+
+
+def _validation_loss(stage: Stage, rows: UnitRows) -> float:
+    rows_RT = rows_tensor(rows.validation_rows(VALIDATION_ROWS))
+    return float(stage.losses(rows_RT[:, :-1], rows_RT[:, 1:]).mean())
+
+
+def _bytes_sent(run: Run, size: int) -> float:
+    """By one replica, whose bucket is one part of all: its shards, and its mean to the others."""
+    shard, mean = (FP32 * size, FP32 * size)
+    if run.strategy == "local":
+        shard, mean = LocalCodec(run.codec).num_bytes(size)
+        extra = 2 * size if run.moments == "mean" else 0
+        shard, mean = shard + extra, mean + extra
+    rounds = run.steps // run.inner_steps
+    return rounds * (shard + mean) * (run.replicas - 1) / run.replicas
+
+
+# ------------------------------------------------------------------------------------ all of it
+
+
+def measure(runs: Iterable[Run], out: Path) -> list[dict[str, Any]]:
+    """Do what is not in `out` yet; everything that is in it."""
+    done = _kept(out)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        wanted = [run for run in dict.fromkeys(runs) if run not in done]
+        futures = {pool.submit(train, run): run for run in wanted}
+        for future in as_completed(futures):
+            found = future.result()
+            done[futures[future]] = found
+            with out.open("a") as file:
+                print(json.dumps(found), file=file)
+            print(f"{futures[future].name}: loss {found['loss']}", flush=True)
+    return list(done.values())
+
+
+def _kept(out: Path) -> dict[Run, dict[str, Any]]:
+    lines = out.read_text().splitlines() if out.exists() else []
+    found = map(json.loads, lines)
+    return {Run(**{name: each[name] for name in Run.__annotations__}): each for each in found}
+
+
+def table(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each run."""
+    losses = {Run(**{name: each[name] for name in Run.__annotations__}): each for each in found}
+    shown = []
+    for run, each in losses.items():
+        plain = Run("every_step", replicas=run.replicas, seed=run.seed, steps=run.steps)
+        classic = replace(plain, strategy="classic", inner_steps=run.inner_steps)
+        data_parallel = _bytes_sent(plain, each["parameters"])
+        sent = each["bytes sent"]
+        shown.append(
+            {
+                "run": run.name,
+                "loss": each["loss"],
+                "ppl": round(math.exp(each["loss"]), 3),
+                "over classic, %": _over(losses, each, classic),
+                "over every_step, %": _over(losses, each, plain),
+                "times fewer bytes": round(data_parallel / sent) if sent else None,
+            }
+        )
+    return shown
+
+
+def _over(losses: dict[Run, dict[str, Any]], each: dict[str, Any], other: Run) -> float | None:
+    if other not in losses:
+        return None
+    return round(100 * math.expm1(each["loss"] - losses[other]["loss"]), 1)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--out", type=Path, default=Path("local_steps.jsonl"))
+    parser.add_argument("--only", default="", help="runs whose name has this")
+    parser.add_argument("--steps", type=int, default=STEPS, help=argparse.SUPPRESS)
+    options = parsed(parser, minutes=300, steps=QUICK_STEPS, only="H=10 ", out=Path("/dev/null"))
+    runs = [replace(run, steps=options.steps) for run in all_runs() if options.only in run.name]
+    with limit(options.minutes, "local_steps"):
+        found = measure(runs, options.out)
+    print(markdown(table(found)))
+    print(json.dumps(about(steps=options.steps)))
+
+
+if __name__ == "__main__":
+    main()

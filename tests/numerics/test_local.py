@@ -1,0 +1,157 @@
+"""Local steps against a plain loop, and their exchange against torch's own outer optimiser."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.terms.errors import NotFinite
+from contracts.terms.items import ItemNumber
+from tests.numerics.diloco import classic_diloco
+from tests.numerics.loop import items_of, new_stage, rows_of, synthetic_corpus
+from tests.numerics.plain import greatest_difference, plain_losses
+from training.config import TrainConfig, whole_model
+from training.data.loading import UnitRows
+from training.models.initial import initial_weights
+from training.recipes import micro
+from training.stages.exact import Moments
+from training.stages.stage import UnitInputs, rows_tensor
+from training.strategies.local.exchange import (
+    DifferenceCodec,
+    LocalCodec,
+    moments_shard,
+    read_moments,
+)
+from training.strategies.local.inner import Replica, mean_of
+from training.strategies.local.outer import apply_outer
+
+CORPUS = synthetic_corpus()
+SEED = bytes(range(32))
+
+
+def inputs(rows: UnitRows, items: Sequence[ItemNumber]) -> dict[ItemNumber, UnitInputs]:
+    return {item: UnitInputs(rows_RT=rows_tensor(rows.load(item))) for item in items}
+
+
+def local_losses(
+    config: TrainConfig, *, replicas: int, inner_steps: int, codec: DifferenceCodec = "none"
+) -> list[float]:
+    """Mean loss of the replicas at each inner step; moments restart."""
+    stage, rows, losses = new_stage(config), rows_of(config, CORPUS), []
+    momentum, replica = torch.zeros(stage.num_parameters), Replica(stage, "restart")
+    for first in range(0, config.num_steps, inner_steps):
+        base, shards, round_losses = stage.flat_weights.clone(), [], []
+        for k in range(replicas):
+            stage.flat_weights.copy_(base)
+            replica.start(first)
+            steps = range(first, first + inner_steps)
+            items = [[ItemNumber(step * replicas + k)] for step in steps]
+            round_losses.append([replica.step(inputs(rows, each)) for each in items])
+            shard = LocalCodec(codec).shard(replica.difference(), SEED)
+            shards.append(LocalCodec(codec).read_shard(shard, len(base)))
+        apply_outer(base, momentum, mean_of(shards), rate=1.0, mu=0.0)
+        stage.flat_weights.copy_(base)
+        losses += [sum(each) / replicas for each in zip(*round_losses, strict=True)]
+    return losses
+
+
+def test_replica__one_that_keeps_its_moments__has_the_losses_of_the_plain_loop() -> None:
+    config, num_steps = micro(), 5
+    stage, rows = new_stage(config), rows_of(config, CORPUS)
+    replica, losses = Replica(stage, "mean"), []
+    momentum = torch.zeros(stage.num_parameters)
+
+    for first in range(0, config.num_steps, num_steps):
+        base = stage.flat_weights.clone()
+        replica.start(first)
+        for step in range(first, first + num_steps):
+            losses.append(replica.step(inputs(rows, items_of(config, step + 1))))
+        apply_outer(base, momentum, replica.difference(), rate=1.0, mu=0.0)
+        stage.flat_weights.copy_(base)
+
+    assert greatest_difference(losses, plain_losses(config, rows)) <= 1e-5
+
+
+def test_classic_diloco__one_replica_without_momentum__is_the_plain_loop() -> None:
+    config = micro()
+    rows = rows_of(config, CORPUS)
+    weights = initial_weights(config.model, whole_model(config.model))
+    one_item = replace(config, data=replace(config.data, units_per_step=1))
+
+    plain_losses(one_item, rows, weights=weights)
+    found = classic_diloco(
+        config, rows, replicas=1, inner_steps=4, outer_rate=1.0, outer_momentum=0.0
+    )
+
+    for name, weight in weights.items():
+        assert torch.allclose(found[name], weight.detach(), atol=1e-6)
+
+
+def test_local__any_codec__learns_as_with_fp32() -> None:
+    config = micro(num_steps=40)
+    exact = local_losses(config, replicas=2, inner_steps=10)
+
+    assert exact[-1] < 0.75 * exact[0]
+    for codec in ("bfloat16", "seeded8", "seeded4"):
+        losses = local_losses(config, replicas=2, inner_steps=10, codec=codec)
+        assert losses != exact
+        assert abs(losses[-1] / exact[-1] - 1) < 0.02
+
+
+def test_replica__started_twice_from_the_same_state__makes_the_same_bytes() -> None:
+    config = micro()
+    stage, rows, found = new_stage(config), rows_of(config, CORPUS), []
+    base = stage.flat_weights.clone()
+
+    for _ in range(2):
+        stage.flat_weights.copy_(base)
+        replica = Replica(stage, "restart")
+        replica.start(3)
+        for step in (4, 5, 6):
+            replica.step(inputs(rows, items_of(config, step)))
+        found.append(LocalCodec("seeded4").shard(replica.difference(), SEED))
+
+    assert found[0] == found[1]
+
+
+def test_step__weights_that_overflow__refused_and_nothing_moves() -> None:
+    config = micro()
+    stage, rows = new_stage(config), rows_of(config, CORPUS)
+    replica = Replica(stage, "restart")
+    stage.flat_weights.mul_(1e30)
+    replica.start(0)
+
+    with pytest.raises(NotFinite):
+        replica.step(inputs(rows, [ItemNumber(0)]))
+
+    assert not replica.difference().any()
+
+
+@pytest.mark.parametrize(("rate", "mu"), [(1.0, 0.0), (0.7, 0.9)])
+def test_apply_outer__three_rounds__is_nesterov_sgd(rate: float, mu: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    start = torch.randn(1000, generator=generator)
+    means = [torch.randn(1000, generator=generator) for _ in range(3)]
+    reference = start.clone().requires_grad_()
+    optimizer = torch.optim.SGD([reference], rate, momentum=mu, nesterov=mu > 0)
+    weights, momentum = start.clone(), torch.zeros(1000)
+
+    for mean in means:
+        reference.grad = mean.clone()
+        optimizer.step()
+        apply_outer(weights, momentum, mean, rate=rate, mu=mu)
+
+    assert torch.allclose(weights, reference.detach(), atol=1e-5)
+
+
+def test_moments_shard__moments_of_a_run__come_back_within_a_code() -> None:
+    generator = torch.Generator().manual_seed(1)
+    sizes: Tensor = torch.rand(5000, generator=generator)
+    moments = Moments(sizes - 0.5, sizes.square() * 1e-6)
+
+    found = read_moments(moments_shard(moments), 5000)
+
+    assert torch.allclose(found.exp_avg, moments.exp_avg, atol=0.01)
+    assert (found.exp_avg_sq.sqrt() - moments.exp_avg_sq.sqrt()).abs().max() < 1e-5

@@ -1,0 +1,1 @@
+"""Whole replicas that take many steps each and exchange differences: DiLoCo, replayable."""

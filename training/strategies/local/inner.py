@@ -1,0 +1,111 @@
+"""The steps that a replica takes by itself in one round, with torch.
+
+A replica starts each round from nothing but sealed state, so that whoever has the seal can replay
+it: its weights are the sealed ones, and its moments (AdamW)
+
+    restart   are zero; the first moment is used without bias correction, the rate rises over the
+              first steps. With bias correction Adam's first steps are sign descent, whose root mean
+              square is 1 instead of about 0.2.
+    mean      are the sealed means of those with which all replicas ended the round before.
+
+A round of DiLoCo (arXiv 2311.08105, algorithm 1, lines 3 to 10) is `start`, H times `step`,
+`difference`. There each replica carries its moments through the job, which nobody else can repeat.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from contracts.terms.errors import NotFinite
+from contracts.terms.items import ItemNumber
+from contracts.terms.messages import NORM_SCALE
+from training.config import OptimizerConfig
+from training.stages.stage import Stage, UnitInputs
+from training.stages.torch_free import UpdateScalars, fp32, learning_rate, power, update_scalars
+
+MomentsRule = Literal["restart", "mean"]
+REWARM_STEPS = 5
+
+
+def inner_scalars(
+    config: OptimizerConfig, *, first: int, step: int, norm: float, moments: MomentsRule
+) -> UpdateScalars:
+    """What an inner step multiplies with.
+
+    Args:
+        config: Of the inner optimiser; its schedule counts all inner steps of the job.
+        first: Inner steps of the job before this round.
+        step: Number of the step in the round, from 0.
+        norm: Of the replica's own gradient.
+        moments: What they start from.
+    """
+    scalars = update_scalars(config, first + step, round(norm * NORM_SCALE))
+    if moments == "mean":
+        return scalars
+    rate = learning_rate(config, first + step) * min(1.0, (step + 1) / REWARM_STEPS)
+    return replace(
+        scalars,
+        decay=fp32(1.0 - rate * config.weight_decay),
+        inverse_root_correction2=fp32((1.0 - power(config.beta2, step + 1)) ** -0.5),
+        step_size=fp32(rate),
+    )
+
+
+class Replica:
+    """One round of inner steps on a stage that holds the sealed state. Not thread-safe."""
+
+    def __init__(self, stage: Stage, moments: MomentsRule) -> None:
+        self._stage, self._moments = stage, moments
+        self._base = torch.empty(0)
+        self._first = self._num_steps = 0
+
+    def start(self, first: int) -> None:
+        """Begin a round on the stage's present weights; `first` inner steps were done before."""
+        self._base = self._stage.flat_weights.clone()
+        self._first, self._num_steps = first, 0
+        if self._moments == "restart":
+            self._stage.flat_moments.exp_avg.zero_()
+            self._stage.flat_moments.exp_avg_sq.zero_()
+
+    def step(self, items: Mapping[ItemNumber, UnitInputs]) -> float:
+        """Take one inner step on the mean gradient of some items; returns their mean loss, nats.
+
+        Raises:
+            NotFinite: a loss or a gradient is inf or nan; the step is not taken.
+        """
+        stage = self._stage
+        stage.begin_step()
+        losses = []
+        for item, inputs in items.items():
+            losses.append(float(stage.forward(item, inputs)))
+            stage.backward(item)
+        gradient = torch.cat(list(stage.mean_buckets(1)))
+        norm = float(torch.linalg.vector_norm(gradient))
+        if not norm < float("inf"):
+            raise NotFinite("the norm of a gradient is not finite")
+        scalars = inner_scalars(
+            stage.optimizer,
+            first=self._first,
+            step=self._num_steps,
+            norm=norm,
+            moments=self._moments,
+        )
+        stage.update([gradient], scalars)
+        self._num_steps += 1
+        return sum(losses) / len(losses)
+
+    def difference(self) -> Tensor:
+        """Weights at the start of the round minus the present ones, fp32 (P,)."""
+        return self._base - self._stage.flat_weights
+
+
+def mean_of(vectors: Iterable[Tensor]) -> Tensor:
+    """Mean of vectors (P,) that count alike, each added in turn."""
+    total, count = torch.empty(0), 0
+    for vector in vectors:
+        total = total + vector if count else vector.clone()
+        count += 1
+    return total.mul_(1 / count)
