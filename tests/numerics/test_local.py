@@ -9,6 +9,7 @@ from torch import Tensor
 
 from contracts.terms.errors import NotFinite
 from contracts.terms.items import ItemNumber
+from contracts.terms.messages import LOSS_SCALE
 from tests.numerics.diloco import classic_diloco
 from tests.numerics.loop import items_of, new_stage, rows_of, synthetic_corpus
 from tests.numerics.plain import greatest_difference, plain_losses
@@ -35,6 +36,10 @@ def inputs(rows: UnitRows, items: Sequence[ItemNumber]) -> dict[ItemNumber, Unit
     return {item: UnitInputs(rows_RT=rows_tensor(rows.load(item))) for item in items}
 
 
+def loss_of(replica: Replica, items: dict[ItemNumber, UnitInputs]) -> float:
+    return replica.step(items).loss / LOSS_SCALE
+
+
 def local_losses(
     config: TrainConfig, *, replicas: int, inner_steps: int, codec: DifferenceCodec = "none"
 ) -> list[float]:
@@ -48,7 +53,7 @@ def local_losses(
             replica.start(first)
             steps = range(first, first + inner_steps)
             items = [[ItemNumber(step * replicas + k)] for step in steps]
-            round_losses.append([replica.step(inputs(rows, each)) for each in items])
+            round_losses.append([loss_of(replica, inputs(rows, each)) for each in items])
             shard = LocalCodec(codec).shard(replica.difference(), SEED)
             shards.append(LocalCodec(codec).read_shard(shard, len(base)))
         apply_outer(base, momentum, mean_of(shards), rate=1.0, mu=0.0)
@@ -67,7 +72,7 @@ def test_replica__one_that_keeps_its_moments__has_the_losses_of_the_plain_loop()
         base = stage.flat_weights.clone()
         replica.start(first)
         for step in range(first, first + num_steps):
-            losses.append(replica.step(inputs(rows, items_of(config, step + 1))))
+            losses.append(loss_of(replica, inputs(rows, items_of(config, step + 1))))
         apply_outer(base, momentum, replica.difference(), rate=1.0, mu=0.0)
         stage.flat_weights.copy_(base)
 
@@ -109,9 +114,8 @@ def test_replica__started_twice_from_the_same_state__makes_the_same_bytes() -> N
         stage.flat_weights.copy_(base)
         replica = Replica(stage, "restart")
         replica.start(3)
-        for step in (4, 5, 6):
-            replica.step(inputs(rows, items_of(config, step)))
-        found.append(LocalCodec("seeded4").shard(replica.difference(), SEED))
+        steps = [replica.step(inputs(rows, items_of(config, step)), SEED) for step in (4, 5, 6)]
+        found.append((steps, LocalCodec("seeded4").shard(replica.difference(), SEED)))
 
     assert found[0] == found[1]
 

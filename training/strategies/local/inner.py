@@ -12,6 +12,7 @@ A round of DiLoCo (arXiv 2311.08105, algorithm 1, lines 3 to 10) is `start`, H t
 `difference`. There each replica carries its moments through the job, which nobody else can repeat.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
@@ -21,10 +22,11 @@ from torch import Tensor
 
 from contracts.terms.errors import NotFinite
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import NORM_SCALE
+from contracts.terms.messages import LOSS_SCALE, NORM_SCALE
 from training.config import OptimizerConfig
 from training.stages.stage import Stage, UnitInputs
 from training.stages.torch_free import UpdateScalars, fp32, learning_rate, power, update_scalars
+from training.strategies.local.trace import SCALE, TracedStep, projections
 
 MomentsRule = Literal["restart", "mean"]
 REWARM_STEPS = 5
@@ -70,32 +72,43 @@ class Replica:
             self._stage.flat_moments.exp_avg.zero_()
             self._stage.flat_moments.exp_avg_sq.zero_()
 
-    def step(self, items: Mapping[ItemNumber, UnitInputs]) -> float:
-        """Take one inner step on the mean gradient of some items; returns their mean loss, nats.
+    def step(self, items: Mapping[ItemNumber, UnitInputs], seed: bytes = b"") -> TracedStep:
+        """Take one inner step on the mean gradient of some items; returns what a leaf says of it.
+
+        Args:
+            items: Of equally many rows each.
+            seed: Of the projections, 32 bytes; without one the trace has none.
 
         Raises:
             NotFinite: a loss or a gradient is inf or nan; the step is not taken.
         """
-        stage = self._stage
-        stage.begin_step()
-        losses = []
-        for item, inputs in items.items():
-            losses.append(float(stage.forward(item, inputs)))
-            stage.backward(item)
-        gradient = torch.cat(list(stage.mean_buckets(1)))
+        loss, gradient = self.gradient(items)
         norm = float(torch.linalg.vector_norm(gradient))
-        if not norm < float("inf"):
+        if not norm < math.inf:
             raise NotFinite("the norm of a gradient is not finite")
         scalars = inner_scalars(
-            stage.optimizer,
+            self._stage.optimizer,
             first=self._first,
             step=self._num_steps,
             norm=norm,
             moments=self._moments,
         )
-        stage.update([gradient], scalars)
+        self._stage.update([gradient], scalars)
         self._num_steps += 1
-        return sum(losses) / len(losses)
+        return TracedStep(
+            loss=round(LOSS_SCALE * loss),
+            norm=round(SCALE * norm),
+            projections=projections(gradient.cpu().numpy(), seed) if seed else (),
+        )
+
+    def gradient(self, items: Mapping[ItemNumber, UnitInputs]) -> tuple[float, Tensor]:
+        """Mean loss of some items, nats, and its gradient, fp32 (P,); raises NotFinite."""
+        self._stage.begin_step()
+        losses = []
+        for item, inputs in items.items():
+            losses.append(float(self._stage.forward(item, inputs)))
+            self._stage.backward(item)
+        return sum(losses) / len(losses), torch.cat(list(self._stage.mean_buckets(1)))
 
     def difference(self) -> Tensor:
         """Weights at the start of the round minus the present ones, fp32 (P,)."""

@@ -1,0 +1,174 @@
+"""How far is an honest replay of local steps from the claim, step by step, and how far is a lie?
+
+`python -m bench.local_residuals [--steps N] [--quick]` lets one replica of the model of
+`bench.local_steps` take N inner steps (500) with a trace, and again in processes of other CPU
+classes and threads. Residual: root mean square of the differences of a step's eight projections, an
+estimate of the relative L2 distance of the two gradients. Printed are its median in the first and
+the last tenth of the steps, the largest of all, and the share of 4-bit codes of the difference that
+differ under the claim's seed. Lies are told in the class of the claim, in every tenth step:
+
+    skipped      the gradient of the step before is used again, also for the projections
+    stale rows   the rows of the step before are
+    half rows    half of the rows are
+    bf16         weights are rounded to bfloat16 before the gradient (in every step)
+    last         as skipped, in the last step alone
+
+and their residuals are given for the steps with a lie and, "after", for all others.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from bench.local_steps import STEPS, Run, config_of, rows_of
+from bench.measuring import ROOT, about, limit, markdown, parsed, parser_of
+from contracts.terms.digest import digest
+from contracts.terms.encoding import encode
+from contracts.terms.items import ItemNumber
+from training.compression.differences import BLOCK
+from training.config import whole_model
+from training.stages.exact import set_threads
+from training.stages.stage import Stage, UnitInputs, rows_tensor
+from training.strategies.local.exchange import LocalCodec
+from training.strategies.local.inner import Replica
+from training.strategies.local.trace import residual
+
+CLASSES = (("", 1), ("avx2", 1), ("default", 1), ("", 2))
+"""ATEN_CPU_CAPABILITY and threads; the first is the claim."""
+LIES = ("skipped", "stale rows", "half rows", "bf16", "last")
+EVERY = 10
+Inputs = Mapping[ItemNumber, UnitInputs]
+
+
+class Liar(Replica):
+    """A replica that lies in some of its steps."""
+
+    def __init__(self, stage: Stage, lie: str, num_steps: int) -> None:
+        super().__init__(stage, "restart")
+        self.stage, self.lie, self.num_steps, self.number = stage, lie, num_steps, 0
+        self.before: tuple[Inputs, tuple[float, Tensor]] | None = None
+
+    def gradient(self, items: Inputs) -> tuple[float, Tensor]:
+        """See `Replica.gradient`."""
+        used, found = items, None
+        if self.before is not None and self.number in lied(self.lie, self.num_steps):
+            used = {"stale rows": self.before[0], "half rows": _half(items)}.get(self.lie, items)
+            found = self.before[1] if self.lie in ("skipped", "last") else None
+        exact = self.stage.flat_weights.clone()
+        if self.lie == "bf16":
+            self.stage.flat_weights.copy_(exact.bfloat16())
+        found = found or super().gradient(used)
+        self.stage.flat_weights.copy_(exact)
+        self.before, self.number = (items, found), self.number + 1
+        return found
+
+
+def lied(lie: str, num_steps: int) -> Sequence[int]:
+    """In which steps."""
+    starts = {"": num_steps, "bf16": 0, "last": num_steps - 1}
+    return range(starts.get(lie, EVERY - 1), num_steps, 1 if lie == "bf16" else EVERY)
+
+
+def _half(items: Inputs) -> Inputs:
+    halves = {}
+    for item, inputs in items.items():
+        assert inputs.rows_RT is not None
+        halves[item] = UnitInputs(rows_RT=inputs.rows_RT[: len(inputs.rows_RT) // 2])
+    return halves
+
+
+def take_steps(lie: str, threads: int, num_steps: int, out: Path) -> None:
+    """Take the steps, and write traces and the shard of the difference."""
+    set_threads(threads)
+    config = config_of(Run("local", steps=STEPS))
+    rows = rows_of(config)
+    stage = Stage(config.model, whole_model(config.model), config.optimizer)
+    replica, traces = Liar(stage, lie, num_steps), []
+    replica.start(0)
+    for step in range(num_steps):
+        item = ItemNumber(step * config.data.units_per_step)
+        inputs = UnitInputs(rows_RT=rows_tensor(rows.load(item)))
+        found = replica.step({item: inputs}, digest("bench trace", encode([step])))
+        traces.append(found.projections)
+    shard = LocalCodec("seeded4").shard(replica.difference(), digest("bench", encode([1])))
+    out.write_text(json.dumps({"traces": traces, "shard": shard.hex()}))
+
+
+def in_process(capability: str, threads: int, lie: str, num_steps: int) -> dict[str, Any]:
+    """The same in a process of a CPU class."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out")
+        words = [f"--lie={lie}", f"--threads={threads}", f"--steps={num_steps}", f"--write={out}"]
+        subprocess.run(
+            [sys.executable, "-m", "bench.local_residuals", *words],
+            check=True, cwd=ROOT,
+            env=os.environ | ({"ATEN_CPU_CAPABILITY": capability} if capability else {}),
+        )  # fmt: skip
+        found: dict[str, Any] = json.loads(out.read_text())
+        return found
+
+
+def row(name: str, lie: str, claim: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """One line of the table."""
+    pairs = zip(claim["traces"], other["traces"], strict=True)
+    residuals = [residual(one, two) for one, two in pairs]
+    wrong = set(lied(lie, len(residuals)))
+    honest = [each for step, each in enumerate(residuals) if step not in wrong] or [0.0]
+    told = [residuals[step] for step in wrong]
+    tenth = max(1, len(honest) // 10)
+    return {
+        "replay of": name,
+        "first tenth": f"{statistics.median(honest[:tenth]):.1e}",
+        "last tenth": f"{statistics.median(honest[-tenth:]):.1e}",
+        "largest": f"{max(honest):.1e}",
+        "steps with a lie, least": f"{min(told):.1e}" if told else "",
+        "and median": f"{statistics.median(told):.1e}" if told else "",
+        "codes that differ, %": round(100 * _differing(claim["shard"], other["shard"]), 2),
+    }
+
+
+def _differing(one: str, two: str) -> float:
+    """Share of the 4-bit codes that differ."""
+    a, b = (np.frombuffer(bytes.fromhex(each), np.uint8) for each in (one, two))
+    # A byte a block of 64 elements comes first, then half a byte an element.
+    num_blocks = len(a) // (1 + BLOCK // 2)
+    changed = a[num_blocks:] ^ b[num_blocks:]
+    return float(((changed & 15 > 0).mean() + (changed >> 4 > 0).mean()) / 2)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--lie", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    options = parsed(parser, minutes=60, steps=20)
+    if options.write:
+        take_steps(options.lie, options.threads, options.steps, options.write)
+        return
+    with limit(options.minutes, "local_residuals"):
+        claim = in_process(*CLASSES[0], "", options.steps)
+        rows = []
+        for capability, threads in CLASSES[1:]:
+            again = in_process(capability, threads, "", options.steps)
+            name = f"{capability or 'own class'}, {threads} threads"
+            rows.append(row(name, "", claim, again))
+        for lie in LIES:
+            rows.append(row(lie, lie, claim, in_process(*CLASSES[0], lie, options.steps)))
+    print(markdown(rows))
+    print(json.dumps(about(steps=options.steps)))
+
+
+if __name__ == "__main__":
+    main()
