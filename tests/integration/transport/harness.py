@@ -5,7 +5,7 @@ Peers are numbered; peer n's session key is made from its number, so a test name
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -97,29 +97,6 @@ class Peer:
         return header, tensors if self.answer is None else (self.answer,)
 
 
-class Net(Protocol):
-    """Makes peers of one kind of transport."""
-
-    def peer(
-        self,
-        number: int,
-        *,
-        methods: Methods = METHODS,
-        limits: Limits | None = None,
-        clock: Clock = lambda: NOW,
-    ) -> Transport:
-        """Peer `number`, which neither serves nor listens yet."""
-        ...
-
-    async def raw(self, number: int, node: SessionKey, address: str) -> FramePipe:
-        """A bare stream as peer `number`, for frames that no transport would send."""
-        ...
-
-    async def close(self) -> None:
-        """End everything."""
-        ...
-
-
 ANY_PORT = "127.0.0.1:0"
 
 
@@ -138,19 +115,19 @@ class MemoryNet:
         limits: Limits | None = None,
         clock: Clock = lambda: NOW,
     ) -> Transport:
-        """See `Net.peer`."""
+        """Peer `number`, which neither serves nor listens yet."""
         made = MemoryTransport(self._network, key(number), methods, limits=limits, clock=clock)
         self._made.append(made)
         return made
 
     async def raw(self, number: int, node: SessionKey, address: str) -> FramePipe:
-        """See `Net.raw`."""
+        """A bare stream as peer `number`, for frames that no transport would send."""
         there = self._network.find(address)
         assert there is not None
         return there.open_pipe(key(number))
 
     async def close(self) -> None:
-        """See `Net.close`."""
+        """End everything."""
         for made in self._made:
             await made.close()
 
@@ -171,13 +148,13 @@ class GrpcNet:
         clock: Clock = lambda: NOW,
         leaf: Leaf | None = None,
     ) -> Transport:
-        """See `Net.peer`."""
+        """See `MemoryNet.peer`."""
         made = GrpcTransport(private_key(number), methods, limits=limits, clock=clock, leaf=leaf)
         self._made.append(made)
         return made
 
     async def raw(self, number: int, node: SessionKey, address: str) -> FramePipe:
-        """See `Net.raw`."""
+        """See `MemoryNet.raw`."""
         leaf = issue_leaf(private_key(number))
         return self.raw_with(trust_anchor(node), leaf, address)
 
@@ -190,11 +167,14 @@ class GrpcNet:
         return pipe
 
     async def close(self) -> None:
-        """See `Net.close`."""
+        """See `MemoryNet.close`."""
         for pipe in self._pipes:
             await pipe.closed()
         for made in self._made:
             await made.close()
+
+
+Net = MemoryNet | GrpcNet
 
 
 async def pair(
