@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from contracts.keys.wallet import Wallet
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import BadSignature, Forbidden, TooLarge
+from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.history import Kept, encode_kept
 from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis, UnixSeconds
@@ -34,7 +34,6 @@ from market.bodies.routes import (
     POST_JOB,
 )
 from market.bodies.signing import HostCredential, hosting_digest
-from market.domain.limits import BlobBounds
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
 from market.service.rows import BlobUploadRow, BlobUseRow, CoordinatorRow, MessageRow
@@ -309,22 +308,3 @@ async def test_blobs__length_is_not_said_or_is_a_lie__is_refused_and_costs_nothi
     assert [each.json()["code"] for each in answers] == ["malformed", "too_large", "too_large"]
     assert await world.blobs.size(name) is None
     assert {row.num_bytes for row in await world.rows(BlobUseRow)} == {0}
-
-
-async def test_blobs__one_account_stores_all_it_can__is_refused_with_what_to_do(
-    world: World,
-) -> None:
-    world.blob_bounds = BlobBounds(anybody=12 * 2**10)
-    blobs = [bytes([number]) * 4096 for number in range(5)]
-    stored, refusals = [], []
-    async with sdk(world) as client:
-        for blob in blobs:
-            try:
-                stored.append(await client.put_blob(blob, by=make_wallet("eve")))
-            except TooLarge as error:
-                refusals.append(error)
-        await client.put_blob(blobs[4], by=make_wallet("ann"))
-
-    assert stored == [blob_digest(blob) for blob in blobs[:3]]
-    assert {each.data["used"] for each in refusals} == {12288}
-    assert "12288 bytes of blobs here and may have 12288" in refusals[0].message

@@ -196,12 +196,3 @@ async def test_client__limited__comes_back_when_it_was_told_to(world: World) -> 
     assert waited >= 0.9
     assert isinstance(told[0], RateLimited) and told[0].data["retry_after"] == 1
     assert len(told) == 1
-
-
-async def test_client__limited_for_longer_than_its_patience__raises_at_once(world: World) -> None:
-    api = limited(world, stopped(), Rate(per_second=1, burst=1))
-
-    async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
-        await client.call(GET_JOBS)
-        with pytest.raises(RateLimited):
-            await retrying(lambda: client.call(GET_JOBS), patience=timedelta(seconds=0.5))
