@@ -57,13 +57,10 @@ def client_from(api: Api, address: str = "192.0.2.1") -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=wire, base_url=SITE + "/v1")
 
 
-@pytest.fixture(params=["memory", "redis"])
-async def limiter(request: pytest.FixtureRequest) -> AsyncIterator[Limiter]:
-    """A limiter, once in memory and once in Redis."""
-    if request.param == "memory":
-        yield MemoryLimiter()
-        return
-    found = RedisLimiter(request.getfixturevalue("redis_url"))
+@pytest.fixture
+async def limiter(redis_url: str) -> AsyncIterator[Limiter]:
+    """A limiter in Redis."""
+    found = RedisLimiter(redis_url)
     await found._redis.flushall()
     yield found
     await found.close()

@@ -22,14 +22,13 @@ from market.service.clear_jobs import clear_jobs
 from market.service.coordinators import allocate_coordinator, note_paid
 from market.service.fund_jobs import fund_jobs
 from market.service.host_jobs import HOSTING_MILLIS, claim_jobs, register_host, renew_jobs
-from market.service.leases import ACCEPT_MILLIS, BOND_MILLIS, LIVE
+from market.service.leases import LIVE
 from market.service.pace import Pace
 from market.service.pass_time import SETTLES_MILLIS
 from market.service.rows import (
     BatchRow,
     BudgetRow,
     DueRow,
-    FaucetRow,
     FreeMoneyRow,
     JobRow,
     LeaseRow,
@@ -266,20 +265,6 @@ async def test_accept__bond_is_missing_or_too_low__is_a_conflict(world: World) -
         assert refusal.value.data["would_fit"] == str(lease.stake)
 
 
-async def test_accept__balance_was_taken_out__lease_lapses_after_its_time(world: World) -> None:
-    job, lease = await leased(world)
-    await world.accept("ann", lease)
-    world.chain.withdraw(make_wallet("ann").account, STAKE)
-
-    await world.tick()
-    assert await states_of(world, job.job) == ["accepted"]
-    world.wait((ACCEPT_MILLIS + BOND_MILLIS) // 1000 + 1)
-    await world.tick()
-
-    assert await states_of(world, job.job) == ["lapsed"]
-    assert (await world.job(job.job)).state == JobState.FUNDED
-
-
 @pytest.mark.parametrize(("more", "state"), [(-1, "accepted"), (0, "active"), (1, "active")])
 async def test_sync__account_bonds_by_itself__lease_is_active_if_it_is_enough(
     world: World, more: int, state: str
@@ -444,17 +429,3 @@ async def test_sync__chain_forgets_blocks__everything_happens_once(world: World,
     assert all(batch.block and batch.beacon for batch in await world.rows(BatchRow))
     for once in ("Opened", "Anchored", "Claimed", "Closed", "Bonded", "Released", "Reclaimed"):
         assert events.count(once) == 1, once
-
-
-async def test_tick__done_twice__changes_nothing(world: World) -> None:
-    maker = await world.start_job()
-    await world.seal(maker)
-    await world.tick()
-    await world.tick()  # brings the beacon of the batch
-    blocks = len(world.chain.blocks)
-
-    await world.tick()
-
-    assert len(world.chain.blocks) == blocks
-    async with world.new_work() as work:
-        assert await work[FaucetRow].where() == []
