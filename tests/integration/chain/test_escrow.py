@@ -1,14 +1,12 @@
-"""A job's money over its whole life on a real chain, sent as people and services send it."""
+"""Money in the escrow of a real chain, sent as people and services send it; events tell all."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from contracts.chain.connection import Call
-from contracts.chain.deploy import creation_code
 from contracts.chain.wrappers.escrow import JobEscrow
 from contracts.governance.claims import PayTree
 from contracts.governance.escrow import Budget, EscrowState, differences, held
@@ -23,7 +21,7 @@ from contracts.terms.typed_data import PERMIT, Domain
 from tests.support.anvil import Deployed, deployed_chain
 from tests.support.history import make_wallet
 
-POSTER, COORDINATOR, CANCELLER = (make_wallet(who) for who in ("poster", "coordinator", "c"))
+POSTER, COORDINATOR = make_wallet("poster"), make_wallet("coordinator")
 ANN, BOB, LIAR = sorted((make_wallet(who) for who in "abc"), key=lambda wallet: wallet.account)
 OTHERS = [Address(keccak(bytes([n // 256, n % 256]))[12:]) for n in range(300)]
 MARGIN, ANNOUNCE, EXECUTE, TAIL = 600, 10, 300, 1000
@@ -83,24 +81,6 @@ class Money:
         return COORDINATOR.sign_digest(self.domain.signing_digest(struct))
 
 
-@asynccontextmanager
-async def money(folder: Path) -> AsyncIterator[Money]:
-    """An escrow on a new chain; the poster has its budget in tokens."""
-    async with deployed_chain(folder) as deployed:
-        token, senders = deployed.contracts.token, deployed.senders
-        roles = (token.address, senders["slasher"].account, CANCELLER.account)
-        creation = creation_code("JobEscrow", (*roles, (MARGIN, ANNOUNCE, EXECUTE, TAIL)))
-        receipt = await senders["relayer"].deploy("escrow", creation)
-        found = await deployed.chain.receipt(receipt.transaction)
-        assert found is not None and found["contractAddress"]
-        escrow = JobEscrow(deployed.chain, Address(bytes.fromhex(found["contractAddress"][2:])))
-        domain = Domain(deployed.deployment.chain_id, escrow.address)
-        for name, account in (("a", POSTER.account), ("b", senders["relayer"].account)):
-            await senders["faucet"].send(name, token.faucet(account, BUDGET))
-        await senders["relayer"].send("approve", token.approve(escrow.address, BUDGET))
-        yield Money(deployed, escrow, domain)
-
-
 async def opened(it: Money) -> JobHeader:
     """A job whose poster has no gas: it signs a permit and a header, the relayer sends both."""
     token, head = it.deployed.contracts.token, await it.deployed.chain.head()
@@ -128,7 +108,8 @@ async def granted(it: Money, header: JobHeader, limits: Sequence[tuple[Address, 
 async def test_open__header_that_no_market_would_take__is_read_like_any_other(
     tmp_path: Path,
 ) -> None:
-    async with money(tmp_path) as it:
+    async with deployed_chain(tmp_path) as deployed:
+        it = Money(deployed, deployed.contracts.escrow, deployed.deployment.domain)
         values = (POSTER.account, bytes(20), ZERO_DIGEST, 0, 0, 0, FAR, 2**256 - 1)
         poster = it.deployed.senders["relayer"].account
         await it.send(it.escrow._encode("open", (poster, *values[1:]), b""))

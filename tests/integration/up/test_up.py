@@ -301,20 +301,3 @@ def test_up__ctrl_c_while_it_starts__leaves_nothing(tmp_path: Path) -> None:
 
     assert up.wait_ended() == 0, up.said()
     assert up.alive() == []
-
-
-def test_down__detached_up__stops_it_and_repeats_quietly(tmp_path: Path) -> None:
-    home = long_home(tmp_path)
-    started = tallystick("up", "--home", str(home), "--only", "redis", "--detach")
-    assert "ready in" in started
-
-    assert "stopped what ran" in tallystick("down", "--home", str(home))
-    assert "nothing runs" in tallystick("down", "--home", str(home))
-
-
-def tallystick(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tallystick", *arguments], capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
