@@ -165,12 +165,20 @@ async def test_heartbeat__coordinator_was_refused__who_watches_the_job_reads_why
 # ------------------------------------------------------------------- coordinators, keys of callers
 
 
-async def test_coordinators__nobody_asks__is_refused_and_none_is_taken(world: World) -> None:
+async def test_unsigned__coordinator_or_blob__is_refused_and_nothing_is_taken_or_stored(
+    world: World,
+) -> None:
     await world.register()
+    before, blob = dict(world.blobs.blobs), b"a blob"
     async with client_of(world) as http:
-        answer = await http.post("/coordinators", headers=once("a"))
+        answers = [
+            await http.post("/coordinators", headers=once("a")),
+            await http.put(f"/blobs/{blob_digest(blob).hex()}", content=blob),
+        ]
 
-    assert (answer.status_code, answer.json()["code"]) == (401, "bad_signature")
+    codes = [(answer.status_code, answer.json()["code"]) for answer in answers]
+    assert codes == [(401, "bad_signature")] * 2
+    assert world.blobs.blobs == before
     async with world.new_work() as work:
         assert await work[CoordinatorRow].count(allocated_at=None) == 1
 
@@ -255,15 +263,6 @@ async def test_hosting__under_the_name_of_another_host__is_refused(world: World)
 
 
 # ------------------------------------------------------------------------------------------- blobs
-
-
-async def test_blobs__nobody_stores_them__is_refused_and_nothing_is_stored(world: World) -> None:
-    before, blob = dict(world.blobs.blobs), b"a blob"
-    async with client_of(world) as http:
-        answer = await http.put(f"/blobs/{blob_digest(blob).hex()}", content=blob)
-
-    assert (answer.status_code, answer.json()["code"]) == (401, "bad_signature")
-    assert world.blobs.blobs == before
 
 
 @pytest.mark.parametrize("by", [make_wallet("eve"), make_session("eve")])

@@ -232,37 +232,23 @@ async def accepted(
     return await accept_lease(lease.lease, signed.encoded(), bond, world.now, work, world.ports)
 
 
-async def test_accept__terms_that_differ__is_a_conflict_that_says_what_fits(world: World) -> None:
-    _, lease = await leased(world)
-    wallet, session = make_wallet("ann"), make_session("peer")
-    accept = world.accept_of(lease, wallet, session)
-
-    for changed in ({"price": 1}, {"stake": BaseUnits(1)}, {"device_class": "gpu"}):
-        signed = wallet.sign(accept.model_copy(update=changed), DOMAIN)
-        with pytest.raises(Conflict) as refusal:
-            await accepted(world, lease, signed)
-        assert refusal.value.data["field"] in changed
-
-
-async def test_accept__by_another_wallet__is_a_bad_signature(world: World) -> None:
-    _, lease = await leased(world)
-    accept = world.accept_of(lease, make_wallet("ann"), make_session("peer"))
-    signed = make_wallet("eve").sign(accept, DOMAIN)
-
-    with pytest.raises(BadSignature):
-        await accepted(world, lease, signed)
-
-
-async def test_accept__bond_is_missing_or_too_low__is_a_conflict(world: World) -> None:
+async def test_accept__other_terms_wallet_or_bond__is_refused_with_what_would_fit(
+    world: World,
+) -> None:
     _, lease = await leased(world)
     wallet = make_wallet("ann")
-    signed = wallet.sign(world.accept_of(lease, wallet, make_session("peer")), DOMAIN)
-    low = world.sign_bond("ann", lease, lease.stake - 1).encoded()
+    accept = world.accept_of(lease, wallet, make_session("peer"))
 
-    for bond in (None, low):
+    for changed in ({"price": 1}, {"stake": BaseUnits(1)}, {"device_class": "gpu"}):
         with pytest.raises(Conflict) as refusal:
-            await accepted(world, lease, signed, bond)
+            await accepted(world, lease, wallet.sign(accept.model_copy(update=changed), DOMAIN))
+        assert refusal.value.data["field"] in changed
+    for bond in (None, world.sign_bond("ann", lease, lease.stake - 1).encoded()):
+        with pytest.raises(Conflict) as refusal:
+            await accepted(world, lease, wallet.sign(accept, DOMAIN), bond)
         assert refusal.value.data["would_fit"] == str(lease.stake)
+    with pytest.raises(BadSignature):
+        await accepted(world, lease, make_wallet("eve").sign(accept, DOMAIN))
 
 
 @pytest.mark.parametrize(("more", "state"), [(-1, "accepted"), (0, "active"), (1, "active")])

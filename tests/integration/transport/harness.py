@@ -15,7 +15,6 @@ from contracts.terms.ids import SessionKey
 from contracts.terms.moments import UnixMillis
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.patience import patience
-from training.transport.endpoint import Clock
 from training.transport.framing import HelloFrame, hello_frame, read_frame
 from training.transport.grpc_adapter import GrpcTransport, _DialledPipe
 from training.transport.port import MIB, Limits, Session, Transport
@@ -98,6 +97,7 @@ class Peer:
 
 
 ANY_PORT = "127.0.0.1:0"
+USUAL: dict[str, Any] = {"clock": lambda: NOW}
 
 
 class MemoryNet:
@@ -107,16 +107,9 @@ class MemoryNet:
         self._network = MemoryNetwork()
         self._made: list[Transport] = []
 
-    def peer(
-        self,
-        number: int,
-        *,
-        methods: Methods = METHODS,
-        limits: Limits | None = None,
-        clock: Clock = lambda: NOW,
-    ) -> Transport:
-        """Peer `number`, which neither serves nor listens yet."""
-        made = MemoryTransport(self._network, key(number), methods, limits=limits, clock=clock)
+    def peer(self, number: int, *, methods: Methods = METHODS, **changed: Any) -> Transport:
+        """Peer `number`, which neither serves nor listens yet; `changed`: as its class takes it."""
+        made = MemoryTransport(self._network, key(number), methods, **(USUAL | changed))
         self._made.append(made)
         return made
 
@@ -139,17 +132,9 @@ class GrpcNet:
         self._made: list[GrpcTransport] = []
         self._pipes: list[_DialledPipe] = []
 
-    def peer(
-        self,
-        number: int,
-        *,
-        methods: Methods = METHODS,
-        limits: Limits | None = None,
-        clock: Clock = lambda: NOW,
-        leaf: Leaf | None = None,
-    ) -> Transport:
+    def peer(self, number: int, *, methods: Methods = METHODS, **changed: Any) -> Transport:
         """See `MemoryNet.peer`."""
-        made = GrpcTransport(private_key(number), methods, limits=limits, clock=clock, leaf=leaf)
+        made = GrpcTransport(private_key(number), methods, **(USUAL | changed))
         self._made.append(made)
         return made
 
