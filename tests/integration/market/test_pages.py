@@ -157,14 +157,3 @@ async def test_pages__piece_that_fails__is_a_piece(pages: httpx.AsyncClient) -> 
 
     assert answer.status_code == 404 and "<html" not in answer.text
     assert "not_found" in answer.text
-
-
-async def test_api__beside_pages__answers_as_before(pages: httpx.AsyncClient) -> None:
-    missing = await pages.get("/v1/nothing")
-    wrong = await pages.delete("/v1/jobs")
-    document = (await pages.get("/v1/openapi.json")).json()
-
-    assert missing.headers["content-type"] == "application/problem+json"
-    assert (missing.status_code, wrong.status_code) == (404, 405)
-    assert "content-security-policy" not in missing.headers
-    assert [path for path in document["paths"] if not path.startswith("/v1/")] == []

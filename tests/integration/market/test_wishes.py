@@ -25,7 +25,7 @@ from market.bodies.signing import wish_digest
 from market.domain.jobs import JobState
 from market.service.coding import spec_of
 from market.service.host_jobs import HOSTING_MILLIS
-from market.service.rows import JobRow, LeaseRow, OfferRow, OperationRow
+from market.service.rows import JobRow, LeaseRow, OfferRow
 from tests.integration.market.client import HOST, client_of, once, signed
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.history import JobMaker, make_wallet
@@ -156,20 +156,6 @@ async def test_pause__matched__no_host_is_given_it(world: World) -> None:
 
 
 # ------------------------------------------------------------------------------ who may ask, once
-
-
-async def test_ask__same_request_again__is_answered_from_storage(world: World) -> None:
-    async with client_of(world) as client:
-        job = (await posted(world)).job()
-        body = asked(job, "pause", world.now)
-
-        first = await post(client, job, "pause", body, "k")
-        second = await post(client, job, "pause", body, "k")
-        other = await post(client, job, "pause", asked(job, "pause", UnixMillis(body.at + 1)), "k")
-
-    assert (first.status_code, first.content) == (second.status_code, second.content)
-    assert problem(other).code == "conflict"
-    assert len(await world.rows(OperationRow, job=job)) == 1
 
 
 async def test_ask__same_request_many_times_at_once__is_one_operation(world: World) -> None:
