@@ -10,7 +10,7 @@ from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, NotFound, Refused, UnknownVersion, WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
-from tests.support.fakes.blobs import FolderBlobs, MemoryBlobs
+from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import (
     ShardedCorpus,
@@ -67,16 +67,6 @@ def test_corpus_bytes__pattern__joins_files_sorted_by_name(tmp_path: Path) -> No
 def test_matching_files__nothing_there__not_found_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no file matches .* give text files as `data:"):
         matching_files([f"{tmp_path}/none/*.txt"])
-
-
-def test_write__corpus__is_readable_by_digest(tmp_path: Path) -> None:
-    corpus = sharded()
-
-    corpus.write(tmp_path / "blobs")
-
-    stored = FolderBlobs(tmp_path / "blobs")
-    assert decode_manifest(stored.fetch(corpus.manifest.digest())) == corpus.manifest
-    assert all(stored.fetch(digest) == data for digest, data in corpus.blobs.items())
 
 
 @pytest.mark.parametrize(

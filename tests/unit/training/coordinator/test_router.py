@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.work import leaf_names
@@ -319,23 +317,3 @@ def test_router__restarted__goes_on_from_what_peers_made_and_hold_and_deals_noth
     assert out.pop(other) == [held]
     [[upper]] = out.values()
     assert upper.item == task.item and upper.inputs[0].holders == (lower,)
-
-
-@pytest.mark.parametrize("number", [1, 3])
-def test_router__validation_is_due__runs_before_items_and_its_loss_is_the_mean(
-    number: int,
-) -> None:
-    routed = Routed(items=0)
-    view = replace(routed.view, issued=frozenset({ItemNumber(0)}))
-    routed.look(validate_after=StepNumber(ROUND - 1), num_rows=number, view=view)
-    assert {task.direction for tasks in routed.out().values() for task in tasks} == {"evaluate"}
-    asked = routed.out()
-    routed.look(number=StepNumber(ROUND + 1))  # an empty round was sealed
-    assert routed.out() == asked
-    for _ in range(30):
-        for peer, tasks in routed.out().items():
-            for task in tasks:
-                if task.direction == "evaluate":
-                    routed.hand_in(peer, result_of(task, GROUPS[peer]))
-
-    assert routed.router.validated == (ROUND - 1, 5 + (number - 1) // 2)

@@ -21,24 +21,6 @@ PEER = SessionKey(bytes(range(32)))
 NOW = UnixMillis(1_800_000_000_000)
 
 
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (Pong(at=NOW).encoded(), errors.UnknownVersion),
-        (Ping(at=NOW).encoded()[:-1], errors.Malformed),
-        (Ping(at=NOW).encoded() + b"\x00", errors.Malformed),
-        (encode({"kind": "ping.v1", "at": -1}), errors.Malformed),
-        (encode({"kind": "ping.v1", "at": "x"}), errors.Malformed),
-        (b"\x80", errors.Malformed),
-        (b"\x90", errors.Malformed),
-        (bytes(101), errors.TooLarge),
-    ],
-)
-def test_message__that_is_another__typed_refusal(data: bytes, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        Ping.decoded(data, max_bytes=100)
-
-
 @pytest.mark.parametrize("skew_ms", [-120_000, 0, 120_000])
 def test_check_clock__within_two_minutes__passes(skew_ms: int) -> None:
     check_clock(UnixMillis(NOW + skew_ms), NOW)
