@@ -14,7 +14,6 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, RoundClosed, findings_of, tensor_name
 from tests.support.bundles import (
-    KINDS,
     OUT,
     Story,
     bytes_of,
@@ -40,16 +39,6 @@ def story() -> Story:
 def work_of(papers: Papers) -> ShownWork:
     assert isinstance(papers.claim, ShownWork)
     return papers.claim
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_read_papers__what_was_encoded__is_the_same_and_holds(story: Story, kind: str) -> None:
-    papers = KINDS[kind](story)
-
-    read = read_papers(papers.encoded())
-
-    assert read == papers
-    assert shown(read).case.kind == {"sum": "bucket"}.get(kind, kind.split()[0])
 
 
 @pytest.mark.parametrize(

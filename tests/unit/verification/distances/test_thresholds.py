@@ -177,13 +177,6 @@ def test_digest__changed_threshold__is_another() -> None:
     assert other.digest() != TABLE.digest()
 
 
-def test_read_calibration__what_was_written__is_the_same_table() -> None:
-    again = read_calibration(calibration_text(TABLE))
-
-    assert again == TABLE
-    assert again.digest() == TABLE.digest()
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [
