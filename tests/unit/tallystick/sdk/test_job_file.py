@@ -102,12 +102,6 @@ def test_size__anything_else__is_refused(value: object) -> None:
 # ------------------------------------------------------------------------------------ the fields
 
 
-def test_train_config__changes__are_in_it() -> None:
-    made = job(steps=7, model={"num_layers": 1}, optimizer={"learning_rate": 1}).train_config()
-
-    assert (made.num_steps, made.model.num_layers, made.optimizer.learning_rate) == (7, 1, 1)
-
-
 # -------------------------------------------------------------------------------------- the file
 
 TEXT = "name: a job\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
