@@ -131,22 +131,6 @@ class Routed:
         return peer
 
 
-def test_router__one_item__goes_up_and_down_and_back_to_whoever_has_it() -> None:
-    routed = Routed()
-
-    first, upper = routed.make(), routed.make()
-    peer, task = routed.only()
-
-    assert (peer, task.direction) == (first, "backward")
-    assert task.inputs[-1].holders == (upper,)
-    routed.make()
-    assert routed.out() == {}
-    done = {(each.group, each.peer) for own in routed.router.done.values() for each in own}
-    assert done == {(LOWER, first), (UPPER, upper)}
-    routed.count()
-    assert routed.out() == {}
-
-
 def test_router__many_items__so_many_at_once_and_nobody_above_its_cap() -> None:
     routed = Routed(items=100, cap=3)
 

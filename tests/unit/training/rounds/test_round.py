@@ -26,7 +26,6 @@ from training.rounds.state import (
     Commit,
     Failings,
     Reduce,
-    Seal,
     Work,
     has_failed,
 )
@@ -99,21 +98,6 @@ def test_round_closed__names_claims_reducers_and_what_is_given() -> None:
     assert set(closed.reducers) == {A, B}
     assert closed.given == ((StageIndex(0), ((ItemNumber(3), ItemNumber(4)),)),)
     assert closed.bases == (name("base", 0),)
-
-
-def test_round__items_that_no_seal_covers__are_issued_first() -> None:
-    shell = shell_of(A, B)
-    shell.work(A, 0)
-    shell.work(B, 3)
-    shell.pass_time(shell.now + shell.terms.round_ms)  # nothing new is begun
-    assert commit(shell).open.issued == {0, 3}
-    shell.claim(A, B)
-    shell.deliver(*commit(shell).lacking)
-    shell.reduce(A, B)
-    shell.hold(A, B)
-    shell.store_seal()
-
-    assert work(shell).open.issued == {1, 2, 4, 5}
 
 
 # ------------------------------------------------------------------------------------------- work
@@ -244,21 +228,6 @@ def test_claim__of_other_items_than_count__is_refused() -> None:
     assert shell.state == before
 
 
-def test_claim__missing_at_its_time__items_are_open_and_other_claims_stay() -> None:
-    shell = in_commit()
-    shell.claim(A)
-
-    shell.pass_time(shell.now + shell.terms.commit_ms)
-
-    open = work(shell).open
-    assert open.off == {B} and len(open.claims) == 1
-    assert open.counted[StageIndex(0)].keys() == {0, 1}
-    shell.work(A, 2, 3)
-    asked = owed(shell.state, A)
-    assert isinstance(asked, AskClaim)
-    assert asked.seq == 1 and asked.items == {2, 3}
-
-
 def test_claim__signed_under_a_higher_seq__counts() -> None:
     shell = in_commit()
     shell.tell(events.WorkClaimed(claim_of(A, 0, [0], seq=3), shell.now))
@@ -316,18 +285,6 @@ def test_commit__too_many_times__round_is_void() -> None:
 # --------------------------------------------------------------------------------------- delivery
 
 
-def test_delivery__reducers_own_shard__goes_to_another_owner() -> None:
-    shell = in_commit()
-    shell.claim(A, B)
-
-    lacking = commit(shell).lacking
-
-    claims = {claim.peer: claim for claim in commit(shell).open.claims.values()}
-    for bucket, reducer in commit(shell).open.dealing.items():
-        other = B if reducer == A else A
-        assert claims[reducer].outputs[bucket[1]].digest in lacking[other]
-
-
 def test_delivery__one_owner__its_reducers_copies_are_enough() -> None:
     shell = Shell(terms(layout(), 2))
     for who in (A, B):
@@ -364,31 +321,7 @@ def test_delivery__shard_that_nobody_gives__its_claim_expires() -> None:
     assert {claim.peer for claim in work(shell).open.claims.values()} == {B}
 
 
-def test_delivery__reducer_is_lost__coordinator_keeps_at_once_and_another_reduces() -> None:
-    shell = in_commit(A, B, C)
-    shell.claim(A, B)
-    shell.deliver(A, C)
-    shell.tell(events.Disconnected(B, shell.now))
-
-    assert set(shell.keeping) == commit(shell).lacking[COORDINATOR]
-    shell.deliver(COORDINATOR)
-
-    assert B not in reduce(shell).closed.reducers
-
-
 # ----------------------------------------------------------------------------------------- reduce
-
-
-def test_reduce__two_owners_hold_everything__is_sealed_at_once() -> None:
-    shell = in_reduce()
-    shell.reduce(A, B)
-    assert reduce(shell).thin
-
-    shell.hold(A, B)
-
-    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "update", last=False)
-    assert isinstance(shell.state.phase, Seal)
-    assert {*shell.state.phase.buckets} == {*shell.terms.buckets}
 
 
 def test_reduce__one_owner_and_the_coordinator_hold__is_enough_after_a_while() -> None:

@@ -127,3 +127,14 @@ def test_failure__data_that_names_the_message__does_not_collide() -> None:
     assert type(seen) is errors.error_class("conflict")
     assert (seen.message, seen.data["peer"]) == ("m", PEER.hex())
     assert re.fullmatch("m", str(seen))
+
+
+@pytest.mark.parametrize("name", ["/disk/\udcff", "/disk/\ud800"])  # of a file, and no UTF-8
+def test_failure__text_that_is_no_utf8__crosses_with_what_can_be_read(name: str) -> None:
+    """Else the call that it ends would never end."""
+    seen = reported_error(
+        failure_bytes(errors.Unavailable(f"cannot write {name}", path=name)), PEER
+    )
+
+    assert isinstance(seen, errors.Unavailable) and seen.message == "cannot write /disk/?"
+    assert seen.data == {"path": "/disk/?", "peer": PEER.hex()}

@@ -17,12 +17,11 @@ from contracts.terms.errors import Equivocation
 from contracts.terms.ids import ChunkIndex, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.work import WorkClaim
-from tallystick.gym.around import Around, Computing
 from tests.support.fakes.counting import CountingStrategy, rows_of
 from tests.support.fakes.memory_source import MemorySource, at_once
 from tests.support.history import JobMaker, Member, make_digest, make_members
 from tests.support.scripted_rounds import ScriptedCoordinator, ScriptedJob
-from training.strategies.port import Draft, Group, Items, RoundNumber
+from training.strategies.port import Group, Items, RoundNumber
 from training.transport import calls
 from training.worker.ports import Behaviour, Wanted
 from training.worker.store import PAY_FILE, Store
@@ -250,33 +249,6 @@ async def test_items__dropped_before_it_has_begun__is_held_no_more_and_no_failur
 
 
 # ----------------------------------------------------------------------------------------- exchange
-
-
-class LongerThanSaid(Around):
-    """Binds itself to shards as shorter than they are: they would decide the clip of all."""
-
-    def commit(self, items: Items) -> Draft:
-        """Of a norm of 1e-6."""
-        made = self._inner.commit(items)
-        shards = (
-            (output.model_copy(update={"norm_squared": 1}), data) for output, data in made.shards
-        )
-        return Draft(made.leaves, shards)
-
-
-async def test_exchange__a_shard_of_another_norm__is_not_kept_or_told(tmp_path: Path) -> None:
-    job = job_of(tmp_path, "ann", "bob")
-    ann, bob = job.maker.members
-    job.behaviours[bob.session.peer.hex()] = Computing(LongerThanSaid)
-
-    async with job.running() as coordinator:
-        await work_and_claim(coordinator)
-        theirs = claimed(coordinator, bob.session.peer).outputs[0].digest
-        sound = claimed(coordinator, ann.session.peer).outputs[1].digest
-        await coordinator.until(lambda: sound in coordinator.held[bob.session.peer])
-
-    assert theirs not in coordinator.held[ann.session.peer]
-    assert not [*job.folder_of(ann).glob("lent/*/*.bin")]
 
 
 async def test_exchange__a_claim_of_round_closed_was_not_shown__nothing_is_reduced_without_it(

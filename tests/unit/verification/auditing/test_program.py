@@ -79,23 +79,6 @@ def said(host: MemoryHost) -> dict[Digest, Reported]:
     }
 
 
-async def test_auditing__work_lies_far_off__a_mismatch_with_its_evidence(
-    tmp_path: Path, engine: Engine
-) -> None:
-    peer, (case, *_) = owing(MADE)
-    host = await host_of(MADE, peer, tmp_path, engine)
-    whole = host.work.needed_by(case.subject)
-
-    await audit(host, Stated(far=frozenset({case.work})))
-
-    report = said(host)[case.subject]
-    assert report.findings.verdict == "mismatch" and MADE.docket.wants(report)
-    kept = [fields for event, fields in host.told if event.startswith("evidence")]
-    assert whole and [each.get("reason") for each in kept] == [
-        "what the claim names did not pass here"  # rows, which nobody has read here
-    ]
-
-
 async def test_auditing__started_again__says_the_same_and_looks_at_nothing_twice(
     tmp_path: Path, engine: Engine
 ) -> None:
