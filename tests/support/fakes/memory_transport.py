@@ -28,7 +28,7 @@ from training.transport.wire import Methods
 _QUEUED_FRAMES = 4
 
 
-class _AnchorChain:
+class _OneWay:
     """One direction of a pipe; after `end` its reader still gets what was written.
 
     While the network between its ends is cut, its reader gets nothing and hears of no end, as over
@@ -75,7 +75,7 @@ class _AnchorChain:
 class MemoryPipe:
     """One end of a stream of frames; satisfies `session.FramePipe`."""
 
-    def __init__(self, inward: _AnchorChain, outward: _AnchorChain) -> None:
+    def __init__(self, inward: _OneWay, outward: _OneWay) -> None:
         self._inward, self._outward = inward, outward
 
     async def read(self) -> bytes | None:
@@ -92,21 +92,6 @@ class MemoryPipe:
         self._inward.end()
 
 
-def _never() -> bool:
-    """Of a network that nobody cuts."""
-    return False
-
-
-def pipe_pair(
-    is_cut: Callable[[], bool] = _never, anchor_chains: WeakSet[_AnchorChain] | None = None
-) -> tuple[MemoryPipe, MemoryPipe]:
-    """Both ends of one stream; `anchor_chains` is told of them."""
-    there, back = _AnchorChain(is_cut), _AnchorChain(is_cut)
-    if anchor_chains is not None:
-        anchor_chains.update((there, back))
-    return MemoryPipe(back, there), MemoryPipe(there, back)
-
-
 class MemoryNetwork:
     """The addresses of one process; `memory:0` asks for a free one."""
 
@@ -114,7 +99,7 @@ class MemoryNetwork:
         self._listening: dict[str, MemoryTransport] = {}
         self._ports = itertools.count(1)
         self._cut: set[frozenset[SessionKey]] = set()  # pairs that hear nothing of each other
-        self._anchor_chains: WeakSet[_AnchorChain] = WeakSet()
+        self._ways: WeakSet[_OneWay] = WeakSet()
 
     def silence(self, side: Iterable[SessionKey], other: Iterable[SessionKey]) -> None:
         """Let nothing pass between two sides, and tell neither: no stream ends by that."""
@@ -129,13 +114,15 @@ class MemoryNetwork:
         self._look()
 
     def _look(self) -> None:
-        for anchor_chain in self._anchor_chains:
-            anchor_chain.look()
+        for way in self._ways:
+            way.look()
 
     def pipes(self, caller: SessionKey, called: SessionKey) -> tuple[MemoryPipe, MemoryPipe]:
         """Both ends of a stream between these two."""
         pair = frozenset((caller, called))
-        return pipe_pair(lambda: pair in self._cut, self._anchor_chains)
+        there, back = (_OneWay(lambda: pair in self._cut) for _ in range(2))
+        self._ways.update((there, back))
+        return MemoryPipe(back, there), MemoryPipe(there, back)
 
     def bind(self, address: str, transport: "MemoryTransport") -> str:
         """Reach `transport` at `address` from now on.

@@ -30,10 +30,8 @@ def changes_of(asked: JobSpec, offers: list[Candidate]) -> tuple[ChangeView, ...
 
 
 def applied(asked: JobSpec, changes: tuple[ChangeView, ...]) -> JobSpec:
-    """The job with these changes of numbers and of its peers."""
-    numbers: dict[str, Any] = {each.key: each.to for each in changes}
-    batch = {key: numbers.pop(key) for key in ("peers_per_stage",) if key in numbers}
-    return asked.model_copy(update={"batch": asked.batch.model_copy(update=batch), **numbers})
+    """The job with these changes of numbers."""
+    return asked.model_copy(update={each.key: each.to for each in changes})
 
 
 def three(**changed: Any) -> list[Candidate]:
@@ -44,22 +42,13 @@ def three(**changed: Any) -> list[Candidate]:
     ("offers", "change"),
     [
         (
-            [offer(1, 10**10), offer(2, 10**10), offer(3, CEILING + 10**10)],
-            ChangeView(key="price_ceiling", was=CEILING, to=CEILING + 10**10),
-        ),
-        (
             three(free_stake=BaseUnits(900_000)),
             ChangeView(key="min_stake", was=1_000_000, to=900_000),
-        ),
-        (
-            three(expires_at=UnixSeconds(3_000_000_000)),
-            ChangeView(key="deadline", was=4_000_000_000, to=3_000_000_000),
         ),
         (
             three(available_from=UnixSeconds(START + 60)),
             ChangeView(key="wait_until", was=START, to=START + 60),
         ),
-        (three()[:2], ChangeView(key="peers_per_stage", was=3, to=2)),
     ],
     ids=lambda each: each.key if isinstance(each, ChangeView) else "",
 )

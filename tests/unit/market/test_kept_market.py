@@ -62,14 +62,6 @@ class Looks:
         self.feed.length += 1
 
 
-async def test_newest__many_ask_at_once__is_made_once() -> None:
-    looks = Looks(3)
-
-    found = await asyncio.gather(*[looks.kept.newest() for _ in range(50)])
-
-    assert looks.made == 1 and all(each is found[0] for each in found)
-
-
 async def test_newest__nothing_happened__is_made_once_a_second() -> None:
     looks = Looks(3)
 

@@ -7,7 +7,6 @@ import pytest
 from contracts.terms.ids import Address, PeerId, StageIndex
 from contracts.terms.items import ItemNumber
 from contracts.terms.moments import UnixMillis
-from tests.support.history import make_spec
 from tests.support.rounds import claim_of, peer, result
 from training.rounds.state import Member
 from training.strategies.every_step.rules import EveryStep
@@ -53,16 +52,6 @@ def dealt(seen: View, **router: object) -> dict[PeerId, tuple[int, ...]]:
     room = dict.fromkeys(seen.peers, 10)
     seen = replace(seen, router=Router(**{"room": room, **router}))  # type: ignore[arg-type]
     return {each.peer: each.items for each in RULES.assign(seen)}
-
-
-def test_layout__of_a_job__has_a_group_for_each_stage() -> None:
-    spec = make_spec(stages=2)
-    found = RULES.layout(spec)
-
-    assert found.groups == tuple(range(spec.batch.stages))
-    assert found.buckets == spec.chunking.all
-    assert found.reduced_in(FIRST) == tuple(each for each in found.buckets if each[0] == FIRST)
-    assert found.ordered_items == spec.batch.steps * spec.batch.units_per_step
 
 
 def test_assign__by_rate__slower_peers_get_less() -> None:

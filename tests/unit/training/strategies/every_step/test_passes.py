@@ -79,16 +79,6 @@ def test_way__nothing_is_done__up_to_the_last_stage_and_down_again() -> None:
             assert tensors.setdefault(name, digest) == digest
 
 
-def test_way__one_stage__is_one_pass() -> None:
-    assert finished(Way(ITEM, 1))[0] == [("whole", 0)]
-
-
-def test_way__evaluation__goes_up_alone() -> None:
-    calls, _ = finished(Way(ITEM, 3, evaluates=True))
-
-    assert calls == [("evaluate", 0), ("evaluate", 1), ("evaluate", 2)]
-
-
 @pytest.mark.parametrize(
     ("opened", "calls"),
     [

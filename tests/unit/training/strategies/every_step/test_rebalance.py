@@ -1,6 +1,5 @@
 """Who moves between groups: for what gain, and what keeps a peer where it is."""
 
-from dataclasses import replace
 from typing import Any
 
 from contracts.terms.ids import Address, PeerId, StageIndex
@@ -36,10 +35,6 @@ def test_rebalance__a_group_lost_half_of_its_peers__one_comes_from_the_fastest()
     )
 
 
-def test_rebalance__period_not_over__nobody() -> None:
-    assert moved(groups(4, 5, 2), since_move=PERIOD - 1) is None
-
-
 def test_rebalance__one_peer_more__nobody() -> None:
     assert moved(groups(4, 5, 4)) is None
 
@@ -69,29 +64,3 @@ def test_rebalance__items_of_the_target_cost_more_or_less__rate_is_another_there
     assert moved(peers, 1, 1) == (1, 0, 1)  # 70 and 100
     assert moved(peers, 1, 100) == (1, 0, 1)  # it brings 0.6
     assert moved(peers, 10, 1) == (0, 0, 1)  # 120 and 140, not 70 and 640
-
-
-def test_rebalance__two_owners__both_stay() -> None:
-    own = {"owner": 7}
-    peers = [placed(0, 0), placed(1, 0), placed(2, 0, **own), placed(3, 0, **own)]
-
-    assert moved([*peers[1:], placed(9, 1)], 1, 1) == (2, 0, 1)  # the other peer of its owner stays
-    assert moved([*peers[1:3], placed(9, 1, 1)], 1, 1) is None
-    assert moved([*peers, placed(9, 1)], 1, 1) == (0, 0, 1)  # two owners stay
-
-
-def test_rebalance__a_single_owner__keeps_a_peer() -> None:
-    assert moved([*groups(3, 0, owner=7), placed(9, 1)], 1, 1) == (0, 0, 1)
-    assert moved([placed(0, 0, 100), placed(9, 1)], 1, 1) is None
-
-
-def test_rebalance__pending_claim__stays_with_its_evidence() -> None:
-    peers = groups(3, 3, 1)
-    pending = [replace(each, has_pending=True) for each in peers[:3]]
-
-    assert moved([*pending, *peers[3:]]) == (3, 1, 2)
-    assert moved([*pending, *peers[6:]]) is None
-
-
-def test_rebalance__nobody_at_all__nobody() -> None:
-    assert moved([]) is None
