@@ -30,8 +30,6 @@ from market.bootstrap import Market
 from market.domain.limits import BlobBounds, Rate
 from market.service.follow_jobs import FollowedJobs
 from market.service.hear import SessionKeys
-from market.service.leases import LEASES
-from market.service.life import FOR_HOSTS
 from market.service.ports import Network, UnitOfWork
 from market.service.rows import IdempotencyRow
 from market.service.show_network import show_network
@@ -66,7 +64,6 @@ class Api:
     """What accounts may store."""
     uploads: Uploads = field(default_factory=Uploads)
     arrivals: Arrivals = field(init=False)
-    hostings: Arrivals = field(init=False)
     session_keys: SessionKeys = field(default_factory=SessionKeys)
     followed: FollowedJobs = field(init=False)
     watching: Watching = field(init=False)
@@ -76,15 +73,13 @@ class Api:
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
         market = self.market
-        self.arrivals = Arrivals(market.wakeup, LEASES)
-        self.hostings = Arrivals(market.wakeup, FOR_HOSTS)
-        self.watching = Watching(market.new_reading, market.wakeup, clock=market.clock)
+        self.arrivals = Arrivals(market.wakeup)
+        self.watching = Watching(market.new_reading, self.arrivals, clock=market.clock)
 
     async def close(self) -> None:
         """End streams and waits: a shutdown waits for all answers."""
-        await self.arrivals.close()
-        await self.hostings.close()
         await self.watching.close()
+        await self.arrivals.close()
 
     def kept_market(self, make: Make[V]) -> KeptMarket[V]:
         """A view of the market, which all requests share."""

@@ -136,11 +136,8 @@ class Wakeup(Protocol):
     async def wake(self, topics: Iterable[str]) -> None:
         """Wake who waits for one of `topics`. Never raises."""
 
-    async def wait(self, topic: str, timeout_seconds: float) -> None:
-        """Return when `topic` was woken or the time is over."""
-
-    def listen(self, prefix: str) -> AsyncIterator[str]:
-        """Topics that begin with `prefix`, as they are woken.
+    def listen(self) -> AsyncIterator[str]:
+        """Topics, as they are woken.
 
         An empty one says that listening begins, or began again: something may have been missed.
 

@@ -390,10 +390,10 @@ async def post_claim(
     """Take every job of this host's coordinators that nobody holds; answers all it holds, at once
     or when there may be a first one."""
     check_host(who, posted.host)
-    with api.hostings.of(FOR_HOSTS) as news:
+    with api.arrivals.of(FOR_HOSTS) as news:
         held = await claim_jobs(posted.host, api.market.clock(), work)
         if wait and not held.jobs:
-            await api.hostings.wait(news, wait)
+            await api.arrivals.wait(news, wait)
             held = await claim_jobs(posted.host, api.market.clock(), work)
     return held
 

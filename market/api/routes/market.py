@@ -102,12 +102,13 @@ async def post_faucet(
 async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> market.FaucetView:
     """Wait for the chain worker; a client that gives up asks again and meets the same grant."""
     ends = api.market.clock() + FAUCET_SECONDS * 1000
-    while row.state == "asked":
-        if api.market.clock() > ends:
-            raise errors.DeadlineExceeded("the faucet has not answered yet: ask again")
-        await api.market.wakeup.wait(GIVEN, _LOOK_SECONDS)
-        async with work:
-            row = await work[FaucetRow].get(row.account, row.number) or row
+    with api.arrivals.of(GIVEN) as news:
+        while row.state == "asked":
+            if api.market.clock() > ends:
+                raise errors.DeadlineExceeded("the faucet has not answered yet: ask again")
+            await api.arrivals.wait(news, _LOOK_SECONDS)
+            async with work:
+                row = await work[FaucetRow].get(row.account, row.number) or row
     if row.state == "refused":
         raise errors.ContractRefused(f"the faucet was refused: {row.refusal}", error=row.refusal)
     sent = [each for each in (row.gas_transaction, row.token_transaction) if each is not None]
