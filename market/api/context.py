@@ -21,7 +21,7 @@ from contracts.terms.ids import Address, Digest, JobId, PeerId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_names import parse_name
 from market.api.arrivals import Arrivals
-from market.api.kept_market import KeptMarket, Make, V
+from market.api.kept_market import KeptMarket
 from market.api.watching import Watching
 from market.bodies.base import MAX_JSON_BYTES, Body, read_body
 from market.bodies.market import NetworkView
@@ -32,6 +32,7 @@ from market.service.follow_jobs import FollowedJobs
 from market.service.hear import SessionKeys
 from market.service.ports import Network, UnitOfWork
 from market.service.rows import IdempotencyRow
+from market.service.show_market import shown_market
 from market.service.show_network import show_network
 from market.service.store_blob import Uploads
 
@@ -67,12 +68,13 @@ class Api:
     session_keys: SessionKeys = field(default_factory=SessionKeys)
     followed: FollowedJobs = field(init=False)
     watching: Watching = field(init=False)
+    market_view: KeptMarket = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
-    _kept_markets: dict[object, KeptMarket[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
         market = self.market
+        self.market_view = KeptMarket(shown_market, market.new_reading, market.clock)
         self.arrivals = Arrivals(market.wakeup)
         self.watching = Watching(market.new_reading, self.arrivals, clock=market.clock)
 
@@ -80,13 +82,6 @@ class Api:
         """End streams and waits: a shutdown waits for all answers."""
         await self.watching.close()
         await self.arrivals.close()
-
-    def kept_market(self, make: Make[V]) -> KeptMarket[V]:
-        """A view of the market, which all requests share."""
-        if make not in self._kept_markets:
-            market = self.market
-            self._kept_markets[make] = KeptMarket(make, market.new_reading, market.clock)
-        return self._kept_markets[make]
 
     async def network(self) -> Network:
         """The chain's side of the network view, at most ten seconds old."""

@@ -38,7 +38,7 @@ from market.service.faucet import GIVEN, ask_faucet
 from market.service.ports import UnitOfWork
 from market.service.rows import FaucetRow
 from market.service.show_beacons import batch_of_root
-from market.service.show_market import rounds_view, shown_market
+from market.service.show_market import rounds_view
 from market.service.show_network import show_account
 from market.service.show_status import status_of
 from market.service.store_blob import Upload, store_blob
@@ -144,7 +144,7 @@ async def post_coordinator(
 @market_router.on(routes.GET_MARKET)
 async def get_market(api: ApiDep) -> Response:
     """Offers by device class with their asks, the last prices, and the jobs that wait."""
-    shown = await api.kept_market(shown_market).newest()
+    shown = await api.market_view.newest()
     return Response(shown.body, media_type="application/json")
 
 
