@@ -21,12 +21,11 @@ class RedisWakeup:
         pool = BlockingConnectionPool.from_url(
             url, max_connections=10, timeout=5, socket_connect_timeout=2, socket_timeout=5
         )
-        self._redis = Redis(connection_pool=pool)
+        self._redis = Redis.from_pool(pool)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._redis.aclose()
-        await self._redis.connection_pool.disconnect()
 
     async def wake(self, topics: Iterable[str]) -> None:
         """See `Wakeup.wake`."""

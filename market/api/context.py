@@ -29,11 +29,9 @@ from market.bodies.signing import host_credential, signed_call
 from market.bootstrap import Market
 from market.domain.limits import BlobBounds, Rate
 from market.service.follow_jobs import FollowedJobs
-from market.service.hear import SessionKeys
-from market.service.ports import Network, UnitOfWork
+from market.service.ports import UnitOfWork
 from market.service.rows import IdempotencyRow
 from market.service.show_market import shown_market
-from market.service.show_network import show_network
 from market.service.store_blob import Uploads
 
 B = TypeVar("B", bound=Body)
@@ -65,11 +63,10 @@ class Api:
     """What accounts may store."""
     uploads: Uploads = field(default_factory=Uploads)
     arrivals: Arrivals = field(init=False)
-    session_keys: SessionKeys = field(default_factory=SessionKeys)
     followed: FollowedJobs = field(init=False)
     watching: Watching = field(init=False)
     market_view: KeptMarket = field(init=False)
-    _network: tuple[int, Network] | None = field(default=None)
+    _network: NetworkView | None = field(default=None)
 
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
@@ -83,21 +80,13 @@ class Api:
         await self.watching.close()
         await self.arrivals.close()
 
-    async def network(self) -> Network:
-        """The chain's side of the network view, at most ten seconds old."""
-        now = self.market.clock()
-        if self._network is None or now - self._network[0] > NETWORK_MILLIS:
-            self._network = (now, await self.market.chain.network())
-        return self._network[1]
-
-    async def network_view(self) -> NetworkView:
-        """The chain, as it is seen from here."""
-        return await show_network(
-            await self.network(),
-            self.market.chain,
-            version=self.version,
-            now=self.market.clock(),
-        )
+    async def network(self) -> NetworkView:
+        """The chain, as it is seen from here; parameters and the like at most ten seconds old."""
+        now, chain = self.market.clock(), self.market.chain
+        if self._network is None or now - self._network.clock > NETWORK_MILLIS:
+            self._network = await chain.network(self.version, now)
+        head = await chain.head()
+        return self._network.model_copy(update={"block": head.number, "clock": now})
 
 
 def api_of(request: Request) -> Api:
@@ -244,16 +233,6 @@ async def _host_caller(
 
 HostDep = Annotated[str, Depends(_host_caller)]
 """The name of the host that calls. Raises Forbidden: no credential of this market."""
-
-
-def check_host(shown: str, said: str) -> None:
-    """Refuse what a host does under the name of another.
-
-    Raises:
-        Forbidden: its credential has another name.
-    """
-    if shown != said:
-        raise errors.Forbidden(f"this credential is of host {shown!r}, not of {said!r}", host=shown)
 
 
 # ----------------------------------------------------------------------------------------- answers

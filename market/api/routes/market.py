@@ -66,7 +66,7 @@ async def get_health() -> market.HealthView:
 @network_router.on(routes.GET_NETWORK)
 async def get_network(api: ApiDep) -> market.NetworkView:
     """Chain, contracts, parameters: all that a newcomer needs."""
-    return await api.network_view()
+    return await api.network()
 
 
 @network_router.on(routes.POST_FAUCET)

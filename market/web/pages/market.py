@@ -15,7 +15,7 @@ from contracts.terms.typed_names import digits_of, parse_name
 from market.api.context import Api, ApiDep, WorkDep
 from market.api.routes.market import status_view
 from market.bodies.base import API_PREFIX
-from market.bodies.events import NumberedMarketEvent, read_market_event
+from market.bodies.events import read_market_event
 from market.bodies.market import ClearingRoundView, NetworkView
 from market.service.feeds import MARKET, newest_events
 from market.service.ports import UnitOfWork
@@ -60,7 +60,7 @@ async def _shown(api: Api, work: UnitOfWork) -> dict[str, Any]:
         rows = await work[JobRow].where(order="-posted_at", limit=MAX_COUNTED)
         jobs = await job_summaries(rows[:MAX_SHOWN], work)
         events = await newest_events(MARKET, work, limit=MAX_SHOWN)
-    told = (NumberedMarketEvent(each.sequence, read_market_event(each.data)) for each in events)
+    told = ((each.sequence, read_market_event(each.data)) for each in events)
     rounds = (await rounds_view(work, limit=MAX_ROUNDS)).rounds
     return {
         "now": now,
@@ -103,7 +103,7 @@ async def get_status_page(api: ApiDep, work: WorkDep) -> Response:
 async def _network(api: Api) -> NetworkView | None:
     """The chain's side; None while no node answers."""
     try:
-        return await api.network_view()
+        return await api.network()
     except Unavailable:
         return None
 
