@@ -19,7 +19,6 @@ from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.ids import JobId
 from contracts.terms.messages import MILLION
 from contracts.terms.printable import printable
-from market.bodies.advice import would_fit
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_JOB
 from market.domain.jobs import JobState, Wanted, outcome, trained
@@ -83,7 +82,7 @@ def _rows(live: JobLive) -> Iterator[tuple[str, str]]:
     for each in live.not_matched:
         yield (
             f"not matched: {each.constraint}",
-            f"{each.offers} offers; fits: {would_fit(each.would_fit)}",
+            f"{each.offers} offers; fits: {each.would_fit}",
         )
     yield "audits", _audits(live)
     if live.anchored_step:

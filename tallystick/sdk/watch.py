@@ -43,7 +43,6 @@ from market.bodies.events import (
 from market.bodies.jobs import AskJob, Excluded, JobAction, JobState, OperationView
 from market.bodies.offers import LeaseState
 from market.bodies.routes import GET_OPERATION, POST_CANCEL, POST_PAUSE, POST_RESUME, Route
-from market.bodies.signing import wish_digest
 from tallystick.sdk.client import MarketClient, retrying
 
 PACE_STEPS = 20
@@ -349,11 +348,10 @@ async def ask_job(
         Conflict: the job is over, or was cancelled.
         NotFound, Unavailable: as the market answers.
     """
-    signature = wallet.sign_digest(wish_digest(job, action, at))
-    body = AskJob(at=at, signature=signature)
+    body = AskJob(at=at)
     key = hashlib.sha256(action.encode() + body.json_bytes()).hexdigest()
     return await retrying(
-        lambda: client.call(_ROUTES[action], body, key=key, job=job), patience=patience
+        lambda: client.call(_ROUTES[action], body, key=key, by=wallet, job=job), patience=patience
     )
 
 

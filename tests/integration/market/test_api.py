@@ -97,13 +97,13 @@ async def test_api__a_matched_job_to_its_pay__every_route_answers(world: World) 
     maker = await world.start_job()
     spec, account = maker.spec, make_wallet("ann").account
     async with client_of(world) as client:
-        answer = await client.post("/hosting/claim", json={"host": "host"}, headers=HOST)
+        answer = await client.post("/hosting/claim", headers=HOST)
         assert [each.job for each in read_body(HostedJobs, answer.content).jobs] == [spec.job()]
         endpoint = JobEndpoint(job=spec.job(), address="127.0.0.1:7")
         answer = await post(
             client,
             "/hosting/heartbeat",
-            HostHeartbeat(host="host", jobs=(spec.job(),), endpoints=(endpoint,)),
+            HostHeartbeat(jobs=(spec.job(),), endpoints=(endpoint,)),
         )
         assert len(read_body(HostedJobs, answer.content).jobs) == 1
 

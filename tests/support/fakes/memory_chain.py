@@ -21,16 +21,15 @@ from contracts.terms.errors import ContractRefused
 from contracts.terms.escrow_messages import Bond, Close, End, Grant, Quit
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
 from contracts.terms.messages import JobHeader, JobSpec
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain, WalletDomain
-from market.bodies.market import TokenView
+from market.bodies.market import ContractsView, EscrowTimesView, NetworkView, TokenView
 from market.service.ports import (
     AccountNow,
     ChainBlock,
     ChainEvent,
     Claim,
-    Network,
     Order,
 )
 from market.service.rows import SlashRow
@@ -160,14 +159,17 @@ class MemoryChain:
 
     # -------------------------------------------------------------------------------------- reads
 
-    async def network(self) -> Network:
+    async def network(self, version: str, now: UnixMillis) -> NetworkView:
         """See `Chain.network`."""
         token = WalletDomain("Tallystick Test Token", "1", self.domain.chain_id, _address("token"))
-        return Network(
+        addresses = {name: _address(name) for name in NAMES} | {"escrow": self.domain.escrow}
+        return NetworkView(
+            version=version,
+            chain_id=self.domain.chain_id,
             genesis=_view(self.blocks[0]).hash,
             rpc_url="http://127.0.0.1:0",
             embedded=True,
-            contracts={name: _address(name) for name in NAMES} | {"escrow": self.domain.escrow},
+            contracts=ContractsView(**addresses),
             deployed_block=0,
             token=TokenView(
                 name=token.name,
@@ -177,8 +179,10 @@ class MemoryChain:
                 domain_separator=token.separator,
             ),
             parameters=self.parameters,
-            times=TIMES,
+            times=EscrowTimesView.of(TIMES),
+            anchorer=self.anchorer,
             confirmations=1,
+            clock=now,
         )
 
     async def times(self) -> EscrowTimes:
@@ -208,8 +212,6 @@ class MemoryChain:
             token=BaseUnits(self.state.tokens[account]),
             permit_nonce=self.state.permits[account],
             free=BaseUnits(self.state.escrow.balances[_who(account)]),
-            withdraw_nonce=0,
-            block=self.blocks[-1].number,
         )
 
     async def budget(self, job: JobId) -> Budget:

@@ -14,7 +14,7 @@ from market.domain.matching import Bundle, judge
 from market.domain.offers import Candidate
 from market.domain.quote import WhyNot, need_of, quote, why_no_bundle
 from market.domain.sizes import Terms, cut_of, job_cost, other_cuts
-from market.service.coding import decode_why_not, encode_why_not
+from market.service.coding import WHY_NOT
 from tests.support.dockets import audit_spec
 from tests.support.history import START
 from tests.unit.market.test_admission import spec
@@ -149,4 +149,4 @@ def test_cuts__other_numbers_of_stages__have_less_work_each_and_want_more_owners
     ids=["nothing", "reasons", "reasons and advice"],
 )
 def test_why_not__stored_and_read__is_the_same(why: WhyNot) -> None:
-    assert decode_why_not(encode_why_not(why)) == why
+    assert WHY_NOT.validate_json(WHY_NOT.dump_json(why)) == why

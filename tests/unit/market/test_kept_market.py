@@ -1,21 +1,14 @@
 """How often the market's view is made, however many ask for it."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import cast
 
 from contracts.terms.moments import UnixMillis
 from market.api.kept_market import MANY_OFFERS, KeptMarket
+from market.bodies.market import ClassView, MarketView
 from market.service.ports import UnitOfWork
 from market.service.rows import FeedRow
-
-
-@dataclass(frozen=True)
-class Look:
-    """A view."""
-
-    clock: UnixMillis
-    num_offers: int
+from market.service.show_market import ShownMarket
 
 
 class Feed:
@@ -51,11 +44,22 @@ class Looks:
             lambda: self.seconds,
         )
 
-    async def make(self, now: UnixMillis, work: UnitOfWork) -> Look:
+    async def make(self, now: UnixMillis, work: UnitOfWork) -> ShownMarket:
         """The view, as `shown_market` makes it."""
         self.made += 1
         await asyncio.sleep(0)
-        return Look(now, self.num_offers)
+        of_class = ClassView(
+            device_class="cpu",
+            offers=self.num_offers,
+            leased=0,
+            open=0,
+            quartiles=(),
+            levels=(),
+            cleared=None,
+            spread=None,
+        )
+        view = MarketView(clock=now, num_classes=1, classes=(of_class,), demand=())
+        return ShownMarket(view, b"")
 
     def change(self) -> None:
         """Something happens."""
