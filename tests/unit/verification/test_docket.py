@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contracts.governance.checking import Forfeit, Terms
+from contracts.governance.checking import Forfeit, Terms, Unchecked
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import InvalidSeal, Refused
@@ -42,7 +42,8 @@ def drawn(job: CheckedJob, *names: str) -> CheckedJob:
 def one_case(**changed: object) -> CheckedJob:
     """Ann worked and is drawn; Bob and Cem may audit her, then those outside."""
     job = CheckedJob(**changed)  # type: ignore[arg-type]
-    drawn(job, *job.workers)
+    job.seal(*(job.commit(name) for name in job.workers))
+    job.seal(job.beacon(1))
     others = [case.subject for case, _ in job.docket.open.values() if case.doer != peer("ann")]
     left = {s: each for s, each in job.docket.open.items() if s not in others}
     job.docket = replace(job.docket, open=left)
@@ -184,7 +185,8 @@ def test_after__half_of_the_reports_are_repeated__budget_is_kept_for_those_too()
 
 def test_after__disputes_cost_more_than_the_budget__the_last_auditor_gets_what_is_left() -> None:
     job = one_price(budget=BaseUnits(7 * UNIT))
-    drawn(job, *job.workers)
+    job.seal(*(job.commit(name) for name in job.workers))
+    job.seal(job.beacon(1))
     paid = []
     for beacon, said in ((3, "mismatch"), (5, "match"), (7, "match")):
         case = next(case for case, _ in job.docket.open.values() if case.doer == peer("ann"))
@@ -582,6 +584,18 @@ def test_after__slashable_and_one_auditor_contradicted__names_those_who_agree() 
     assert second not in ruling.by
 
 
+def test_after__accused_and_nobody_left_to_look__nothing_is_proved() -> None:
+    job = CheckedJob(workers=("ann", "bob"), outside=())
+    job.seal(job.commit("ann"), job.commit("bob"))
+    job.seal(job.beacon(1))
+    job.seal(job.report(job.case_of("ann"), "mismatch"), job.report(job.case_of("bob"), "match"))
+
+    standing = job.seal(job.beacon(3))
+
+    assert ("unrepeated", "ann") in job.rulings
+    assert standing.frozen == frozenset() and not standing.forfeits
+
+
 # ------------------------------------------------------------------------------------ missing data
 
 
@@ -614,6 +628,16 @@ def called_missing() -> CheckedJob:
     job.seal(job.report(case, "missing"), job.notice("missing_data", "ann", case.subject))
     job.seal(job.beacon(3))
     return job
+
+
+def test_after__missing_for_two__costs_unvested_pay_and_nothing_else() -> None:
+    job = called_missing()
+
+    standing = job.seal(job.report(job.case_of("ann"), "missing"))
+
+    assert job.rulings == [("missing", "ann")]
+    assert [(each.peer, each.step) for each in standing.forfeits] == [(peer("ann"), None)]
+    assert job.docket.convicts == frozenset() and not job.docket.open
 
 
 def test_after__second_auditor_finds_the_data__is_settled_by_what_it_says() -> None:
@@ -686,6 +710,20 @@ def test_after__projections_a_little_too_far_apart__accuse_the_auditor() -> None
     assert job.rulings == [("accused", job.name_of(case.doer))]
 
 
+def test_after__rubber_stamp_is_seen_twice__auditor_is_convicted_and_the_work_drawn_again() -> None:
+    job = repeated("match")
+    case = repeat_case(job)
+    stamper = job.name_of(case.doer)
+
+    job.seal(repeat(job, case, "match", 10**9))
+    assert job.rulings == [("accused", stamper)]
+    job.seal(job.beacon(5))
+    job.seal(repeat(job, repeat_case(job), "match", 10**9))
+
+    assert ("convicted", stamper) in job.rulings
+    assert job.case_of("ann").awaits == job.step
+
+
 def test_after__work_is_drawn_again__turns_have_other_numbers_than_before() -> None:
     job, before, late, stamper = first_is_late(audit=audit_spec(repeats=MILLION))
     job.seal(job.report(job.case_of("ann"), "match", by=stamper))
@@ -742,6 +780,24 @@ def test_after__report_on_a_sum__is_repeated_as_often_as_the_job_says() -> None:
 
     assert drawn_of == [0, 0, 1]
     assert summed("match", outside=()).docket.is_clear
+
+
+def test_after__wrong_sum_was_stamped__auditor_is_convicted_and_the_sum_drawn_again() -> None:
+    job = summed("match")
+    case = repeat_case(job)
+    stamper = job.name_of(case.doer)
+
+    job.seal(job.report(case, "mismatch"))
+    assert job.rulings == [("accused", stamper)]
+    job.seal(job.beacon(5))
+    job.seal(job.report(repeat_case(job), "mismatch"))
+
+    assert ("convicted", stamper) in job.rulings
+    job.seal(job.notice("suspension", stamper), job.beacon(7))
+    again = job.case_of("ann")
+    assert again.kind == "bucket" and again.subject == case.work
+    job.seal(job.report(again, "mismatch"))
+    assert ("accused", "ann") in job.rulings
 
 
 def test_after__right_sum_was_called_wrong__repeats_convict_the_accuser_alone() -> None:
@@ -823,6 +879,25 @@ def covered(job: CheckedJob, members: Mapping[PeerId, StageIndex] | None = None)
     return {job.name_of(each): units for each, units in found.items()}
 
 
+def test_most_units__newcomers__what_their_stake_covers_if_half_of_the_auditors_are_friends() -> (
+    None
+):
+    job = CheckedJob(stake=3999)  # q = v / ((3999 + v) / 2) <= 1
+
+    assert covered(job) == {"ann": 3, "bob": 3, "cem": 3}
+
+
+def test_most_units__pay_waits__counts_with_the_stake_for_as_long() -> None:
+    job = CheckedJob(stake=3999)
+    job.seal(job.commit("ann", 5), job.commit("bob", 1))
+    assert covered(job) == {"ann": 8, "bob": 4, "cem": 3}
+
+    job.seal(job.beacon(1))
+    job.seal()
+
+    assert covered(job) == {"ann": 3, "bob": 3, "cem": 3}
+
+
 def test_most_units__pay_is_frozen__does_not_count() -> None:
     job = CheckedJob(stake=3999)
     job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"))
@@ -848,3 +923,10 @@ def test_most_units__nobody_else_and_nobody_outside__covers_nothing() -> None:
     found = job.docket.most_units(StepNumber(1), STAGE, {peer("ann"): 6}, terms)
 
     assert found == {peer("ann"): 0}
+
+
+def test_most_units__nobody_checks__limits_nobody() -> None:
+    job = CheckedJob()
+    terms = Terms(job.spec, job.leases, job.members)
+
+    assert Unchecked().most_units(StepNumber(1), STAGE, {peer("ann"): 6}, terms) == {}

@@ -8,10 +8,10 @@ import pytest
 from eth_account import Account
 from eth_utils.address import to_checksum_address
 
-from contracts.keys.store import account_in, load_or_create_session, load_wallet
+from contracts.keys.store import account_in, load_or_create_session, load_wallet, save_wallet
 from contracts.keys.wallet import Wallet
 from contracts.terms.digest import keccak
-from contracts.terms.errors import Malformed, Refused
+from contracts.terms.errors import Forbidden, Malformed, NotFound, Refused
 from contracts.terms.signatures import recover
 from tests.support.history import make_session, make_wallet
 
@@ -42,6 +42,27 @@ def test_session__file_of_another_length_or_a_folder__is_refused(tmp_path: Path)
         load_or_create_session(tmp_path / "session")
     with pytest.raises(Refused):
         load_or_create_session(tmp_path)
+
+
+def test_wallet__keystore__opens_again_and_is_never_overwritten(tmp_path: Path) -> None:
+    path, wallet = tmp_path / "wallet.json", make_wallet("x")
+    save_wallet(path, wallet)
+
+    with pytest.raises(Refused):
+        save_wallet(path, make_wallet("other"))
+    with pytest.raises(NotFound):
+        load_wallet(tmp_path / "missing.json")
+    assert load_wallet(path) == wallet
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_wallet__another_passphrase__is_forbidden_and_its_account_is_known(tmp_path: Path) -> None:
+    path, wallet = tmp_path / "wallet.json", make_wallet("x")
+    save_wallet(path, wallet)
+
+    with pytest.raises(Forbidden):
+        load_wallet(path, "another")
+    assert account_in(path) == wallet.account
 
 
 @pytest.mark.parametrize("written", [None, "", "checksummed", "0X"])

@@ -39,6 +39,14 @@ def parts(folder: DataFolder, *, is_embedded: bool = True) -> Parts:
     )
 
 
+def test_table__embedded__is_in_order_and_starts_the_servers(folder: DataFolder) -> None:
+    items = table(parts(folder))
+
+    check_order(items)
+    services = {item.name for item in items if isinstance(item, ServiceSpec)}
+    assert services >= {"postgres", "redis", "anvil", "gateway", "api", "worker", "beat", "host"}
+
+
 def test_table__outside_servers__starts_none_of_them(folder: DataFolder) -> None:
     items = table(parts(folder, is_embedded=False))
 
@@ -48,6 +56,17 @@ def test_table__outside_servers__starts_none_of_them(folder: DataFolder) -> None
     assert {item.name for item in items if isinstance(item, Step)} == {
         *("postgres", "redis", "gateway", "migrate", "same-chain")
     }
+
+
+def test_table__no_secret__in_any_command_line(folder: DataFolder) -> None:
+    made = parts(folder)
+    assert made.postgres and made.redis
+    secrets = {made.postgres.password, made.redis.password, "hidden"}
+
+    words = [word for item in table(made) for word in item.argv]
+
+    assert not any(secret in word for secret in secrets for word in words)
+    assert "hidden" not in repr(made.addresses)
 
 
 def test_redis_configuration__path_with_spaces__is_quoted(folder: DataFolder) -> None:
