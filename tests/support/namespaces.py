@@ -6,11 +6,14 @@ machine's network is touched, and the sites reach nothing but each other.
 
     with network("market", "ann") as sites:
         subprocess.Popen(sites["ann"].command("curl", f"http://{sites['market'].address}:8420/"))
+        with sites["ann"].cut():  # packets vanish, no connection is reset
+            ...
 """
 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -34,6 +37,42 @@ class Site:
     def command(self, *words: str) -> list[str]:
         """These words as a command that runs at this site."""
         return ["ip", "netns", "exec", self.namespace, *words]
+
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """Nothing comes or goes meanwhile, and nobody is told: no reset, no loss of carrier."""
+        self.unplug()
+        try:
+            yield
+        finally:
+            self.plug()
+
+    def unplug(self) -> None:
+        """From now on nothing comes or goes."""
+        _ip("-n", self._hub, "link", "set", self._port, "nomaster")
+
+    def plug(self) -> None:
+        """Everything comes and goes again."""
+        _ip("-n", self._hub, "link", "set", self._port, "master", _BRIDGE)
+
+    @contextmanager
+    def losing(self, share: float) -> Iterator[None]:
+        """Its cable loses a share of all packets meanwhile."""
+        near, far = f"{self._port}-near", f"{self._port}-far"
+        words = (sys.executable, "-m", "tests.support.lossy_cable", str(share), self._port, far)
+        self.unplug()
+        _ip("-n", self._hub, "link", "add", near, "type", "veth", "peer", "name", far)
+        _ip("-n", self._hub, "link", "set", near, "master", _BRIDGE, "up")
+        _ip("-n", self._hub, "link", "set", far, "up")
+        command = ["ip", "netns", "exec", self._hub, *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cable:
+            try:
+                assert cable.stdout is not None and cable.stdout.readline() == "ready\n"
+                yield
+            finally:
+                cable.kill()
+                _ip("-n", self._hub, "link", "del", near)
+                self.plug()
 
     def bytes_sent(self) -> int:
         """All that it has sent to other sites so far, headers of packets included."""
@@ -64,6 +103,25 @@ def _namespace(stack: ExitStack, name: str) -> None:
     _ip("netns", "add", name)
     stack.callback(_ip, "netns", "del", name)
     _ip("-n", name, "link", "set", "lo", "up")
+
+
+_OFFLOADS = (0x17, 0x1F, 0x24)  # SIOCETHTOOL: set checksums, TCP segments, any segments
+_SWITCH_OFF = f"""
+import array, fcntl, socket, struct
+end = socket.socket()
+for command in {_OFFLOADS}:
+    value = array.array("B", struct.pack("II", command, 0))
+    name = struct.pack("16sP", b"{_INTERFACE}", value.buffer_info()[0]) + bytes(8)
+    fcntl.ioctl(end, 0x8946, name)
+"""
+
+
+def packets_as_sent(site: Site) -> None:
+    """Let packets leave a site as a real cable has them: whole checksums, none above the MTU.
+
+    Without it a program that passes packets on would see what the kernel had saved itself.
+    """
+    subprocess.run(site.command(sys.executable, "-c", _SWITCH_OFF), check=True)
 
 
 def _plug_in(site: Site) -> None:

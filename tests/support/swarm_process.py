@@ -3,8 +3,9 @@
 What the entries of `tallystick` do with API and wallet files, this does with one folder: papers
 are made again by every process (keys are deterministic), blobs lie in `blobs/`, the coordinator's
 address in `address`, what the market would hear in `feed.hex`. Roles: coordinator, and the
-workers by name. TALLYSTICK_FAILPOINT says where to die, TALLYSTICK_PEER_BEHAVIOUR which adversary a
-worker plays. Beacons of a checked job are made up, and there at once.
+workers by name. TALLYSTICK_LISTEN says where to listen, TALLYSTICK_FAILPOINT where to
+die, TALLYSTICK_PEER_BEHAVIOUR which adversary a worker plays. Beacons of a checked job are made up,
+and there at once.
 """
 
 import asyncio
@@ -46,14 +47,14 @@ def process_papers(folder: Path) -> Papers:
     from tests.support.stage_swarm import stage_papers
 
     about = json.loads((folder / "job.json").read_text())
-    config = micro(num_steps=NUM_STEPS)
+    changed = about.get("changed", {})
+    config = micro(num_steps=changed.get("steps", NUM_STEPS))
     return stage_papers(
         replace(config, data=replace(config.data, rows_per_unit=ROWS)),
         Digest(bytes.fromhex(about["manifest"])),
         *about["workers"],
         stages=about["stages"],
-        chunks=2,
-        validate_every=2,
+        **{"chunks": 2, "validate_every": 2} | changed,
     )
 
 
@@ -110,6 +111,7 @@ async def run(papers: Papers, role: str, folder: Path, tell: Tell) -> None:
 async def _coordinator(
     folder: Path, papers: Papers, transport: GrpcTransport, addresses: AddressFile, tell: Tell
 ) -> None:
+    from training.coordinator.rebalancing import PERIOD
     from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
     from training.stages.torch_free import chunk_elements
     from training.strategies.registry import rules_of
@@ -124,10 +126,11 @@ async def _coordinator(
             rules_of(spec),
             chunk_elements(spec),
             begin_job,
+            rebalance_every=int(os.environ.get("TALLYSTICK_REBALANCE_EVERY", PERIOD)),
         ),
         World(
             transport=transport,
-            listen=LOOPBACK,
+            listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
             announce=addresses.announce,
             feed=FileFeed(folder),
             roster=MemoryRoster(tuple(papers.leases.values())),
@@ -162,7 +165,7 @@ async def _worker(
             session,
             transport,
             addresses.locate,
-            listen=LOOPBACK,
+            listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
         ),
         arithmetic_of(spec, FolderBlobs(folder / "blobs")),
         tell,

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.history import decode_kept
 from tests.support.history import DOMAIN
+from tests.support.namespaces import Site
 from tests.support.patience import patience
 from tests.support.swarm_job import COORDINATOR
 from training.data.corpus import builtin_files, read_corpus, shard_corpus
@@ -34,6 +35,14 @@ class ProcessSwarm:
     failpoints: dict[str, str] = field(default_factory=dict)
     first: str = ""
     """Failpoint of all workers that strikes only the one who is there first."""
+    changed: dict[str, Any] = field(default_factory=dict)
+    """Of the job, as `make_papers` takes it."""
+    rebalance_every: int | None = None
+    """Milliseconds, or as usual."""
+    gone: set[str] = field(default_factory=set)
+    """Roles that are not started again."""
+    sites: Mapping[str, Site] = field(default_factory=dict)
+    """Role -> machine that it runs on; none: this one."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -43,6 +52,7 @@ class ProcessSwarm:
             "manifest": corpus.manifest.digest().hex(),
             "workers": list(self.workers),
             "stages": self.stages,
+            "changed": self.changed,
         }
         (self.folder / "job.json").write_text(json.dumps(about))
         self.processes: dict[str, asyncio.subprocess.Process] = {}
@@ -74,6 +84,8 @@ class ProcessSwarm:
             if code != -signal.SIGKILL:
                 raise AssertionError(f"{role} ended with {code}: {self._errors(role)}")
             self.kills.append(role)
+            if role in self.gone:
+                return
 
     async def _start(self, role: str) -> asyncio.subprocess.Process:
         environment = os.environ | {
@@ -85,7 +97,12 @@ class ProcessSwarm:
                 "TALLYSTICK_FAILPOINT": self.first,
                 "TALLYSTICK_FAILPOINT_MARKS": "first",
             }
+        if self.rebalance_every is not None:
+            environment["TALLYSTICK_REBALANCE_EVERY"] = str(self.rebalance_every)
         words = [sys.executable, "-m", "tests.support.swarm_process", role, str(self.folder)]
+        if (site := self.sites.get(role)) is not None:
+            environment["TALLYSTICK_LISTEN"] = f"{site.address}:0"
+            words = site.command(*words)
         with (self.folder / f"{role}.stderr").open("ab") as errors:
             return await asyncio.create_subprocess_exec(
                 *words,
@@ -95,6 +112,10 @@ class ProcessSwarm:
 
     def _errors(self, role: str) -> str:
         return (self.folder / f"{role}.stderr").read_text()[-2000:]
+
+    def send(self, role: str, number: signal.Signals) -> None:
+        """Send a signal to a process."""
+        self.processes[role].send_signal(number)
 
     def lines(self, role: str, event: str | None = None) -> list[Line]:
         """What a process has told, whole lines only."""

@@ -6,6 +6,7 @@ byte.
 """
 
 import asyncio
+import signal
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,38 @@ async def test_processes__two_stages_and_a_peer_killed_at_its_claim__equals_the_
     assert greatest_difference(losses, plain_curve(tmp_path)) <= 1e-4
     assert_equal_roots(swarm)
     assert outcome["ended"]
+
+
+EIGHT = ("ann", "bob", "cem", "dan", "eve", "fay", "gil", "hal")
+
+
+@pytest.mark.nightly
+async def test_processes__half_of_a_stage_is_killed__it_is_filled_from_the_other_stage(
+    tmp_path: Path,
+) -> None:
+    changed = {"steps": 8, "units_per_step": 16, "peers_per_stage": 4, "lease_grace": 2000}
+    swarm = ProcessSwarm(tmp_path, EIGHT, stages=2, changed=changed, rebalance_every=2000)
+
+    async def kill_half() -> None:
+        while not swarm.lines(COORDINATOR, "seal_stored"):
+            await asyncio.sleep(0.05)
+        members = process_papers(tmp_path).members
+        names = {member.session.peer.hex(): name for name, member in members.items()}
+        joined = swarm.lines(COORDINATOR, "peer_joined")
+        own = [names[line["peer"]] for line in joined if line["stage"] == 1]
+        assert len(own) == 4
+        for name in own[:2]:
+            swarm.gone.add(name)
+            swarm.send(name, signal.SIGKILL)
+
+    await asyncio.gather(swarm.run(), kill_half())
+
+    move = swarm.lines(COORDINATOR, "peer_moves")[0]  # measured on a busy machine, so maybe not all
+    done = swarm.lines(COORDINATOR, "item_done")
+    assert (move["stage"], move["target"]) == (0, 1)
+    assert {line["stage"] for line in done if line["peer"] == move["peer"]} == {0, 1}
+    losses = [line["loss"] / 1e6 for line in swarm.lines(COORDINATOR, "seal_stored")]
+    assert greatest_difference(losses, plain_curve(tmp_path)) <= 1e-4
 
 
 def plain_curve(folder: Path) -> list[float]:
