@@ -45,8 +45,8 @@ from market.bodies.routes import GET_NETWORK
 from tallystick.sdk.client import retrying
 from tallystick.sdk.parts import ENDED, download
 from tallystick.sdk.submit import Submitted
-from tests.e2e.test_checked import account_of
-from tests.e2e.test_outside import OUTSIDE, said
+from tests.e2e.test_outside import OUTSIDE
+from tests.support.money_story import account_of, until_said
 from tests.support.stack import Stack, stack
 from training.config import train_config, whole_model
 from training.models.folder import WEIGHTS
@@ -235,7 +235,7 @@ class Theatre:
         for name in OUTSIDE:
             self._stack.start_provider(name, ask=None, stake="100")
         for name in OUTSIDE:
-            await said(self._stack, name, "auditing from outside")
+            await until_said(self._stack, name, "auditing from outside")
 
     async def _cast(
         self, roles: Iterable[str], slowdown: float, behaviours: Mapping[str, str]
