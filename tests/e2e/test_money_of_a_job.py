@@ -41,7 +41,6 @@ from tests.support.money_story import (
     lag_pay,
     losses_of,
     newest_pay,
-    paid_after,
     released_at,
     sent,
     short_stack,
@@ -54,7 +53,6 @@ from tests.support.money_story import (
     until_free,
     until_said,
 )
-from tests.support.patience import patience
 from tests.support.stack import MICRO_JOB, Stack, kill_and_see
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
@@ -68,36 +66,6 @@ SLOWDOWN = 50.0
 """A round takes longer than an agent's look at it."""
 FRIEND, NOBODY = Address(b"\xf1" * 20), Address(b"\xf2" * 20)
 FRIENDLY, MUCH = BaseUnits(3 * TOKEN), BaseUnits(1000 * TOKEN)
-
-
-# ---------------------------------------------------------------------------------- an honest job
-
-
-async def test_honest_job__closed_and_reclaimed__paid_at_once_and_all_else_is_back(
-    tmp_path: Path,
-) -> None:
-    async with short_stack(tmp_path) as running:
-        accounts = start_all(running, *NAMES)
-        job = (await running.submit(steps=6, **PAIR)).job
-        view = await running.settled(job, within=120)
-        assert view.claimed == view.vested == view.earned > 0
-        seconds = await paid_after(running, job)
-        assert seconds < patience(10)
-
-        await until_quit(running.client, job)
-        money = await closed(running, job)
-        back = await taken_back(running, job)
-        assert back.amount == money.funded - view.earned and back.committed == view.earned
-        told = await agreed(running, job)
-        assert {told.channel(each).stake for each in accounts.values()} == {STAKE}
-
-        state = await until_free(running, job)
-        told = await agreed(running, job)
-        assert told.budget.funded == told.budget.committed == view.earned
-        for each in accounts.values():
-            assert state.balances[each] == DEPOSIT + told.leaf(each).vested
-        story = f"honest job (paid {seconds:.1f} s after its last seal)"
-        tell(story, await losses_of(running, told, accounts))
 
 
 # -------------------------------------------------------------------------- a coordinator that lies

@@ -30,7 +30,6 @@ from market.bodies.routes import (
     GET_MONEY,
     GET_NETWORK,
     GET_PAY,
-    GET_SPEND,
 )
 from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import load_pay
@@ -296,13 +295,6 @@ async def lag_pay(running: Stack, job: JobId, account: Address) -> tuple[int, in
     spec = expect(decode_signed(view.signed), JobSpec).message
     one = planned_round(spec, [each.price for each in view.leases if each.account == account])
     return one, lag_of(spec) * one
-
-
-async def paid_after(running: Stack, job: JobId) -> float:
-    """Seconds from the newest seal to the last claim, by the clocks of market and chain."""
-    steps = (await running.client.whole(GET_SPEND, job=job)).steps
-    claims = [log.at for log in await events_of(running, "Claimed", job)]
-    return max(claims) - steps[-1].stored_at / 1000
 
 
 async def released_at(running: Stack, job: JobId, account: Address) -> int:
