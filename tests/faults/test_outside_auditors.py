@@ -3,9 +3,7 @@
 They are no members: they read the history as the market has it, and fetch what they replay.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,23 +11,18 @@ from typing import Any
 import pytest
 
 from contracts.terms import errors
-from contracts.terms.beacons import Beacon, Beacons
-from contracts.terms.history import Kept, Leaves
-from contracts.terms.ids import ZERO_DIGEST, PeerId, SessionKey, StepNumber
+from contracts.terms.history import Leaves
+from contracts.terms.ids import PeerId, SessionKey
 from contracts.terms.messages import MILLION
 from contracts.terms.work import Findings, WorkClaim
 from tallystick.gym.registry import behaviour_of
 from tests.faults.test_checked_kills import rulings_of
-from tests.support.checked_swarm import MadeUpBeacons
-from tests.support.dockets import audit_spec, begin_checked
+from tests.support.dockets import audit_spec
 from tests.support.friends import until_convicted
-from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import LyingTransport
 from tests.support.swarm_job import MemorySwarm, make_papers
-from training.telling import tell_nobody
 from training.transport.port import Deadline, Session, Transport
 from training.worker.ports import Behaviour, Wanted
-from verification.auditing.following import Followed, FollowedJob
 
 OUTSIDE = ("out", "oda", "olu")
 
@@ -183,58 +176,3 @@ async def test_outside__cannot_dial_a_member__replays_what_the_coordinator_passe
     verdicts = [each.findings.verdict for each in swarm.reports() if each.claim.peer == peer]
     assert len(verdicts) >= len(swarm.claims()) > 0
     assert set(verdicts) == {"match"}
-
-
-@dataclass
-class SomeBeacons:
-    """Those of `MadeUpBeacons` up to a step; after that none, or others."""
-
-    known: int
-    then: Beacon | None = None
-
-    async def beacon_of(self, step: StepNumber) -> Beacon | None:
-        """See `Beacons.beacon_of`."""
-        return await MadeUpBeacons().beacon_of(step) if step <= self.known else self.then
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
-    """A checked job that is over."""
-    folder = tmp_path_factory.mktemp("finished")
-    swarm = swarm_of(folder, "ann", "bob", audit={"repeats": MILLION}, outside=("out",))
-    asyncio.run(swarm.run())
-    return swarm
-
-
-async def read(swarm: MemorySwarm, beacons: Beacons) -> None:
-    """A new auditor takes the job's history."""
-
-    async def items(after: int) -> AsyncIterator[Kept]:
-        for item in swarm.items()[after:]:
-            yield item
-
-    job = FollowedJob(swarm.papers.job, DOMAIN, begin_checked, items, beacons)
-    await Followed(job).look(tell_nobody)
-
-
-async def test_take__another_beacon_than_the_chains__is_refused(
-    finished: MemorySwarm,
-) -> None:
-    other = Beacon(StepNumber(3), ZERO_DIGEST, 3, make_digest("another block"), None)
-
-    with pytest.raises(errors.InvalidSeal, match="another beacon"):
-        await read(finished, SomeBeacons(2, other))
-
-
-async def test_take__beacon_of_another_seal_than_the_historys__is_refused(
-    finished: MemorySwarm,
-) -> None:
-    """It was anchored before anybody had worked: all who knew of it knew what would be drawn."""
-    beacon = await MadeUpBeacons().beacon_of(StepNumber(3))
-    assert beacon is not None
-    early, true = make_digest("anchored early"), finished.seals()[2].digest()
-
-    with pytest.raises(errors.InvalidSeal, match="another seal of step 3"):
-        await read(finished, SomeBeacons(2, replace(beacon, seal=early)))
-    with pytest.raises(errors.InvalidSeal, match="has another beacon"):
-        await read(finished, SomeBeacons(2, replace(beacon, seal=true)))

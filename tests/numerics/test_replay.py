@@ -207,20 +207,6 @@ def test_replay__items_in_another_order__gradient_and_last_projection_within_the
         assert apart <= projections_allowed(round(NEAR * 1e9)) // 1000
 
 
-def test_replay__twice__equal_projections_and_others_for_another_seed(tmp_path: Path) -> None:
-    line = line_of(1, 3)
-    work = claimed_by(line.firsts[1], tmp_path)
-    honest, again, other = (
-        work.replayed(auditor(line), seed=seed)[0].projections
-        for seed in (SEED, SEED, digest("test", b"another auditor"))
-    )
-
-    assert honest == again
-    assert all(
-        abs(a - b) > projections_allowed(10**6) // 1000 for a, b in zip(honest, other, strict=True)
-    )
-
-
 def test_replay__report_without_all_of_the_work__projections_far_outside_the_tolerance(
     tmp_path: Path,
 ) -> None:

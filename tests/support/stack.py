@@ -161,10 +161,6 @@ class Stack:
         """Id of a provider's peer."""
         return load_or_create_session(self.lease_folder(name, job) / "session.key").peer
 
-    def job_logs(self, job: JobId) -> list[Path]:
-        """Logs of the coordinator of a hosted job."""
-        return sorted((self.home / "logs").glob(f"*-{job.hex()[:12]}.log"))
-
     def environment(self, service: str) -> dict[str, str]:
         """What a process of a person in this test is started with."""
         return {
