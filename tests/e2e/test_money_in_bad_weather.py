@@ -199,17 +199,13 @@ def small_corpus(folder: Path) -> dict[str, Any]:
     return {"data": str(text), "lease_grace": "20s"}
 
 
-def shipped(running: Stack, job: JobId) -> dict[str, Child]:
+def shipped(running: Stack, job: JobId) -> Child:
     """Coordinator of a job, started by the command that a person would type."""
-    folder = running.job_folder(job)
-    name = "coordinator"
-    return {
-        name: children.start(
-            (sys.executable, "-m", "tallystick.coordinator", str(folder)),
-            environment=running.environment(name),
-            log=running.folder / f"alone-{name}.log",
-        )
-    }
+    return children.start(
+        (sys.executable, "-m", "tallystick.coordinator", str(running.job_folder(job))),
+        environment=running.environment("coordinator"),
+        log=running.folder / "alone-coordinator.log",
+    )
 
 
 async def last_pay(running: Stack, name: str, job: JobId) -> SealedPay:
@@ -258,10 +254,8 @@ async def test_market__gone_for_good_in_the_middle__job_is_done_and_paid_by_ship
         try:
             pays = [await last_pay(running, name, job) for name in NAMES]
         finally:
-            agents = [running.providers[name] for name in NAMES]
-            await asyncio.gather(
-                *(each.stop(signal.SIGTERM, grace=30.0) for each in (*agents, *alone.values()))
-            )
+            everybody = [alone, *(running.providers[name] for name in NAMES)]
+            await asyncio.gather(*(each.stop(signal.SIGTERM, grace=30.0) for each in everybody))
         (pay,) = {each.pay for each in pays}
         assert pays[0].seal.message.step >= 40
         assert len(await events_of(running, "LimitSet", job)) > limits  # by the coordinator's own

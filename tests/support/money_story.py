@@ -278,6 +278,13 @@ async def taken_back(running: Stack, job: JobId) -> Reclaimed:
     return await reclaim(running.client, running.poster, known, None, folder=folder, say=print)
 
 
+async def emptied(running: Stack, job: JobId) -> Told:
+    """The job as all agree, once the poster has the rest of it and nobody has a stake there."""
+    await taken_back(running, job)
+    await until_free(running, job)
+    return await agreed(running, job)
+
+
 async def spent(running: Stack, job: JobId) -> int:
     """What a poster of one job has less than it was given, all that it can have back at once."""
     state, head = await by_events(running)
