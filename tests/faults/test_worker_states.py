@@ -149,17 +149,6 @@ def spoil(patch: pytest.MonkeyPatch, *spoils: int | Exception) -> None:
     patch.setattr(CountingStrategy, "apply", spoilt)
 
 
-async def test_states__a_sealed_job__every_state_is_the_one_that_was_committed_to(
-    tmp_path: Path, sealed: MemorySwarm
-) -> None:
-    async with worker_again(sealed, tmp_path) as (work, _):
-        taken = await take(work, sealed, 1, 2, 3, 4, 5)
-
-        roots = [work.book.state_root(FIRST, StepNumber(step)) for step in range(6)]
-        assert taken == [*roots[1:5], work.station.roots.state]
-        assert roots[5] is None  # no seal has said so yet
-
-
 @pytest.mark.parametrize(
     ("spoils", "end"), [((1,), "state_rebuilt"), ((1, 1), "state_disputed")], ids=["once", "always"]
 )

@@ -1,4 +1,7 @@
-"""Does a job that was cut off go on as if it had not been? Is a damaged file refused by name?"""
+"""Are the newest two checkpoints kept, and is a damaged file refused by name?
+
+That a run goes on from one as if it had not been cut off: `test_pipeline.py`.
+"""
 
 import os
 from pathlib import Path
@@ -29,37 +32,6 @@ def trained(num_steps: int) -> Stage:
     stage = new_stage(CONFIG)
     train(stage, CONFIG, ROWS, range(1, num_steps + 1))
     return stage
-
-
-def test_resumed__after_any_step__equals_the_uninterrupted_run_byte_for_byte(
-    tmp_path: Path,
-) -> None:
-    whole = train(new_stage(CONFIG), CONFIG, ROWS, range(1, 9))
-
-    for cut in (1, 4, 7):
-        save_checkpoint(trained(cut), tmp_path / str(cut), cut)
-        resumed = new_stage(CONFIG)
-        info = load_newest(resumed, tmp_path / str(cut))
-        assert info is not None and (info.step, info.counter) == (cut, cut)
-        rest = train(resumed, CONFIG, ROWS, range(cut + 1, 9))
-
-        assert rest.roots == whole.roots[cut:]
-        assert rest.losses == whole.losses[cut:]
-
-
-def test_resumed__from_the_chunks_since_a_checkpoint__equals_the_state(tmp_path: Path) -> None:
-    # Who returns late loads a checkpoint and applies the kept averaged chunks.
-    ahead, behind = trained(2), new_stage(CONFIG)
-    save_checkpoint(ahead, tmp_path, 2)
-    load_newest(behind, tmp_path)
-    generator = torch.Generator().manual_seed(1)
-    kept = [torch.randn(ahead.num_parameters, generator=generator) for _ in range(3)]
-
-    for stage in (ahead, behind):
-        for average in kept:
-            stage.apply([average], 2 * 10**9)
-
-    assert behind.roots() == ahead.roots()
 
 
 def test_save_checkpoint__three_saved__keeps_the_newest_two(tmp_path: Path) -> None:

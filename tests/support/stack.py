@@ -86,7 +86,6 @@ class Stack:
     run_id: str
     providers: dict[str, Child] = field(default_factory=dict)
     forkserver: Path | None = None
-    variables: dict[str, str] = field(default_factory=dict)  # of providers, beside the usual
 
     @property
     def home(self) -> Path:
@@ -107,14 +106,16 @@ class Stack:
         claim_at: str = "10",
         slowdown: float = 1.0,
         memory: int = 1024,
+        lie: str = "",
     ) -> Child:
         """Start (or start again) a provider agent with a wallet of its own.
 
         Without `ask` it only audits, from outside. `memory`: what it offers, in MiB. `claim_at`:
-        what is worth a transaction while a job goes on.
+        what is worth a transaction while a job goes on. `lie`: what its peers play.
         """
         environment = self.environment(f"provider-{name}")
-        environment |= {"TALLYSTICK_PEER_SLOWDOWN": str(slowdown)} | self.variables
+        environment["TALLYSTICK_PEER_SLOWDOWN"] = str(slowdown)
+        environment["TALLYSTICK_PEER_BEHAVIOUR"] = lie
         if self.forkserver is not None:
             environment["TALLYSTICK_FORKSERVER"] = str(self.forkserver)
         start = starter(self.forkserver)
@@ -160,10 +161,6 @@ class Stack:
     def peer_of(self, name: str, job: JobId) -> PeerId:
         """Id of a provider's peer."""
         return load_or_create_session(self.lease_folder(name, job) / "session.key").peer
-
-    def job_logs(self, job: JobId) -> list[Path]:
-        """Logs of the coordinator of a hosted job."""
-        return sorted((self.home / "logs").glob(f"*-{job.hex()[:12]}.log"))
 
     def environment(self, service: str) -> dict[str, str]:
         """What a process of a person in this test is started with."""

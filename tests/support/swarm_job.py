@@ -106,7 +106,6 @@ class MemorySwarm:
     papers: Papers
     folder: Path
     arithmetic: Callable[[JobSpec], Arithmetic] = counting
-    max_items: int | None = None
     rebalance_every: int = PERIOD
     wrap: Wrap = lambda _name, transport: transport
     feed: MemoryFeed = field(default_factory=MemoryFeed)
@@ -321,7 +320,6 @@ class MemorySwarm:
                 rules_of(spec),
                 self.arithmetic(spec).elements or chunk_elements(spec),
                 self.begin,
-                max_items=self.max_items,
                 rebalance_every=self.rebalance_every,
             ),
             World(

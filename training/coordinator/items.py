@@ -48,16 +48,8 @@ GATHER = 50e-6
 class ItemRoutes:
     """Answers to `item.next`."""
 
-    def __init__(
-        self,
-        job: JobJournal,
-        *,
-        clock: Clock,
-        why_idle: WhyIdle,
-        tell: Tell,
-        max_items: int | None = None,
-    ) -> None:
-        """`max_items`: as `Router` takes it."""
+    def __init__(self, job: JobJournal, *, clock: Clock, why_idle: WhyIdle, tell: Tell) -> None:
+        """Of a job whose journal is open."""
         self._job, self._clock, self._why_idle = job, clock, why_idle
         self._tell_rarely = Rarely(tell)
         self._now = asyncio.get_running_loop().time
@@ -68,7 +60,6 @@ class ItemRoutes:
             tell=tell,
             awaited=state.members,
             until=self._now() + min(COME_BACK, state.terms.redo_after / 1000),
-            max_items=max_items,
         )
         self._polls: dict[PeerId, asyncio.Event] = {}
         self._dropped: dict[PeerId, frozenset[TaskName]] = {}  # that a peer was told of

@@ -87,7 +87,6 @@ class Router:
         tell: Tell,
         awaited: Iterable[PeerId] = (),
         until: float = 0.0,
-        max_items: int | None = None,
     ) -> None:
         """Begin; `look` comes next.
 
@@ -97,9 +96,8 @@ class Router:
             tell: The log.
             awaited: Who may have work of the round from before this start.
             until: Nothing is dealt before they have said what, or it is so late.
-            max_items: Items on their way in all, at most; 1 makes a deterministic order.
         """
-        self._rules, self._num_groups, self._max_items = rules, num_groups, max_items
+        self._rules, self._num_groups = rules, num_groups
         self._last = StageIndex(num_groups - 1)
         self._tell = tell
         self.news: set[PeerId] = set()
@@ -272,7 +270,6 @@ class Router:
         if view is None or not view.is_dealing or self._num_evaluating:
             return  # the state of the round before is gone as soon as all items are done
         room = IN_FLIGHT * self._num_groups * max(1, len(self._round.here))
-        room = room if self._max_items is None else min(room, self._max_items)
         while self._to_begin and len(self._walks) < room:
             item = self._to_begin.pop()
             self._begin(Way(item, self._num_groups, done=done_of(view, item)), now)

@@ -56,7 +56,6 @@ class CoordinatedJob:
     rules: PureStrategy  # of its strategy
     elements: Mapping[Bucket, int]  # of each bucket
     begin: Begin = unread  # makes the fold of a checked job's draws
-    max_items: int | None = None  # on their way in all; 1 makes a deterministic order
     rebalance_every: int = PERIOD  # ms between two moves of peers to slower groups
 
 
@@ -139,9 +138,7 @@ class _Running:
         self._clock, self._tell, self._pause = clock, tell, pause
         self._tell_rarely = Rarely(tell)
         why_idle = self._limiting.why_idle
-        self._items = ItemRoutes(
-            journal, clock=clock, why_idle=why_idle, tell=tell, max_items=job.max_items
-        )
+        self._items = ItemRoutes(journal, clock=clock, why_idle=why_idle, tell=tell)
         self._rebalancing = Rebalancing(
             journal,
             lambda: transport.sessions,

@@ -68,8 +68,6 @@ Named: TypeAlias = dict[str, Digest]
 class EveryStepWithTorch(EveryStep):
     """See `port.Strategy`."""
 
-    recipe_type = Recipe
-
     def __init__(
         self, spec: JobSpec, blobs: BlobSource, compute: Compute, *, device: str = "cpu"
     ) -> None:
@@ -84,7 +82,7 @@ class EveryStepWithTorch(EveryStep):
     def recipe(self, group: Group) -> Recipe:
         """The numeric recipe of a stage; raises Refused."""
         if group not in self._recipes:
-            self._recipes[group] = self.recipe_type(self.spec, group)
+            self._recipes[group] = Recipe(self.spec, group)
         return self._recipes[group]
 
     def first_state(self, group: Group) -> StageState:
