@@ -23,7 +23,6 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from itertools import count
 from random import Random
@@ -168,7 +167,6 @@ def terms_of(num_stages: int) -> Terms:
         items_per_round=1,
         ordered_items=1,
         rows_per_item=1,
-        gate_exponent=Fraction(0),
     )
     return Terms(
         job=JobId(ZERO_DIGEST),

@@ -39,8 +39,8 @@ def test_resumed__after_any_step__equals_the_uninterrupted_run_byte_for_byte(
     for cut in (1, 4, 7):
         save_checkpoint(trained(cut), tmp_path / str(cut), cut)
         resumed = new_stage(CONFIG)
-        info = load_newest(resumed, tmp_path / str(cut))
-        assert info is not None and (info.step, info.counter) == (cut, cut)
+        assert load_newest(resumed, tmp_path / str(cut)) == cut
+        assert resumed.counter == cut
         rest = train(resumed, CONFIG, ROWS, range(cut + 1, 9))
 
         assert rest.roots == whole.roots[cut:]
@@ -66,7 +66,7 @@ def test_save_checkpoint__three_saved__keeps_the_newest_two(tmp_path: Path) -> N
     stage = new_stage(CONFIG)
 
     for step in (10, 20, 30):
-        save_checkpoint(stage, tmp_path, step, keep=2)
+        save_checkpoint(stage, tmp_path, step)
 
     assert list_checkpoints(tmp_path) == [checkpoint_path(tmp_path, step) for step in (20, 30)]
     assert sorted(os.listdir(tmp_path)) == [p.name for p in list_checkpoints(tmp_path)]
@@ -75,27 +75,25 @@ def test_save_checkpoint__three_saved__keeps_the_newest_two(tmp_path: Path) -> N
 def test_load_newest__newest_cut_short__loads_the_one_before(tmp_path: Path) -> None:
     older, newer = trained(1), trained(2)
     save_checkpoint(older, tmp_path, 1)
-    path = save_checkpoint(newer, tmp_path, 2).path
+    path = save_checkpoint(newer, tmp_path, 2)
     path.write_bytes(path.read_bytes()[:-100])
     stage = new_stage(CONFIG)
 
-    info = load_newest(stage, tmp_path)
-
-    assert info is not None and info.step == 1
+    assert load_newest(stage, tmp_path) == 1
     assert stage.roots() == older.roots()
 
 
 def test_load_newest__left_aside_by_a_kill__is_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / "step-00000009.safetensors.tmp").write_bytes(b"half")
 
-    assert load_newest(new_stage(CONFIG), tmp_path) is None
+    assert load_newest(new_stage(CONFIG), tmp_path) == 0
 
 
 @pytest.mark.parametrize("cut_to", [0, 7, 200, -1])
 def test_load_checkpoint__truncated_anywhere__malformed_with_its_name(
     tmp_path: Path, cut_to: int
 ) -> None:
-    path = save_checkpoint(new_stage(CONFIG), tmp_path, 5).path
+    path = save_checkpoint(new_stage(CONFIG), tmp_path, 5)
     path.write_bytes(path.read_bytes()[:cut_to])
 
     with pytest.raises(Malformed, match=r"step-00000005\.safetensors"):
@@ -103,7 +101,7 @@ def test_load_checkpoint__truncated_anywhere__malformed_with_its_name(
 
 
 def test_load_checkpoint__any_bit_flipped__refused_and_the_stage_unchanged(tmp_path: Path) -> None:
-    path = save_checkpoint(trained(1), tmp_path, 1).path
+    path = save_checkpoint(trained(1), tmp_path, 1)
     whole, stage = path.read_bytes(), new_stage(CONFIG)
     before = stage.roots()
 
@@ -118,11 +116,12 @@ def test_load_checkpoint__any_bit_flipped__refused_and_the_stage_unchanged(tmp_p
 
 
 def test_load_checkpoint__another_root_is_sealed__wrong_bytes(tmp_path: Path) -> None:
-    info = save_checkpoint(new_stage(CONFIG), tmp_path, 1)
+    stage = new_stage(CONFIG)
+    path = save_checkpoint(stage, tmp_path, 1)
 
-    load_checkpoint(new_stage(CONFIG), info.path, sealed_root=info.state_root)
+    load_checkpoint(new_stage(CONFIG), path, sealed_root=stage.roots().state)
     with pytest.raises(WrongBytes, match="another state root"):
-        load_checkpoint(new_stage(CONFIG), info.path, sealed_root=ZERO_DIGEST)
+        load_checkpoint(new_stage(CONFIG), path, sealed_root=ZERO_DIGEST)
 
 
 def test_load_checkpoint__missing_other_program_or_other_stage__typed_refusal(

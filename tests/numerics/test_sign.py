@@ -10,7 +10,7 @@ from contracts.terms.messages import NORM_SQUARED_SCALE
 from tests.numerics.loop import synthetic_corpus
 from tests.numerics.pipeline import ITEMS, Line, spec_of
 from tests.support.stage_swarm import stage_papers, stage_swarm
-from tests.support.strategies.sign import Sign, SignRules
+from tests.support.strategies.sign import Sign
 from training.averaging.sums import vector_of
 from training.recipes import micro
 from training.strategies import registry
@@ -37,14 +37,9 @@ def test_commit__of_sign__every_element_is_a_sign_and_as_long_as_it_says() -> No
         assert output.norm_squared == int(signs.abs().sum()) * NORM_SQUARED_SCALE
 
 
-def test_layout__of_sign__norms_do_not_go_with_rows() -> None:
-    assert SignRules().layout(spec_of(3)).gate_exponent == 0
-
-
 def test_sign__a_swarm_of_two_stages__trains_to_the_last_seal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(registry.RULES, "every_step", SignRules())
     arithmetic = Sign.__module__, Sign.__name__
     monkeypatch.setitem(registry.ARITHMETIC, "every_step", arithmetic)
     config, corpus = micro(num_steps=3), synthetic_corpus()

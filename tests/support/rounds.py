@@ -6,7 +6,6 @@ its state again from the journal. `World` adds peers that hold real digests, a r
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from random import Random
 
 from contracts.terms.chunks import Chunking
@@ -53,7 +52,6 @@ def layout(
         items_per_round=items,
         ordered_items=items * rounds,
         rows_per_item=2,
-        gate_exponent=Fraction(-1, 2),
     )
 
 

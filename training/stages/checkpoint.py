@@ -18,7 +18,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,17 +39,8 @@ from training.stages.torch_free import StateRoots
 VERSION = "tallystick.checkpoint.v2"
 _SUFFIX = ".safetensors"
 _ASIDE = ".tmp"
+KEPT = 2
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointInfo:
-    """What a checkpoint says of itself: state after `step`, with `counter` updates applied."""
-
-    step: int
-    counter: int
-    state_root: Digest
-    path: Path
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -63,37 +53,38 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"step-*{_SUFFIX}")) if folder.is_dir() else []
 
 
-def save_checkpoint(stage: Stage, folder: Path, step: int, *, keep: int = 2) -> CheckpointInfo:
-    """Write the state after `step`, then drop all but the newest `keep` checkpoints.
+def save_checkpoint(stage: Stage, folder: Path, step: int) -> Path:
+    """Write the state after `step`, then drop all but the newest `KEPT` checkpoints.
 
     Raises:
         Unavailable: the disk is full or cannot be written; the checkpoints before remain.
     """
     path = checkpoint_path(folder, step)
-    info = CheckpointInfo(step, stage.counter, stage.roots().state, path)
+    about = {"step": step, "counter": stage.counter, "state_root": stage.roots().state.hex()}
     aside = path.with_suffix(path.suffix + _ASIDE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(stage.weights() | stage.moments(), aside, metadata=_metadata(info))
+        save_file(stage.weights() | stage.moments(), aside, metadata=_metadata(VERSION, about))
         sync(aside)
         os.replace(aside, path)
         sync(folder)
-        for old in list_checkpoints(folder)[:-keep]:
+        for old in list_checkpoints(folder)[:-KEPT]:
             old.unlink(missing_ok=True)
     except (OSError, SafetensorError) as error:
         raise Unavailable(f"cannot write checkpoint {path}: {error}", path=str(path)) from error
-    return info
+    return path
 
 
-def load_checkpoint(
-    stage: Stage, path: Path, *, sealed_root: Digest | None = None
-) -> CheckpointInfo:
+def load_checkpoint(stage: Stage, path: Path, *, sealed_root: Digest | None = None) -> int:
     """Replace the stage's state by a checkpoint's, after its root was computed again.
 
     Args:
         stage: Of the same config and slice.
         path: The file.
         sealed_root: State root that a seal names, where the caller has one.
+
+    Returns:
+        The step that it is of.
 
     Raises:
         NotFound: no such file.
@@ -102,66 +93,56 @@ def load_checkpoint(
         WrongBytes: its bytes do not have the root that the file, or the seal, names.
     """
     with _opened(path) as file:
-        info = _said(file, VERSION, path, lambda about: _info(about, path))
+        step, counter, root = _said(file, VERSION, path, _about)
         tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
-    _load_checked(stage, tensors, info, sealed_root)
-    return info
+    try:
+        actual = stage.roots_of(tensors, counter).state
+    except Malformed as error:
+        raise Malformed(f"checkpoint {path}: {error.message}", path=str(path)) from error
+    for wanted in (root, sealed_root):
+        if wanted is not None:
+            _need(path, "state", actual, wanted)
+    stage.load(tensors, counter)
+    return step
 
 
 def adopt_checkpoint(
     stage: Stage, folder: Path, step: int, file: Path, *, sealed_root: Digest | None = None
-) -> CheckpointInfo:
+) -> None:
     """Load a checkpoint that came from others, and keep it in `folder` under its own name.
 
     Raises:
         Malformed, UnknownVersion, WrongBytes: see `load_checkpoint`; also if it is of another step.
         Unavailable: the disk is full or cannot be written.
     """
-    info = load_checkpoint(stage, file, sealed_root=sealed_root)
-    path = checkpoint_path(folder, step)
-    if info.step != step:
-        raise Malformed(f"a checkpoint of step {info.step}, wanted {step}", path=str(file))
+    found, path = (
+        load_checkpoint(stage, file, sealed_root=sealed_root),
+        checkpoint_path(folder, step),
+    )
+    if found != step:
+        raise Malformed(f"a checkpoint of step {found}, wanted {step}", path=str(file))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         os.replace(file, path)
         sync(folder)
     except OSError as error:
         raise Unavailable(f"cannot keep checkpoint {path}: {error}", path=str(path)) from error
-    return CheckpointInfo(step, info.counter, info.state_root, path)
 
 
-def load_newest(stage: Stage, folder: Path) -> CheckpointInfo | None:
-    """Load the newest checkpoint that is whole; if there is none, the stage is as it was."""
+def load_newest(stage: Stage, folder: Path) -> int:
+    """Load the newest checkpoint that is whole, and say its step; none: 0, and no change."""
     for path in reversed(list_checkpoints(folder)):
         try:
             return load_checkpoint(stage, path)
         except (Malformed, WrongBytes):
             continue
-    return None
+    return 0
 
 
-def _load_checked(
-    stage: Stage, tensors: dict[str, Tensor], info: CheckpointInfo, sealed_root: Digest | None
-) -> None:
-    try:
-        root = stage.roots_of(tensors, info.counter).state
-    except Malformed as error:
-        raise Malformed(f"checkpoint {info.path}: {error.message}", path=str(info.path)) from error
-    for wanted in (info.state_root, sealed_root):
-        if wanted is not None:
-            _need(info.path, "state", root, wanted)
-    stage.load(tensors, info.counter)
-
-
-def _metadata(info: CheckpointInfo) -> dict[str, str]:
-    # One entry: safetensors writes several in an order that differs between processes.
-    about = {"step": info.step, "counter": info.counter, "state_root": info.state_root.hex()}
-    return {VERSION: json.dumps(about, sort_keys=True)}
-
-
-def _info(about: dict[str, Any], path: Path) -> CheckpointInfo:
+def _about(about: dict[str, Any]) -> tuple[int, int, Digest]:
+    """Step, number of updates, state root."""
     root = Digest(bytes.fromhex(about["state_root"]))
-    return CheckpointInfo(int(about["step"]), int(about["counter"]), root, path)
+    return int(about["step"]), int(about["counter"]), root
 
 
 # -------------------------------------------------------------------------------- files of weights
@@ -175,10 +156,15 @@ def save_weights(stage: Stage, path: Path, roots: StateRoots) -> None:
     Raises:
         Unavailable: the disk is full or cannot be written.
     """
+    about = {  # no step: the files of one state are equal bytes
+        "weights": roots.weights.hex(),
+        "moments": roots.moments.hex(),
+        "counter": roots.counter,
+    }
     aside = path.with_suffix(path.suffix + _ASIDE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(stage.weights(), aside, metadata=_weights_metadata(roots))
+        save_file(stage.weights(), aside, metadata=_metadata(WEIGHTS_VERSION, about))
         os.replace(aside, path)
     except (OSError, SafetensorError) as error:
         raise Unavailable(f"cannot write weights {path}: {error}", path=str(path)) from error
@@ -220,22 +206,17 @@ def _read(path: Path, names: Iterable[str]) -> tuple[StateRoots, dict[str, Tenso
         return roots, {name: file.get_tensor(name) for name in names}
 
 
-def _weights_metadata(roots: StateRoots) -> dict[str, str]:
-    # One entry, and no step: the files of one state are equal bytes (see `checkpoint`).
-    about = {
-        "weights": roots.weights.hex(),
-        "moments": roots.moments.hex(),
-        "counter": roots.counter,
-    }
-    return {WEIGHTS_VERSION: json.dumps(about, sort_keys=True)}
-
-
 def _roots(about: dict[str, Any]) -> StateRoots:
     weights, moments = (Digest(bytes.fromhex(about[name])) for name in ("weights", "moments"))
     return StateRoots(weights, moments, int(about["counter"]))
 
 
 # -------------------------------------------------------------------------------------------- both
+
+
+def _metadata(version: str, about: dict[str, Any]) -> dict[str, str]:
+    # One entry: safetensors writes several in an order that differs between processes.
+    return {version: json.dumps(about, sort_keys=True)}
 
 
 @contextmanager

@@ -11,7 +11,6 @@ time. Units: milliseconds, bytes, FLOPs; rates in items per 1e6 seconds.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -61,7 +60,6 @@ class Layout:
     items_per_round: int
     ordered_items: int  # of the job
     rows_per_item: int
-    gate_exponent: Fraction  # how the norm of what a peer makes goes with its rows
 
     @property
     def groups(self) -> tuple[Group, ...]:

@@ -47,7 +47,7 @@ BLOB, OTHER = Digest(b"b" * 32), Digest(b"o" * 32)
 def saved_stage(folder: Path, step: int) -> tuple[Stage, Path]:
     torch.set_num_threads(1)
     stage = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer)
-    return stage, save_checkpoint(stage, folder / "checkpoints", step).path
+    return stage, save_checkpoint(stage, folder / "checkpoints", step)
 
 
 def silent(event: str, **fields: object) -> None:
@@ -265,7 +265,7 @@ async def test_download__job_that_started_from_a_chat_model__all_but_the_weights
     stage.load(
         starting_weights(maker.spec.model, model, whole_model(model), blobs) | stage.moments(), 0
     )
-    saved = save_checkpoint(stage, tmp_path / "checkpoints", 1).path
+    saved = save_checkpoint(stage, tmp_path / "checkpoints", 1)
 
     async with client_of_app(world) as client:
         artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)

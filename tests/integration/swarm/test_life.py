@@ -96,7 +96,7 @@ def logits_of_the_swarm(running: Stack, job: JobId, spec: JobSpec, tokens_RT: Te
     for piece, name in zip(slices, one_of_each_stage(running, job), strict=True):
         stage = Stage(config.model, piece, config.optimizer)
         kept = list_checkpoints(running.lease_folder(name, job) / "checkpoints")
-        assert load_checkpoint(stage, kept[-1]).step == STEPS
+        assert load_checkpoint(stage, kept[-1]) == STEPS
         with torch.no_grad():
             passed = stage._model(passed)
     return passed

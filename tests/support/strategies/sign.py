@@ -9,30 +9,19 @@ Peers vote on the direction of each element (signSGD with majority vote, Bernste
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from fractions import Fraction
 
 import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
-from contracts.terms.messages import JobSpec, Seal
+from contracts.terms.messages import Seal
 from training.averaging.slices import Slice
 from training.averaging.sums import slice_of, vector_of
 from training.stages.torch_free import learning_rate
 from training.strategies.every_step.recipe import Recipe, output_of
-from training.strategies.every_step.rules import EveryStep
 from training.strategies.every_step.state import StageState
 from training.strategies.every_step.strategy import EveryStepWithTorch
-from training.strategies.port import Bucket, Layout, Piece, Shard, State, Weights
-
-
-class SignRules(EveryStep):
-    """See `PureStrategy`."""
-
-    def layout(self, spec: JobSpec) -> Layout:
-        """A vector of signs is as long whatever the rows are that it is made of."""
-        return replace(super().layout(spec), gate_exponent=Fraction(0))
+from training.strategies.port import Bucket, Piece, Shard, State, Weights
 
 
 class SignRecipe(Recipe):
@@ -43,7 +32,7 @@ class SignRecipe(Recipe):
         return slice_of(bucket.sign(), self.gradient_codec)
 
 
-class Sign(SignRules, EveryStepWithTorch):
+class Sign(EveryStepWithTorch):
     """See `Strategy`."""
 
     recipe_type = SignRecipe

@@ -38,8 +38,7 @@ class StageState:
 
     def restore(self, folder: Path) -> RoundNumber:
         """See `State.restore`."""
-        info = load_newest(self.stage, folder)
-        return RoundNumber(info.step if info else 0)
+        return RoundNumber(load_newest(self.stage, folder))
 
     def adopt(self, folder: Path, round: RoundNumber, file: Path, root: Digest | None) -> None:
         """See `State.adopt`."""
