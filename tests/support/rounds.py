@@ -21,7 +21,16 @@ from training.rounds.journaled import decode_event, encode_event
 from training.rounds.machine import advance, view
 from training.rounds.state import COORDINATOR, Commit, Reduce, RoundState, Terms, Work, first_state
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.port import Bucket, Group, Item, Layout, Result, RoundNumber, Router
+from training.strategies.port import (
+    Bucket,
+    Group,
+    Item,
+    Layout,
+    Member,
+    Result,
+    RoundNumber,
+    Router,
+)
 
 JOB = JobId(digest("test", b"job"))
 RULES = EveryStep()
@@ -59,6 +68,14 @@ def terms(shape: Layout | None = None, peers: int = 1, *, is_checked: bool = Fal
     """A round of 10 s; claims, delivery and reducing 1 s each; 0.3 s to hold; redo after 0.5 s."""
     shape = shape or layout()
     return Terms(JOB, shape, peers, 10_000, 1000, 1000, 1000, 300, 500, 8000, is_checked=is_checked)
+
+
+def member(
+    who: PeerId, group: int = 0, *, of: Address | None = None, rate: int = 100, applied: int = 0
+) -> Member:
+    """Connected, and for an account of its own unless another is named."""
+    account = of or Address(who[:20])
+    return Member(who, StageIndex(group), "", RoundNumber(applied), account, rate, 1000)
 
 
 def joining(
