@@ -19,7 +19,18 @@ from training.rounds import events, owed
 from training.rounds.events import Event
 from training.rounds.journaled import decode_event, encode_event
 from training.rounds.machine import advance, view
-from training.rounds.state import COORDINATOR, Commit, Reduce, RoundState, Terms, Work, first_state
+from training.rounds.sealing import is_last_round
+from training.rounds.state import (
+    COORDINATOR,
+    Commit,
+    Reduce,
+    RoundState,
+    Seal,
+    Terms,
+    What,
+    Work,
+    first_state,
+)
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.port import (
     Bucket,
@@ -187,7 +198,6 @@ class Shell:
         self.now = UnixMillis(1000)
         self.journal: list[bytes] = []
         self.moments: list[Moment] = []
-        self.seal_due: events.BuildSeal | None = None
         self.keeping: dict[Digest, tuple[PeerId, ...]] = {}
 
     def tell(self, event: Event) -> tuple[events.Effect, ...]:
@@ -197,26 +207,30 @@ class Shell:
         self.journal.append(encode_event(event))
         self.moments.append(Moment(event, before, self.state, effects))
         for effect in effects:
-            match effect:
-                case events.BuildSeal():
-                    self.seal_due = effect
-                case events.KeepBytes(wanted):
-                    self.keeping |= dict(wanted)
+            if isinstance(effect, events.KeepBytes):
+                self.keeping |= dict(effect.wanted)
         return effects
+
+    @property
+    def seal_due(self) -> tuple[int, What, bool] | None:
+        """Of which round, what of it, and whether it is the last."""
+        match self.state.phase:
+            case Seal(what=what):
+                return self.state.round, what, is_last_round(self.state)
+        return None
 
     def crash(self) -> None:
         """The process is killed and starts again from its journal."""
         before = self.state
-        self.seal_due, self.keeping = None, {}
+        self.keeping = {}
         self.state = replay(self.terms, self.journal)
         assert self.state == before
         self.tell(events.Controlled("resumed", self.now))
 
     def store_seal(self) -> None:
         """The seal that is due is stored."""
-        due, self.seal_due = self.seal_due, None
-        if due is not None:
-            self.tell(events.Sealed(due.round, due.last, self.now))
+        if self.seal_due is not None:
+            self.tell(events.Sealed(self.state.round, self.seal_due[2], self.now))
 
     def pass_time(self, until: int) -> None:
         """Tick at every moment that matters up to `until`."""
