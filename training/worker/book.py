@@ -19,7 +19,7 @@ from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Malf
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import JobOpening, JobSpec, Message, Seal
+from contracts.terms.messages import JobOpening, JobSpec, Seal
 from contracts.terms.signatures import Signed, expect
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import MAX_REPORTS, Leaf, WorkClaim, findings_of
@@ -190,11 +190,6 @@ class WorkerBook:
         """What the seals have established."""
         assert self.history.record is not None  # from the opening on, which begins every journal
         return self.history.record
-
-    @property
-    def parties(self) -> tuple[Signed[Message], ...]:
-        """See `JobHistory.parties`."""
-        return self.history.parties
 
     @property
     def sealed(self) -> StepNumber:

@@ -73,7 +73,7 @@ class MemberHost:
     @property
     def parties(self) -> Sequence[Signed[Message]]:
         """JobSpec, JobOpening and all LeaseAccepts."""
-        return self._work.book.parties
+        return self._work.book.history.parties
 
     async def weights(self, claim: WorkClaim) -> Path:
         """Our file of the weights that a claim was computed on; raises Unavailable: it is gone."""

@@ -8,6 +8,7 @@ claim names; one file a group stays, the last one.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import JobSpec, Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Sort, WorkClaim
-from training.changes import Changes
 from training.telling import Tell, telling_about
 from training.transport.dispatch import Dispatcher
 from training.worker.download import take_file
@@ -26,7 +26,6 @@ from training.worker.patience import Patience
 from training.worker.peers import Peers
 from training.worker.ports import HONEST, Arithmetic, Behaviour
 from training.worker.run import Connection
-from training.worker.sealed import SealedWork
 from training.worker.shared_files import SharedFile
 from verification.auditing.auditor import most_weight_bytes
 from verification.auditing.following import Followed, FollowedJob, run_outside
@@ -56,6 +55,7 @@ class OutsideHost:
         self._weights: dict[StageIndex, DownloadedWeights] = {}
         self.folder, self.engine, self.session = folder, engine, connection.session
         self.behaviour, self.tell = behaviour, tell
+        self.work, self.changes = followed.work, followed.changes
         self.sources = (partial(self._peers.fetch, patience=Patience()), self._found)
         self.strategy_for, self.rows = arithmetic.strategy_for, arithmetic.rows
 
@@ -72,16 +72,6 @@ class OutsideHost:
     def parties(self) -> Sequence[Signed[Message]]:
         """See `Host.parties`."""
         return self._followed.parties
-
-    @property
-    def work(self) -> SealedWork:
-        """See `Host.work`."""
-        return self._followed.work
-
-    @property
-    def changes(self) -> Changes:
-        """See `Host.changes`."""
-        return self._followed.changes
 
     async def weights(self, claim: WorkClaim) -> Path:
         """See `Host.weights`."""
@@ -151,38 +141,24 @@ async def audit_outside(
         await engine.close()
 
 
+@dataclass(frozen=True)
 class DownloadedWeights:
     """Of one group."""
 
-    def __init__(
-        self,
-        peers: Peers,
-        group: StageIndex,
-        folder: Path,
-        *,
-        check: Callable[[Path, Digest], Awaitable[None]],
-        most_bytes: int,
-        tell: Tell,
-    ) -> None:
-        """Those of one group.
-
-        Args:
-            peers: Whom to ask.
-            group: Whose weights.
-            folder: For this alone.
-            check: Refuses a file of weights that do not lie under a root: raises WrongBytes.
-            most_bytes: A longer file cannot be the weights.
-            tell: The log.
-        """
-        self._peers, self._group, self._folder, self._check = peers, group, folder, check
-        self._most_bytes, self._tell = most_bytes, tell
+    peers: Peers  # who is asked
+    group: StageIndex
+    folder: Path  # for this alone
+    check: Callable[[Path, Digest], Awaitable[None]]
+    """Refuses a file of weights that do not lie under a root: raises WrongBytes."""
+    most_bytes: int  # a longer file cannot be the weights
+    tell: Tell
 
     async def __call__(self, claim: WorkClaim) -> Path:
         """See `Host.weights`."""
-        path = self._folder / f"{claim.base.hex()}.weights"
+        path = self.folder / f"{claim.base.hex()}.weights"
         if path.exists():
             return path
-        mates = self._peers.mates(self._group)
+        mates = self.peers.mates(self.group)
         others = tuple(peer for peer in mates if peer != claim.peer)
         try:
             return await self._from(others, claim, path)
@@ -195,21 +171,21 @@ class DownloadedWeights:
         step = StepNumber(claim.round - 1)
 
         async def keep(file: Path) -> None:
-            await self._check(file, claim.base)
+            await self.check(file, claim.base)
             await asyncio.to_thread(self._keep, file, path)
 
         await take_file(
-            SharedFile(self._peers, "weights", self._group, step, claim.base, mates),
-            self._folder,
+            SharedFile(self.peers, "weights", self.group, step, claim.base, mates),
+            self.folder,
             keep,
-            most_bytes=self._most_bytes,
-            tell=telling_about(self._tell, step=claim.round, stage=self._group),
+            most_bytes=self.most_bytes,
+            tell=telling_about(self.tell, step=claim.round, stage=self.group),
         )
         return path
 
     def _keep(self, file: Path, path: Path) -> None:
         try:
-            for old in self._folder.glob("*.weights"):
+            for old in self.folder.glob("*.weights"):
                 old.unlink(missing_ok=True)
             os.replace(file, path)
         except OSError as error:
