@@ -29,8 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from typing_extensions import Buffer
-
 from contracts.governance.checking import Late
 from contracts.terms import errors
 from contracts.terms.digest import peer_id
@@ -52,9 +50,8 @@ from training.rounds.state import Seal as SealPhase
 from training.strategies.port import Bucket, Group, RoundNumber
 from training.telling import Rarely, Tell
 from training.transport import calls
-from training.transport.dispatch import Tensors
 from training.transport.port import Session
-from training.transport.wire import ask
+from training.transport.wire import Answered, Question, ask
 
 MOST_BYTES = 4 * 2**30
 FETCHES, FETCHES_OF_ONE = 8, 2  # on their way to us at once, in all and from one peer
@@ -287,9 +284,7 @@ class Blobs:
 
     # -------------------------------------------------------------------------------- who asks us
 
-    async def get(
-        self, caller: SessionKey, request: calls.GetBytes, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def get(self, asked: Question[calls.GetBytes]) -> Answered[calls.Done]:
         """Bytes that a member or an auditor lacks.
 
         Raises:
@@ -297,7 +292,7 @@ class Blobs:
                 owes; or a shard before RoundClosed.
             Unavailable: nothing came yet. NotFound: nothing came, and a Notice says so.
         """
-        asker, digest = peer_id(caller), Digest(request.digest)
+        asker, digest = peer_id(asked.caller), Digest(asked.request.digest)
         async with self._turns[asker]:  # one answer at a time is in our memory for each
             bound = self._bound(digest) if asker in self._job.state.members else None
             if bound is None:

@@ -10,14 +10,14 @@ a name to a request, a reply and the bytes that each may have; a transport is bu
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, TypeVar
 
 from annotated_types import Ge, Le, Len
 from typing_extensions import Buffer
 
 from contracts.terms import errors
 from contracts.terms.encoding import decode, encode
-from contracts.terms.ids import JobIdField, SessionKeyField
+from contracts.terms.ids import JobIdField, SessionKey, SessionKeyField
 from contracts.terms.messages import Record
 from contracts.terms.moments import UnixMillis, UnixMillisField
 from training.transport.port import MIB, Deadline, Session
@@ -134,6 +134,19 @@ class Methods(dict[str, AnyMethod]):
         if method := self.get(name):
             return method
         raise errors.NotFound(f"no method {name[:MAX_METHOD_NAME]!r} is spoken here")
+
+
+@dataclass(frozen=True)
+class Question(Generic[Request]):
+    """A call that is to be answered, by whom TLS and its leaf have proved."""
+
+    caller: SessionKey
+    request: Request
+    tensors: tuple[memoryview, ...]  # writable, and ours from now on
+
+
+Answered: TypeAlias = tuple[Answer, Sequence[Buffer]]
+"""An answer, and buffers that nobody writes to any more."""
 
 
 async def ask(
