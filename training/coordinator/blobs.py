@@ -238,19 +238,18 @@ class Blobs:
         span = max(SHORTEST_FETCH, self._job.state.terms.deliver_ms / 1000 * SHARE_OF_ONE)
         for peer in dict.fromkeys((*givers, *bound.givers, *self._holders(digest, bound.bucket))):
             async with self._lanes_of[peer], self._lanes:
-                if not self._is_wanted(digest):
+                if self._bound(digest) is None:  # it is not wanted any more
                     return None
                 try:
                     data = await self._ask(peer, digest, span)
                     await asyncio.to_thread(self._check, bound, data)
                 except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
-                    self._tell_not_given(peer, error)
+                    about = {"peer": peer, "code": error.code, "reason": error.message}
+                    step = self._job.state.round
+                    self._tell_rarely("call_failed", step=step, duty="GetBytes", **about)
                 else:
                     return data
         return None
-
-    def _is_wanted(self, digest: Digest) -> bool:
-        return self._bound(digest) is not None
 
     def _holders(self, digest: Digest, bucket: Bucket) -> list[PeerId]:
         """Who said to hold it; after the seal everybody who applies it."""
@@ -277,10 +276,6 @@ class Blobs:
         request = calls.GetBytes(job=self._job.record_of_job.job, digest=digest)
         _, tensors = await ask(session, calls.GET_BYTES, request, deadline=span)
         return bytes(tensors[0]) if tensors else b""
-
-    def _tell_not_given(self, peer: PeerId, error: errors.TallystickError) -> None:
-        about = {"peer": peer, "duty": "GetBytes", "code": error.code, "reason": error.message}
-        self._tell_rarely("call_failed", step=self._job.state.round, **about)
 
     # -------------------------------------------------------------------------------- who asks us
 

@@ -42,12 +42,7 @@ Covered: TypeAlias = Callable[[Group, Caps], Caps]
 the answer is covered for any number (`contracts.governance.checking.Checking.most_items`)."""
 
 
-def unlimited(_group: Group, _by_speed: Caps) -> Caps:
-    """`Covered` of a job that nobody checks."""
-    return {}
-
-
-def quotas_of(state: RoundState, workers: Iterable[Member], covered: Covered = unlimited) -> Caps:
+def quotas_of(state: RoundState, workers: Iterable[Member], covered: Covered) -> Caps:
     """How many items of this round each worker may be given, those counted already included."""
     by_group: defaultdict[Group, list[Member]] = defaultdict(list)
     for member in sorted(workers, key=lambda each: each.peer):

@@ -145,17 +145,14 @@ class Handlers:
             self._return(peer, request)
         member = self._job.state.members[peer]
         self._welcome(peer)
+        every = self._job.record_of_job.spec.batch.checkpoint_every
         joined = calls.Joined(
             group=member.group,
             round=self._job.state.round,
-            state_round=self._checkpoint_for(member.group),
+            state_round=checkpoint_to_load(self._job.state, member.group, every),
             members=self._job.member_views(),
         )
         return joined, ()
-
-    def _checkpoint_for(self, group: Group) -> RoundNumber:
-        every = self._job.record_of_job.spec.batch.checkpoint_every
-        return checkpoint_to_load(self._job.state, group, every)
 
     async def _admit(self, caller: SessionKey, request: calls.Join) -> None:
         """Take in a newcomer as soon as it has shown how fast it is."""

@@ -32,10 +32,6 @@ Serve: TypeAlias = Callable[[Question[Request]], Awaitable[Answered[Answer]]]
 Authorize: TypeAlias = Callable[[SessionKey, AnyMethod], None]
 
 
-def allow_members(_caller: SessionKey, _method: AnyMethod) -> None:
-    """Whoever TLS let in may call everything."""
-
-
 class Dispatcher:
     """A `port.Handler` made of one typed function a method."""
 
@@ -43,10 +39,10 @@ class Dispatcher:
         self,
         *,
         job: JobId | None = None,
-        authorize: Authorize = allow_members,
+        authorize: Authorize = lambda _caller, _method: None,
         clock: Clock = system_clock,
     ) -> None:
-        """`authorize` raises `Forbidden` for a caller that may not call a method.
+        """`authorize` raises `Forbidden` for a caller that may not call a method, by default never.
 
         Questions about another job than `job`, if there is one, are a `Conflict`.
         """

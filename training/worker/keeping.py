@@ -23,7 +23,7 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, StageIndex, StepNumber
 from training.disk import MOST_STEPS, kept_disk
 from training.transport.calls import FileView
-from training.worker.retention import Retention, retention_of
+from training.worker.retention import Retention
 from training.worker.served import ServedFiles
 from training.worker.station import Station
 from training.worker.store import EVIDENCE
@@ -37,9 +37,9 @@ class Keeping:
     def __init__(self, station: Station) -> None:
         self._at = station
         self._served = ServedFiles(station.engine, most=MOST_STEPS)
-        self.retention = retention_of(station.rules)
         self.most_bytes = kept_disk(station.book.record.spec)
         """Of sealed rounds; 0: no round of an unchecked job is meant to stay, none is counted."""
+        self.retention = Retention(MOST_STEPS if self.most_bytes else 0)
         self._narrowed: dict[StepNumber, frozenset[Digest]] = {}  # on disk too
         self._bases: dict[Digest, Path] = {}
 

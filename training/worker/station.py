@@ -10,7 +10,6 @@ from pathlib import Path
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.errors import Conflict, Malformed, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import RulesSpec
 from contracts.terms.work import Sort
 from training.changes import Changes
 from training.stages.torch_free import StateRoots, chunk_elements
@@ -63,11 +62,6 @@ class Station:
     def peer(self) -> PeerId:
         """Our id."""
         return self.session.peer
-
-    @property
-    def rules(self) -> RulesSpec:
-        """The job's protocol numbers."""
-        return self.book.record.spec.rules
 
     @property
     def round(self) -> StepNumber:

@@ -1,6 +1,5 @@
 """Typed calls end to end: `ask` on one side, `Dispatcher` on the other, over both transports."""
 
-
 import pytest
 
 from contracts.terms.encoding import encode
