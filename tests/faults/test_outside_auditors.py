@@ -32,8 +32,7 @@ from training.transport.calls import METHODS
 from training.transport.port import Deadline, Session, Transport
 from training.worker.ports import Behaviour, Wanted
 from training.worker.run import Connection
-from verification.auditing.following import Followed, FollowedJob
-from verification.auditing.outside import audit_outside
+from verification.auditing.outside import Followed, FollowedJob, audit_outside
 from verification.auditing.program import Auditing
 
 OUTSIDE = ("out", "oda", "olu")

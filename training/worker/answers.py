@@ -1,6 +1,8 @@
 """What a worker answers: the coordinator leads the round, all fetch bytes by their digest."""
 
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from contracts.terms.errors import Conflict, Forbidden, Malformed, Misbehaved, NotFound
 from contracts.terms.history import decode_kept, kept_digest
@@ -111,13 +113,11 @@ class Answers:
     async def get_state(self, asked: Question[calls.GetFile]) -> Answered[calls.FileView]:
         """Which checkpoint of a round we have."""
         group, round = asked.request.group, StepNumber(asked.request.round)
-        return await self._work.states.view(group, round), ()
+        return await self._at.served.view(self._work.states.file(group, round)), ()
 
     async def get_state_range(self, asked: Question[calls.GetFileRange]) -> Answered[calls.Done]:
         """Some bytes of it."""
-        group, round = StageIndex(asked.request.group), StepNumber(asked.request.round)
-        data = await self._work.states.range(group, round, asked.request.start, asked.request.end)
-        return calls.Done(), [data]
+        return await self._range(self._work.states.file, asked.request)
 
     async def get_weights(self, asked: Question[calls.GetFile]) -> Answered[calls.FileView]:
         """Which weights of a round are kept here."""
@@ -128,9 +128,13 @@ class Answers:
     async def get_weights_range(self, asked: Question[calls.GetFileRange]) -> Answered[calls.Done]:
         """Some bytes of them."""
         await self._need_weights(asked.request.round)
-        group, round = StageIndex(asked.request.group), StepNumber(asked.request.round)
-        data = await self._work.keeping.range(group, round, asked.request.start, asked.request.end)
-        return calls.Done(), [data]
+        return await self._range(self._work.keeping.file, asked.request)
+
+    async def _range(
+        self, file: Callable[[StageIndex, StepNumber], Path], wanted: calls.GetFileRange
+    ) -> Answered[calls.Done]:
+        path = file(wanted.group, StepNumber(wanted.round))
+        return calls.Done(), [await self._at.served.range(path, wanted.start, wanted.end)]
 
     async def _need_weights(self, round: int) -> None:
         if not await self._work.serves("weights", ZERO_DIGEST, is_sealed=True):
