@@ -19,8 +19,7 @@ from market.service.histories import Histories, read_items
 from market.service.ports import UnitOfWork
 from market.service.rows import MessageRow
 from verification.earnings import Earnings
-from verification.tallies import Tally
-from verification.traces import Traces
+from verification.tallies import Tally, Traces
 
 MAX_REMEMBERED = 64
 

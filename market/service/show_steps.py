@@ -23,7 +23,7 @@ from market.service.rows import SealRow
 from market.service.show_beacons import seals_on_chain
 from market.service.show_earnings import drawn_of
 from verification.earnings import Line
-from verification.traces import StepTrace
+from verification.tallies import StepTrace
 
 _NO_OUTCOMES = dict.fromkeys(OutcomesView.model_fields, 0)
 

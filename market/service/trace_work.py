@@ -46,7 +46,7 @@ from verification.docket import Docket
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.selection import drawable, is_drawn, ordering_beacon, prf, step_beacon
 from verification.earnings import Line
-from verification.traces import Report
+from verification.tallies import Report
 from verification.verdicts import limits_of
 
 _KIND = str(WorkClaim.model_fields["kind"].default)

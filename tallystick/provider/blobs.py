@@ -166,7 +166,7 @@ class MarketArtifacts:
         Args:
             stage: Ours.
             step: The last one that the checkpoint holds.
-            checkpoint: A file of `training.stages.checkpoint`.
+            checkpoint: A file of `training.strategies.port.State`.
             turn: Members of the stage that come before us.
 
         Raises:

@@ -10,7 +10,7 @@ from contracts.terms.messages import NORM_SQUARED_SCALE
 from tests.numerics.loop import synthetic_corpus
 from tests.numerics.pipeline import ITEMS, Line, spec_of
 from tests.support.stage_swarm import stage_papers, stage_swarm
-from tests.support.strategies.sign import Sign, SignRules
+from tests.support.strategies.sign import Sign
 from training.averaging.sums import vector_of
 from training.recipes import micro
 from training.strategies import registry
@@ -19,7 +19,6 @@ from training.strategies import registry
 @pytest.fixture(autouse=True)
 def jobs_by_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a JobSpec calls `every_step` is the other strategy."""
-    monkeypatch.setitem(registry.RULES, "every_step", SignRules())
     monkeypatch.setitem(registry.ARITHMETIC, "every_step", (Sign.__module__, Sign.__name__))
 
 
@@ -42,10 +41,6 @@ def test_commit__of_sign__every_element_is_a_sign_and_as_long_as_it_says() -> No
         signs = vector_of(data)
         assert set(signs.unique().tolist()) <= {-1.0, 0.0, 1.0}
         assert output.norm_squared == int(signs.abs().sum()) * NORM_SQUARED_SCALE
-
-
-def test_layout__of_sign__norms_do_not_go_with_rows() -> None:
-    assert SignRules().layout(spec_of(3)).gate_exponent == 0
 
 
 def test_sign__a_swarm_of_two_stages__trains_to_the_last_seal(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from training.strategies.port import Compute, Strategy
 from training.worker.engine import Engine
 from training.worker.ports import HONEST, Behaviour
 from training.worker.sealed import SealedWork
-from verification.auditing.fetching import ByteSource
-from verification.auditing.following import Followed, FollowedJob
+from verification.auditing.host import ByteSource
+from verification.auditing.outside import Followed, FollowedJob
 from verification.auditing.replays import Found, Source
 from verification.distances.thresholds import MEASURES, distance_name
 from verification.verdicts import kinds_of

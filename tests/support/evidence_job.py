@@ -34,7 +34,7 @@ from training.strategies.port import Compute, Shard, Strategy
 from training.strategies.registry import strategy_of
 from training.worker.engine import Engine
 from verification.auditing.auditor import compared
-from verification.auditing.following import Followed, FollowedJob
+from verification.auditing.outside import Followed, FollowedJob
 from verification.auditing.program import Auditing
 from verification.distances.thresholds import shipped_calibration
 from verification.docket import begin_job

@@ -48,8 +48,7 @@ from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
 from training.worker.ports import HONEST, Arithmetic, Behaviour
 from training.worker.run import Connection, Membership, run_worker
-from verification.auditing.following import FollowedJob
-from verification.auditing.outside import audit_outside
+from verification.auditing.outside import FollowedJob, audit_outside
 from verification.auditing.program import Auditing, Comparing
 from verification.docket import Docket
 

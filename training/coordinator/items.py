@@ -25,13 +25,12 @@ from training.rounds.state import (
     NO_ROUND,
     Commit,
     Finished,
-    Member,
     RoundState,
     Work,
     can_work,
 )
 from training.stages.torch_free import num_groups
-from training.strategies.port import Group, RoundNumber
+from training.strategies.port import Group, Member, RoundNumber
 from training.telling import Rarely, Tell
 from training.transport.calls import ItemTasks, NextItem, TaskName
 

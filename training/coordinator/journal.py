@@ -121,7 +121,7 @@ class JobJournal:
         self.rules = rules
         self.state = first_state(terms_of(spec.message, rules))
         self.history = JobHistory(signer.domain, begin)
-        self.on_effect: Callable[[events.Effect], None] = _ignore
+        self.on_effect: Callable[[events.Effect], None] = lambda _effect: None
         self.may_work: Callable[[], frozenset[PeerId] | None] = lambda: None
         """Who may work by limits and bonds; None: everybody. Set before anything is recorded."""
         self.file, self._signer, self._tell = file, signer, tell
@@ -516,10 +516,6 @@ def tell_event(tell: Tell, round: RoundNumber, event: events.Event) -> None:
 
 def _num_counted(open: OpenRound) -> int:
     return sum(len(results) for results in open.counted.values())
-
-
-def _ignore(_effect: events.Effect) -> None:
-    """Before anybody does what effects ask for."""
 
 
 def _exchanged(state: RoundState) -> tuple[object, ...]:

@@ -40,7 +40,6 @@ from training.coordinator.walks import (
 from training.rounds.state import NO_ROUND
 from training.strategies.every_step.passes import (
     Call,
-    Passed,
     Way,
     check_answer,
     holders_of,
@@ -286,7 +285,7 @@ class Router:
         while (call := next_call(walk.way)) is not None:
             if (passed := self._take_found(walk.way, call)) is None:
                 break
-            self._note(walk, call, *passed)
+            self._note(walk, call, passed)
         walk.call, walk.lacking = call, []
         if call is None:
             self._remove(walk)
@@ -486,7 +485,7 @@ class Router:
         out = self._out[peer].get(name)
         if not self._fits(peer, name, walk.way, walk.call):
             return
-        passed = Passed(peer, result.tensors, result.loss, result.given)
+        passed = _passed(peer, walk.call.group, result)
         try:
             check_answer(walk.way, walk.call, passed)
         except errors.Malformed as error:
@@ -499,7 +498,7 @@ class Router:
             seconds = now - out.began
             about.speed = about.speed.after(WEIGHTS[result.direction], seconds)
         self._take_back(walk)
-        self._note(walk, walk.call, passed, peer)
+        self._note(walk, walk.call, passed)
         self._go(walk, now)
 
     def _fits(self, peer: PeerId, name: TaskName, way: Way, call: Call) -> bool:
@@ -508,9 +507,9 @@ class Router:
         is_of_group = self._round.here.get(peer) == call.group
         return is_of_item and is_of_group and name.direction == call.direction
 
-    def _note(self, walk: Walk, call: Call, passed: Passed, peer: PeerId) -> None:
+    def _note(self, walk: Walk, call: Call, passed: Result) -> None:
         """A pass was made."""
-        item, group = walk.way.item, call.group
+        item, group, peer = walk.way.item, call.group, passed.peer
         walk.way = with_answer(walk.way, call, passed)
         if walk.way.evaluates:
             return
@@ -522,20 +521,19 @@ class Router:
             self._load[peer] += 1
         else:
             self._free(group, item)
-            result = Result(group, item, peer, passed.tensors, passed.loss, passed.given)
-            self.done[peer].append(result)
+            self.done[peer].append(passed)
 
-    def _take_found(self, way: Way, call: Call) -> tuple[Passed, PeerId] | None:
+    def _take_found(self, way: Way, call: Call) -> Result | None:
         """What somebody had made of this before we started, if it may count."""
         for peer, result in self._found:
             if self._fits(peer, name_of(result), way, call) and not way.evaluates:
-                passed = Passed(peer, result.tensors, result.loss, result.given)
+                passed = _passed(peer, call.group, result)
                 try:
                     check_answer(way, call, passed)
                 except errors.Malformed:
                     continue
                 if self._has_room(peer):
-                    return passed, peer
+                    return passed
         return None
 
     # ------------------------------------------------------------------------------ what fails
@@ -607,7 +605,7 @@ class Router:
 
         self._at(until, go_on)
 
-    def _note_loss(self, passed: Passed) -> None:
+    def _note_loss(self, passed: Result) -> None:
         if passed.loss is None:
             return
         self._losses.append(passed.loss)
@@ -615,3 +613,7 @@ class Router:
         if len(self._losses) == number:
             mean = (2 * sum(self._losses) + number) // (2 * number)  # halves up
             self.validated = self._round.validate_after, mean
+
+
+def _passed(peer: PeerId, group: Group, said: TaskResult) -> Result:
+    return Result(group, said.item, peer, said.tensors, said.loss, said.given)

@@ -64,7 +64,7 @@ from training.rounds.reducing import (
     with_full,
     with_holders,
 )
-from training.rounds.sealing import MAX_VOIDS, build, seal_nothing, seal_update, sealed
+from training.rounds.sealing import MAX_VOIDS, seal_nothing, seal_update, sealed
 from training.rounds.state import (
     NO_BYTES,
     Commit,
@@ -202,11 +202,8 @@ def _controlled(state: RoundState, event: events.Controlled) -> events.Change:
             return state if is_so else replace(state, hold_from=None, paused=False, voids=0), ()
         case "resumed":
             state = resumed(state, event.at)
-            match state.phase:
-                case Seal():
-                    return state, (build(state),)
-                case Commit() | Reduce() as phase:
-                    return with_phase(state, replace(phase, keeping=NO_BYTES)), ()
+            if isinstance(state.phase, Commit | Reduce):
+                state = with_phase(state, replace(state.phase, keeping=NO_BYTES))
             return state, ()
 
 

@@ -30,14 +30,13 @@ from training.rounds.membership import is_due, passed
 from training.rounds.state import (
     COORDINATOR,
     NO_BYTES,
-    Member,
     Reduce,
     RoundState,
     has_failed,
     with_failing,
     with_phase,
 )
-from training.strategies.port import Bucket, Group
+from training.strategies.port import Bucket, Group, Member
 
 _NOBODY: frozenset[Address] = frozenset()
 

@@ -18,6 +18,7 @@ from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Sort, WorkClaim
 from training.strategies.port import Compute, Strategy
+from training.worker.book import OwnClaim
 from training.worker.patience import Patience
 from training.worker.ports import Arithmetic
 from training.worker.work import Work
@@ -73,7 +74,7 @@ class MemberHost:
     @property
     def parties(self) -> Sequence[Signed[Message]]:
         """JobSpec, JobOpening and all LeaseAccepts."""
-        return self._work.book.parties
+        return self._work.book.history.parties
 
     async def weights(self, claim: WorkClaim) -> Path:
         """Our file of the weights that a claim was computed on; raises Unavailable: it is gone."""
@@ -94,5 +95,5 @@ class MemberHost:
         """
         said = report.message
         if self._work.book.own_report(said.subject, said.attempt) is None:
-            self._work.book.keep_report(report, (leaf,))
+            self._work.book.keep_claim(OwnClaim(report, (leaf,)))
         await self._at.peers.report(report, (leaf,))

@@ -27,6 +27,7 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.job_spec import prepare
 from tallystick.sdk.parts import download
+from tests.numerics.loop import saved
 from tests.support.fakes.blobs import MemoryBlobs as Fetched
 from tests.support.fakes.market_memory import MemoryBlobs
 from tests.support.history import JobMaker, make_session, make_wallet
@@ -36,7 +37,6 @@ from training.config import model_spec, optimizer_spec, whole_model
 from training.models.sources import parts_of, read
 from training.models.starting import starting_weights
 from training.recipes import micro
-from training.stages.checkpoint import save_checkpoint
 from training.stages.stage import Stage
 
 CONFIG = micro()
@@ -46,7 +46,7 @@ BLOB, OTHER = Digest(b"b" * 32), Digest(b"o" * 32)
 def saved_stage(folder: Path, step: int) -> tuple[Stage, Path]:
     torch.set_num_threads(1)
     stage = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer)
-    return stage, save_checkpoint(stage, folder / "checkpoints", step).path
+    return stage, saved(stage, folder / "checkpoints", step)
 
 
 def silent(event: str, **fields: object) -> None:
@@ -237,11 +237,11 @@ async def test_download__job_that_started_from_a_chat_model__all_but_the_weights
     stage.load(
         starting_weights(maker.spec.model, model, whole_model(model), blobs) | stage.moments(), 0
     )
-    saved = save_checkpoint(stage, tmp_path / "checkpoints", 1).path
+    path = saved(stage, tmp_path / "checkpoints", 1)
 
     async with client_of_app(world) as client:
         artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
-        await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)
+        await artifacts.publish(StageIndex(0), StepNumber(1), path, turn=0)
         await download(client, maker.spec.job(), tmp_path / "back")
 
     before, after = files_of(given), files_of(tmp_path / "back")

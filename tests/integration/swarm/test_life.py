@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.terms.ids import JobId
+from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.domain.sizes import job_cost
 from tests.support.stack import Stack, stack
 from training.config import slices_of, train_config
-from training.stages.checkpoint import list_checkpoints, load_checkpoint
 from training.stages.stage import Stage
+from training.strategies.every_step.state import StageState
 
 PROVIDERS = ("ann", "bob", "cem", "dan")
 STEPS = 16
@@ -76,8 +76,8 @@ def logits_of_the_swarm(running: Stack, job: JobId, spec: JobSpec, tokens_RT: Te
     slices = slices_of(config.model, spec.batch.layer_ends)
     for piece, name in zip(slices, one_of_each_stage(running, job), strict=True):
         stage = Stage(config.model, piece, config.optimizer)
-        kept = list_checkpoints(running.lease_folder(name, job) / "checkpoints")
-        assert load_checkpoint(stage, kept[-1]).step == STEPS
+        checkpoints = running.lease_folder(name, job) / "checkpoints"
+        assert StageState(StageIndex(0), stage, 1).restore(checkpoints) == STEPS
         with torch.no_grad():
             passed = stage._model(passed)
     return passed

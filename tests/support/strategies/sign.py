@@ -9,29 +9,18 @@ Peers vote on the direction of each element (signSGD with majority vote, Bernste
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from fractions import Fraction
 
 import torch
 from typing_extensions import Buffer
 
-from contracts.terms.messages import JobSpec, Seal
+from contracts.terms.messages import Seal
 from training.averaging.sums import slice_of, vector_of
 from training.stages.stage import Stage
 from training.stages.torch_free import learning_rate
 from training.strategies.every_step.recipe import Recipe, output_of
-from training.strategies.every_step.rules import EveryStep
 from training.strategies.every_step.state import StageState
 from training.strategies.every_step.strategy import EveryStepWithTorch
-from training.strategies.port import Bucket, Group, Layout, Piece, Shard, State, Weights
-
-
-class SignRules(EveryStep):
-    """See `PureStrategy`."""
-
-    def layout(self, spec: JobSpec) -> Layout:
-        """A vector of signs is as long whatever the rows are that it is made of."""
-        return replace(super().layout(spec), gate_exponent=Fraction(0))
+from training.strategies.port import Bucket, Group, Piece, Shard, State, Weights
 
 
 class SignRecipe(Recipe):
@@ -45,7 +34,7 @@ class SignRecipe(Recipe):
             yield output_of(number, made), made.data
 
 
-class Sign(SignRules, EveryStepWithTorch):
+class Sign(EveryStepWithTorch):
     """See `Strategy`."""
 
     def recipe(self, group: Group) -> Recipe:

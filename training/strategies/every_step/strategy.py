@@ -35,12 +35,11 @@ from contracts.terms.work import Leaf, WorkClaim
 from training.averaging.sums import mean_slice, vector_of
 from training.data.loading import BlobSource
 from training.models.starting import starting_weights
-from training.stages.checkpoint import load_weights
 from training.stages.stage import Stage
 from training.strategies.every_step.recipe import Recipe, millionths, output_of
-from training.strategies.every_step.replay import TorchStageAgain, replay_claim
+from training.strategies.every_step.replay import StageAgain, replay_claim
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.every_step.state import StageState
+from training.strategies.every_step.state import StageState, load_weights
 from training.strategies.port import (
     Bucket,
     Comparison,
@@ -270,7 +269,7 @@ class EveryStepWithTorch(EveryStep):
         comparison: Comparison,
     ) -> Replayed:
         """See `Strategy.replay`."""
-        begin = partial(TorchStageAgain, self.recipe(claim.group), claim, seed, self.device)
+        begin = partial(StageAgain, self.recipe(claim.group), claim, seed, self.device)
         return await replay_claim(begin, self.compute, claim, leaves, source, comparison)
 
 

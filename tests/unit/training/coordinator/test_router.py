@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.work import leaf_names
 from tests.support.history import make_digest
+from tests.support.rounds import member
 from training.coordinator.router import Router
 from training.coordinator.walks import Round
-from training.rounds.state import Member
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.port import Group, Result, View
 from training.transport.calls import Failure, NextItem, Task, TaskName, TaskResult
@@ -48,10 +48,7 @@ class Routed:
         self.now = 0.0
         self.told: list[tuple[str, dict[str, object]]] = []
         self.router = Router(EveryStep(), 2, tell=self._tell, **how)
-        members = {
-            p: Member(p, group, "", StepNumber(2), Address(p[:20]), RATE, 1000)
-            for p, group in GROUPS.items()
-        }
+        members = {p: member(p, each, rate=RATE, applied=2) for p, each in GROUPS.items()}
         self.view = View(
             phase="work",
             newest=StepNumber(ROUND - 1),

@@ -4,22 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.terms.ids import Address, PeerId, StageIndex
+from contracts.terms.ids import PeerId, StageIndex
 from contracts.terms.items import ItemNumber
 from contracts.terms.moments import UnixMillis
-from tests.support.rounds import claim_of, peer, result
-from training.rounds.state import Member
+from tests.support.rounds import claim_of, member, peer, result
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.port import RoundNumber, Router, View
+from training.strategies.port import Member, RoundNumber, Router, View
 
 A, B, C = peer("a"), peer("b"), peer("c")
 RULES = EveryStep()
 FIRST, SECOND = StageIndex(0), StageIndex(1)
-
-
-def member(who: PeerId, group: StageIndex = FIRST, rate: int = 100) -> Member:
-    """Connected and up to date."""
-    return Member(who, group, "", RoundNumber(0), Address(who[:20]), rate, 1000)
 
 
 def view(*members: Member, first: str = "", second: str = "", **how: object) -> View:

@@ -19,7 +19,7 @@ from training.strategies.port import Bucket, Piece, Shard, Weights
 from training.worker.engine import Engine
 from verification.auditing.bundle_bytes import show
 from verification.auditing.bundle_file import BundleFile
-from verification.auditing.following import Followed
+from verification.auditing.outside import Followed
 from verification.auditing.program import Auditing
 from verification.auditing.replays import Meter
 from verification.draws.cases import Case
