@@ -35,14 +35,22 @@ class Identity:
 def identify(pid: int) -> Identity | None:
     """The identity of the process that has `pid` now; None if it is dead or a zombie."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+        state, identity = _state(pid)
     except OSError:
         return None
+    return None if state in _DEAD_STATES else identity
+
+
+def identify_child(pid: int) -> Identity:
+    """The identity of a child that was not reaped yet, and may be a zombie: its pid is its own."""
+    return _state(pid)[1]
+
+
+def _state(pid: int) -> tuple[str, Identity]:
+    stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     # The command's name stands in brackets and may itself hold brackets and spaces.
     fields = stat.rpartition(")")[2].split()
-    if fields[0] in _DEAD_STATES:
-        return None
-    return Identity(pid, Ticks(int(fields[19])))
+    return fields[0], Identity(pid, Ticks(int(fields[19])))
 
 
 def is_alive(identity: Identity) -> bool:
