@@ -403,7 +403,6 @@ class Story:
             names=peers,
             lazy=lazy,
             accuser=accuser,
-            steps=view.progress.steps,
             slashes=slashes,
             peers=(await self._client.call(GET_CHECKS, job=self._job)).peers,
         )
