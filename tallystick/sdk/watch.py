@@ -21,6 +21,7 @@ from tallystick.sdk.client import MarketClient, retrying
 DONE_STATES = ("finished", "closed", "failed")
 """States in which nothing is trained any more."""
 LOOK_EVERY = 0.5  # seconds
+PATIENCE = timedelta(seconds=30)  # with a market that does not answer
 _ROUTES: dict[JobAction, Route[OperationView]] = {
     "pause": POST_PAUSE,
     "resume": POST_RESUME,
@@ -35,7 +36,6 @@ async def ask_job(
     action: JobAction,
     *,
     at: UnixMillis,
-    patience: timedelta = timedelta(seconds=30),
 ) -> OperationView:
     """Ask the market to pause, resume or cancel `job`.
 
@@ -46,7 +46,6 @@ async def ask_job(
         action: What is wanted from now on.
         at: This machine's clock; within two minutes of the market's, and later than at any call
             before, or it is a replay.
-        patience: How long a market that does not answer is asked again.
 
     Raises:
         Forbidden: another wallet posted the job.
@@ -58,7 +57,7 @@ async def ask_job(
     body = AskJob(at=at, signature=signature)
     key = hashlib.sha256(action.encode() + body.json_bytes()).hexdigest()
     return await retrying(
-        lambda: client.call(_ROUTES[action], body, key=key, job=job), patience=patience
+        lambda: client.call(_ROUTES[action], body, key=key, job=job), patience=PATIENCE
     )
 
 

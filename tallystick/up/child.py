@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -135,6 +135,27 @@ def start(
         return process.wait()
 
     return Child(identify_child(process.pid), log, log_start, ends=ends, status=status)
+
+
+def start_detached(
+    arguments: Sequence[str], *, log: Path, **marks: str
+) -> tuple["subprocess.Popen[bytes]", int]:
+    """Start `tallystick ARGUMENTS` for good, in a session of its own, and say where its log begins.
+
+    Raises:
+        OSError: the log cannot be written.
+    """
+    with appended(log) as output:
+        since = output.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tallystick", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **marks},
+            start_new_session=True,
+        )
+    return process, since
 
 
 def appended(log: Path) -> BinaryIO:

@@ -22,6 +22,7 @@ RUN_ID = "TALLYSTICK_RUN_ID"
 SERVICE = "TALLYSTICK_SERVICE"
 
 _DEAD_STATES = frozenset("ZXx")
+_KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -123,13 +124,13 @@ def leftovers(
     return found
 
 
-def kill_all(find: Callable[[], list[Identity]], *, within_seconds: float = 5.0) -> list[Identity]:
+def kill_all(find: Callable[[], list[Identity]]) -> list[Identity]:
     """SIGKILL what `find` returns until it returns nothing; the rest after the deadline.
 
     A process may fork while it is being looked for, so one empty look is not the end of it:
     two in a row are.
     """
-    deadline = time.monotonic() + within_seconds
+    deadline = time.monotonic() + _KILL_SECONDS
     empty_looks = 0
     while empty_looks < 2 and time.monotonic() < deadline:
         found = find()
