@@ -538,6 +538,33 @@ def test_reduce__reducer_is_lost__the_next_is_asked_without_blame() -> None:
     assert B not in reduce(shell).owing and not shell.state.reducing
 
 
+def test_reduce__only_a_lost_peer_has_a_bucket__the_next_is_asked() -> None:
+    shell = in_reduce(A, B, C)
+    shell.reduce(A, B)
+    shell.tell(events.Disconnected(B, shell.now))
+    assert not reduce(shell).owing
+
+    shell.pass_time(shell.now + shell.terms.redo_after)
+
+    [stand_in] = reduce(shell).owing
+    assert stand_in != B and not shell.state.reducing
+    shell.reduce(stand_in)
+    shell.hold(A, C)
+    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "update", last=False)
+
+
+@pytest.mark.parametrize("holder", [C, COORDINATOR])
+def test_reduce__others_have_a_lost_peers_bucket__nobody_is_asked(holder: PeerId) -> None:
+    shell = in_reduce(A, B, C)
+    shell.reduce(A, B)
+    shell.hold(holder)
+    shell.tell(events.Disconnected(B, shell.now))
+
+    shell.pass_time(shell.now + shell.terms.redo_after)
+
+    assert not isinstance(shell.state.phase, Reduce) or not reduce(shell).owing
+
+
 def test_reduce__nobody_reduces__round_is_void_and_its_claims_are_merged_later() -> None:
     shell = in_reduce()
     names = set(reduce(shell).open.claims)
