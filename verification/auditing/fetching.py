@@ -11,12 +11,14 @@ served them.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from typing_extensions import Buffer
+
 from contracts.terms.errors import Misbehaved, NotFound, TallystickError, Unavailable
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.work import Sort
 from training.worker.sealed import SealedWork
 
-ByteSource: TypeAlias = Callable[[Digest, Sort, Sequence[PeerId]], Awaitable[bytes]]
+ByteSource: TypeAlias = Callable[[Digest, Sort, Sequence[PeerId]], Awaitable[Buffer]]
 """Gives checked bytes of a digest that a sealed claim, or a leaf of one, names.
 
 It is told what they spell, so how they are digested, and who may have them, in the order in which
@@ -41,7 +43,7 @@ async def fetch(
     error: TallystickError = NotFound("nobody is asked for these bytes", digest=digest.hex())
     for source in sources:
         try:
-            return await source(digest, sort, holders)
+            return bytes(await source(digest, sort, holders))
         except (NotFound, Unavailable, Misbehaved) as failure:
             error = failure
     raise error

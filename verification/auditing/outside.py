@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import Buffer
+
 from contracts.governance.record import JobRecord
 from contracts.terms.errors import Misbehaved, Refused, Unavailable
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
@@ -59,7 +61,7 @@ class OutsideHost:
         self.sources = (partial(self._peers.fetch, patience=Patience()), self._found)
         self.strategy_for, self.rows = arithmetic.strategy_for, arithmetic.rows
 
-    async def _found(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> bytes:
+    async def _found(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> Buffer:
         """What the coordinator gives, which asks all that may have it."""
         return await self._peers.find(digest, sort)
 
