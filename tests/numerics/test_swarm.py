@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from typing_extensions import Buffer
 
 from contracts.terms.digest import wire_bytes
 from tests.numerics.loop import rows_of, synthetic_corpus
@@ -123,10 +124,10 @@ def crossing(patch: pytest.MonkeyPatch) -> set[int]:
     """Bytes of a boundary tensor that crosses, each size once; filled while swarms run."""
     sizes, fetch = set[int](), Peers.fetch
 
-    async def measured(peers: Peers, digest: Any, sort: Any, *rest: Any, **options: Any) -> bytes:
+    async def measured(peers: Peers, digest: Any, sort: Any, *rest: Any, **options: Any) -> Buffer:
         data = await fetch(peers, digest, sort, *rest, **options)
         if sort == "boundary":
-            sizes.add(wire_bytes(data).nbytes)
+            sizes.add(wire_bytes(bytes(data)).nbytes)
         return data
 
     patch.setattr(Peers, "fetch", measured)

@@ -524,7 +524,8 @@ def _exchanged(state: RoundState) -> tuple[object, ...]:
     claims = (None, None) if open is None else (open.claims, open.dealing)
     buckets = phase.buckets if isinstance(phase, Reduce) else None
     is_delivering = isinstance(phase, Commit) and phase.is_delivering
-    return (state.round, type(phase), *claims, is_delivering, buckets)
+    holders = state.members if is_delivering else None  # who is to hold what follows from them
+    return (state.round, type(phase), *claims, holders, buckets)
 
 
 def _kept(item: Kept) -> Row:

@@ -33,6 +33,7 @@ from training.rounds.closing import (
     delivered,
     differing,
     keep_shards,
+    lost_claims,
     reopen,
     take_claim,
     take_held,
@@ -412,10 +413,14 @@ def _commit(state: RoundState, rules: Closing) -> events.Change | None:
             is_late = _decided(state, rules) == "reopen"
             return (reopen(state) if is_late else begin_delivery(state)), ()
         return None
+    if state.standing_since is not None:
+        return None
+    if state.watched and phase.lacking and (lost := lost_claims(state)):
+        return expire(state, lost), ()
     if phase.lacking and (keeping := keep_shards(state)):
         return keeping
     is_over = passed(state, phase.ends)
-    if state.standing_since is not None or (phase.lacking and not is_over):
+    if phase.lacking and not is_over:
         return None
     match _decided(state, rules):
         case "close" if delivered(phase):

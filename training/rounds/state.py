@@ -170,7 +170,7 @@ class Reduce:
     whole: Mapping[Group, frozenset[Digest]] = field(default_factory=dict)
     """What members of a group apply, once all buckets are reduced."""
     waiting: frozenset[PeerId] = frozenset()  # members that are here and lack some of that
-    gone: frozenset[PeerId] = frozenset()  # owe buckets and have left
+    gone: frozenset[PeerId] = frozenset()  # were asked for buckets and have left
     full_at: UnixMillis | None = None  # since when all are reduced and held by enough
     extended: bool = False
     keeping: frozenset[Digest] = frozenset()  # that the coordinator was asked to keep

@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import Buffer
+
 from contracts.governance.record import JobRecord
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, PeerId
@@ -41,10 +43,10 @@ class MemberHost:
 
     # ------------------------------------------------------------------------------- the sources
 
-    async def _own(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> bytes:
+    async def _own(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> Buffer:
         return await self._at.read(digest, sort)
 
-    async def _from_holders(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
+    async def _from_holders(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> Buffer:
         """From one of them, in their order; kept here from then on."""
         asked = [peer for peer in holders if peer != self._at.peer]
         data = await self._at.peers.fetch(digest, sort, asked, patience=self._patience)
@@ -53,13 +55,13 @@ class MemberHost:
 
     async def _from_coordinator(
         self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]
-    ) -> bytes:
+    ) -> Buffer:
         """What it gives, which asks all that may have it; kept here from then on."""
         data = await self._at.peers.find(digest, sort)
         await self._keep(digest, data)
         return data
 
-    async def _keep(self, digest: Digest, data: bytes) -> None:
+    async def _keep(self, digest: Digest, data: Buffer) -> None:
         put = partial(self._at.store.put, "audited", self._at.applied, digest, data)
         with suppress(Unavailable):  # a full disk stops no audit
             await self._at.engine.run_io(put)

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from typing_extensions import Buffer
+
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
 from contracts.terms.errors import Misbehaved, NotFound, TallystickError, Unavailable
@@ -27,7 +29,7 @@ from training.worker.engine import Engine
 from training.worker.ports import Behaviour
 from training.worker.sealed import SealedWork
 
-ByteSource: TypeAlias = Callable[[Digest, Sort, Sequence[PeerId]], Awaitable[bytes]]
+ByteSource: TypeAlias = Callable[[Digest, Sort, Sequence[PeerId]], Awaitable[Buffer]]
 """Gives checked bytes of a digest that a sealed claim, or a leaf of one, names.
 
 It is told what they spell, so how they are digested, and who may have them, in the order in which
@@ -52,7 +54,7 @@ async def fetch(
     error: TallystickError = NotFound("nobody is asked for these bytes", digest=digest.hex())
     for source in sources:
         try:
-            return await source(digest, sort, holders)
+            return bytes(await source(digest, sort, holders))
         except (NotFound, Unavailable, Misbehaved) as failure:
             error = failure
     raise error

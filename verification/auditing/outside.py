@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from typing_extensions import Buffer
+
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
@@ -215,7 +217,7 @@ class OutsideHost:
         self.sources = (partial(self._peers.fetch, patience=Patience()), self._found)
         self.strategy_for, self.rows = arithmetic.strategy_for, arithmetic.rows
 
-    async def _found(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> bytes:
+    async def _found(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> Buffer:
         """What the coordinator gives, which asks all that may have it."""
         return await self._peers.find(digest, sort)
 

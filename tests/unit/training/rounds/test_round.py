@@ -321,6 +321,66 @@ def test_delivery__shard_that_nobody_gives__its_claim_expires() -> None:
     assert {claim.peer for claim in work(shell).open.claims.values()} == {B}
 
 
+def test_delivery__only_a_lost_peer_has_what_it_claimed__its_items_go_to_others() -> None:
+    shell = in_commit()
+    shell.claim(A, B)
+    shell.deliver(A)
+    shell.tell(events.Disconnected(A, shell.now))
+
+    shell.pass_time(shell.now + shell.terms.redo_after - 1)
+    assert len(commit(shell).open.claims) == 2
+    shell.pass_time(shell.now + 1)
+    assert {claim.peer for claim in work(shell).open.claims.values()} == {B}
+    assert not shell.state.claiming  # it is at no fault
+
+    shell.tell(events.Connected(A, "", RoundNumber(0), shell.now))
+    shell.work(B, 0, 1)
+    shell.claim(B)
+    shell.deliver(A)
+    assert {claim.peer for claim in reduce(shell).open.claims.values()} == {B}
+    shell.reduce(B)
+    shell.hold(A)
+    shell.store_seal()
+    shell.apply(A, B)
+    shell.work(A, 4)
+    assert work(shell).open.unclaimed == {A: {4}}
+
+
+@pytest.mark.parametrize("how", ["is back", "others hold it", "nobody can do it again"])
+def test_delivery__what_a_lost_peer_claimed_can_be_had__its_claim_stays(how: str) -> None:
+    shell = in_commit()
+    shell.claim(A, B)
+    shell.deliver(A)
+    if how == "others hold it":
+        shell.deliver(B)
+    if how == "nobody can do it again":
+        shell.tell(events.LeaveAsked(B, shell.now))
+    shell.tell(events.Disconnected(A, shell.now))
+    if how == "is back":
+        shell.tell(events.Connected(A, "", RoundNumber(0), shell.now))
+
+    shell.pass_time(shell.now + shell.terms.redo_after)
+
+    open = shell.state.open
+    assert open is not None and {claim.peer for claim in open.claims.values()} == {A, B}
+
+
+def test_delivery__lost_reducer_of_the_only_owner__its_own_shard_is_waited_for() -> None:
+    shell = Shell(terms(layout(), 2))
+    for who in (A, B):
+        shell.tell(joining(who, of=owner("x")))
+    shell.work(A, 0, 1)
+    shell.work(B, 2, 3)
+    shell.claim(A, B)
+    [bucket] = [each for each, who in commit(shell).open.dealing.items() if who == A]
+    shell.tell(events.Disconnected(A, shell.now))
+    shell.deliver(B)
+
+    assert {each.peer for each in commit(shell).open.claims.values()} == {A, B}
+    [own] = [each for each in commit(shell).open.claims.values() if each.peer == A]
+    assert own.outputs[bucket[1]].digest in commit(shell).lacking[COORDINATOR]
+
+
 # ----------------------------------------------------------------------------------------- reduce
 
 
@@ -377,6 +437,33 @@ def test_reduce__reducer_is_lost__the_next_is_asked_without_blame() -> None:
     shell.pass_time(shell.now + shell.terms.redo_after)
 
     assert B not in reduce(shell).owing and not shell.state.reducing
+
+
+def test_reduce__only_a_lost_peer_has_a_bucket__the_next_is_asked() -> None:
+    shell = in_reduce(A, B, C)
+    shell.reduce(A, B)
+    shell.tell(events.Disconnected(B, shell.now))
+    assert not reduce(shell).owing
+
+    shell.pass_time(shell.now + shell.terms.redo_after)
+
+    [stand_in] = reduce(shell).owing
+    assert stand_in != B and not shell.state.reducing
+    shell.reduce(stand_in)
+    shell.hold(A, C)
+    assert shell.seal_due == (1, "update", False)
+
+
+@pytest.mark.parametrize("holder", [C, COORDINATOR])
+def test_reduce__others_have_a_lost_peers_bucket__nobody_is_asked(holder: PeerId) -> None:
+    shell = in_reduce(A, B, C)
+    shell.reduce(A, B)
+    shell.hold(holder)
+    shell.tell(events.Disconnected(B, shell.now))
+
+    shell.pass_time(shell.now + shell.terms.redo_after)
+
+    assert not isinstance(shell.state.phase, Reduce) or not reduce(shell).owing
 
 
 def test_failings__of_one_owner__are_remembered_twice_as_long_each() -> None:
