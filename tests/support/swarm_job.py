@@ -38,6 +38,7 @@ from tests.support.papers import patient_rules as patient_rules
 from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock
 from training.changes import Changes
+from training.coordinator.driver import Pause
 from training.coordinator.ports import Wish
 from training.coordinator.rebalancing import PERIOD
 from training.coordinator.run import Clocks, CoordinatedJob, Signer, World, run_coordinator
@@ -136,6 +137,8 @@ class MemorySwarm:
     """Hears every line as it is told."""
     together: bool = False
     """Each step begins when all workers may be given items of it, so that everybody has some."""
+    pause: Pause = _short
+    """How they wait between two tries, and two looks."""
     in_order: bool = False
     """Workers join one after the other, as they are named: so their stages are known before."""
 
@@ -332,7 +335,7 @@ class MemorySwarm:
                 beacons=self.beacons,
             ),
             self._tell(COORDINATOR),
-            Clocks(self._clock, self._ticks.__next__, _short),
+            Clocks(self._clock, self._ticks.__next__, self.pause),
         )
 
     async def _worker(self, name: str, transport: Transport) -> None:
@@ -347,7 +350,7 @@ class MemorySwarm:
                 transport,
                 self._locate,
                 listen="memory:0",
-                pause=_short,
+                pause=self.pause,
             ),
             self.arithmetic(self.papers.spec.message),
             self._tell(name),
@@ -364,9 +367,9 @@ class MemorySwarm:
         await audit_outside(
             self.folder / name,
             FollowedJob(self.papers.job, DOMAIN, self.begin, items, self.beacons),
-            Connection(self.papers.outside[name], transport, self._locate, pause=_short),
+            Connection(self.papers.outside[name], transport, self._locate, pause=self.pause),
             self.arithmetic,
-            Auditing(self.compare, _short),
+            Auditing(self.compare, self.pause),
             self._tell(name),
             self.behaviours.get(name, HONEST),
         )
@@ -375,7 +378,7 @@ class MemorySwarm:
         auditors = self.papers.opening.auditors
         if auditors is None:
             return None
-        return Checking(auditors, self.begin, self.beacons, Auditing(self.compare, _short))
+        return Checking(auditors, self.begin, self.beacons, Auditing(self.compare, self.pause))
 
     # ---------------------------------------------------------------------------------- results
 

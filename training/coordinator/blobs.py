@@ -21,6 +21,7 @@ Invariants: what is given is what was signed; `Held` is recorded only when the b
 """
 
 import asyncio
+import operator
 import sqlite3
 import threading
 from collections import defaultdict
@@ -117,7 +118,8 @@ class Blobs:
         self._lanes_of: defaultdict[PeerId, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(FETCHES_OF_ONE)
         )
-        self._bound_of: tuple[tuple[object, ...], dict[Digest, Bound]] = (), {}
+        self._bound_of: tuple[tuple[object, ...], Set[Digest], dict[Digest, Bound]]
+        self._bound_of = (None, None, None), frozenset(), {}  # by what; of which claims
         self._sealed: dict[int, dict[Digest, Bound]] = {}  # buckets of rounds somebody lacks
         self._dropped = RoundNumber(0)
         self._searches: dict[tuple[Digest, PeerId], Search] = {}  # by subject and auditor
@@ -173,16 +175,19 @@ class Blobs:
         if open is None:
             return {}
         phase = state.phase
-        signed = phase.buckets if isinstance(phase, Reduce | SealPhase) else {}
+        signed = phase.buckets if isinstance(phase, Reduce | SealPhase) else None
         seen = open.claims, signed, state.round
-        if self._bound_of[0] and all(a is b for a, b in zip(self._bound_of[0], seen, strict=True)):
-            return self._bound_of[1]
-        found: dict[Digest, Bound] = {}
-        for claim in open.claims.values():
-            self._add(found, claim, state.round)
-        for bucket in signed.values():
-            self._add(found, bucket.message, state.round)
-        self._bound_of = seen, found
+        before, known, found = self._bound_of
+        if all(map(operator.is_, before, seen)):
+            return found
+        buckets = [each.message for each in (signed or {}).values()]
+        claims = {**open.claims, **{claim.digest(): claim for claim in buckets}}
+        if before[2] != state.round or not known <= claims.keys():
+            known, found = frozenset(), {}
+        for name, claim in claims.items():
+            if name not in known:
+                self._add(found, claim, state.round)
+        self._bound_of = seen, claims.keys(), found
         return found
 
     def _add(self, found: dict[Digest, Bound], claim: WorkClaim, round: RoundNumber) -> None:

@@ -75,14 +75,13 @@ def quotas_in_group(
     room: defaultdict[Address, Fraction] = defaultdict(Fraction)
     for peer, owner in owner_of.items():
         room[owner] += exact[peer]
-    left = {
-        owner: ceil(items) - sum(quotas[peer] for peer in owner_of if owner_of[peer] == owner)
-        for owner, items in room.items()
-    }
+    left = {owner: ceil(items) for owner, items in room.items()}
+    for peer, items in quotas.items():
+        left[owner_of[peer]] -= items
+    lacking = wanted - sum(quotas.values())
     for peer in _by_remainder(exact, turn):
-        if sum(quotas.values()) >= wanted:
-            break
-        if left[owner_of[peer]]:
+        if lacking > 0 and left[owner_of[peer]]:
+            lacking -= 1
             left[owner_of[peer]] -= 1
             quotas[peer] += 1
     return quotas
