@@ -105,7 +105,7 @@ class Watched:
 
     def _hold(self, lease: Path) -> None:
         """Keep a peer's last checkpoint, which its agent removes once the market has all."""
-        for path in sorted((lease / "checkpoints").glob("*.safetensors"))[-1:]:
+        for path in sorted(lease.glob("groups/*/checkpoints/*.safetensors"))[-1:]:
             kept = self.held / f"{lease.name}.safetensors"
             if not kept.exists():
                 kept.hardlink_to(path)

@@ -76,7 +76,7 @@ def logits_of_the_swarm(running: Stack, job: JobId, spec: JobSpec, tokens_RT: Te
     slices = slices_of(config.model, spec.batch.layer_ends)
     for piece, name in zip(slices, one_of_each_stage(running, job), strict=True):
         stage = Stage(config.model, piece, config.optimizer)
-        checkpoints = running.lease_folder(name, job) / "checkpoints"
+        [checkpoints] = running.lease_folder(name, job).glob("groups/*/checkpoints")
         assert StageState(StageIndex(0), stage, 1).restore(checkpoints) == STEPS
         with torch.no_grad():
             passed = stage._model(passed)
