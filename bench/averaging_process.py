@@ -47,7 +47,7 @@ UNITS_A_PEER = 2
 SEED = 1
 CLOSE_TO_EXACT: dict[GradientCodecName, float] = {"none": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}
 
-EXCHANGE_TIMEOUT = 10_000  # ms; what a killed peer has claimed and not given is waited for so long
+EXCHANGE_TIMEOUT = 10_000  # ms; longer than anything takes, so that it shows what waits for it
 REDO_AFTER = 300  # ms; a session that ends is noticed within 0.3 s on one machine
 
 
