@@ -28,16 +28,14 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from bench.attacks_cast import ATTACKS, LIAR, MATE, Attack, Run, Shape, job_of
-from bench.measuring import about, limit, parsed, parser_of
-from bench.measuring import tell as tell_on_stderr
+from bench.measuring import about, limit, parsed, parser_of, tell
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.typed_data import Domain
@@ -45,8 +43,8 @@ from market.bodies.routes import GET_NETWORK
 from tallystick.sdk.client import retrying
 from tallystick.sdk.parts import ENDED, download
 from tallystick.sdk.submit import Submitted
-from tests.e2e.test_checked import account_of
-from tests.e2e.test_outside import OUTSIDE, said
+from tests.e2e.test_outside import OUTSIDE
+from tests.support.money_story import account_of, until_said
 from tests.support.stack import Stack, stack
 from training.config import train_config, whole_model
 from training.models.folder import WEIGHTS
@@ -177,8 +175,8 @@ def judged(attack: Attack, run: Run, reference: Reference, moved: float | None) 
 class Theatre:
     """One market, and who stands on it now."""
 
-    def __init__(self, running: Stack, seed: int, tell: Callable[[str], None]) -> None:
-        self._stack, self._seed, self._tell = running, seed, tell
+    def __init__(self, running: Stack, seed: int) -> None:
+        self._stack, self._seed = running, seed
         self._turn = 0
         self._references: dict[Shape, Reference] = {}
 
@@ -192,9 +190,9 @@ class Theatre:
             await self._cast((), 1.0, {})  # whoever hangs in it plays no more
         seconds = time.monotonic() - began
         result = replace(result, seconds=seconds)
-        self._tell(f"{attack.name}: {result.row()} {seconds:.0f} s")
+        tell(f"{attack.name}: {result.row()} {seconds:.0f} s")
         for problem in result.unmet:
-            self._tell(f"{attack.name}: NOT AS EXPECTED: {problem}")
+            tell(f"{attack.name}: NOT AS EXPECTED: {problem}")
         return result
 
     async def _perform(self, attack: Attack) -> Result:
@@ -208,7 +206,7 @@ class Theatre:
         for _ in range(TRIES):
             if not attack.mate or run.are_neighbours(LIAR, MATE):
                 break
-            self._tell(f"{attack.name}: not neighbours, once more")
+            tell(f"{attack.name}: not neighbours, once more")
             run = await self._run(attack.shape, cast, attack.changes, is_checked=True)
         return judged(attack, run, reference, moved)
 
@@ -225,7 +223,7 @@ class Theatre:
             self._references[shape] = Reference(checked, begin, end, noise)
             blamed = [role for role in shape.roles if checked.outcome(role) != "harmless"]
             assert not blamed, f"{shape}: everybody is honest, and blamed are {blamed}"
-            self._tell(f"honest: {shape}, noise {noise:.1e}, {time.monotonic() - began:.0f} s")
+            tell(f"honest: {shape}, noise {noise:.1e}, {time.monotonic() - began:.0f} s")
         return self._references[shape]
 
     # -------------------------------------------------------------------------------------- people
@@ -235,7 +233,7 @@ class Theatre:
         for name in OUTSIDE:
             self._stack.start_provider(name, ask=None, stake="100")
         for name in OUTSIDE:
-            await said(self._stack, name, "auditing from outside")
+            await until_said(self._stack, name, "auditing from outside")
 
     async def _cast(
         self, roles: Iterable[str], slowdown: float, behaviours: Mapping[str, str]
@@ -255,11 +253,7 @@ class Theatre:
 
     def _start(self, name: str, slowdown: float, behaviour: str) -> None:
         self._measured_like(OUTSIDE[0], name)
-        self._stack.variables = {
-            "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
-            "TALLYSTICK_PEER_BEHAVIOUR": behaviour,
-        }
-        self._stack.start_provider(name, stake="100", slowdown=slowdown)
+        self._stack.start_provider(name, stake="100", slowdown=slowdown, lie=behaviour)
 
     def _measured_like(self, other: str, name: str) -> None:
         """All machines are this one: it is probed once."""
@@ -305,25 +299,15 @@ def first_weights(spec: JobSpec) -> Weights:
     return {name: tensor.numpy() for name, tensor in weights.items()}
 
 
-@asynccontextmanager
-async def theatre(
-    folder: Path, *, seed: int = SEED, tell: Callable[[str], None] = print
-) -> AsyncIterator[Theatre]:
-    """A market in `folder` with its outside auditors."""
-    async with stack(folder, forked=True) as running:
-        opened = Theatre(running, seed, tell)
-        await opened.open()
-        yield opened
-
-
 async def play(options: argparse.Namespace) -> list[Result]:
     """Play attacks on a market of their own."""
     attacks = named(options.only)
     if options.quick:
         attacks = tuple(replace(a, shape=replace(a.shape, steps=QUICK_STEPS)) for a in attacks)
     with tempfile.TemporaryDirectory(prefix="tallystick-attacks-") as folder:
-        async with theatre(Path(folder), seed=options.seed, tell=tell_on_stderr) as opened:
-            results = []
+        async with stack(Path(folder), forked=True) as running:
+            opened, results = Theatre(running, options.seed), list[Result]()
+            await opened.open()
             for attack in attacks:
                 with limit(45, attack.name):
                     results.append(await opened.perform(attack))

@@ -1,10 +1,11 @@
 """How fast do peers average a gradient, beside gloo; and how soon again after one is killed?
 
 A real job in real processes over the real transport: coordinator and peers, whose items cost
-nothing (`averaging_process`). An exchange is a round from its first claim to the moment when
-all peers have applied its averages: parts bound, fetched, checked, summed, sealed, fetched, each on
+nothing (`averaging_process`). An exchange is a round from its first claim to the moment when all
+peers have applied its averages: parts bound, fetched, checked, summed, sealed, fetched, each on
 disk before it is spoken of. Gloo all-reduces as many floats between as many processes before and
-after, in memory, unencrypted and unchecked: what it has on us is what all that costs.
+after, in memory, unencrypted and unchecked: what it has on us is what all that costs. `memory` is
+the most that a peer took, its own gradient in it, over the bytes of a gradient.
 For kills one of four peers gets SIGKILL at a drawn moment of an exchange; the next complete one is
 that after which all others have applied the same step.
 
@@ -35,6 +36,7 @@ from bench.measuring import (
     about,
     limit,
     markdown,
+    memory_of,
     now,
     parsed,
     parser_of,
@@ -72,6 +74,15 @@ class Swarm(Processes):
     def closed(self) -> int:
         """The last round with a claim."""
         return max((line["step"] for line in self.lines(COORDINATOR, "claim_stored")), default=0)
+
+    def memory(self) -> float:
+        """The most that a peer has taken since it began, in gradients."""
+        pids = {peer: self.running[peer].pid for peer in self.job.peers}
+        taken = (
+            memory_of(pid, "status", "VmHWM") - self.lines(peer, "memory")[0]["resident"]
+            for peer, pid in pids.items()
+        )
+        return max(taken) / (4 * self.job.num_elements)
 
     def phases(self, step: int) -> dict[str, float]:
         """How long each part of an undisturbed exchange took."""
@@ -156,7 +167,7 @@ def measure(num_peers: int, options: argparse.Namespace) -> Iterator[dict[str, o
         rows = {codec: _exchanges(num_peers, codec, options) for codec in options.codecs}
         gloo += all_reduces(num_peers, options.elements, options.rounds, Path(meeting))
     usual = statistics.median(gloo)
-    for codec, phases in rows.items():
+    for codec, (phases, memory) in rows.items():
         seconds = [sum(each.values()) for each in phases]
         yield {
             "peers": num_peers,
@@ -166,19 +177,21 @@ def measure(num_peers: int, options: argparse.Namespace) -> Iterator[dict[str, o
             "MB/s": _spread([megabytes / each for each in seconds]),
             "gloo MB/s": _spread([megabytes / each for each in gloo]),
             "ratio": _spread([usual / each for each in seconds]),
+            "memory": f"{memory:.3g}",
         } | {name: _spread([each[name] for each in phases]) for name in PHASES}
 
 
 def _exchanges(
     num_peers: int, codec: GradientCodecName, options: argparse.Namespace
-) -> list[dict[str, float]]:
+) -> tuple[list[dict[str, float]], float]:
     last = 1 + options.rounds
     with swarm_of(num_peers, codec, last, options) as swarm:
         peers = swarm.job.peers
         swarm.wait(f"step {last}", lambda: swarm.complete_at(last, peers) is not None)
         found = [swarm.phases(step) for step in range(2, last + 1)]
+        memory = swarm.memory()
     tell(f"{num_peers} peers, {codec}: {[round(sum(each.values()), 2) for each in found]}")
-    return found
+    return found, memory
 
 
 def measure_kills(options: argparse.Namespace) -> Iterator[dict[str, object]]:

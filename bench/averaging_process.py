@@ -7,6 +7,7 @@ the folder. `python -m bench.averaging_process ROLE FOLDER`, after `job.json` wa
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 from typing_extensions import Buffer
 
-from bench.measuring import Agreed
+from bench.measuring import Agreed, memory_of
 from contracts.terms.amounts import Flops
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import InvariantBroken
@@ -46,7 +47,7 @@ UNITS_A_PEER = 2
 SEED = 1
 CLOSE_TO_EXACT: dict[GradientCodecName, float] = {"none": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}
 
-EXCHANGE_TIMEOUT = 10_000  # ms; what a killed peer has claimed and not given is waited for so long
+EXCHANGE_TIMEOUT = 10_000  # ms; longer than anything takes, so that it shows what waits for it
 REDO_AFTER = 300  # ms; a session that ends is noticed within 0.3 s on one machine
 
 
@@ -93,18 +94,18 @@ class AveragingJob(Agreed):
 
 
 class GivenStrategy(CountingStrategy):
-    """A strategy whose gradient is long and costs nothing; its state is the last average."""
+    """A strategy whose gradient is long and costs nothing; its state is a sample of the average."""
 
     def __init__(self, job: AveragingJob, compute: Compute) -> None:
         super().__init__(job.papers().spec.message, compute)
         self._job = job
         self._base = torch.randn(job.num_elements, generator=torch.Generator().manual_seed(SEED))
+        self._bounds = chunk_bounds(job.num_elements, NUM_CHUNKS)
 
     def commit(self, items: Items) -> Draft:
         """See `Strategy.commit`."""
         scale = sum(item % self._job.num_units + 1 for item in items) / len(items)
-        bounds = chunk_bounds(len(self._base), NUM_CHUNKS)
-        made = (slice_of(self._base[a:b] * scale, self._job.codec) for a, b in bounds)
+        made = (slice_of(self._base[a:b] * scale, self._job.codec) for a, b in self._bounds)
         return Draft(super().commit(items).leaves, (_piece(n, each) for n, each in enumerate(made)))
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
@@ -115,9 +116,10 @@ class GivenStrategy(CountingStrategy):
     def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> CountingState:
         """See `Strategy.apply`; refuses what is not the mean over all items of a round."""
         assert isinstance(state, CountingState)
-        average = torch.cat([vector_of(bucket, self._job.codec) for bucket in buckets])
-        exact = self._base[::97] * ((self._job.num_units + 1) / 2)
-        error = float((average[::97] - exact).norm() / exact.norm())
+        average = torch.cat([vector_of(each, self._job.codec)[::97].clone() for each in buckets])
+        exact = torch.cat([self._base[a:b:97] for a, b in self._bounds])
+        exact *= (self._job.num_units + 1) / 2
+        error = float((average - exact).norm() / exact.norm())
         if error > CLOSE_TO_EXACT[self._job.codec]:
             raise InvariantBroken(f"an average that is {error:.1e} off")
         named = tensor_digest("float32", average.shape, to_wire(average))
@@ -159,6 +161,7 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
                 tell,
             )
         else:
+            tell("memory", resident=memory_of(os.getpid(), "status", "VmRSS"))
             await run_worker(
                 folder / role,
                 Membership(papers.spec, papers.signed_opening(), papers.leases[role], DOMAIN),

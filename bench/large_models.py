@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from bench.measuring import about, limit, parsed, parser_of
+from bench.measuring import about, limit, memory_of, parsed, parser_of
 from contracts.terms.ids import JobId
 from market.bodies.routes import GET_CHECKPOINTS
 from tallystick.sdk.job_file import parse_job_file
@@ -106,7 +105,7 @@ class Watched:
 
     def _hold(self, lease: Path) -> None:
         """Keep a peer's last checkpoint, which its agent removes once the market has all."""
-        for path in sorted((lease / "checkpoints").glob("*.safetensors"))[-1:]:
+        for path in sorted(lease.glob("groups/*/checkpoints/*.safetensors"))[-1:]:
             kept = self.held / f"{lease.name}.safetensors"
             if not kept.exists():
                 kept.hardlink_to(path)
@@ -115,15 +114,6 @@ class Watched:
 def _numbered(known: dict[str, list[int]]) -> Iterator[tuple[str, int, int]]:
     for name, pids in known.items():
         yield from ((name, number, pid) for number, pid in enumerate(sorted(pids)))
-
-
-def memory_of(pid: int, file: str, name: str) -> int:
-    """Bytes that a line of /proc/PID/FILE tells; 0 when the process has ended."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 def job_file(parameters: int, stages: int, steps: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -108,6 +108,15 @@ def cpu_seconds(pid: int, *, children: bool = False) -> float:
         return 0.0
     fields = stat[11 : 15 if children else 13]  # utime, stime, cutime, cstime
     return sum(map(int, fields)) / _TICKS
+
+
+def memory_of(pid: int, file: str, name: str) -> int:
+    """Bytes that a line of /proc/PID/FILE tells; 0 when the process has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def spread(values: Sequence[float], digits: int) -> dict[str, float]:

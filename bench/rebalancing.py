@@ -23,7 +23,6 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from itertools import count
 from random import Random
@@ -31,9 +30,9 @@ from random import Random
 from bench.measuring import about, limit, markdown, parsed, parser_of, tell
 from contracts.terms.ids import ZERO_DIGEST, Address, JobId, PeerId, StageIndex, StepNumber
 from training.rounds.membership import group_for_newcomer
-from training.rounds.state import Member, Terms, first_state
-from training.strategies.every_step.rebalance import Placed, rebalance
-from training.strategies.port import Layout
+from training.rounds.state import Terms, first_state
+from training.strategies.every_step.rebalance import rebalance
+from training.strategies.port import Layout, Member
 
 MINUTE, HOUR = 60.0, 3600.0  # seconds
 INSTANCES, LENGTH = 400, 32 * HOUR
@@ -145,10 +144,7 @@ class Simulation:
 
     def _rebalance(self) -> None:
         assert self._period is not None
-        placed = [
-            Placed(each.peer, each.owner, each.group, self._measured())
-            for each in self._members.values()
-        ]
+        placed = [replace(each, rate=self._measured()) for each in self._members.values()]
         flops, period = (1,) * len(self._terms.groups), 1000 * self._period
         move = rebalance(placed, flops, since_move=period, period=period)
         if move is not None:
@@ -168,7 +164,6 @@ def terms_of(num_stages: int) -> Terms:
         items_per_round=1,
         ordered_items=1,
         rows_per_item=1,
-        gate_exponent=Fraction(0),
     )
     return Terms(
         job=JobId(ZERO_DIGEST),

@@ -10,14 +10,14 @@ and `optimizer_spec` write it, and one after the other is the identity on specs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from contracts.terms.errors import Refused
 from contracts.terms.ids import MAX_STAGES, ZERO_DIGEST, Digest
 from contracts.terms.items import MAX_ITEMS
-from contracts.terms.messages import BatchSpec, DataSpec, ModelSpec, OptimizerSpec
+from contracts.terms.messages import BatchSpec, DataSpec, ModelSpec, OptimizerSpec, Record
 
 Schedule = Literal["constant", "cosine"]
 
@@ -31,11 +31,20 @@ MAX_VOCABULARY = 2**20
 MAX_SEED = 2**53 - 1
 MAX_STEPS = 10_000_000
 
-# Units of the scaled integers in `contracts/terms/messages.py`.
-MILLIONTH = 10**6
-RATE_SCALE = 10**9
-NORM_EPSILON_SCALE = 10**12
-EPSILON_SCALE = 10**15
+_MILLIONTH = 10**6
+_SCALES = {
+    "norm_eps": 10**12,
+    "learning_rate": 10**9,
+    "beta1": _MILLIONTH,
+    "beta2": _MILLIONTH,
+    "epsilon": 10**15,
+    "weight_decay": _MILLIONTH,
+    "clip_norm": _MILLIONTH,
+    "final_ratio": _MILLIONTH,
+}
+"""Units of what messages hold as scaled integers (`contracts/terms/messages.py`)."""
+_FIELDS = {"norm_eps": "norm_epsilon", "final_ratio": "final_rate"}
+"""What messages call fields that have another name here."""
 
 
 def scaled(name: str, value: float, scale: int) -> int:
@@ -248,42 +257,12 @@ def train_config(
     Raises:
         Refused: sizes that each fit their field and do not fit each other.
     """
+    steps = batch.steps
     return TrainConfig(
-        model=_model_config(model),
-        optimizer=_optimizer_config(optimizer, batch.steps),
+        model=ModelConfig(**_read(ModelConfig, model)),
+        optimizer=OptimizerConfig(**_read(OptimizerConfig, optimizer), total_steps=steps),
         data=DataConfig(batch.rows_per_unit, batch.units_per_step, data.seed),
-        num_steps=batch.steps,
-    )
-
-
-def _model_config(spec: ModelSpec) -> ModelConfig:
-    return ModelConfig(
-        vocab_size=spec.vocab_size,
-        width=spec.width,
-        num_layers=spec.num_layers,
-        num_heads=spec.num_heads,
-        num_kv_heads=spec.num_kv_heads,
-        ffn_width=spec.ffn_width,
-        sequence_length=spec.sequence_length,
-        rope_theta=spec.rope_theta,
-        norm_eps=spec.norm_epsilon / NORM_EPSILON_SCALE,
-        tied_head=spec.tied_head,
-        init_seed=spec.init_seed,
-    )
-
-
-def _optimizer_config(spec: OptimizerSpec, num_steps: int) -> OptimizerConfig:
-    return OptimizerConfig(
-        learning_rate=spec.learning_rate / RATE_SCALE,
-        total_steps=num_steps,
-        beta1=spec.beta1 / MILLIONTH,
-        beta2=spec.beta2 / MILLIONTH,
-        epsilon=spec.epsilon / EPSILON_SCALE,
-        weight_decay=spec.weight_decay / MILLIONTH,
-        clip_norm=spec.clip_norm / MILLIONTH,
-        warmup_steps=spec.warmup_steps,
-        schedule=spec.schedule,
-        final_ratio=spec.final_rate / MILLIONTH,
+        num_steps=steps,
     )
 
 
@@ -293,20 +272,7 @@ def model_spec(config: ModelConfig, *, weights: Digest = ZERO_DIGEST) -> ModelSp
     Raises:
         Refused: norm_eps is finer than its message field.
     """
-    return ModelSpec(
-        vocab_size=config.vocab_size,
-        width=config.width,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        ffn_width=config.ffn_width,
-        sequence_length=config.sequence_length,
-        rope_theta=config.rope_theta,
-        norm_epsilon=scaled("model norm_eps", config.norm_eps, NORM_EPSILON_SCALE),
-        tied_head=config.tied_head,
-        init_seed=config.init_seed,
-        weights=weights,
-    )
+    return ModelSpec(**_written("model", config), weights=weights)
 
 
 def optimizer_spec(config: OptimizerConfig) -> OptimizerSpec:
@@ -315,18 +281,26 @@ def optimizer_spec(config: OptimizerConfig) -> OptimizerSpec:
     Raises:
         Refused: a number is finer than its message field.
     """
+    return OptimizerSpec(**_written("optimizer", config))
 
-    def of(name: str, scale: int) -> int:
-        return scaled(f"optimizer {name}", getattr(config, name), scale)
 
-    return OptimizerSpec(
-        learning_rate=of("learning_rate", RATE_SCALE),
-        beta1=of("beta1", MILLIONTH),
-        beta2=of("beta2", MILLIONTH),
-        epsilon=of("epsilon", EPSILON_SCALE),
-        weight_decay=of("weight_decay", MILLIONTH),
-        clip_norm=of("clip_norm", MILLIONTH),
-        warmup_steps=config.warmup_steps,
-        schedule=config.schedule,
-        final_rate=of("final_ratio", MILLIONTH),
-    )
+def _read(config: type, spec: Record) -> dict[str, Any]:
+    values = {name: getattr(spec, _FIELDS.get(name, name)) for name in _signed(config)}
+    return {
+        name: each / _SCALES[name] if name in _SCALES else each for name, each in values.items()
+    }
+
+
+def _written(what: str, config: ModelConfig | OptimizerConfig) -> dict[str, Any]:
+    found = {}
+    for name in _signed(type(config)):
+        value = getattr(config, name)
+        if scale := _SCALES.get(name):
+            value = scaled(f"{what} {name}", value, scale)
+        found[_FIELDS.get(name, name)] = value
+    return found
+
+
+def _signed(config: type) -> list[str]:
+    """Fields of a configuration that its message holds; the steps stand in the BatchSpec."""
+    return [each.name for each in fields(config) if each.name != "total_steps"]

@@ -39,14 +39,14 @@ def plan_layers(
     """
     if not 1 <= num_stages <= min(config.num_layers, MAX_STAGES):
         raise Refused(f"{config.num_layers} layers cannot be cut into {num_stages} stages")
-    shapes = [_shape(config, number, num_stages) for number in range(num_stages)]
+    ends = [(stage == 0, stage == num_stages - 1) for stage in range(num_stages)]
     layers = [1] * num_stages
 
     def flops_with(stage: int, num_layers: int) -> int:
-        return item_flops(config, _of(shapes[stage], num_layers), rows_per_unit)
+        return item_flops(config, StageSlice(0, num_layers, *ends[stage]), rows_per_unit)
 
     def fits(stage: int, num_layers: int) -> bool:
-        part = _of(shapes[stage], num_layers)
+        part = StageSlice(0, num_layers, *ends[stage])
         need = peer_memory(config, part, rows_per_unit, audits=audits)
         return memory_bytes is None or need <= memory_bytes
 
@@ -60,15 +60,6 @@ def plan_layers(
         best = min(open_stages, key=lambda stage: flops_with(stage, layers[stage] + 1))
         layers[best] += 1
     return tuple(accumulate(layers))
-
-
-def _shape(config: ModelConfig, stage: int, num_stages: int) -> StageSlice:
-    # Which ends the stage has; its layers come later.
-    return StageSlice(0, 0, has_embedding=stage == 0, has_head=stage == num_stages - 1)
-
-
-def _of(shape: StageSlice, num_layers: int) -> StageSlice:
-    return StageSlice(0, num_layers, shape.has_embedding, shape.has_head)
 
 
 def _too_large(

@@ -33,12 +33,12 @@ from contracts.terms.messages import (
 from contracts.terms.signatures import Signed, recover, verify_session, verify_wallet
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import RoundClosed, WorkClaim
-from verification.damage import read_map
 from verification.reading import (
     Field,
     at,
     mismatch,
     read_domain,
+    read_map,
     read_signed,
     require,
 )

@@ -1,10 +1,14 @@
-"""What checking has shown of each peer of a job so far: rates, audits, convictions, odds. Pure.
+"""What checking has shown of a job so far: figures of each peer, and the way of each draw. Pure.
 
-A docket holds what its newest seal has drawn and ruled; a tally adds up all seals. The audit file
-and the market's API read this one, so what they state is the same.
+A docket holds what its newest seal has drawn and ruled; a tally adds up all seals: rates, audits,
+convictions, odds. The audit file and the market's API read this one, so what they state is the
+same. Traces keep beacons, auditors, reports and rulings of every message that could be drawn, for
+people who follow one to its end. Everything is read off dockets after their seals, and nothing is
+decided again.
 
-Invariant: of what a peer has signed, each message that was drawn counts once, whatever rounds it
-took: as matched, mismatched, unrepeated or missing, or it is open. Units: rates in 1e-6.
+Invariants: of what a peer has signed, each message that was drawn counts once, whatever rounds it
+took: as matched, mismatched, unrepeated or missing, or it is open. Of a step whose beacon is here,
+`drawn` names just the messages with an outcome. Units: rates in 1e-6.
 """
 
 from collections import Counter, defaultdict
@@ -14,12 +18,15 @@ from math import ceil
 from typing import Literal, Self, TypeAlias
 
 from contracts.governance.checking import Checking
+from contracts.governance.rounds import of_kind
 from contracts.terms.ids import Digest, PeerId, StepNumber
-from contracts.terms.messages import MILLION
+from contracts.terms.messages import MILLION, Message, StepBeacon
+from contracts.terms.work import RoundClosed, Verdict
 from verification.docket import Docket
-from verification.draws.cases import Ruling, What
+from verification.draws.cases import Case, Kind, Ruling, What
 from verification.draws.economics import Terms
 from verification.draws.odds import VOLUMES, Exposed, Odds, stated_odds
+from verification.draws.selection import Drawable
 
 Outcome: TypeAlias = Literal["matched", "mismatched", "unrepeated", "missing", "open"]
 
@@ -138,3 +145,101 @@ def rates_of(peer_steps: Sequence[Exposed]) -> Rates:
     """The rates of one peer-step or more."""
     rates = [ceil(each.rate * MILLION) for each in peer_steps]
     return Rates(min(rates), -(-sum(rates) // len(rates)), max(rates))
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Who was asked about a subject in one round, the first one first, and by which beacon."""
+
+    number: int
+    beacon: Digest  # B that ordered them
+    order: tuple[PeerId, ...]
+    first: int  # the number of its first attempt
+    drawn: StepNumber  # the step whose seal drew it
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report that counts."""
+
+    report: Digest
+    auditor: PeerId
+    attempt: int
+    verdict: Verdict
+    round: int
+    sealed: StepNumber
+
+
+@dataclass(slots=True)
+class StepTrace:
+    """What a step's seal holds that could be drawn, and the beacon that drew it."""
+
+    closed: RoundClosed | None
+    drawables: dict[Kind, int]
+    beacon: StepBeacon | None = None  # None: it is not here yet, or nothing waits for it
+    drawn: tuple[Digest, ...] = ()
+
+
+@dataclass
+class Traces:
+    """All draws of a job. Begin with `Traces()`, then `note` each seal."""
+
+    steps: dict[StepNumber, StepTrace] = field(default_factory=dict)
+    rounds: dict[Digest, list[Round]] = field(default_factory=lambda: defaultdict(list))
+    reports: dict[Digest, list[Report]] = field(default_factory=lambda: defaultdict(list))
+    rulings: dict[Digest, list[Ruling]] = field(default_factory=lambda: defaultdict(list))
+    _waiting: dict[StepNumber, tuple[Drawable, ...]] = field(default_factory=dict)
+
+    def note(
+        self, docket: Checking, step: StepNumber, messages: Iterable[Message], tally: Tally
+    ) -> None:
+        """Add what the seal of `step` came to.
+
+        Args:
+            docket: After the seal.
+            step: Whose seal it is.
+            messages: Under the seal.
+            tally: With this seal.
+        """
+        said = list(messages)
+        trace = StepTrace(next(iter(of_kind(said, RoundClosed)), None), {})
+        self.steps[step] = trace
+        if isinstance(docket, Docket):
+            for beacon in of_kind(said, StepBeacon):
+                self._draw(beacon, tally)
+            fresh = self._waiting[step] = docket.undrawn.get(step, ())
+            trace.drawables = dict(Counter(each.case.kind for each in fresh))
+            self._note_audits(docket, step)
+
+    def _draw(self, beacon: StepBeacon, tally: Tally) -> None:
+        subjects = (each.case.subject for each in self._waiting.pop(beacon.of, ()))
+        trace = self.steps[beacon.of]
+        trace.beacon = beacon
+        trace.drawn = tuple(each for each in subjects if tally.outcome_of(each) is not None)
+
+    def _note_audits(self, docket: Docket, step: StepNumber) -> None:
+        for case, _ in docket.open.values():
+            self._note_round(case, step)
+        for audit in docket.audits:
+            case, said = audit.case, audit.said
+            self.reports[case.subject].append(
+                Report(said.report, said.auditor, audit.attempt, said.verdict, case.round, step)
+            )
+        for ruling in docket.rulings:
+            self.rulings[ruling.subject].append(ruling)
+
+    def _note_round(self, case: Case, step: StepNumber) -> None:
+        known = self.rounds.get(case.subject, [])
+        if case.beacon is None or not case.order or any(r.first == case.first for r in known):
+            return
+        # Only a round that nobody is left to audit begins and ends in one seal.
+        self.rounds[case.subject].append(
+            Round(case.round, case.beacon, case.order, case.first, step)
+        )
+
+    def outcomes(self, step: StepNumber, tally: Tally) -> Counter[Outcome]:
+        """How many of a step's messages that were drawn came to what."""
+        trace = self.steps.get(step)
+        drawn = () if trace is None else trace.drawn
+        found = (tally.outcome_of(each) for each in drawn)
+        return Counter(each for each in found if each is not None)

@@ -247,8 +247,10 @@ def _no_equivocation(messages: Sequence[Message]) -> None:
 
 
 def _read_report(claim: WorkClaim, leaves: Leaves) -> Reported:
+    found = leaves_of(claim, leaves)
+    require(claim.leaves == claim_leaves_root(found), "leaves", "not those that a claim names")
     try:
-        return Reported(claim, findings_of(leaves_of(claim, leaves)))
+        return Reported(claim, findings_of(found))
     except Malformed as error:
         raise InvalidSeal(f"leaves: {error.message}", part="leaves") from error
 
@@ -257,12 +259,11 @@ def leaves_of(claim: WorkClaim, leaves: Leaves) -> tuple[Leaf, ...]:
     """The leaves of a claim.
 
     Raises:
-        InvalidSeal: they are not there, or are not those that it names.
+        InvalidSeal: they are not there. Whether they are those that it names is not checked here.
     """
     found = leaves.get(claim.digest())
     require(found is not None, "leaves", f"those of a {claim.what} are missing")
     assert found is not None
-    require(claim.leaves == claim_leaves_root(found), "leaves", "not those that a claim names")
     return found
 
 

@@ -22,15 +22,15 @@ _ROUNDS = 2**17  # a third of a second and 128 MiB for each guess at a passphras
 _MAC_MISMATCH = "MAC mismatch"  # all that eth-account says of another passphrase
 
 
-def load_or_create_wallet(path: Path, passphrase: str = "") -> Wallet:
-    """The wallet in keystore `path`, made on first use.
+def load_or_create_wallet(path: Path) -> Wallet:
+    """The wallet in keystore `path`, made on first use, without a passphrase.
 
     Raises:
-        Refused: the file cannot be read or written, or the passphrase is wrong.
+        Refused: the file cannot be read or written, or has a passphrase.
     """
     if not path.exists():
-        save_wallet(path, Wallet(_new_secret()), passphrase)
-    return load_wallet(path, passphrase)
+        save_wallet(path, Wallet(_new_secret()))
+    return load_wallet(path)
 
 
 def save_wallet(path: Path, wallet: Wallet, passphrase: str = "") -> None:

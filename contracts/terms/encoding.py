@@ -18,21 +18,25 @@ Value: TypeAlias = (
 MAX_MESSAGE_BYTES = 4 * 2**20
 _SMALL = 2**63 - 1
 _LARGE = 2**127 - 1
+_AS_IT_IS = frozenset((bytes, str, bool, type(None)))
 
 
 def _canonical(value: Value) -> Value:
-    if value is None or isinstance(value, bool | str | bytes):
+    if type(value) in _AS_IT_IS or isinstance(value, str | bytes):
         return value
     if isinstance(value, int):
         if value > _LARGE or value < -_SMALL:
             raise Malformed(f"integer {value} does not fit 16 bytes")
         return value if value <= _SMALL else value.to_bytes(16, "big")
     if isinstance(value, list | tuple):
-        return [_canonical(item) for item in value]
+        return [item if type(item) in _AS_IT_IS else _canonical(item) for item in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise Malformed("map keys must be text")
-        return {key: _canonical(value[key]) for key in sorted(value)}
+        return {
+            key: item if type(item) in _AS_IT_IS else _canonical(item)
+            for key, item in sorted(value.items())
+        }
     raise Malformed(f"a {type(value).__name__} cannot be encoded")
 
 

@@ -96,4 +96,9 @@ def decode_kept(data: bytes) -> Kept:
 
 def kept_digest(item: Kept) -> Digest:
     """Name under which an item is stored once."""
-    return digest("kept", encode_kept(item))
+    return kept_name(encode_kept(item))
+
+
+def kept_name(data: bytes) -> Digest:
+    """The same of its canonical bytes."""
+    return digest("kept", data)

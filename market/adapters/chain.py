@@ -20,17 +20,16 @@ from contracts.terms.digest import digest
 from contracts.terms.escrow_messages import Bond, Close, End, Grant, Quit
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobHeader, JobSpec
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market.bodies.market import TokenView
+from market.bodies.market import ContractsView, EscrowTimesView, NetworkView, TokenView
 from market.service.ports import (
     AccountNow,
     ChainBlock,
     ChainEvent,
     Claim,
     Locks,
-    Network,
     Order,
 )
 from market.service.rows import SlashRow
@@ -83,7 +82,7 @@ class RpcChain:
 
     # -------------------------------------------------------------------------------------- reads
 
-    async def network(self) -> Network:
+    async def network(self, version: str, now: UnixMillis) -> NetworkView:
         """See `Chain.network`."""
         deployment = self._contracts.deployment
         if self._fixed is None:
@@ -100,16 +99,21 @@ class RpcChain:
             )
             self._fixed = await self._chain.genesis(), token
         genesis, token = self._fixed
-        return Network(
+        return NetworkView(
+            version=version,
+            chain_id=deployment.chain_id,
             genesis=genesis,
             rpc_url=self._rpc_url,
             embedded=self._mine is not None,
-            contracts={each: getattr(deployment, each) for each in NAMES},
+            contracts=ContractsView.of(deployment),
             deployed_block=deployment.block,
             token=token,
-            parameters=await self._contracts.parameters.values(at),
-            times=await self.times(),
+            parameters=dict(await self._contracts.parameters.values(at)),
+            times=EscrowTimesView.of(await self.times()),
+            anchorer=self._anchorer,
             confirmations=self._confirming.confirmations,
+            block=at.number,
+            clock=now,
         )
 
     async def times(self) -> EscrowTimes:
@@ -150,14 +154,12 @@ class RpcChain:
     async def account(self, account: Address) -> AccountNow:
         """See `Chain.account`."""
         at, of = await self._chain.head(), self._contracts
-        free, nonce = (await of.escrow.balances([account], at))[account]
+        free, _ = (await of.escrow.balances([account], at))[account]
         return AccountNow(
             gas=await self._chain.balance(account),
             token=await of.token.balance(account, at),
             permit_nonce=await of.token.permit_nonce(account, at),
             free=free,
-            withdraw_nonce=nonce,
-            block=at.number,
         )
 
     async def budget(self, job: JobId) -> Budget:

@@ -39,14 +39,13 @@ class RedisLimiter:
         pool = BlockingConnectionPool.from_url(
             url, max_connections=10, timeout=0.5, socket_connect_timeout=0.5, socket_timeout=0.5
         )
-        self._redis = Redis(connection_pool=pool)
+        self._redis = Redis.from_pool(pool)
         self._take = self._redis.register_script(_TAKE)
         self._away_until = 0.0
 
     async def close(self) -> None:
         """Close all connections."""
         await self._redis.aclose()
-        await self._redis.connection_pool.disconnect()
 
     async def take(self, caller: str, rate: Rate) -> Allowance | None:
         """See `Limiter.take`."""

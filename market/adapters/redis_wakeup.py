@@ -1,6 +1,5 @@
 """Wake-ups over Redis pub/sub: only "there is news", so a lost one costs a poll, nothing else."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -22,12 +21,11 @@ class RedisWakeup:
         pool = BlockingConnectionPool.from_url(
             url, max_connections=10, timeout=5, socket_connect_timeout=2, socket_timeout=5
         )
-        self._redis = Redis(connection_pool=pool)
+        self._redis = Redis.from_pool(pool)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._redis.aclose()
-        await self._redis.connection_pool.disconnect()
 
     async def wake(self, topics: Iterable[str]) -> None:
         """See `Wakeup.wake`."""
@@ -37,28 +35,11 @@ class RedisWakeup:
         except (RedisError, OSError) as error:  # readers find the rows when they poll
             log.warning("nobody was woken: %r", error)
 
-    async def wait(self, topic: str, timeout_seconds: float) -> None:
-        """See `Wakeup.wait`."""
-        try:
-            async with asyncio.timeout(timeout_seconds), self._redis.pubsub() as channel:
-                await channel.subscribe(CHANNEL + topic)
-                while True:
-                    found = await channel.get_message(
-                        ignore_subscribe_messages=True, timeout=timeout_seconds
-                    )
-                    if found is not None:
-                        return
-        except TimeoutError:
-            return
-        except (RedisError, OSError) as error:
-            log.warning("cannot listen: %r", error)
-            await asyncio.sleep(min(timeout_seconds, 0.5))  # a poll takes its place
-
-    async def listen(self, prefix: str) -> AsyncIterator[str]:
+    async def listen(self) -> AsyncIterator[str]:
         """See `Wakeup.listen`."""
         try:
             async with self._redis.pubsub() as channel:
-                await channel.psubscribe(CHANNEL + prefix + "*")
+                await channel.psubscribe(CHANNEL + "*")
                 while True:
                     found = await channel.get_message(timeout=LISTEN_SECONDS)
                     if found is not None:

@@ -1,9 +1,10 @@
 """Agents, hosts and readers of events wait here for news, so that none has to ask every second.
 
-A lease wakes its offer's topic, a job that a host may open one topic for all hosts; one listener of
-this process for each kind wakes who waits for it. A wake-up that was lost costs the rest of a wait,
-as the rows are read again at its end. Nobody waits longer for work than `MAX_WAIT_SECONDS`, which
-is well below the time after which an offer or a job's host counts as silent.
+A lease wakes its offer's topic, a job that a host may open one topic for all hosts, an event that
+of its feed; one listener of this process hears them all and wakes who waits. A wake-up that was
+lost costs the rest of a wait, as the rows are read again at its end. Nobody waits longer for work
+than `MAX_WAIT_SECONDS`, which is well below the time after which an offer or a job's host counts as
+silent.
 """
 
 import asyncio
@@ -22,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class Arrivals:
-    """Who waits for which of the topics that begin with `prefix`."""
+    """Who waits for which topic."""
 
-    def __init__(self, wakeup: Wakeup, prefix: str) -> None:
-        self._wakeup, self._prefix = wakeup, prefix
+    def __init__(self, wakeup: Wakeup) -> None:
+        self._wakeup = wakeup
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._ears: asyncio.Task[None] | None = None
         self.hears: bool | None = None  # whether wake-ups come; None: nobody has waited yet
@@ -35,7 +36,7 @@ class Arrivals:
     def of(self, topic: str) -> Iterator[asyncio.Event]:
         """Set once `topic` is woken, or when all have to go."""
         if self._ears is None and not self._closed:
-            self._ears = asyncio.create_task(self._listen(), name=f"arrivals {self._prefix}")
+            self._ears = asyncio.create_task(self._listen(), name="arrivals")
             self.hears = False
         event = asyncio.Event()
         self._waiting.setdefault(topic, set()).add(event)
@@ -71,7 +72,7 @@ class Arrivals:
     async def _listen(self) -> None:
         while True:
             try:
-                async for topic in self._wakeup.listen(self._prefix):
+                async for topic in self._wakeup.listen():
                     self.hears = True
                     if topic:  # else the listening has begun
                         self.wake(topic)

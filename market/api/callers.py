@@ -76,10 +76,6 @@ async def _signer(
     return None if found is None else Caller(found, ("blobs",))
 
 
-CallerDep = Annotated[Caller | None, Depends(_signer)]
-"""Who calls, where a signature in the body does as well: `permit` then says if it may."""
-
-
 def caller(scope: Scope) -> Any:
     """A dependency that yields the `Caller`, who may do what `scope` says.
 
@@ -88,16 +84,11 @@ def caller(scope: Scope) -> Any:
         Forbidden: a session key without this scope.
     """
 
-    async def check(who: CallerDep) -> Caller:
-        return permit(who, scope)
+    async def check(who: Annotated[Caller | None, Depends(_signer)]) -> Caller:
+        if who is None:
+            raise BadSignature("nobody that this market knows: sign the request")
+        if scope not in who.scopes:
+            raise Forbidden(f"this key may not: it lacks the scope {scope}", scope=scope)
+        return who
 
     return Depends(check)
-
-
-def permit(who: Caller | None, scope: Scope) -> Caller:
-    """Who calls, if it may do what `scope` says; raises as `caller`."""
-    if who is None:
-        raise BadSignature("nobody that this market knows: sign the request")
-    if scope not in who.scopes:
-        raise Forbidden(f"this key may not: it lacks the scope {scope}", scope=scope)
-    return who

@@ -21,7 +21,7 @@ from contracts.terms.ids import Address, Digest, JobId, PeerId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_names import parse_name
 from market.api.arrivals import Arrivals
-from market.api.kept_market import KeptMarket, Make, V
+from market.api.kept_market import KeptMarket
 from market.api.watching import Watching
 from market.bodies.base import MAX_JSON_BYTES, Body, read_body
 from market.bodies.market import NetworkView
@@ -29,12 +29,9 @@ from market.bodies.signing import host_credential, signed_call
 from market.bootstrap import Market
 from market.domain.limits import BlobBounds, Rate
 from market.service.follow_jobs import FollowedJobs
-from market.service.hear import SessionKeys
-from market.service.leases import LEASES
-from market.service.life import FOR_HOSTS
-from market.service.ports import Network, UnitOfWork
+from market.service.ports import UnitOfWork
 from market.service.rows import IdempotencyRow
-from market.service.show_network import show_network
+from market.service.show_market import shown_market
 from market.service.store_blob import Uploads
 
 B = TypeVar("B", bound=Body)
@@ -66,48 +63,30 @@ class Api:
     """What accounts may store."""
     uploads: Uploads = field(default_factory=Uploads)
     arrivals: Arrivals = field(init=False)
-    hostings: Arrivals = field(init=False)
-    session_keys: SessionKeys = field(default_factory=SessionKeys)
     followed: FollowedJobs = field(init=False)
     watching: Watching = field(init=False)
-    _network: tuple[int, Network] | None = field(default=None)
-    _kept_markets: dict[object, KeptMarket[Any]] = field(default_factory=dict)
+    market_view: KeptMarket = field(init=False)
+    _network: NetworkView | None = field(default=None)
 
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
         market = self.market
-        self.arrivals = Arrivals(market.wakeup, LEASES)
-        self.hostings = Arrivals(market.wakeup, FOR_HOSTS)
-        self.watching = Watching(market.new_reading, market.wakeup, clock=market.clock)
+        self.market_view = KeptMarket(shown_market, market.new_reading, market.clock)
+        self.arrivals = Arrivals(market.wakeup)
+        self.watching = Watching(market.new_reading, self.arrivals, clock=market.clock)
 
     async def close(self) -> None:
         """End streams and waits: a shutdown waits for all answers."""
-        await self.arrivals.close()
-        await self.hostings.close()
         await self.watching.close()
+        await self.arrivals.close()
 
-    def kept_market(self, make: Make[V]) -> KeptMarket[V]:
-        """A view of the market, which all requests share."""
-        if make not in self._kept_markets:
-            market = self.market
-            self._kept_markets[make] = KeptMarket(make, market.new_reading, market.clock)
-        return self._kept_markets[make]
-
-    async def network(self) -> Network:
-        """The chain's side of the network view, at most ten seconds old."""
-        now = self.market.clock()
-        if self._network is None or now - self._network[0] > NETWORK_MILLIS:
-            self._network = (now, await self.market.chain.network())
-        return self._network[1]
-
-    async def network_view(self) -> NetworkView:
-        """The chain, as it is seen from here."""
-        return await show_network(
-            await self.network(),
-            self.market.chain,
-            version=self.version,
-            now=self.market.clock(),
-        )
+    async def network(self) -> NetworkView:
+        """The chain, as it is seen from here; parameters and the like at most ten seconds old."""
+        now, chain = self.market.clock(), self.market.chain
+        if self._network is None or now - self._network.clock > NETWORK_MILLIS:
+            self._network = await chain.network(self.version, now)
+        head = await chain.head()
+        return self._network.model_copy(update={"block": head.number, "clock": now})
 
 
 def api_of(request: Request) -> Api:
@@ -254,16 +233,6 @@ async def _host_caller(
 
 HostDep = Annotated[str, Depends(_host_caller)]
 """The name of the host that calls. Raises Forbidden: no credential of this market."""
-
-
-def check_host(shown: str, said: str) -> None:
-    """Refuse what a host does under the name of another.
-
-    Raises:
-        Forbidden: its credential has another name.
-    """
-    if shown != said:
-        raise errors.Forbidden(f"this credential is of host {shown!r}, not of {said!r}", host=shown)
 
 
 # ----------------------------------------------------------------------------------------- answers

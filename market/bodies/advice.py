@@ -1,16 +1,10 @@
 """What would match a job, in the words of its job file."""
 
-import re
 from datetime import UTC, datetime
 
 from contracts.terms.amounts import BaseUnits, in_tokens
 from contracts.terms.moments import UnixSeconds
 from market.bodies.jobs import AdviceView, ChangeView
-
-_NUMBERED = re.compile(
-    r"(?P<key>price_ceiling|min_stake|memory_bytes|deadline|wait until) (?P<number>[0-9]{1,20})"
-)
-_FAR = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp())
 
 
 def in_words(advice: AdviceView, *, now: UnixSeconds, budget: BaseUnits) -> str:
@@ -25,26 +19,6 @@ def in_words(advice: AdviceView, *, now: UnixSeconds, budget: BaseUnits) -> str:
     if advice.budget > budget:
         said += f", with a budget of at least {in_tokens(advice.budget)} tokens"
     return said
-
-
-def would_fit(text: str) -> str:
-    """What would admit an offer: amounts in tokens, memory in GiB, moments in UTC.
-
-    Args:
-        text: As the market says it: a field of the job and its number, in base units, bytes, Unix
-            seconds.
-    """
-    found = _NUMBERED.fullmatch(text)
-    if found is None:
-        return text
-    key, number = found["key"], int(found["number"])
-    if key in ("price_ceiling", "min_stake"):
-        return f"{key} {in_tokens(number)} tokens"
-    if key == "memory_bytes":
-        return f"memory {number / 2**30:.3g} GiB"
-    if number >= _FAR:
-        return text
-    return f"{key} {datetime.fromtimestamp(number, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _change(change: ChangeView, now: UnixSeconds) -> str:

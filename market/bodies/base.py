@@ -63,7 +63,6 @@ Chance = Annotated[str, Field(min_length=3, pattern=r"^(0x)?[0-9a-f]+/(0x)?[0-9a
 DeviceClass = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x20-\x7e]+$")]
 Cursor = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[0-9A-Za-z_-]+$")]
 Failure = Annotated[str, Field(max_length=MAX_FAILURE, pattern=r"^[\x20-\x7e]*$")]
-HostName = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class Body(BaseModel):

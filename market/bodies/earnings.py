@@ -159,7 +159,6 @@ class PaceView(Body):
 class OutlookView(Body):
     """What comes if the job goes on as it does."""
 
-    steps_left: int
     ends_at: UnixMillisField
     spent_then: Money
     lasts: bool  # the budget covers it
@@ -233,8 +232,7 @@ class SeatView(Body):
     heard_at: UnixMillisField | None
     units: int  # in the newest step with work
     share: int  # of its stage's, 1e-6
-    milli_units_per_second: int  # of the newest steps, 1e-3
-    tokens_per_second: int  # that pass through it
+    tokens_per_second: int  # that pass through it, in the newest steps
     earned: Money  # waiting + vested + frozen + forfeited
     waiting: Money
     vested: Money

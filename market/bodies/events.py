@@ -6,7 +6,7 @@ milliseconds: of a step report the coordinator's, of all others the market's. Am
 names.
 """
 
-from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from annotated_types import Ge
 from pydantic import Field, TypeAdapter, ValidationError
@@ -296,20 +296,6 @@ class OfferEvent(_Event):
 
 
 MarketEvent: TypeAlias = JobChangedEvent | RoundEvent | OfferEvent
-
-
-class NumberedJobEvent(NamedTuple):
-    """An event and where it stands: go on after this number."""
-
-    number: int
-    event: JobEvent
-
-
-class NumberedMarketEvent(NamedTuple):
-    """An event and where it stands: go on after this number."""
-
-    number: int
-    event: MarketEvent
 
 
 class ReportsView(Part):

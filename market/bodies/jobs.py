@@ -26,7 +26,6 @@ from market.bodies.base import (
     Body,
     Endpoint,
     Failure,
-    HostName,
     Money,
     Page,
     Price,
@@ -135,7 +134,6 @@ class QuoteView(Body):
     not_matched: tuple[Excluded, ...]
     advice: AdviceView | None
     verification_budget: Money  # for audits, beside the cost of the work
-    budget_needed: Money  # for both, at the ceiling
     offers: int  # that stand
     owners: int  # that fit
     slots: int  # owners that the job wants
@@ -286,13 +284,9 @@ OperationError = Literal["superseded", "ended"]
 
 
 class AskJob(Body):
-    """`signature` by the poster's wallet over `wish_digest`; `at` grows from wish to wish.
-
-    Without one the whole request is signed by the poster's wallet (`signing`).
-    """
+    """By the poster's wallet, which signs the request; `at` grows from wish to wish."""
 
     at: UnixMillisField
-    signature: Annotated[bytes, Len(65, 65), Hex()] | None = None
 
 
 class OperationResult(Body):
@@ -361,9 +355,8 @@ class CoordinatorClaim(Body):
 
 
 class RegisterHost(Body):
-    """A host and the coordinators whose keys it holds."""
+    """The coordinators whose keys a host holds."""
 
-    host: HostName
     coordinators: Annotated[tuple[CoordinatorClaim, ...], Len(1, 1000)]
 
 
@@ -371,12 +364,6 @@ class HostRegistered(Body):
     """How many coordinators of this host no job has been promised yet."""
 
     coordinators: int
-
-
-class ClaimJobs(Body):
-    """A host that has room."""
-
-    host: HostName
 
 
 class HostedJob(Body):
@@ -422,7 +409,6 @@ class RefusedJob(Body):
 class HostHeartbeat(Body):
     """Renews the rows of `jobs`, whose coordinators run; `endpoints` of those that listen."""
 
-    host: HostName
     jobs: Annotated[tuple[JobIdField, ...], Len(0, 1000)]
     endpoints: Annotated[tuple[JobEndpoint, ...], Len(0, 1000)] = ()
     heeded: Annotated[tuple[HeededWish, ...], Len(0, 1000)] = ()

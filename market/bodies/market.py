@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField
-from contracts.terms.moments import UnixMillisField, UnixSecondsField
+from contracts.terms.moments import UnixMillisField
 from market.bodies.base import Body, Money, Price, Wide
 from market.bodies.jobs import Excluded
 
@@ -179,7 +179,6 @@ class AccountView(Body):
     token: Money  # in its own wallet
     permit_nonce: Wide
     free: Money  # in the escrow: may be taken out, or bonded
-    withdraw_nonce: Wide
     bonded: Money  # stakes in all jobs
     earned: Money  # in all jobs, by their newest seals
     vested: Money
@@ -201,7 +200,6 @@ class ChainStatusView(Body):
 
     reachable: bool
     head: int | None  # None: no node answers
-    head_at: UnixSecondsField | None
     head_age_millis: int | None
     settled: int | None  # the newest block that counts as confirmed
     seen: int | None  # up to which events are in rows

@@ -34,7 +34,6 @@ class AnnouncedView(Body):
 
     amount: Money
     burns_from: UnixSecondsField  # until then only the canceller can stop it
-    burns_until: UnixSecondsField  # exclusive
 
 
 class AccountMoney(Body):

@@ -209,7 +209,7 @@ HEAD_BLOB = Route("HEAD", "/blobs/{blob}", _NOTHING, refuses=(NotFound,))
 POST_HOST = Route(
     "POST", "/hosting/register", jobs.HostRegistered, jobs.RegisterHost, refuses=(BadSignature,)
 )
-POST_CLAIM = Route("POST", "/hosting/claim", jobs.HostedJobs, jobs.ClaimJobs)
+POST_CLAIM = Route("POST", "/hosting/claim", jobs.HostedJobs)
 POST_HOST_HEARTBEAT = Route("POST", "/hosting/heartbeat", jobs.HostedJobs, jobs.HostHeartbeat)
 
 GET_CONVICTIONS = Route(

@@ -29,7 +29,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_data import Domain
 
 if TYPE_CHECKING:
-    from market.bodies.jobs import JobAction, StepReport
+    from market.bodies.jobs import StepReport
 
 
 # ---------------------------------------------------------------------------------------- requests
@@ -128,11 +128,6 @@ def evidence_digest(job: JobId, subject: Digest, bundle: Digest) -> Digest:
 def answer_digest(evidence: Digest, answer: Digest) -> Digest:
     """What a convicted account's wallet signs (`Wallet.sign_digest`) to answer a slash."""
     return digest("answer", evidence + answer)
-
-
-def wish_digest(job: JobId, action: "JobAction", at: UnixMillis) -> Digest:
-    """What a poster's wallet signs (`Wallet.sign_digest`) to pause, resume or cancel its job."""
-    return digest("wish", encode([job, action, at]))
 
 
 def reports_digest(job: JobId, reports: Sequence["StepReport"]) -> Digest:

@@ -33,8 +33,7 @@ class SlashView(Body):
     wanted: Money
     amount: Money  # announced; once burned, what the contract took
     convicted_at: UnixMillisField
-    burns_from: UnixSecondsField | None  # of an announced one: until then it can be dropped first
-    burns_until: UnixSecondsField | None  # exclusive; after that it lapses
+    burns_from: UnixSecondsField | None  # of an announced one, for `execute` seconds (NetworkView)
     answer: DigestField | None  # blob that the account shows against it; it stops nothing
     announced_by: DigestField | None  # transaction
     ended_by: DigestField | None  # transaction

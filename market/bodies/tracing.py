@@ -185,7 +185,6 @@ class RoundView(Body):
     drawn_in: int  # step of the seal
     beacon: DigestField  # that ordered them
     auditors: tuple[PeerIdField, ...]
-    first_attempt: int
 
 
 class DistanceView(Body):

@@ -270,7 +270,6 @@ def outlook_of(
     covered = max(0, budget - newest.earned) * pace.steps // pace.spent if is_short else 0
     spent_up = UnixMillis(newest.at + _up(covered * pace.millis, pace.steps))
     return OutlookView(
-        steps_left=left,
         ends_at=ends_at,
         spent_then=spent,
         lasts=not is_short,

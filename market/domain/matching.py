@@ -37,10 +37,11 @@ Units: as in `market.domain.offers`.
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from math import isqrt
 from typing import NamedTuple
 
-from contracts.terms.amounts import NOTHING, BaseUnits, PricePerPflop
+from contracts.terms.amounts import NOTHING, BaseUnits, PricePerPflop, in_tokens
 from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobSpec
@@ -189,6 +190,8 @@ def deal(speeds: Sequence[int], held: Sequence[Seat], *, num_stages: int) -> tup
 
 # ------------------------------------------------------------------------------------- constraints
 
+_FAR = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp())
+
 
 @dataclass(frozen=True)
 class Need:
@@ -211,23 +214,29 @@ class _Constraint:
 
 
 def _cheapest(_: Need, failing: Sequence[Candidate]) -> str:
-    return f"price_ceiling {min(each.price for each in failing)}"
+    return f"price_ceiling {in_tokens(min(each.price for each in failing))} tokens"
 
 
 def _roomiest(_: Need, failing: Sequence[Candidate]) -> str:
-    return f"memory_bytes {max(each.memory_bytes for each in failing)}"
+    return f"memory {max(each.memory_bytes for each in failing) / 2**30:.3g} GiB"
 
 
 def _richest(_: Need, failing: Sequence[Candidate]) -> str:
-    return f"min_stake {max(each.free_stake for each in failing)}"
+    return f"min_stake {in_tokens(max(each.free_stake for each in failing))} tokens"
 
 
 def _longest(_: Need, failing: Sequence[Candidate]) -> str:
-    return f"deadline {max(each.expires_at for each in failing)}"
+    return f"deadline {_utc(max(each.expires_at for each in failing))}"
 
 
 def _soonest(_: Need, failing: Sequence[Candidate]) -> str:
-    return f"wait until {min(each.available_from for each in failing)}"
+    return f"wait until {_utc(min(each.available_from for each in failing))}"
+
+
+def _utc(moment: UnixSeconds) -> str:
+    if moment >= _FAR:
+        return "the end of time"
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _is_measured(need: Need, offer: Candidate) -> bool:

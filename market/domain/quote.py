@@ -404,7 +404,6 @@ def quote(
         not_matched=unmatched.exclusions,
         advice=unmatched.advice,
         verification_budget=BaseUnits(0 if (it := spec.rules.audit) is None else it.budget),
-        budget_needed=least_budget_at(spec, spec.price_ceiling),
         offers=len(offers),
         owners=owners,
         slots=bundle.slots,

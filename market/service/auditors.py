@@ -254,13 +254,24 @@ async def _may_be_fixed(
 async def _ask(
     row: JobRow, heard: Mapping[Address, AuditorRow], now: UnixMillis, work: UnitOfWork
 ) -> None:
-    """Ask who is outside and can bond enough; if there are too many, those with most."""
+    """Ask who is outside and can bond what a lease does; if there are too many, those with most."""
     spec, inside = spec_of(row).message, await _inside(row, work)
     rows = await work[FreeMoneyRow].where(account=tuple(heard))
     free = {each.account: each.amount for each in rows}
     able = [each for each in free if each not in inside and 0 < free[each] >= spec.min_stake]
     most = sorted(able, key=lambda each: (-free[each], each))[:MAX_PEERS]
-    await _ask_bonds(row, spec, [heard[each] for each in most], now, work)
+    assert spec.rules.audit is not None  # `_is_due`
+    for each in most:
+        bond = AuditBondRow(
+            job=row.job,
+            account=each,
+            session_key=heard[each].session_key,
+            device_class=heard[each].device_class,
+            price=spec.rules.audit.price,
+            stake=spec.min_stake,
+            asked_at=now,
+        )
+        await work[AuditBondRow].add(bond)
 
 
 async def _inside(row: JobRow, work: UnitOfWork) -> set[Address]:
@@ -304,25 +315,6 @@ def _holds_key(bond: AuditBondRow, heard: Mapping[Address, AuditorRow]) -> bool:
 
 
 # ------------------------------------------------------------------------------------- their bonds
-
-
-async def _ask_bonds(
-    row: JobRow, spec: JobSpec, auditors: Iterable[AuditorRow], now: UnixMillis, work: UnitOfWork
-) -> None:
-    """Ask auditors to bond in a job, whose row the caller holds, what a lease of it does."""
-    assert spec.rules.audit is not None  # `_is_due`
-    for each in auditors:
-        await work[AuditBondRow].add(
-            AuditBondRow(
-                job=row.job,
-                account=each.account,
-                session_key=each.session_key,
-                device_class=each.device_class,
-                price=spec.rules.audit.price,
-                stake=spec.min_stake,
-                asked_at=now,
-            )
-        )
 
 
 async def _waited_for(bonds: Iterable[AuditBondRow], work: UnitOfWork) -> list[AuditBondRow]:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from contracts.terms.amounts import NOTHING, PricePerPflop
+from contracts.terms.amounts import NOTHING
 from contracts.terms.errors import NoMatch, Unavailable
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobSpec
@@ -34,7 +34,7 @@ from market.domain.matching import (
 )
 from market.domain.quote import WhyNot, need_of, why_no_bundle
 from market.service.candidates import candidates
-from market.service.coding import encode_why_not, encode_winners, spec_of
+from market.service.coding import WHY_NOT, WINNERS, spec_of
 from market.service.feeds import tell_job, tell_market
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.pace import Pace
@@ -255,8 +255,8 @@ async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[
         asks=asks,
         is_bought=False,
         price=None,
-        winners=encode_winners([]),
-        excluded=encode_why_not(WhyNot()),
+        winners=WINNERS.dump_json(()),
+        excluded=WHY_NOT.dump_json(WhyNot()),
     )
     if cleared is None:
         if buyer.is_funded:
@@ -274,13 +274,19 @@ async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[
     speeds = [offer.flops_per_second for offer in winners]
     stages = deal(speeds, seats, num_stages=spec.batch.stages)
     if winners:
-        offers = book.num_offers(buyer.taken)
-        _tell_of_round(row, len(winners), cleared.price, offers, now, work)
-        bought = [
+        event = RoundEvent(
+            at=now,
+            job=row.job,
+            bought=len(winners),
+            price=cleared.price,
+            offers=book.num_offers(buyer.taken),
+        )
+        tell_market(event, work)
+        bought = tuple(
             WinnerView.of(offer, ask=offer.price, stage=stage)
             for offer, stage in zip(winners, stages, strict=True)
-        ]
-        told = replace(told, is_bought=True, price=cleared.price, winners=encode_winners(bought))
+        )
+        told = replace(told, is_bought=True, price=cleared.price, winners=WINNERS.dump_json(bought))
         await work[RoundRow].add(told)
     leases = []
     for offer, stage in zip(winners, stages, strict=True):
@@ -292,18 +298,6 @@ async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[
             )
         )
     return leases
-
-
-def _tell_of_round(
-    row: JobRow,
-    bought: int,
-    price: PricePerPflop | None,
-    offers: int,
-    now: UnixMillis,
-    work: UnitOfWork,
-) -> None:
-    event = RoundEvent(at=now, job=row.job, bought=bought, price=price, offers=offers)
-    tell_market(event, work)
 
 
 async def _seats(live: Sequence[LeaseRow], work: UnitOfWork) -> list[Seat]:
@@ -331,10 +325,11 @@ async def _note_why(buyer: _Buyer, book: Book, told: RoundRow, work: UnitOfWork)
     need = need_of(spec, told.at, shipped_calibration())
     offers = book.offers(buyer.taken)
     why = why_no_bundle(spec, need, judge(need, offers), buyer.missing)
-    found = encode_why_not(why)
+    found = WHY_NOT.dump_json(why)
     if found == row.not_matched:
         return
     await work[JobRow].put(replace(row, not_matched=found))
     await work[RoundRow].add(replace(told, excluded=found))
     tell_job(row.job, UnmatchedEvent(at=told.at, not_matched=why.exclusions), work)
-    _tell_of_round(row, 0, None, len(offers), told.at, work)
+    event = RoundEvent(at=told.at, job=row.job, bought=0, price=None, offers=len(offers))
+    tell_market(event, work)

@@ -17,8 +17,10 @@ from market.bodies.market import WinnerView
 from market.domain.quote import WhyNot
 from market.service.rows import JobRow, SealRow
 
-_WHY_NOT = TypeAdapter(WhyNot)
-_WINNERS = TypeAdapter(tuple[WinnerView, ...])
+WHY_NOT = TypeAdapter(WhyNot)
+"""Why a job is not matched, as JSON."""
+WINNERS = TypeAdapter(tuple[WinnerView, ...])
+"""Who was bought, as JSON."""
 
 
 def wide(value: object) -> int:
@@ -53,26 +55,6 @@ def _pay_leaf(value: Value) -> PayLeaf:
         case [bytes(account), earned, vested]:
             return PayLeaf(Address(account), BaseUnits(wide(earned)), BaseUnits(wide(vested)))
     raise InvariantBroken("a stored pay leaf is none")
-
-
-def encode_why_not(why: WhyNot) -> bytes:
-    """Why a job is not matched, as JSON."""
-    return _WHY_NOT.dump_json(why)
-
-
-def decode_why_not(data: bytes) -> WhyNot:
-    """Why a job is not matched, from JSON."""
-    return _WHY_NOT.validate_json(data)
-
-
-def encode_winners(winners: Sequence[WinnerView]) -> bytes:
-    """Who was bought, as JSON."""
-    return _WINNERS.dump_json(tuple(winners))
-
-
-def decode_winners(data: bytes) -> tuple[WinnerView, ...]:
-    """Who was bought, from JSON."""
-    return _WINNERS.validate_json(data)
 
 
 def encode_arguments(arguments: Mapping[str, Value]) -> bytes:

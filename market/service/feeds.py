@@ -21,12 +21,11 @@ E = TypeVar("E", bound=Body)
 
 MARKET = b"market"
 PAGE = 500
-TOPIC = "events:"
 
 
 def topic_of(feed: bytes) -> str:
     """What readers of a feed are woken by."""
-    return TOPIC + feed.hex()
+    return f"events:{feed.hex()}"
 
 
 def numbered(told: Sequence[EventRow], length: int) -> list[EventRow]:

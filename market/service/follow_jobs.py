@@ -2,8 +2,8 @@
 
 A record knows its newest seal alone, so a job's messages are folded once more, with what people ask
 for beside; the fold is remembered and goes on from where it was. The rows are the truth: a fold
-beyond them is made again. Who reads a fold after an `await` of its own takes what it needs before:
-others go on with it meanwhile. The caller is in a transaction.
+beyond them is made again. Who reads a fold after an `await` of its own takes what it needs before,
+or holds `going_on`: others go on with it meanwhile. The caller is in a transaction.
 """
 
 import asyncio
@@ -19,8 +19,7 @@ from market.service.histories import Histories, read_items
 from market.service.ports import UnitOfWork
 from market.service.rows import MessageRow
 from verification.earnings import Earnings
-from verification.tallies import Tally
-from verification.traces import Traces
+from verification.tallies import Tally, Traces
 
 MAX_REMEMBERED = 64
 

@@ -1,7 +1,7 @@
 """Heartbeats of offers and leases: rows, so that a restart of anything forgets nobody."""
 
 from contracts.terms.errors import Conflict
-from contracts.terms.ids import Digest, SessionKey
+from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis
 from market.bodies.offers import LeasesView
 from market.bodies.signing import heartbeat_digest
@@ -12,36 +12,9 @@ from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
 from market.service.session import check_session
 from market.service.show_offers import show_live_leases
 
-MAX_KEYS = 100_000
-
-
-class SessionKeys:
-    """Keys of offers, which are part of what an offer's name is the digest of."""
-
-    def __init__(self) -> None:
-        self._keys: dict[Digest, SessionKey] = {}
-
-    async def of_offer(self, offer: Digest, work: UnitOfWork) -> SessionKey:
-        """Who speaks for an offer.
-
-        Raises:
-            NotFound: no such offer.
-        """
-        if offer not in self._keys:
-            row = need(await work[OfferRow].get(offer), "offer", offer=offer)
-            if len(self._keys) >= MAX_KEYS:
-                self._keys.clear()
-            self._keys[offer] = row.session_key
-        return self._keys[offer]
-
 
 async def hear_offer(
-    offer: Digest,
-    at: UnixMillis,
-    signature: bytes,
-    now: UnixMillis,
-    work: UnitOfWork,
-    keys: SessionKeys | None = None,
+    offer: Digest, at: UnixMillis, signature: bytes, now: UnixMillis, work: UnitOfWork
 ) -> LeasesView:
     """Note that an agent is alive; returns the live leases of its offer.
 
@@ -51,8 +24,8 @@ async def hear_offer(
         Expired: replayed, or a clock that is off.
     """
     async with work:
-        key = await (keys or SessionKeys()).of_offer(offer, work)
-        check_session(key, heartbeat_digest(offer, at), signature)
+        row = need(await work[OfferRow].get(offer), "offer", offer=offer)
+        check_session(row.session_key, heartbeat_digest(offer, at), signature)
         await _note(offer, at, now, work)
         return await show_live_leases(offer, work)
 

@@ -6,7 +6,6 @@ The rows are the truth: a fold that ends at another sequence than the rows is ma
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 
-from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import JobId
@@ -22,8 +21,8 @@ _PAGE = 1000
 class Histories:
     """Folds by job, the least recently used forgotten first."""
 
-    def __init__(self, domain: Domain, begin: Begin = begin_job) -> None:
-        self._domain, self._begin = domain, begin
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
         self._folds: OrderedDict[JobId, tuple[int, JobHistory]] = OrderedDict()
 
     async def load(self, job: JobId, sequence: int, work: UnitOfWork) -> JobHistory:
@@ -36,7 +35,7 @@ class Histories:
 
     def new(self) -> JobHistory:
         """The history of a job of which nothing was said."""
-        return JobHistory(self._domain, self._begin)
+        return JobHistory(self._domain, begin_job)
 
     def remember(self, job: JobId, sequence: int, history: JobHistory) -> None:
         """Keep a fold whose messages are committed."""

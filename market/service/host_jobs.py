@@ -73,17 +73,19 @@ async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> HostedJobs
         return await _shown([held for held in claims if held is not None], work)
 
 
-async def hear_host(beat: HostHeartbeat, now: UnixMillis, work: UnitOfWork) -> HostedJobs:
+async def hear_host(
+    host: str, beat: HostHeartbeat, now: UnixMillis, work: UnitOfWork
+) -> HostedJobs:
     """Note all that a host says of its jobs, and renew them; answers what it still holds.
 
     Raises:
         Forbidden: the host is not registered.
     """
     async with work:
-        await note_heeded(beat.host, beat.heeded, work)
+        await note_heeded(host, beat.heeded, work)
         refused = {each.job: each.why for each in beat.refused}
-        await note_refused(beat.host, beat.jobs, refused, now, work)
-        return await renew_jobs(beat.host, beat.jobs, beat.endpoints, now, work)
+        await note_refused(host, beat.jobs, refused, now, work)
+        return await renew_jobs(host, beat.jobs, beat.endpoints, now, work)
 
 
 async def renew_jobs(
@@ -98,7 +100,7 @@ async def renew_jobs(
     Raises:
         Forbidden: the host is not registered.
     """
-    heard = {endpoint.job: endpoint for endpoint in endpoints}
+    heard = {endpoint.job: endpoint.address for endpoint in endpoints}
     async with work:
         await _known_host(host, now, work)
         kept = []
@@ -106,7 +108,8 @@ async def renew_jobs(
             row, held = await work[JobRow].get(job), await work[HostedJobRow].lock(job)
             if row is None or not _is_hosted(row) or held is None or held.host != host:
                 continue
-            kept.append(_renewed(held, heard.get(job), now))
+            until = UnixMillis(now + HOSTING_MILLIS)
+            kept.append(replace(held, until=until, address=heard.get(job, held.address)))
             await work[HostedJobRow].put(kept[-1])
         return await _shown(kept, work)
 
@@ -178,13 +181,6 @@ def _is_news(row: JobRow, failure: str | None) -> bool:
 def _is_hosted(row: JobRow) -> bool:
     may_vest = row.opening is not None and not row.is_sealed
     return is_hosted(JobState(row.state), Wanted(row.wanted), may_vest=may_vest)
-
-
-def _renewed(held: HostedJobRow, endpoint: JobEndpoint | None, now: UnixMillis) -> HostedJobRow:
-    until = UnixMillis(now + HOSTING_MILLIS)
-    if endpoint is None:
-        return replace(held, until=until)
-    return replace(held, until=until, address=endpoint.address)
 
 
 async def _claim(job: JobId, host: str, now: UnixMillis, work: UnitOfWork) -> HostedJobRow | None:

@@ -25,14 +25,13 @@ from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
 ACCEPT_MILLIS = 30_000  # from the reservation to the LeaseAccept
 BOND_MILLIS = 120_000  # from then on, to the bond that is confirmed
 BLOCK_MILLIS = 30_000  # an offer that let a lease lapse is not matched for as long
-LEASES = "lease:"
 LIVE = ("reserved", "accepted", "active")
 SILENT = "silent"
 
 
 def lease_topic(offer: Digest) -> str:
     """What an agent that looks for work is woken by."""
-    return LEASES + offer.hex()
+    return f"lease:{offer.hex()}"
 
 
 async def heard_of(names: Iterable[Digest], work: UnitOfWork) -> dict[Digest, UnixMillis]:

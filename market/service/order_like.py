@@ -3,10 +3,7 @@
 Weights, tokenizer and data of the first are blobs that are here already, so nothing is uploaded.
 """
 
-from dataclasses import dataclass
-
 from contracts.governance.escrow import signing_seconds
-from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import Unaffordable
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
@@ -17,30 +14,19 @@ from contracts.terms.typed_data import (
     wallet_request,
 )
 from market.bodies.jobs import CloneJob, TypedJob
+from market.bodies.market import NetworkView
 from market.service.coding import spec_of
 from market.service.coordinators import allocate_coordinator
 from market.service.find_job import find_job
-from market.service.ports import Chain, Network, UnitOfWork
+from market.service.ports import Chain, UnitOfWork
 
 PERMIT_SECONDS = 3600
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What differs."""
-
-    name: str
-    steps: int
-    budget: BaseUnits
-    price_ceiling: PricePerPflop
-    deadline: UnixSeconds
-
-
 def order_like(
     spec: JobSpec,
-    wish: Wish | CloneJob,
+    wish: CloneJob,
     *,
-    poster: Address,
     coordinator: Address,
     salt: int,
     open_by: UnixSeconds | None = None,
@@ -55,7 +41,7 @@ def order_like(
     """
     warmup = min(spec.optimizer.warmup_steps, wish.steps)
     changes = {
-        "poster": poster,
+        "poster": wish.poster,
         "coordinator": coordinator,
         "salt": salt,
         "name": wish.name,
@@ -102,7 +88,6 @@ async def write_order(
     return order_like(
         like,
         wanted,
-        poster=wanted.poster,
         coordinator=coordinator,
         salt=salt,
         open_by=UnixSeconds(now // 1000 + signing_seconds(margin)),
@@ -110,15 +95,15 @@ async def write_order(
 
 
 async def typed_order(
-    spec: JobSpec, network: Network, chain: Chain, *, now: UnixMillis
+    spec: JobSpec, network: NetworkView, chain: Chain, *, now: UnixMillis
 ) -> TypedJob:
     """What the wallet of an order's poster is asked to sign: the order, and the permit for it."""
     chain_id, permit_deadline = chain.domain.chain_id, UnixSeconds(now // 1000 + PERMIT_SECONDS)
     nonce = (await chain.account(spec.poster)).permit_nonce
     tokens = WalletDomain(
-        network.token.name, network.token.version, chain_id, network.contracts["token"]
+        network.token.name, network.token.version, chain_id, network.contracts.token
     )
-    permit = (spec.poster, network.contracts["escrow"], spec.budget, nonce, permit_deadline)
+    permit = (spec.poster, network.contracts.escrow, spec.budget, nonce, permit_deadline)
     return TypedJob(
         job=spec.job(),
         spec=spec.encoded(),

@@ -19,7 +19,7 @@ from contracts.terms.messages import JobHeader, JobSpec, Seal
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market.bodies.market import TokenView
+from market.bodies.market import NetworkView
 from market.domain.limits import Allowance, Rate
 from market.service.rows import NO_TIME, Row, SlashRow
 
@@ -136,11 +136,8 @@ class Wakeup(Protocol):
     async def wake(self, topics: Iterable[str]) -> None:
         """Wake who waits for one of `topics`. Never raises."""
 
-    async def wait(self, topic: str, timeout_seconds: float) -> None:
-        """Return when `topic` was woken or the time is over."""
-
-    def listen(self, prefix: str) -> AsyncIterator[str]:
-        """Topics that begin with `prefix`, as they are woken.
+    def listen(self) -> AsyncIterator[str]:
+        """Topics, as they are woken.
 
         An empty one says that listening begins, or began again: something may have been missed.
 
@@ -218,8 +215,6 @@ class AccountNow:
     token: BaseUnits
     permit_nonce: int
     free: BaseUnits  # its balance in the escrow
-    withdraw_nonce: int  # of the next withdrawal that it signs
-    block: int
 
 
 @dataclass(frozen=True)
@@ -230,21 +225,6 @@ class Claim:
     seal: Signed[Seal]
     part: Subtree
     total: BaseUnits  # what its accounts have been paid and shown in all, once the chain ran it
-
-
-@dataclass(frozen=True)
-class Network:
-    """What newcomers are told of the chain."""
-
-    genesis: Digest
-    rpc_url: str
-    embedded: bool
-    contracts: Mapping[str, Address]
-    deployed_block: int
-    token: TokenView
-    parameters: Mapping[str, int]
-    times: EscrowTimes
-    confirmations: int  # blocks, its own included, until what happened in one counts here
 
 
 class Chain(Protocol):
@@ -263,8 +243,8 @@ class Chain(Protocol):
     def anchorer(self) -> Address:
         """Whose anchor chain of SealAnchor holds our batches."""
 
-    async def network(self) -> Network:
-        """What newcomers are told."""
+    async def network(self, version: str, now: UnixMillis) -> NetworkView:
+        """What newcomers are told, by a market of this version at this moment."""
 
     async def times(self) -> EscrowTimes:
         """The times of the escrow, which never change."""

@@ -96,15 +96,8 @@ async def reputations_of(
 def reputation_view(reputation: Reputation) -> ReputationView:
     """A reputation with its factors."""
     mean = reputation.mean
-    return ReputationView(
-        honesty=reputation.bound,
-        honesty_mean=SCALE * mean.numerator // mean.denominator,
-        matches=reputation.matches,
-        mismatches=reputation.mismatches,
-        liveness=reputation.liveness,
-        kept=reputation.kept,
-        missed=reputation.missed,
-    )
+    mean_1e4 = SCALE * mean.numerator // mean.denominator
+    return ReputationView.of(reputation, honesty=reputation.bound, honesty_mean=mean_1e4)
 
 
 def _reputation(row: ReputationRow | None) -> Reputation:

@@ -106,8 +106,8 @@ class RoundRow(Row):
     asks: int  # feasible ones
     is_bought: bool
     price: PricePerPflop | None  # of those who were bought
-    winners: bytes  # `coding.encode_winners`
-    excluded: bytes  # `coding.encode_why_not`
+    winners: bytes  # `coding.WINNERS`
+    excluded: bytes  # `coding.WHY_NOT`
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class JobRow(Row):
     num_messages: int = 0
     step: int = 0  # the last sealed one
     is_sealed: bool = False  # the last seal is here
-    not_matched: bytes = b"{}"  # `coding.encode_why_not`
+    not_matched: bytes = b"{}"  # `coding.WHY_NOT`
     wanted: str = "running"  # by its poster: paused, cancelled
     wish: int = 0  # number of what is wanted: grows with every change
     heeded: int = 0  # number of the newest wish that its coordinator is known to follow
@@ -442,6 +442,7 @@ class BatchRow(Row):
     TABLE = "batches"
     KEY = ("root",)
     UNIQUE = (("number",),)
+    INDEX = (("block",),)
 
     root: Digest
     number: int

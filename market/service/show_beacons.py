@@ -101,22 +101,9 @@ async def anchor_chain_of_job(
 
 
 async def _before_opening(block: int, work: UnitOfWork) -> int:
-    """Number of the last batch anchored up to `block`; 0 if there is none. Blocks ascend."""
-    newest = await work[BatchRow].where(order="-number", limit=1)
-    low, high = 0, newest[0].number if newest else 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        batch = await _numbered(middle, work)
-        if batch is not None and batch.block is not None and batch.block <= block:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-async def _numbered(number: int, work: UnitOfWork) -> BatchRow | None:
-    rows = await work[BatchRow].where(number=number)
-    return rows[0] if rows else None
+    """Number of a last batch anchored up to `block`; 0 if there is none."""
+    last = await work[BatchRow].where(order="-block", after=block + 1, limit=1)
+    return last[0].number if last else 0
 
 
 async def _anchor_chain_before(

@@ -13,7 +13,7 @@ from contracts.terms.amounts import NOTHING, BaseUnits
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies.earnings import DrawnView, EarningsView, EarningView, PartsView
+from market.bodies.earnings import EARNINGS_PAGE, DrawnView, EarningsView, EarningView, PartsView
 from market.domain.earnings import (
     Around,
     OwnPay,
@@ -41,9 +41,9 @@ async def earnings_of(
     work: UnitOfWork,
     followed: FollowedJobs,
     *,
-    job: JobId | None,
-    after: tuple[JobId, int] | None,
-    limit: int,
+    job: JobId | None = None,
+    after: tuple[JobId, int] | None = None,
+    limit: int = EARNINGS_PAGE,
     now: UnixMillis,
 ) -> EarningsView:
     """Lines of an account beyond `after`: of one job, or job by job in the order of posting.
@@ -52,40 +52,41 @@ async def earnings_of(
         NotFound: no such job.
         Malformed: `after` is of another job.
     """
-    if job is not None:
-        if after is not None and after[0] != job:
-            raise Malformed("after: the cursor is of another job")
-        rows = [await find_job(job, work)]
-        pay = await own_pay(account, rows, work)
-        earnings = (await followed.load(job, rows[0].num_messages, work)).earnings
-        held = earnings.frozen(account), earnings.forfeited(account)
-        parts = parts_of_all(pay[job], *held)
-        num_lines = len(earnings.lines.get(account, ()))
-    else:
-        rows, pay = await _jobs_that_paid(account, work)
-        parts, num_lines = _parts_of_account(pay), None
-    first, place = after or (None, 0)
-    jobs = [row.job for row in rows]
-    if first is not None and first not in jobs:
-        raise Malformed("after: the account has earned nothing in that job")
-    rows = rows if first is None else rows[jobs.index(first) :]
-    reading = _Reading(account, pay, work, followed)
-    lines: list[EarningView] = []
-    following = None
-    for index, row in enumerate(rows):
-        if len(lines) == limit or index == MAX_JOBS_A_PAGE:
-            following = _cursor(row.job, place)
-            break
-        page, is_whole = await reading.lines(row, place, limit - len(lines))
-        lines += page
-        if not is_whole:
-            following = lines[-1].cursor
-            break
-        place = 0
-    return EarningsView(
-        account=account, job=job, clock=now, parts=parts, num_lines=num_lines,
-        lines=tuple(lines), next=following,
-    )  # fmt: skip
+    async with work:
+        if job is not None:
+            if after is not None and after[0] != job:
+                raise Malformed("after: the cursor is of another job")
+            rows = [await find_job(job, work)]
+            pay = await own_pay(account, rows, work)
+            earnings = (await followed.load(job, rows[0].num_messages, work)).earnings
+            held = earnings.frozen(account), earnings.forfeited(account)
+            parts = parts_of_all(pay[job], *held)
+            num_lines = len(earnings.lines.get(account, ()))
+        else:
+            rows, pay = await _jobs_that_paid(account, work)
+            parts, num_lines = _parts_of_account(pay), None
+        first, place = after or (None, 0)
+        jobs = [row.job for row in rows]
+        if first is not None and first not in jobs:
+            raise Malformed("after: the account has earned nothing in that job")
+        rows = rows if first is None else rows[jobs.index(first) :]
+        reading = _Reading(account, pay, work, followed)
+        lines: list[EarningView] = []
+        following = None
+        for index, row in enumerate(rows):
+            if len(lines) == limit or index == MAX_JOBS_A_PAGE:
+                following = _cursor(row.job, place)
+                break
+            page, is_whole = await reading.lines(row, place, limit - len(lines))
+            lines += page
+            if not is_whole:
+                following = lines[-1].cursor
+                break
+            place = 0
+        return EarningsView(
+            account=account, job=job, clock=now, parts=parts, num_lines=num_lines,
+            lines=tuple(lines), next=following,
+        )  # fmt: skip
 
 
 async def earning_of(

@@ -18,7 +18,7 @@ from market.domain.jobs import JobState, Wanted, outcome
 from market.domain.quote import WhyNot
 from market.service.account_pay import claimed_in
 from market.service.auditors import list_of_job
-from market.service.coding import decode_why_not, spec_of
+from market.service.coding import WHY_NOT, spec_of
 from market.service.find_job import find_job
 from market.service.listing import Asked, Listing
 from market.service.ports import UnitOfWork
@@ -82,7 +82,7 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
     hosted = await work[HostedJobRow].get(row.job)
     reports = await work[ReportRow].where(job=row.job, order="step")
     claims = await work[CheckpointRow].where(job=row.job, order="peer")
-    why = WhyNot() if row.state in _MATCHED else decode_why_not(row.not_matched)
+    why = WhyNot() if row.state in _MATCHED else WHY_NOT.validate_json(row.not_matched)
     return JobView.of(
         row,
         outcome=job_outcome(row),

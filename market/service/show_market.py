@@ -22,7 +22,7 @@ from market.domain.jobs import JobState
 from market.domain.matching import bundle_of
 from market.domain.offers import Candidate, is_open, ladder, quantile, thinned
 from market.service.candidates import candidates
-from market.service.coding import decode_why_not, decode_winners, spec_of
+from market.service.coding import WHY_NOT, WINNERS, spec_of
 from market.service.leases import LIVE
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow, LeaseRow, RoundRow
@@ -103,8 +103,8 @@ def _round_view(row: RoundRow) -> ClearingRoundView:
     return ClearingRoundView.of(
         row,
         ceiling=row.reserve,
-        winners=decode_winners(row.winners),
-        not_matched=decode_why_not(row.excluded).exclusions,
+        winners=WINNERS.validate_json(row.winners),
+        not_matched=WHY_NOT.validate_json(row.excluded).exclusions,
     )
 
 
@@ -135,7 +135,7 @@ async def _cleared(work: UnitOfWork) -> dict[str, ClearedView]:
     rows = await work[RoundRow].where(is_bought=True, order="-number", limit=ROUNDS_LOOKED_AT)
     found: dict[str, ClearedView] = {}
     for row in rows:
-        for winner in decode_winners(row.winners):
+        for winner in WINNERS.validate_json(row.winners):
             if row.price is not None:
                 found.setdefault(winner.device_class, ClearedView.of(row))
     return found
@@ -160,7 +160,7 @@ def _wanted(row: JobRow, held: int) -> DemandView:
         ceiling=spec.price_ceiling,
         since=row.posted_at,
         checked=spec.rules.audit is not None,
-        not_matched=decode_why_not(row.not_matched).exclusions,
+        not_matched=WHY_NOT.validate_json(row.not_matched).exclusions,
     )
 
 

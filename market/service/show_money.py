@@ -137,8 +137,7 @@ def account_money(
     end = end_of(row.end, budget.closed_at)
     slash = None
     if row.slash_amount:
-        until = UnixSeconds(row.slash_from + times.execute)
-        slash = AnnouncedView(amount=row.slash_amount, burns_from=row.slash_from, burns_until=until)
+        slash = AnnouncedView(amount=row.slash_amount, burns_from=row.slash_from)
     return AccountMoney.of(
         row,
         earned=earned,

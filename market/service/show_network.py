@@ -1,40 +1,10 @@
-"""What is shown of the chain, and of accounts on it and in their jobs."""
+"""What is shown of accounts, on the chain and in their jobs."""
 
 from contracts.terms.ids import Address
-from contracts.terms.moments import UnixMillis
-from market.bodies.market import (
-    AccountView,
-    ContractsView,
-    EscrowTimesView,
-    NetworkView,
-)
+from market.bodies.market import AccountView
 from market.service.account_pay import jobs_of, own_pay
-from market.service.ports import Chain, Network, UnitOfWork
+from market.service.ports import Chain, UnitOfWork
 from market.service.rows import JobRow, LimitRow
-
-
-async def show_network(
-    network: Network, chain: Chain, *, version: str, now: UnixMillis
-) -> NetworkView:
-    """The chain, as it is seen from here.
-
-    Args:
-        network: What the chain said a moment ago.
-        chain: Asked for its head.
-        version: Of this software.
-        now: The market's clock.
-    """
-    return NetworkView.of(
-        network,
-        version=version,
-        chain_id=chain.domain.chain_id,
-        contracts=ContractsView(**network.contracts),
-        block=(await chain.head()).number,
-        times=EscrowTimesView.of(network.times),
-        parameters=dict(network.parameters),
-        anchorer=chain.anchorer,
-        clock=now,
-    )
 
 
 async def show_account(account: Address, chain: Chain, work: UnitOfWork) -> AccountView:

@@ -1,7 +1,6 @@
 """What is shown of offers, of the leases that they become, and of who makes them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from contracts.terms.amounts import UINT64_MAX
 from contracts.terms.ids import Address, Digest
@@ -31,25 +30,17 @@ async def list_offers(asked: Asked, now: UnixMillis, work: UnitOfWork) -> Offers
         return OffersView(offers=await _offer_views(part.rows, work), next=part.next)
 
 
-async def standing_offers(
-    now: UnixMillis, work: UnitOfWork, account: Address | None = None
-) -> tuple[OfferView, ...]:
-    """Offers that stand or are leased, cheapest first; of one account, or of all."""
-    of: dict[str, Any] = {} if account is None else {"account": account}
-    async with work:
-        rows = await work[OfferRow].where(withdrawn=False, order="price", **of)
-        return await _offer_views([row for row in rows if row.expires_at * 1000 > now], work)
-
-
 async def show_provider(account: Address, now: UnixMillis, work: UnitOfWork) -> ProviderView:
     """An account's reputation and offers; a stranger has a reputation too."""
     async with work:
         reputation = (await reputations_of([account], work))[account]
+        rows = await work[OfferRow].where(withdrawn=False, order="price", account=account)
+        standing = [row for row in rows if row.expires_at * 1000 > now]
         return ProviderView(
             account=account,
             is_matched=is_trusted(reputation),
             reputation=reputation_view(reputation),
-            offers=await standing_offers(now, work, account),
+            offers=await _offer_views(standing, work),
         )
 
 

@@ -1,7 +1,7 @@
 """A job's peers by stage: who serves, who is silent or gone, how much each does and earns.
 
 A seat is a lease; its peer is the one that its session key names. Rates are of the newest steps.
-The caller is in a transaction. Units: base units, shares 1e-6, units of work 1e-3 a second.
+Units: base units, shares 1e-6.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from contracts.terms.digest import peer_id
 from contracts.terms.ids import Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixMillis
-from market.bodies.earnings import PeersView, SeatStateName, SeatView
+from market.bodies.earnings import PEERS_PAGE, PeersView, SeatStateName, SeatView
 from market.domain.jobs import HAS_ENDED
 from market.domain.offers import is_heard
 from market.service.coding import spec_of
@@ -49,58 +49,63 @@ async def peers_of(
     followed: FollowedJobs,
     *,
     now: UnixMillis,
-    after: int,
-    limit: int,
+    after: int = 0,
+    limit: int = PEERS_PAGE,
 ) -> PeersView:
     """Seats of a job beyond the first `after`, at most `limit`.
 
     Raises:
         NotFound: no such job.
     """
-    row = await find_job(job, work)
-    leases = [each for each in await work[LeaseRow].where(job=job) if each.state != "lapsed"]
-    found = await followed.load(job, row.num_messages, work)
-    done = _work_of(found)
-    spec = spec_of(row).message
-    ordered = sorted(leases, key=lambda lease: (_stage(lease, done), lease.account, lease.lease))
-    page = ordered[after : after + limit]
-    pay = [found.earnings.of_peer(_peer(lease) or _NOBODY) for lease in page]
-    devices = await _devices(page, work)
-    heard = await heard_of((lease.lease for lease in page), work)
-    reputations = await reputations_of((lease.account for lease in page), work)
-    millis = await _millis(job, done.steps, work)
-    tokens = spec.batch.rows_per_unit * spec.model.sequence_length
-    seats = []
-    for lease, earned in zip(page, pay, strict=True):
-        peer, stage, heard_at = _peer(lease), _stage(lease, done), heard.get(lease.lease)
-        units, recently = done.units.get(peer or _NOBODY, 0), done.recently.get(peer or _NOBODY, 0)
-        is_alive, is_over = is_heard(heard_at, now), row.state in HAS_ENDED
-        seats.append(
-            SeatView.of(
-                lease,
-                peer=peer,
-                stage=stage,
-                state=_state(lease, peer, done, is_heard=is_alive, is_over=is_over),
-                device_class=devices.get(lease.offer, ""),
-                heard_at=heard_at,
-                units=units,
-                share=units * MILLION // max(1, done.of_stage.get(stage, 0)),
-                milli_units_per_second=recently * 10**6 // millis if millis else 0,
-                tokens_per_second=recently * tokens * 1000 // millis if millis else 0,
-                **earned._asdict(),
-                reputation=reputation_view(reputations[lease.account]),
-            )
+    async with work:
+        row = await find_job(job, work)
+        leases = [each for each in await work[LeaseRow].where(job=job) if each.state != "lapsed"]
+        found = await followed.load(job, row.num_messages, work)
+        done = _work_of(found)
+        spec = spec_of(row).message
+        ordered = sorted(
+            leases, key=lambda lease: (_stage(lease, done), lease.account, lease.lease)
         )
-    end = after + len(seats)
-    return PeersView(
-        job=job,
-        stages=spec.batch.stages,
-        step=row.step,
-        worked=done.newest,
-        num_seats=len(leases),
-        seats=tuple(seats),
-        next=end if seats and end < len(leases) else None,
-    )
+        page = ordered[after : after + limit]
+        pay = [found.earnings.of_peer(_peer(lease) or _NOBODY) for lease in page]
+        devices = await _devices(page, work)
+        heard = await heard_of((lease.lease for lease in page), work)
+        reputations = await reputations_of((lease.account for lease in page), work)
+        millis = await _millis(job, done.steps, work)
+        tokens = spec.batch.rows_per_unit * spec.model.sequence_length
+        seats = []
+        for lease, earned in zip(page, pay, strict=True):
+            peer, stage, heard_at = _peer(lease), _stage(lease, done), heard.get(lease.lease)
+            units, recently = (
+                done.units.get(peer or _NOBODY, 0),
+                done.recently.get(peer or _NOBODY, 0),
+            )
+            is_alive, is_over = is_heard(heard_at, now), row.state in HAS_ENDED
+            seats.append(
+                SeatView.of(
+                    lease,
+                    peer=peer,
+                    stage=stage,
+                    state=_state(lease, peer, done, is_heard=is_alive, is_over=is_over),
+                    device_class=devices.get(lease.offer, ""),
+                    heard_at=heard_at,
+                    units=units,
+                    share=units * MILLION // max(1, done.of_stage.get(stage, 0)),
+                    tokens_per_second=recently * tokens * 1000 // millis if millis else 0,
+                    **earned._asdict(),
+                    reputation=reputation_view(reputations[lease.account]),
+                )
+            )
+        end = after + len(seats)
+        return PeersView(
+            job=job,
+            stages=spec.batch.stages,
+            step=row.step,
+            worked=done.newest,
+            num_seats=len(leases),
+            seats=tuple(seats),
+            next=end if seats and end < len(leases) else None,
+        )
 
 
 def _work_of(found: Followed) -> _Work:

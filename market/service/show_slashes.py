@@ -1,12 +1,11 @@
 """Convictions and slashes as everybody sees them, by job, by account, or by evidence."""
 
 from contracts.terms.ids import Address, Digest, JobId
-from contracts.terms.moments import UnixSeconds
 from market.bodies.slashes import ConvictionsView, ConvictionView, SlashesView, SlashView
 from market.service.coding import items
 from market.service.find_job import find_job, need
 from market.service.listing import FIRST, Asked, Listing
-from market.service.ports import Chain, UnitOfWork
+from market.service.ports import UnitOfWork
 from market.service.rows import ConvictionRow, SlashRow
 
 CONVICTIONS = Listing(ConvictionRow, "step")
@@ -15,7 +14,6 @@ SLASHES = Listing(SlashRow, "convicted_at")
 
 async def find_convictions(
     work: UnitOfWork,
-    chain: Chain,
     asked: Asked = FIRST,
     *,
     job: JobId | None = None,
@@ -34,17 +32,19 @@ async def find_convictions(
             part = await CONVICTIONS.part(asked, work, job=job)
         named = tuple(row.evidence for row in part.rows if row.evidence is not None)
         slashes = await work[SlashRow].where(evidence=named)
-    views: dict[Digest | None, SlashView | None] = {None: None}
-    for slash in slashes:
-        views[slash.evidence] = await slash_view(slash, chain)
+    views = {slash.evidence: SlashView.of(slash) for slash in slashes}
     convictions = (
-        ConvictionView.of(row, auditors=tuple(items(row.auditors)), slash=views[row.evidence])
+        ConvictionView.of(
+            row,
+            auditors=tuple(items(row.auditors)),
+            slash=None if row.evidence is None else views[row.evidence],
+        )
         for row in part.rows
     )
     return ConvictionsView(convictions=tuple(convictions), next=part.next)
 
 
-async def slashes_of_job(job: JobId, work: UnitOfWork, chain: Chain, asked: Asked) -> SlashesView:
+async def slashes_of_job(job: JobId, work: UnitOfWork, asked: Asked) -> SlashesView:
     """Slashes of a job, in the order of convictions.
 
     Raises:
@@ -53,24 +53,14 @@ async def slashes_of_job(job: JobId, work: UnitOfWork, chain: Chain, asked: Aske
     async with work:
         await find_job(job, work)
         part = await SLASHES.part(asked, work, job=job)
-    views = [await slash_view(row, chain) for row in part.rows]
-    return SlashesView(slashes=tuple(views), next=part.next)
+    return SlashesView(slashes=tuple(map(SlashView.of, part.rows)), next=part.next)
 
 
-async def slash_of(evidence: Digest, work: UnitOfWork, chain: Chain) -> SlashView:
+async def slash_of(evidence: Digest, work: UnitOfWork) -> SlashView:
     """A slash by its evidence.
 
     Raises:
         NotFound: there is none.
     """
     async with work:
-        row = need(await work[SlashRow].get(evidence), "slash", evidence=evidence)
-    return await slash_view(row, chain)
-
-
-async def slash_view(row: SlashRow, chain: Chain) -> SlashView:
-    """A slash, with the time in which the escrow can burn what is announced."""
-    until = None
-    if row.burns_from is not None:
-        until = UnixSeconds(row.burns_from + (await chain.times()).execute)
-    return SlashView.of(row, burns_until=until)
+        return SlashView.of(need(await work[SlashRow].get(evidence), "slash", evidence=evidence))

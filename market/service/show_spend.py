@@ -1,6 +1,6 @@
 """What a job has spent and on whom, how fast, and how long its budget lasts.
 
-Sums are of the newest seal, and of the escrow's confirmed events. The caller is in a transaction.
+Sums are of the newest seal, and of the escrow's confirmed events.
 Units: base units, milliseconds.
 """
 
@@ -11,6 +11,7 @@ from contracts.terms.amounts import FLOPS_PER_PFLOP, NOTHING, BaseUnits
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.earnings import (
+    SPEND_PAGE,
     AccountSpendView,
     AuditSpendView,
     OutlookView,
@@ -37,8 +38,8 @@ async def spend_of(
     work: UnitOfWork,
     followed: FollowedJobs,
     *,
-    after: int,
-    limit: int,
+    after: int = 0,
+    limit: int = SPEND_PAGE,
     now: UnixMillis,
 ) -> SpendView:
     """What a job has spent; its steps beyond `after`.
@@ -46,34 +47,35 @@ async def spend_of(
     Raises:
         NotFound: no such job.
     """
-    row = await find_job(job, work)
-    found = await followed.load(job, row.num_messages, work)
-    earnings, audits = found.earnings, _audits(row, found)
-    held = {each: (earnings.frozen(each), earnings.forfeited(each)) for each in earnings.lines}
-    totals = await money_totals(row, work)
-    seal = await newest_seal(row, work)
-    said = {} if seal is None else {leaf.account: leaf for leaf in decode_pay(seal.pay)}
-    limits = {each.account: each for each in await work[LimitRow].where(job=job)}
-    recent = await recent_seals(row, work)
-    pace = pace_of(recent)
-    outlook: OutlookView | None = None
-    if pace is not None and row.state == JobState.RUNNING.value:
-        outlook = outlook_of(pace, recent[-1], steps=row.steps, budget=totals["funded"])
-    names = sorted(said, key=lambda each: (-said[each].earned, each))
-    return SpendView.of(
-        row,
-        clock=now,
-        **totals,
-        frozen=sum(frozen for frozen, _ in held.values()),
-        forfeited=sum(forfeited for _, forfeited in held.values()),
-        audits=audits,
-        num_steps=row.steps,
-        pace=None if pace is None else PaceView.of(pace),
-        outlook=outlook,
-        num_accounts=len(names),
-        accounts=_accounts(names[:MAX_ACCOUNTS], said, limits, held),
-        steps=await _steps(job, work, after=after, limit=limit),
-    )
+    async with work:
+        row = await find_job(job, work)
+        found = await followed.load(job, row.num_messages, work)
+        earnings, audits = found.earnings, _audits(row, found)
+        held = {each: (earnings.frozen(each), earnings.forfeited(each)) for each in earnings.lines}
+        totals = await money_totals(row, work)
+        seal = await newest_seal(row, work)
+        said = {} if seal is None else {leaf.account: leaf for leaf in decode_pay(seal.pay)}
+        limits = {each.account: each for each in await work[LimitRow].where(job=job)}
+        recent = await recent_seals(row, work)
+        pace = pace_of(recent)
+        outlook: OutlookView | None = None
+        if pace is not None and row.state == JobState.RUNNING.value:
+            outlook = outlook_of(pace, recent[-1], steps=row.steps, budget=totals["funded"])
+        names = sorted(said, key=lambda each: (-said[each].earned, each))
+        return SpendView.of(
+            row,
+            clock=now,
+            **totals,
+            frozen=sum(frozen for frozen, _ in held.values()),
+            forfeited=sum(forfeited for _, forfeited in held.values()),
+            audits=audits,
+            num_steps=row.steps,
+            pace=None if pace is None else PaceView.of(pace),
+            outlook=outlook,
+            num_accounts=len(names),
+            accounts=_accounts(names[:MAX_ACCOUNTS], said, limits, held),
+            steps=await _steps(job, work, after=after, limit=limit),
+        )
 
 
 def _accounts(

@@ -90,7 +90,6 @@ async def _chain(
     return ChainStatusView(
         reachable=head is not None,
         head=None if head is None else head.number,
-        head_at=None if head is None else head.timestamp,
         head_age_millis=None if head is None else _age(now, head.timestamp * 1000),
         settled=None if settled is None else settled.number,
         seen=seen,

@@ -5,7 +5,6 @@ The caller is in a transaction. Units: base units, milliseconds.
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import JobId, StepNumber
-from contracts.terms.messages import StepBeacon
 from market.bodies.earnings import AnchorView
 from market.bodies.offers import OutcomesView
 from market.bodies.tracing import (
@@ -24,7 +23,7 @@ from market.service.rows import SealRow
 from market.service.show_beacons import seals_on_chain
 from market.service.show_earnings import drawn_of
 from verification.earnings import Line
-from verification.traces import StepTrace
+from verification.tallies import StepTrace
 
 _NO_OUTCOMES = dict.fromkeys(OutcomesView.model_fields, 0)
 
@@ -85,7 +84,7 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
         closed_at=None if closed is None else closed.closed_at,
         merged=sum(line.kind == "work" for line in lines),
         anchor=anchor,
-        beacon=None if trace.beacon is None else beacon_view(trace.beacon),
+        beacon=trace.beacon and StepBeaconView.of(trace.beacon, said_in=trace.beacon.step),
         drawables=DrawablesView(
             work=trace.drawables.get("work", 0),
             sums=trace.drawables.get("bucket", 0),
@@ -94,11 +93,6 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
         drawn=len(trace.drawn),
         outcomes=OutcomesView.model_validate(_NO_OUTCOMES | dict(outcomes)),
     )
-
-
-def beacon_view(beacon: StepBeacon) -> StepBeaconView:
-    """The beacon of a step."""
-    return StepBeaconView.of(beacon, said_in=beacon.step)
 
 
 def step_line_view(line: Line, found: Followed) -> StepLineView:

@@ -50,8 +50,6 @@ SLOWEST = 64 * 2**10
 """Bytes a second: a part of weights (64 MiB) takes 17 minutes, the largest bundle nine hours."""
 EVERYBODY = Address(bytes(20))
 """Whose row holds what all have together; it is the one that is held."""
-MILLIS_BETWEEN_LOOKS = 60_000
-"""For forgotten uploads, of one process."""
 
 _PAID_FOR = tuple(
     state.value for state in JobState if state not in (JobState.DRAFT, JobState.FAILED)
@@ -75,14 +73,6 @@ class Uploads:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while uploads wait for `EVERYBODY`, so that one of them alone keeps a connection."""
     under_way: set[BlobUploadRow] = field(default_factory=set)
-    _looked_at: UnixMillis | None = None
-
-    def may_look(self, now: UnixMillis) -> bool:
-        """Whether it is time to look for forgotten uploads; whoever asks then does."""
-        if self._looked_at is not None and now - self._looked_at < MILLIS_BETWEEN_LOOKS:
-            return False
-        self._looked_at = now
-        return True
 
     def is_under_way(self, upload: Upload) -> bool:
         """Whether this process has one of the same account and name."""
@@ -111,8 +101,7 @@ async def store_blob(
     if await blobs.size(upload.name) is not None:
         return
     async with uploads.turn:
-        if uploads.may_look(now):
-            await settle_forgotten(now, work, blobs)
+        await settle_forgotten(now, work, blobs)
         row, is_stored = await _begin(upload, now, bounds, work, blobs, uploads), False
         uploads.under_way.add(row)
     try:

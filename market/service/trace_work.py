@@ -5,7 +5,7 @@ nothing is derived in another way, so a reader who folds the paths finds the sam
 is in a transaction.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from contracts.governance.claims import PayTree
@@ -16,10 +16,8 @@ from contracts.terms.history import Kept, Leaves, decode_kept, prove_message
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
 from contracts.terms.items import count
 from contracts.terms.merkle import Proof, batch_leaf, earned_leaf, plain_leaf, plain_root
-from contracts.terms.messages import StepBeacon
 from contracts.terms.signatures import Signed
 from contracts.terms.work import WorkClaim, findings_of
-from market.bodies.earnings import DrawnView, OutcomeName
 from market.bodies.tracing import (
     AnchoredView,
     AuditsView,
@@ -32,6 +30,7 @@ from market.bodies.tracing import (
     RoundView,
     RulingView,
     SealedView,
+    StepBeaconView,
     WorkTraceView,
 )
 from market.domain.earnings import paid_parts, parts_of, state_of
@@ -43,12 +42,11 @@ from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, MessageRow, SealRow
 from market.service.show_beacons import seals_on_chain
 from market.service.show_earnings import drawn_of
-from market.service.show_steps import beacon_view
 from verification.docket import Docket
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.selection import drawable, is_drawn, ordering_beacon, prf, step_beacon
 from verification.earnings import Line
-from verification.traces import Report
+from verification.tallies import Report
 from verification.verdicts import limits_of
 
 _KIND = str(WorkClaim.model_fields["kind"].default)
@@ -71,38 +69,35 @@ async def trace_work(
     row = await find_job(job, work)
     claim = await _claim(job, (peer, "work", step, seq), work)
     found = await followed.load(job, row.num_messages, work)
-    line = None if claim is None else found.earnings.of_subject.get(claim.digest())
-    if claim is None or line is None:
-        raise NotFound("no seal holds such work", step=step, peer=peer.hex(), seq=seq)
-    standing = found.earnings.of_line(line)
-    standing = standing._replace(line=(line := replace(line)))
-    audits = _Audits.of(found, line)  # before anything else is waited for
-    parts = parts_of(standing, (await own_pay(line.account, [row], work))[job])
-    claims = await claims_of(job, line.account, work)
-    return WorkTraceView.of(
-        line,
-        job=job,
-        amount=standing.amount,
-        state=state_of(standing, parts),
-        parts=parts,
-        work_claim=ClaimView.of(
-            claim, claim=line.subject, units=count(claim.items), buckets=len(claim.outputs)
-        ),
-        sealed=await _sealed(job, line.sealed, line.subject, work),
-        anchored=await _anchored(job, line.sealed, work),
-        audits=None if audits is None else await audits.load(job, claim, work),
-        pay=await _pay_slip(job, line, work),
-        claims=paid_parts(standing, claims),
-    )
+    async with found.going_on:  # the fold stands still meanwhile
+        line = None if claim is None else found.earnings.of_subject.get(claim.digest())
+        if claim is None or line is None:
+            raise NotFound("no seal holds such work", step=step, peer=peer.hex(), seq=seq)
+        standing = found.earnings.of_line(line)
+        parts = parts_of(standing, (await own_pay(line.account, [row], work))[job])
+        claims = await claims_of(job, line.account, work)
+        return WorkTraceView.of(
+            line,
+            job=job,
+            amount=standing.amount,
+            state=state_of(standing, parts),
+            parts=parts,
+            work_claim=ClaimView.of(
+                claim, claim=line.subject, units=count(claim.items), buckets=len(claim.outputs)
+            ),
+            sealed=await _sealed(job, line.sealed, line.subject, work),
+            anchored=await _anchored(job, line.sealed, work),
+            audits=await _audits(claim, line, found, job, work),
+            pay=await _pay_slip(job, line, work),
+            claims=paid_parts(standing, claims),
+        )
 
 
 async def _claim(job: JobId, name: tuple[object, ...], work: UnitOfWork) -> WorkClaim | None:
     """The claim of this name (`WorkClaim.stated_name`, after kind and job), sealed or not."""
     item = await _stored(job, (_KIND, job, *name), work)
-    match item:
-        case Signed(message=WorkClaim() as claim):
-            return claim
-    return None
+    message = item.message if isinstance(item, Signed) else None
+    return message if isinstance(message, WorkClaim) else None
 
 
 async def _stored(job: JobId, name: tuple[object, ...], work: UnitOfWork) -> Kept | None:
@@ -149,18 +144,67 @@ def _plain(proof: Proof) -> tuple[PlainStep, ...]:
 # ----------------------------------------------------------------------------------------- audits
 
 
+async def _audits(
+    claim: WorkClaim, line: Line, found: Followed, job: JobId, work: UnitOfWork
+) -> AuditsView | None:
+    """The audits of a line's message, with its reports as they were signed; None: never drawn."""
+    record = found.history.record
+    if line.rate is None or record is None or not isinstance(record.checking, Docket):
+        return None
+    flops = flops_of(record.checking.rules.spec, claim)
+    case = drawable(claim, flops, line.rate, {}, line.sealed).case
+    return await _Audits(found, record.checking, job, work).view(claim, line, case)
+
+
 @dataclass(frozen=True)
-class _Draw:
-    """What a fold knows of the draw of a line's message."""
+class _Audits:
+    """What a fold, which stands still, and the rows know of a job's audits."""
 
-    line: Line
-    drawn: DrawnView
-    beacon: StepBeacon | None
+    found: Followed
+    docket: Docket
+    job: JobId
+    work: UnitOfWork
 
-    def view(self, claim: WorkClaim) -> DrawView:
+    async def view(self, claim: WorkClaim, line: Line, case: Case) -> AuditsView:
+        """Of the message of a line."""
+        traces, subject, heard = self.found.traces, case.subject, []
+        rounds = tuple(
+            RoundView.of(each, round=each.number, drawn_in=each.drawn, auditors=each.order)
+            for each in traces.rounds.get(subject, ())
+        )
+        for report in traces.reports.get(subject, ()):
+            distances = tuple(await self._distances(case, report))
+            repeat = await self._repeat(case, report, rounds)
+            heard.append(ReportView.of(report, distances=distances, repeat=repeat))
+        return AuditsView(
+            subject=subject,
+            draw=self._draw(claim, line),
+            rounds=rounds,
+            reports=tuple(heard),
+            rulings=tuple(map(RulingView.of, traces.rulings.get(subject, ()))),
+            outcome=self.found.tally.outcome_of(subject),
+        )
+
+    async def _repeat(
+        self, case: Case, report: Report, rounds: Sequence[RoundView]
+    ) -> AuditsView | None:
+        """A report's own audits from outside; None if it is never drawn."""
+        line = self.found.earnings.of_subject.get(report.report)
+        if line is None or line.rate is None:
+            return None
+        name = (report.auditor, "report", case.subject, report.attempt)
+        said = await _claim(self.job, name, self.work)
+        assert said is not None  # as a seal holds it
+        beacon = next(each.beacon for each in rounds if each.round == report.round)
+        counted = Heard(report.auditor, report.verdict, report.report)
+        seeded = repeat_of(replace(case, beacon=beacon), counted, report.sealed)
+        return await self.view(said, line, seeded)
+
+    def _draw(self, claim: WorkClaim, line: Line) -> DrawView:
         """What decided whether `claim` is audited: drawn iff the PRF, as a fraction, is below q."""
-        assert self.line.rate is not None  # as `_Audits.of` has seen
-        beacon, name = self.beacon, claim.draw_name()
+        drawn, trace = drawn_of(line, self.found), self.found.traces.steps.get(line.sealed)
+        assert drawn is not None and line.rate is not None  # else nobody asks
+        beacon, name = None if trace is None else trace.beacon, claim.draw_name()
         drawn_by = value = ordering = None
         if beacon is not None:
             ordering = ordering_beacon(beacon.job, beacon.of, beacon.beacon)
@@ -169,95 +213,20 @@ class _Draw:
                 drawn_by = step_beacon(beacon.job, beacon.of, beacon.beacon)
             if drawn_by is not None:
                 value = Digest(prf(drawn_by, name).to_bytes(32, "big"))
-            if is_drawn(drawn_by, name, self.line.rate) != self.drawn.drawn:
-                subject = self.line.subject.hex()
+            if is_drawn(drawn_by, name, line.rate) != drawn.drawn:
+                subject = line.subject.hex()
                 raise InvariantBroken(f"the draw of {subject} is not that of its beacon")
         return DrawView.of(
-            self.drawn,
+            drawn,
             name=name,
-            beacon=None if beacon is None else beacon_view(beacon),
+            beacon=None if beacon is None else StepBeaconView.of(beacon, said_in=beacon.step),
             step_beacon=drawn_by,
             ordering_beacon=ordering,
             prf=value,
         )
 
-
-@dataclass(frozen=True)
-class _Audits:
-    """What a fold knows of a message's audits, taken before others go on with it."""
-
-    draw: _Draw
-    rounds: tuple[RoundView, ...]
-    reports: tuple[Report, ...]
-    repeats: tuple["_Audits | None", ...]  # of each report; None: it is never drawn
-    rulings: tuple[RulingView, ...]
-    outcome: OutcomeName | None
-    docket: Docket
-
-    @classmethod
-    def of(cls, found: Followed, line: Line) -> "_Audits | None":
-        """The audits of a line's message; None if it is never drawn."""
-        record, traces, subject = found.history.record, found.traces, line.subject
-        drawn = drawn_of(line, found)
-        if drawn is None or record is None or not isinstance(record.checking, Docket):
-            return None
-        trace = traces.steps.get(line.sealed)
-        reports = tuple(traces.reports.get(subject, ()))
-        lines = [found.earnings.of_subject.get(each.report) for each in reports]
-        return cls(
-            _Draw(line, drawn, None if trace is None else trace.beacon),
-            tuple(
-                RoundView.of(
-                    each,
-                    round=each.number,
-                    drawn_in=each.drawn,
-                    auditors=each.order,
-                    first_attempt=each.first,
-                )
-                for each in traces.rounds.get(subject, ())
-            ),
-            reports,
-            tuple(None if each is None else cls.of(found, replace(each)) for each in lines),
-            tuple(RulingView.of(each) for each in traces.rulings.get(subject, ())),
-            found.tally.outcome_of(subject),
-            record.checking,
-        )
-
-    async def load(self, job: JobId, claim: WorkClaim, work: UnitOfWork) -> AuditsView:
-        """With the draw of `claim` and the reports as they were signed."""
-        line = self.draw.line
-        assert line.rate is not None  # as it may be drawn
-        flops = flops_of(self.docket.rules.spec, claim)
-        case = drawable(claim, flops, line.rate, {}, line.sealed).case
-        return await self._load(claim, case, job, work)
-
-    async def _load(self, claim: WorkClaim, case: Case, job: JobId, work: UnitOfWork) -> AuditsView:
-        heard = []
-        for report, repeat in zip(self.reports, self.repeats, strict=True):
-            again = None
-            if repeat is not None:
-                name = (report.auditor, "report", case.subject, report.attempt)
-                said = await _claim(job, name, work)
-                assert said is not None  # as a seal holds it
-                beacon = next(r.beacon for r in self.rounds if r.round == report.round)
-                counted = Heard(report.auditor, report.verdict, report.report)
-                seeded = repeat_of(replace(case, beacon=beacon), counted, report.sealed)
-                again = await repeat._load(said, seeded, job, work)
-            distances = tuple(await self._distances(case, report, job, work))
-            heard.append(ReportView.of(report, distances=distances, repeat=again))
-        return AuditsView(
-            subject=case.subject,
-            draw=self.draw.view(claim),
-            rounds=self.rounds,
-            reports=tuple(heard),
-            rulings=self.rulings,
-            outcome=self.outcome,
-        )
-
-    async def _distances(
-        self, case: Case, report: Report, job: JobId, work: UnitOfWork
-    ) -> Iterable[DistanceView]:
-        kept = await _stored(job, ("leaves", report.report), work)
+    async def _distances(self, case: Case, report: Report) -> Iterable[DistanceView]:
+        kept = await _stored(self.job, ("leaves", report.report), self.work)
         assert isinstance(kept, Leaves)  # as a seal holds the report
         found = findings_of(kept.leaves)
         if not found.distances:  # then nothing was compared

@@ -10,7 +10,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from contracts.terms.printable import printable
-from market.bodies.advice import would_fit
 from market.domain.jobs import trained
 from market.web import assets, words
 from market.web.tables import label_cells
@@ -41,7 +40,6 @@ def environment() -> Environment:
         "tokens": words.tokens,
         "utc": words.utc,
         "words": words.words,
-        "would_fit": would_fit,
     }
     made.globals |= {
         "early_script": assets.early_script,

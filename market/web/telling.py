@@ -35,12 +35,12 @@ Words: TypeAlias = tuple[str, Callable[[Any, str], Said]]
 """The kind in words, and what an event of it says; the text is the hex name of its job."""
 
 
-def told_of_job(events: Iterable[events.NumberedJobEvent], job: str) -> tuple[Told, ...]:
+def told_of_job(events: Iterable[tuple[int, events.JobEvent]], job: str) -> tuple[Told, ...]:
     """Events of a job, in the given order."""
     return tuple(_told(number, event, job, _JOB) for number, event in events)
 
 
-def told_of_market(events: Iterable[events.NumberedMarketEvent]) -> tuple[Told, ...]:
+def told_of_market(events: Iterable[tuple[int, events.MarketEvent]]) -> tuple[Told, ...]:
     """Events of the market, in the given order."""
     return tuple(_told(number, event, "", _MARKET) for number, event in events)
 

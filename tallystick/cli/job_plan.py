@@ -7,7 +7,6 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from contracts.terms.amounts import in_tokens
-from market.bodies.advice import would_fit
 from market.bodies.jobs import StageQuoteView
 from tallystick.cli.output import facts, table
 from tallystick.sdk.checking import CheckingPlan, checking_phrases
@@ -118,10 +117,7 @@ def _obstacles(plan: Plan) -> Iterator[RenderableType]:
         yield table(
             "why not matched",
             ("constraint", "#offers that fail it", "would fit"),
-            (
-                (each.constraint, each.offers, would_fit(each.would_fit))
-                for each in plan.not_matched
-            ),
+            ((each.constraint, each.offers, each.would_fit) for each in plan.not_matched),
         )
     if plan.advice is not None:
         yield f"cheapest remedy: {plan.advice_in_words}"

@@ -10,7 +10,7 @@ from rich.table import Table
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
-from market.bodies.advice import in_words, would_fit
+from market.bodies.advice import in_words
 from market.bodies.jobs import JobView, ProgressView
 from market.bodies.offers import ChecksView, PeerChecksView, ReceivedView, ReputationView
 from market.bodies.slashes import ConvictionsView, ConvictionView
@@ -45,7 +45,7 @@ def job_table(view: JobView) -> Table:
         )
     for excluded in view.not_matched:
         rows[f"not matched: {excluded.constraint}"] = (
-            f"{excluded.offers} offers; would fit: {would_fit(excluded.would_fit)}"
+            f"{excluded.offers} offers; would fit: {excluded.would_fit}"
         )
     for each in view.unpublished:
         rows[f"weights of stage {each.stage}"] = f"were not published: {each.reason}"

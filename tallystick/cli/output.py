@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
@@ -283,14 +283,9 @@ def _read(millis: int) -> datetime:
     return datetime.fromtimestamp(min(millis / 1000, _LAST_YEAR), UTC)
 
 
-def moment_here(millis: int, zone: tzinfo | None = None) -> str:
-    """A moment in UTC and, where this machine's zone is another one, in that too.
-
-    Args:
-        millis: Since the Unix epoch.
-        zone: The zone of the reader; this machine's without one.
-    """
-    here = _read(millis).astimezone(zone)
+def moment_here(millis: int) -> str:
+    """A moment in UTC and, where this machine's zone is another one, in that too."""
+    here = _read(millis).astimezone()
     if not here.utcoffset():
         return f"{moment(millis)} UTC"
     return f"{moment(millis)} UTC ({here:%Y-%m-%d %H:%M:%S %Z})"

@@ -1,4 +1,4 @@
-"""The checking part of the demo's report: verdicts, slashes, odds, what the audits cost. Pure."""
+"""The checking part of the demo's report: verdicts, slashes, what the audits cost. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,13 +9,9 @@ from contracts.terms.ids import Address, PeerId
 from contracts.terms.messages import MILLION
 from market.bodies.offers import PeerChecksView
 from market.bodies.slashes import SlashView
-from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
-from tallystick.demo.verdicts import Hearing, PeerStep, Story, Verdicts
-from tallystick.gym.plan import parse
-from verification.draws.odds import Exposed, exact, short
+from tallystick.demo.cast import ACCUSER, LAZY
+from tallystick.demo.verdicts import Hearing, Story, Verdicts
 
-MAX_UNDETECTED = (1, 10**6)
-"""P(undetected) of all that the lazy script would have falsified has to be below this."""
 _COLUMNS = (
     "name            audits  received matched mismatch unsettled  mean q  honesty      stake   "
     "hours"
@@ -31,29 +27,12 @@ class Checked:
     names: Mapping[PeerId, str]  # of everybody who worked or audited
     lazy: PeerId
     accuser: PeerId
-    steps: int  # of the job
     slashes: Sequence[SlashView]
     peers: Sequence[PeerChecksView]
 
-    @property
-    def falsified(self) -> tuple[PeerStep, ...]:
-        """Sealed peer-steps with a unit that the lazy script lies about."""
-        return self.verdicts.falsified(self.lazy, parse(LAZY.behaviour)[1].lies_about)
-
-    @property
-    def volume(self) -> int:
-        """Peer-steps that the lazy one would have falsified by the end: one in every step."""
-        return self.steps - LIES_FROM + 1
-
-    @property
-    def _would_be(self) -> list[Exposed]:
-        """`volume` peer-steps, each drawn with the least rate that any of its own was."""
-        own = (each.exposed for each in self.verdicts.peer_steps[self.lazy])
-        return [min(own, key=lambda each: each.rate)] * self.volume
-
     def problems(self) -> Iterator[str]:
         """What does not hold."""
-        convicted, most = self.verdicts.convicted, MAX_UNDETECTED
+        convicted = self.verdicts.convicted
         if self.lazy not in convicted:
             yield f"{LAZY.name} lied and was not convicted"
         accusations = (s for s in self.verdicts.stories if s.hearings[0].auditor == self.accuser)
@@ -61,9 +40,6 @@ class Checked:
             yield f"{ACCUSER.name} accused falsely and was not contradicted"
         for peer in convicted.keys() - {self.lazy, self.accuser}:
             yield f"{self.names.get(peer, peer.hex())} is honest and was convicted"
-        chance = self.verdicts.odds_of(self._would_be).strangers
-        if chance.numerator * most[1] >= chance.denominator * most[0]:
-            yield f"P(undetected) of {self.volume} false peer-steps is {short(chance)}"
         if not any(each.state == "burned" for each in self.slashes):
             yield "no stake was slashed"
 
@@ -110,7 +86,6 @@ class Checked:
         yield f"honest convicted    {', '.join(map(self._name, convicted)) or 'none'}"
         for slash in self.slashes:
             yield from _slash(slash)
-        yield from self._odds()
 
     def _row(self, peer: PeerChecksView) -> str:
         got = peer.received
@@ -145,26 +120,6 @@ class Checked:
 
     def _name(self, peer: PeerId) -> str:
         return self.names.get(peer, peer.hex()[:12])
-
-    def _odds(self) -> Iterator[str]:
-        yield "P(undetected)       strangers, largest owner a friend, whole stage friends"
-        count = len(self.falsified)
-        yield from self._chances(
-            f"the {count} peer-steps that {LAZY.name} did falsify",
-            [each.exposed for each in self.falsified],
-        )
-        yield from self._chances(
-            f"{self.volume}, one in each step from {LIES_FROM} to {self.steps}, at its least q",
-            self._would_be,
-        )
-
-    def _chances(self, volume: str, exposed: Sequence[Exposed]) -> Iterator[str]:
-        found = self.verdicts.odds_of(exposed)
-        chances = (found.strangers, found.friends, found.whole_stage)
-        yield f"                    {', '.join(map(short, chances))}: {volume}"
-        factors = Counter(self.verdicts.odds_of([each]).strangers for each in exposed)
-        product = " x ".join(f"({exact(each)})^{times}" for each, times in factors.items())
-        yield f"                    strangers, exactly: {product}"
 
 
 def _slash(slash: SlashView) -> Iterator[str]:

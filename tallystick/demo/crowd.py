@@ -20,12 +20,12 @@ from tallystick.provider.folder import write_durably
 from tallystick.provider.measured import Measured
 from tallystick.up import child as children
 from tallystick.up.child import Child
-from tallystick.up.forkserver import launch, starter
+from tallystick.up.forkserver import Forkserver, launch
 from tallystick.up.processes import RUN_ID, SERVICE, Identity, environment_of, running, send
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or site-packages
-SLOWDOWN, FORKSERVER = "TALLYSTICK_PEER_SLOWDOWN", "TALLYSTICK_FORKSERVER"
-HOOKS, BEHAVIOUR = "TALLYSTICK_HOOKS", "TALLYSTICK_PEER_BEHAVIOUR"
+SLOWDOWN, BEHAVIOUR = "TALLYSTICK_PEER_SLOWDOWN", "TALLYSTICK_PEER_BEHAVIOUR"
+HOOKS = "TALLYSTICK_HOOKS"
 DRAIN, STOP_SECONDS = "1s", 20.0
 WORK_PATIENCE = 60.0  # seconds in which a peer that works gets a unit
 
@@ -39,7 +39,7 @@ class Crowd:
     run_id: str = field(default_factory=lambda: secrets.token_hex(16))
     _children: dict[str, Child] = field(default_factory=dict)
     _forgiven: set[str] = field(default_factory=set)  # were killed on purpose
-    _forkserver: Child | None = None
+    _forkserver: Forkserver | None = None
     _probed: Measured | None = None
 
     def start_provider(self, machine: Machine) -> Child:
@@ -62,9 +62,9 @@ class Crowd:
             *("--market", self.market, "--home", str(self.home / name)),
             *("--drain", DRAIN),  # a demo that is stopped is stopped as a whole
         )
-        forkserver = {FORKSERVER: str(self.forkserver)}  # for its peers
-        environment = self._environment(name) | forkserver | variables
-        child = starter(self.forkserver)(argv, environment=environment, log=self._log(name))
+        assert self._forkserver is not None
+        environment = self._environment(name) | variables
+        child = self._forkserver.start(argv, environment=environment, log=self._log(name))
         self._forgiven.discard(name)
         self._children[name] = child
         return child
@@ -93,21 +93,14 @@ class Crowd:
         return self.home / "logs" / f"{name}.log"
 
     async def start_forkserver(self) -> None:
-        """Have what has a peer or a coordinator in it forked from one process.
+        """Have agents and their peers forked from one process.
 
         Raises:
             ServiceUnreachable: it does not start.
         """
         name = "forkserver"
         environment = self._environment(name)
-        self._forkserver = await launch(
-            self.forkserver, environment=environment, log=self._log(name)
-        )
-
-    @property
-    def forkserver(self) -> Path:
-        """Its socket."""
-        return self.home / "forkserver" / "socket"
+        self._forkserver = await launch(environment=environment, log=self._log(name))
 
     async def probe(self) -> None:
         """Measure this machine once for all providers.
@@ -195,7 +188,7 @@ class Crowd:
     async def stop_forkserver(self) -> None:
         """Stop it, and with it whatever it has forked."""
         if self._forkserver is not None:
-            await _stop(self._forkserver)
+            await self._forkserver.stop()
 
     def _ours(self) -> Iterator[Identity]:
         for one in running():

@@ -403,7 +403,6 @@ class Story:
             names=peers,
             lazy=lazy,
             accuser=accuser,
-            steps=view.progress.steps,
             slashes=slashes,
             peers=(await self._client.call(GET_CHECKS, job=self._job)).peers,
         )
@@ -575,9 +574,8 @@ async def demo(home: Path, *, keep: bool, say: Say) -> Ended:
     (home / "logs").mkdir(parents=True, exist_ok=True)
     story = Story(home, say, Crowd(home), load_notes(home))
     os.environ[RUN_ID] = story.crowd.run_id  # children of `up` inherit it
-    settings = read_settings(home / "market")
     services = Services(
-        settings.model_copy(update={"forkserver": story.crowd.forkserver}),
+        read_settings(home / "market"),
         api_port=None if keep else 0,  # a port that people know matters when it stays
         report=lambda line: say(f"   {line}"),
     )

@@ -1,13 +1,12 @@
-"""What audits came to in a job, from its sealed messages alone: who lied, who said so, odds.
+"""What audits came to in a job, from its sealed messages alone: who lied, who said so.
 
 Every figure is read off the dockets of the fold that pays (`verification.docket`): a story is a
 case in which somebody was accused, its hearings are the reports that counted, and a distance stands
 beside the threshold that the job's calibration table gives for the two devices. Pure. Units:
-distances in 1e-9, work in model FLOPs, chances as exact rationals.
+distances in 1e-9, work in model FLOPs.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from contracts.governance.checking import Begin
@@ -16,14 +15,12 @@ from contracts.governance.record import JobRecord
 from contracts.governance.rounds import Leaves, claims_of, flops_of
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, PeerId, StepNumber
-from contracts.terms.items import ItemNumber
 from contracts.terms.messages import Message, Seal
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import Findings, Verdict, findings_of
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Case, Ruling, What
-from verification.draws.odds import Exposed, Odds, stated_odds
 from verification.verdicts import limits_of
 
 
@@ -59,24 +56,13 @@ class Story:
         return next((each for each in self.rulings if each.what == what), None)
 
 
-@dataclass(frozen=True)
-class PeerStep:
-    """A sealed claim of work: its items, and how it could have been seen."""
-
-    step: StepNumber  # in whose round it was done
-    items: tuple[ItemNumber, ...]
-    exposed: Exposed
-
-
 @dataclass
 class Verdicts:
     """See the module. Begin with `Verdicts()`, then `note` each seal."""
 
     heard: dict[Digest, Story] = field(default_factory=dict)  # by subject
-    peer_steps: dict[PeerId, list[PeerStep]] = field(default_factory=lambda: defaultdict(list))
     work: int = 0  # sealed
     replayed: int = 0  # by reports that counted
-    docket: Docket | None = None  # after the newest seal
 
     def note(self, record: JobRecord, under: Sequence[Message], leaves: Leaves) -> None:
         """Add what a seal came to.
@@ -89,7 +75,6 @@ class Verdicts:
         docket = record.checking
         if not isinstance(docket, Docket):
             return
-        self.docket = docket
         for audit in docket.audits:
             case, said = audit.case, audit.said
             self.replayed += case.flops
@@ -99,12 +84,7 @@ class Verdicts:
         for ruling in docket.rulings:
             if ruling.subject in self.heard:
                 self.heard[ruling.subject].rulings.append(ruling)
-        claims = sorted(claims_of(under, "work"), key=lambda each: each.digest())
-        # The fold takes them in this order.
-        for claim, (peer, exposed) in zip(claims, docket.exposed, strict=True):
-            assert claim.peer == peer
-            self.peer_steps[peer].append(PeerStep(claim.round, claim.numbers, exposed))
-            self.work += flops_of(record.spec, claim)
+        self.work += sum(flops_of(record.spec, claim) for claim in claims_of(under, "work"))
 
     @property
     def stories(self) -> tuple[Story, ...]:
@@ -120,22 +100,6 @@ class Verdicts:
             for ruling in story.rulings
             if ruling.what == "convicted"
         }
-
-    def falsified(
-        self, peer: PeerId, is_lie: Callable[[StepNumber, ItemNumber], bool]
-    ) -> tuple[PeerStep, ...]:
-        """The sealed peer-steps of `peer` with an item that its script lies about."""
-        return tuple(
-            each
-            for each in self.peer_steps.get(peer, ())
-            if any(is_lie(each.step, item) for item in each.items)
-        )
-
-    def odds_of(self, falsified: Sequence[Exposed]) -> Odds:
-        """P(undetected) of exactly these, in a job that is checked."""
-        assert self.docket is not None
-        (found,) = stated_odds(self.docket.rules.terms, falsified, ())
-        return found
 
 
 def read_verdicts(items: Iterable[Kept], domain: Domain, begin: Begin = begin_job) -> Verdicts:

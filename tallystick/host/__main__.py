@@ -9,7 +9,6 @@ from tallystick.host.host import Host
 from tallystick.host.settings import HostSettings, credential_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.process import run_process
-from tallystick.up.forkserver import starter
 
 
 def _say(line: str) -> None:
@@ -25,7 +24,6 @@ async def _host() -> None:
             settings=settings,
             environment=os.environ,
             say=_say,
-            start=starter(settings.forkserver),
         ).run()
 
 

@@ -23,7 +23,6 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies.jobs import (
     MAX_REASON,
-    ClaimJobs,
     CoordinatorClaim,
     HeededWish,
     HostedJob,
@@ -112,12 +111,12 @@ class Host:
             )
             for wallet in wallets
         )
-        body = RegisterHost(host=self.settings.host_name, coordinators=claims)
+        body = RegisterHost(coordinators=claims)
         return (await self.client.call(POST_HOST, body)).coordinators
 
     async def _beat(self) -> None:
-        name, wait = self.settings.host_name, 0 if self._running else WAIT_SECONDS
-        held = (await self.client.call(POST_CLAIM, ClaimJobs(host=name), wait=wait)).jobs
+        wait = 0 if self._running else WAIT_SECONDS
+        held = (await self.client.call(POST_CLAIM, wait=wait)).jobs
         here = {hosted.job for hosted in held}
         for job in set(self._running) - here:
             await self._stop(job)
@@ -129,7 +128,6 @@ class Host:
                 self._start(hosted)
                 await self._register()
         body = HostHeartbeat(
-            host=name,
             jobs=tuple(self._running),
             endpoints=self._endpoints(),
             heeded=self._heeded(),

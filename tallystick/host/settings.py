@@ -29,8 +29,6 @@ class HostSettings(OperatorSettings):
     host_name: str = "local"
     listen: str = "127.0.0.1:0"
     """Where coordinators listen; port 0 is a free one."""
-    forkserver: Path | None = None
-    """Socket of the forkserver that a job's processes are started from; None: they are executed."""
 
 
 def credential_of(settings: HostSettings) -> str:

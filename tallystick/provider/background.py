@@ -18,8 +18,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +33,7 @@ from contracts.terms.printable import printable
 from market.bodies.offers import Heartbeat
 from market.bodies.signing import heartbeat_digest
 from tallystick.provider.folder import DRAIN_SIGNAL
-from tallystick.up.child import appended
+from tallystick.up.child import appended, start_detached
 from tallystick.up.data_folder import tail
 
 # ------------------------------------------------------------------------------------------ faults
@@ -118,12 +116,6 @@ CLOSED = (
 )
 
 
-def stamped(line: str, now: datetime | None = None) -> str:
-    """A line of a log with its moment, UTC to the second."""
-    moment = datetime.now(UTC) if now is None else now
-    return f"{moment:%Y-%m-%d %H:%M:%S}Z {line}"
-
-
 def log_of(home: Path) -> Path:
     """The log of a provider's agent; its folder is made."""
     folder = home / "logs"
@@ -141,7 +133,7 @@ class AgentLog:
 
     def __call__(self, line: str) -> None:
         """Say it; neither a closed terminal nor a full disk stops an agent."""
-        text = stamped(printable(line))
+        text = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {printable(line)}"
         with contextlib.suppress(OSError):
             self._terminal(text)
         if self._is_terminal_the_log or not self._home.exists():  # nothing is made for a refusal
@@ -202,19 +194,9 @@ def detach(home: Path, arguments: Sequence[str]) -> int:
     """
     try:
         log = log_of(home)
-        output = appended(log)
+        process, since = start_detached(arguments, log=log, **{DETACHED: "1"})
     except OSError as error:
         raise Unavailable(f"cannot write the log in {home}: {error.strerror}") from error
-    with output:
-        since = output.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tallystick", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, DETACHED: "1", "PYTHONUNBUFFERED": "1"},
-            start_new_session=True,
-        )
     ends = time.monotonic() + BEGIN_SECONDS
     while time.monotonic() < ends:
         if process.poll() is not None:

@@ -13,7 +13,6 @@ the poster. Weights are read from the checkpoint part by part: one part is in me
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -125,8 +124,6 @@ TURN, POLL = 10.0, 0.5  # seconds
 PATIENCE = timedelta(seconds=30)
 """With a market that takes no part, before the poster is told of it; it is tried on."""
 
-Pause = Callable[[float], Awaitable[None]]
-
 
 @dataclass(frozen=True)
 class _Stage:
@@ -151,11 +148,10 @@ class MarketArtifacts:
         stored: Stored = lambda: None,
         part_bytes: int = MAX_PART_BYTES,
         patience: timedelta = PATIENCE,
-        pause: Pause = asyncio.sleep,
     ) -> None:
         """`stored` is called as the upload goes on."""
         self._client, self._job, self._session = client, job, session
-        self._tell, self._pause = tell, pause
+        self._tell = tell
         self._part_bytes, self._patience, self._stored = part_bytes, patience, stored
 
     async def publish(
@@ -166,7 +162,7 @@ class MarketArtifacts:
         Args:
             stage: Ours.
             step: The last one that the checkpoint holds.
-            checkpoint: A file of `training.stages.checkpoint`.
+            checkpoint: A file of `training.strategies.port.State`.
             turn: Members of the stage that come before us.
 
         Raises:
@@ -194,7 +190,7 @@ class MarketArtifacts:
         """Until no part has come for `span` seconds, or all have."""
         names, left = [*ours.index.parts, ours.index.digest()], round(span / POLL)
         while left and names:
-            await self._pause(POLL)
+            await asyncio.sleep(POLL)
             left -= 1
             while names and await self._has(names[0]):
                 del names[0]

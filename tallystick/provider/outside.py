@@ -34,8 +34,7 @@ from training.transport.grpc_adapter import GrpcTransport
 from training.worker.arithmetic import arithmetic_of
 from training.worker.run import Connection
 from verification.auditing.auditor import compared
-from verification.auditing.following import FollowedJob
-from verification.auditing.outside import audit_outside
+from verification.auditing.outside import FollowedJob, audit_outside
 from verification.auditing.program import Auditing
 from verification.docket import begin_job
 

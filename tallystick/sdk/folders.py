@@ -13,8 +13,8 @@ class HomeSettings(ProcessSettings):
 
     named_home: Path | None = Field(None, validation_alias="TALLYSTICK_HOME")
     market: str = "http://127.0.0.1:8420"
-    forkserver: Path | None = None
-    """Socket of the forkserver that local processes are started from (`tallystick.up`)."""
+    forkserver: int | None = None
+    """Descriptor of the forkserver that local processes are asked of (`tallystick.up`)."""
 
     @property
     def home(self) -> Path:

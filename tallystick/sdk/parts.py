@@ -15,7 +15,7 @@ goes on after an interruption. Neither parts nor model are in memory but tensor 
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -106,7 +106,6 @@ ENDED = ("finished", "closed")
 PATIENCE, POLL = 30.0, 0.5  # seconds; members take turns to upload, see `provider/blobs.py`
 
 Say = Callable[[str], None]
-Pause = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,6 @@ async def download(
     folder: Path,
     *,
     say: Say = lambda line: None,
-    pause: Pause = asyncio.sleep,
 ) -> Chosen:
     """Write the trained model of `job` to `folder`, which must not be there yet.
 
@@ -153,7 +151,7 @@ async def download(
     spec = signed_spec(view.signed, job).message
     model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     looks = round(PATIENCE / POLL) if view.state in ENDED else 0
-    chosen = await _published(client, job, spec.batch.stages, looks=looks, say=say, pause=pause)
+    chosen = await _published(client, job, spec.batch.stages, looks=looks, say=say)
     for stage in chosen.disputed:
         say(f"members of stage {stage} differ after step {chosen.step}: most of them are believed")
     parts = folder.with_name(f".{folder.name}.parts")
@@ -217,7 +215,7 @@ async def _fetched(
 
 
 async def _published(
-    client: MarketClient, job: JobId, num_stages: int, *, looks: int, say: Say, pause: Pause
+    client: MarketClient, job: JobId, num_stages: int, *, looks: int, say: Say
 ) -> Chosen:
     """What `choose` chooses, at the latest at one look after `looks` others."""
     for look in range(looks):
@@ -226,7 +224,7 @@ async def _published(
         except NotFound:
             if look == 0:
                 say(f"waiting up to {PATIENCE:.0f} s for the members' weights")
-            await pause(POLL)
+            await asyncio.sleep(POLL)
     return choose(await client.call(GET_CHECKPOINTS, job=job), num_stages)
 
 

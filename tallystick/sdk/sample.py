@@ -67,12 +67,8 @@ class Sample(NamedTuple):
     checking: CheckingPlan | None
 
 
-def sample(wanted: Wanted, *, schema: str = "") -> Sample:
-    """A job file, which loads as it is.
-
-    Args:
-        wanted: Size of the model, budget and so on.
-        schema: What editors are pointed at; empty: the file that came with this program.
+def sample(wanted: Wanted) -> Sample:
+    """A job file, which loads as it is, for a size of the model, a budget and so on.
 
     Raises:
         Refused: no such model, or none that fits into the memory.
@@ -82,7 +78,7 @@ def sample(wanted: Wanted, *, schema: str = "") -> Sample:
     fields = _fitted(_fields(wanted, model, _stages(model, wanted)), wanted, model)
     spec = _spec(parse_job_file(fields, source="sample"))
     checking = checking_plan(spec, spec.price_ceiling)
-    return Sample(_text(fields, schema or SCHEMA_PATH.as_uri(), checking), checking)
+    return Sample(_text(fields, checking), checking)
 
 
 def model_of_size(parameters: int) -> ModelConfig:
@@ -247,10 +243,10 @@ def _spec(job: JobFile) -> JobSpec:
 # ----------------------------------------------------------------------------------------- as text
 
 
-def _text(fields: dict[str, Any], schema: str, checking: CheckingPlan | None) -> str:
+def _text(fields: dict[str, Any], checking: CheckingPlan | None) -> str:
     known = job_schema()["properties"]
     lines = [
-        f"# yaml-language-server: $schema={schema}",
+        f"# yaml-language-server: $schema={SCHEMA_PATH.as_uri()}",
         "# What is set is what you asked for; what begins with # has the value that it shows, or",
         "# none. First `tallystick job plan` on this file, then `tallystick job submit`.",
     ]

@@ -22,7 +22,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
-from market.bodies.advice import in_words, would_fit
+from market.bodies.advice import in_words
 from market.bodies.jobs import Permit, PostJob, QuoteView
 from market.bodies.market import FaucetRequest, NetworkView
 from market.bodies.routes import (
@@ -390,7 +390,7 @@ def _need_match(quote: QuoteView, spec: JobSpec, now: UnixSeconds) -> None:
             )
             raise errors.NoMatch(
                 f"the job fits none of the {quote.offers} offers ({excluded.constraint}); would "
-                f"fit: {would_fit(excluded.would_fit)}. {_remedy(advice)}, or post it with "
+                f"fit: {excluded.would_fit}. {_remedy(advice)}, or post it with "
                 "--unmatched",
                 constraint=excluded.constraint,
                 would_fit=excluded.would_fit,

@@ -12,35 +12,48 @@ import os
 import signal
 import subprocess
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from tallystick.up import launch
 from tallystick.up.data_folder import rotate, tail
-from tallystick.up.processes import Identity, Ticks, identify
+from tallystick.up.processes import Identity, identify_child, send
 from tallystick.up.spec import OURSELVES, As
 
 
-class Child(ABC):
-    """A process that was started; `ended` is set when it has ended."""
+class Child:
+    """A process that was started; `ended` is set when it has ended.
 
-    def __init__(self, pid: int, log: Path, log_start: int) -> None:
-        # A child that has ended already is a zombie until it is reaped: its pid is still its own.
-        self.identity = identify(pid) or Identity(pid, _start_time_of_zombie(pid))
+    Attributes:
+        exit_status: Exit code, minus the signal's number, or None while it runs.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        log: Path,
+        log_start: int,
+        *,
+        ends: int,
+        status: Callable[[], int],
+    ) -> None:
+        """`ends` can be read once it has ended; `status` then closes that, and says how."""
+        self.identity = identity
         self.log = log
         self.log_start = log_start
+        self.exit_status: int | None = None
         self.ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(ends, self._end, ends, status)
 
-    @property
-    @abstractmethod
-    def exit_status(self) -> int | None:
-        """Exit code, minus the signal's number, or None while it runs."""
+    def _end(self, ends: int, status: Callable[[], int]) -> None:
+        asyncio.get_running_loop().remove_reader(ends)
+        self.exit_status = status()
+        self.ended.set()
 
-    @abstractmethod
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless it has ended."""
+        send(self.identity, number)
 
     async def stop(self, number: signal.Signals, *, grace: float) -> bool:
         """End it: `number`, then SIGKILL after `grace` seconds. True if it went by itself."""
@@ -75,42 +88,12 @@ class Child(ABC):
 
 
 class Start(Protocol):
-    """A way to start a child; `start` and `forkserver.Forkserver.start` are two."""
+    """A way to start a child: `start`, or one that `forkserver.starter` returns."""
 
     def __call__(
         self, argv: tuple[str, ...], *, environment: Mapping[str, str], log: Path
     ) -> Child:
         """Start `argv` with exactly this environment, its output appended to `log`."""
-
-
-class _Executed(Child):
-    """A child of ours that executed its program; reaped here."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, log_start: int) -> None:
-        super().__init__(process.pid, log, log_start)
-        self._process = process
-        self._descriptor = os.pidfd_open(process.pid)
-        asyncio.get_running_loop().add_reader(self._descriptor, self._reap)
-
-    @property
-    def exit_status(self) -> int | None:
-        """See `Child.exit_status`."""
-        return self._process.returncode
-
-    def _reap(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._descriptor)
-        os.close(self._descriptor)
-        self._process.wait()
-        self.ended.set()
-
-    def send(self, number: signal.Signals) -> None:
-        """See `Child.send`."""
-        self._process.send_signal(number)
-
-
-def _start_time_of_zombie(pid: int) -> Ticks:
-    stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
-    return Ticks(int(stat.rpartition(")")[2].split()[19]))
 
 
 def start(
@@ -145,7 +128,34 @@ def start(
         )
     if isinstance(stdin, bytes):
         _feed(process, stdin)
-    return _Executed(process, log, log_start)
+    ends = os.pidfd_open(process.pid)
+
+    def status() -> int:
+        os.close(ends)
+        return process.wait()
+
+    return Child(identify_child(process.pid), log, log_start, ends=ends, status=status)
+
+
+def start_detached(
+    arguments: Sequence[str], *, log: Path, **marks: str
+) -> tuple["subprocess.Popen[bytes]", int]:
+    """Start `tallystick ARGUMENTS` for good, in a session of its own, and say where its log begins.
+
+    Raises:
+        OSError: the log cannot be written.
+    """
+    with appended(log) as output:
+        since = output.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tallystick", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **marks},
+            start_new_session=True,
+        )
+    return process, since
 
 
 def appended(log: Path) -> BinaryIO:

@@ -24,6 +24,7 @@ FOLDERS = ("postgres", "redis", "chain", "blobs", "keys", "run", "logs", "jobs")
 
 _KEPT_LOGS = 3
 _MAX_LOG_BYTES = 8 * 2**20
+_TAIL_LINES = 12
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -188,7 +189,7 @@ def rotate(log: Path) -> None:
             os.replace(older, log.with_name(f"{log.name}.{number}"))
 
 
-def tail(log: Path, *, num_lines: int = 12, since: int = 0) -> str:
+def tail(log: Path, *, since: int = 0) -> str:
     """The last lines of a log, from byte `since` on."""
     try:
         with log.open("rb") as file:
@@ -196,7 +197,7 @@ def tail(log: Path, *, num_lines: int = 12, since: int = 0) -> str:
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return ""
-    return "\n".join(lines[-num_lines:])
+    return "\n".join(lines[-_TAIL_LINES:])
 
 
 def take_lock(folder: DataFolder) -> int:

@@ -7,14 +7,13 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from contracts.http_clients import ask_directly
 from market.bodies.base import Body
-from tallystick.up.child import appended
+from tallystick.up.child import start_detached
 from tallystick.up.data_folder import (
     DataFolder,
     open_data_folder,
@@ -132,19 +131,11 @@ def run_detached(
     """
     began, folder = time.monotonic(), open_data_folder(home)
     os.close(take_lock(folder))  # nobody has it
-    argv = [sys.executable, "-m", "tallystick", "up", "--home", str(folder.home)]
-    argv += ["--port", str(port)] if port is not None else []
-    argv += ["--only", ",".join(only)] if only else []
-    argv += ["--listen", listen] if listen else []
-    with appended(folder.log("up")) as output:
-        start = output.tell()
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    arguments = ["up", "--home", str(folder.home)]
+    arguments += ["--port", str(port)] if port is not None else []
+    arguments += ["--only", ",".join(only)] if only else []
+    arguments += ["--listen", listen] if listen else []
+    process, start = start_detached(arguments, log=folder.log("up"))
     ended = _follow(process, folder, start, report)
     if ended is not None:
         return ended

@@ -22,6 +22,7 @@ RUN_ID = "TALLYSTICK_RUN_ID"
 SERVICE = "TALLYSTICK_SERVICE"
 
 _DEAD_STATES = frozenset("ZXx")
+_KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,22 @@ class Identity:
 def identify(pid: int) -> Identity | None:
     """The identity of the process that has `pid` now; None if it is dead or a zombie."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+        state, identity = _state(pid)
     except OSError:
         return None
+    return None if state in _DEAD_STATES else identity
+
+
+def identify_child(pid: int) -> Identity:
+    """The identity of a child that was not reaped yet, and may be a zombie: its pid is its own."""
+    return _state(pid)[1]
+
+
+def _state(pid: int) -> tuple[str, Identity]:
+    stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     # The command's name stands in brackets and may itself hold brackets and spaces.
     fields = stat.rpartition(")")[2].split()
-    if fields[0] in _DEAD_STATES:
-        return None
-    return Identity(pid, Ticks(int(fields[19])))
+    return fields[0], Identity(pid, Ticks(int(fields[19])))
 
 
 def is_alive(identity: Identity) -> bool:
@@ -115,13 +124,13 @@ def leftovers(
     return found
 
 
-def kill_all(find: Callable[[], list[Identity]], *, within_seconds: float = 5.0) -> list[Identity]:
+def kill_all(find: Callable[[], list[Identity]]) -> list[Identity]:
     """SIGKILL what `find` returns until it returns nothing; the rest after the deadline.
 
     A process may fork while it is being looked for, so one empty look is not the end of it:
     two in a row are.
     """
-    deadline = time.monotonic() + within_seconds
+    deadline = time.monotonic() + _KILL_SECONDS
     empty_looks = 0
     while empty_looks < 2 and time.monotonic() < deadline:
         found = find()

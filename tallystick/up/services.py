@@ -229,8 +229,6 @@ def _told_to_host(parts: Parts, market: Mapping[str, str]) -> dict[str, str]:
     told = {name: market[name] for name in HOST_VARIABLES}
     if parts.addresses.listen:
         told["TALLYSTICK_LISTEN"] = f"{parts.addresses.listen}:0"
-    if parts.settings.forkserver:
-        told["TALLYSTICK_FORKSERVER"] = str(parts.settings.forkserver)
     return told
 
 

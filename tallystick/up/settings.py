@@ -32,8 +32,6 @@ class UpSettings(ProcessSettings):
     """Changes to the times of its escrow (margin, announce, execute, tail), in seconds, as JSON."""
     listen_address: str = ""
     """IPv4 address of this machine under which others reach it; empty: nobody does."""
-    forkserver: Path | None = None
-    """Socket of the forkserver that the host starts a job's processes from."""
     min_free_bytes: Annotated[int, Field(ge=0)] = 512 * 2**20
     """`up` does not start with less free disk, and stops cleanly at a quarter of it."""
 

@@ -60,7 +60,7 @@ BAD_LINES = (
     ("market/domain/__init__.py", "import tallystick.sdk", "Arrows only downward"),
     ("verification/draws/selection.py", "import verification.docket", "Inside verification"),
     ("verification/docket.py", "import verification.auditing.program", "Inside verification"),
-    ("verification/traces.py", "import training.config", "only auditing knows training"),
+    ("verification/tallies.py", "import training.config", "only auditing knows training"),
     ("contracts/governance/__init__.py", "import torch", "PURE modules"),
     ("contracts/terms/merkle.py", "from os import path", "PURE modules"),
     ("market/domain/__init__.py", "import random", "PURE modules"),

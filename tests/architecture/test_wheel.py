@@ -1,7 +1,6 @@
 """Does the wheel hold what it must, and does it work with the base dependencies alone?
 
-The offline audit and the migration use the same fixture, `installed`, in the tests of the parts
-they belong to.
+The offline audit uses the same fixture, `installed`: tests/integration/audit.
 """
 
 from tests.architecture.checkout import PACKAGES, ROOT, project, sources

@@ -85,12 +85,7 @@ async def real_job(folder: Path, **changed: Any) -> AsyncIterator[RealJob]:
     """A market in `folder`, with the job in its second step; `changed` fields of its job file."""
     async with stack(folder, forked=True) as running:
         for name in PROVIDERS:
-            lie = LIE if name == LIAR else ""
-            running.variables = {
-                "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
-                "TALLYSTICK_PEER_BEHAVIOUR": lie,
-            }
-            running.start_provider(name, claim_at="0.01")
+            running.start_provider(name, claim_at="0.01", lie=LIE if name == LIAR else "")
         job = (await running.submit(**(JOB | changed))).job
         await running.until(job, lambda view: view.progress.step >= 2, within=180)
         yield RealJob(running, job)

@@ -63,13 +63,11 @@ def test_source__file__is_short_and_pins_its_compiler(path: Path) -> None:
     assert "delegatecall" not in text and "selfdestruct" not in text
 
 
-def test_lock__npm__pins_exactly_and_names_no_host() -> None:
-    lock = (SOLIDITY / "package-lock.json").read_text()
+def test_package__npm__pins_exactly() -> None:
     package = json.loads((SOLIDITY / "package.json").read_text())
 
     wanted = {**package["dependencies"], **package["devDependencies"]}
 
-    assert '"resolved"' not in lock
     assert wanted == {
         "@foundry-rs/anvil": "1.7.1",
         "@foundry-rs/forge": "1.7.1",

@@ -1,7 +1,7 @@
 """Do Python's own values hold against a second implementation, and is the file the one written?
 
 `contracts/vectors.json` is what forge checks against the contracts (`test/Vectors.t.sol`). Here
-eth_account hashes and recovers the typed data, and `merkle` folds paths.
+eth_account hashes and recovers the typed data.
 """
 
 import json
@@ -13,11 +13,8 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 
 from contracts.governance import anchor_chain
-from contracts.terms import merkle
-from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import keccak
-from contracts.terms.ids import Address, Digest, JobId
-from contracts.terms.merkle import Proof
+from contracts.terms.ids import Digest
 from tests.contracts.make_vectors import VECTORS, render
 
 FOUND: dict[str, Any] = json.loads(VECTORS.read_text(encoding="ascii"))
@@ -31,14 +28,6 @@ DOMAIN_FIELDS = [
 
 def _bytes(text: str) -> bytes:
     return bytes.fromhex(text.removeprefix("0x"))
-
-
-def _proof(row: dict[str, Any], index: int) -> Proof:
-    path, sides = _bytes(row["paths"][index]), int(row["sides"][index])
-    siblings = [Digest(path[start : start + 32]) for start in range(0, len(path), 32)]
-    return Proof(
-        tuple((sibling, bool(sides >> level & 1)) for level, sibling in enumerate(siblings))
-    )
 
 
 def test_vectors__file__is_what_the_generator_writes() -> None:
@@ -76,22 +65,6 @@ def test_vectors__typed_data__equals_eth_account(row: dict[str, Any]) -> None:
     assert signable.body == _bytes(row["structHash"])
     assert digest == _bytes(row["digest"])
     assert _bytes(signer) == _bytes(row["signer"])
-
-
-@pytest.mark.parametrize("row", FOUND["payTrees"], ids=lambda row: len(row["accounts"]))
-def test_vectors__pay_tree__every_path_leads_to_the_root(row: dict[str, Any]) -> None:
-    for index, account in enumerate(row["accounts"]):
-        earned, vested = (BaseUnits(int(row[key][index])) for key in ("earned", "vested"))
-        leaf = merkle.earned_leaf(Address(_bytes(account)), earned, vested)
-        assert merkle.fold(leaf, _proof(row, index)) == _bytes(row["root"])
-
-
-@pytest.mark.parametrize("row", FOUND["batches"], ids=lambda row: len(row["jobs"]))
-def test_vectors__batch__every_path_leads_to_the_root(row: dict[str, Any]) -> None:
-    entries = zip(row["jobs"], row["steps"], row["seals"], strict=True)
-    for index, (job, step, seal) in enumerate(entries):
-        leaf = merkle.batch_leaf(JobId(_bytes(job)), int(step), Digest(_bytes(seal)))
-        assert merkle.fold(leaf, _proof(row, index)) == _bytes(row["root"])
 
 
 @pytest.mark.parametrize("row", FOUND["anchor_chains"], ids=lambda row: row["blocks"][0])

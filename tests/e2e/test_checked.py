@@ -25,12 +25,7 @@ async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
 ) -> None:
     async with stack(tmp_path, forked=True) as running:
         for name in ("ann", "bob", "cem"):
-            lie = "stale:from=2" if name == "ann" else ""
-            running.variables = {
-                "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
-                "TALLYSTICK_PEER_BEHAVIOUR": lie,
-            }
-            running.start_provider(name)
+            running.start_provider(name, lie="stale:from=2" if name == "ann" else "")
         job = (await running.submit(**JOB)).job
         await running.until(job, lambda shown: shown.earned > 0, within=120)
         logs = {name: running.peer_log(name, job) for name in ("ann", "bob", "cem")}

@@ -2,9 +2,10 @@
 
 Real processes, and each time something else fails: a relayer that holds every signature until it
 counts no more, a coordinator that is away for longer than TAIL, a market that is switched off for
-good, blocks that the chain takes back, a node that does not answer, fees that rise tenfold, a
-worker that is killed. Afterwards the events of the escrow, its storage, the market's view and the
-earnings of each account are compared, and what honest parties lost is printed.
+good, blocks that the chain takes back, a node that does not answer. Afterwards the events of the
+escrow, its storage, the market's view and the earnings of each account are compared, and what
+honest parties lost is printed. Rising fees: `tests/integration/chain/test_fees.py`; one of two
+workers killed: `tests/integration/market/test_workers.py`.
 """
 
 import asyncio
@@ -12,52 +13,26 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-from contracts.governance.claims import PayTree, SealedPay
-from contracts.governance.pay import PayLeaf
-from contracts.keys.store import load_wallet
-from contracts.terms.amounts import BaseUnits
-from contracts.terms.encoding import encode
-from contracts.terms.escrow_messages import Grant, Limit
+from contracts.governance.claims import SealedPay
 from contracts.terms.ids import Address, JobId
-from contracts.terms.messages import JobSpec, Seal
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.money import JobMoney
 from market.bodies.routes import GET_NETWORK
-from market.domain.jobs import JobState
-from market.migrate import migrate
-from market.service.coding import encode_pay
-from market.service.due import note_due
-from market.service.post_job import post_job
-from market.service.reconcile import reconcile
-from market.service.rows import (
-    AuditBondRow,
-    FreeMoneyRow,
-    JobRow,
-    LimitRow,
-    SealRow,
-    TransactionRow,
-)
 from tallystick.demo.shares import read_work
 from tallystick.provider.folder import load_pay
 from tallystick.sdk.escrow import close, told_job
 from tallystick.up import child as children
 from tallystick.up import json_rpc
 from tallystick.up.child import Child
-from tests.integration.market.on_chain import ChainWorld, chain_spec, chain_world
-from tests.support.history import make_session, make_wallet, seal_over
-from tests.support.market_services import run_postgres, run_redis
-from tests.support.market_world import DEVICE
 from tests.support.money_story import (
-    Loss,
     Told,
     agreed,
     by_events,
@@ -71,8 +46,7 @@ from tests.support.money_story import (
 )
 from tests.support.patience import patience
 from tests.support.stack import Stack, said, stack
-from tests.support.weather import GWEI, end_market, held_still, pass_moment, sky
-from tests.support.workers import are_ready, num_done, workers
+from tests.support.weather import end_market, held_still, pass_moment, sky
 
 NAMES = ("ann", "bob")
 Accounts: TypeAlias = Mapping[str, Address]
@@ -225,17 +199,13 @@ def small_corpus(folder: Path) -> dict[str, Any]:
     return {"data": str(text), "lease_grace": "20s"}
 
 
-def shipped(running: Stack, job: JobId) -> dict[str, Child]:
+def shipped(running: Stack, job: JobId) -> Child:
     """Coordinator of a job, started by the command that a person would type."""
-    folder = running.job_folder(job)
-    name = "coordinator"
-    return {
-        name: children.start(
-            (sys.executable, "-m", "tallystick.coordinator", str(folder)),
-            environment=running.environment(name),
-            log=running.folder / f"alone-{name}.log",
-        )
-    }
+    return children.start(
+        (sys.executable, "-m", "tallystick.coordinator", str(running.job_folder(job))),
+        environment=running.environment("coordinator"),
+        log=running.folder / "alone-coordinator.log",
+    )
 
 
 async def last_pay(running: Stack, name: str, job: JobId) -> SealedPay:
@@ -284,10 +254,8 @@ async def test_market__gone_for_good_in_the_middle__job_is_done_and_paid_by_ship
         try:
             pays = [await last_pay(running, name, job) for name in NAMES]
         finally:
-            agents = [running.providers[name] for name in NAMES]
-            await asyncio.gather(
-                *(each.stop(signal.SIGTERM, grace=30.0) for each in (*agents, *alone.values()))
-            )
+            everybody = [alone, *(running.providers[name] for name in NAMES)]
+            await asyncio.gather(*(each.stop(signal.SIGTERM, grace=30.0) for each in everybody))
         (pay,) = {each.pay for each in pays}
         assert pays[0].seal.message.step >= 40
         assert len(await events_of(running, "LimitSet", job)) > limits  # by the coordinator's own
@@ -365,151 +333,3 @@ async def test_chain__takes_blocks_back_and_does_not_answer__bonds_grants_claims
 async def until_quits(running: Stack, job: JobId) -> None:
     """Wait until both have given back what they did not need of their limits."""
     await until_money(running, job, lambda shown: shown.committed == shown.earned)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-async def test_fees__rise_tenfold_while_claims_wait__each_is_priced_again_and_paid_once(
-    tmp_path: Path,
-) -> None:
-    async with stack(tmp_path, forked=True) as running, sky(running, 10 * GWEI) as weather:
-        accounts = await both_deposited(running)
-        job = (await running.submit(**JOB, steps=10)).job
-        await running.until(job, lambda view: view.progress.step >= 4, within=120)
-        weather.is_still = True
-        relayer = load_wallet(running.home / "keys" / "relayer.json").account
-        senders = [relayer, *accounts.values()]
-        async with asyncio.timeout(patience(120)):
-            while not all([await weather.has_waiting(each) for each in senders]):
-                await asyncio.sleep(0.2)
-        assert (await running.job(job)).state == "finished"
-        assert not await events_of(running, "Claimed", job)
-        weather.fee, weather.is_still = 100 * GWEI, False
-        await paid_in_full(running, job)
-        await until_quits(running, job)
-
-        claims = await events_of(running, "Claimed", job)
-        assert len({each.args["account"] for each in claims}) == len(claims) == len(NAMES)
-        for each in claims:
-            name = f"0x{each.transaction.hex()}"
-            sent = await weather.ask("eth_getTransactionByHash", name)
-            assert isinstance(sent, dict) and int(sent["maxFeePerGas"], 16) >= 100 * GWEI
-        await tell_in_full(running, job, "fees ten times as high", accounts)
-
-
-# ------------------------------------------------------------------------------ a worker dies
-
-NUM_JOBS, AT_ONCE = 100, 20
-WORKERS = ("one", "two")
-
-
-async def post(world: ChainWorld, number: int) -> JobSpec:
-    """A small job of a poster of its own, which nobody will train."""
-    poster = make_wallet(f"poster {number}")
-    ends = UnixSeconds(int(time.time()) + 3600)
-    spec = chain_spec(poster=poster, salt=number, deadline=ends)
-    permit = await world.give_tokens(spec, f"poster {number}")
-    signed = poster.sign(spec, world.domain).encoded()
-    await post_job(
-        signed,
-        permit,
-        now=world.now,
-        work=world.new_work(),
-        chain=world.ports,
-        blobs=world.blobs,
-    )
-    async with world.new_work() as work:  # whoever is asked to audit may get a limit
-        account, key = make_wallet("ann").account, make_session("audit ann").key
-        asked = AuditBondRow(
-            spec.job(), account, key, DEVICE, spec.price_ceiling, BaseUnits(0), world.now
-        )
-        await work[AuditBondRow].add(asked)
-    return spec
-
-
-async def seal(world: ChainWorld, spec: JobSpec, leaf: PayLeaf) -> None:
-    """The job is over by a seal that pays one account; its claim is due."""
-    message = seal_over(spec.job(), 1, PayTree((leaf,)), last=True)
-    signed = make_wallet("coordinator").sign(message, world.domain)
-    async with world.new_work() as work:
-        row = await work[JobRow].lock(spec.job())
-        assert row is not None
-        finished = JobState.FINISHED.value
-        await work[JobRow].put(replace(row, step=1, is_sealed=True, state=finished))
-        await work[SealRow].add(
-            SealRow(
-                job=spec.job(),
-                step=1,
-                digest=message.digest(),
-                signed=signed.encoded(),
-                under=encode([]),
-                pay=encode_pay((leaf,)),
-                earned=leaf.earned,
-                vested=leaf.vested,
-                last=True,
-                stored_at=world.now,
-            )
-        )
-        await note_due(spec.job(), "claim", world.now, work)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-async def test_workers__two_share_the_money_of_100_jobs_and_one_is_killed__each_claim_once(
-    tmp_path: Path,
-) -> None:
-    with run_postgres(tmp_path / "postgres") as postgres, run_redis(tmp_path / "redis") as redis:
-        database = postgres.new_database()
-        migrate(database)
-        async with chain_world(tmp_path, database) as world:
-            await world.register()
-            leaf = PayLeaf(make_wallet("ann").account, BaseUnits(1000), BaseUnits(1000))
-
-            async def names_of(name: str) -> list[bytes]:
-                last = (await world.on.chain.head()).number
-                logs = await world.on.contracts.escrow.events(0, last)
-                return [log.args["job"] for log in logs if log.event == name]
-
-            async def until(number: int, claimed: int) -> None:
-                async with asyncio.timeout(patience(120)):
-                    while len(await rows(claimed)) < number:
-                        await asyncio.sleep(0.1)
-
-            async def rows(claimed: int) -> list[LimitRow]:
-                return await world.rows(LimitRow, account=leaf.account, claimed=claimed)
-
-            queues = dict.fromkeys(WORKERS, "chain") | {"clearing": "default"}
-            with workers(
-                tmp_path, queues, database=database, redis=redis, rpc=world.on.anvil.url
-            ) as processes:
-                async with asyncio.timeout(patience(60)):
-                    while not are_ready(tmp_path, *queues):
-                        await asyncio.sleep(0.1)
-                specs = [await post(world, number) for number in range(NUM_JOBS)]
-                async with asyncio.timeout(patience(120)):
-                    while len(await names_of("Opened")) < NUM_JOBS:
-                        await asyncio.sleep(0.5)
-                for number, spec in enumerate(specs, 1):
-                    wanted = (Limit(account=leaf.account, limit=leaf.earned),)
-                    grant = Grant(job=spec.job(), limits=wanted, by=world.by)
-                    await world.order("coordinator", grant)
-                    if number % AT_ONCE == 0:  # what is signed counts for less than a minute
-                        await until(number, claimed=0)
-                for spec in specs:
-                    await seal(world, spec, leaf)
-                await until(NUM_JOBS // 5, claimed=1000)
-                processes["one"].send_signal(signal.SIGKILL)
-                await until(NUM_JOBS, claimed=1000)
-
-            assert all(num_done(tmp_path, name, "claim") for name in WORKERS)
-            jobs = {spec.job() for spec in specs}
-            for name in ("Opened", "LimitSet", "Claimed"):
-                found = await names_of(name)
-                assert len(found) == NUM_JOBS and set(found) == jobs, name
-            async with world.new_reading() as work:
-                sent = await work[TransactionRow].where(failed=False)
-                (free,) = await work[FreeMoneyRow].where(account=leaf.account)
-            assert len({(each.account, each.key) for each in sent}) == len(sent)
-            assert await reconcile(world.new_reading(), world.ports) > 0
-            due = NUM_JOBS * leaf.vested
-            tell("one of two workers killed", [Loss("ann", due - free.amount, 0)])

@@ -38,10 +38,10 @@ from tests.support.money_story import (
     Loss,
     agreed,
     closed,
+    emptied,
     lag_pay,
     losses_of,
     newest_pay,
-    paid_after,
     released_at,
     sent,
     short_stack,
@@ -54,7 +54,6 @@ from tests.support.money_story import (
     until_free,
     until_said,
 )
-from tests.support.patience import patience
 from tests.support.stack import MICRO_JOB, Stack, kill_and_see
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
@@ -68,36 +67,6 @@ SLOWDOWN = 50.0
 """A round takes longer than an agent's look at it."""
 FRIEND, NOBODY = Address(b"\xf1" * 20), Address(b"\xf2" * 20)
 FRIENDLY, MUCH = BaseUnits(3 * TOKEN), BaseUnits(1000 * TOKEN)
-
-
-# ---------------------------------------------------------------------------------- an honest job
-
-
-async def test_honest_job__closed_and_reclaimed__paid_at_once_and_all_else_is_back(
-    tmp_path: Path,
-) -> None:
-    async with short_stack(tmp_path) as running:
-        accounts = start_all(running, *NAMES)
-        job = (await running.submit(steps=6, **PAIR)).job
-        view = await running.settled(job, within=120)
-        assert view.claimed == view.vested == view.earned > 0
-        seconds = await paid_after(running, job)
-        assert seconds < patience(10)
-
-        await until_quit(running.client, job)
-        money = await closed(running, job)
-        back = await taken_back(running, job)
-        assert back.amount == money.funded - view.earned and back.committed == view.earned
-        told = await agreed(running, job)
-        assert {told.channel(each).stake for each in accounts.values()} == {STAKE}
-
-        state = await until_free(running, job)
-        told = await agreed(running, job)
-        assert told.budget.funded == told.budget.committed == view.earned
-        for each in accounts.values():
-            assert state.balances[each] == DEPOSIT + told.leaf(each).vested
-        story = f"honest job (paid {seconds:.1f} s after its last seal)"
-        tell(story, await losses_of(running, told, accounts))
 
 
 # -------------------------------------------------------------------------- a coordinator that lies
@@ -155,11 +124,9 @@ async def test_lying_coordinator__two_false_seals_of_a_step__a_friend_gets_its_l
         await running.until(job, lambda view: view.state == "finished", within=240)
         await until_quit(running.client, job)
         money = await closed(running, job)
-        await taken_back(running, job)
-        state = await until_free(running, job)
-        told = await agreed(running, job)
-        assert told.channel(FRIEND).claimed == state.balances[FRIEND] == FRIENDLY
-        assert told.channel(NOBODY) == Channel() and not state.balances.get(NOBODY)
+        told = await emptied(running, job)
+        assert told.channel(FRIEND).claimed == told.state.balances[FRIEND] == FRIENDLY
+        assert told.channel(NOBODY) == Channel() and not told.state.balances.get(NOBODY)
         for each in accounts.values():
             leaf = told.leaf(each)
             assert told.channel(each).claimed == leaf.vested == leaf.earned > 0
@@ -202,9 +169,7 @@ async def test_coordinator__stops_for_ever__what_vested_is_paid_and_the_rest_com
             for name in NAMES:
                 line = await until_said(running, name, "its poster has closed it")
                 assert f"our peer leaves job {job.hex()[:12]}" in line
-            await taken_back(running, job)
-            await until_free(running, job)
-            told = await agreed(running, job)
+            told = await emptied(running, job)
             assert not running.find("tallystick.coordinator", job.hex())
         told = replace(told, leaves=newest_pay(running, job, NAMES))
         for each in accounts.values():
@@ -246,22 +211,20 @@ async def test_coordinator__leaves_out_one_member__it_stops_and_newest_honest_se
         else:
             for name in NAMES:
                 await until_said(running, name, "its poster has closed it")
-        await taken_back(running, job)
-        state = await until_free(running, job)
-        told = await agreed(running, job)
+        told = await emptied(running, job)
 
         told = replace(told, leaves=newest_pay(running, job, NAMES))
         losses = [Loss("poster", await spent(running, job) - told.earned, 0)]
         for name, each in accounts.items():
             leaf, (one, lag) = told.leaf(each), await lag_pay(running, job, each)
             assert told.channel(each).claimed == leaf.vested > 0
-            assert state.balances[each] == DEPOSIT + leaf.vested  # the stake is back, too
+            assert told.state.balances[each] == DEPOSIT + leaf.vested  # the stake is back, too
             lost = leaf.earned - leaf.vested
             if (name, lie) == ("ann", "work"):  # what no seal says that it did
                 bound = {line["step"] for line in running.lines(logs[name], "claim_stored")}
                 lost += one * len([number for number in bound if number >= step])
             losses.append(Loss(name, lost, lag + one))
-        assert BURN not in state.balances
+        assert BURN not in told.state.balances
         tell(f"coordinator that leaves out the {lie} of one", losses)
 
 
@@ -285,9 +248,7 @@ async def test_poster__takes_all_back_in_the_middle__agents_stop_and_all_work_is
         await closed(running, job)
         view = await running.settled(job, within=120)
         assert view.progress.step < LONG["steps"]
-        await taken_back(running, job)
-        await until_free(running, job)
-        told = await agreed(running, job)
+        told = await emptied(running, job)
         assert view.claimed == view.vested == view.earned == told.earned > 0
         tell("poster that reclaims in the middle", await losses_of(running, told, accounts))
 
@@ -331,9 +292,7 @@ async def test_budget__too_small_for_the_limits__work_stops_before_it_is_not_pai
         assert view.progress.step >= short["steps"]
         await until_quit(running.client, job)
         await closed(running, job)
-        await taken_back(running, job)
-        await until_free(running, job)
-        told = await agreed(running, job)
+        told = await emptied(running, job)
         assert view.claimed == view.earned == told.earned > 0
         tell("budget too small for its limits", await losses_of(running, told, accounts))
 

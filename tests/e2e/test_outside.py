@@ -43,12 +43,7 @@ async def test_outside__a_stage_of_two_owners__strangers_convict_and_the_stake_i
         for name in OUTSIDE:
             await until_said(running, name, "auditing from outside")
         for name in ("ann", "bob"):
-            lie = "stale:from=2" if name == "ann" else ""
-            running.variables = {
-                "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
-                "TALLYSTICK_PEER_BEHAVIOUR": lie,
-            }
-            running.start_provider(name)
+            running.start_provider(name, lie="stale:from=2" if name == "ann" else "")
         job = (await running.submit(**JOB)).job
         view = await running.settled(job, within=450)
         work = await running.work(job)

@@ -88,14 +88,9 @@ class Killing:
 
     def __init__(self, running: Stack, job: JobId) -> None:
         self._stack, self._job = running, job
-        self._log = running.coordinator_log(job)
+        self._log, self._folder = running.coordinator_log(job), running.job_folder(job)
+        self._folder.mkdir(parents=True, exist_ok=True)  # before the host makes it
         self._turns = 0
-
-    def prepare(self) -> Path:
-        """The job's folder, made before the host makes it."""
-        folder = self._stack.job_folder(self._job)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
 
     async def carry_out(self, row: Row) -> None:
         """Kill, see that it landed, and wait until all is well again."""
@@ -122,10 +117,7 @@ class Killing:
         if row.teller == PEER:
             folder = self._stack.lease_folder(provider, self._job)
             return folder, self._stack.peer_log(provider, self._job)
-        [log] = [
-            log for log in self._stack.job_logs(self._job) if log.name.startswith(f"{row.teller}-")
-        ]
-        return self._stack.job_folder(self._job), log
+        return self._folder, self._log
 
     async def _armed(self, row: Row, folder: Path, log: Path) -> dict[str, Any]:
         """Put a failpoint into a step to come, until one has struck; the line where it did."""
@@ -223,10 +215,8 @@ async def test_swarm__a_process_killed_in_each_row__the_same_curve_and_all_is_pa
             running.start_provider(name)
         submitted = await running.submit(**JOB, steps=steps)
         killing = Killing(running, submitted.job)
-        killing.prepare()
-        await running.wait_line(
-            running.coordinator_log(submitted.job), "seal_stored", step=1, within=60
-        )
+        log = running.coordinator_log(submitted.job)
+        await running.wait_line(log, "seal_stored", step=1, within=60)
         for row in rows:
             await killing.carry_out(row)
         view = await running.settled(submitted.job, within=240)

@@ -29,7 +29,7 @@ from training.journal import Journal
 from training.transport import calls
 from training.transport.dispatch import Dispatcher
 from training.transport.wire import PING, AnyMethod, WireMessage
-from training.worker import served
+from training.worker import files as served_files
 from training.worker.answers import Answers
 from training.worker.work import Work
 
@@ -263,7 +263,7 @@ async def test_worker__calls_of_a_round_that_is_over__refused_and_nothing_is_cha
     first = seal_of(parties.job, 1)
     given = {kept_digest(item): item for item in first}
     await parties.work.states.take_seal([*given], given, StepNumber(0))
-    monkeypatch.setattr(served, "RANGE", 30)
+    monkeypatch.setattr(served_files, "RANGE", 30)
     names, tensors = handed_over(resealed(parties, first, earned=1))
 
     ranges = [{"start": a, "end": b} for a, b in ((0, 0), (2, 1), (0, 31), (10**6, 10**6 + 1))]

@@ -3,38 +3,26 @@
 They are no members: they read the history as the market has it, and fetch what they replay.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from contracts.terms import errors
-from contracts.terms.beacons import Beacon, Beacons
-from contracts.terms.history import Kept, Leaves
-from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StepNumber
+from contracts.terms.history import Leaves
+from contracts.terms.ids import PeerId, SessionKey
 from contracts.terms.messages import MILLION
 from contracts.terms.work import Findings, WorkClaim
 from tallystick.gym.registry import behaviour_of
 from tests.faults.test_checked_kills import rulings_of
-from tests.support.checked_swarm import MadeUpBeacons
-from tests.support.dockets import audit_spec, begin_checked
-from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
+from tests.support.dockets import audit_spec
 from tests.support.friends import until_convicted
-from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import LyingTransport
-from tests.support.swarm_job import MemorySwarm, counting, make_papers
-from training.telling import tell_nobody
-from training.transport.calls import METHODS
+from tests.support.swarm_job import MemorySwarm, make_papers
 from training.transport.port import Deadline, Session, Transport
 from training.worker.ports import Behaviour, Wanted
-from training.worker.run import Connection
-from verification.auditing.following import Followed, FollowedJob
-from verification.auditing.outside import audit_outside
-from verification.auditing.program import Auditing
 
 OUTSIDE = ("out", "oda", "olu")
 
@@ -160,36 +148,6 @@ async def test_outside__what_a_convict_alone_would_serve__comes_from_those_who_a
     assert not about(swarm, "unconfirmed")
 
 
-async def test_outside__audits_end_before_the_job__is_no_silent_end(
-    finished: MemorySwarm, tmp_path: Path
-) -> None:
-    async def items(after: int) -> AsyncIterator[Kept]:
-        for item in finished.items()[after:-1]:
-            yield item
-
-    with pytest.raises(errors.InvariantBroken, match="auditing ended"):
-        await audit_outside(
-            tmp_path,
-            FollowedJob(finished.papers.job, DOMAIN, begin_checked, items, MadeUpBeacons()),
-            Connection(
-                finished.papers.outside["out"],
-                MemoryTransport(MemoryNetwork(), finished.session_of("out").key, METHODS),
-                asyncio.Event().wait,  # type: ignore[arg-type]  # nobody asks
-            ),
-            counting,
-            cast(Auditing, Broken()),
-            tell_nobody,
-        )
-
-
-class Broken:
-    """An auditor with a bug outside of any case."""
-
-    async def run(self, _audited: object) -> None:
-        """See `Auditing.run`."""
-        raise KeyError("a bug")
-
-
 class Firewalled(LyingTransport):
     """Reaches the coordinator alone."""
 
@@ -218,77 +176,3 @@ async def test_outside__cannot_dial_a_member__replays_what_the_coordinator_passe
     verdicts = [each.findings.verdict for each in swarm.reports() if each.claim.peer == peer]
     assert len(verdicts) >= len(swarm.claims()) > 0
     assert set(verdicts) == {"match"}
-
-
-@dataclass
-class SomeBeacons:
-    """Those of `MadeUpBeacons` up to a step; after that none, or others."""
-
-    known: int
-    then: Beacon | None = None
-
-    async def beacon_of(self, step: StepNumber) -> Beacon | None:
-        """See `Beacons.beacon_of`."""
-        return await MadeUpBeacons().beacon_of(step) if step <= self.known else self.then
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
-    """A checked job that is over."""
-    folder = tmp_path_factory.mktemp("finished")
-    swarm = swarm_of(folder, "ann", "bob", audit={"repeats": MILLION}, outside=("out",))
-    asyncio.run(swarm.run())
-    return swarm
-
-
-async def read(swarm: MemorySwarm, beacons: Beacons, job: JobId | None = None) -> int:
-    """The last round that a new auditor takes from the job's history."""
-
-    async def items(after: int) -> AsyncIterator[Kept]:
-        for item in swarm.items()[after:]:
-            yield item
-
-    job = job or swarm.papers.job
-    followed = Followed(FollowedJob(job, DOMAIN, begin_checked, items, beacons))
-    await followed.look(tell_nobody)
-    assert followed.is_over == (followed.num_items == len(swarm.items()))
-    return followed.record.step
-
-
-async def test_take__a_beacon_that_we_have_not_read__waits_there(
-    finished: MemorySwarm,
-) -> None:
-    last = finished.seals()[-1].step
-
-    assert await read(finished, MadeUpBeacons()) == last
-    assert 0 < await read(finished, SomeBeacons(2)) < last
-
-
-async def test_take__another_beacon_than_the_chains__is_refused(
-    finished: MemorySwarm,
-) -> None:
-    other = Beacon(StepNumber(3), ZERO_DIGEST, 3, make_digest("another block"), None)
-
-    with pytest.raises(errors.InvalidSeal, match="another beacon"):
-        await read(finished, SomeBeacons(2, other))
-
-
-async def test_take__beacon_of_another_seal_than_the_historys__is_refused(
-    finished: MemorySwarm,
-) -> None:
-    """It was anchored before anybody had worked: all who knew of it knew what would be drawn."""
-    beacon = await MadeUpBeacons().beacon_of(StepNumber(3))
-    assert beacon is not None
-    early, true = make_digest("anchored early"), finished.seals()[2].digest()
-
-    with pytest.raises(errors.InvalidSeal, match="another seal of step 3"):
-        await read(finished, SomeBeacons(2, replace(beacon, seal=early)))
-    with pytest.raises(errors.InvalidSeal, match="has another beacon"):
-        await read(finished, SomeBeacons(2, replace(beacon, seal=true)))
-
-
-async def test_take__history_of_another_job__is_refused(
-    finished: MemorySwarm,
-) -> None:
-    with pytest.raises(errors.Conflict, match="another job"):
-        await read(finished, MadeUpBeacons(), JobId(make_digest("another job")))

@@ -21,7 +21,7 @@ from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers,
 from training.coordinator.handlers import Handlers
 from training.strategies.port import RoundNumber
 from training.transport import calls
-from training.worker import served
+from training.worker import files as served_files
 from training.worker.engine import Engine
 from training.worker.work import Work
 
@@ -149,17 +149,6 @@ def spoil(patch: pytest.MonkeyPatch, *spoils: int | Exception) -> None:
     patch.setattr(CountingStrategy, "apply", spoilt)
 
 
-async def test_states__a_sealed_job__every_state_is_the_one_that_was_committed_to(
-    tmp_path: Path, sealed: MemorySwarm
-) -> None:
-    async with worker_again(sealed, tmp_path) as (work, _):
-        taken = await take(work, sealed, 1, 2, 3, 4, 5)
-
-        roots = [work.book.state_root(FIRST, StepNumber(step)) for step in range(6)]
-        assert taken == [*roots[1:5], work.station.roots.state]
-        assert roots[5] is None  # no seal has said so yet
-
-
 @pytest.mark.parametrize(
     ("spoils", "end"), [((1,), "state_rebuilt"), ((1, 1), "state_disputed")], ids=["once", "always"]
 )
@@ -234,16 +223,17 @@ async def test_states__checkpoints__buckets_go_only_with_the_second_and_ranges_a
 
         await take(work, sealed, 1, 2)
         assert 1 in rounds()  # who joins before all have this first one begins with no state
-        view = await work.states.view(FIRST, StepNumber(2))
+        served, file = work.station.served, work.states.file(FIRST, StepNumber(2))
+        view = await served.view(file)
         half = view.num_bytes // 2
         pieces = [
-            await work.states.range(FIRST, StepNumber(2), start, end)
+            await served.range(file, start, end)
             for start, end in ((0, half), (half, view.num_bytes))
         ]
         assert blob_digest(b"".join(pieces)) == view.digest
         for group, round in ((1, 2), (0, 1)):
             with pytest.raises(errors.NotFound):
-                await work.states.view(StageIndex(group), StepNumber(round))
+                await served.view(work.states.file(StageIndex(group), StepNumber(round)))
 
         await take(work, sealed, 3, 4)
         assert rounds() == {3, 4, 5}
@@ -266,10 +256,10 @@ async def test_served__a_file_of_several_ranges__is_named_as_a_whole_and_read_on
 ) -> None:
     file, data, engine = tmp_path / "file", bytes(range(100)), Engine()
     file.write_bytes(data)
-    view_of = Mock(wraps=served._view_of)
-    monkeypatch.setattr(served, "RANGE", 30)
-    monkeypatch.setattr(served, "_view_of", view_of)
-    files = served.ServedFiles(engine)
+    view_of = Mock(wraps=served_files._view_of)
+    monkeypatch.setattr(served_files, "RANGE", 30)
+    monkeypatch.setattr(served_files, "_view_of", view_of)
+    files = served_files.ServedFiles(engine)
 
     views = await asyncio.gather(*(files.view(file) for _ in range(5)))
 

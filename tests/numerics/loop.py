@@ -7,11 +7,12 @@ and benchmarks compare it with `plain.py`.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isqrt
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Digest, StageIndex
 from contracts.terms.items import ItemNumber
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import TrainConfig, whole_model
@@ -19,6 +20,8 @@ from training.data.corpus import ShardedCorpus, shard_corpus
 from training.data.loading import UnitRows
 from training.stages.exact import norm_squared, to_wire, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
+from training.strategies.every_step.state import StageState
+from training.strategies.port import RoundNumber
 
 TEXT = (
     "the stage holds a unit until its seal names what was done and then it pays for work that "
@@ -58,6 +61,13 @@ def items_of(config: TrainConfig, step: int) -> tuple[ItemNumber, ...]:
 def new_stage(config: TrainConfig) -> Stage:
     """The whole model in one stage, at its initial weights."""
     return Stage(config.model, whole_model(config.model), config.optimizer)
+
+
+def saved(stage: Stage, folder: Path, step: int) -> Path:
+    """Its checkpoint after a step, written into `folder`."""
+    state = StageState(StageIndex(0), stage, 1)
+    state.save(folder, RoundNumber(step))
+    return state.checkpoint(folder, RoundNumber(step))
 
 
 def train(

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 
 from contracts.terms.items import ItemNumber
+from tests.numerics.loop import saved
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.config import ModelConfig, OptimizerConfig, StageSlice, slices_of
 from training.memory import MAX_GRAPHS, peer_memory
-from training.stages.checkpoint import save_checkpoint
 from training.stages.stage import Stage, UnitInputs
 
 ROWS = 4
@@ -68,7 +68,7 @@ def one_step(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool
         shards = (file.read_bytes() for _ in range(2))
         file.write_bytes(mean_slice(shards, [1, 1]).data)
     stage.apply((vector_of(file.read_bytes()) for file in files), 10**9)
-    save_checkpoint(stage, folder, 1)
+    saved(stage, folder, 1)
     del compared  # an auditor may still be at it when all that is done
 
 

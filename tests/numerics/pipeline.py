@@ -22,6 +22,7 @@ from training.recipes import micro
 from training.strategies.every_step.state import StageState
 from training.strategies.every_step.strategy import EveryStepWithTorch
 from training.strategies.port import Direction, Shard
+from training.strategies.registry import strategy_of
 
 CORPUS = synthetic_corpus()
 BLOBS = MemoryBlobs(CORPUS.blobs)
@@ -91,14 +92,10 @@ class Peer:
         return list(self.strategy.commit(frozenset(items)).shards)
 
 
-def peer_of(
-    spec: JobSpec,
-    stage: int,
-    source: MemorySource | None = None,
-    strategy: type[EveryStepWithTorch] = EveryStepWithTorch,
-) -> Peer:
+def peer_of(spec: JobSpec, stage: int, source: MemorySource | None = None) -> Peer:
     """A peer at the initial weights, in round 1."""
-    made = strategy(spec, BLOBS, at_once)
+    made = strategy_of(spec, BLOBS, at_once)
+    assert isinstance(made, EveryStepWithTorch)
     state = made.first_state(StageIndex(stage))
     made.start(state, FIRST)
     return Peer(StageIndex(stage), made, state, source or source_of(spec))
@@ -107,15 +104,10 @@ def peer_of(
 class Line:
     """A peer or more of each stage, which have each other's tensors."""
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        peers_per_stage: int = 1,
-        strategy: type[EveryStepWithTorch] = EveryStepWithTorch,
-    ) -> None:
+    def __init__(self, spec: JobSpec, peers_per_stage: int = 1) -> None:
         self.spec, self.source = spec, source_of(spec)
         self.peers = [
-            [peer_of(spec, stage, self.source, strategy) for _ in range(peers_per_stage)]
+            [peer_of(spec, stage, self.source) for _ in range(peers_per_stage)]
             for stage in range(spec.batch.stages)
         ]
 

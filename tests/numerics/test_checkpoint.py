@@ -1,4 +1,7 @@
-"""Does a job that was cut off go on as if it had not been? Is a damaged file refused by name?"""
+"""Are the newest two checkpoints kept, and is a damaged file refused by name?
+
+That a run goes on from one as if it had not been cut off: `test_pipeline.py`.
+"""
 
 import os
 from pathlib import Path
@@ -8,21 +11,19 @@ import torch
 from safetensors.torch import save_file
 
 from contracts.terms.errors import Malformed, NotFound, Unavailable, UnknownVersion, WrongBytes
-from contracts.terms.ids import ZERO_DIGEST
-from tests.numerics.loop import new_stage, rows_of, synthetic_corpus, train
+from contracts.terms.ids import ZERO_DIGEST, StageIndex
+from tests.numerics.loop import new_stage, rows_of, saved, synthetic_corpus, train
 from training.config import slices_of
 from training.recipes import micro
-from training.stages.checkpoint import (
-    checkpoint_path,
-    list_checkpoints,
-    load_checkpoint,
-    load_newest,
-    save_checkpoint,
-)
 from training.stages.stage import Stage
+from training.strategies.every_step.state import StageState
 
 CONFIG = micro(num_steps=8)
 ROWS = rows_of(CONFIG, synthetic_corpus())
+
+
+def state_of(stage: Stage) -> StageState:
+    return StageState(StageIndex(0), stage, 1)
 
 
 def trained(num_steps: int) -> Stage:
@@ -31,79 +32,44 @@ def trained(num_steps: int) -> Stage:
     return stage
 
 
-def test_resumed__after_any_step__equals_the_uninterrupted_run_byte_for_byte(
-    tmp_path: Path,
-) -> None:
-    whole = train(new_stage(CONFIG), CONFIG, ROWS, range(1, 9))
-
-    for cut in (1, 4, 7):
-        save_checkpoint(trained(cut), tmp_path / str(cut), cut)
-        resumed = new_stage(CONFIG)
-        info = load_newest(resumed, tmp_path / str(cut))
-        assert info is not None and (info.step, info.counter) == (cut, cut)
-        rest = train(resumed, CONFIG, ROWS, range(cut + 1, 9))
-
-        assert rest.roots == whole.roots[cut:]
-        assert rest.losses == whole.losses[cut:]
-
-
-def test_resumed__from_the_chunks_since_a_checkpoint__equals_the_state(tmp_path: Path) -> None:
-    # Who returns late loads a checkpoint and applies the kept averaged chunks.
-    ahead, behind = trained(2), new_stage(CONFIG)
-    save_checkpoint(ahead, tmp_path, 2)
-    load_newest(behind, tmp_path)
-    generator = torch.Generator().manual_seed(1)
-    kept = [torch.randn(ahead.num_parameters, generator=generator) for _ in range(3)]
-
-    for stage in (ahead, behind):
-        for average in kept:
-            stage.apply([average], 2 * 10**9)
-
-    assert behind.roots() == ahead.roots()
-
-
 def test_save_checkpoint__three_saved__keeps_the_newest_two(tmp_path: Path) -> None:
     stage = new_stage(CONFIG)
 
     for step in (10, 20, 30):
-        save_checkpoint(stage, tmp_path, step, keep=2)
+        saved(stage, tmp_path, step)
 
-    assert list_checkpoints(tmp_path) == [checkpoint_path(tmp_path, step) for step in (20, 30)]
-    assert sorted(os.listdir(tmp_path)) == [p.name for p in list_checkpoints(tmp_path)]
+    kept = [f"step-000000{step}.safetensors" for step in (20, 30)]
+    assert sorted(os.listdir(tmp_path)) == kept
 
 
-def test_load_newest__newest_cut_short__loads_the_one_before(tmp_path: Path) -> None:
+def test_restore__newest_cut_short__loads_the_one_before(tmp_path: Path) -> None:
     older, newer = trained(1), trained(2)
-    save_checkpoint(older, tmp_path, 1)
-    path = save_checkpoint(newer, tmp_path, 2).path
+    saved(older, tmp_path, 1)
+    path = saved(newer, tmp_path, 2)
     path.write_bytes(path.read_bytes()[:-100])
     stage = new_stage(CONFIG)
 
-    info = load_newest(stage, tmp_path)
-
-    assert info is not None and info.step == 1
+    assert state_of(stage).restore(tmp_path) == 1
     assert stage.roots() == older.roots()
 
 
-def test_load_newest__left_aside_by_a_kill__is_not_looked_at(tmp_path: Path) -> None:
+def test_restore__left_aside_by_a_kill__is_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / "step-00000009.safetensors.tmp").write_bytes(b"half")
 
-    assert load_newest(new_stage(CONFIG), tmp_path) is None
+    assert state_of(new_stage(CONFIG)).restore(tmp_path) == 0
 
 
 @pytest.mark.parametrize("cut_to", [0, 7, 200, -1])
-def test_load_checkpoint__truncated_anywhere__malformed_with_its_name(
-    tmp_path: Path, cut_to: int
-) -> None:
-    path = save_checkpoint(new_stage(CONFIG), tmp_path, 5).path
+def test_load__truncated_anywhere__malformed_with_its_name(tmp_path: Path, cut_to: int) -> None:
+    path = saved(new_stage(CONFIG), tmp_path, 5)
     path.write_bytes(path.read_bytes()[:cut_to])
 
     with pytest.raises(Malformed, match=r"step-00000005\.safetensors"):
-        load_checkpoint(new_stage(CONFIG), path)
+        state_of(new_stage(CONFIG)).load(path)
 
 
-def test_load_checkpoint__any_bit_flipped__refused_and_the_stage_unchanged(tmp_path: Path) -> None:
-    path = save_checkpoint(trained(1), tmp_path, 1).path
+def test_load__any_bit_flipped__refused_and_the_stage_unchanged(tmp_path: Path) -> None:
+    path = saved(trained(1), tmp_path, 1)
     whole, stage = path.read_bytes(), new_stage(CONFIG)
     before = stage.roots()
 
@@ -112,27 +78,26 @@ def test_load_checkpoint__any_bit_flipped__refused_and_the_stage_unchanged(tmp_p
         damaged[at] ^= 1
         path.write_bytes(damaged)
         with pytest.raises((Malformed, WrongBytes, UnknownVersion), match="step-00000001"):
-            load_checkpoint(stage, path)
+            state_of(stage).load(path)
 
     assert stage.roots() == before
 
 
-def test_load_checkpoint__another_root_is_sealed__wrong_bytes(tmp_path: Path) -> None:
-    info = save_checkpoint(new_stage(CONFIG), tmp_path, 1)
+def test_load__another_root_is_sealed__wrong_bytes(tmp_path: Path) -> None:
+    stage = new_stage(CONFIG)
+    path = saved(stage, tmp_path, 1)
 
-    load_checkpoint(new_stage(CONFIG), info.path, sealed_root=info.state_root)
+    state_of(new_stage(CONFIG)).load(path, stage.roots().state)
     with pytest.raises(WrongBytes, match="another state root"):
-        load_checkpoint(new_stage(CONFIG), info.path, sealed_root=ZERO_DIGEST)
+        state_of(new_stage(CONFIG)).load(path, ZERO_DIGEST)
 
 
-def test_load_checkpoint__missing_other_program_or_other_stage__typed_refusal(
+def test_load__missing_other_program_or_other_stage__typed_refusal(
     tmp_path: Path,
 ) -> None:
-    foreign, path = tmp_path / "foreign.safetensors", checkpoint_path(tmp_path, 1)
+    foreign, path = tmp_path / "foreign.safetensors", tmp_path / "step-00000001.safetensors"
     save_file({"a": torch.ones(2)}, foreign)
-    save_checkpoint(
-        Stage(CONFIG.model, slices_of(CONFIG.model, (1, 2))[0], CONFIG.optimizer), tmp_path, 1
-    )
+    saved(Stage(CONFIG.model, slices_of(CONFIG.model, (1, 2))[0], CONFIG.optimizer), tmp_path, 1)
 
     for file, error in (
         (tmp_path / "none.safetensors", NotFound),
@@ -140,11 +105,11 @@ def test_load_checkpoint__missing_other_program_or_other_stage__typed_refusal(
         (path, Malformed),
     ):
         with pytest.raises(error):
-            load_checkpoint(new_stage(CONFIG), file)
+            state_of(new_stage(CONFIG)).load(file)
 
 
-def test_save_checkpoint__folder_cannot_be_made__unavailable(tmp_path: Path) -> None:
+def test_save__folder_cannot_be_made__unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(Unavailable, match="cannot write checkpoint"):
-        save_checkpoint(new_stage(CONFIG), tmp_path / "file", 1)
+        saved(new_stage(CONFIG), tmp_path / "file", 1)

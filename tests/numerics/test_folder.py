@@ -26,7 +26,6 @@ from tests.support.weights import in_parts, weights_file
 from training.config import ModelConfig, model_spec, slices_of, whole_model
 from training.models.decoder import StageModel
 from training.models.folder import beside_in, read_config, read_folder, write_folder
-from training.models.initial import initial_weights
 from training.models.parameters import EMBEDDING, parameter_shapes
 from training.models.sources import BytesSource
 from training.models.starting import starting_weights
@@ -460,15 +459,6 @@ def test_starting_weights__a_blob_with_a_tied_head__both_ends_start_from_the_one
 
     assert torch.equal(first[EMBEDDING], last[EMBEDDING])
     assert np.array_equal(last[EMBEDDING].numpy(), weights[EMBEDDING])
-
-
-def test_starting_weights__none_named__are_drawn_from_the_seed() -> None:
-    whole = whole_model(CONFIG.model)
-
-    started = starting_weights(model_spec(CONFIG.model), CONFIG.model, whole, MemoryBlobs({}))
-
-    expected = initial_weights(CONFIG.model, whole)
-    assert all(torch.equal(started[name], expected[name]) for name in expected)
 
 
 def test_starting_weights__other_bytes_are_served__refused() -> None:

@@ -14,7 +14,8 @@ from contracts.terms.errors import AuditMismatch, Refused
 from contracts.terms.work import Verdict, findings_of
 from tallystick.audit import rerun_report
 from tests.support.bundles import shown_claim
-from tests.support.evidence_job import NAMES, RealHost, RealMaker, bundles_in, played
+from tests.support.evidence_job import NAMES, RealHost, RealMaker, played
+from tests.support.evidence_swarm import bundles_in
 from tests.support.history import report_claim
 from tests.support.patience import patience
 from verification.auditing.bundle import Papers, Shown, ShownClaim, ShownSum, ShownWork

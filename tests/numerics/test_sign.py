@@ -10,15 +10,21 @@ from contracts.terms.messages import NORM_SQUARED_SCALE
 from tests.numerics.loop import synthetic_corpus
 from tests.numerics.pipeline import ITEMS, Line, spec_of
 from tests.support.stage_swarm import stage_papers, stage_swarm
-from tests.support.strategies.sign import Sign, SignRules
+from tests.support.strategies.sign import Sign
 from training.averaging.sums import vector_of
 from training.recipes import micro
 from training.strategies import registry
 
 
+@pytest.fixture(autouse=True)
+def jobs_by_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a JobSpec calls `every_step` is the other strategy."""
+    monkeypatch.setitem(registry.ARITHMETIC, "every_step", (Sign.__module__, Sign.__name__))
+
+
 def test_sign__several_peers_of_two_stages__loss_falls_and_states_are_equal() -> None:
     spec = spec_of(1, 3, steps=5)
-    line = Line(spec, 2, strategy=Sign)
+    line = Line(spec, 2)
 
     losses = line.train(range(1, 6))
 
@@ -28,7 +34,7 @@ def test_sign__several_peers_of_two_stages__loss_falls_and_states_are_equal() ->
 
 
 def test_commit__of_sign__every_element_is_a_sign_and_as_long_as_it_says() -> None:
-    line = Line(spec_of(3), strategy=Sign)
+    line = Line(spec_of(3))
     line.losses(ITEMS)
 
     for output, data in line.firsts[0].shards(ITEMS):
@@ -37,16 +43,7 @@ def test_commit__of_sign__every_element_is_a_sign_and_as_long_as_it_says() -> No
         assert output.norm_squared == int(signs.abs().sum()) * NORM_SQUARED_SCALE
 
 
-def test_layout__of_sign__norms_do_not_go_with_rows() -> None:
-    assert SignRules().layout(spec_of(3)).gate_exponent == 0
-
-
-def test_sign__a_swarm_of_two_stages__trains_to_the_last_seal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(registry.RULES, "every_step", SignRules())
-    arithmetic = Sign.__module__, Sign.__name__
-    monkeypatch.setitem(registry.ARITHMETIC, "every_step", arithmetic)
+def test_sign__a_swarm_of_two_stages__trains_to_the_last_seal(tmp_path: Path) -> None:
     config, corpus = micro(num_steps=3), synthetic_corpus()
     config = replace(config, data=replace(config.data, units_per_step=4))
     papers = stage_papers(config, corpus.manifest.digest(), "ann", "bob", "cem", "dan", stages=2)

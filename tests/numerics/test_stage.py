@@ -15,7 +15,7 @@ from torch import Tensor
 
 from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Refused
 from contracts.terms.items import ItemNumber
-from tests.numerics.loop import new_stage, rows_of, synthetic_corpus, train
+from tests.numerics.loop import new_stage, rows_of, synthetic_corpus
 from training.config import ModelConfig, StageSlice, slices_of, whole_model
 from training.memory import num_parameters, stage_memory
 from training.models.decoder import StageModel
@@ -334,17 +334,6 @@ def test_state_root__one_bit_or_the_counter_changes__changes() -> None:
 
     assert len({root.state for root in roots}) == 4
     assert roots[0].weights == roots[1].weights != roots[2].weights
-
-
-@pytest.mark.parametrize("num_chunks", [1, 2, 7])
-def test_train__other_chunking__same_state_roots(num_chunks: int) -> None:
-    config = micro(num_steps=3)
-    steps = range(1, 4)
-
-    one = train(new_stage(config), config, ROWS, steps, num_chunks=num_chunks)
-    two = train(new_stage(config), config, ROWS, steps, num_chunks=3)
-
-    assert one.roots == two.roots
 
 
 def test_load__tensor_of_another_shape__malformed_and_unchanged() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from typing_extensions import Buffer
 
 from contracts.terms.digest import wire_bytes
-from contracts.terms.messages import NORM_SCALE, GradientCodecName
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.numerics.plain import greatest_difference, plain_losses
 from tests.support.evidence_swarm import evidence_swarm
@@ -29,7 +29,6 @@ STAGES, STEPS = 3, 3
 TOLERANCE = 1e-5  # relative, of a step's loss
 TOLERANCE_16_BITS = 1e-4  # the same, where gradients travel in 16 bits; 6e-6 was seen
 TOLERANCE_8_BIT_BOUNDARY = 5e-4  # where activations travel in 8 bits; 1e-4 was seen
-TOLERANCE_TIED_16_BITS = 2e-3  # with a tied head and an active clip
 CORPUS = synthetic_corpus()
 _MICRO = micro(num_steps=STEPS)
 CONFIG = replace(
@@ -110,25 +109,6 @@ def test_swarm__peers_of_a_stage__have_equal_states_after_every_step(swarm: Memo
     assert len(swarm.lines("seal_applied", of=COORDINATOR)) == num_peers * STEPS
 
 
-@pytest.mark.parametrize("codec", ["none", pytest.param("bfloat16", marks=pytest.mark.nightly)])
-def test_swarm__tied_head_over_three_stages__equals_the_plain_model_and_states_are_equal(
-    tmp_path: Path, codec: GradientCodecName
-) -> None:
-    config = replace(
-        CONFIG,
-        model=replace(CONFIG.model, tied_head=True),
-        optimizer=replace(CONFIG.optimizer, clip_norm=0.5),
-    )
-    swarm = swarm_of(tmp_path, 2, config, gradient_codec=codec)
-
-    losses = losses_of(finished(swarm))
-
-    assert all(seal.gradient_norm > 0.5 * NORM_SCALE for seal in swarm.seals()), "clip is active"
-    tolerance = TOLERANCE if codec == "none" else TOLERANCE_TIED_16_BITS
-    assert greatest_difference(losses, plain_losses(config, rows_of(config, CORPUS))) <= tolerance
-    assert all(len(each) == 1 for each in roots_of(swarm).values())
-
-
 @pytest.mark.parametrize("codec", ["bfloat16", pytest.param("float16", marks=pytest.mark.nightly)])
 def test_swarm__gradients_of_16_bits__has_nearly_the_losses_of_fp32_and_equal_states(
     tmp_path: Path, codec: str
@@ -144,10 +124,10 @@ def crossing(patch: pytest.MonkeyPatch) -> set[int]:
     """Bytes of a boundary tensor that crosses, each size once; filled while swarms run."""
     sizes, fetch = set[int](), Peers.fetch
 
-    async def measured(peers: Peers, digest: Any, sort: Any, *rest: Any, **options: Any) -> bytes:
+    async def measured(peers: Peers, digest: Any, sort: Any, *rest: Any, **options: Any) -> Buffer:
         data = await fetch(peers, digest, sort, *rest, **options)
         if sort == "boundary":
-            sizes.add(wire_bytes(data).nbytes)
+            sizes.add(wire_bytes(bytes(data)).nbytes)
         return data
 
     patch.setattr(Peers, "fetch", measured)
@@ -200,21 +180,3 @@ def test_swarm__somebody_is_killed__equals_the_plain_model_and_states_are_equal(
     assert swarm.deadly == {}, "the kill has to land"
     assert greatest_difference(losses, plain_losses(config, rows_of(config, CORPUS))) <= TOLERANCE
     assert all(len(each) == 1 for each in roots_of(swarm).values())
-
-
-def test_swarm__resumed_between_two_steps__equals_the_uninterrupted_one_in_bytes(
-    tmp_path: Path,
-) -> None:
-    # One item at a time: sums of fp32 depend on their order, and nothing else of this is random.
-    whole, resumed = swarm_of(tmp_path / "whole", 1), swarm_of(tmp_path / "resumed", 1)
-    whole.max_items = resumed.max_items = 1
-    resumed.deadly = {(name, "seal_applied", 2): name for name in ("p0", "p1", "p2")} | {
-        (COORDINATOR, "seal_stored", 2): COORDINATOR
-    }
-
-    finished(whole)
-    finished(resumed)
-
-    assert resumed.restarts == 4
-    assert roots_of(resumed) == roots_of(whole)
-    assert resumed.losses() == whole.losses()

@@ -51,15 +51,6 @@ def assert_refused(path: Path, name: str, chance: random.Random) -> None:
     )
 
 
-def test_verify__untouched_file__is_anchored() -> None:
-    for stages in (1, 2):
-        verdict = check(paid_job(stages=stages).data, paid_job(stages=stages))
-
-        assert verdict.anchored
-        assert verdict.disagreements == ()
-        assert verdict.work == "unchecked"
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_verify__one_leaf_of_a_field_path_altered__fails_with_its_path(name: str) -> None:
     chance = random.Random(f"{SEED} {name}")

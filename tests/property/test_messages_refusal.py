@@ -98,15 +98,6 @@ def _damaged(original: bytes, how: str, chance: random.Random) -> bytes:
     return bytes(msgpack.packb(value))
 
 
-def test_decode_message__every_kind__is_itself() -> None:
-    for data in encoded_messages():
-        try:
-            message = kinds.decode_message(data)
-        except Refused as refusal:
-            raise AssertionError(str(refusal)) from refusal
-        assert message.kind == msgpack.unpackb(data)["kind"]
-
-
 @given(
     original=st.sampled_from(range(70)),
     seed=st.integers(0, 2**32),

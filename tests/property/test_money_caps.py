@@ -17,7 +17,8 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, PeerId, StepNumber
 from contracts.terms.messages import MILLION
 from tests.support.dockets import STAGE, CheckedJob, audit_spec, peer
-from training.coordinator.caps import Caps, Measured, quotas_in_group
+from tests.support.rounds import member
+from training.coordinator.caps import Caps, quotas_in_group
 
 WORTH = 1000  # base units, of a unit
 MARGIN, DETECTION = Fraction(5, 4), Fraction(99, 100)
@@ -108,7 +109,7 @@ def test_quotas__any_stakes_and_pay_that_waits__are_covered(
     for units in before:
         paid.work(units)
     workers = [
-        Measured(who, paid.owner(who), rate)
+        member(who, of=paid.owner(who), rate=rate)
         for who, rate in zip(paid.peers.values(), rates, strict=False)
     ]
     by_speed = quotas_in_group(workers, num_units)

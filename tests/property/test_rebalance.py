@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.ids import Address, PeerId, StageIndex
-from training.strategies.every_step.rebalance import KEPT_OWNERS, Move, Placed, rebalance
+from tests.support.rounds import member
+from training.strategies.every_step.rebalance import KEPT_OWNERS, Move, rebalance
+from training.strategies.port import Member
 
 PERIOD = 300_000
 FLOPS = (3, 2, 7, 2)
@@ -20,23 +22,23 @@ places = st.lists(
     max_size=14,
 ).map(
     lambda rows: [
-        Placed(
-            PeerId(bytes([number]) * 32),
-            Address(bytes([owner]) * 20),
-            StageIndex(group),
-            rate * 10**6,
-            has_pending,
+        member(
+            PeerId(bytes([number, has_pending] * 16)),
+            group,
+            of=Address(bytes([owner]) * 20),
+            rate=rate * 10**6,
         )
         for number, (rate, owner, group, has_pending) in enumerate(rows)
     ]
 )
 
 
-def next_move(placed: list[Placed], since_move: int = PERIOD) -> Move | None:
-    return rebalance(placed, FLOPS, since_move=since_move, period=PERIOD)
+def next_move(placed: list[Member], since_move: int = PERIOD) -> Move | None:
+    pending = {each.peer for each in placed if each.peer[1]}
+    return rebalance(placed, FLOPS, since_move=since_move, period=PERIOD, pending=pending)
 
 
-def after(placed: list[Placed], move: Move) -> list[Placed]:
+def after(placed: list[Member], move: Move) -> list[Member]:
     """Everybody where they are then; the rate is that of items of the new group."""
     factor = Fraction(FLOPS[move.source], FLOPS[move.target])
     return [
@@ -47,17 +49,17 @@ def after(placed: list[Placed], move: Move) -> list[Placed]:
     ]
 
 
-def sums(placed: list[Placed]) -> list[int]:
+def sums(placed: list[Member]) -> list[int]:
     return [sum(each.rate for each in placed if each.group == group) for group in GROUPS]
 
 
-def owners(placed: list[Placed], group: StageIndex) -> int:
+def owners(placed: list[Member], group: StageIndex) -> int:
     return len({each.owner for each in placed if each.group == group})
 
 
 @given(places)
 def test_rebalance__until_nobody_moves__minimum_never_falls_owners_stay_and_it_ends(
-    placed: list[Placed],
+    placed: list[Member],
 ) -> None:
     for _ in range(MANY):
         move = next_move(placed)
@@ -66,7 +68,7 @@ def test_rebalance__until_nobody_moves__minimum_never_falls_owners_stay_and_it_e
         mover = next(each for each in placed if each.peer == move.peer)
         then = after(placed, move)
 
-        assert (mover.group, mover.has_pending) == (move.source, False)
+        assert (mover.group, mover.peer[1]) == (move.source, False)
         assert sums(placed)[move.target] == min(sums(placed)) <= min(sums(then))
         assert sorted(sums(then)) > sorted(sums(placed))
         left = owners(then, move.source)
@@ -77,13 +79,13 @@ def test_rebalance__until_nobody_moves__minimum_never_falls_owners_stay_and_it_e
 
 
 @given(places, st.integers(0, PERIOD - 1))
-def test_rebalance__within_a_period__no_second_move(placed: list[Placed], since_move: int) -> None:
+def test_rebalance__within_a_period__no_second_move(placed: list[Member], since_move: int) -> None:
     assert next_move(placed, since_move) is None
 
 
 @given(places, st.randoms(use_true_random=False))
 def test_rebalance__peers_in_another_order__the_same_move(
-    placed: list[Placed], random: Random
+    placed: list[Member], random: Random
 ) -> None:
     other = list(placed)
     random.shuffle(other)

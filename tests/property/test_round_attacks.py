@@ -23,7 +23,7 @@ from training.coordinator import blobs
 from training.coordinator.acceptance import need_own_bytes
 from training.rounds import events, owed
 from training.rounds.state import COORDINATOR, Commit, Reduce, Seal, Work
-from training.strategies.every_step.passes import Passed, Way, check_answer, next_call
+from training.strategies.every_step.passes import Way, check_answer, next_call
 from training.strategies.port import Result
 
 A, B, C = peer("a"), peer("b"), peer("c")
@@ -42,9 +42,9 @@ def test_check_answer__given_without_a_neighbour_that_used_it__refused() -> None
     call = next_call(way)
     assert call is not None and not call.used
     tensors = (("rows/0/3", make_digest("rows")),)
-    check_answer(way, call, Passed(A, tensors, loss=5))
+    check_answer(way, call, Result(call.group, way.item, A, tensors, loss=5))
     with pytest.raises(Malformed, match="given"):
-        check_answer(way, call, Passed(A, tensors, loss=5, given=True))
+        check_answer(way, call, Result(call.group, way.item, A, tensors, loss=5, given=True))
 
 
 def test_items_lost__by_the_same_member_at_every_commit__others_do_them_and_the_round_goes_on() -> (

@@ -8,30 +8,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.ids import Address, PeerId
+from tests.support.rounds import member
 from training.coordinator import caps
 from training.coordinator.caps import (
     MIN_OWNERS,
     OWNER_CAP,
     PEER_CAP,
-    Measured,
     caps_in_group,
     quotas_in_group,
 )
+from training.strategies.port import Member
 
 rates = st.integers(1, 10**9)
 pairs = st.lists(st.tuples(rates, st.integers(0, 7)), min_size=1, max_size=14)
 units = st.integers(1, 200)
 
 
-def workers_of(pairs: list[tuple[int, int]]) -> list[Measured]:
+def workers_of(pairs: list[tuple[int, int]]) -> list[Member]:
     """Peers with these rates, of owners with these numbers."""
     return [
-        Measured(PeerId(bytes([number]) * 32), Address(bytes([owner]) * 20), rate)
+        member(PeerId(bytes([number]) * 32), of=Address(bytes([owner]) * 20), rate=rate)
         for number, (rate, owner) in enumerate(pairs)
     ]
 
 
-def by_owner(workers: list[Measured], amounts: dict[PeerId, Fraction]) -> dict[Address, Fraction]:
+def by_owner(workers: list[Member], amounts: dict[PeerId, Fraction]) -> dict[Address, Fraction]:
     """Sums over each owner's peers."""
     sums: defaultdict[Address, Fraction] = defaultdict(Fraction)
     for worker in workers:

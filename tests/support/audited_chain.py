@@ -4,22 +4,20 @@
 answers `tallystick audit export` as a market's API would.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from contracts.chain.connection import Call
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.governance.claims import PayTree
-from contracts.governance.pay import PayLeaf
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
 from contracts.terms.escrow_messages import Bond, Grant, Limit
 from contracts.terms.history import Kept
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.merkle import batch_root
-from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixSeconds
 from market.bodies.anchors import BatchEntryView, BatchView
 from market.bodies.market import NetworkView
@@ -64,7 +62,10 @@ class ChainMarket(AnsweringMarket):
         self.jobs.append(maker)
         for member in maker.members:
             await self._bond(maker, member.wallet)
-        await self.grant(maker, [member.wallet.account for member in maker.members])
+        limits = tuple(Limit(account=each.wallet.account, limit=LIMIT) for each in maker.members)
+        grant = Grant(job=spec.job(), limits=limits, by=await self._soon())
+        signed = maker.coordinator.sign(grant, maker.domain)
+        await self.send("relayer", contracts.escrow.grant(spec.header(), signed))
         return maker
 
     async def _bond(self, maker: JobMaker, wallet: Wallet) -> None:
@@ -79,15 +80,6 @@ class ChainMarket(AnsweringMarket):
         )
         await self.send("relayer", contracts.escrow.bond(wallet.sign(bond, maker.domain)))
 
-    async def grant(self, maker: JobMaker, accounts: Sequence[Address]) -> None:
-        """Give each account its limit."""
-        limits = tuple(Limit(account=each, limit=LIMIT) for each in accounts)
-        grant = Grant(job=maker.spec.job(), limits=limits, by=await self._soon())
-        signed = maker.coordinator.sign(grant, maker.domain)
-        await self.send(
-            "relayer", self.deployed.contracts.escrow.grant(maker.spec.header(), signed)
-        )
-
     async def anchor(self) -> None:
         """Anchor all seals that no batch holds."""
         entries: list[Entry] = []
@@ -95,27 +87,15 @@ class ChainMarket(AnsweringMarket):
             new = maker.seals[self.num_anchored.get(index, 0) :]
             self.num_anchored[index] = len(maker.seals)
             entries += [(each.seal.job, int(each.seal.step), each.seal.digest()) for each in new]
-        await self.anchor_entries(tuple(sorted(entries)))
-
-    async def anchor_entries(self, entries: tuple[Entry, ...]) -> None:
-        """Anchor a batch of `entries`."""
-        root = batch_root(entries)
-        self.batches[root] = entries
+        root = batch_root(batch := tuple(sorted(entries)))
+        self.batches[root] = batch
         await self.send("anchorer", self.deployed.contracts.seals.anchor(root))
 
-    async def record(self) -> None:
-        """Record the newest batch's beacon."""
-        anchorer = self.deployed.senders["anchorer"].account
-        await self.send("relayer", self.deployed.contracts.seals.record(anchorer))
-
-    async def claim_all(
-        self, maker: JobMaker, seal: Seal | None = None, pay: Sequence[PayLeaf] = ()
-    ) -> int:
-        """Pay all accounts by a seal, the newest unless one is given; answers with the block."""
-        if seal is None:
-            seal, pay = maker.seals[-1].seal, maker.seals[-1].pay
+    async def claim_all(self, maker: JobMaker) -> int:
+        """Pay all accounts by the newest seal; answers with the block."""
+        seal, pay = maker.seals[-1].seal, maker.seals[-1].pay
         signature, block = maker.coordinator.sign(seal, maker.domain).signature, 0
-        for subtree in PayTree(tuple(pay)).subtrees():
+        for subtree in PayTree(pay).subtrees():
             call = self.deployed.contracts.escrow.claim_all(
                 maker.spec.header(), seal.details(), signature, subtree
             )

@@ -22,8 +22,8 @@ from training.strategies.port import Compute, Strategy
 from training.worker.engine import Engine
 from training.worker.ports import HONEST, Behaviour
 from training.worker.sealed import SealedWork
-from verification.auditing.fetching import ByteSource
-from verification.auditing.following import Followed, FollowedJob
+from verification.auditing.host import ByteSource
+from verification.auditing.outside import Followed, FollowedJob
 from verification.auditing.replays import Found, Source
 from verification.distances.thresholds import MEASURES, distance_name
 from verification.verdicts import kinds_of
@@ -149,7 +149,6 @@ class MemoryHost:
 class Stated:
     """Satisfies `Comparing` by what it is told of each claim: it fetches, and computes nothing."""
 
-    far: frozenset[Digest] = frozenset()  # claims of work that lie far off
     errors: Mapping[Digest, Exception] = field(default_factory=dict)  # by claim of work
     looked: list[Digest] = field(default_factory=list)
 
@@ -162,7 +161,7 @@ class Stated:
         for output in sealed.claim.outputs:
             await source.get(output.digest, "part")
         group = sealed.claim.group
-        values = distances_of(group, spec, "mismatch" if name in self.far else "match")
+        values = distances_of(group, spec, "match")
         kinds = kinds_of(spec, group)
         names = sorted(distance_name(kind, measure) for kind in kinds for measure in MEASURES)
         return Found(dict(zip(names, values, strict=True)), (1_000_000, -7))

@@ -17,7 +17,7 @@ from contracts.keys.wallet import Session
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.history import Kept, Leaves
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import Digest, PeerId, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.merkle import batch_leaf, root
 from contracts.terms.messages import AuditSpec, Message, Notice, StepBeacon
@@ -196,19 +196,6 @@ class CheckedMaker(JobMaker):
                 assert case.auditor is not None
                 due.append(self.notice_of("missed_report", case.auditor, case.subject, len(due)))
         return due
-
-    def notice_of(self, what: Any, peer: PeerId, evidence: Digest, place: int = 0) -> Notice:
-        """A Notice, the one after `place` others of the step."""
-        return Notice(
-            job=self.spec.job(),
-            step=self.next_step,
-            number=self.record.next_notice + place,
-            what=what,
-            peer=peer,
-            stage=StageIndex(0),
-            address="",
-            evidence=evidence,
-        )
 
     def reports(self) -> list[Report]:
         """What everybody says who was asked."""

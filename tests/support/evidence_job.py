@@ -25,6 +25,7 @@ from contracts.terms.work import Leaf, Output, RoundClosed, Sort, WorkClaim
 from tests.numerics.pipeline import BLOBS, ITEMS, Line, Peer, spec_of
 from tests.support.auditing import Enough, MemoryHost, stop
 from tests.support.dockets import audit_spec
+from tests.support.evidence_swarm import CLASS
 from tests.support.history import JobMaker, Member, make_digest, make_members, outside_auditors
 from training.averaging.sums import slice_of, vector_of
 from training.data.loading import corpus_rows
@@ -33,13 +34,11 @@ from training.strategies.port import Compute, Shard, Strategy
 from training.strategies.registry import strategy_of
 from training.worker.engine import Engine
 from verification.auditing.auditor import compared
-from verification.auditing.following import Followed, FollowedJob
+from verification.auditing.outside import Followed, FollowedJob
 from verification.auditing.program import Auditing
 from verification.distances.thresholds import shipped_calibration
 from verification.docket import begin_job
 
-CLASS = "cpu/x86_64/AVX2/torch-2.13.0"
-"""Of everybody: one that the table holds against any other that this may run on."""
 NAMES, OUTSIDE = ("ann", "bob", "cem", "dan"), ("out", "oda")
 """Of stages 0, 1, 0, 1."""
 SCALES, MISSUMS, LACKS = "ann", "bob", "dan"
@@ -208,8 +207,3 @@ def played(folder: Path) -> tuple[RealMaker, list[RealHost]]:
         patch.setattr("verification.auditing.program.is_evidence", lambda _case, _findings: True)
         hosts = asyncio.run(audit_all(job, folder, NAMES))
     return job, hosts
-
-
-def bundles_in(folder: Path) -> list[Path]:
-    """What all auditors have left."""
-    return sorted(folder.glob("*/evidence/*.bundle"))

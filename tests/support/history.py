@@ -319,13 +319,19 @@ class JobMaker:
         self, what: Any, member: Member, place: int = 0, evidence: Digest = ZERO_DIGEST
     ) -> Notice:
         """A Notice about a member, the one after `place` others of the step."""
+        return self.notice_of(what, member.session.peer, evidence, place, member.stage)
+
+    def notice_of(
+        self, what: Any, peer: PeerId, evidence: Digest, place: int = 0, stage: int = 0
+    ) -> Notice:
+        """The same about a peer that may be no member."""
         return Notice(
             job=self.spec.job(),
             step=self.next_step,
             number=self.record.next_notice + place,
             what=what,
-            peer=member.session.peer,
-            stage=member.stage,
+            peer=peer,
+            stage=StageIndex(stage),
             address="",
             evidence=evidence,
         )

@@ -22,8 +22,8 @@ from market.service.show_beacons import beacons_of_job
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.checked_history import CheckedMaker, Said, by_auditor
 from tests.support.dockets import LIMIT
-from tests.support.history import JobMaker, Member, make_session, make_wallet
-from tests.support.market_world import World, market_spec, spec_changes
+from tests.support.history import JobMaker, make_session, make_wallet
+from tests.support.market_world import LeasedMaker, World, market_spec, spec_changes
 from verification.docket import begin_job
 from verification.draws.cases import Case
 
@@ -44,10 +44,9 @@ FAR = 2**50
 
 
 @dataclass
-class StoryMaker(CheckedMaker):
+class StoryMaker(LeasedMaker, CheckedMaker):
     """What is said in the story, by the leases and with the beacons of a market."""
 
-    leases: dict[bytes, LeaseAccept] = field(default_factory=dict)
     listed: AuditorList = field(default_factory=lambda: AuditorList(auditors=()))
     changes: dict[str, Any] = field(default_factory=dict)
 
@@ -60,10 +59,6 @@ class StoryMaker(CheckedMaker):
         JobMaker.__post_init__(self)
         assert self.spec.rules.audit is not None
         self.audit = self.spec.rules.audit
-
-    def lease(self, member: Member) -> LeaseAccept:
-        """The lease of `member`."""
-        return self.leases[member.session.key]
 
     def beacons(self) -> list[StepBeacon]:
         """The beacons that the market knows, as far as they come in order."""

@@ -30,7 +30,6 @@ from market.bodies.routes import (
     GET_MONEY,
     GET_NETWORK,
     GET_PAY,
-    GET_SPEND,
 )
 from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import load_pay
@@ -279,6 +278,13 @@ async def taken_back(running: Stack, job: JobId) -> Reclaimed:
     return await reclaim(running.client, running.poster, known, None, folder=folder, say=print)
 
 
+async def emptied(running: Stack, job: JobId) -> Told:
+    """The job as all agree, once the poster has the rest of it and nobody has a stake there."""
+    await taken_back(running, job)
+    await until_free(running, job)
+    return await agreed(running, job)
+
+
 async def spent(running: Stack, job: JobId) -> int:
     """What a poster of one job has less than it was given, all that it can have back at once."""
     state, head = await by_events(running)
@@ -296,13 +302,6 @@ async def lag_pay(running: Stack, job: JobId, account: Address) -> tuple[int, in
     spec = expect(decode_signed(view.signed), JobSpec).message
     one = planned_round(spec, [each.price for each in view.leases if each.account == account])
     return one, lag_of(spec) * one
-
-
-async def paid_after(running: Stack, job: JobId) -> float:
-    """Seconds from the newest seal to the last claim, by the clocks of market and chain."""
-    steps = (await running.client.whole(GET_SPEND, job=job)).steps
-    claims = [log.at for log in await events_of(running, "Claimed", job)]
-    return max(claims) - steps[-1].stored_at / 1000
 
 
 async def released_at(running: Stack, job: JobId, account: Address) -> int:

@@ -6,7 +6,6 @@ its state again from the journal. `World` adds peers that hold real digests, a r
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from random import Random
 
 from contracts.terms.chunks import Chunking
@@ -20,9 +19,29 @@ from training.rounds import events, owed
 from training.rounds.events import Event
 from training.rounds.journaled import decode_event, encode_event
 from training.rounds.machine import advance, view
-from training.rounds.state import COORDINATOR, Commit, Reduce, RoundState, Terms, Work, first_state
+from training.rounds.sealing import is_last_round
+from training.rounds.state import (
+    COORDINATOR,
+    Commit,
+    Reduce,
+    RoundState,
+    Seal,
+    Terms,
+    What,
+    Work,
+    first_state,
+)
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.port import Bucket, Group, Item, Layout, Result, RoundNumber, Router
+from training.strategies.port import (
+    Bucket,
+    Group,
+    Item,
+    Layout,
+    Member,
+    Result,
+    RoundNumber,
+    Router,
+)
 
 JOB = JobId(digest("test", b"job"))
 RULES = EveryStep()
@@ -53,7 +72,6 @@ def layout(
         items_per_round=items,
         ordered_items=items * rounds,
         rows_per_item=2,
-        gate_exponent=Fraction(-1, 2),
     )
 
 
@@ -61,6 +79,14 @@ def terms(shape: Layout | None = None, peers: int = 1, *, is_checked: bool = Fal
     """A round of 10 s; claims, delivery and reducing 1 s each; 0.3 s to hold; redo after 0.5 s."""
     shape = shape or layout()
     return Terms(JOB, shape, peers, 10_000, 1000, 1000, 1000, 300, 500, 8000, is_checked=is_checked)
+
+
+def member(
+    who: PeerId, group: int = 0, *, of: Address | None = None, rate: int = 100, applied: int = 0
+) -> Member:
+    """Connected, and for an account of its own unless another is named."""
+    account = of or Address(who[:20])
+    return Member(who, StageIndex(group), "", RoundNumber(applied), account, rate, 1000)
 
 
 def joining(
@@ -172,7 +198,6 @@ class Shell:
         self.now = UnixMillis(1000)
         self.journal: list[bytes] = []
         self.moments: list[Moment] = []
-        self.seal_due: events.BuildSeal | None = None
         self.keeping: dict[Digest, tuple[PeerId, ...]] = {}
 
     def tell(self, event: Event) -> tuple[events.Effect, ...]:
@@ -182,26 +207,30 @@ class Shell:
         self.journal.append(encode_event(event))
         self.moments.append(Moment(event, before, self.state, effects))
         for effect in effects:
-            match effect:
-                case events.BuildSeal():
-                    self.seal_due = effect
-                case events.KeepBytes(wanted):
-                    self.keeping |= dict(wanted)
+            if isinstance(effect, events.KeepBytes):
+                self.keeping |= dict(effect.wanted)
         return effects
+
+    @property
+    def seal_due(self) -> tuple[int, What, bool] | None:
+        """Of which round, what of it, and whether it is the last."""
+        match self.state.phase:
+            case Seal(what=what):
+                return self.state.round, what, is_last_round(self.state)
+        return None
 
     def crash(self) -> None:
         """The process is killed and starts again from its journal."""
         before = self.state
-        self.seal_due, self.keeping = None, {}
+        self.keeping = {}
         self.state = replay(self.terms, self.journal)
         assert self.state == before
         self.tell(events.Controlled("resumed", self.now))
 
     def store_seal(self) -> None:
         """The seal that is due is stored."""
-        due, self.seal_due = self.seal_due, None
-        if due is not None:
-            self.tell(events.Sealed(due.round, due.last, self.now))
+        if self.seal_due is not None:
+            self.tell(events.Sealed(self.state.round, self.seal_due[2], self.now))
 
     def pass_time(self, until: int) -> None:
         """Tick at every moment that matters up to `until`."""

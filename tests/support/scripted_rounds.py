@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from typing_extensions import Buffer
-
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, SessionKey, StageIndex
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex
 from contracts.terms.items import ItemNumber, ranges_of
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.work import Leaf, RoundClosed, WorkClaim, tensor_name
@@ -28,9 +26,9 @@ from tests.support.patience import patience
 from training.changes import Changes
 from training.strategies.port import Compute
 from training.transport import calls
-from training.transport.dispatch import Dispatcher, Tensors
+from training.transport.dispatch import Dispatcher
 from training.transport.relay import Relay
-from training.transport.wire import RELAY, Answer, Method, Request, ask
+from training.transport.wire import RELAY, Answer, Answered, Method, Question, Request, ask
 from training.worker.ports import HONEST, Arithmetic, Behaviour
 from training.worker.run import Connection, Membership, run_worker
 
@@ -84,27 +82,24 @@ class ScriptedCoordinator:
 
     # --------------------------------------------------------------------------------- answering
 
-    async def _join(
-        self, caller: SessionKey, request: calls.Join, _tensors: Tensors
-    ) -> tuple[calls.Joined, Sequence[Buffer]]:
-        member = next(each for each in self.maker.members if each.session.key == caller)
-        view = calls.MemberView(session_key=caller, group=member.stage, address=request.address)
-        self.joined[peer_id(caller)] = view
+    async def _join(self, asked: Question[calls.Join]) -> Answered[calls.Joined]:
+        member = next(each for each in self.maker.members if each.session.key == asked.caller)
+        view = calls.MemberView(
+            session_key=asked.caller, group=member.stage, address=asked.request.address
+        )
+        self.joined[peer_id(asked.caller)] = view
         self.changes.mark()
         members = tuple(self.joined.values())
         return calls.Joined(
             group=member.stage, round=self.round, state_round=self.state_round, members=members
         ), ()
 
-    async def _members(
-        self, _caller: SessionKey, _request: calls.GetMembers, _tensors: Tensors
-    ) -> tuple[calls.MembersView, Sequence[Buffer]]:
+    async def _members(self, asked: Question[calls.GetMembers]) -> Answered[calls.MembersView]:
         return calls.MembersView(members=tuple(self.joined.values())), ()
 
-    async def _next(
-        self, caller: SessionKey, request: calls.NextItem, _tensors: Tensors
-    ) -> tuple[calls.ItemTasks, Sequence[Buffer]]:
-        peer = peer_id(caller)
+    async def _next(self, asked: Question[calls.NextItem]) -> Answered[calls.ItemTasks]:
+        request = asked.request
+        peer = peer_id(asked.caller)
         if request.results and self.deaf_to_results:
             self.deaf_to_results -= 1
             raise Unavailable("not now")
@@ -118,10 +113,9 @@ class ScriptedCoordinator:
         drops, self.drops[peer] = self.drops[peer], []
         return calls.ItemTasks(tasks=tuple(tasks), drops=tuple(drops)), ()
 
-    async def _claims(
-        self, caller: SessionKey, request: calls.GetClaims, _tensors: Tensors
-    ) -> tuple[calls.Claims, Sequence[Buffer]]:
-        peer = peer_id(caller)
+    async def _claims(self, asked: Question[calls.GetClaims]) -> Answered[calls.Claims]:
+        request = asked.request
+        peer = peer_id(asked.caller)
         before = self.reduces.get(peer, ())
         if request.round == self.round:
             await self._until(
@@ -144,16 +138,12 @@ class ScriptedCoordinator:
             members=tuple(self.joined.values()),
         ), news
 
-    async def _held(
-        self, caller: SessionKey, request: calls.Held, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
-        self.held[peer_id(caller)] |= set(request.digests)
+    async def _held(self, asked: Question[calls.Held]) -> Answered[calls.Done]:
+        self.held[peer_id(asked.caller)] |= set(asked.request.digests)
         self.changes.mark()
         return calls.Done(), ()
 
-    async def _bytes(
-        self, _caller: SessionKey, _request: calls.GetBytes, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def _bytes(self, asked: Question[calls.GetBytes]) -> Answered[calls.Done]:
         raise NotFound("the coordinator has none")
 
     async def _until(self, is_so: Any) -> None:

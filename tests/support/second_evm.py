@@ -13,7 +13,7 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +89,6 @@ class SecondEvm:
     url: str
     rpc: JsonRpc
     engine: JsonRpc
-    ahead: int = 0  # seconds that the chain's clock runs before ours
-    _one: asyncio.Lock = field(default_factory=asyncio.Lock)  # block at a time
-
-    async def pass_time(self, seconds: int) -> None:
-        """Time passes on the chain."""
-        self.ahead += seconds
-        await self.make_block()
 
     async def make_blocks(self) -> None:
         """One block a second, until cancelled; a node that does not answer is asked again."""
@@ -106,12 +99,8 @@ class SecondEvm:
 
     async def make_block(self) -> None:
         """A block of what waits, whose time is now or a second after its parent's."""
-        async with self._one:
-            await self._make_block()
-
-    async def _make_block(self) -> None:
         parent = await self.rpc.request("eth_getBlockByNumber", ["latest", False])
-        at = max(int(parent["timestamp"], 16) + 1, int(time.time()) + self.ahead)
+        at = max(int(parent["timestamp"], 16) + 1, int(time.time()))
         attributes: dict[str, object] = {
             "timestamp": hex(at),
             "prevRandao": _ZERO,

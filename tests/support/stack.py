@@ -42,9 +42,10 @@ from tallystick.provider.folder import agent_session, load_signed
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.submit import Consent, Submitted, submit
-from tallystick.up.child import Child
+from tallystick.up import child as children
+from tallystick.up.child import Child, Start
 from tallystick.up.data_folder import DataFolder
-from tallystick.up.forkserver import launch, starter
+from tallystick.up.forkserver import launch
 from tallystick.up.processes import (
     RUN_ID,
     SERVICE,
@@ -85,8 +86,7 @@ class Stack:
     contracts: Contracts
     run_id: str
     providers: dict[str, Child] = field(default_factory=dict)
-    forkserver: Path | None = None
-    variables: dict[str, str] = field(default_factory=dict)  # of providers, beside the usual
+    start: Start = children.start  # of agents
 
     @property
     def home(self) -> Path:
@@ -107,18 +107,17 @@ class Stack:
         claim_at: str = "10",
         slowdown: float = 1.0,
         memory: int = 1024,
+        lie: str = "",
     ) -> Child:
         """Start (or start again) a provider agent with a wallet of its own.
 
         Without `ask` it only audits, from outside. `memory`: what it offers, in MiB. `claim_at`:
-        what is worth a transaction while a job goes on.
+        what is worth a transaction while a job goes on. `lie`: what its peers play.
         """
         environment = self.environment(f"provider-{name}")
-        environment |= {"TALLYSTICK_PEER_SLOWDOWN": str(slowdown)} | self.variables
-        if self.forkserver is not None:
-            environment["TALLYSTICK_FORKSERVER"] = str(self.forkserver)
-        start = starter(self.forkserver)
-        self.providers[name] = start(
+        environment["TALLYSTICK_PEER_SLOWDOWN"] = str(slowdown)
+        environment["TALLYSTICK_PEER_BEHAVIOUR"] = lie
+        self.providers[name] = self.start(
             (
                 *(sys.executable, "-m", "tallystick", "provider", "start"),
                 *("--market", self.client.url, "--home", str(self.folder / name)),
@@ -160,10 +159,6 @@ class Stack:
     def peer_of(self, name: str, job: JobId) -> PeerId:
         """Id of a provider's peer."""
         return load_or_create_session(self.lease_folder(name, job) / "session.key").peer
-
-    def job_logs(self, job: JobId) -> list[Path]:
-        """Logs of the coordinator of a hosted job."""
-        return sorted((self.home / "logs").glob(f"*-{job.hex()[:12]}.log"))
 
     def environment(self, service: str) -> dict[str, str]:
         """What a process of a person in this test is started with."""
@@ -387,15 +382,6 @@ async def kill_and_see(identity: Identity) -> None:
             await asyncio.sleep(0.005)
 
 
-async def _start_forkserver(running_stack: Stack) -> Child:
-    running_stack.forkserver = running_stack.folder / "forkserver" / "socket"
-    return await launch(
-        running_stack.forkserver,
-        environment=running_stack.environment("forkserver"),
-        log=running_stack.folder / "provider-forkserver.log",
-    )
-
-
 @contextlib.asynccontextmanager
 async def stack(
     folder: Path, *, forked: bool = False, rpc_url: str = "", hooks: str = MODULE, **times: int
@@ -422,14 +408,20 @@ async def stack(
                 ChainConnection(services.addresses.rpc) as chain,
             ):
                 running_stack = Stack(folder, services, client, bind(chain, deployment), run_id)
-                server = await _start_forkserver(running_stack) if forked else None
+                server = None
+                if forked:
+                    server = await launch(
+                        environment=running_stack.environment("forkserver"),
+                        log=folder / "provider-forkserver.log",
+                    )
+                    running_stack.start = server.start
                 try:
                     yield running_stack
                 finally:
                     living = [p for p in running_stack.providers.values() if not p.ended.is_set()]
                     await asyncio.gather(*(p.stop(signal.SIGTERM, grace=15.0) for p in living))
                     if server is not None:
-                        await server.stop(signal.SIGTERM, grace=5.0)
+                        await server.stop()
     finally:
         for name, value in before.items():
             if value is None:

@@ -38,6 +38,7 @@ from tests.support.papers import patient_rules as patient_rules
 from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock
 from training.changes import Changes
+from training.coordinator.driver import Pause
 from training.coordinator.ports import Wish
 from training.coordinator.rebalancing import PERIOD
 from training.coordinator.run import Clocks, CoordinatedJob, Signer, World, run_coordinator
@@ -48,8 +49,7 @@ from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
 from training.worker.ports import HONEST, Arithmetic, Behaviour
 from training.worker.run import Connection, Membership, run_worker
-from verification.auditing.following import FollowedJob
-from verification.auditing.outside import audit_outside
+from verification.auditing.outside import FollowedJob, audit_outside
 from verification.auditing.program import Auditing, Comparing
 from verification.docket import Docket
 
@@ -106,7 +106,6 @@ class MemorySwarm:
     papers: Papers
     folder: Path
     arithmetic: Callable[[JobSpec], Arithmetic] = counting
-    max_items: int | None = None
     rebalance_every: int = PERIOD
     wrap: Wrap = lambda _name, transport: transport
     feed: MemoryFeed = field(default_factory=MemoryFeed)
@@ -138,6 +137,8 @@ class MemorySwarm:
     """Hears every line as it is told."""
     together: bool = False
     """Each step begins when all workers may be given items of it, so that everybody has some."""
+    pause: Pause = _short
+    """How they wait between two tries, and two looks."""
     in_order: bool = False
     """Workers join one after the other, as they are named: so their stages are known before."""
 
@@ -321,7 +322,6 @@ class MemorySwarm:
                 rules_of(spec),
                 self.arithmetic(spec).elements or chunk_elements(spec),
                 self.begin,
-                max_items=self.max_items,
                 rebalance_every=self.rebalance_every,
             ),
             World(
@@ -335,7 +335,7 @@ class MemorySwarm:
                 beacons=self.beacons,
             ),
             self._tell(COORDINATOR),
-            Clocks(self._clock, self._ticks.__next__, _short),
+            Clocks(self._clock, self._ticks.__next__, self.pause),
         )
 
     async def _worker(self, name: str, transport: Transport) -> None:
@@ -350,7 +350,7 @@ class MemorySwarm:
                 transport,
                 self._locate,
                 listen="memory:0",
-                pause=_short,
+                pause=self.pause,
             ),
             self.arithmetic(self.papers.spec.message),
             self._tell(name),
@@ -367,9 +367,9 @@ class MemorySwarm:
         await audit_outside(
             self.folder / name,
             FollowedJob(self.papers.job, DOMAIN, self.begin, items, self.beacons),
-            Connection(self.papers.outside[name], transport, self._locate, pause=_short),
+            Connection(self.papers.outside[name], transport, self._locate, pause=self.pause),
             self.arithmetic,
-            Auditing(self.compare, _short),
+            Auditing(self.compare, self.pause),
             self._tell(name),
             self.behaviours.get(name, HONEST),
         )
@@ -378,7 +378,7 @@ class MemorySwarm:
         auditors = self.papers.opening.auditors
         if auditors is None:
             return None
-        return Checking(auditors, self.begin, self.beacons, Auditing(self.compare, _short))
+        return Checking(auditors, self.begin, self.beacons, Auditing(self.compare, self.pause))
 
     # ---------------------------------------------------------------------------------- results
 

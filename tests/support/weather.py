@@ -1,6 +1,6 @@
 """Bad weather around a job's money; `money_story` says what must be equal when it has passed.
 
-`Sky` makes the blocks of a market's chain, at a base fee that it can change, and takes blocks back.
+`Sky` makes the blocks of a market's chain, and takes blocks back.
 """
 
 import asyncio
@@ -11,13 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from contracts.terms.errors import ChainUnreachable, RpcFailed
-from contracts.terms.ids import Address
 from tallystick.up import json_rpc
 from tallystick.up.processes import Identity, send
 from tests.support.patience import patience
 from tests.support.stack import Stack, is_stopped
 
-GWEI = 10**9
 BLOCK_SECONDS = 0.5
 CHAIN = ("anvil", "gateway")
 OTHERS = ("postgres", "redis", "api", "worker", "worker-chain", "beat", "host")
@@ -28,11 +26,10 @@ OTHERS = ("postgres", "redis", "api", "worker", "worker-chain", "beat", "host")
 
 
 class Sky:
-    """Makes the blocks of a market's chain, one each half second, at its own base fee."""
+    """Makes the blocks of a market's chain, one each half second."""
 
-    def __init__(self, url: str, fee: int) -> None:
-        self._url, self.fee = url, fee
-        self.is_still = False  # no blocks are made: what is sent waits
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     async def ask(self, method: str, *parameters: object) -> object:
         """Ask the node itself."""
@@ -41,11 +38,8 @@ class Sky:
     async def blow(self) -> None:
         """Make blocks for ever."""
         while True:
-            if not self.is_still:
-                with contextlib.suppress(ChainUnreachable, RpcFailed):
-                    if self.fee:
-                        await self.ask("anvil_setNextBlockBaseFeePerGas", hex(self.fee))
-                    await self.ask("evm_mine")
+            with contextlib.suppress(ChainUnreachable, RpcFailed):
+                await self.ask("evm_mine")
             await asyncio.sleep(BLOCK_SECONDS)
 
     async def take_back(self, depth: int) -> tuple[int, int]:
@@ -54,18 +48,11 @@ class Sky:
         await self.ask("anvil_reorg", depth, [])
         return head - depth + 1, head
 
-    async def has_waiting(self, account: Address) -> bool:
-        """Whether an account has sent what no block holds yet."""
-        name = f"0x{account.hex()}"
-        sent = await self.ask("eth_getTransactionCount", name, "pending")
-        ran = await self.ask("eth_getTransactionCount", name, "latest")
-        return int(str(sent), 16) > int(str(ran), 16)
-
 
 @asynccontextmanager
-async def sky(running: Stack, fee: int = 0) -> AsyncIterator[Sky]:
-    """Make the blocks of a market's chain until the end; 0: at the fee that follows by itself."""
-    made = Sky(f"http://127.0.0.1:{running.services.ports['anvil']}", fee)
+async def sky(running: Stack) -> AsyncIterator[Sky]:
+    """Make the blocks of a market's chain until the end."""
+    made = Sky(f"http://127.0.0.1:{running.services.ports['anvil']}")
     await made.ask("evm_setAutomine", False)
     blowing = asyncio.create_task(made.blow())
     try:

@@ -21,6 +21,7 @@ Invariants: what is given is what was signed; `Held` is recorded only when the b
 """
 
 import asyncio
+import operator
 import sqlite3
 import threading
 from collections import defaultdict
@@ -28,8 +29,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
-
-from typing_extensions import Buffer
 
 from contracts.governance.checking import Late
 from contracts.terms import errors
@@ -52,9 +51,8 @@ from training.rounds.state import Seal as SealPhase
 from training.strategies.port import Bucket, Group, RoundNumber
 from training.telling import Rarely, Tell
 from training.transport import calls
-from training.transport.dispatch import Tensors
 from training.transport.port import Session
-from training.transport.wire import ask
+from training.transport.wire import Answered, Question, ask
 
 MOST_BYTES = 4 * 2**30
 FETCHES, FETCHES_OF_ONE = 8, 2  # on their way to us at once, in all and from one peer
@@ -120,7 +118,8 @@ class Blobs:
         self._lanes_of: defaultdict[PeerId, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(FETCHES_OF_ONE)
         )
-        self._bound_of: tuple[tuple[object, ...], dict[Digest, Bound]] = (), {}
+        self._bound_of: tuple[tuple[object, ...], Set[Digest], dict[Digest, Bound]]
+        self._bound_of = (None, None, None), frozenset(), {}  # by what; of which claims
         self._sealed: dict[int, dict[Digest, Bound]] = {}  # buckets of rounds somebody lacks
         self._dropped = RoundNumber(0)
         self._searches: dict[tuple[Digest, PeerId], Search] = {}  # by subject and auditor
@@ -176,16 +175,19 @@ class Blobs:
         if open is None:
             return {}
         phase = state.phase
-        signed = phase.buckets if isinstance(phase, Reduce | SealPhase) else {}
+        signed = phase.buckets if isinstance(phase, Reduce | SealPhase) else None
         seen = open.claims, signed, state.round
-        if self._bound_of[0] and all(a is b for a, b in zip(self._bound_of[0], seen, strict=True)):
-            return self._bound_of[1]
-        found: dict[Digest, Bound] = {}
-        for claim in open.claims.values():
-            self._add(found, claim, state.round)
-        for bucket in signed.values():
-            self._add(found, bucket.message, state.round)
-        self._bound_of = seen, found
+        before, known, found = self._bound_of
+        if all(map(operator.is_, before, seen)):
+            return found
+        buckets = [each.message for each in (signed or {}).values()]
+        claims = {**open.claims, **{claim.digest(): claim for claim in buckets}}
+        if before[2] != state.round or not known <= claims.keys():
+            known, found = frozenset(), {}
+        for name, claim in claims.items():
+            if name not in known:
+                self._add(found, claim, state.round)
+        self._bound_of = seen, claims.keys(), found
         return found
 
     def _add(self, found: dict[Digest, Bound], claim: WorkClaim, round: RoundNumber) -> None:
@@ -241,19 +243,18 @@ class Blobs:
         span = max(SHORTEST_FETCH, self._job.state.terms.deliver_ms / 1000 * SHARE_OF_ONE)
         for peer in dict.fromkeys((*givers, *bound.givers, *self._holders(digest, bound.bucket))):
             async with self._lanes_of[peer], self._lanes:
-                if not self._is_wanted(digest):
+                if self._bound(digest) is None:  # it is not wanted any more
                     return None
                 try:
                     data = await self._ask(peer, digest, span)
                     await asyncio.to_thread(self._check, bound, data)
                 except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
-                    self._tell_not_given(peer, error)
+                    about = {"peer": peer, "code": error.code, "reason": error.message}
+                    step = self._job.state.round
+                    self._tell_rarely("call_failed", step=step, duty="GetBytes", **about)
                 else:
                     return data
         return None
-
-    def _is_wanted(self, digest: Digest) -> bool:
-        return self._bound(digest) is not None
 
     def _holders(self, digest: Digest, bucket: Bucket) -> list[PeerId]:
         """Who said to hold it; after the seal everybody who applies it."""
@@ -281,15 +282,9 @@ class Blobs:
         _, tensors = await ask(session, calls.GET_BYTES, request, deadline=span)
         return bytes(tensors[0]) if tensors else b""
 
-    def _tell_not_given(self, peer: PeerId, error: errors.TallystickError) -> None:
-        about = {"peer": peer, "duty": "GetBytes", "code": error.code, "reason": error.message}
-        self._tell_rarely("call_failed", step=self._job.state.round, **about)
-
     # -------------------------------------------------------------------------------- who asks us
 
-    async def get(
-        self, caller: SessionKey, request: calls.GetBytes, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def get(self, asked: Question[calls.GetBytes]) -> Answered[calls.Done]:
         """Bytes that a member or an auditor lacks.
 
         Raises:
@@ -297,7 +292,7 @@ class Blobs:
                 owes; or a shard before RoundClosed.
             Unavailable: nothing came yet. NotFound: nothing came, and a Notice says so.
         """
-        asker, digest = peer_id(caller), Digest(request.digest)
+        asker, digest = peer_id(asked.caller), Digest(asked.request.digest)
         async with self._turns[asker]:  # one answer at a time is in our memory for each
             bound = self._bound(digest) if asker in self._job.state.members else None
             if bound is None:

@@ -10,7 +10,8 @@ What a session has carried is remembered, so that a seal only names it.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -25,7 +26,7 @@ from contracts.terms.signatures import Signed
 from training.coordinator.journal import JobJournal
 from training.rounds.state import NO_BYTES, NO_ROUND, Commit, OpenRound, Reduce, RoundState, Work
 from training.rounds.state import Seal as SealPhase
-from training.strategies.port import Group, RoundNumber
+from training.strategies.port import Bucket, Group, RoundNumber
 from training.transport import calls
 from training.transport.port import Session
 
@@ -63,6 +64,9 @@ class Board:
         self._round = NO_ROUND
         self._told: dict[PeerId, _Told] = {}  # of the round in work
         self._encoded: dict[Digest, Entry] = {}
+        # By what many members ask for, while it is the same object.
+        self._claimed: tuple[object, set[PeerId]] = None, set()
+        self._dealt: tuple[object, Mapping[PeerId, list[Bucket]]] = None, {}
         self._sessions: WeakKeyDictionary[Session, _OfSession] = WeakKeyDictionary()
 
     # ---------------------------------------------------------------------------- what was carried
@@ -115,9 +119,8 @@ class Board:
                 if fresh and size > MOST_BYTES:
                     break
                 fresh.append(entry)
-        members: tuple[calls.MemberView, ...] = self._job.member_views()
+        members = self._job.member_views() if session is None else self.members_for(session)
         if session is not None:
-            members = self.members_for(session)
             self._of(session).names.update(name for name, _ in fresh)
         answer = calls.Claims(
             round=state.round,
@@ -131,10 +134,17 @@ class Board:
     def _reduces(self, peer: PeerId, group: Group) -> Iterator[ChunkIndex]:
         """Buckets that it is dealt, once it has claimed."""
         state, open = self._job.state, self._job.state.open
-        if open is not None and _may_hear(state, open, peer):
-            for bucket, reducer in sorted(open.dealing.items()):
-                if reducer == peer and bucket[0] == group:
-                    yield bucket[1]
+        if open is not None and self._may_hear(state, open, peer):
+            yield from sorted(number for own, number in self._dealt_to(open, peer) if own == group)
+
+    def _dealt_to(self, open: OpenRound, peer: PeerId) -> list[Bucket]:
+        """Buckets that it is dealt."""
+        if self._dealt[0] is not open.dealing:
+            found = defaultdict[PeerId, list[Bucket]](list)
+            for bucket, reducer in open.dealing.items():
+                found[reducer].append(bucket)
+            self._dealt = open.dealing, found
+        return self._dealt[1].get(peer, [])
 
     def _holds(self, peer: PeerId) -> frozenset[Digest]:
         """Shards that a member is to hold and does not, once all claims are in."""
@@ -159,9 +169,8 @@ class Board:
                 if name not in self._encoded:
                     self._encoded[name] = _entry(signed)
                 self._add(told, name)
-        elif not isinstance(phase, SealPhase) and _may_hear(state, open, peer):
-            outputs = state.terms.layout.outputs
-            own = {bucket for bucket, reducer in open.dealing.items() if reducer == peer}
+        elif not isinstance(phase, SealPhase) and self._may_hear(state, open, peer):
+            outputs, own = state.terms.layout.outputs, {*self._dealt_to(open, peer)}
             giving = {each for each, buckets in outputs.items() if not own.isdisjoint(buckets)}
             self._add(told, *(n for n, claim in open.claims.items() if claim.group in giving))
         if holds := self._holds(peer):
@@ -169,6 +178,20 @@ class Board:
                 if name not in told.names and any(o.digest in holds for o in claim.outputs):
                     self._add(told, name)
         return told
+
+    def _may_hear(self, state: RoundState, open: OpenRound, peer: PeerId) -> bool:
+        """Whether a member's own claims are stored, or everybody may hear."""
+        if not isinstance(state.phase, Work | Commit):
+            return True
+        if self._claimed[0] is not open.claims:
+            self._claimed = open.claims, {claim.peer for claim in open.claims.values()}
+        return peer in self._claimed[1] and peer not in open.unclaimed
+
+    def encoded(self, name: Digest) -> bytes:
+        """A signed message of the round in work, as it is sent."""
+        if name not in self._encoded:
+            self._encode()
+        return self._encoded[name][1]
 
     def _begin(self, round: RoundNumber) -> None:
         if self._round != round:
@@ -189,14 +212,6 @@ class Board:
             name = signed.message.digest()
             if name not in self._encoded:
                 self._encoded[name] = _entry(signed)
-
-
-def _may_hear(state: RoundState, open: OpenRound, peer: PeerId) -> bool:
-    """Whether a member's own claims are stored, or everybody may hear."""
-    if not isinstance(state.phase, Work | Commit):
-        return True
-    has_claimed = any(claim.peer == peer for claim in open.claims.values())
-    return has_claimed and peer not in open.unclaimed
 
 
 def _entry(signed: Signed[Message]) -> Entry:

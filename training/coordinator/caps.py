@@ -22,14 +22,13 @@ quota is above its peer's cover, but for one item.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 from typing import TypeAlias
 
 from contracts.terms.ids import Address, PeerId
-from training.rounds.state import Member, RoundState
-from training.strategies.port import Group
+from training.rounds.state import RoundState
+from training.strategies.port import Group, Member
 
 PEER_CAP = Fraction(6, 5)  # of its part of the group's measured rates
 OWNER_CAP = Fraction(1, 4)  # of the group's items
@@ -43,25 +42,11 @@ Covered: TypeAlias = Callable[[Group, Caps], Caps]
 the answer is covered for any number (`contracts.governance.checking.Checking.most_items`)."""
 
 
-def unlimited(_group: Group, _by_speed: Caps) -> Caps:
-    """`Covered` of a job that nobody checks."""
-    return {}
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A peer that may be given items: whose it is, and how fast it was when it joined."""
-
-    peer: PeerId
-    owner: Address
-    rate: int  # items per 1e6 seconds
-
-
-def quotas_of(state: RoundState, workers: Iterable[Member], covered: Covered = unlimited) -> Caps:
+def quotas_of(state: RoundState, workers: Iterable[Member], covered: Covered) -> Caps:
     """How many items of this round each worker may be given, those counted already included."""
-    by_group: defaultdict[Group, list[Measured]] = defaultdict(list)
+    by_group: defaultdict[Group, list[Member]] = defaultdict(list)
     for member in sorted(workers, key=lambda each: each.peer):
-        by_group[member.group].append(Measured(member.peer, member.owner, member.rate))
+        by_group[member.group].append(member)
     num_items, quotas = state.terms.layout.items_per_round, dict[PeerId, int]()
     for group, own in by_group.items():
         by_speed = quotas_in_group(own, num_items, turn=state.round)
@@ -71,7 +56,7 @@ def quotas_of(state: RoundState, workers: Iterable[Member], covered: Covered = u
 
 
 def quotas_in_group(
-    workers: Sequence[Measured], num_items: int, *, turn: int = 0, most: Caps | None = None
+    workers: Sequence[Member], num_items: int, *, turn: int = 0, most: Caps | None = None
 ) -> Caps:
     """Whole items for every worker of a group.
 
@@ -90,14 +75,13 @@ def quotas_in_group(
     room: defaultdict[Address, Fraction] = defaultdict(Fraction)
     for peer, owner in owner_of.items():
         room[owner] += exact[peer]
-    left = {
-        owner: ceil(items) - sum(quotas[peer] for peer in owner_of if owner_of[peer] == owner)
-        for owner, items in room.items()
-    }
+    left = {owner: ceil(items) for owner, items in room.items()}
+    for peer, items in quotas.items():
+        left[owner_of[peer]] -= items
+    lacking = wanted - sum(quotas.values())
     for peer in _by_remainder(exact, turn):
-        if sum(quotas.values()) >= wanted:
-            break
-        if left[owner_of[peer]]:
+        if lacking > 0 and left[owner_of[peer]]:
+            lacking -= 1
             left[owner_of[peer]] -= 1
             quotas[peer] += 1
     return quotas
@@ -141,7 +125,7 @@ def _lifted(
 # ----------------------------------------------------------------------------------- by speed
 
 
-def caps_in_group(workers: Iterable[Measured]) -> Mapping[PeerId, Fraction]:
+def caps_in_group(workers: Iterable[Member]) -> Mapping[PeerId, Fraction]:
     """The largest share of a group's items that each worker may have; they sum to one or more."""
     workers = tuple(workers)
     total = sum(worker.rate for worker in workers)
@@ -151,7 +135,7 @@ def caps_in_group(workers: Iterable[Measured]) -> Mapping[PeerId, Fraction]:
     limit = OWNER_CAP if len(parts) >= MIN_OWNERS else None
     factor = PEER_CAP if limit is None else _factor(sorted(parts.values(), reverse=True), limit)
 
-    def cap(worker: Measured) -> Fraction:
+    def cap(worker: Member) -> Fraction:
         whole = factor * parts[worker.owner]
         whole = whole if limit is None else min(whole, limit)
         return whole * Fraction(worker.rate, total) / parts[worker.owner]

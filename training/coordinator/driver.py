@@ -193,14 +193,15 @@ class Driver:
     # ---------------------------------------------------------------------------------- the bucket
 
     async def _ask_bucket(self, peer: PeerId, bucket: Bucket, session: Session) -> None:
-        terms = self._job.state.terms
-        signed_closed = self._job.signed_closed().encoded()
+        state = self._job.state
+        if not isinstance(state.phase, Reduce):
+            return
         _, tensors = await ask(
             session,
             calls.REDUCE,
             calls.Reduce(bucket=bucket[1]),
-            [signed_closed],
-            deadline=max(SHORTEST_CALL, terms.reduce_ms / 1000),
+            [self._board.encoded(state.phase.closed.digest())],
+            deadline=max(SHORTEST_CALL, state.terms.reduce_ms / 1000),
         )
         if len(tensors) != 1:
             raise errors.Malformed("one claim of a bucket was asked for")

@@ -1,9 +1,7 @@
 """What the coordinator answers: peers that come and go, ask for items, and tell what they hold."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
-
-from typing_extensions import Buffer
 
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, Forbidden, Malformed, PeerUnreachable, Unavailable
@@ -23,10 +21,10 @@ from training.rounds.membership import checkpoint_to_load, group_for_newcomer
 from training.rounds.state import NO_ROUND, Finished
 from training.strategies.port import Group, RoundNumber
 from training.transport import calls
-from training.transport.dispatch import Dispatcher, Tensors
+from training.transport.dispatch import Dispatcher
 from training.transport.port import Session
 from training.transport.relay import Relay
-from training.transport.wire import PING, RELAY, AnyMethod
+from training.transport.wire import PING, RELAY, Answered, AnyMethod, Question
 
 _OUTSIDE_CALLS = (
     *(calls.GET_MEMBERS.name, calls.REPORT.name, calls.GET_BYTES.name),
@@ -95,9 +93,7 @@ class Handlers:
     def _listed_outside(self) -> frozenset[SessionKey]:
         return frozenset(each.session_key for each in self._job.record_of_job.outside.auditors)
 
-    async def take_report(
-        self, caller: SessionKey, request: calls.Report, tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def take_report(self, asked: Question[calls.Report]) -> Answered[calls.Done]:
         """An audit that was drawn is done.
 
         Raises:
@@ -105,11 +101,11 @@ class Handlers:
             Conflict: nobody asks for it (any more), or it does not follow from its distances.
             Equivocation: another one was handed in for the same draw.
         """
-        if len(tensors) != 2:
+        if len(asked.tensors) != 2:
             raise Malformed("a report is a claim with its leaves")
-        signed = expect(decode_signed(bytes(tensors[0])), WorkClaim)
-        leaves = decode_kept(bytes(tensors[1]))
-        if peer_id(caller) != signed.message.peer or not isinstance(leaves, Leaves):
+        signed = expect(decode_signed(bytes(asked.tensors[0])), WorkClaim)
+        leaves = decode_kept(bytes(asked.tensors[1]))
+        if peer_id(asked.caller) != signed.message.peer or not isinstance(leaves, Leaves):
             raise Malformed("an auditor hands in one report, its own")
         self._job.take_report(signed, leaves.leaves, self._clock())
         return calls.Done(), ()
@@ -124,9 +120,7 @@ class Handlers:
 
     # ----------------------------------------------------------------------------------- peers
 
-    async def join(
-        self, caller: SessionKey, request: calls.Join, tensors: Tensors
-    ) -> tuple[calls.Joined, Sequence[Buffer]]:
+    async def join(self, asked: Question[calls.Join]) -> Answered[calls.Joined]:
         """A peer comes, or comes back.
 
         Raises:
@@ -136,31 +130,29 @@ class Handlers:
             Unavailable: it did not show in time how fast it is; or its account has no bond, or no
                 limit, that suffices.
         """
-        sent = [decode_signed(bytes(tensor)).message for tensor in tensors]
-        if sent != [self._lease_of(caller)]:
+        request = asked.request
+        sent = [decode_signed(bytes(tensor)).message for tensor in asked.tensors]
+        if sent != [self._lease_of(asked.caller)]:
             raise Forbidden("this is not the lease that the market has accepted")
         if request.applied > self._job.record_of_job.step:
             raise Conflict("a seal of this round was never given", step=request.applied)
-        peer = peer_id(caller)
+        peer = peer_id(asked.caller)
         if peer in self._job.record_of_job.checking.convicts:
             raise Conflict("audits have found false work of this peer", suspended=True)
         if peer not in self._job.state.members:
-            await self._admit(caller, request)
+            await self._admit(asked.caller, request)
         else:
             self._return(peer, request)
         member = self._job.state.members[peer]
         self._welcome(peer)
+        every = self._job.record_of_job.spec.batch.checkpoint_every
         joined = calls.Joined(
             group=member.group,
             round=self._job.state.round,
-            state_round=self._checkpoint_for(member.group),
+            state_round=checkpoint_to_load(self._job.state, member.group, every),
             members=self._job.member_views(),
         )
         return joined, ()
-
-    def _checkpoint_for(self, group: Group) -> RoundNumber:
-        every = self._job.record_of_job.spec.batch.checkpoint_every
-        return checkpoint_to_load(self._job.state, group, every)
 
     async def _admit(self, caller: SessionKey, request: calls.Join) -> None:
         """Take in a newcomer as soon as it has shown how fast it is."""
@@ -203,60 +195,50 @@ class Handlers:
         applied = RoundNumber(request.applied)
         self._job.record(events.Connected(peer, request.address, applied, self._clock()))
 
-    async def get_members(
-        self, _caller: SessionKey, request: calls.GetMembers, _tensors: Tensors
-    ) -> tuple[calls.MembersView, Sequence[Buffer]]:
+    async def get_members(self, asked: Question[calls.GetMembers]) -> Answered[calls.MembersView]:
         """Who the members are now."""
         return calls.MembersView(members=self._job.member_views()), ()
 
-    async def leave(
-        self, caller: SessionKey, request: calls.Leave, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def leave(self, asked: Question[calls.Leave]) -> Answered[calls.Done]:
         """A peer wants to go; what it has done of this round is still claimed and merged.
 
         Raises:
             Conflict: it is no member (any more), and free to go.
         """
-        peer = peer_id(caller)
+        peer = peer_id(asked.caller)
         self._job.record(events.LeaveAsked(peer, self._clock()))
         if peer not in self._job.state.members:
             raise Conflict("no member of this job")
         return calls.Done(), ()
 
-    async def next_item(
-        self, caller: SessionKey, request: calls.NextItem, _tensors: Tensors
-    ) -> tuple[calls.ItemTasks, Sequence[Buffer]]:
+    async def next_item(self, asked: Question[calls.NextItem]) -> Answered[calls.ItemTasks]:
         """Tasks, as soon as there are some, or none after a while.
 
         Raises:
             Conflict: it is no member (any more).
         """
-        peer = self._member(caller)
-        return await self._items.next(peer, request), ()
+        peer = self._member(asked.caller)
+        return await self._items.next(peer, asked.request), ()
 
-    async def get_claims(
-        self, caller: SessionKey, request: calls.GetClaims, _tensors: Tensors
-    ) -> tuple[calls.Claims, Sequence[Buffer]]:
+    async def get_claims(self, asked: Question[calls.GetClaims]) -> Answered[calls.Claims]:
         """What the round merges and who reduces what, as it comes; see `Board`.
 
         Raises:
             Conflict: it is no member (any more).
         """
-        peer = self._member(caller)
+        peer = self._member(asked.caller)
         group = self._job.state.members[peer].group
-        return await self._board.get(peer, group, request, self._sessions().get(caller))
+        return await self._board.get(peer, group, asked.request, self._sessions().get(asked.caller))
 
-    async def held(
-        self, caller: SessionKey, request: calls.Held, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def held(self, asked: Question[calls.Held]) -> Answered[calls.Done]:
         """A member holds shards or buckets; what no claim of the round binds is passed over.
 
         Raises:
             Conflict: it is no member (any more).
         """
-        peer = self._member(caller)
-        named = self._blobs.named(map(Digest, request.digests))
-        if request.round == self._job.state.round and named:
+        peer = self._member(asked.caller)
+        named = self._blobs.named(map(Digest, asked.request.digests))
+        if asked.request.round == self._job.state.round and named:
             self._job.record(events.Held(peer, named, self._clock()))
         return calls.Done(), ()
 

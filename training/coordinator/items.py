@@ -25,13 +25,12 @@ from training.rounds.state import (
     NO_ROUND,
     Commit,
     Finished,
-    Member,
     RoundState,
     Work,
     can_work,
 )
 from training.stages.torch_free import num_groups
-from training.strategies.port import Group, RoundNumber
+from training.strategies.port import Group, Member, RoundNumber
 from training.telling import Rarely, Tell
 from training.transport.calls import ItemTasks, NextItem, TaskName
 
@@ -48,16 +47,8 @@ GATHER = 50e-6
 class ItemRoutes:
     """Answers to `item.next`."""
 
-    def __init__(
-        self,
-        job: JobJournal,
-        *,
-        clock: Clock,
-        why_idle: WhyIdle,
-        tell: Tell,
-        max_items: int | None = None,
-    ) -> None:
-        """`max_items`: as `Router` takes it."""
+    def __init__(self, job: JobJournal, *, clock: Clock, why_idle: WhyIdle, tell: Tell) -> None:
+        """Of a job whose journal is open."""
         self._job, self._clock, self._why_idle = job, clock, why_idle
         self._tell_rarely = Rarely(tell)
         self._now = asyncio.get_running_loop().time
@@ -68,7 +59,6 @@ class ItemRoutes:
             tell=tell,
             awaited=state.members,
             until=self._now() + min(COME_BACK, state.terms.redo_after / 1000),
-            max_items=max_items,
         )
         self._polls: dict[PeerId, asyncio.Event] = {}
         self._dropped: dict[PeerId, frozenset[TaskName]] = {}  # that a peer was told of

@@ -8,6 +8,7 @@ are: never a second value under one name. What else the round machine asks for g
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TypeAlias, TypeVar
 
 from contracts.governance.checking import Begin, Reported, unread
@@ -19,7 +20,7 @@ from contracts.governance.vesting import forfeited_by
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Misbehaved, Refused
-from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
+from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_name
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec, Message, Seal
 from contracts.terms.moments import UnixMillis
@@ -121,7 +122,7 @@ class JobJournal:
         self.rules = rules
         self.state = first_state(terms_of(spec.message, rules))
         self.history = JobHistory(signer.domain, begin)
-        self.on_effect: Callable[[events.Effect], None] = _ignore
+        self.on_effect: Callable[[events.Effect], None] = lambda _effect: None
         self.may_work: Callable[[], frozenset[PeerId] | None] = lambda: None
         """Who may work by limits and bonds; None: everybody. Set before anything is recorded."""
         self.file, self._signer, self._tell = file, signer, tell
@@ -137,11 +138,10 @@ class JobJournal:
         """Of all accounts, by the newest seals."""
         self.pay.add((), {})
         self._paid: SealedStep | None = None  # the newest seal that is in it
-        self._views: tuple[object, tuple[calls.MemberView, ...]] = (None, ())
+        self._views: tuple[object, object, tuple[calls.MemberView, ...]] = (None, None, ())
         if not len(file):
-            listed = [_kept(opening.auditors)] if opening.auditors else []
-            opened = _kept(_opening_of(spec.message, opening, signer))
-            self._store([_kept(spec), opened, *listed])
+            listed = [opening.auditors] if opening.auditors else []
+            self._store([spec, _opening_of(spec.message, opening, signer), *listed])
         self._read(spec)
 
     def _read(self, spec: Signed[JobSpec]) -> None:
@@ -203,15 +203,16 @@ class JobJournal:
 
     def member_views(self) -> tuple[calls.MemberView, ...]:
         """What others need to know to reach and trust the members; the same while they are."""
-        members = self.state.members
-        named = tuple(sorted((each.peer, each.group, each.address) for each in members.values()))
-        if self._views[0] != named:
-            views = (
-                calls.MemberView(session_key=self.key_of(peer), group=group, address=address)
-                for peer, group, address in named
-            )
-            self._views = named, tuple(views)
-        return self._views[1]
+        members, (known, before, views) = self.state.members, self._views
+        if members is not known:
+            named = sorted((each.peer, each.group, each.address) for each in members.values())
+            if named != before:
+                views = tuple(
+                    calls.MemberView(session_key=self.key_of(peer), group=group, address=address)
+                    for peer, group, address in named
+                )
+            self._views = members, named, views
+        return views
 
     def group_before(self, peer: PeerId) -> Group | None:
         """Group of a peer that was here before and left: it has that state on its disk."""
@@ -268,21 +269,12 @@ class JobJournal:
         """A message of ours, signed with the session key; it binds once it is recorded."""
         return self._signer.session.sign(message)
 
-    def signed_closed(self) -> Signed[RoundClosed]:
-        """The RoundClosed of this round."""
-        return self.pending(RoundClosed)[-1]
-
     def items_of(self, round: RoundNumber) -> tuple[tuple[Digest, bytes], ...]:
         """What was kept after the seal before up to that of `round`: names and bytes, in order."""
         if round not in self._items:
             start, end = self._ends[round - 1], self._ends[round]
-            items: list[bytes] = []
-            for row in self.file.rows(after=start):
-                if row.sequence > end:
-                    break
-                if row.kind == KEPT:
-                    items.append(row.data)
-            named = tuple((kept_digest(decode_kept(data)), data) for data in items)
+            rows = takewhile(lambda row: row.sequence <= end, self.file.rows(after=start))
+            named = tuple((kept_name(row.data), row.data) for row in rows if row.kind == KEPT)
             recent = sorted(self._items)[-REMEMBERED_ROUNDS + 1 :]
             self._items = {each: self._items[each] for each in recent} | {round: named}
         return self._items[round]
@@ -398,12 +390,10 @@ class JobJournal:
             state = after
         if not taken:
             return False
-        rows = [
-            row
-            for event, items in taken
-            for row in (Row(EVENT, encode_event(event)), *map(_kept, items))
-        ]
-        self._store([*rows, Row(REPORT, report.encoded())] if report else rows)
+        stored: list[Row | Kept] = []
+        for event, items in taken:
+            stored += [Row(EVENT, encode_event(event)), *items]
+        self._store([*stored, Row(REPORT, report.encoded())] if report else stored)
         for event, items in taken:
             self._tell_of(event, items, report)
             self._note_join_and_start(state, event)
@@ -419,12 +409,14 @@ class JobJournal:
         self.changes.mark()
         return True
 
-    def _store(self, rows: list[Row]) -> None:
+    def _store(self, stored: Sequence[Row | Kept]) -> None:
         first = len(self.file) + 1
-        self.file.append(rows)
-        for sequence, row in enumerate(rows, start=first):
-            if row.kind == KEPT:
-                self._note_kept(decode_kept(row.data), sequence)
+        self.file.append(
+            each if isinstance(each, Row) else Row(KEPT, encode_kept(each)) for each in stored
+        )
+        for sequence, each in enumerate(stored, start=first):
+            if not isinstance(each, Row):
+                self._note_kept(each, sequence)
 
     def _signed(self, effects: Iterable[events.Effect]) -> list[Kept]:
         return [
@@ -518,21 +510,14 @@ def _num_counted(open: OpenRound) -> int:
     return sum(len(results) for results in open.counted.values())
 
 
-def _ignore(_effect: events.Effect) -> None:
-    """Before anybody does what effects ask for."""
-
-
 def _exchanged(state: RoundState) -> tuple[object, ...]:
     """What `round.claims` tells, as objects that are replaced when they change."""
     phase, open = state.phase, state.open
     claims = (None, None) if open is None else (open.claims, open.dealing)
     buckets = phase.buckets if isinstance(phase, Reduce) else None
     is_delivering = isinstance(phase, Commit) and phase.is_delivering
-    return (state.round, type(phase), *claims, is_delivering, buckets)
-
-
-def _kept(item: Kept) -> Row:
-    return Row(KEPT, encode_kept(item))
+    holders = state.members if is_delivering else None  # who is to hold what follows from them
+    return (state.round, type(phase), *claims, holders, buckets)
 
 
 def _opening_of(spec: JobSpec, opening: Opening, signer: Signer) -> Signed[Message]:

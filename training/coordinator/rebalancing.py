@@ -15,7 +15,7 @@ from training.coordinator.journal import JobJournal
 from training.coordinator.ports import Clock
 from training.rounds.events import LeaveAsked
 from training.rounds.state import NO_ROUND, Work
-from training.strategies.every_step.rebalance import Placed, rebalance
+from training.strategies.every_step.rebalance import rebalance
 from training.strategies.port import Group
 from training.telling import Tell
 from training.transport.port import Session
@@ -69,7 +69,14 @@ class Rebalancing:
         if self._since is None:
             self._since = now
         flops, since_move = self._job.record_of_job.spec.item_flops, now - self._since
-        move = rebalance(self._placed(), flops, since_move=since_move, period=self._period)
+        # Rates of when each joined: how long a pass takes later depends on who waits for whom.
+        move = rebalance(
+            state.members.values(),
+            flops,
+            since_move=since_move,
+            period=self._period,
+            pending={signed.message.peer for signed in self._job.pending(WorkClaim)},
+        )
         if move is None:
             return
         self._since, self._moving = now, move.peer
@@ -77,18 +84,3 @@ class Rebalancing:
         about = {"peer": move.peer, "stage": move.source, "target": move.target}
         self._tell("peer_moves", step=state.round, **about)
         self._job.record(LeaveAsked(move.peer, now))
-
-    def _placed(self) -> list[Placed]:
-        # Measured when each joined: how long a pass takes later depends on who waits for whom.
-        pending = {signed.message.peer for signed in self._job.pending(WorkClaim)}
-        return [
-            Placed(
-                member.peer,
-                member.owner,
-                member.group,
-                member.rate,
-                has_pending=member.peer in pending,
-            )
-            for member in self._job.state.members.values()
-            if member.is_here and not member.is_leaving
-        ]

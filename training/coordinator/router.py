@@ -40,7 +40,6 @@ from training.coordinator.walks import (
 from training.rounds.state import NO_ROUND
 from training.strategies.every_step.passes import (
     Call,
-    Passed,
     Way,
     check_answer,
     holders_of,
@@ -87,7 +86,6 @@ class Router:
         tell: Tell,
         awaited: Iterable[PeerId] = (),
         until: float = 0.0,
-        max_items: int | None = None,
     ) -> None:
         """Begin; `look` comes next.
 
@@ -97,9 +95,8 @@ class Router:
             tell: The log.
             awaited: Who may have work of the round from before this start.
             until: Nothing is dealt before they have said what, or it is so late.
-            max_items: Items on their way in all, at most; 1 makes a deterministic order.
         """
-        self._rules, self._num_groups, self._max_items = rules, num_groups, max_items
+        self._rules, self._num_groups = rules, num_groups
         self._last = StageIndex(num_groups - 1)
         self._tell = tell
         self.news: set[PeerId] = set()
@@ -272,7 +269,6 @@ class Router:
         if view is None or not view.is_dealing or self._num_evaluating:
             return  # the state of the round before is gone as soon as all items are done
         room = IN_FLIGHT * self._num_groups * max(1, len(self._round.here))
-        room = room if self._max_items is None else min(room, self._max_items)
         while self._to_begin and len(self._walks) < room:
             item = self._to_begin.pop()
             self._begin(Way(item, self._num_groups, done=done_of(view, item)), now)
@@ -289,7 +285,7 @@ class Router:
         while (call := next_call(walk.way)) is not None:
             if (passed := self._take_found(walk.way, call)) is None:
                 break
-            self._note(walk, call, *passed)
+            self._note(walk, call, passed)
         walk.call, walk.lacking = call, []
         if call is None:
             self._remove(walk)
@@ -489,7 +485,7 @@ class Router:
         out = self._out[peer].get(name)
         if not self._fits(peer, name, walk.way, walk.call):
             return
-        passed = Passed(peer, result.tensors, result.loss, result.given)
+        passed = _passed(peer, walk.call.group, result)
         try:
             check_answer(walk.way, walk.call, passed)
         except errors.Malformed as error:
@@ -502,7 +498,7 @@ class Router:
             seconds = now - out.began
             about.speed = about.speed.after(WEIGHTS[result.direction], seconds)
         self._take_back(walk)
-        self._note(walk, walk.call, passed, peer)
+        self._note(walk, walk.call, passed)
         self._go(walk, now)
 
     def _fits(self, peer: PeerId, name: TaskName, way: Way, call: Call) -> bool:
@@ -511,9 +507,9 @@ class Router:
         is_of_group = self._round.here.get(peer) == call.group
         return is_of_item and is_of_group and name.direction == call.direction
 
-    def _note(self, walk: Walk, call: Call, passed: Passed, peer: PeerId) -> None:
+    def _note(self, walk: Walk, call: Call, passed: Result) -> None:
         """A pass was made."""
-        item, group = walk.way.item, call.group
+        item, group, peer = walk.way.item, call.group, passed.peer
         walk.way = with_answer(walk.way, call, passed)
         if walk.way.evaluates:
             return
@@ -525,20 +521,19 @@ class Router:
             self._load[peer] += 1
         else:
             self._free(group, item)
-            result = Result(group, item, peer, passed.tensors, passed.loss, passed.given)
-            self.done[peer].append(result)
+            self.done[peer].append(passed)
 
-    def _take_found(self, way: Way, call: Call) -> tuple[Passed, PeerId] | None:
+    def _take_found(self, way: Way, call: Call) -> Result | None:
         """What somebody had made of this before we started, if it may count."""
         for peer, result in self._found:
             if self._fits(peer, name_of(result), way, call) and not way.evaluates:
-                passed = Passed(peer, result.tensors, result.loss, result.given)
+                passed = _passed(peer, call.group, result)
                 try:
                     check_answer(way, call, passed)
                 except errors.Malformed:
                     continue
                 if self._has_room(peer):
-                    return passed, peer
+                    return passed
         return None
 
     # ------------------------------------------------------------------------------ what fails
@@ -610,7 +605,7 @@ class Router:
 
         self._at(until, go_on)
 
-    def _note_loss(self, passed: Passed) -> None:
+    def _note_loss(self, passed: Result) -> None:
         if passed.loss is None:
             return
         self._losses.append(passed.loss)
@@ -618,3 +613,7 @@ class Router:
         if len(self._losses) == number:
             mean = (2 * sum(self._losses) + number) // (2 * number)  # halves up
             self.validated = self._round.validate_after, mean
+
+
+def _passed(peer: PeerId, group: Group, said: TaskResult) -> Result:
+    return Result(group, said.item, peer, said.tensors, said.loss, said.given)

@@ -29,7 +29,7 @@ from training.coordinator.ports import Clock, Feed, Limits, Roster, Wishes
 from training.coordinator.rebalancing import PERIOD, Rebalancing
 from training.journal import Journal
 from training.rounds import events
-from training.rounds.owed import next_deadline
+from training.rounds.owed import all_applied, next_deadline
 from training.rounds.state import Finished
 from training.strategies.port import Bucket, PureStrategy
 from training.tasks import end, first_error
@@ -56,7 +56,6 @@ class CoordinatedJob:
     rules: PureStrategy  # of its strategy
     elements: Mapping[Bucket, int]  # of each bucket
     begin: Begin = unread  # makes the fold of a checked job's draws
-    max_items: int | None = None  # on their way in all; 1 makes a deterministic order
     rebalance_every: int = PERIOD  # ms between two moves of peers to slower groups
 
 
@@ -139,9 +138,7 @@ class _Running:
         self._clock, self._tell, self._pause = clock, tell, pause
         self._tell_rarely = Rarely(tell)
         why_idle = self._limiting.why_idle
-        self._items = ItemRoutes(
-            journal, clock=clock, why_idle=why_idle, tell=tell, max_items=job.max_items
-        )
+        self._items = ItemRoutes(journal, clock=clock, why_idle=why_idle, tell=tell)
         self._rebalancing = Rebalancing(
             journal,
             lambda: transport.sessions,
@@ -246,7 +243,7 @@ class _Running:
             await self._job.changes.beyond(self._job.changes.version)
         if not await self._in_grace(lambda: not validation_due(self._job)):
             self._tell("not_validated", step=self._job.state.round)
-        if not await self._in_grace(self._all_applied):
+        if not await self._in_grace(lambda: all_applied(self._job.state) >= self._job.state.round):
             self._tell("somebody_left_early", step=self._job.state.round)
         while not self._feeding.is_done:
             await self._job.changes.beyond(self._job.changes.version)
@@ -260,10 +257,6 @@ class _Running:
         except TimeoutError:
             return False
         return True
-
-    def _all_applied(self) -> bool:
-        state = self._job.state
-        return all(member.applied >= state.round for member in state.members.values())
 
     # ------------------------------------------------------------------------------ membership
 

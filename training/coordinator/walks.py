@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from contracts.terms.ids import PeerId
 from training.coordinator.throughput import Throughput
 from training.rounds.state import NO_ROUND
-from training.strategies.every_step.passes import Call, Passed, Way
-from training.strategies.port import Group, Item, Items, RoundNumber, View
+from training.strategies.every_step.passes import Call, Way
+from training.strategies.port import Group, Item, Items, Result, RoundNumber, View
 from training.transport.calls import Task, TaskName
 
 MOST_BLAME = 3  # complaints in a round
@@ -77,13 +77,9 @@ class Peer:
         return len(self.blamed) >= MOST_BLAME and len(set(self.blamed)) > 1
 
 
-def done_of(view: View, item: Item) -> dict[Group, Passed]:
+def done_of(view: View, item: Item) -> dict[Group, Result]:
     """What counts of an item."""
-    return {
-        group: Passed(result.peer, result.tensors, result.loss, result.given)
-        for group, results in view.counted.items()
-        if (result := results.get(item)) is not None
-    }
+    return {group: own[item] for group, own in view.counted.items() if item in own}
 
 
 def name_of(about: TaskName) -> TaskName:

@@ -12,9 +12,10 @@ of a tensor `BESIDE`, the first by name: peers pass over it, and who downloads t
 
 import json
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,13 +121,14 @@ def merged(pieces: Iterable[Weights]) -> tuple[Weights, tuple[str, ...]]:
 
     Of a matrix that two stages share, the first copy is taken.
     """
-    owners: dict[str, Weights] = {}
+    whole: ChainMap[str, NDArray[np.float32]] = ChainMap()
     differing: list[str] = []
     for piece in pieces:
-        common = [name for name in piece if name in owners]
-        differing += [n for n in common if not np.array_equal(piece[n], owners[n][n])]
-        owners = dict.fromkeys(piece, piece) | owners
-    return _Merged(owners), tuple(differing)
+        known = set(whole)
+        common = [name for name in piece if name in known]
+        differing += [name for name in common if not np.array_equal(piece[name], whole[name])]
+        whole.maps.append(cast(Any, piece))
+    return whole, tuple(differing)
 
 
 def tensors_in(file: Source, *, what: str) -> dict[str, StoredTensor]:
@@ -246,22 +248,6 @@ def _head(shapes: Mapping[str, Shape], dtype: Dtype = "F32", *, num_beside: int 
     text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
-
-
-class _Merged(Weights):
-    """Each tensor from whom it is taken."""
-
-    def __init__(self, owners: Mapping[str, Weights]) -> None:
-        self._owners = owners
-
-    def __getitem__(self, name: str) -> NDArray[np.float32]:
-        return self._owners[name][name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._owners)
-
-    def __len__(self) -> int:
-        return len(self._owners)
 
 
 class _Widened:

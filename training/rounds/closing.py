@@ -5,7 +5,8 @@ delivered, until `deliver_ms` are. A shard is delivered when the reducer of its 
 member of another owner than its maker's, wherever the group has another owner: evidence that only
 the accused holds is none. The coordinator's copy is delivery to everybody. It is asked to keep at
 once what members that are away are to hold, and at half of `deliver_ms` all that is still missing.
-So no reducer can exclude anybody by denial.
+So no reducer can exclude anybody by denial. A claim is lost when only its peer has what it claimed
+and is away too long, and others can do the work again.
 
 A claim that is missing or not delivered when its time is over expires; its items are opened again,
 other claims stay. Its peer is at fault if it is connected (`working.blame`). RoundClosed is signed
@@ -26,7 +27,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.work import MAX_SEQ, RoundClosed, WorkClaim
 from training.rounds.dealing import Ring, deal
 from training.rounds.events import Change, Held, KeepBytes, Send, SignRoundClosed, WorkClaimed
-from training.rounds.membership import passed
+from training.rounds.membership import is_due, passed
 from training.rounds.state import (
     COORDINATOR,
     NO_BYTES,
@@ -39,7 +40,7 @@ from training.rounds.state import (
     with_open,
     with_phase,
 )
-from training.rounds.working import blame, drop, fail, give_up, put_off
+from training.rounds.working import blame, drop, fail, give_up, has_worker, put_off
 from training.strategies.port import Bucket, Group
 
 MAX_COMMITS = MAX_SEQ + 1
@@ -146,8 +147,9 @@ def _lacking(state: RoundState, open: OpenRound) -> Lacking:
         for bucket, column in zip(state.terms.layout.outputs[group], columns, strict=True):
             reducer = open.dealing[bucket]
             owner = state.owners[reducer]
-            made = {column[index] for index in indices.get(reducer, ())}
-            wanted[_holder(state, reducer)].update(set(column) - made)
+            holder = _holder(state, reducer)
+            made = {column[index] for index in indices.get(holder, ())}
+            wanted[holder].update(set(column) - made)
             if owner in indices and (other := rings[group].other_owner(bucket, owner)):
                 shards = {column[index] for index in indices[owner]}
                 wanted[other.peer if other.is_here else COORDINATOR].update(shards)
@@ -194,6 +196,25 @@ def delivered(phase: Commit) -> frozenset[Digest]:
         for name, claim in phase.open.claims.items()
         if all(output.digest not in lacking for output in claim.outputs)
     )
+
+
+def lost_claims(state: RoundState) -> list[Digest]:
+    """Claims of peers that are away too long, with shards that nobody else who is here holds."""
+    assert isinstance(state.phase, Commit)
+    open, members = state.phase.open, state.members
+    away = {peer for peer in state.watched if is_due(state, members[peer])}
+    held = [
+        own
+        for peer, own in open.held.items()
+        if peer == COORDINATOR or (peer in members and members[peer].is_here)
+    ]
+    return [
+        name
+        for name, claim in open.claims.items()
+        if claim.peer in away
+        and not all(any(output.digest in own for own in held) for output in claim.outputs)
+        and has_worker(state, open, claim.group)
+    ]
 
 
 def keep_shards(state: RoundState) -> Change | None:

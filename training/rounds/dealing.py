@@ -17,8 +17,8 @@ from heapq import heapify, heapreplace
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.ids import Address, PeerId
-from training.rounds.state import Member, OpenRound, RoundState, has_failed, in_group
-from training.strategies.port import Bucket, Group, RoundNumber
+from training.rounds.state import OpenRound, RoundState, has_failed, in_group
+from training.strategies.port import Bucket, Group, Member, RoundNumber
 
 
 def deal(state: RoundState, open: OpenRound) -> OpenRound:

@@ -2,7 +2,7 @@
 
 Events are facts with their moment inside (the coordinator's receive time); the journal keeps them.
 A message that an effect carries is signed and stored with the event. The other effects ask for
-work, and are asked for again after a restart.
+work, and are asked for again after a restart. That a seal is due is no effect: its phase says so.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from contracts.terms.ids import Address, Digest, PeerId
 from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
 from contracts.terms.work import RoundClosed, WorkClaim
-from training.rounds.state import RoundState, What
+from training.rounds.state import RoundState
 from training.strategies.port import Group, Item, Result, RoundNumber
 
 # ------------------------------------------------------------------------------------- membership
@@ -225,25 +225,13 @@ class KeepBytes:
 
 
 @dataclass(frozen=True)
-class BuildSeal:
-    """Store what claims of buckets the seal names, derive, sign and store it, then tell `Sealed`.
-
-    The claims are those of `Seal.buckets`.
-    """
-
-    round: RoundNumber
-    what: What
-    last: bool
-
-
-@dataclass(frozen=True)
 class Send:
     """What these members are owed has changed: see `owed`."""
 
     peers: frozenset[PeerId]
 
 
-Effect: TypeAlias = SignNotice | SignRoundClosed | KeepBytes | BuildSeal | Send
+Effect: TypeAlias = SignNotice | SignRoundClosed | KeepBytes | Send
 
 Change: TypeAlias = tuple[RoundState, tuple[Effect, ...]]
 """What an event, or what follows from it, makes of a state."""

@@ -33,6 +33,7 @@ from training.rounds.closing import (
     delivered,
     differing,
     keep_shards,
+    lost_claims,
     reopen,
     take_claim,
     take_held,
@@ -64,7 +65,7 @@ from training.rounds.reducing import (
     with_full,
     with_holders,
 )
-from training.rounds.sealing import MAX_VOIDS, build, seal_nothing, seal_update, sealed
+from training.rounds.sealing import MAX_VOIDS, seal_nothing, seal_update, sealed
 from training.rounds.state import (
     NO_BYTES,
     Commit,
@@ -202,11 +203,8 @@ def _controlled(state: RoundState, event: events.Controlled) -> events.Change:
             return state if is_so else replace(state, hold_from=None, paused=False, voids=0), ()
         case "resumed":
             state = resumed(state, event.at)
-            match state.phase:
-                case Seal():
-                    return state, (build(state),)
-                case Commit() | Reduce() as phase:
-                    return with_phase(state, replace(phase, keeping=NO_BYTES)), ()
+            if isinstance(state.phase, Commit | Reduce):
+                state = with_phase(state, replace(state.phase, keeping=NO_BYTES))
             return state, ()
 
 
@@ -415,10 +413,14 @@ def _commit(state: RoundState, rules: Closing) -> events.Change | None:
             is_late = _decided(state, rules) == "reopen"
             return (reopen(state) if is_late else begin_delivery(state)), ()
         return None
+    if state.standing_since is not None:
+        return None
+    if state.watched and phase.lacking and (lost := lost_claims(state)):
+        return expire(state, lost), ()
     if phase.lacking and (keeping := keep_shards(state)):
         return keeping
     is_over = passed(state, phase.ends)
-    if state.standing_since is not None or (phase.lacking and not is_over):
+    if phase.lacking and not is_over:
         return None
     match _decided(state, rules):
         case "close" if delivered(phase):

@@ -16,7 +16,6 @@ from training.rounds.events import Change, Connected, Joined, Send, SignNotice
 from training.rounds.state import (
     Commit,
     Finished,
-    Member,
     OpenRound,
     Reduce,
     RoundState,
@@ -26,7 +25,7 @@ from training.rounds.state import (
     with_open,
     with_phase,
 )
-from training.strategies.port import Group, RoundNumber
+from training.strategies.port import Group, Member, RoundNumber
 
 NoticeKind: TypeAlias = Literal["join", "leave", "missed_report", "missing_data", "suspension"]
 

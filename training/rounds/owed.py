@@ -4,7 +4,7 @@ A shell never remembers what it still has to send: it asks here, calls, tells th
 back, and asks again. So a restart, a lost call or a returned peer needs no code of its own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -37,7 +37,6 @@ class AskClaim:
     round: RoundNumber
     seq: int
     items: Items
-    dealing: Mapping[Bucket, PeerId]
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def owed(state: RoundState, peer: PeerId) -> Exchange | None:
         case Commit(open=open, is_delivering=False):
             items = open.unclaimed.get(peer, NOTHING)
             seq = open.seqs.get(peer, 0)
-            return AskClaim(state.round, seq, items, open.dealing) if items else None
+            return AskClaim(state.round, seq, items) if items else None
         case Reduce(closed=closed, owing=owing) if peer in owing:
             return AskBuckets(closed, owing[peer])
     return None

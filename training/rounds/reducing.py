@@ -6,9 +6,9 @@ apply it are of one owner. The coordinator is asked to keep at once what no othe
 and at half of `reduce_ms` what still too few hold.
 
 When `reduce_ms` is over, the next peer in the ring is asked for each bucket that is missing, or
-that its reducer gives to nobody; sooner where the reducer is away. What the later one claims
-counts, and the owner of the dealt reducer has failed: it reduces nothing for 2, 4, 8 rounds. After
-as long again the round is void, and its claims are handed on.
+that its reducer gives to nobody; where the reducer is away, after `redo_after`. What the later one
+claims counts, and the owner of the dealt reducer has failed: it reduces nothing for 2, 4, 8 rounds.
+After as long again the round is void, and its claims are handed on.
 
 When every bucket is held by enough, members that do not hold all of them yet are waited for until
 `hold_ms` are over; not at all while their owner is remembered for having missed seals.
@@ -30,14 +30,13 @@ from training.rounds.membership import is_due, passed
 from training.rounds.state import (
     COORDINATOR,
     NO_BYTES,
-    Member,
     Reduce,
     RoundState,
     has_failed,
     with_failing,
     with_phase,
 )
-from training.strategies.port import Bucket, Group
+from training.strategies.port import Bucket, Group, Member
 
 _NOBODY: frozenset[Address] = frozenset()
 
@@ -142,7 +141,7 @@ def with_holders(state: RoundState) -> RoundState:
         phase,
         needs=needs,
         scarce=scarce,
-        gone=frozenset(phase.owing.keys() - state.members.keys()),
+        gone=frozenset(each[-1] for each in phase.asked.values()).difference(state.members),
         holders={digest: frozenset(holders[digest]) for digest in known},
         whole={
             group: frozenset(digests[bucket] for bucket in own)
@@ -218,14 +217,24 @@ def keep_buckets(state: RoundState) -> Change | None:
 
 
 def pass_on_from_the_lost(state: RoundState) -> Change | None:
-    """Ask others for what reducers owe that are away, or have left; None: there is nothing."""
+    """Ask others for what reducers that are away, or have left, owe or took with them.
+
+    None: there is nothing.
+    """
     assert isinstance(state.phase, Reduce)
-    owing = state.phase.owing
-    gone = {peer for peer in state.watched & owing.keys() if is_due(state, state.members[peer])}
-    gone |= state.phase.gone & owing.keys()
-    return (
-        None if not gone else _passed_on(state, {bucket for peer in gone for bucket in owing[peer]})
-    )
+    phase = state.phase
+    lost = {peer for peer in state.watched if is_due(state, state.members[peer])} | phase.gone
+    if not lost:
+        return None
+    kept = phase.open.held.get(COORDINATOR, NO_BYTES)
+    nowhere = {digest for digest in phase.thin - kept if not phase.holders[digest]}
+    buckets = {
+        bucket
+        for bucket, asked in phase.asked.items()
+        if asked[-1] in lost
+        and (bucket in phase.owing.get(asked[-1], ()) or _digest(phase, bucket) in nowhere)
+    }
+    return _passed_on(state, buckets)
 
 
 def late(state: RoundState) -> Change | None:

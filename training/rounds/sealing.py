@@ -14,7 +14,7 @@ from contracts.governance.gates import remember
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.work import WorkClaim
 from training.rounds.closing import peer_steps
-from training.rounds.events import BuildSeal, Change, Sealed, Send
+from training.rounds.events import Change, Sealed, Send
 from training.rounds.membership import resting
 from training.rounds.reducing import owners_that_missed
 from training.rounds.state import (
@@ -40,23 +40,13 @@ def seal_update(state: RoundState) -> Change:
     missed = owners_that_missed(state)
     phase = state.phase
     state = replace(state, holding=with_failing(state.holding, missed, state.round))
-    return _seal(with_phase(state, Seal(phase.open, "update", phase.buckets, phase.closed)))
+    return with_phase(state, Seal(phase.open, "update", phase.buckets, phase.closed)), ()
 
 
 def seal_nothing(state: RoundState, what: What) -> Change:
     """A round that came to nothing, or had no work."""
     assert not isinstance(state.phase, Finished)
-    return _seal(with_phase(state, Seal(state.phase.open, what)))
-
-
-def _seal(state: RoundState) -> Change:
-    return state, (build(state),)
-
-
-def build(state: RoundState) -> BuildSeal:
-    """What the shell is asked for, again after a restart."""
-    assert isinstance(state.phase, Seal)
-    return BuildSeal(state.round, state.phase.what, last=is_last_round(state))
+    return with_phase(state, Seal(state.phase.open, what)), ()
 
 
 def merged_claims(phase: Seal) -> dict[Digest, WorkClaim]:

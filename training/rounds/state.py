@@ -15,7 +15,16 @@ from contracts.terms.items import Cursor, count
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from contracts.terms.work import RoundClosed, WorkClaim
-from training.strategies.port import Bucket, Group, Item, Items, Layout, Result, RoundNumber
+from training.strategies.port import (
+    Bucket,
+    Group,
+    Item,
+    Items,
+    Layout,
+    Member,
+    Result,
+    RoundNumber,
+)
 
 What: TypeAlias = Literal["update", "void", "empty"]
 """A round with an update; one whose work came to none; one without work, by which draws go on."""
@@ -97,32 +106,6 @@ def has_failed(known: Remembered, owner: Address, round: RoundNumber) -> bool:
     return owner in known and known[owner].until > round
 
 
-@dataclass(frozen=True)
-class Member:
-    """A peer with a sealed or soon to be sealed join notice."""
-
-    peer: PeerId
-    group: Group
-    address: str  # where it can be dialled; empty: through the coordinator
-    applied: RoundNumber  # the newest round whose seal it has applied; 0 before the first
-    owner: Address  # the account of its lease: several peers of one account count as one owner
-    rate: int  # items per 1e6 seconds, measured when it joined
-    bandwidth: int  # bytes per second, its own word
-    lost_at: UnixMillis | None = None  # since when its session is gone; None while it is here
-    redo_at: UnixMillis | None = None  # when others take over what it has not claimed
-    leaves_by: UnixMillis | None = None  # at the latest, as far as nobody needs it; None: it stays
-
-    @property
-    def is_here(self) -> bool:
-        """Whether the coordinator has a session with it."""
-        return self.lost_at is None
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether it gets no more items, and leaves when none of its work is open."""
-        return self.leaves_by is not None
-
-
 # ------------------------------------------------------------------------------------- the phases
 
 
@@ -187,7 +170,7 @@ class Reduce:
     whole: Mapping[Group, frozenset[Digest]] = field(default_factory=dict)
     """What members of a group apply, once all buckets are reduced."""
     waiting: frozenset[PeerId] = frozenset()  # members that are here and lack some of that
-    gone: frozenset[PeerId] = frozenset()  # owe buckets and have left
+    gone: frozenset[PeerId] = frozenset()  # were asked for buckets and have left
     full_at: UnixMillis | None = None  # since when all are reduced and held by enough
     extended: bool = False
     keeping: frozenset[Digest] = frozenset()  # that the coordinator was asked to keep

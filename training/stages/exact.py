@@ -69,7 +69,6 @@ def norm_squared(vector: Tensor) -> int:
     Raises:
         NotFinite: the vector holds inf or nan.
     """
-    need_finite(vector, "a gradient chunk")
     flat = vector.detach().flatten()
     sizes = [flat.numel()]
     while sizes[-1] > 1:
@@ -82,7 +81,10 @@ def norm_squared(vector: Tensor) -> int:
     for size in sizes[level + 1 :]:
         partial[: len(partial) - size] += partial[size:]
         partial = partial[:size]
-    return round(Fraction(float(partial.sum())) * NORM_SQUARED_SCALE)
+    total = float(partial.sum())
+    if not math.isfinite(total):  # squares of fp32 numbers are far from the end of fp64
+        raise NotFinite("a gradient chunk is not finite")
+    return round(Fraction(total) * NORM_SQUARED_SCALE)
 
 
 def _partial_sums(flat: Tensor, sizes: Sequence[int], start: int, stop: int) -> Tensor:

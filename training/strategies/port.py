@@ -11,7 +11,6 @@ time. Units: milliseconds, bytes, FLOPs; rates in items per 1e6 seconds.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -51,6 +50,10 @@ class Result:
     given: bool = False
     """Whether `tensors` are those that the neighbours used, made by a peer that is gone."""
 
+    def tensor(self, name: str) -> Digest | None:
+        """Digest of a tensor of this name."""
+        return next((digest for each, digest in self.tensors if each == name), None)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -61,7 +64,6 @@ class Layout:
     items_per_round: int
     ordered_items: int  # of the job
     rows_per_item: int
-    gate_exponent: Fraction  # how the norm of what a peer makes goes with its rows
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -78,32 +80,30 @@ class Layout:
         return tuple(bucket for bucket in self.outputs[group] if bucket[0] == group)
 
 
-class Worker(Protocol):
-    """What a strategy may know of a member."""
+@dataclass(frozen=True)
+class Member:
+    """A peer with a sealed or soon to be sealed join notice."""
 
-    @property
-    def group(self) -> Group:
-        """Whose state it holds."""
-
-    @property
-    def owner(self) -> Address:
-        """The account that it works for."""
-
-    @property
-    def rate(self) -> int:
-        """Items per 1e6 seconds, as measured when it joined."""
-
-    @property
-    def applied(self) -> RoundNumber:
-        """The newest seal that it has applied."""
+    peer: PeerId
+    group: Group
+    address: str  # where it can be dialled; empty: through the coordinator
+    applied: RoundNumber  # the newest round whose seal it has applied; 0 before the first
+    owner: Address  # the account of its lease: several peers of one account count as one owner
+    rate: int  # items per 1e6 seconds, measured when it joined
+    bandwidth: int  # bytes per second, its own word
+    lost_at: UnixMillis | None = None  # since when its session is gone; None while it is here
+    redo_at: UnixMillis | None = None  # when others take over what it has not claimed
+    leaves_by: UnixMillis | None = None  # at the latest, as far as nobody needs it; None: it stays
 
     @property
     def is_here(self) -> bool:
         """Whether the coordinator has a session with it."""
+        return self.lost_at is None
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it gets no more items."""
+        """Whether it gets no more items, and leaves when none of its work is open."""
+        return self.leaves_by is not None
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Router:
     """What the coordinator's router knows and no journal holds."""
 
     rates: Mapping[PeerId, int] = field(default_factory=dict)
-    """Items per 1e6 seconds, as seen lately; whoever is missing here works at `Worker.rate`."""
+    """Items per 1e6 seconds, as seen lately; whoever is missing here works at `Member.rate`."""
     caps: Mapping[PeerId, int] = field(default_factory=dict)
     """Items that a peer may be given in this round; whoever is missing here: any number."""
     room: Mapping[PeerId, int] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class View:
     missing: Set[PeerId]  # with results that they have not claimed
     claims: Mapping[Digest, WorkClaim]  # that are stored
     delivered: Set[Digest]  # of the claims; complete when all are, or time is over
-    peers: Mapping[PeerId, Worker]
+    peers: Mapping[PeerId, Member]
     off: Set[PeerId]  # get no items in this round
     may_work: Set[PeerId] | None  # None: everybody
     is_dealing: bool = False  # whether items go out
@@ -157,11 +157,11 @@ class View:
 
     def can_work(self, peer: PeerId) -> bool:
         """Whether a member may be given items now."""
-        worker = self.peers[peer]
+        member = self.peers[peer]
         return (
-            worker.is_here
-            and not worker.is_leaving
-            and worker.applied == self.newest
+            member.is_here
+            and not member.is_leaving
+            and member.applied == self.newest
             and peer not in self.off
             and (self.may_work is None or peer in self.may_work)
         )

@@ -193,17 +193,14 @@ class OurCalls:
         try:
             if not frame.failed:
                 call.method.check_reply(frame.lengths)
-                self._check_wanted(call, sum(frame.lengths))
+                size = sum(frame.lengths)
+                if call.most is not None and size > call.most:
+                    message = f"{call.method.name}: an answer larger than wanted"
+                    raise errors.TooLarge(message, size=size, limit=call.most)
             elif frame.lengths[0] > MAX_FAILURE_BYTES or len(frame.lengths) > 1:
                 raise errors.TooLarge(f"{call.method.name}: an error of {sum(frame.lengths)} bytes")
         except errors.TooLarge as error:
             call.fail(errors.TooLarge(error.message, **error.data, peer=self._node.hex()))
-
-    @staticmethod
-    def _check_wanted(call: _Call, size: int) -> None:
-        if call.most is not None and size > call.most:
-            message = f"{call.method.name}: an answer larger than wanted"
-            raise errors.TooLarge(message, size=size, limit=call.most)
 
     def _feed(self, call: _Call, reply: Assembler, body: memoryview) -> None:
         reply.feed(body)

@@ -1,7 +1,7 @@
 """Answering calls with typed functions: decode, ask who may, serve, encode.
 
-One `Dispatcher` a process: each method of its registry gets one function
-`(caller, request, tensors) -> (answer, tensors)`. Methods nobody was given for are `NotFound`, so a
+One `Dispatcher` a process: each method of its registry gets one function of a `Question` that
+returns its answer and tensors. Methods nobody was given for are `NotFound`, so a
 process answers exactly what it was built to answer. The registry is `methods`; tests loop over it.
 """
 
@@ -16,25 +16,20 @@ from training.transport.endpoint import Clock, system_clock
 from training.transport.wire import (
     PING,
     Answer,
+    Answered,
     AnyMethod,
     Method,
     Methods,
     OfJob,
     Ping,
     Pong,
+    Question,
     Request,
     check_clock,
 )
 
-Tensors: TypeAlias = tuple[memoryview, ...]
-Serve: TypeAlias = Callable[
-    [SessionKey, Request, Tensors], Awaitable[tuple[Answer, Sequence[Buffer]]]
-]
+Serve: TypeAlias = Callable[[Question[Request]], Awaitable[Answered[Answer]]]
 Authorize: TypeAlias = Callable[[SessionKey, AnyMethod], None]
-
-
-def allow_members(_caller: SessionKey, _method: AnyMethod) -> None:
-    """Whoever TLS let in may call everything."""
 
 
 class Dispatcher:
@@ -44,10 +39,10 @@ class Dispatcher:
         self,
         *,
         job: JobId | None = None,
-        authorize: Authorize = allow_members,
+        authorize: Authorize = lambda _caller, _method: None,
         clock: Clock = system_clock,
     ) -> None:
-        """`authorize` raises `Forbidden` for a caller that may not call a method.
+        """`authorize` raises `Forbidden` for a caller that may not call a method, by default never.
 
         Questions about another job than `job`, if there is one, are a `Conflict`.
         """
@@ -67,7 +62,7 @@ class Dispatcher:
         self._served[method.name] = (method, serve)
 
     async def handle(
-        self, caller: SessionKey, method: str, header: bytes, tensors: Tensors
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
     ) -> tuple[bytes, Sequence[Buffer]]:
         """See `port.Handler.handle`."""
         if method not in self._served:
@@ -77,12 +72,10 @@ class Dispatcher:
         request = spec.request.decoded(header, max_bytes=spec.max_header_bytes)
         if self._job is not None and isinstance(request, OfJob) and request.job != self._job:
             raise Conflict("another job")
-        answer, reply = await serve(caller, request, tensors)
+        answer, reply = await serve(Question(caller, request, tensors))
         return answer.encoded(), reply
 
-    async def _pong(
-        self, _caller: SessionKey, request: Ping, _tensors: Tensors
-    ) -> tuple[Pong, Sequence[Buffer]]:
+    async def _pong(self, asked: Question[Ping]) -> Answered[Pong]:
         now = self._clock()
-        check_clock(request.at, now)
+        check_clock(asked.request.at, now)
         return Pong(at=now), ()

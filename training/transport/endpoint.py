@@ -1,7 +1,8 @@
 """What every transport does alike: greet, admit, keep the book of live sessions.
 
-An adapter brings a pipe of frames and the key that the other side has proved; everything after that
-happens here, so that the in-memory twin and the real one cannot differ. The dialler greets first.
+A transport brings a pipe of frames and the key that the other side has proved; everything after
+that happens here, so that the in-memory twin and the real one cannot differ. The dialler greets
+first.
 """
 
 import asyncio
@@ -46,15 +47,6 @@ def system_clock() -> UnixMillis:
     return UnixMillis(time.time_ns() // 1_000_000)
 
 
-class _NotServing:
-    """Answers before `serve` was called."""
-
-    async def handle(
-        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        raise errors.Unavailable("this peer does not serve yet")
-
-
 class _Counted:
     """Satisfies `session.FramePipe` around another one, and counts what passes."""
 
@@ -75,15 +67,17 @@ class _Counted:
 
 
 class Endpoint:
-    """One key's sessions, dialled and accepted."""
+    """One key's sessions, dialled and accepted: what a transport adds its pipes to."""
 
-    def __init__(self, key: SessionKey, methods: Methods, *, limits: Limits, clock: Clock) -> None:
-        self.key, self.limits = key, limits
+    def __init__(
+        self, key: SessionKey, methods: Methods, *, limits: Limits | None, clock: Clock
+    ) -> None:
+        self.key, self.limits = key, limits or Limits()
         self.traffic = Traffic()
         """Of all sessions together."""
         self._methods, self._clock = methods, clock
-        self._handler: Handler = _NotServing()
-        self._serving = self._closed = False
+        self._handler: Handler | None = None
+        self._closed = False
         self._members: frozenset[SessionKey] = frozenset()
         self._on_disconnect: SessionCallback = ignore_session
         self._live: dict[SessionKey, list[MuxSession]] = {}
@@ -96,15 +90,14 @@ class Endpoint:
         """See `port.Transport.sessions`."""
         return MappingProxyType(self._newest)
 
-    def serve(self, handler: Handler, on_disconnect: SessionCallback) -> None:
+    def answer_with(self, handler: Handler, on_disconnect: SessionCallback) -> None:
         """Answer with `handler` from now on.
 
         Raises:
             WrongConfiguration: another one answers already.
         """
-        if self._serving:
+        if self._handler is not None:
             raise errors.WrongConfiguration("this transport serves already")
-        self._serving = True
         self._handler = handler
         self._on_disconnect = on_disconnect
 
@@ -114,15 +107,6 @@ class Endpoint:
         for session in self._accepted:
             if session.node not in self._members:
                 session.stop()
-
-    def check_member(self, key: SessionKey) -> None:
-        """Refuse a stranger.
-
-        Raises:
-            Forbidden: `key` is no member.
-        """
-        if key not in self._members:
-            raise errors.Forbidden(f"{key.hex()[:16]} is no member here", node=key.hex())
 
     async def accept(self, pipe: FramePipe, prove: Callable[[], SessionKey]) -> None:
         """Greet whoever dialled in, and serve the session until it ends.
@@ -136,7 +120,8 @@ class Endpoint:
             async with asyncio.timeout(self.limits.handshake.total_seconds()):
                 data = await pipe.read()  # before any refusal, so that it does not overtake
                 node = prove()
-                self.check_member(node)
+                if node not in self._members:
+                    raise errors.Forbidden(f"{node.hex()[:16]} is no member here", node=node.hex())
                 theirs = self._check_hello(data, node)
         except errors.TallystickError as error:
             log.warning("a connection was refused: %s", error.message)
@@ -154,7 +139,7 @@ class Endpoint:
         self._accepted.add(session)
         await self._run(session)
 
-    async def dial(
+    async def dial_at(
         self,
         node: SessionKey,
         hints: Sequence[str],
@@ -197,6 +182,8 @@ class Endpoint:
         self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
     ) -> tuple[bytes, Sequence[Buffer]]:
         """Pass a call on to whoever serves now."""
+        if self._handler is None:
+            raise errors.Unavailable("this peer does not serve yet")
         return await self._handler.handle(caller, method, header, tensors)
 
     async def close(self) -> None:

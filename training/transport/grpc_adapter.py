@@ -13,7 +13,7 @@ import asyncio
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -37,7 +37,6 @@ from training.transport.port import (
     Limits,
     Session,
     SessionCallback,
-    Traffic,
     ignore_session,
 )
 from training.transport.tls import (
@@ -207,7 +206,7 @@ def _reason(error: grpc.aio.AioRpcError) -> str:
     return f"{error.code().name.lower()}: {error.details()}"
 
 
-class GrpcTransport:
+class GrpcTransport(Endpoint):
     """Satisfies `port.Transport`; construct it after any fork, in the loop that uses it."""
 
     def __init__(
@@ -220,29 +219,11 @@ class GrpcTransport:
         leaf: Leaf | None = None,
     ) -> None:
         """Speak as the holder of `private_key`; `leaf` is another one than its own in tests."""
-        self._endpoint = Endpoint(
-            session_key_of(private_key), methods, limits=limits or Limits(), clock=clock
-        )
+        super().__init__(session_key_of(private_key), methods, limits=limits, clock=clock)
         self._leaf = leaf or issue_leaf(private_key)
-        self._members: frozenset[SessionKey] = frozenset()
         self._trust: _ServerTrust | None = None
         self._server: grpc.aio.Server | None = None
         self._dialled: set[_DialledPipe] = set()
-
-    @property
-    def key(self) -> SessionKey:
-        """See `port.Transport.key`."""
-        return self._endpoint.key
-
-    @property
-    def sessions(self) -> Mapping[SessionKey, Session]:
-        """See `port.Transport.sessions`."""
-        return self._endpoint.sessions
-
-    @property
-    def traffic(self) -> Traffic:
-        """What has passed so far."""
-        return self._endpoint.traffic
 
     async def serve(
         self,
@@ -253,7 +234,7 @@ class GrpcTransport:
     ) -> str | None:
         """See `port.Transport.serve`."""
         address = None if listen is None else self._bind(listen)
-        self._endpoint.serve(handler, on_disconnect)
+        self.answer_with(handler, on_disconnect)
         if self._server is not None:
             await self._server.start()
         return address
@@ -265,20 +246,17 @@ class GrpcTransport:
         credentials = grpc.ssl_channel_credentials(
             trust_anchor(node), leaf.private_key, leaf.certificate
         )
-        return await self._endpoint.dial(
-            node, hints, deadline, lambda hint: self._open(hint, credentials)
-        )
+        return await self.dial_at(node, hints, deadline, lambda hint: self._open(hint, credentials))
 
     def set_members(self, keys: Iterable[SessionKey]) -> None:
         """See `port.Transport.set_members`."""
-        self._members = frozenset(keys)
+        super().set_members(keys)
         if self._trust:
             self._trust.set_members(self._members)
-        self._endpoint.set_members(self._members)
 
     async def close(self) -> None:
         """See `port.Transport.close`."""
-        await self._endpoint.close()
+        await super().close()
         for pipe in list(self._dialled):
             await pipe.closed()
         if self._server is not None:
@@ -309,7 +287,7 @@ class GrpcTransport:
         self, _requests: object, context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> None:
         """One stream, from its first frame to its last."""
-        await self._endpoint.accept(_AcceptedPipe(context), lambda: _proven(context))
+        await self.accept(_AcceptedPipe(context), lambda: _proven(context))
 
     def _open(self, hint: str, credentials: grpc.ChannelCredentials) -> _DialledPipe:
         if not _is_address(hint):

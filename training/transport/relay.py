@@ -31,10 +31,12 @@ from training.transport.wire import (
     MAX_ANSWER_BYTES,
     MAX_DEADLINE_MS,
     RELAY,
+    Answered,
     AnyMethod,
     Methods,
     Passed,
     PassedBack,
+    Question,
     ask,
 )
 
@@ -87,9 +89,7 @@ class Relay:
             )
         )
 
-    async def serve(
-        self, caller: SessionKey, request: Passed, tensors: tuple[memoryview, ...]
-    ) -> tuple[PassedBack, Sequence[Buffer]]:
+    async def serve(self, asked: Question[Passed]) -> Answered[PassedBack]:
         """Pass one call on; see `dispatch.Dispatcher.on`.
 
         Raises:
@@ -97,14 +97,15 @@ class Relay:
             PeerUnreachable: the target has no session with us.
             Overloaded: too many wait already. TooLarge: the answer is, or could never fit here.
         """
+        request, tensors = asked.request, asked.tensors
         wait = min(request.milliseconds / 1000, self._limits.longest)
         ends_at = asyncio.get_running_loop().time() + wait
         if request.method not in self._methods:
             raise errors.Forbidden(f"{request.method!r} is not passed on")
-        self._authorize(caller, request.to, self._methods[request.method])
+        self._authorize(asked.caller, request.to, self._methods[request.method])
         if not tensors:
             raise errors.Malformed("a call without its header")
-        async with self._room_for(caller, request.max_bytes) as release:
+        async with self._room_for(asked.caller, request.max_bytes) as release:
             answer, parts = await self._pass_on(request, tensors, ends_at)
             return answer, _Counted(parts, release)
 

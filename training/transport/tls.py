@@ -89,6 +89,7 @@ def issue_leaf(private_key: Ed25519PrivateKey, *, names: SessionKey | None = Non
     """
     signer = session_key_of(private_key)
     leaf_key = ec.generate_private_key(ec.SECP256R1())
+    uri = x509.UniformResourceIdentifier(URI_PREFIX + (names or signer).hex())
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         x509.CertificateBuilder()
@@ -101,7 +102,9 @@ def issue_leaf(private_key: Ed25519PrivateKey, *, names: SessionKey | None = Non
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        .add_extension(_alternative_names(names or signer), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME), uri]), critical=False
+        )
         .add_extension(
             x509.AuthorityKeyIdentifier(signer[:_KEY_ID_BYTES], None, None), critical=False
         )
@@ -145,11 +148,6 @@ def _public(key: SessionKey) -> Ed25519PublicKey:
 
 def _name(key: SessionKey) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, key.hex())])
-
-
-def _alternative_names(key: SessionKey) -> x509.SubjectAlternativeName:
-    uri = x509.UniformResourceIdentifier(URI_PREFIX + key.hex())
-    return x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME), uri])
 
 
 def _usage(*, certificates: bool) -> x509.KeyUsage:

@@ -7,17 +7,17 @@ a name to a request, a reply and the bytes that each may have; a transport is bu
 `training.transport.dispatch.Dispatcher`. Units: bytes, milliseconds since the Unix epoch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, TypeVar
 
 from annotated_types import Ge, Le, Len
 from typing_extensions import Buffer
 
 from contracts.terms import errors
 from contracts.terms.encoding import decode, encode
-from contracts.terms.ids import JobIdField, SessionKeyField
+from contracts.terms.ids import JobIdField, SessionKey, SessionKeyField
 from contracts.terms.messages import Record
 from contracts.terms.moments import UnixMillis, UnixMillisField
 from training.transport.port import MIB, Deadline, Session
@@ -116,24 +116,14 @@ def _check(what: str, lengths: Sequence[int], limits: tuple[int, int, int]) -> N
 AnyMethod = Method[Any, Any]
 
 
-class Methods(Mapping[str, AnyMethod]):
+class Methods(dict[str, AnyMethod]):
     """The methods that a process speaks, by name; both sides of a session hold the same ones."""
 
     def __init__(self, methods: Iterable[AnyMethod]) -> None:
-        self._by_name: dict[str, AnyMethod] = {}
         for method in methods:
-            if method.name in self._by_name:
+            if method.name in self:
                 raise errors.InvariantBroken(f"two methods are called {method.name!r}")
-            self._by_name[method.name] = method
-
-    def __getitem__(self, name: str) -> AnyMethod:
-        return self._by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
-
-    def __len__(self) -> int:
-        return len(self._by_name)
+            self[method.name] = method
 
     def named(self, name: str) -> AnyMethod:
         """The method called `name`.
@@ -141,9 +131,22 @@ class Methods(Mapping[str, AnyMethod]):
         Raises:
             NotFound: none is.
         """
-        if method := self._by_name.get(name):
+        if method := self.get(name):
             return method
         raise errors.NotFound(f"no method {name[:MAX_METHOD_NAME]!r} is spoken here")
+
+
+@dataclass(frozen=True)
+class Question(Generic[Request]):
+    """A call that is to be answered, by whom TLS and its leaf have proved."""
+
+    caller: SessionKey
+    request: Request
+    tensors: tuple[memoryview, ...]  # writable, and ours from now on
+
+
+Answered: TypeAlias = tuple[Answer, Sequence[Buffer]]
+"""An answer, and buffers that nobody writes to any more."""
 
 
 async def ask(

@@ -1,9 +1,8 @@
 """What a worker answers: the coordinator leads the round, all fetch bytes by their digest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
-
-from typing_extensions import Buffer
+from pathlib import Path
 
 from contracts.terms.errors import Conflict, Forbidden, Malformed, Misbehaved, NotFound
 from contracts.terms.history import decode_kept, kept_digest
@@ -18,8 +17,8 @@ from contracts.terms.items import ranges_of
 from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.work import RoundClosed
 from training.transport import calls
-from training.transport.dispatch import Dispatcher, Tensors
-from training.transport.wire import PING, AnyMethod
+from training.transport.dispatch import Dispatcher
+from training.transport.wire import PING, Answered, AnyMethod, Question
 from training.worker.work import Work
 
 _OF_THE_COORDINATOR = tuple(
@@ -57,48 +56,40 @@ class Answers:
 
     # ----------------------------------------------------------------------------------- rounds
 
-    async def measure(
-        self, _caller: SessionKey, request: calls.Measure, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def measure(self, asked: Question[calls.Measure]) -> Answered[calls.Done]:
         """How long a reference item takes is for the coordinator's clock to say."""
-        if request.group not in self._at.layout.groups:
-            raise Conflict(f"there is no group {request.group}")
-        await self._work.states.measure(StageIndex(request.group), request.seed)
+        if asked.request.group not in self._at.layout.groups:
+            raise Conflict(f"there is no group {asked.request.group}")
+        await self._work.states.measure(StageIndex(asked.request.group), asked.request.seed)
         return calls.Done(), ()
 
-    async def commit(
-        self, _caller: SessionKey, request: calls.Commit, _tensors: Tensors
-    ) -> tuple[calls.Committed, Sequence[Buffer]]:
+    async def commit(self, asked: Question[calls.Commit]) -> Answered[calls.Committed]:
         """A claim with the reports that it names, or what is lacking."""
-        self._work.depart(StepNumber(request.round), "closed")
-        answer = await self._work.claims.commit(request)
+        self._work.depart(StepNumber(asked.request.round), "closed")
+        answer = await self._work.claims.commit(asked.request)
         if isinstance(answer, tuple):
             return calls.Committed(lacks=ranges_of(answer), num_reports=0), ()
         reports = self._at.book.named_reports(answer.claim)
         pairs = [own.pair for own in (*reports, answer)]
         return calls.Committed(lacks=(), num_reports=len(reports)), [e for p in pairs for e in p]
 
-    async def reduce(
-        self, _caller: SessionKey, request: calls.Reduce, tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def reduce(self, asked: Question[calls.Reduce]) -> Answered[calls.Done]:
         """The claim of a bucket."""
-        if len(tensors) != 1:
+        if len(asked.tensors) != 1:
             raise Malformed("a RoundClosed is the one tensor")
-        closed = expect(decode_signed(bytes(tensors[0])), RoundClosed)
-        own = await self._work.exchange.reduce(closed, (self._at.group, request.bucket))
+        closed = expect(decode_signed(bytes(asked.tensors[0])), RoundClosed)
+        own = await self._work.exchange.reduce(closed, (self._at.group, asked.request.bucket))
         return calls.Done(), [own.signed.encoded()]
 
-    async def take_seal(
-        self, _caller: SessionKey, request: calls.TakeSeal, tensors: Tensors
-    ) -> tuple[calls.SealTaken, Sequence[Buffer]]:
+    async def take_seal(self, asked: Question[calls.TakeSeal]) -> Answered[calls.SealTaken]:
         """A receipt, after the update."""
-        items = [decode_kept(bytes(tensor)) for tensor in tensors]
+        items = [decode_kept(bytes(tensor)) for tensor in asked.tensors]
         given = {kept_digest(item): item for item in items}
-        if request.members:  # else they are as we were told before
-            self._peers.set_members(request.members)
-        all_applied = StepNumber(request.all_applied)
+        if asked.request.members:  # else they are as we were told before
+            self._peers.set_members(asked.request.members)
+        all_applied = StepNumber(asked.request.all_applied)
         try:
-            taken = await self._work.states.take_seal(request.names, given, all_applied)
+            taken = await self._work.states.take_seal(asked.request.names, given, all_applied)
         except Misbehaved as error:
             self._at.tell("seal_refused", step=self._at.round, reason=error.message)
             raise
@@ -111,45 +102,39 @@ class Answers:
 
     # ------------------------------------------------------------------------- what others fetch
 
-    async def get_bytes(
-        self, _caller: SessionKey, request: calls.GetBytes, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def get_bytes(self, asked: Question[calls.GetBytes]) -> Answered[calls.Done]:
         """Bytes that are here, to whoever knows their digest."""
-        store, digest = self._at.store, Digest(request.digest)
+        store, digest = self._at.store, Digest(asked.request.digest)
         is_sealed = store.newest_round(digest) <= self._at.applied
         if not await self._work.serves("bytes", digest, is_sealed=is_sealed):
             raise NotFound(f"{digest.hex()} is not here", digest=digest.hex())
         return calls.Done(), [await self._at.engine.run_io(partial(store.read, digest))]
 
-    async def get_state(
-        self, _caller: SessionKey, request: calls.GetFile, _tensors: Tensors
-    ) -> tuple[calls.FileView, Sequence[Buffer]]:
+    async def get_state(self, asked: Question[calls.GetFile]) -> Answered[calls.FileView]:
         """Which checkpoint of a round we have."""
-        return await self._work.states.view(request.group, StepNumber(request.round)), ()
+        group, round = asked.request.group, StepNumber(asked.request.round)
+        return await self._at.served.view(self._work.states.file(group, round)), ()
 
-    async def get_state_range(
-        self, _caller: SessionKey, request: calls.GetFileRange, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def get_state_range(self, asked: Question[calls.GetFileRange]) -> Answered[calls.Done]:
         """Some bytes of it."""
-        group, round = StageIndex(request.group), StepNumber(request.round)
-        data = await self._work.states.range(group, round, request.start, request.end)
-        return calls.Done(), [data]
+        return await self._range(self._work.states.file, asked.request)
 
-    async def get_weights(
-        self, _caller: SessionKey, request: calls.GetFile, _tensors: Tensors
-    ) -> tuple[calls.FileView, Sequence[Buffer]]:
+    async def get_weights(self, asked: Question[calls.GetFile]) -> Answered[calls.FileView]:
         """Which weights of a round are kept here."""
-        await self._need_weights(request.round)
-        return await self._work.keeping.view(request.group, StepNumber(request.round)), ()
+        await self._need_weights(asked.request.round)
+        group, round = asked.request.group, StepNumber(asked.request.round)
+        return await self._work.keeping.view(group, round), ()
 
-    async def get_weights_range(
-        self, _caller: SessionKey, request: calls.GetFileRange, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
+    async def get_weights_range(self, asked: Question[calls.GetFileRange]) -> Answered[calls.Done]:
         """Some bytes of them."""
-        await self._need_weights(request.round)
-        group, round = StageIndex(request.group), StepNumber(request.round)
-        data = await self._work.keeping.range(group, round, request.start, request.end)
-        return calls.Done(), [data]
+        await self._need_weights(asked.request.round)
+        return await self._range(self._work.keeping.file, asked.request)
+
+    async def _range(
+        self, file: Callable[[StageIndex, StepNumber], Path], wanted: calls.GetFileRange
+    ) -> Answered[calls.Done]:
+        path = file(wanted.group, StepNumber(wanted.round))
+        return calls.Done(), [await self._at.served.range(path, wanted.start, wanted.end)]
 
     async def _need_weights(self, round: int) -> None:
         if not await self._work.serves("weights", ZERO_DIGEST, is_sealed=True):

@@ -19,7 +19,7 @@ from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Malf
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import JobOpening, JobSpec, Message, Seal
+from contracts.terms.messages import JobOpening, JobSpec, Seal
 from contracts.terms.signatures import Signed, expect
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import MAX_REPORTS, Leaf, WorkClaim, findings_of
@@ -146,13 +146,19 @@ class WorkerBook:
                     self._note_seal(_sealed_round(under, item.message), under)
             case "own_claim":
                 self._read_own(decode_kept(row.data))
-            case "applied":
-                round, root = _applied(row.data)
-                self.roots[round] = root
-            case "group":
-                self.group, self.roots = StageIndex(_number(row.data)), {}
-            case "rebuilt":
-                self._forget_after(_number(row.data))
+            case _:
+                self._read_own_fact(decode(row.data))
+
+    def _read_own_fact(self, value: Value) -> None:
+        match value:
+            case {"round": int(round), "state_root": bytes(root)}:
+                self.roots[StepNumber(round)] = Digest(root)
+            case {"group": int(group)}:
+                self.group, self.roots = StageIndex(group), {}
+            case {"round": int(round)}:
+                self._forget_after(round)
+            case _:
+                raise Malformed("no applied round, group or rebuilt round")
 
     def _read_own(self, item: Kept) -> None:
         if isinstance(item, Leaves):
@@ -190,11 +196,6 @@ class WorkerBook:
         """What the seals have established."""
         assert self.history.record is not None  # from the opening on, which begins every journal
         return self.history.record
-
-    @property
-    def parties(self) -> tuple[Signed[Message], ...]:
-        """See `JobHistory.parties`."""
-        return self.history.parties
 
     @property
     def sealed(self) -> StepNumber:
@@ -277,10 +278,6 @@ class WorkerBook:
         """What we have said as this auditor of a draw."""
         return self._reports.get((subject, attempt))
 
-    def keep_report(self, claim: Signed[WorkClaim], leaves: tuple[Leaf, ...]) -> None:
-        """Store a report of ours, before it is sent."""
-        self.keep_claim(OwnClaim(claim, leaves))
-
     def keep_claim(self, own: OwnClaim) -> None:
         """Store a claim of ours, before it is sent."""
         self._journal.append(Row(CLAIM, encode_kept(item)) for item in reversed(own.kept))
@@ -341,17 +338,3 @@ def _sealed_round(under: JobHistory, seal: Seal) -> SealedRound:
     if merge is None:
         return SealedRound(seal)
     return SealedRound(seal, merge.buckets, merge.closed.bases)
-
-
-def _applied(data: bytes) -> tuple[StepNumber, Digest]:
-    match decode(data):
-        case {"round": int(round), "state_root": bytes(root)}:
-            return StepNumber(round), Digest(root)
-    raise Malformed("no applied round")
-
-
-def _number(data: bytes) -> int:
-    match decode(data):
-        case {"group": int(number)} | {"round": int(number)}:
-            return number
-    raise Malformed("no group, and no round")

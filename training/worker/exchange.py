@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from typing_extensions import Buffer
+
 from contracts.terms import errors
 from contracts.terms.history import Kept, kept_digest
 from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Digest, PeerId, StepNumber
@@ -290,7 +292,7 @@ class Exchange:
 
     async def _fetched(
         self, output: Output, bucket: Bucket, holders: Sequence[PeerId], is_found: bool
-    ) -> bytes:
+    ) -> Buffer:
         """Bytes from holders, else, if that may be, from the coordinator."""
         peers = self._at.peers
         most = peers.forms.part_bytes(self._at.elements[bucket])
@@ -305,7 +307,7 @@ class Exchange:
             raise errors.Unavailable(error.message) from error
 
     async def _keep(
-        self, kind: Kind, round: StepNumber, output: Output, bucket: Bucket, data: bytes
+        self, kind: Kind, round: StepNumber, output: Output, bucket: Bucket, data: Buffer
     ) -> None:
         """Keep bytes that have the right digest.
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import Buffer
+
 from contracts.governance.record import JobRecord
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, PeerId
@@ -18,6 +20,7 @@ from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, Sort, WorkClaim
 from training.strategies.port import Compute, Strategy
+from training.worker.book import OwnClaim
 from training.worker.patience import Patience
 from training.worker.ports import Arithmetic
 from training.worker.work import Work
@@ -40,10 +43,10 @@ class MemberHost:
 
     # ------------------------------------------------------------------------------- the sources
 
-    async def _own(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> bytes:
+    async def _own(self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]) -> Buffer:
         return await self._at.read(digest, sort)
 
-    async def _from_holders(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> bytes:
+    async def _from_holders(self, digest: Digest, sort: Sort, holders: Sequence[PeerId]) -> Buffer:
         """From one of them, in their order; kept here from then on."""
         asked = [peer for peer in holders if peer != self._at.peer]
         data = await self._at.peers.fetch(digest, sort, asked, patience=self._patience)
@@ -52,13 +55,13 @@ class MemberHost:
 
     async def _from_coordinator(
         self, digest: Digest, sort: Sort, _holders: Sequence[PeerId]
-    ) -> bytes:
+    ) -> Buffer:
         """What it gives, which asks all that may have it; kept here from then on."""
         data = await self._at.peers.find(digest, sort)
         await self._keep(digest, data)
         return data
 
-    async def _keep(self, digest: Digest, data: bytes) -> None:
+    async def _keep(self, digest: Digest, data: Buffer) -> None:
         put = partial(self._at.store.put, "audited", self._at.applied, digest, data)
         with suppress(Unavailable):  # a full disk stops no audit
             await self._at.engine.run_io(put)
@@ -73,7 +76,7 @@ class MemberHost:
     @property
     def parties(self) -> Sequence[Signed[Message]]:
         """JobSpec, JobOpening and all LeaseAccepts."""
-        return self._work.book.parties
+        return self._work.book.history.parties
 
     async def weights(self, claim: WorkClaim) -> Path:
         """Our file of the weights that a claim was computed on; raises Unavailable: it is gone."""
@@ -94,5 +97,5 @@ class MemberHost:
         """
         said = report.message
         if self._work.book.own_report(said.subject, said.attempt) is None:
-            self._work.book.keep_report(report, (leaf,))
+            self._work.book.keep_claim(OwnClaim(report, (leaf,)))
         await self._at.peers.report(report, (leaf,))

@@ -23,8 +23,7 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, StageIndex, StepNumber
 from training.disk import MOST_STEPS, kept_disk
 from training.transport.calls import FileView
-from training.worker.retention import Retention, retention_of
-from training.worker.served import ServedFiles
+from training.worker.retention import Retention
 from training.worker.station import Station
 from training.worker.store import EVIDENCE
 
@@ -36,10 +35,9 @@ class Keeping:
 
     def __init__(self, station: Station) -> None:
         self._at = station
-        self._served = ServedFiles(station.engine, most=MOST_STEPS)
-        self.retention = retention_of(station.rules)
         self.most_bytes = kept_disk(station.book.record.spec)
         """Of sealed rounds; 0: no round of an unchecked job is meant to stay, none is counted."""
+        self.retention = Retention(MOST_STEPS if self.most_bytes else 0)
         self._narrowed: dict[StepNumber, frozenset[Digest]] = {}  # on disk too
         self._bases: dict[Digest, Path] = {}
 
@@ -50,7 +48,7 @@ class Keeping:
         at = self._at
         if not self.retention.most:
             return
-        file, roots, state = self._file(at.group, at.applied), at.roots, at.state
+        file, roots, state = self.file(at.group, at.applied), at.roots, at.state
         try:
             await at.engine.run(lambda: state.save_weights(file, roots))
             self._bases[roots.state] = file
@@ -122,7 +120,7 @@ class Keeping:
         state = self._at.book.updated(applied)
         self._at.store.drop(["validation"], lambda round: round >= state)
         for path, round in self._weights_here():
-            is_ours = path.parent == self._file(self._at.group, round).parent
+            is_ours = path.parent == self.file(self._at.group, round).parent
             if round + 1 not in kept and not (is_ours and round >= applied):
                 path.unlink(missing_ok=True)
         self._bases = {root: path for root, path in self._bases.items() if path.exists()}
@@ -149,7 +147,8 @@ class Keeping:
 
     # ------------------------------------------------------------------------- what others fetch
 
-    def _file(self, group: StageIndex, round: StepNumber) -> Path:
+    def file(self, group: StageIndex, round: StepNumber) -> Path:
+        """Of our weights after `round`, if we have any."""
         return self._at.folder_of(group) / "weights" / f"{round:08d}{_SUFFIX}"
 
     async def weights_of(self, base: Digest) -> Path:
@@ -172,14 +171,10 @@ class Keeping:
         Raises:
             NotFound: they are not kept here. Malformed, UnknownVersion: the file is damaged.
         """
-        path, state = self._file(group, round), self._at.state
-        view = await self._served.view(path)
+        path, state = self.file(group, round), self._at.state
+        view = await self._at.served.view(path)
         roots = await self._at.engine.run_io(lambda: state.roots_of_weights(path))
         return view.model_copy(update={"state_root": roots.state})
-
-    async def range(self, group: StageIndex, round: StepNumber, start: int, end: int) -> bytes:
-        """Bytes [start, end) of that file; raises NotFound, Malformed."""
-        return await self._served.range(self._file(group, round), start, end)
 
 
 def _num_bytes(folder: Path) -> int:

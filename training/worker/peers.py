@@ -8,6 +8,8 @@ that a leaf, a claim or a seal names, and its length is bounded before it is rea
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from typing_extensions import Buffer
+
 from contracts.terms import errors
 from contracts.terms.digest import peer_id
 from contracts.terms.history import Leaves, encode_kept
@@ -134,7 +136,7 @@ class Peers:
         *,
         most_bytes: int | None = None,
         patience: Patience | None = None,
-    ) -> bytes:
+    ) -> Buffer:
         """Bytes from their holders, in the order of `patience`, compared with their digest.
 
         Args:
@@ -171,7 +173,7 @@ class Peers:
 
     async def _fetched(
         self, session: Session, digest: Digest, sort: Sort, most_bytes: int, deadline: float
-    ) -> bytes:
+    ) -> Buffer:
         request = calls.GetBytes(job=self.job, digest=digest)
         _, tensors = await ask(
             session,
@@ -182,11 +184,10 @@ class Peers:
         )
         if len(tensors) != 1 or tensors[0].nbytes > most_bytes:
             raise errors.Malformed("not one tensor of the length that it may have")
-        data = bytes(tensors[0])
-        await asyncio.to_thread(self.forms.need, sort, data, digest)
-        return data
+        await asyncio.to_thread(self.forms.need, sort, tensors[0], digest)
+        return tensors[0]
 
-    async def find(self, digest: Digest, sort: Sort, *, most_bytes: int | None = None) -> bytes:
+    async def find(self, digest: Digest, sort: Sort, *, most_bytes: int | None = None) -> Buffer:
         """Bytes from the coordinator, which asks all that may have them.
 
         Raises:

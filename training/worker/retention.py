@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from contracts.terms.ids import Digest, StepNumber
-from contracts.terms.messages import RulesSpec
-from training.disk import MOST_STEPS
 
 _FIRST = StepNumber(0)
 
@@ -61,8 +59,3 @@ class Retention:
         wanted = self.wanted(here)
         newest = wanted[-self.most :] if self.most else ()
         return tuple(sorted(self.pending.intersection(wanted).union(newest)))
-
-
-def retention_of(rules: RulesSpec) -> Retention:
-    """How a job begins: where nobody is drawn nothing stays."""
-    return Retention(most=0 if rules.audit is None else MOST_STEPS)

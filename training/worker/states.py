@@ -31,14 +31,11 @@ from contracts.terms.work import WorkClaim
 from training.strategies.port import State
 from training.tasks import all_of
 from training.telling import telling_about
-from training.transport.calls import FileView
 from training.worker.book import SealedRound, last_seal
-from training.worker.download import take_file
 from training.worker.exchange import Exchange
+from training.worker.files import SharedFile, take_file
 from training.worker.items import Items
 from training.worker.keeping import Keeping
-from training.worker.served import ServedFiles
-from training.worker.shared_files import SharedFile
 from training.worker.station import Station
 from training.worker.turns import Rank
 
@@ -64,7 +61,6 @@ class States:
         self._is_disputed = False
         """We have built our state again, and others still bind themselves to another one."""
         self._needed: dict[StepNumber, frozenset[Digest]] = {}  # claims whose audits need a round
-        self._served = ServedFiles(station.engine)
         self.outdated = asyncio.Event()
         """Set when nobody has the checkpoint that we were to load: join again, for a newer one."""
 
@@ -425,15 +421,8 @@ class States:
 
     # ------------------------------------------------------------------------- what others fetch
 
-    async def view(self, group: StageIndex, round: StepNumber) -> FileView:
-        """Digest and size of our checkpoint file; raises NotFound."""
-        return await self._served.view(self._file(group, round))
-
-    async def range(self, group: StageIndex, round: StepNumber, start: int, end: int) -> bytes:
-        """Bytes [start, end) of it; raises NotFound, Malformed."""
-        return await self._served.range(self._file(group, round), start, end)
-
-    def _file(self, group: StageIndex, round: StepNumber) -> Path:
+    def file(self, group: StageIndex, round: StepNumber) -> Path:
+        """Our checkpoint file; raises NotFound."""
         return self._at.state.checkpoint(self._at.folder_of(group) / "checkpoints", round)
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.errors import Conflict, Malformed, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import RulesSpec
 from contracts.terms.work import Sort
 from training.changes import Changes
+from training.disk import MOST_STEPS
 from training.stages.torch_free import StateRoots, chunk_elements
 from training.strategies.port import Layout, State, Strategy
 from training.telling import Tell
 from training.worker.book import WorkerBook
 from training.worker.engine import Engine
+from training.worker.files import ServedFiles
 from training.worker.peers import Peers
 from training.worker.ports import Arithmetic, Behaviour
 from training.worker.store import Store
@@ -42,6 +43,7 @@ class Station:
         self.sealed_changes = Changes()
         """Marked with every seal that is in our state."""
         self.store = Store(folder)
+        self.served = ServedFiles(self.engine, most=MOST_STEPS + 1)
         make, compute = arithmetic.strategy_for, self.engine.run
         self.strategy: Strategy = behaviour.arithmetic(make, compute)
         self.layout: Layout = self.strategy.layout(book.record.spec)
@@ -63,11 +65,6 @@ class Station:
     def peer(self) -> PeerId:
         """Our id."""
         return self.session.peer
-
-    @property
-    def rules(self) -> RulesSpec:
-        """The job's protocol numbers."""
-        return self.book.record.spec.rules
 
     @property
     def round(self) -> StepNumber:

@@ -52,7 +52,6 @@ from verification.audit.chain_proof import (
     wanted_places,
 )
 from verification.audit.disagreements import disagreements
-from verification.damage import read_map
 from verification.docket import Docket, begin_job
 from verification.draws.anchor_chains import (
     ShownBatch,
@@ -63,7 +62,7 @@ from verification.draws.anchor_chains import (
 )
 from verification.draws.odds import Odds
 from verification.draws.selection import step_beacon
-from verification.reading import Field, at, mismatch, read_domain, require
+from verification.reading import Field, at, mismatch, read_domain, read_map, require
 from verification.tallies import Tally
 
 VERSION = "audit_file.v3"

@@ -44,7 +44,6 @@ from contracts.terms.work import (
     findings_of,
     tensor_name,
 )
-from verification.damage import read_map
 from verification.docket import begin_job, classes_of, docket_of
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.selection import ordering_beacon
@@ -53,6 +52,7 @@ from verification.reading import (
     at,
     mismatch,
     read_domain,
+    read_map,
     read_signed,
     require,
 )

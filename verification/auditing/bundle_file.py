@@ -27,8 +27,7 @@ from contracts.disk import sync
 from contracts.terms.errors import NotFound, Refused, TooLarge, Unreadable
 from contracts.terms.ids import Digest
 from verification.auditing.bundle import MAX_BUNDLE_BYTES, MAX_PAPERS_BYTES
-from verification.damage import damaged
-from verification.reading import mismatch, require
+from verification.reading import damaged, mismatch, require
 
 MAX_BLOB_BYTES = 256 * 2**20
 """More than what peers send in one call (`contracts.terms.chunks.MAX_CHUNK_BYTES`)."""

@@ -1,21 +1,63 @@
-"""What an auditor needs of the process that it runs in: a member's worker, or one from outside."""
+"""What an auditor needs of the process that it runs in: a member's worker, or one from outside.
 
-from collections.abc import Sequence
+Bytes that others have bound themselves to come by digest, from whoever gives them first. Sources
+are asked in turn: a member's own disk, the holders, and last the coordinator, who fetches, checks
+and keeps what we lack, and says in a Notice if it finds nothing. Of the holders whose work is
+audited comes last: it gains by our waiting.
+
+Invariant: a source hands out only bytes whose digest it has computed, so it does not matter who
+served them.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+from typing_extensions import Buffer
 
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
+from contracts.terms.errors import Misbehaved, NotFound, TallystickError, Unavailable
+from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed
-from contracts.terms.work import Leaf, WorkClaim
+from contracts.terms.work import Leaf, Sort, WorkClaim
 from training.changes import Changes
 from training.strategies.port import Compute, Strategy
 from training.telling import Tell
 from training.worker.engine import Engine
 from training.worker.ports import Behaviour
 from training.worker.sealed import SealedWork
-from verification.auditing.fetching import ByteSource
+
+ByteSource: TypeAlias = Callable[[Digest, Sort, Sequence[PeerId]], Awaitable[Buffer]]
+"""Gives checked bytes of a digest that a sealed claim, or a leaf of one, names.
+
+It is told what they spell, so how they are digested, and who may have them, in the order in which
+they are asked. It raises NotFound: it has not got them; of the coordinator: nobody has.
+Unavailable: it is not reached, or they may still come. Misbehaved: it gives others.
+"""
+
+
+async def fetch(
+    sources: Sequence[ByteSource], work: SealedWork, doer: PeerId, digest: Digest, sort: Sort
+) -> bytes:
+    """Bytes of this digest; raises what the last source does.
+
+    Args:
+        sources: In the order in which they are asked.
+        work: Says who may hold the bytes.
+        doer: Whose work is audited.
+        digest: That a sealed claim names.
+        sort: What the bytes spell.
+    """
+    holders = sorted(work.holders_of(digest), key=lambda peer: peer == doer)
+    error: TallystickError = NotFound("nobody is asked for these bytes", digest=digest.hex())
+    for source in sources:
+        try:
+            return bytes(await source(digest, sort, holders))
+        except (NotFound, Unavailable, Misbehaved) as failure:
+            error = failure
+    raise error
 
 
 class Host(Protocol):

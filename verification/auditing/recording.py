@@ -37,8 +37,7 @@ from verification.auditing.bundle import (
     peers_named,
 )
 from verification.auditing.bundle_file import write_bundle
-from verification.auditing.fetching import fetch
-from verification.auditing.host import Host
+from verification.auditing.host import Host, fetch
 from verification.auditing.replays import Meter, ReplaySource
 from verification.docket import begin, docket_of
 from verification.draws.cases import Case

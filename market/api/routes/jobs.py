@@ -16,9 +16,9 @@ from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode
 from contracts.terms.errors import Malformed
 from contracts.terms.kinds import decode_message
 from contracts.terms.messages import JobSpec
-from contracts.terms.signatures import Signed, decode_signed, expect, recover, verify_wallet
+from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from market.api.arrivals import MAX_WAIT_SECONDS
-from market.api.callers import Caller, CallerDep, caller, permit
+from market.api.callers import Caller, caller
 from market.api.context import (
     Api,
     ApiDep,
@@ -31,7 +31,6 @@ from market.api.context import (
     answer,
     body,
     carry_out,
-    check_host,
     read_bytes,
 )
 from market.api.cursors import asked
@@ -47,7 +46,6 @@ from market.bodies.base import (
     Stored,
 )
 from market.bodies.offers import AuditorsView
-from market.bodies.signing import wish_digest
 from market.service.ask_job import ask_job, find_operation
 from market.service.host_jobs import claim_jobs, hear_host, register_host
 from market.service.life import FOR_HOSTS
@@ -251,21 +249,17 @@ Ask = Callable[[jobs.JobAction], Awaitable[Response]]
 async def _ask(
     job: JobPath,
     asked: Annotated[jobs.AskJob, body(jobs.AskJob)],
-    who: CallerDep,
+    who: Annotated[Caller, caller("jobs")],
     api: ApiDep,
     work: WorkDep,
     this: KeyedDep,
 ) -> Ask:
-    """A function that asks something of the job for whoever signed the request, or its body."""
+    """A function that asks something of the job for whoever signed the request."""
 
     async def ask(action: jobs.JobAction) -> Response:
-        if asked.signature is None:
-            by = permit(who, "jobs").account
-        else:
-            by = recover(wish_digest(job, action, asked.at), asked.signature)
+        by, now = who.account, api.market.clock()
 
         async def make(work: UnitOfWork) -> Response:
-            now = api.market.clock()
             found = await ask_job(job, action, by=by, at=asked.at, now=now, work=work)
             return answer(found, routes.POST_PAUSE.status)
 
@@ -315,7 +309,7 @@ async def post_typed_data(
         now = api.market.clock()
         salt = secrets.randbits(52)  # two orders of one moment are two jobs
         network, chain = await api.network(), api.market.chain
-        margin = network.times.margin
+        margin = (await chain.times()).margin
         spec = await write_order(wanted, now=now, salt=salt, margin=margin, work=work)
         return answer(await typed_order(spec, network, chain, now=now))
 
@@ -352,7 +346,7 @@ async def get_money(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> money.JobMoney:
     """A job's budget in the escrow, what flows back when, and its accounts by address."""
-    times = (await api.network()).times
+    times = await api.market.chain.times()
     return await money_of_job(job, asked, times, api.market.clock(), work)
 
 
@@ -369,10 +363,9 @@ async def get_pay(job: JobPath, work: WorkDep) -> money.PayView:
 async def post_register(
     api: ApiDep, work: WorkDep, who: HostDep, posted: jobs.RegisterHost
 ) -> jobs.HostRegistered:
-    """Name a host and the coordinators whose wallets it holds."""
-    check_host(who, posted.host)
+    """Name the coordinators whose wallets this host holds."""
     claims = [(claim.address, claim.signature) for claim in posted.coordinators]
-    known = await register_host(posted.host, claims, api.market.clock(), work)
+    known = await register_host(who, claims, api.market.clock(), work)
     return jobs.HostRegistered(coordinators=known)
 
 
@@ -381,7 +374,6 @@ async def post_claim(
     api: ApiDep,
     work: WorkDep,
     who: HostDep,
-    posted: jobs.ClaimJobs,
     wait: Annotated[
         int,
         Query(ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for a job, if it has none"),
@@ -389,12 +381,11 @@ async def post_claim(
 ) -> jobs.HostedJobs:
     """Take every job of this host's coordinators that nobody holds; answers all it holds, at once
     or when there may be a first one."""
-    check_host(who, posted.host)
-    with api.hostings.of(FOR_HOSTS) as news:
-        held = await claim_jobs(posted.host, api.market.clock(), work)
+    with api.arrivals.of(FOR_HOSTS) as news:
+        held = await claim_jobs(who, api.market.clock(), work)
         if wait and not held.jobs:
-            await api.hostings.wait(news, wait)
-            held = await claim_jobs(posted.host, api.market.clock(), work)
+            await api.arrivals.wait(news, wait)
+            held = await claim_jobs(who, api.market.clock(), work)
     return held
 
 
@@ -403,5 +394,4 @@ async def post_heartbeat(
     api: ApiDep, work: WorkDep, who: HostDep, posted: jobs.HostHeartbeat
 ) -> jobs.HostedJobs:
     """Keep jobs for another while; a job that is missing in the answer is not held any more."""
-    check_host(who, posted.host)
-    return await hear_host(posted, api.market.clock(), work)
+    return await hear_host(who, posted, api.market.clock(), work)

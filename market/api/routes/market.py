@@ -38,7 +38,7 @@ from market.service.faucet import GIVEN, ask_faucet
 from market.service.ports import UnitOfWork
 from market.service.rows import FaucetRow
 from market.service.show_beacons import batch_of_root
-from market.service.show_market import rounds_view, shown_market
+from market.service.show_market import rounds_view
 from market.service.show_network import show_account
 from market.service.show_status import status_of
 from market.service.store_blob import Upload, store_blob
@@ -66,7 +66,7 @@ async def get_health() -> market.HealthView:
 @network_router.on(routes.GET_NETWORK)
 async def get_network(api: ApiDep) -> market.NetworkView:
     """Chain, contracts, parameters: all that a newcomer needs."""
-    return await api.network_view()
+    return await api.network()
 
 
 @network_router.on(routes.POST_FAUCET)
@@ -102,12 +102,13 @@ async def post_faucet(
 async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> market.FaucetView:
     """Wait for the chain worker; a client that gives up asks again and meets the same grant."""
     ends = api.market.clock() + FAUCET_SECONDS * 1000
-    while row.state == "asked":
-        if api.market.clock() > ends:
-            raise errors.DeadlineExceeded("the faucet has not answered yet: ask again")
-        await api.market.wakeup.wait(GIVEN, _LOOK_SECONDS)
-        async with work:
-            row = await work[FaucetRow].get(row.account, row.number) or row
+    with api.arrivals.of(GIVEN) as news:
+        while row.state == "asked":
+            if api.market.clock() > ends:
+                raise errors.DeadlineExceeded("the faucet has not answered yet: ask again")
+            await api.arrivals.wait(news, _LOOK_SECONDS)
+            async with work:
+                row = await work[FaucetRow].get(row.account, row.number) or row
     if row.state == "refused":
         raise errors.ContractRefused(f"the faucet was refused: {row.refusal}", error=row.refusal)
     sent = [each for each in (row.gas_transaction, row.token_transaction) if each is not None]
@@ -143,7 +144,7 @@ async def post_coordinator(
 @market_router.on(routes.GET_MARKET)
 async def get_market(api: ApiDep) -> Response:
     """Offers by device class with their asks, the last prices, and the jobs that wait."""
-    shown = await api.kept_market(shown_market).newest()
+    shown = await api.market_view.newest()
     return Response(shown.body, media_type="application/json")
 
 

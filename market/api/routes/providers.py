@@ -21,7 +21,7 @@ from market.service.leases import lease_topic
 from market.service.listing import Asked
 from market.service.post_offer import post_offer, withdraw_offer
 from market.service.show_offers import list_offers, show_lease, show_live_leases, show_provider
-from market.service.show_slashes import find_convictions, slash_of, slash_view, slashes_of_job
+from market.service.show_slashes import find_convictions, slash_of, slashes_of_job
 from market.service.slash import answer_slash
 from verification.distances.thresholds import shipped_calibration
 
@@ -77,9 +77,7 @@ async def post_offer_heartbeat(
 ) -> offers.LeasesView:
     """An agent is alive; the answer is its live leases, at once or when the first one comes."""
     with api.arrivals.of(lease_topic(offer)) as news:
-        found = await hear_offer(
-            offer, beat.at, beat.signature, api.market.clock(), work, api.session_keys
-        )
+        found = await hear_offer(offer, beat.at, beat.signature, api.market.clock(), work)
         if wait and not found.leases:
             await api.arrivals.wait(news, wait)
             found = await show_live_leases(offer, work)
@@ -163,26 +161,26 @@ async def post_auditor_bond(
 
 @slashes_router.on(routes.GET_CONVICTIONS)
 async def get_convictions(
-    job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+    job: JobPath, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> slashes.ConvictionsView:
     """What a job's seals made slashable, who may show why, and what became of it."""
-    return await find_convictions(work, api.market.chain, asked, job=job)
+    return await find_convictions(work, asked, job=job)
 
 
 @slashes_router.on(routes.GET_CONVICTIONS_OF)
 async def get_convictions_of(
-    account: AccountPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+    account: AccountPath, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> slashes.ConvictionsView:
     """What an account was convicted of, in all jobs."""
-    return await find_convictions(work, api.market.chain, asked, account=account)
+    return await find_convictions(work, asked, account=account)
 
 
 @slashes_router.on(routes.GET_SLASHES)
 async def get_slashes(
-    job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+    job: JobPath, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> slashes.SlashesView:
     """Slashes of a job's convicts, and how far each is."""
-    return await slashes_of_job(job, work, api.market.chain, asked)
+    return await slashes_of_job(job, work, asked)
 
 
 @slashes_router.on(routes.POST_EVIDENCE)
@@ -200,13 +198,13 @@ async def post_evidence(
         bundles=api.market.bundles,
         chain=api.market.chain,
     )
-    return await slash_view(row, api.market.chain)
+    return slashes.SlashView.of(row)
 
 
 @slashes_router.on(routes.GET_SLASH)
-async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> slashes.SlashView:
+async def get_slash(evidence: DigestPath, work: WorkDep) -> slashes.SlashView:
     """A slash by its evidence."""
-    return await slash_of(evidence, work, api.market.chain)
+    return await slash_of(evidence, work)
 
 
 @slashes_router.on(routes.POST_ANSWER)
@@ -214,9 +212,8 @@ async def post_answer(
     evidence: DigestPath, api: ApiDep, work: WorkDep, posted: slashes.AnswerSlash
 ) -> slashes.SlashView:
     """The convicted account shows a blob that speaks for it, beside the slash; it stops nothing."""
-    market = api.market
     row = await answer_slash(
         evidence, posted.answer, posted.signature,
-        now=market.clock(), work=work, blobs=market.blobs,
+        now=api.market.clock(), work=work, blobs=api.market.blobs,
     )  # fmt: skip
-    return await slash_view(row, market.chain)
+    return slashes.SlashView.of(row)

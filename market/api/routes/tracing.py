@@ -9,11 +9,10 @@ from typing import Annotated
 from fastapi import Path, Query
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import MAX_STEPS, Address, JobId, StepNumber
+from contracts.terms.ids import MAX_STEPS, JobId, StepNumber
 from contracts.terms.work import MAX_SEQ
 from market.api.context import (
     AccountPath,
-    Api,
     ApiDep,
     JobPath,
     JobQuery,
@@ -24,7 +23,6 @@ from market.api.context import (
 from market.api.routing import Routes
 from market.bodies import earnings, routes, tracing
 from market.bodies.offers import ChecksView
-from market.service.ports import UnitOfWork
 from market.service.show_checks import checks_of_job
 from market.service.show_earnings import earnings_of
 from market.service.show_peers import peers_of
@@ -57,25 +55,10 @@ async def get_earnings(
     ] = earnings.EARNINGS_PAGE,
 ) -> earnings.EarningsView:
     """Every peer-step and paid audit of an account beyond a cursor: where its pay is, and why."""
-    place = None if after is None else read_cursor(after)
-    return await earnings_view(account, api, work, job=job, after=place, limit=limit)
-
-
-async def earnings_view(
-    account: Address,
-    api: Api,
-    work: UnitOfWork,
-    *,
-    job: JobId | None = None,
-    after: tuple[JobId, int] | None = None,
-    limit: int = earnings.EARNINGS_PAGE,
-) -> earnings.EarningsView:
-    """A page of an account's lines; see `earnings_of`."""
-    now = api.market.clock()
-    async with work:
-        return await earnings_of(
-            account, work, api.followed, job=job, after=after, limit=limit, now=now
-        )
+    place, now = None if after is None else read_cursor(after), api.market.clock()
+    return await earnings_of(
+        account, work, api.followed, job=job, after=place, limit=limit, now=now
+    )
 
 
 def read_cursor(text: str) -> tuple[JobId, int]:
@@ -104,7 +87,8 @@ async def get_spend(
     ] = earnings.SPEND_PAGE,
 ) -> earnings.SpendView:
     """What a job has spent, on whom and step by step, how fast, and how long its budget lasts."""
-    return await spend_view(job, api, work, after=after, limit=limit)
+    now = api.market.clock()
+    return await spend_of(job, work, api.followed, after=after, limit=limit, now=now)
 
 
 @running_router.on(routes.GET_PEERS)
@@ -118,25 +102,8 @@ async def get_peers(
     ] = earnings.PEERS_PAGE,
 ) -> earnings.PeersView:
     """The grid of stages and peers: who serves, what each did last, and what it earned."""
-    return await peers_view(job, api, work, after=after, limit=limit)
-
-
-async def spend_view(
-    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = earnings.SPEND_PAGE
-) -> earnings.SpendView:
-    """What a job has spent; its steps beyond `after`."""
     now = api.market.clock()
-    async with work:
-        return await spend_of(job, work, api.followed, after=after, limit=limit, now=now)
-
-
-async def peers_view(
-    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = earnings.PEERS_PAGE
-) -> earnings.PeersView:
-    """A job's seats beyond the first `after`."""
-    now = api.market.clock()
-    async with work:
-        return await peers_of(job, work, api.followed, now=now, after=after, limit=limit)
+    return await peers_of(job, work, api.followed, after=after, limit=limit, now=now)
 
 
 # ------------------------------------------------------------------------------------------ checks

@@ -67,7 +67,7 @@ async def get_audit_page(
         fates=FATES,
         zero=ZERO_DIGEST,
         is_search=wanted != Wanted(),
-        convictions=(await find_convictions(work, api.market.chain, job=job)).convictions,
+        convictions=(await find_convictions(work, job=job)).convictions,
         checks=await checks_of_job(job, work, api.followed),
     )
 

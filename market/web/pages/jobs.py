@@ -4,6 +4,7 @@ A posted job is quoted first and signed by the poster's own wallet.
 """
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,17 +12,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop, in_tokens, read_tokens
+from contracts.terms.amounts import BaseUnits, in_tokens, read_tokens
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.context import Api, ApiDep, JobPath, WorkDep, job_of
-from market.api.routes.tracing import peers_view, spend_view
 from market.bodies.advice import in_words
-from market.bodies.base import API_PREFIX
+from market.bodies.base import API_PREFIX, read_body
 from market.bodies.earnings import SeatView
-from market.bodies.events import NumberedJobEvent, read_job_event
+from market.bodies.events import read_job_event
+from market.bodies.jobs import CloneJob
 from market.bodies.money import JobMoney
 from market.domain.jobs import SENTENCES
 from market.domain.offers import thinned
@@ -29,14 +30,16 @@ from market.service.coding import spec_of
 from market.service.feeds import newest_events
 from market.service.find_job import find_job
 from market.service.listing import Asked
-from market.service.order_like import Wish, order_like
+from market.service.order_like import order_like
 from market.service.ports import UnitOfWork
 from market.service.post_job import quote_job
 from market.service.rows import JobRow, ReportRow
 from market.service.show_checks import checks_of_job
 from market.service.show_jobs import job_outcome, job_summaries, job_view, progress_view
 from market.service.show_money import money_of_job
+from market.service.show_peers import peers_of
 from market.service.show_slashes import find_convictions
+from market.service.show_spend import spend_of
 from market.service.store_checkpoints import claimed_checkpoints
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
@@ -115,14 +118,12 @@ async def _events(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
 
 
 async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
-    now = api.market.clock()
+    now, times = api.market.clock(), await api.market.chain.times()
     async with work:
         row = await find_job(job, work)
         view = await job_view(row, work)
-    money = await money_of_job(
-        job, Asked(MAX_ACCOUNTS, None), (await api.network()).times, now, work
-    )
-    peers = await peers_view(job, api, work)
+    money = await money_of_job(job, Asked(MAX_ACCOUNTS, None), times, now, work)
+    peers = await peers_of(job, work, api.followed, now=now)
     first = max(0, peers.step - MAX_STEPS_SHOWN)
     advice = view.advice
     seconds = UnixSeconds(now // 1000)
@@ -135,14 +136,14 @@ async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         "posted_at": row.posted_at,
         "budget": row.budget,
         "money": money,
-        "tail": (await api.network()).times.tail,
+        "tail": times.tail,
         "deadline": row.deadline * 1000,
         "money_parts": parts_of_budget(money),
         "reports": thinned(view.reports, MAX_POINTS),
         "num_reports": len(view.reports),
         "peers": peers,
         "stages": by_stage(peers.seats),
-        "spend": await spend_view(job, api, work, after=first),
+        "spend": await spend_of(job, work, api.followed, after=first, now=now),
     }
 
 
@@ -150,22 +151,21 @@ async def _told(
     job: JobId, work: UnitOfWork, *, limit: int, kinds: tuple[str, ...] = ()
 ) -> tuple[Told, ...]:
     rows = await newest_events(job, work, limit=limit, kinds=kinds)
-    events = (NumberedJobEvent(row.sequence, read_job_event(row.data)) for row in rows)
+    events = ((row.sequence, read_job_event(row.data)) for row in rows)
     return told_of_job(events, job.hex())
 
 
 async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
         verdicts = await _told(job, work, limit=MAX_VERDICTS, kinds=VERDICTS)
-    chain, blobs = api.market.chain, api.market.blobs
     return {
         "now": api.market.clock(),
         "job_id": job.hex(),
         # Without volumes: the page shows the odds of all that each did.
         "checks": await checks_of_job(job, work, api.followed, ()),
         "verdicts": verdicts,
-        "convictions": (await find_convictions(work, chain, job=job)).convictions,
-        "weights": await claimed_checkpoints(job, work, blobs),
+        "convictions": (await find_convictions(work, job=job)).convictions,
+        "weights": await claimed_checkpoints(job, work, api.market.blobs),
     }
 
 
@@ -244,10 +244,9 @@ async def get_quote_page(
     async with work:
         row = await find_job(job_of(like), work)
     try:
-        wish = _wish(asked, now)
-        known = spec_of(row).message
-        # There is no wallet and no coordinator yet: those of the known job stand in for them.
-        spec = order_like(known, wish, poster=known.poster, coordinator=known.coordinator, salt=now)
+        wish = _wish(row, asked, now)
+        # There is no coordinator yet: that of the known job stands in.
+        spec = order_like(spec_of(row).message, wish, coordinator=row.coordinator, salt=now)
     except Refused as error:
         return _form(row, asked, error.message, status=400)
     return page(
@@ -258,7 +257,7 @@ async def get_quote_page(
         now=now,
         wish=wish,
         quote=await quote_job(spec.encoded(), now=now, work=work, blobs=api.market.blobs),
-        order=_order(row.job, wish),
+        order=wish.model_dump(mode="json", exclude={"poster"}),
         wish_name=_wish_name(row.job, asked),
     )
 
@@ -278,20 +277,23 @@ def _form(row: JobRow, asked: dict[str, str], problem: str = "", *, status: int 
     return page("post_form.html", status, here="post", like=row, asked=asked, problem=problem)
 
 
-def _wish(asked: dict[str, str], now: UnixMillis) -> Wish:
-    """What a form asks for.
+def _wish(like: JobRow, asked: dict[str, str], now: UnixMillis) -> CloneJob:
+    """What a form asks for; there is no wallet yet, so the poster of the known job stands in.
 
     Raises:
         Malformed: a field is not what its label says.
     """
     hours = _whole(asked["hours"], "hours", MAX_HOURS)
-    return Wish(
-        asked["name"],
-        _whole(asked["steps"], "steps", 10**7),
-        _tokens(asked["budget"], "budget"),
-        PricePerPflop(_tokens(asked["ceiling"], "ceiling")),
-        UnixSeconds(now // 1000 + 3600 * hours),
-    )
+    said = {
+        "like": like.job.hex(),
+        "poster": like.poster.hex(),
+        "name": asked["name"],
+        "steps": _whole(asked["steps"], "steps", 10**7),
+        "budget": str(_tokens(asked["budget"], "budget")),
+        "price_ceiling": str(_tokens(asked["ceiling"], "ceiling")),
+        "deadline": now // 1000 + 3600 * hours,
+    }
+    return read_body(CloneJob, json.dumps(said).encode())
 
 
 def _whole(text: str, name: str, most: int) -> int:
@@ -310,15 +312,3 @@ def _tokens(text: str, name: str) -> BaseUnits:
 def _wish_name(like: JobId, asked: dict[str, str]) -> str:
     """What names an order in the browser: what was asked for, and nothing that a moment decides."""
     return hashlib.sha256("\0".join([like.hex(), *asked.values()]).encode()).hexdigest()[:24]
-
-
-def _order(like: JobId, wish: Wish) -> dict[str, Any]:
-    """The body of `POST /v1/jobs/typed-data`, but for the poster."""
-    return {
-        "like": like.hex(),
-        "name": wish.name,
-        "steps": wish.steps,
-        "budget": str(wish.budget),
-        "price_ceiling": str(wish.price_ceiling),
-        "deadline": wish.deadline,
-    }

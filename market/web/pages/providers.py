@@ -10,17 +10,18 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.ids import Address, JobId
 from market.api.context import AccountPath, Api, ApiDep, JobPath, WorkDep, job_of, parse_bytes
-from market.api.routes.tracing import earnings_view, spend_view
 from market.bodies.earnings import EarningView, PartsView
 from market.domain.reputation import MEMORY, MOST, NEWCOMER
 from market.service.account_pay import jobs_of
 from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
+from market.service.show_earnings import earnings_of
 from market.service.show_jobs import job_outcome
 from market.service.show_network import show_account
 from market.service.show_offers import show_provider
 from market.service.show_slashes import find_convictions
+from market.service.show_spend import spend_of
 from market.web.rendering import page
 
 SHOWN = 25
@@ -56,10 +57,13 @@ async def lines_page(
     account: Address, job: JobId, start: int | None, api: Api, work: UnitOfWork
 ) -> LinesPage:
     """A page of lines as the API has them."""
+    now = api.market.clock()
     if start is None:
-        first = await earnings_view(account, api, work, job=job, limit=1)
+        first = await earnings_of(account, work, api.followed, job=job, limit=1, now=now)
         start = max(0, (first.num_lines or 0) - SHOWN)
-    found = await earnings_view(account, api, work, job=job, after=(job, start), limit=SHOWN)
+    found = await earnings_of(
+        account, work, api.followed, job=job, after=(job, start), limit=SHOWN, now=now
+    )
     num_lines = found.num_lines or 0
     return LinesPage(account, job, found.parts, num_lines, start, found.lines[::-1])
 
@@ -82,7 +86,7 @@ async def get_provider_page(
     async with work:
         provider = await show_provider(account, now, work)
         jobs = await _jobs(account, work)
-    found = await find_convictions(work, api.market.chain, account=account)
+    found = await find_convictions(work, account=account)
     money = await show_account(account, api.market.chain, work)
     of_job = job_of(job) if job else JobId(jobs[0].job) if jobs else None
     return page(
@@ -117,13 +121,14 @@ async def get_spend_page(
     """On whom a job spends, and each line of one of them: without a name, of who earned most."""
     async with work:
         row = await find_job(job, work)
-    spend = await spend_view(job, api, work, limit=1)
+    now = api.market.clock()
+    spend = await spend_of(job, work, api.followed, limit=1, now=now)
     most = spend.accounts[0].account if spend.accounts else None
     wanted = Address(parse_bytes(account, 20)) if account else most
     return page(
         "spend.html",
         here="market",
-        now=api.market.clock(),
+        now=now,
         name=row.name,
         outcome=job_outcome(row),
         spend=spend,

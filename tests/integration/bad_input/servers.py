@@ -16,9 +16,10 @@ from starlette.types import ASGIApp
 
 from contracts.terms.digest import keccak
 from contracts.terms.ids import Digest
+from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.service.ports import Network
+from market.bodies.market import NetworkView
 from tests.support.databases import new_world
 from tests.support.fakes.memory_chain import MemoryChain
 from tests.support.history import DOMAIN
@@ -128,12 +129,11 @@ class OneEscrow(MemoryChain):
 
     rpc_url = NOBODY
 
-    async def network(self) -> Network:
+    async def network(self, version: str, now: UnixMillis) -> NetworkView:
         """See `Chain.network`."""
-        network = await super().network()
-        contracts = {**network.contracts, "escrow": self.domain.escrow}
+        network = await super().network(version, now)
         genesis = network.genesis if self.rpc_url == NOBODY else NODE_HASH
-        return replace(network, genesis=genesis, contracts=contracts, rpc_url=self.rpc_url)
+        return network.model_copy(update={"genesis": genesis, "rpc_url": self.rpc_url})
 
 
 def empty_world(now: int, rpc_url: str = NOBODY) -> World:

@@ -29,7 +29,7 @@ from tallystick.chains import NOTE, chain_name
 from tallystick.cli.main import EXIT_CODES
 from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import DRAIN_SIGNAL, ProviderFolder, agent_pid
-from tallystick.provider.measured import PROCESSES, Measured, dependencies
+from tallystick.provider.measured import Measured, dependencies
 from tallystick.resources import Resources
 from tallystick.sdk.client import MarketClient
 from tallystick.up.processes import RUN_ID, environment_of, running
@@ -42,17 +42,12 @@ from tests.integration.bad_input.servers import (
 )
 from tests.integration.bad_input.verbs import Said, call, complaint
 from tests.integration.up.running import eventually
-from tests.support.containers import shown
 from tests.support.history import DOMAIN
 from tests.support.market_world import SIGNED_SECONDS, World, market_spec
 from tests.support.patience import patience
 from tests.support.stack import ROOT
 from training.stages.exact import device_class
 
-OTHER_MACHINE = {
-    "device": "cpu", "device_class": "cpu/x86_64/AVX2/torch-2.9.0+cpu", "memory_bytes": 2**38,
-    "flops_per_second": 2 * 10**12,
-}  # fmt: skip
 PEER, PROBE_MODULE = "tallystick.provider.peer", "tallystick.provider.probe"
 OURS = secrets.token_hex(4)  # in the run ids: other runs of these tests have their own
 
@@ -196,28 +191,6 @@ def test_start__file_of_its_home_is_damaged__is_named_and_kept(
     assert said.exit_code == EXIT_CODES["refused"]
     assert name in complaint(said)
     assert (home / name).read_bytes() == b"damaged"
-
-
-async def test_start__home_of_a_larger_machine_in_a_small_container__offers_what_it_may_use(
-    tmp_path: Path, node: str
-) -> None:
-    home, world = tmp_path / "home", empty_world(now(), node)
-    prefix = shown(tmp_path / "cgroup")
-    home.mkdir()
-    (home / "probe.json").write_text(json.dumps(OTHER_MACHINE))
-    await world.register()
-
-    async with market_at_url(world) as market, working(world):
-        async with agent(home, market, "container", prefix=prefix) as small:
-            await small.until("offering at")
-            await small.end(signal.SIGTERM)
-        (offer,) = await offers(world)
-
-    assert any("this machine is measured again" in line for line in small.said), small.said
-    assert offer.memory_bytes == 2 * 2**30 - PROCESSES
-    assert offer.device_class == device_class(torch.device("cpu"))
-    found = Measured.model_validate_json((home / "probe.json").read_bytes())
-    assert (found.depends_on["cores"], found.memory_bytes) == ("0.5", 2 * 2**30)
 
 
 # -------------------------------------------------------------------------------------- is stopped

@@ -15,8 +15,6 @@ import pytest
 from eth_account import Account
 from jsonschema_rs import Draft202012Validator
 
-from contracts.keys.store import load_wallet
-from contracts.terms.errors import Forbidden
 from contracts.terms.ids import JobId, PeerId, StepNumber
 from market.bodies.base import Part, read_body
 from market.service.rows import JobRow, ReportRow
@@ -253,31 +251,6 @@ def test_get__of_what_is_no_kind_or_no_name__is_one_line(line: list[str], place:
     said = call(["get", *line], place.environment())
 
     assert said.exit_code == 2 and said.stderr.count("\n") == 1
-
-
-def test_job__named_by_its_first_digits__is_that_job(place: Place) -> None:
-    job = place.paid[0].hex()
-
-    shown = call(["job", "show", job[:12]], place.environment())
-    unknown = call(["job", "show", "0" * 12], place.environment())
-
-    assert job in shown.stdout
-    assert (unknown.exit_code, "begins with" in unknown.stderr) == (3, True)
-
-
-def test_wallet__created_and_imported__opens_with_its_passphrase_alone(
-    tmp_path: Path, place: Place
-) -> None:
-    path = tmp_path / "poster.json"
-    created = call(["wallet", "create", "--wallet", str(path), "-q"], place.environment())
-
-    account = f"0x{load_wallet(path, 'open sesame').account.hex()}"
-    assert account in created.stdout and path.stat().st_mode & 0o777 == 0o600
-    for wrong in ("", "Open sesame"):
-        with pytest.raises(Forbidden):
-            load_wallet(path, wrong)
-    again = call(["wallet", "create", "--wallet", str(path)], place.environment())
-    assert again.exit_code == 6
 
 
 @pytest.mark.parametrize(

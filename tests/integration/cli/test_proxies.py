@@ -111,18 +111,6 @@ async def test_clients__proxy_named__all_go_through_it(
 
 
 @CLIENTS
-async def test_clients__server_on_loopback__asks_no_proxy(
-    host: str, ask: Ask, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTP_PROXY", world.proxy.url())
-    before = world.proxy.asked()
-
-    await ask(getattr(world, host), tmp_path)
-
-    assert world.proxy.asked() == before
-
-
-@CLIENTS
 @pytest.mark.parametrize(
     ("scheme", "password", "status"), [("http", "wrong", "407"), ("https", "s3cret", "403")]
 )

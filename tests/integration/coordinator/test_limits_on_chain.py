@@ -23,17 +23,16 @@ from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
-from contracts.terms.typed_data import PERMIT
 from market.bodies.market import NetworkView
 from tallystick.coordinator.__main__ import network_of as network_known_to
 from tallystick.coordinator.limits import AWAY, PATIENCE, ChainLimits, Order
 from tallystick.sdk.client import MarketClient
-from tests.support.anvil import DeployedChain, deployed_chain, network_of
-from tests.support.history import make_spec, make_wallet
+from tests.integration.market.open_job import COORDINATOR, open_job
+from tests.support.anvil import DeployedChain, network_of
+from tests.support.history import make_wallet
 from training.coordinator.ports import Earner, Progress, Standings
 from training.telling import tell_nobody
 
-POSTER, COORDINATOR = make_wallet("poster"), make_wallet("coordinator")
 ANN, BOB, ODA = (make_wallet(who) for who in ("ann", "bob", "oda"))
 BUDGET, STAKE, ROUND = 1_000_000, 500, 100
 
@@ -111,32 +110,14 @@ def progress(earners: dict[Address, Earner] | None = None, **changed: Any) -> Pr
 @pytest.fixture
 async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """A job that asks for one confirmation, or as many as a test is given."""
-    async with deployed_chain(tmp_path) as deployed:
-        token, escrow = deployed.contracts.token, deployed.contracts.escrow
-        head = await deployed.chain.head()
-        by = UnixSeconds(head.timestamp + 50)
-        numbers = {"budget": BUDGET, "burst": BUDGET, "rate": 3600, "min_stake": STAKE}
-        confirmations = getattr(request, "param", 1)
-        spec = make_spec(POSTER, COORDINATOR, open_by=by, confirmations=confirmations, **numbers)
-        world = World(deployed, spec, tmp_path)
-        relayer = deployed.senders["relayer"].account
-        for account, amount in ((POSTER.account, BUDGET), (relayer, 10 * STAKE)):
-            await world.send(token.faucet(account, BaseUnits(amount)), role="faucet")
-        await world.send(token.approve(escrow.address, BaseUnits(10 * STAKE)))
-        permit = POSTER.sign_permit(
-            PERMIT,
-            (POSTER.account, escrow.address, BUDGET, 0, by),
-            await token.domain_separator(head),
-        )
-        signature = POSTER.sign(spec, deployed.deployment.domain).signature
-        await world.send(
-            escrow.together(
-                [
-                    escrow.permit(POSTER.account, BUDGET, by, permit),
-                    escrow.open(spec.header(), signature),
-                ]
-            )
-        )
+    numbers = {"budget": BUDGET, "burst": BUDGET, "rate": 3600, "min_stake": STAKE}
+    confirmations = getattr(request, "param", 1)
+    async with open_job(tmp_path, confirmations=confirmations, **numbers) as opened:
+        world = World(opened.deployed, opened.spec, tmp_path)
+        token, escrow = opened.deployed.contracts.token, opened.deployed.contracts.escrow
+        relayer, stakes = opened.deployed.senders["relayer"].account, BaseUnits(10 * STAKE)
+        await world.send(token.faucet(relayer, stakes), role="faucet")
+        await world.send(token.approve(escrow.address, stakes))
         for wallet in (ANN, BOB, ODA):
             await world.send(escrow.deposit(wallet.account, BaseUnits(STAKE)))
         yield world

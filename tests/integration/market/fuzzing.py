@@ -5,7 +5,7 @@ time; the market has a job that works, a slash and a batch, whose names are show
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import schemathesis
@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Digest, JobId
 from market.api.app import make_app
+from market.api.arrivals import Arrivals
 from market.api.context import Api
 from market.domain.limits import Rate
 from market.service.ask_job import ask_job
@@ -37,7 +38,6 @@ from tests.integration.market.client import HOST
 from tests.integration.market.test_slash import convicted
 from tests.support.databases import new_world
 from tests.support.examples import examples
-from tests.support.fakes.market_memory import MemoryWakeup
 from tests.support.history import DOMAIN, make_wallet
 from tests.support.market_world import MANIFEST, World, market_spec
 
@@ -53,15 +53,15 @@ SIGN = "sign this"
 ANN = make_wallet("ann")
 
 
-class GivingWakeup(MemoryWakeup):
+class GivingArrivals(Arrivals):
     """Whoever waits for the chain worker has it work."""
 
     def __init__(self, world: World) -> None:
-        super().__init__()
+        super().__init__(world.wakeup)
         self._world = world
 
-    async def wait(self, topic: str, timeout_seconds: float) -> None:
-        """See `Wakeup.wait`."""
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """See `Arrivals.wait`."""
         await give_faucet(self._world.new_work(), self._world.ports)
 
 
@@ -134,7 +134,7 @@ async def busy_market() -> Busy:
         "blob": blob_digest(MANIFEST),
     }
     api = world.api()
-    api.market = replace(api.market, wakeup=GivingWakeup(world))
+    api.arrivals = GivingArrivals(world)
     api.rate = Rate(per_second=1_000_000, burst=1_000_000)
     return Busy(
         world, api, {noun: name.hex() for noun, name in names.items()}, bodies_of(world, job)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from contracts.governance.escrow import Budget, Channel
 from contracts.terms.amounts import BaseUnits
@@ -60,20 +61,21 @@ class OpenJob:
 
 
 @asynccontextmanager
-async def open_job(folder: Path) -> AsyncIterator[OpenJob]:
-    """A new chain, on which the poster, who has no gas, has opened a job."""
+async def open_job(folder: Path, **changed: Any) -> AsyncIterator[OpenJob]:
+    """A new chain, on which a poster without gas has opened a job; `changed`: of its spec."""
     async with deployed_chain(folder) as deployed:
         chain, contracts, senders = deployed.chain, deployed.contracts, deployed.senders
         escrow, head = contracts.escrow, await chain.head()
         soon = UnixSeconds(head.timestamp + FAST_TIMES["margin"] // 2)
-        spec = make_spec(POSTER, COORDINATOR, budget=BUDGET, min_stake=STAKE, open_by=soon)
+        usual: dict[str, Any] = {"budget": BUDGET, "min_stake": STAKE, "open_by": soon}
+        spec = make_spec(POSTER, COORDINATOR, **(usual | changed))
         signed = POSTER.sign(spec, deployed.deployment.domain)
-        await senders["faucet"].send("budget", contracts.token.faucet(spec.poster, BUDGET))
+        await senders["faucet"].send("budget", contracts.token.faucet(spec.poster, spec.budget))
         separator = await contracts.token.domain_separator(head)
-        values = (spec.poster, escrow.address, BUDGET, 0, soon)
+        values = (spec.poster, escrow.address, spec.budget, 0, soon)
         permit = POSTER.sign_permit(PERMIT, values, separator)
         opening = (
-            escrow.permit(spec.poster, BUDGET, soon, permit),
+            escrow.permit(spec.poster, spec.budget, soon, permit),
             escrow.open(spec.header(), signed.signature),
         )
         await senders["relayer"].send("open", escrow.together(opening))

@@ -11,6 +11,7 @@ from contracts.terms.history import encode_kept
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import DataSpec, JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.typed_data import Domain
 from market.bodies.base import Body, Problem, SignedBody, Stored, read_body
 from market.bodies.jobs import (
     HostedJobs,
@@ -63,8 +64,10 @@ def problem(response: httpx.Response) -> Problem:
     return read_body(Problem, response.content)
 
 
-def job_body(spec: JobSpec, *, by: str = "poster", deadline: int = 4_000_000_000) -> PostJob:
-    signed = make_wallet(by).sign(spec, DOMAIN).encoded()
+def job_body(
+    spec: JobSpec, *, by: str = "poster", domain: Domain = DOMAIN, deadline: int = 4_000_000_000
+) -> PostJob:
+    signed = make_wallet(by).sign(spec, domain).encoded()
     permit = Permit(deadline=UnixSeconds(deadline), signature=bytes(65))
     return PostJob(signed=signed, permit=permit)
 
@@ -94,13 +97,13 @@ async def test_api__a_matched_job_to_its_pay__every_route_answers(world: World) 
     maker = await world.start_job()
     spec, account = maker.spec, make_wallet("ann").account
     async with client_of(world) as client:
-        answer = await client.post("/hosting/claim", json={"host": "host"}, headers=HOST)
+        answer = await client.post("/hosting/claim", headers=HOST)
         assert [each.job for each in read_body(HostedJobs, answer.content).jobs] == [spec.job()]
         endpoint = JobEndpoint(job=spec.job(), address="127.0.0.1:7")
         answer = await post(
             client,
             "/hosting/heartbeat",
-            HostHeartbeat(host="host", jobs=(spec.job(),), endpoints=(endpoint,)),
+            HostHeartbeat(jobs=(spec.job(),), endpoints=(endpoint,)),
         )
         assert len(read_body(HostedJobs, answer.content).jobs) == 1
 
@@ -197,6 +200,7 @@ async def test_post_job__that_does_not_hold__is_refused_and_nothing_is_stored(
     bodies = [(job_body(spec.model_copy(update=each)), code) for each, code in changes]
     bodies += [
         (job_body(spec, by="mallory"), "bad_signature"),
+        (job_body(spec, domain=Domain(DOMAIN.chain_id + 1, DOMAIN.escrow)), "bad_signature"),
         (job_body(spec, deadline=5), "expired"),
         (job_body(spec).model_copy(update={"signed": unknown}), "unknown_version"),
     ]
@@ -211,7 +215,7 @@ async def test_post_job__that_does_not_hold__is_refused_and_nothing_is_stored(
     assert await world.rows(JobRow) == []
 
 
-async def test_heartbeat__replayed_or_clock_is_off_or_another_key__is_refused(
+async def test_heartbeat_and_withdrawal__replayed_or_clock_is_off_or_another_key__are_refused(
     world: World,
 ) -> None:
     offer, agent = await world.offer("ann", 10**11), make_session("agent ann")
@@ -229,10 +233,12 @@ async def test_heartbeat__replayed_or_clock_is_off_or_another_key__is_refused(
             answers.append(
                 await client.post(f"/offers/{offer.hex()}/heartbeat", content=body.json_bytes())
             )
+        taken_back = Withdrawal(signature=sign_digest(eve, withdrawal_digest(offer))).json_bytes()
+        answers.append(await client.request("DELETE", f"/offers/{offer.hex()}", content=taken_back))
 
     assert [problem(answer).code for answer in answers] == [
         *["expired"] * 4,
-        "bad_signature",
+        *["bad_signature"] * 2,
     ]
 
 

@@ -5,6 +5,7 @@ The loop is over the registry of routes, so a new route is tested the moment it 
 
 import json
 import re
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -79,7 +80,7 @@ async def test_routes__malformed__are_typed_problems(world: World) -> None:
 
 
 async def test_routes__oversized__are_typed_problems(world: World) -> None:
-    with_key = ("faucet", "coordinators", "typed")  # which is wrong, too, and read first
+    others = ("faucet", "coordinators", "typed", "claim")  # a wrong key comes first, or no body
 
     async with client_of(world) as client:
         for method, path in CLOSED:
@@ -92,8 +93,19 @@ async def test_routes__oversized__are_typed_problems(world: World) -> None:
             problem = check_problem(
                 await client.request(method, target, content=b"{}", headers=headers)
             )
-            if not any(word in path for word in with_key) and path != "/v1/jobs":
+            if not any(word in path for word in others) and path != "/v1/jobs":
                 assert problem.code == "too_large", path
+
+
+async def test_routes__body_that_does_not_say_how_large_it_is__is_not_read_to_its_end(
+    world: World,
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(17):
+            yield bytes(2**16)
+
+    async with client_of(world) as client:
+        assert check_problem(await client.post("/offers", content=pieces())).code == "too_large"
 
 
 async def test_routes__of_hosts_without_a_credential__are_forbidden(world: World) -> None:

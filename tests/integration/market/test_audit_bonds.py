@@ -72,19 +72,6 @@ async def test_fix_auditors__one_never_bonds__is_left_out_after_the_patience_and
     assert (await bond_of(world, job, "out2")).state == "refused"
 
 
-async def test_fix_auditors__all_have_bonded__is_fixed_in_the_round_that_matches_the_job(
-    world: World,
-) -> None:
-    job = await asking(world, "out1", "out2")
-    for name in ("out1", "out2"):
-        await world.bond(name)
-
-    await world.tick()
-
-    assert await listed(world, job) == {"out1": BONDED, "out2": BONDED}
-    assert await staked(world, job) == BONDED
-
-
 async def test_fix_auditors__one_bonds_while_the_chain_is_read__is_listed_by_the_next_round(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,15 +125,6 @@ async def test_fix_auditors__bond_is_sent_and_not_confirmed_yet__is_waited_for(
     await world.tick()
 
     assert early == [] and await listed(world, job) == {"out1": BONDED}
-
-
-async def test_fix_auditors__account_bonds_by_itself__counts_as_bonded(world: World) -> None:
-    job = await asking(world, "out1")
-
-    world.chain.order(Bond(job=job, account=OUT, stake=BaseUnits(BONDED), by=world.by))
-    await world.tick()
-
-    assert await listed(world, job) == {"out1": BONDED}
 
 
 async def test_sync_chain__bond_is_forgotten__is_sent_again(world: World) -> None:

@@ -87,7 +87,7 @@ async def test_claim_jobs__checked_job__is_handed_out_with_its_list_and_not_befo
     await fix_auditors(world.now, world.new_work(), world.ports)
     block, listed = await fixed(world, job)
     async with client_of(world) as client:
-        answered = await client.post("/hosting/claim", json={"host": "host"}, headers=HOST)
+        answered = await client.post("/hosting/claim", headers=HOST)
 
     (hosted,) = answered.json()["jobs"]
     assert early.jobs == ()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 import torch
 
@@ -28,6 +27,7 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.job_spec import prepare
 from tallystick.sdk.parts import download
+from tests.numerics.loop import saved
 from tests.support.fakes.blobs import MemoryBlobs as Fetched
 from tests.support.fakes.market_memory import MemoryBlobs
 from tests.support.history import JobMaker, make_session, make_wallet
@@ -37,7 +37,6 @@ from training.config import model_spec, optimizer_spec, whole_model
 from training.models.sources import parts_of, read
 from training.models.starting import starting_weights
 from training.recipes import micro
-from training.stages.checkpoint import save_checkpoint
 from training.stages.stage import Stage
 
 CONFIG = micro()
@@ -47,7 +46,7 @@ BLOB, OTHER = Digest(b"b" * 32), Digest(b"o" * 32)
 def saved_stage(folder: Path, step: int) -> tuple[Stage, Path]:
     torch.set_num_threads(1)
     stage = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer)
-    return stage, save_checkpoint(stage, folder / "checkpoints", step).path
+    return stage, saved(stage, folder / "checkpoints", step)
 
 
 def silent(event: str, **fields: object) -> None:
@@ -201,33 +200,6 @@ async def test_store_checkpoint__job_unknown_or_not_open__refused(world: World) 
         await claimed_checkpoints(JobId(bytes(32)), world.new_work(), world.blobs)
 
 
-async def test_download__weights_that_a_member_published_in_parts__open_in_transformers(
-    world: World, tmp_path: Path
-) -> None:
-    maker = await started(world)
-    stage, saved = saved_stage(tmp_path, 1)
-
-    async with client_of_app(world) as client:
-        with pytest.raises(NotFound, match=r"not there yet.*missing: stage 0"):
-            await download(client, maker.spec.job(), tmp_path / "model")
-        artifacts = MarketArtifacts(
-            client, maker.spec.job(), member_of(maker), silent, part_bytes=5000
-        )
-        for turn in (0, 3):  # and once more after a crash, when it is there already
-            await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=turn)
-        chosen = await download(client, maker.spec.job(), tmp_path / "model")
-        with pytest.raises(Conflict, match="there already"):
-            await download(client, maker.spec.job(), tmp_path / "model")
-
-    assert chosen.step == 1
-    from transformers import AutoModelForCausalLM  # slow to import
-
-    opened = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
-    assert all(np.array_equal(opened[name], value) for name, value in stage.weights().items())
-    assert len(world.blobs.blobs) > 10  # parts
-    assert not (tmp_path / ".model.parts").exists()
-
-
 async def test_download__job_that_started_from_a_chat_model__all_but_the_weights_as_it_was_given(
     world: World, tmp_path: Path
 ) -> None:
@@ -265,11 +237,11 @@ async def test_download__job_that_started_from_a_chat_model__all_but_the_weights
     stage.load(
         starting_weights(maker.spec.model, model, whole_model(model), blobs) | stage.moments(), 0
     )
-    saved = save_checkpoint(stage, tmp_path / "checkpoints", 1).path
+    path = saved(stage, tmp_path / "checkpoints", 1)
 
     async with client_of_app(world) as client:
         artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
-        await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)
+        await artifacts.publish(StageIndex(0), StepNumber(1), path, turn=0)
         await download(client, maker.spec.job(), tmp_path / "back")
 
     before, after = files_of(given), files_of(tmp_path / "back")
@@ -325,10 +297,13 @@ async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_ther
     parts = tmp_path / ".model.parts"
 
     async with client_of_app(world) as client:
+        with pytest.raises(NotFound, match=r"not there yet.*missing: stage 0"):
+            await download(client, maker.spec.job(), tmp_path / "model")
         artifacts = MarketArtifacts(
             client, maker.spec.job(), member_of(maker), silent, part_bytes=5000
         )
-        await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)
+        for turn in (0, 3):  # and once more after a crash, when it is there already
+            await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=turn)
         num_parts = len(parts_of(weights_of(saved), part_bytes=5000).parts)
         store.served.clear()
         store.left = 6  # the market looks at the index, we fetch it, and four parts
@@ -338,12 +313,14 @@ async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_ther
         kept[0].write_bytes(kept[0].read_bytes()[:-1] + b"!")
         before, store.left = len(store.served), 10**6
         await download(client, maker.spec.job(), tmp_path / "model")
+        with pytest.raises(Conflict, match="there already"):
+            await download(client, maker.spec.job(), tmp_path / "model")
 
     assert len(kept) == 4
     fetched = [name for name in store.served[before:] if name.hex() in {p.name for p in kept}]
     assert [name.hex() for name in fetched] == [kept[0].name]
     assert len(store.served) - before == 2 + num_parts - 3
-    assert (tmp_path / "model" / "model.safetensors").exists()
+    assert (tmp_path / "model" / "model.safetensors").exists() and not parts.exists()
 
 
 class Full(MemoryBlobs):

@@ -100,6 +100,8 @@ async def test_post__one_key_for_two_jobs_at_once__one_of_them_is_a_conflict(
         answers = await all_at_once(url, "/jobs", requests)
 
     assert Counter(answer.status_code for answer in answers) == {202: 5, 409: 5}
+    refused = [read_body(Problem, each.content) for each in answers if each.status_code == 409]
+    assert {each.code for each in refused} == {"conflict"}
     jobs, keys = await rows_of_jobs(world)
     assert [len(jobs), len(keys)] == [1, 1]
 

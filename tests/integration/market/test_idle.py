@@ -3,7 +3,6 @@
 import asyncio
 
 from contracts.terms.moments import UnixMillis
-from market.bodies.jobs import ClaimJobs
 from market.bodies.routes import POST_CLAIM
 from market.bodies.signing import HostCredential
 from market.service.ports import ChainBlock, ChainEvent
@@ -54,7 +53,7 @@ async def test_claim__job_comes_while_its_host_waits__is_answered_with_it(world:
         await work[HostedJobRow].add(elsewhere)
     world.wait(1)
     async with sdk(world, HostCredential("host").shown(TOKEN)) as host:
-        waiting = asyncio.create_task(host.call(POST_CLAIM, ClaimJobs(host="host"), wait=5))
+        waiting = asyncio.create_task(host.call(POST_CLAIM, wait=5))
         while (await world.row(HostRow, "host")).heard_at < world.now:  # until it has asked
             await asyncio.sleep(0.01)
         async with world.new_work() as work:

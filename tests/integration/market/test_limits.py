@@ -57,13 +57,10 @@ def client_from(api: Api, address: str = "192.0.2.1") -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=wire, base_url=SITE + "/v1")
 
 
-@pytest.fixture(params=["memory", "redis"])
-async def limiter(request: pytest.FixtureRequest) -> AsyncIterator[Limiter]:
-    """A limiter, once in memory and once in Redis."""
-    if request.param == "memory":
-        yield MemoryLimiter()
-        return
-    found = RedisLimiter(request.getfixturevalue("redis_url"))
+@pytest.fixture
+async def limiter(redis_url: str) -> AsyncIterator[Limiter]:
+    """A limiter in Redis."""
+    found = RedisLimiter(redis_url)
     await found._redis.flushall()
     yield found
     await found.close()
@@ -196,12 +193,3 @@ async def test_client__limited__comes_back_when_it_was_told_to(world: World) -> 
     assert waited >= 0.9
     assert isinstance(told[0], RateLimited) and told[0].data["retry_after"] == 1
     assert len(told) == 1
-
-
-async def test_client__limited_for_longer_than_its_patience__raises_at_once(world: World) -> None:
-    api = limited(world, stopped(), Rate(per_second=1, burst=1))
-
-    async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
-        await client.call(GET_JOBS)
-        with pytest.raises(RateLimited):
-            await retrying(lambda: client.call(GET_JOBS), patience=timedelta(seconds=0.5))

@@ -1,18 +1,18 @@
 """Pages: they answer, and a failure has the API's code and the pages' headers."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
 from eth_utils.address import to_checksum_address
 
 from contracts.terms.amounts import PricePerPflop
+from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
-from market.bodies.offers import OfferView
-from market.service.show_offers import standing_offers
+from market.domain.offers import Candidate
+from market.service.candidates import candidates
+from market.service.ports import UnitOfWork
 from market.web.headers import HEADERS
-from market.web.pages import market as market_page
 from tests.support.history import make_wallet
 from tests.support.market_world import World, market_spec
 
@@ -115,15 +115,17 @@ async def test_pages__many_visitors_of_many_offers__read_them_once_and_see_the_c
         await world.offer("ann", PricePerPflop(10**11 + number * 10**10), nonce=number + 1)
     reads = []
 
-    async def noted(*asked: Any) -> tuple[OfferView, ...]:
-        reads.append(asked)
-        return await standing_offers(*asked)
+    async def noted(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
+        reads.append(now)
+        return await candidates(now, work)
 
-    monkeypatch.setattr(market_page, "standing_offers", noted)
+    monkeypatch.setattr("market.service.show_market.candidates", noted)
     shown = [(await pages.get("/fragment/market")).text for _ in range(20)]
 
     assert len(reads) == 1
-    assert "The 50 lowest prices of 60." in shown[-1]
+    assert "60 open offers" in shown[-1]
+    for tokens in (100_000, 690_000):  # of the least and the greatest price
+        assert f"{tokens:,}</data>" in shown[-1]
 
 
 async def test_pages__spend_of_nobody__is_no_error_of_ours(
@@ -157,14 +159,3 @@ async def test_pages__piece_that_fails__is_a_piece(pages: httpx.AsyncClient) -> 
 
     assert answer.status_code == 404 and "<html" not in answer.text
     assert "not_found" in answer.text
-
-
-async def test_api__beside_pages__answers_as_before(pages: httpx.AsyncClient) -> None:
-    missing = await pages.get("/v1/nothing")
-    wrong = await pages.delete("/v1/jobs")
-    document = (await pages.get("/v1/openapi.json")).json()
-
-    assert missing.headers["content-type"] == "application/problem+json"
-    assert (missing.status_code, wrong.status_code) == (404, 405)
-    assert "content-security-policy" not in missing.headers
-    assert [path for path in document["paths"] if not path.startswith("/v1/")] == []

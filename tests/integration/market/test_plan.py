@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from contracts.terms.amounts import in_tokens
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
@@ -81,44 +78,6 @@ async def test_plan__moves_nothing(tmp_path: Path) -> None:
     assert await poster.jobs() == [] and poster.orders == []
     assert poster.world.blobs.blobs == before
     assert poster.tokens == 0
-
-
-@pytest.mark.parametrize(
-    ("offered", "key"),
-    [
-        ({"price": 3 * 10**12}, "price_ceiling"),
-        ({"price": 10**10, "expires_at": START + 1800}, "deadline"),
-        ({"price": 10**10}, "peers_per_stage"),
-        ({"price": 10**10, "memory_bytes": 270_000_000}, "stages"),
-    ],
-    ids=["dear", "short", "few", "small"],
-)
-async def test_plan__not_matched__what_it_advises_matches_when_it_is_written_into_the_file(
-    offered: dict[str, int], key: str, tmp_path: Path
-) -> None:
-    poster = await poster_at(tmp_path)
-    number = 3 if key == "peers_per_stage" else 8
-    changed: dict[str, Any] = {"peers_per_stage": 4}
-    if key == "stages":
-        larger = {"width": 512, "num_layers": 4, "ffn_width": 1024}
-        changed |= {"model": larger, "peers_per_stage": 1, "budget": 1000}
-    await offering(poster, number, **offered)
-
-    before = await planned(poster, poster.job(**changed))
-
-    assert before.advice is not None
-    (change,) = before.advice.changes
-    assert change.key == key and key in before.advice_in_words.replace(" ", "_")
-    written: dict[str, Any] = {
-        "price_ceiling": in_tokens(change.to),
-        "deadline": f"{change.to - poster.world.chain.now}s",
-        "peers_per_stage": change.to,
-        "stages": change.to,
-    }
-    budget = max(before.cost.budget, before.advice.budget)
-    changed |= {key: written[key], "budget": in_tokens(budget)}
-    after = await planned(poster, poster.job(**changed))
-    assert after.fits, (before.advice_in_words, after.reasons)
 
 
 async def test_plan__then_submit__signs_what_was_planned(tmp_path: Path) -> None:

@@ -29,16 +29,6 @@ async def known(world: World, *accounts: Address) -> list[Reputation]:
     return [found[account] for account in accounts]
 
 
-async def test_count_outcomes__two_seals__add_up_by_account(world: World) -> None:
-    await count(world, (ANN, MATCH), (BOB, MISMATCH), (ANN, MATCH))
-    await count(world, (ANN, Outcome.MISSED))
-
-    ann, bob = await known(world, ANN, BOB)
-
-    assert (ann.matches, ann.mismatches, ann.missed) == (2, 0, 1)
-    assert (bob.matches, bob.mismatches, bob.missed) == (0, 1, 0)
-
-
 async def test_clear__found_lying_and_otherwise_unknown__is_not_leased(world: World) -> None:
     await world.register()
     await world.offer("ann", 10**11)

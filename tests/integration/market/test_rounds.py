@@ -22,14 +22,13 @@ from market.service.clear_jobs import clear_jobs
 from market.service.coordinators import allocate_coordinator, note_paid
 from market.service.fund_jobs import fund_jobs
 from market.service.host_jobs import HOSTING_MILLIS, claim_jobs, register_host, renew_jobs
-from market.service.leases import ACCEPT_MILLIS, BOND_MILLIS, LIVE
+from market.service.leases import LIVE
 from market.service.pace import Pace
 from market.service.pass_time import SETTLES_MILLIS
 from market.service.rows import (
     BatchRow,
     BudgetRow,
     DueRow,
-    FaucetRow,
     FreeMoneyRow,
     JobRow,
     LeaseRow,
@@ -233,51 +232,23 @@ async def accepted(
     return await accept_lease(lease.lease, signed.encoded(), bond, world.now, work, world.ports)
 
 
-async def test_accept__terms_that_differ__is_a_conflict_that_says_what_fits(world: World) -> None:
-    _, lease = await leased(world)
-    wallet, session = make_wallet("ann"), make_session("peer")
-    accept = world.accept_of(lease, wallet, session)
-
-    for changed in ({"price": 1}, {"stake": BaseUnits(1)}, {"device_class": "gpu"}):
-        signed = wallet.sign(accept.model_copy(update=changed), DOMAIN)
-        with pytest.raises(Conflict) as refusal:
-            await accepted(world, lease, signed)
-        assert refusal.value.data["field"] in changed
-
-
-async def test_accept__by_another_wallet__is_a_bad_signature(world: World) -> None:
-    _, lease = await leased(world)
-    accept = world.accept_of(lease, make_wallet("ann"), make_session("peer"))
-    signed = make_wallet("eve").sign(accept, DOMAIN)
-
-    with pytest.raises(BadSignature):
-        await accepted(world, lease, signed)
-
-
-async def test_accept__bond_is_missing_or_too_low__is_a_conflict(world: World) -> None:
+async def test_accept__other_terms_wallet_or_bond__is_refused_with_what_would_fit(
+    world: World,
+) -> None:
     _, lease = await leased(world)
     wallet = make_wallet("ann")
-    signed = wallet.sign(world.accept_of(lease, wallet, make_session("peer")), DOMAIN)
-    low = world.sign_bond("ann", lease, lease.stake - 1).encoded()
+    accept = world.accept_of(lease, wallet, make_session("peer"))
 
-    for bond in (None, low):
+    for changed in ({"price": 1}, {"stake": BaseUnits(1)}, {"device_class": "gpu"}):
         with pytest.raises(Conflict) as refusal:
-            await accepted(world, lease, signed, bond)
+            await accepted(world, lease, wallet.sign(accept.model_copy(update=changed), DOMAIN))
+        assert refusal.value.data["field"] in changed
+    for bond in (None, world.sign_bond("ann", lease, lease.stake - 1).encoded()):
+        with pytest.raises(Conflict) as refusal:
+            await accepted(world, lease, wallet.sign(accept, DOMAIN), bond)
         assert refusal.value.data["would_fit"] == str(lease.stake)
-
-
-async def test_accept__balance_was_taken_out__lease_lapses_after_its_time(world: World) -> None:
-    job, lease = await leased(world)
-    await world.accept("ann", lease)
-    world.chain.withdraw(make_wallet("ann").account, STAKE)
-
-    await world.tick()
-    assert await states_of(world, job.job) == ["accepted"]
-    world.wait((ACCEPT_MILLIS + BOND_MILLIS) // 1000 + 1)
-    await world.tick()
-
-    assert await states_of(world, job.job) == ["lapsed"]
-    assert (await world.job(job.job)).state == JobState.FUNDED
+    with pytest.raises(BadSignature):
+        await accepted(world, lease, make_wallet("eve").sign(accept, DOMAIN))
 
 
 @pytest.mark.parametrize(("more", "state"), [(-1, "accepted"), (0, "active"), (1, "active")])
@@ -444,17 +415,3 @@ async def test_sync__chain_forgets_blocks__everything_happens_once(world: World,
     assert all(batch.block and batch.beacon for batch in await world.rows(BatchRow))
     for once in ("Opened", "Anchored", "Claimed", "Closed", "Bonded", "Released", "Reclaimed"):
         assert events.count(once) == 1, once
-
-
-async def test_tick__done_twice__changes_nothing(world: World) -> None:
-    maker = await world.start_job()
-    await world.seal(maker)
-    await world.tick()
-    await world.tick()  # brings the beacon of the batch
-    blocks = len(world.chain.blocks)
-
-    await world.tick()
-
-    assert len(world.chain.blocks) == blocks
-    async with world.new_work() as work:
-        assert await work[FaucetRow].where() == []

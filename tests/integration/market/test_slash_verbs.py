@@ -8,14 +8,13 @@ from pathlib import Path
 
 from contracts.keys.store import save_wallet
 from contracts.terms.digest import blob_digest
-from contracts.terms.ids import Digest, JobId
+from contracts.terms.ids import JobId
 from market.bodies.routes import POST_EVIDENCE
 from tests.integration.bad_input.servers import market_in_a_thread
 from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.client import sdk
 from tests.integration.market.test_convictions import evidence, note, ruled, slashable, worked
 from tests.integration.market.test_evidence import later
-from tests.integration.market.test_slash import slash_of
 from tests.support.escrow_model import ANNOUNCE
 from tests.support.history import make_wallet
 from tests.support.market_world import World
@@ -76,55 +75,22 @@ def test_job_slashes__burned__is_shown_to_people_and_programs(world: World, tmp_
     assert found["slash"]["evidence"] == NAME.hex()
 
 
-def test_job_evidence__bundle_that_was_shown__is_the_file(world: World, tmp_path: Path) -> None:
-    out = tmp_path / "found.bundle"
-    with market(world, announced) as (_, url):
-        evidence = said(tmp_path, url, "job", "evidence", NAME.hex(), "--to", str(out))
-        against = said(tmp_path, url, "job", "evidence", NAME.hex(), "--to", str(out), "--answer")
-
-    assert out.read_bytes() == BUNDLE and "tallystick audit rerun" in evidence.stdout
-    assert against.exit_code == 3 and "shown nothing" in against.stderr
-
-
-def test_provider_answer__by_the_convict__is_shown_and_stops_nothing(
+def test_provider_answer__by_the_convict__is_shown_beside_the_evidence(
     world: World, tmp_path: Path
 ) -> None:
-    home, own = tmp_path / "provider", tmp_path / "own.bundle"
-    save_wallet(home / "wallet.json", make_wallet("ann"))
+    found, own, answer = (tmp_path / name for name in ("found", "own", "answer"))
+    save_wallet(tmp_path / "provider" / "wallet.json", make_wallet("ann"))
     own.write_bytes(b"a file that speaks for ann")
     with market(world, announced) as (_, url):
-        answer = said(tmp_path, url, "provider", "answer", NAME.hex(), str(own))
-        again = said(tmp_path, url, "provider", "answer", NAME.hex(), str(own))
-        out = tmp_path / "answer"
-        said(tmp_path, url, "job", "evidence", NAME.hex(), "--to", str(out), "--answer")
+        evidence = said(tmp_path, url, "job", "evidence", NAME.hex(), "--to", str(found))
+        show_answer = ("job", "evidence", NAME.hex(), "--to", str(answer), "--answer")
+        before = said(tmp_path, url, *show_answer)
+        answered = [
+            said(tmp_path, url, "provider", "answer", NAME.hex(), str(own)) for _ in range(2)
+        ]
+        said(tmp_path, url, *show_answer)
 
-    async def went_on() -> str:
-        await later(world, ANNOUNCE)
-        await later(world)
-        return (await slash_of(world, NAME)).state
-
-    assert (answer.exit_code, again.exit_code) == (0, 0), answer.stderr
-    assert out.read_bytes() == own.read_bytes()
-    assert asyncio.run(went_on()) == "burned"
-
-
-def test_provider_answer__by_somebody_else_or_without_a_wallet__is_one_line(
-    world: World, tmp_path: Path
-) -> None:
-    own = tmp_path / "own.bundle"
-    own.write_bytes(b"mine")
-    save_wallet(tmp_path / "bob" / "wallet.json", make_wallet("bob"))
-    with market(world, announced) as (_, url):
-        bob, nobody = (
-            said(
-                tmp_path, url,
-                "provider", "answer", NAME.hex(), str(own), "--home", str(tmp_path / name),
-            )
-            for name in ("bob", "nobody")
-        )  # fmt: skip
-        name = Digest(b"n" * 32).hex()
-        unknown = said(tmp_path, url, "provider", "answer", name, str(own))
-
-    assert (bob.exit_code, nobody.exit_code, unknown.exit_code) == (4, 3, 3)
-    assert "not signed by" in bob.stderr and "no key file" in nobody.stderr
-    assert not (tmp_path / "nobody").exists()
+    assert found.read_bytes() == BUNDLE and "tallystick audit rerun" in evidence.stdout
+    assert before.exit_code == 3 and "shown nothing" in before.stderr
+    assert [each.exit_code for each in answered] == [0, 0], answered
+    assert answer.read_bytes() == own.read_bytes()

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from contracts.chain.transactions import SqliteTransactions, StoredTransaction, TransactionStore
 from contracts.terms.amounts import UINT96_MAX, BaseUnits
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
+from contracts.terms.errors import (
+    Conflict,
+    InvariantBroken,
+    NotFound,
+    ServiceUnreachable,
+    TooLarge,
+    WrongBytes,
+)
 from contracts.terms.ids import Address, Digest, SessionKey
 from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
@@ -26,8 +31,8 @@ from market.adapters.locks import PostgresLocks
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
-from market.migrate import migrate
-from market.service.ports import BlobStore, Place, UnitOfWork, Wakeup
+from market.migrate import main, migrate
+from market.service.ports import BlobStore, Place, UnitOfWork
 from market.service.rows import (
     AuditorRow,
     BlobUploadRow,
@@ -36,8 +41,6 @@ from market.service.rows import (
     FreeMoneyRow,
     HeartbeatRow,
 )
-from tests.installed import Installed
-from tests.support.fakes.market_memory import MemoryBlobs, MemoryWakeup
 from tests.support.market_services import PostgresServer
 from tests.support.market_world import World, one_chunk
 from tests.support.patience import patience
@@ -271,47 +274,32 @@ def test_migrate__twice__adds_up_to_the_rows(postgres: PostgresServer) -> None:
     engine.dispose()
 
 
-@pytest.mark.nightly
-def test_migrate__from_the_unpacked_wheel__needs_the_database_alone(
-    postgres: PostgresServer, installed: Installed, tmp_path: Path
+@pytest.mark.parametrize(
+    ("variables", "code"),
+    [({}, 2), ({"TALLYSTICK_DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/x"}, 8)],
+)
+def test_migrate__no_database__is_one_line_and_a_code(
+    variables: dict[str, str],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    root = installed.unpack(tmp_path / "wheel")
-    environment = {"PYTHONPATH": str(root), "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-m", "market.migrate"]
-    url = postgres.new_database()
+    monkeypatch.delenv("TALLYSTICK_DATABASE_URL", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
 
-    where = [sys.executable, "-c", "import market; print(market.__file__)"]
-    found = subprocess.check_output(where, cwd=tmp_path, env=environment, text=True)
-    assert found.startswith(str(root)), "the wheel's market must be the one that runs"
-    without = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=environment | {"TALLYSTICK_DATABASE_URL": url},
-        capture_output=True,
-        text=True,
-    )
-    nowhere = url.rpartition("@")[0] + "@127.0.0.1:1/x"
-    failed = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=environment | {"TALLYSTICK_DATABASE_URL": nowhere},
-        capture_output=True,
-        text=True,
-    )
-
-    assert without.returncode == 2
-    assert (done.returncode, done.stdout) == (0, "database is at revision 0001\n")
-    assert failed.returncode == 8 and "Traceback" not in failed.stderr
+    assert main() == code
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("error: ") and "secret" not in said.err
 
 
 # ------------------------------------------------------------------------------------------ blobs
 
 
-@pytest.fixture(params=["memory", "files"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    """A blob store, once in memory and once in a folder."""
-    return MemoryBlobs() if request.param == "memory" else FileBlobs(tmp_path / "blobs")
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobStore:
+    """A blob store in a folder."""
+    return FileBlobs(tmp_path / "blobs")
 
 
 async def pieces(data: bytes) -> AsyncIterator[bytes]:
@@ -363,24 +351,13 @@ async def test_blobs__other_bytes_or_too_many__leave_nothing(
 # ---------------------------------------------------------------------------------------- wake-ups
 
 
-async def check_wakeup(wakeup: Wakeup) -> None:
-    waiting = asyncio.create_task(wakeup.wait("jobs", 10))
-    async with asyncio.timeout(patience(5)):
-        while not waiting.done():  # the reader may not listen yet
-            await wakeup.wake(["jobs", "others"])
-            await asyncio.wait([waiting], timeout=0.02)
-    await waiting
-    async with asyncio.timeout(patience(2)):
-        await wakeup.wait("jobs", 0.05)
-
-
-async def test_wakeup__in_memory__wakes_and_times_out() -> None:
-    await check_wakeup(MemoryWakeup())
-
-
-async def test_wakeup__over_redis__wakes_and_times_out(redis_url: str) -> None:
+async def test_wakeup__over_redis__is_heard(redis_url: str) -> None:
     wakeup = RedisWakeup(redis_url)
-    await check_wakeup(wakeup)
+    topics = wakeup.listen()
+    async with asyncio.timeout(patience(5)):
+        assert await anext(topics) == ""  # the listening has begun
+        await wakeup.wake(["jobs", "others"])
+        assert [await anext(topics), await anext(topics)] == ["jobs", "others"]
     await wakeup.close()
 
 
@@ -388,7 +365,8 @@ async def test_wakeup__no_redis__neither_raises_nor_blocks() -> None:
     wakeup = RedisWakeup("redis://127.0.0.1:1/0")
     async with asyncio.timeout(patience(5)):
         await wakeup.wake(["jobs"])
-        await wakeup.wait("jobs", 0.05)
+        with pytest.raises(ServiceUnreachable):
+            await anext(wakeup.listen())
     await wakeup.close()
 
 

@@ -74,9 +74,9 @@ async def test_typed_data__as_a_wallet_hashes_it__is_our_struct_hash(world: Worl
     async with client_of(world) as client:
         typed = await drafted(client, world)
     spec = decode_message(bytes.fromhex(typed["spec"]))
-    network = await world.chain.network()
+    network = await world.chain.network("0", world.now)
     nonce = (await world.chain.account(POSTER.account)).permit_nonce
-    values = (POSTER.account, network.contracts["escrow"], BUDGET, nonce, typed["permit_deadline"])
+    values = (POSTER.account, network.contracts.escrow, BUDGET, nonce, typed["permit_deadline"])
 
     assert isinstance(spec, JobSpec)
     shown = encode_typed_data(full_message=typed["header"])

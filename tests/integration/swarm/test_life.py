@@ -1,4 +1,4 @@
-"""Providers leave a running job and come back, and its poster opens the model; real processes.
+"""A provider leaves a running job, and its poster opens the model; real processes.
 
 One stack, a job of two stages with two peers each. What is told is read from the logs; what is
 paid, from the market; the model, from the folder that `tallystick job download` writes.
@@ -14,33 +14,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.terms.ids import JobId
+from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies.jobs import JobView
 from market.domain.sizes import job_cost
-from tests.support.patience import patience
 from tests.support.stack import Stack, stack
 from training.config import slices_of, train_config
-from training.stages.checkpoint import list_checkpoints, load_checkpoint
 from training.stages.stage import Stage
+from training.strategies.every_step.state import StageState
 
 PROVIDERS = ("ann", "bob", "cem", "dan")
-JOB: dict[str, Any] = {
-    "stages": 2, "peers_per_stage": 2, "units_per_step": 8, "price_ceiling": 2000,
-}  # fmt: skip
 STEPS = 16
+JOB: dict[str, Any] = {
+    "steps": STEPS, "stages": 2, "peers_per_stage": 2, "units_per_step": 8, "price_ceiling": 2000,
+}  # fmt: skip
 ALLOWED = 1e-4  # of any logit
 OVER = ("finished", "closed")
-
-
-async def started(running: Stack, **changes: Any) -> JobId:
-    """A job of all providers that has sealed two steps."""
-    for name in PROVIDERS:
-        running.start_provider(name, ask="1000")
-    job = (await running.submit(**(JOB | changes))).job
-    await running.wait_line(running.coordinator_log(job), "seal_stored", step=2, within=120)
-    return job
 
 
 def stage_of(running: Stack, name: str, job: JobId) -> int:
@@ -52,14 +41,6 @@ def one_of_each_stage(running: Stack, job: JobId) -> list[str]:
     """A provider of the first stage, and one of the second."""
     of_stage = {stage_of(running, name, job): name for name in PROVIDERS}
     return [name for _, name in sorted(of_stage.items())]
-
-
-def states(view: JobView) -> list[str]:
-    """States of the job's leases, in order."""
-    return sorted(lease.state for lease in view.leases)
-
-
-# ---------------------------------------------------------------------------- the model at the end
 
 
 async def downloaded(running: Stack, job: JobId) -> Path:
@@ -95,8 +76,8 @@ def logits_of_the_swarm(running: Stack, job: JobId, spec: JobSpec, tokens_RT: Te
     slices = slices_of(config.model, spec.batch.layer_ends)
     for piece, name in zip(slices, one_of_each_stage(running, job), strict=True):
         stage = Stage(config.model, piece, config.optimizer)
-        kept = list_checkpoints(running.lease_folder(name, job) / "checkpoints")
-        assert load_checkpoint(stage, kept[-1]).step == STEPS
+        [checkpoints] = running.lease_folder(name, job).glob("groups/*/checkpoints")
+        assert StageState(StageIndex(0), stage, 1).restore(checkpoints) == STEPS
         with torch.no_grad():
             passed = stage._model(passed)
     return passed
@@ -109,7 +90,10 @@ async def test_drain__agent_is_terminated_in_a_job__no_work_is_lost_and_the_mode
 ) -> None:
     torch.set_num_threads(1)
     async with stack(tmp_path, forked=True) as running:
-        job = await started(running, steps=STEPS)
+        for name in PROVIDERS:
+            running.start_provider(name, ask="1000")
+        job = (await running.submit(**JOB)).job
+        await running.wait_line(running.coordinator_log(job), "seal_stored", step=2, within=120)
         log, leaver = running.coordinator_log(job), running.providers["ann"]
 
         await leaver.stop(signal.SIGTERM, grace=40.0)
@@ -122,49 +106,9 @@ async def test_drain__agent_is_terminated_in_a_job__no_work_is_lost_and_the_mode
         assert not running.lines(log, "reopened") and not running.lines(log, "round_void")
         spec = expect(decode_signed(view.signed), JobSpec).message
         assert view.earned == pytest.approx(job_cost(spec, spec.price_ceiling), abs=len(PROVIDERS))
-        assert states(view) == ["ended"] * len(PROVIDERS)
+        assert [lease.state for lease in view.leases] == ["ended"] * len(PROVIDERS)
 
         tokens_RT = torch.arange(96).reshape(3, 32) % spec.model.vocab_size
         ours_RTV = logits_of_the_swarm(running, job, spec, tokens_RT)
         theirs_RTV = logits_of_the_folder(await downloaded(running, job), tokens_RT)
         assert float((ours_RTV - theirs_RTV).abs().max()) <= ALLOWED
-
-
-# --------------------------------------------------------------------------------- gone and back
-
-
-async def works_again(running: Stack, name: str, job: JobId, *, after: int) -> None:
-    """Wait until a claim of this provider, of a step after `after`, is at the coordinator."""
-    log, peer = running.coordinator_log(job), running.peer_of(name, job).hex()
-    async with asyncio.timeout(patience(60)):
-        while not any(
-            line["peer"] == peer and line["step"] > after
-            for line in running.lines(log, "claim_stored")
-        ):
-            await asyncio.sleep(0.1)
-
-
-@pytest.mark.nightly  # half a minute of silence, beside the stack
-@pytest.mark.timeout(400)
-async def test_vanish__two_agents_of_two_stages__are_let_go_and_come_back_under_their_leases(
-    tmp_path: Path,
-) -> None:
-    async with stack(tmp_path, forked=True) as running:
-        job = await started(running, steps=5000, lease_grace="2s")
-        before = await running.job(job)
-        drained, killed = one_of_each_stage(running, job)
-
-        await running.providers[killed].stop(signal.SIGKILL, grace=5.0)
-        await running.providers[drained].stop(signal.SIGTERM, grace=40.0)
-        silent = ["active", "active", "silent", "silent"]
-        view = await running.until(job, lambda v: states(v) == silent, within=60)
-        step_then = view.progress.step
-        for name in (drained, killed):
-            running.start_provider(name, ask="1000")
-        view = await running.until(job, lambda v: states(v) == ["active"] * 4, within=30)
-
-        assert {lease.lease for lease in view.leases} == {lease.lease for lease in before.leases}
-        for name in (drained, killed):
-            await works_again(running, name, job, after=step_then)
-        for name in PROVIDERS:
-            await running.providers[name].stop(signal.SIGKILL, grace=5.0)

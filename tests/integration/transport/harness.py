@@ -5,7 +5,7 @@ Peers are numbered; peer n's session key is made from its number, so a test name
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -15,7 +15,6 @@ from contracts.terms.ids import SessionKey
 from contracts.terms.moments import UnixMillis
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.patience import patience
-from training.transport.endpoint import Clock
 from training.transport.framing import HelloFrame, hello_frame, read_frame
 from training.transport.grpc_adapter import GrpcTransport, _DialledPipe
 from training.transport.port import MIB, Limits, Session, Transport
@@ -97,30 +96,8 @@ class Peer:
         return header, tensors if self.answer is None else (self.answer,)
 
 
-class Net(Protocol):
-    """Makes peers of one kind of transport."""
-
-    def peer(
-        self,
-        number: int,
-        *,
-        methods: Methods = METHODS,
-        limits: Limits | None = None,
-        clock: Clock = lambda: NOW,
-    ) -> Transport:
-        """Peer `number`, which neither serves nor listens yet."""
-        ...
-
-    async def raw(self, number: int, node: SessionKey, address: str) -> FramePipe:
-        """A bare stream as peer `number`, for frames that no transport would send."""
-        ...
-
-    async def close(self) -> None:
-        """End everything."""
-        ...
-
-
 ANY_PORT = "127.0.0.1:0"
+USUAL: dict[str, Any] = {"clock": lambda: NOW}
 
 
 class MemoryNet:
@@ -130,27 +107,20 @@ class MemoryNet:
         self._network = MemoryNetwork()
         self._made: list[Transport] = []
 
-    def peer(
-        self,
-        number: int,
-        *,
-        methods: Methods = METHODS,
-        limits: Limits | None = None,
-        clock: Clock = lambda: NOW,
-    ) -> Transport:
-        """See `Net.peer`."""
-        made = MemoryTransport(self._network, key(number), methods, limits=limits, clock=clock)
+    def peer(self, number: int, *, methods: Methods = METHODS, **changed: Any) -> Transport:
+        """Peer `number`, which neither serves nor listens yet; `changed`: as its class takes it."""
+        made = MemoryTransport(self._network, key(number), methods, **(USUAL | changed))
         self._made.append(made)
         return made
 
     async def raw(self, number: int, node: SessionKey, address: str) -> FramePipe:
-        """See `Net.raw`."""
+        """A bare stream as peer `number`, for frames that no transport would send."""
         there = self._network.find(address)
         assert there is not None
         return there.open_pipe(key(number))
 
     async def close(self) -> None:
-        """See `Net.close`."""
+        """End everything."""
         for made in self._made:
             await made.close()
 
@@ -162,22 +132,14 @@ class GrpcNet:
         self._made: list[GrpcTransport] = []
         self._pipes: list[_DialledPipe] = []
 
-    def peer(
-        self,
-        number: int,
-        *,
-        methods: Methods = METHODS,
-        limits: Limits | None = None,
-        clock: Clock = lambda: NOW,
-        leaf: Leaf | None = None,
-    ) -> Transport:
-        """See `Net.peer`."""
-        made = GrpcTransport(private_key(number), methods, limits=limits, clock=clock, leaf=leaf)
+    def peer(self, number: int, *, methods: Methods = METHODS, **changed: Any) -> Transport:
+        """See `MemoryNet.peer`."""
+        made = GrpcTransport(private_key(number), methods, **(USUAL | changed))
         self._made.append(made)
         return made
 
     async def raw(self, number: int, node: SessionKey, address: str) -> FramePipe:
-        """See `Net.raw`."""
+        """See `MemoryNet.raw`."""
         leaf = issue_leaf(private_key(number))
         return self.raw_with(trust_anchor(node), leaf, address)
 
@@ -190,11 +152,14 @@ class GrpcNet:
         return pipe
 
     async def close(self) -> None:
-        """See `Net.close`."""
+        """See `MemoryNet.close`."""
         for pipe in self._pipes:
             await pipe.closed()
         for made in self._made:
             await made.close()
+
+
+Net = MemoryNet | GrpcNet
 
 
 async def pair(

@@ -36,28 +36,6 @@ from training.transport.session import FramePipe
 from training.transport.wire import Methods
 
 
-async def test_call__from_the_dialling_side__returns_header_and_tensors(net: Net) -> None:
-    server = Peer()
-    _one, two, session = await connected(net, server=server)
-
-    reply = await session.call("echo", b"head", [b"abc", b"", bytes(5)], deadline=DEADLINE)
-
-    assert reply.header == b"head"
-    assert [bytes(tensor) for tensor in reply.tensors] == [b"abc", b"", bytes(5)]
-    assert server.calls == [(two.key, "echo", b"head")]
-
-
-async def test_call__from_the_listening_side__goes_back_over_the_same_stream(net: Net) -> None:
-    client = Peer()
-    one, two, address = await pair(net, client=client)
-    await two.dial(one.key, [address], deadline=DEADLINE)
-
-    reply = await one.sessions[two.key].call("echo", b"back", [b"x"], deadline=DEADLINE)
-
-    assert (reply.header, bytes(reply.tensors[0])) == (b"back", b"x")
-    assert client.calls == [(one.key, "echo", b"back")]
-
-
 async def test_call__from_inside_a_handler__reaches_the_caller(net: Net) -> None:
     class Asks(Peer):
         async def handle(self, caller, method, header, tensors):  # type: ignore[no-untyped-def]
@@ -181,17 +159,6 @@ async def test_call__before_the_other_side_serves__is_unavailable_until_then(net
 # ------------------------------------------------------------------------------------- errors
 
 
-async def test_call__handler_raises_one_of_ours__caller_gets_the_same(net: Net) -> None:
-    error = errors.Equivocation("two seals", step=7, seals=[b"a", b"b"], distance=0.5)
-    one, _two, session = await connected(net, server=Peer(error))
-
-    with pytest.raises(errors.Equivocation, match="two seals") as caught:
-        await session.call("fail", b"", deadline=DEADLINE)
-
-    data = {"step": 7, "seals": (b"a", b"b"), "distance": "0.5", "peer": one.key.hex()}
-    assert caught.value.data == data
-
-
 async def test_call__handler_raises_anything_else__is_logged_and_tells_nothing(
     net: Net, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -206,17 +173,6 @@ async def test_call__handler_raises_anything_else__is_logged_and_tells_nothing(
 
 
 # ---------------------------------------------------------------------- deadlines and the end
-
-
-async def test_call__no_answer_in_time__raises_and_the_handler_is_cancelled(net: Net) -> None:
-    server = Peer()
-    _one, _two, session = await connected(net, server=server)
-
-    with pytest.raises(errors.DeadlineExceeded):
-        await session.call("wait", b"", deadline=0.05)
-
-    await asyncio.wait_for(server.cancelled.wait(), patience(DEADLINE))
-    assert (await session.call("echo", b"alive", deadline=DEADLINE)).header == b"alive"
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["gives up", "goes away"])

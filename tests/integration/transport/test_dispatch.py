@@ -1,9 +1,6 @@
 """Typed calls end to end: `ask` on one side, `Dispatcher` on the other, over both transports."""
 
-from collections.abc import Sequence
-
 import pytest
-from typing_extensions import Buffer
 
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Expired, Forbidden, Malformed, NotFound, UnknownVersion
@@ -21,17 +18,15 @@ from tests.integration.transport.harness import (
 )
 from training.transport.dispatch import Dispatcher
 from training.transport.port import Session
-from training.transport.wire import PING, AnyMethod, Method, Methods, Ping, ask
+from training.transport.wire import PING, Answered, AnyMethod, Method, Methods, Ping, Question, ask
 
 SHOUT: Method[Note, Note] = method("shout")
 ALL = Methods([PING, SHOUT, *METHODS.values()])
 
 
-async def shout(
-    _caller: SessionKey, note: Note, tensors: tuple[memoryview, ...]
-) -> tuple[Note, Sequence[Buffer]]:
+async def shout(asked: Question[Note]) -> Answered[Note]:
     """The text in capitals, the tensors backwards."""
-    return Note(text=note.text.upper()), tensors[::-1]
+    return Note(text=asked.request.text.upper()), asked.tensors[::-1]
 
 
 def only_peer_two(caller: SessionKey, method: AnyMethod) -> None:

@@ -87,16 +87,6 @@ async def test_dial__clock_off_by_two_minutes__expired(net: Net, skew_ms: int) -
     assert caught.value.data["skew_ms"] == skew_ms
 
 
-async def test_members__added_while_running__may_dial(net: Net) -> None:
-    one, two, address = await pair(net)
-    three = net.peer(3)
-
-    one.set_members([two.key, three.key])
-
-    assert (await three.dial(one.key, [address], deadline=DEADLINE)).node == one.key
-    assert (await two.dial(one.key, [address], deadline=DEADLINE)).node == one.key
-
-
 async def test_members__removed_while_connected__is_closed_and_may_not_dial(net: Net) -> None:
     one, two, address = await pair(net)
     three = net.peer(3)

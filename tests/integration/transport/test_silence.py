@@ -13,19 +13,16 @@ from tests.integration.transport.harness import (
     MemoryNet,
     Net,
     Peer,
-    connected,
     greeted,
     key,
     pair,
     until,
 )
-from tests.support.fakes.faulty_transport import FaultyTransport, Silence
 from tests.support.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.transport.framing import BEAT
 from training.transport.port import Limits
 
 QUICK = Limits(silence=timedelta(seconds=0.2))
-NEVER = Limits(silence=timedelta(hours=1))
 
 
 async def test_session__other_side_says_nothing__ends_and_its_calls_with_it(net: Net) -> None:
@@ -85,36 +82,3 @@ async def test_silence__both_ways__is_noticed_by_both_and_ends_without_a_word_la
     await session.call("echo", b"", deadline=DEADLINE)
     await two.close()
     await one.close()
-
-
-@pytest.mark.simulated_time
-async def test_fault__silence_for_a_while__session_ends_and_a_later_dial_is_answered() -> None:
-    net = MemoryNet()
-    one, inner, address = await pair(net, server_limits=QUICK, client_limits=QUICK)
-    two = FaultyTransport(inner, {("echo", key(1), 1): Silence(timedelta(seconds=0.6))})
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
-
-    with pytest.raises(PeerUnreachable, match="silent"):
-        await session.call("echo", b"", deadline=DEADLINE)
-
-    again = await two.dial(one.key, [address], deadline=DEADLINE)
-    await again.call("echo", b"", deadline=DEADLINE)
-    two.need_all_struck()
-    await net.close()
-
-
-@pytest.mark.simulated_time
-async def test_silence__shorter_than_is_noticed__what_was_said_arrives() -> None:
-    net = MemoryNet()
-    one, two, session = await connected(net, server_limits=NEVER, client_limits=NEVER)
-    assert isinstance(two, MemoryTransport)
-
-    two.silence(one.key)
-    call = asyncio.ensure_future(session.call("echo", b"word", deadline=DEADLINE))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await asyncio.shield(call)
-    two.hear(one.key)
-
-    assert (await call).header == b"word"
-    await net.close()

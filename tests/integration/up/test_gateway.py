@@ -74,14 +74,6 @@ async def test_gateway__listed_methods__are_all_known_to_the_chain(services: Ser
     assert -32601 not in codes.values(), codes
 
 
-async def test_gateway__method_not_listed__is_forbidden(services: Services) -> None:
-    status, answer = await ask(services, request("anvil_setBalance", "0x" + "44" * 20, "0x1"))
-
-    assert status == 200 and isinstance(answer, dict)
-    assert answer["error"]["code"] == -32601
-    assert answer["error"]["data"] == {"code": "forbidden"}
-
-
 async def test_gateway__oversized_body__is_too_large(services: Services) -> None:
     answer = await post(services, b" " * (MAX_BODY_BYTES + 1))
 

@@ -10,30 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from contracts.terms.errors import Conflict, WrongConfiguration
+from contracts.terms.errors import WrongConfiguration
 from tallystick.up import postgres
 from tallystick.up.data_folder import open_data_folder
-from tallystick.up.processes import leftovers
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
-from tests.support.stack import kill_and_see, restarted
-
-
-async def test_services__in_a_program__killed_service_is_back(tmp_path: Path) -> None:
-    settings = UpSettings(home=tmp_path / "home")
-    async with Services(settings, only=("postgres", "redis")) as services:
-        killed = services.identity("redis")
-        await kill_and_see(killed)
-
-        assert await restarted(services.folder, "redis", killed) == services.identity("redis")
-        with pytest.raises(Conflict, match=f"pid {os.getpid()}"):
-            await Services(settings).start()
-        with psycopg.connect(services.addresses.database) as connection:
-            assert connection.execute("SHOW data_directory").fetchone() == (
-                str(services.folder.postgres / "data"),
-            )
-    assert leftovers(services.up_id) == []
-    assert not services.folder.environment.exists()
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import pytest
 import redis
 
 from tallystick.cli.main import EXIT_CODES
-from tallystick.up.processes import environment_of
 from tests.integration.bad_input.verbs import Said, call, complaint
 from tests.integration.up.running import SERVERS, UNPRIVILEGED, Up, eventually, long_home, running
 from tests.support.containers import shown
@@ -97,22 +96,6 @@ def test_up__long_path_with_spaces__serves_and_changes_nothing_above(
     assert rpc(up.variable("RPC_URL"), "eth_chainId") == hex(31337)
     assert folders_above(up.home) == before
     assert {path.stat().st_mode & 0o077 for path in (up.home, *up.home.iterdir())} == {0}
-
-
-def test_up__variables_of_postgres__do_not_reach_the_services(up: Up) -> None:
-    found = environment_of(int(str(up.service("gateway")["pid"])))
-
-    assert not [name for name in found if name.startswith("PG")]
-    assert found["TALLYSTICK_SERVICE"] == "gateway"
-
-
-def test_up__passwords__stand_in_no_command_line(up: Up) -> None:
-    secrets = [path.read_text().strip() for path in (up.home / "keys").glob("*.password")]
-
-    lines = [Path(f"/proc/{process.pid}/cmdline").read_bytes().decode() for process in up.alive()]
-
-    assert len(secrets) == 2 and len(lines) >= 5
-    assert not any(secret in line for secret in secrets for line in lines)
 
 
 def test_postgres__wrong_password__is_refused(up: Up) -> None:
@@ -318,20 +301,3 @@ def test_up__ctrl_c_while_it_starts__leaves_nothing(tmp_path: Path) -> None:
 
     assert up.wait_ended() == 0, up.said()
     assert up.alive() == []
-
-
-def test_down__detached_up__stops_it_and_repeats_quietly(tmp_path: Path) -> None:
-    home = long_home(tmp_path)
-    started = tallystick("up", "--home", str(home), "--only", "redis", "--detach")
-    assert "ready in" in started
-
-    assert "stopped what ran" in tallystick("down", "--home", str(home))
-    assert "nothing runs" in tallystick("down", "--home", str(home))
-
-
-def tallystick(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tallystick", *arguments], capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout

@@ -21,34 +21,22 @@ class MemoryWakeup:
     """`Wakeup` among tasks of one loop."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, asyncio.Event] = {}
         self._listening: set[asyncio.Queue[str]] = set()
 
     async def wake(self, topics: Iterable[str]) -> None:
         """See `Wakeup.wake`."""
         for topic in topics:
-            if event := self._waiting.pop(topic, None):
-                event.set()
             for queue in self._listening:
                 queue.put_nowait(topic)
 
-    async def wait(self, topic: str, timeout_seconds: float) -> None:
-        """See `Wakeup.wait`."""
-        event = self._waiting.setdefault(topic, asyncio.Event())
-        try:
-            await asyncio.wait_for(event.wait(), timeout_seconds)
-        except TimeoutError:
-            return
-
-    async def listen(self, prefix: str) -> AsyncIterator[str]:
+    async def listen(self) -> AsyncIterator[str]:
         """See `Wakeup.listen`."""
         queue: asyncio.Queue[str] = asyncio.Queue()
         self._listening.add(queue)
         try:
             yield ""
             while True:
-                if (topic := await queue.get()).startswith(prefix):
-                    yield topic
+                yield await queue.get()
         finally:
             self._listening.discard(queue)
 

@@ -7,8 +7,9 @@ killed anvil does: `resend` brings their transactions back.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 
 from contracts.governance.anchor_chain import anchored, recorded
 from contracts.governance.escrow import BURN, Budget, Channel, EscrowState, EscrowTimes
@@ -20,16 +21,15 @@ from contracts.terms.errors import ContractRefused
 from contracts.terms.escrow_messages import Bond, Close, End, Grant, Quit
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
 from contracts.terms.messages import JobHeader, JobSpec
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain, WalletDomain
-from market.bodies.market import TokenView
+from market.bodies.market import ContractsView, EscrowTimesView, NetworkView, TokenView
 from market.service.ports import (
     AccountNow,
     ChainBlock,
     ChainEvent,
     Claim,
-    Network,
     Order,
 )
 from market.service.rows import SlashRow
@@ -44,7 +44,7 @@ class _State:
     """All contracts: rebuilt from the transactions when blocks are forgotten."""
 
     escrow: model.Escrow = field(default_factory=lambda: model.Escrow(0, [], defaultdict(int)))
-    places: dict[JobId, int] = field(default_factory=dict)  # in the model's list
+    places: dict[JobId, int] = field(default_factory=dict)
     tokens: dict[Address, int] = field(default_factory=lambda: defaultdict(int))
     gas: dict[Address, int] = field(default_factory=lambda: defaultdict(int))
     permits: dict[Address, int] = field(default_factory=lambda: defaultdict(int))
@@ -52,10 +52,18 @@ class _State:
     pending: int = 0  # block of the batch whose beacon is missing
     anchor_chain: Digest = ZERO_DIGEST
 
+    def place(self, job: JobId) -> int:
+        """Of a job that was opened, in the model's list."""
+        _need(job in self.places, "UnknownJob")
+        return self.places[job]
+
     def job(self, job: JobId) -> model.Job:
         """A job that was opened."""
-        _need(job in self.places, "UnknownJob")
-        return self.escrow.jobs[self.places[job]]
+        return self.escrow.jobs[self.place(job)]
+
+    def member(self, job: JobId, account: Address) -> model.Member:
+        """One account's part of it."""
+        return self.job(job).members[_who(account)]
 
     def call(self, name: str, *arguments: object) -> None:
         """A call of the model."""
@@ -78,7 +86,7 @@ class _Block:
         """The block hash."""
         return digest("block", f"{self.number} {self.fork} {self.timestamp}".encode())
 
-    def log(self, contract: str, event: str, **args: Value) -> None:
+    def log(self, event: str, contract: str = "escrow", **args: Value) -> None:
         """Append an event."""
         self.events.append(
             ChainEvent(
@@ -100,24 +108,13 @@ class MemoryChain:
     """`Chain` in memory. `now` is the time of the next block, in seconds."""
 
     def __init__(self, domain: Domain, anchorer: Address, *, now: int = 1_700_000_000) -> None:
-        self._domain, self._anchorer = domain, anchorer
-        self.now = now
+        self.domain, self.anchorer, self.now = domain, anchorer, now
         self.blocks: list[_Block] = [_Block(0, 0, now, ZERO_DIGEST)]
         self.parameters = {each.name: each.default for each in PARAMETERS}
         self.state = _State()
         self._sent: dict[str, Effect] = {}  # by intention, in the order of nonces
         self._mined: list[str] = []
         self._forgotten = 0
-
-    @property
-    def domain(self) -> Domain:
-        """See `Chain.domain`."""
-        return self._domain
-
-    @property
-    def anchorer(self) -> Address:
-        """See `Chain.anchorer`."""
-        return self._anchorer
 
     # ---------------------------------------------------------------------- what tests do to it
 
@@ -162,14 +159,17 @@ class MemoryChain:
 
     # -------------------------------------------------------------------------------------- reads
 
-    async def network(self) -> Network:
+    async def network(self, version: str, now: UnixMillis) -> NetworkView:
         """See `Chain.network`."""
         token = WalletDomain("Tallystick Test Token", "1", self.domain.chain_id, _address("token"))
-        return Network(
+        addresses = {name: _address(name) for name in NAMES} | {"escrow": self.domain.escrow}
+        return NetworkView(
+            version=version,
+            chain_id=self.domain.chain_id,
             genesis=_view(self.blocks[0]).hash,
             rpc_url="http://127.0.0.1:0",
             embedded=True,
-            contracts={name: _address(name) for name in NAMES} | {"escrow": self.domain.escrow},
+            contracts=ContractsView(**addresses),
             deployed_block=0,
             token=TokenView(
                 name=token.name,
@@ -179,8 +179,10 @@ class MemoryChain:
                 domain_separator=token.separator,
             ),
             parameters=self.parameters,
-            times=TIMES,
+            times=EscrowTimesView.of(TIMES),
+            anchorer=self.anchorer,
             confirmations=1,
+            clock=now,
         )
 
     async def times(self) -> EscrowTimes:
@@ -210,8 +212,6 @@ class MemoryChain:
             token=BaseUnits(self.state.tokens[account]),
             permit_nonce=self.state.permits[account],
             free=BaseUnits(self.state.escrow.balances[_who(account)]),
-            withdraw_nonce=0,
-            block=self.blocks[-1].number,
         )
 
     async def budget(self, job: JobId) -> Budget:
@@ -231,7 +231,7 @@ class MemoryChain:
     def _channel(self, job: JobId, account: Address) -> Channel:
         if job not in self.state.places:
             return Channel()
-        return Channel(**asdict(self.state.job(job).members[_who(account)]))
+        return Channel(**asdict(self.state.member(job, account)))
 
     async def escrow_state(self, known: EscrowState, block: ChainBlock) -> EscrowState:
         """See `Chain.escrow_state`; of the head."""
@@ -307,12 +307,12 @@ class MemoryChain:
 
     async def anchor(self, root: Digest) -> Digest:
         """See `Chain.anchor`."""
-        caller = self._anchorer
+        caller = self.anchorer
         return self._mine(f"anchor:{root.hex()}", lambda s, b: _anchor(s, b, caller, root))
 
     async def record(self, root: Digest) -> Digest:
         """See `Chain.record`."""
-        caller = self._anchorer
+        caller = self.anchorer
         return self._mine(f"record:{root.hex()}", lambda s, b: _record(s, b, caller))
 
     async def give(
@@ -392,13 +392,13 @@ def _pay(state: _State, account: Address, amount: int) -> None:
 def _deposit(state: _State, block: _Block, account: Address, amount: int) -> None:
     _pay(state, account, amount)
     state.call("deposit", _who(account), amount)
-    block.log("escrow", "Deposited", account=account, amount=amount)
+    block.log("Deposited", account=account, amount=amount)
 
 
 def _withdraw(state: _State, block: _Block, account: Address, amount: int) -> None:
     state.call("withdraw", _who(account), amount)
     _mint(state, account, amount)
-    block.log("escrow", "Withdrawn", account=account, to=account, amount=amount, fee=0)
+    block.log("Withdrawn", account=account, to=account, amount=amount, fee=0)
 
 
 def _open(state: _State, block: _Block, header: JobHeader) -> None:
@@ -418,7 +418,6 @@ def _open(state: _State, block: _Block, header: JobHeader) -> None:
         )
     )
     block.log(
-        "escrow",
         "Opened",
         job=job,
         poster=header.poster,
@@ -431,111 +430,86 @@ def _open(state: _State, block: _Block, header: JobHeader) -> None:
 def _reclaim(state: _State, block: _Block, header: JobHeader, caller: Address, amount: int) -> None:
     job = header.job()
     before = state.job(job).funded
-    state.call("reclaim", state.places[job], _who(caller), amount)
-    block.log("escrow", "Reclaimed", job=job, amount=before - state.job(job).funded)
+    state.call("reclaim", state.place(job), _who(caller), amount)
+    block.log("Reclaimed", job=job, amount=before - state.job(job).funded)
 
 
 def _order(state: _State, block: _Block, order: Order) -> None:
-    job = order.job
-    held, at = state.job(job), state.places[job]
+    job, at = order.job, state.place(order.job)
     _need(block.timestamp <= order.by <= block.timestamp + model.MARGIN, "NotInTime")
     match order:
         case Grant(limits=limits):
-            before = {each.account: held.members[_who(each.account)].limit for each in limits}
-            state.call("grant", at, [(_who(each.account), each.limit) for each in limits])
-            for each in limits:
-                limit = held.members[_who(each.account)].limit
-                if limit != before[each.account]:
-                    block.log("escrow", "LimitSet", job=job, account=each.account, limit=limit)
+            with _telling(state, block, job, *(each.account for each in limits)):
+                state.call("grant", at, [(_who(each.account), each.limit) for each in limits])
         case Bond(account=account, stake=stake):
             state.call("bond", at, _who(account), stake)
-            block.log("escrow", "Bonded", job=job, account=account, stake=stake)
+            block.log("Bonded", job=job, account=account, stake=stake)
         case Quit(account=account, keep=keep):
-            limit, end = held.members[_who(account)].limit, held.members[_who(account)].end
-            state.call("quit", at, _who(account), keep)
-            _tell_of_limit(state, block, job, account, limit)
-            _tell_of_end(state, block, job, account, end)
+            with _telling(state, block, job, account):
+                state.call("quit", at, _who(account), keep)
         case End(accounts=accounts):
-            for account in accounts:
-                end = held.members[_who(account)].end
-                state.call("end", at, _who(account))
-                _tell_of_end(state, block, job, account, end)
+            with _telling(state, block, job, *accounts):
+                for account in accounts:
+                    state.call("end", at, _who(account))
         case Close():
-            was_closed = held.closed_at
+            was_closed = state.job(job).closed_at
             state.call("close", at)
             if not was_closed:
-                block.log("escrow", "Closed", job=job)
+                block.log("Closed", job=job)
 
 
-def _tell_of_limit(state: _State, block: _Block, job: JobId, account: Address, before: int) -> None:
-    limit = state.job(job).members[_who(account)].limit
-    if limit != before:
-        block.log("escrow", "LimitSet", job=job, account=account, limit=limit)
-
-
-def _tell_of_end(state: _State, block: _Block, job: JobId, account: Address, before: int) -> None:
-    if state.job(job).members[_who(account)].end and not before:
-        block.log("escrow", "Ended", job=job, account=account)
+@contextmanager
+def _telling(state: _State, block: _Block, job: JobId, *accounts: Address) -> Iterator[None]:
+    """Tell which of these accounts have another limit since, and which have ended."""
+    before = {account: replace(state.member(job, account)) for account in accounts}
+    yield
+    for account, was in before.items():
+        now = state.member(job, account)
+        if now.limit != was.limit:
+            block.log("LimitSet", job=job, account=account, limit=now.limit)
+        if now.end and not was.end:
+            block.log("Ended", job=job, account=account)
 
 
 def _claim(state: _State, block: _Block, claim: Claim) -> None:
-    job = claim.header.job()
-    held, leaves = state.job(job), claim.part.leaves
-    before = {leaf.account: asdict(held.members[_who(leaf.account)]) for leaf in leaves}
-    state.call(
-        "claim",
-        state.places[job],
-        [(_who(leaf.account), leaf.earned, leaf.vested) for leaf in leaves],
-    )
-    for leaf in leaves:
-        now, was = held.members[_who(leaf.account)], before[leaf.account]
-        if (now.claimed, now.earned) != (was["claimed"], was["earned"]):
-            block.log(
-                "escrow",
-                "Claimed",
-                job=job,
-                account=leaf.account,
-                amount=now.claimed - was["claimed"],
-                earned=now.earned,
-            )
+    job, leaves = claim.header.job(), claim.part.leaves
+    before = {leaf.account: replace(state.member(job, leaf.account)) for leaf in leaves}
+    said = [(_who(leaf.account), leaf.earned, leaf.vested) for leaf in leaves]
+    state.call("claim", state.place(job), said)
+    for account, was in before.items():
+        now = state.member(job, account)
+        paid = now.claimed - was.claimed
+        if paid or now.earned != was.earned:
+            block.log("Claimed", job=job, account=account, amount=paid, earned=now.earned)
 
 
 def _release(state: _State, block: _Block, job: JobId, accounts: Sequence[Address]) -> None:
-    held, at = state.job(job), state.places[job]
     for account in accounts:
-        ended, was = held.ended(_who(account)), asdict(held.members[_who(account)])
+        ended, stake = state.job(job).ended(_who(account)), state.member(job, account).stake
         if not ended or block.timestamp < ended + model.TAIL:
             continue
-        state.call("release", at, _who(account))
-        _tell_of_limit(state, block, job, account, was["limit"])
-        block.log("escrow", "Released", job=job, account=account, stake=was["stake"])
+        with _telling(state, block, job, account):
+            state.call("release", state.place(job), _who(account))
+        block.log("Released", job=job, account=account, stake=stake)
 
 
 def _announce(state: _State, block: _Block, slash: SlashRow) -> None:
-    state.job(slash.job)
-    state.call("announce", state.places[slash.job], _who(slash.account), slash.amount)
-    block.log(
-        "escrow",
-        "SlashAnnounced",
-        job=slash.job,
-        account=slash.account,
-        amount=slash.amount,
-        evidence=slash.evidence,
-    )
+    job, account, amount = slash.job, slash.account, slash.amount
+    state.call("announce", state.place(job), _who(account), amount)
+    block.log("SlashAnnounced", job=job, account=account, amount=amount, evidence=slash.evidence)
 
 
 def _burn(state: _State, block: _Block, job: JobId, account: Address) -> None:
-    before = asdict(state.job(job).members[_who(account)])
-    state.call("burn", state.places[job], _who(account))
-    amount = before["stake"] - state.job(job).members[_who(account)].stake
-    block.log("escrow", "Burned", job=job, account=account, amount=amount)
-    _tell_of_end(state, block, job, account, before["end"])
+    before = state.member(job, account).stake
+    with _telling(state, block, job, account):
+        state.call("burn", state.place(job), _who(account))
+        burned = before - state.member(job, account).stake
+        block.log("Burned", job=job, account=account, amount=burned)
 
 
 def _drop(state: _State, block: _Block, job: JobId, account: Address) -> None:
-    state.job(job)
-    state.call("drop", state.places[job], _who(account))
-    block.log("escrow", "SlashDropped", job=job, account=account)
+    state.call("drop", state.place(job), _who(account))
+    block.log("SlashDropped", job=job, account=account)
 
 
 # ------------------------------------------------------------------------------------------ anchors
@@ -546,8 +520,8 @@ def _anchor(state: _State, block: _Block, caller: Address, root: Digest) -> None
         _record(state, block, caller)
     state.anchor_chain = anchored(state.anchor_chain, root, block.number)
     block.log(
-        "seals",
         "Anchored",
+        "seals",
         caller=caller,
         index=state.batches,
         root=root,
@@ -562,8 +536,8 @@ def _record(state: _State, block: _Block, caller: Address) -> None:
     beacon = digest("beacon", str(state.pending).encode())
     state.anchor_chain = recorded(state.anchor_chain, beacon)
     block.log(
-        "seals",
         "Recorded",
+        "seals",
         caller=caller,
         index=state.batches - 1,
         blockNumber=state.pending,

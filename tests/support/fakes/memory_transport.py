@@ -8,7 +8,7 @@ rather than proved: a dial succeeds at the address of exactly that key, for memb
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakSet
 
 from contracts.terms.errors import PeerUnreachable, WrongConfiguration
@@ -20,7 +20,6 @@ from training.transport.port import (
     Limits,
     Session,
     SessionCallback,
-    Traffic,
     ignore_session,
 )
 from training.transport.wire import Methods
@@ -28,7 +27,7 @@ from training.transport.wire import Methods
 _QUEUED_FRAMES = 4
 
 
-class _AnchorChain:
+class _OneWay:
     """One direction of a pipe; after `end` its reader still gets what was written.
 
     While the network between its ends is cut, its reader gets nothing and hears of no end, as over
@@ -75,7 +74,7 @@ class _AnchorChain:
 class MemoryPipe:
     """One end of a stream of frames; satisfies `session.FramePipe`."""
 
-    def __init__(self, inward: _AnchorChain, outward: _AnchorChain) -> None:
+    def __init__(self, inward: _OneWay, outward: _OneWay) -> None:
         self._inward, self._outward = inward, outward
 
     async def read(self) -> bytes | None:
@@ -92,21 +91,6 @@ class MemoryPipe:
         self._inward.end()
 
 
-def _never() -> bool:
-    """Of a network that nobody cuts."""
-    return False
-
-
-def pipe_pair(
-    is_cut: Callable[[], bool] = _never, anchor_chains: WeakSet[_AnchorChain] | None = None
-) -> tuple[MemoryPipe, MemoryPipe]:
-    """Both ends of one stream; `anchor_chains` is told of them."""
-    there, back = _AnchorChain(is_cut), _AnchorChain(is_cut)
-    if anchor_chains is not None:
-        anchor_chains.update((there, back))
-    return MemoryPipe(back, there), MemoryPipe(there, back)
-
-
 class MemoryNetwork:
     """The addresses of one process; `memory:0` asks for a free one."""
 
@@ -114,7 +98,7 @@ class MemoryNetwork:
         self._listening: dict[str, MemoryTransport] = {}
         self._ports = itertools.count(1)
         self._cut: set[frozenset[SessionKey]] = set()  # pairs that hear nothing of each other
-        self._anchor_chains: WeakSet[_AnchorChain] = WeakSet()
+        self._ways: WeakSet[_OneWay] = WeakSet()
 
     def silence(self, side: Iterable[SessionKey], other: Iterable[SessionKey]) -> None:
         """Let nothing pass between two sides, and tell neither: no stream ends by that."""
@@ -129,13 +113,15 @@ class MemoryNetwork:
         self._look()
 
     def _look(self) -> None:
-        for anchor_chain in self._anchor_chains:
-            anchor_chain.look()
+        for way in self._ways:
+            way.look()
 
     def pipes(self, caller: SessionKey, called: SessionKey) -> tuple[MemoryPipe, MemoryPipe]:
         """Both ends of a stream between these two."""
         pair = frozenset((caller, called))
-        return pipe_pair(lambda: pair in self._cut, self._anchor_chains)
+        there, back = (_OneWay(lambda: pair in self._cut) for _ in range(2))
+        self._ways.update((there, back))
+        return MemoryPipe(back, there), MemoryPipe(there, back)
 
     def bind(self, address: str, transport: "MemoryTransport") -> str:
         """Reach `transport` at `address` from now on.
@@ -161,7 +147,7 @@ class MemoryNetwork:
         self._listening = {a: t for a, t in self._listening.items() if t is not transport}
 
 
-class MemoryTransport:
+class MemoryTransport(Endpoint):
     """Satisfies `port.Transport` inside one event loop."""
 
     def __init__(
@@ -173,25 +159,9 @@ class MemoryTransport:
         limits: Limits | None = None,
         clock: Clock = system_clock,
     ) -> None:
+        super().__init__(key, methods, limits=limits, clock=clock)
         self._network = network
-        self._endpoint = Endpoint(key, methods, limits=limits or Limits(), clock=clock)
-        self._members: frozenset[SessionKey] = frozenset()
         self._accepting: set[asyncio.Task[None]] = set()
-
-    @property
-    def key(self) -> SessionKey:
-        """See `port.Transport.key`."""
-        return self._endpoint.key
-
-    @property
-    def sessions(self) -> Mapping[SessionKey, Session]:
-        """See `port.Transport.sessions`."""
-        return self._endpoint.sessions
-
-    @property
-    def traffic(self) -> Traffic:
-        """What has passed so far."""
-        return self._endpoint.traffic
 
     async def serve(
         self,
@@ -202,22 +172,17 @@ class MemoryTransport:
     ) -> str | None:
         """See `port.Transport.serve`."""
         address = None if listen is None else self._network.bind(listen, self)
-        self._endpoint.serve(handler, on_disconnect)
+        self.answer_with(handler, on_disconnect)
         return address
 
     async def dial(self, node: SessionKey, hints: Sequence[str], *, deadline: Deadline) -> Session:
         """See `port.Transport.dial`."""
-        return await self._endpoint.dial(node, hints, deadline, lambda hint: self._open(node, hint))
-
-    def set_members(self, keys: Iterable[SessionKey]) -> None:
-        """See `port.Transport.set_members`."""
-        self._members = frozenset(keys)
-        self._endpoint.set_members(self._members)
+        return await self.dial_at(node, hints, deadline, lambda hint: self._open(node, hint))
 
     async def close(self) -> None:
         """See `port.Transport.close`."""
         self._network.release(self)
-        await self._endpoint.close()
+        await super().close()
         for task in list(self._accepting):
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
@@ -243,7 +208,7 @@ class MemoryTransport:
     def open_pipe(self, caller: SessionKey) -> MemoryPipe:
         """The dialling end of a new stream from `caller`, whom the network vouches for."""
         dialled, accepted = self._network.pipes(caller, self.key)
-        task = asyncio.create_task(self._endpoint.accept(accepted, lambda: caller))
+        task = asyncio.create_task(self.accept(accepted, lambda: caller))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
         return dialled

@@ -8,45 +8,38 @@ Peers vote on the direction of each element (signSGD with majority vote, Bernste
 1802.05957). There are no moments; signs travel under the gradient codec.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
-from fractions import Fraction
+from collections.abc import Iterable, Iterator
 
 import torch
-from torch import Tensor
 from typing_extensions import Buffer
 
-from contracts.terms.messages import JobSpec, Seal
-from training.averaging.slices import Slice
+from contracts.terms.messages import Seal
 from training.averaging.sums import slice_of, vector_of
+from training.stages.stage import Stage
 from training.stages.torch_free import learning_rate
 from training.strategies.every_step.recipe import Recipe, output_of
-from training.strategies.every_step.rules import EveryStep
 from training.strategies.every_step.state import StageState
 from training.strategies.every_step.strategy import EveryStepWithTorch
-from training.strategies.port import Bucket, Layout, Piece, Shard, State, Weights
-
-
-class SignRules(EveryStep):
-    """See `PureStrategy`."""
-
-    def layout(self, spec: JobSpec) -> Layout:
-        """A vector of signs is as long whatever the rows are that it is made of."""
-        return replace(super().layout(spec), gate_exponent=Fraction(0))
+from training.strategies.port import Bucket, Group, Piece, Shard, State, Weights
 
 
 class SignRecipe(Recipe):
     """Numbers and bytes of a stage."""
 
-    def shard(self, bucket: Tensor) -> Slice:
-        """See `Recipe.shard`."""
-        return slice_of(bucket.sign(), self.gradient_codec)
+    def shards(self, stage: Stage) -> Iterable[Piece]:
+        """See `Recipe.shards`."""
+        buckets = stage.mean_buckets(self.batch.chunks)
+        for number, bucket in zip(self.buckets, buckets, strict=True):
+            made = slice_of(bucket.sign(), self.gradient_codec)
+            yield output_of(number, made), made.data
 
 
-class Sign(SignRules, EveryStepWithTorch):
+class Sign(EveryStepWithTorch):
     """See `Strategy`."""
 
-    recipe_type = SignRecipe
+    def recipe(self, group: Group) -> Recipe:
+        """The numeric recipe of a stage; raises Refused."""
+        return SignRecipe(self.spec, group)
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
         """See `Strategy.reduce`."""

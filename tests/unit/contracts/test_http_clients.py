@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from contracts import http_clients
-from contracts.http_clients import ask_directly, async_client, by_proxy, proxy_of
+from contracts.http_clients import ask_directly, async_client, proxy_of
 
 HTTP, HTTPS = "http://proxy:3128", "http://other:3129"
 NAMED = {"HTTP_PROXY": HTTP, "https_proxy": HTTPS}
@@ -83,12 +83,6 @@ def test_ask_directly__own_address__is_asked_without_a_proxy(
 
     asked = ["http://10.0.0.2", "http://a.example", "http://b.example"]
     assert list(map(proxy_of, asked)) == [None, None, HTTP]
-
-
-def test_by_proxy__password__is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://ann:s3cret@proxy:3128")
-
-    assert by_proxy("http://market.example") == f" through the proxy {HTTP}"
 
 
 @pytest.mark.parametrize("url", ["https://market", "HTTPS://market", "Https://market", "market"])

@@ -1,7 +1,5 @@
 """Examples of bundles and deals; properties are in tests/property/test_market_clearing.py."""
 
-from dataclasses import replace
-
 import pytest
 
 from contracts.terms.amounts import PricePerPflop
@@ -60,13 +58,3 @@ def test_clear__more_asks_than_slots__pays_lowest_losing_ask() -> None:
 
     assert [ask.price for ask in clearing.winners] == [3, 5]
     assert clearing.price == 9
-
-
-def test_clear__equal_asks__the_better_name_wins_at_the_same_price() -> None:
-    known, better, cheap = asks(5, 5, 4)
-    better = replace(better, standing=3)
-
-    clearing = clear([known, better, cheap], slots=2, reserve=CEILING)
-
-    assert clearing.winners == (cheap, better)
-    assert clearing.price == 5

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
-from market.service.coordinators import ALLOCATED_MILLIS, UNPAID_AT_MOST, num_free, ranked
+from market.service.coordinators import ALLOCATED_MILLIS, num_free, ranked
 from market.service.rows import CoordinatorRow, HostRow
 
 NOW = UnixMillis(10_000_000)
@@ -41,13 +41,3 @@ def test_ranked__allocation_has_lapsed__is_free_again() -> None:
 def test_ranked__none_is_free__ones_own_and_else_the_oldest_serves_again() -> None:
     assert first(row(1, EVE, 9), row(2, ANN, 1)) == 2
     assert first(row(1, EVE, 1), row(2, EVE, 9)) == 2
-
-
-def test_ranked__account_asks_for_ever__others_find_free_ones() -> None:
-    rows = {number: row(number) for number in range(1, UNPAID_AT_MOST + 3)}
-    for _ in range(20):
-        number = first(*rows.values(), by=EVE)
-        rows[number] = replace(rows[number], allocated_at=NOW, allocated_to=EVE)
-
-    assert sum(each.allocated_to == EVE for each in rows.values()) == UNPAID_AT_MOST
-    assert rows[first(*rows.values())].allocated_to is None

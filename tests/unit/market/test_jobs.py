@@ -42,15 +42,6 @@ EVENTS: tuple[Event, ...] = (
 )
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(JobState, EVENTS)))
-def test_advance__event_told_twice__changes_nothing_more(state: JobState, event: Event) -> None:
-    once, _ = advance(state, event)
-    twice, effects = advance(once, event)
-
-    assert twice == once
-    assert not any(isinstance(effect, NoteFailure) for effect in effects)
-
-
 def test_advance__each_state_and_event__is_the_table() -> None:
     went_on = {
         (state.value, type(event).__name__): (after.value, *(type(each) for each in effects))

@@ -1,21 +1,14 @@
 """How often the market's view is made, however many ask for it."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import cast
 
 from contracts.terms.moments import UnixMillis
 from market.api.kept_market import MANY_OFFERS, KeptMarket
+from market.bodies.market import ClassView, MarketView
 from market.service.ports import UnitOfWork
 from market.service.rows import FeedRow
-
-
-@dataclass(frozen=True)
-class Look:
-    """A view."""
-
-    clock: UnixMillis
-    num_offers: int
+from market.service.show_market import ShownMarket
 
 
 class Feed:
@@ -51,23 +44,26 @@ class Looks:
             lambda: self.seconds,
         )
 
-    async def make(self, now: UnixMillis, work: UnitOfWork) -> Look:
+    async def make(self, now: UnixMillis, work: UnitOfWork) -> ShownMarket:
         """The view, as `shown_market` makes it."""
         self.made += 1
         await asyncio.sleep(0)
-        return Look(now, self.num_offers)
+        of_class = ClassView(
+            device_class="cpu",
+            offers=self.num_offers,
+            leased=0,
+            open=0,
+            quartiles=(),
+            levels=(),
+            cleared=None,
+            spread=None,
+        )
+        view = MarketView(clock=now, num_classes=1, classes=(of_class,), demand=())
+        return ShownMarket(view, b"")
 
     def change(self) -> None:
         """Something happens."""
         self.feed.length += 1
-
-
-async def test_newest__many_ask_at_once__is_made_once() -> None:
-    looks = Looks(3)
-
-    found = await asyncio.gather(*[looks.kept.newest() for _ in range(50)])
-
-    assert looks.made == 1 and all(each is found[0] for each in found)
 
 
 async def test_newest__nothing_happened__is_made_once_a_second() -> None:

@@ -55,12 +55,13 @@ def test_asks__somebody_with_a_name__stands_in_the_book_by_it() -> None:
 @pytest.mark.parametrize(
     ("changed", "constraint", "would_fit"),
     [
-        ({"price": 25}, "price", "price_ceiling 25"),
-        ({"memory_bytes": 64}, "memory", "memory_bytes 64"),
-        ({"free_stake": 4}, "stake", "min_stake 4"),
+        ({"price": 25}, "price", "price_ceiling 0.000025 tokens"),
+        ({"memory_bytes": 64}, "memory", "memory 5.96e-08 GiB"),
+        ({"free_stake": 4}, "stake", "min_stake 0.000004 tokens"),
         ({"device_class": "cpu/b"}, "device", "a device of the calibration table: cpu/a"),
-        ({"expires_at": 1999}, "window", "deadline 1999"),
-        ({"available_from": 1001}, "start", "wait until 1001"),
+        ({"expires_at": 1999}, "window", "deadline 1970-01-01 00:33:19 UTC"),
+        ({"available_from": 1001}, "start", "wait until 1970-01-01 00:16:41 UTC"),
+        ({"available_from": 10**15}, "start", "wait until the end of time"),
         ({"heard_at": None}, "heartbeat", "an agent that answers"),
         ({"heard_at": NOW - HEARTBEAT_MILLIS - 1}, "heartbeat", "an agent that answers"),
         ({"leased": True}, "leased", "wait for the end of its lease"),
@@ -85,5 +86,5 @@ def test_exclusions__cheapest_relaxation__is_of_an_offer_that_fails_nothing_else
 
     found = {each.constraint: each for each in exclusions_of(NEED, judge(NEED, offers))}
 
-    assert found["price"] == excluded("price", 3, "price_ceiling 30")
-    assert found["memory"] == excluded("memory", 1, "memory_bytes 1")
+    assert found["price"] == excluded("price", 3, "price_ceiling 0.00003 tokens")
+    assert found["memory"] == excluded("memory", 1, "memory 9.31e-10 GiB")

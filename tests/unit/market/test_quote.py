@@ -98,22 +98,6 @@ def test_quote__job_that_is_not_admitted__says_so_beside_the_price() -> None:
 
     assert not found.fits and found.price_at_asks is not None
     assert "its budget is 0.000001" in found.reasons[0]
-    assert found.budget_needed == found.cost_at_ceiling
-
-
-def test_quote__checked_job_and_a_device_that_nobody_measured__says_which_would_do() -> None:
-    asked = spec(min_stake=BaseUnits(10**6), audit=audit_spec(thresholds=TABLE.digest()))
-    offers = [offer(number, 10**10) for number in (1, 2, 3)]
-    odd = replace(offers[0], device_class="cpu/d")
-
-    found = quote(asked, [odd, *offers[1:]], AROUND, NOW)
-
-    named = "a device of the calibration table: cpu/a, cpu/b, cpu/c"
-    assert found.not_matched == (
-        excluded("owners", 2, "needs 3 owners, 2 fit"),
-        excluded("device", 1, named),
-    )
-    assert quote(asked, offers, AROUND, NOW).price_at_asks is not None
 
 
 def test_need_of__class_held_against_one_other_alone__is_none_that_will_do() -> None:

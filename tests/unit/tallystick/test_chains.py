@@ -30,23 +30,6 @@ def kept(folder: Path) -> list[str]:
     return [file.read_text() for file in files if file.exists()]
 
 
-def test_hold_for__another_chain_and_back__each_finds_its_own(tmp_path: Path) -> None:
-    turn(tmp_path, OLD)
-    (tmp_path / "wallet.json").write_text("key")
-    work(tmp_path, "old")
-
-    (aside,) = turn(tmp_path, NEW)
-    was_empty = not kept(tmp_path)
-    work(tmp_path, "new")
-    (back,) = turn(tmp_path, OLD)
-
-    assert was_empty and kept(tmp_path) == 3 * ["old"]
-    assert aside.endswith(f"what it keeps of that one is put aside in {ASIDE}/{OLD}")
-    assert back.endswith("what it kept of this one is back")
-    assert kept(tmp_path / ASIDE / NEW) == 3 * ["new"]
-    assert (tmp_path / "wallet.json").exists() and turn(tmp_path, OLD) == []
-
-
 def test_hold_for__folder_of_before_chains_were_noted__is_put_aside(tmp_path: Path) -> None:
     work(tmp_path, "old")
 

@@ -14,10 +14,8 @@ from training.config import (
     TrainConfig,
     model_spec,
     optimizer_spec,
-    shares_embedding,
     slices_of,
     train_config,
-    whole_model,
 )
 from training.recipes import micro, tiny_llama
 
@@ -108,14 +106,3 @@ def test_slices_of__five_layers_cut_after_three__ends_are_where_they_belong() ->
 def test_slices_of__ends_that_cut_no_two_layers__refused(ends: tuple[int, ...]) -> None:
     with pytest.raises(Refused, match="do not cut 2 layers"):
         slices_of(micro().model, ends)
-
-
-def test_shares_embedding__tied_head_over_three_stages__first_and_last_do() -> None:
-    untied = replace(micro().model, num_layers=3)
-    tied = replace(untied, tied_head=True)
-
-    assert [shares_embedding(tied, each) for each in slices_of(tied, (1, 2, 3))] == [
-        True, False, True,
-    ]  # fmt: skip
-    assert not any(shares_embedding(untied, each) for each in slices_of(untied, (1, 2, 3)))
-    assert not shares_embedding(tied, whole_model(tied))

@@ -1,29 +1,25 @@
 """Are shards what their digests say, and rows where the order says?"""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import Malformed, NotFound, Refused, UnknownVersion, WrongBytes
+from contracts.terms.errors import Malformed, Refused, UnknownVersion, WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
-from tests.support.fakes.blobs import FolderBlobs, MemoryBlobs
+from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import (
     ShardedCorpus,
     corpus_bytes,
-    matching_files,
-    need_enough_rows,
     shard_corpus,
     unigram_perplexity,
 )
 from training.data.loading import CheckedBlobs, UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.order import permuted
-from training.recipes import micro
 
 TWO_ROWS = DataConfig(rows_per_unit=2, units_per_step=2, seed=5)
 
@@ -62,21 +58,6 @@ def test_corpus_bytes__pattern__joins_files_sorted_by_name(tmp_path: Path) -> No
 
     assert corpus_bytes(f"{tmp_path}/*.txt") == b"first\nsecond\n"
     assert corpus_bytes([f"{tmp_path}/*.md", f"{tmp_path}/*"]) == b"first\nsecond\nother\n"
-
-
-def test_matching_files__nothing_there__not_found_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"no file matches .* give text files as `data:"):
-        matching_files([f"{tmp_path}/none/*.txt"])
-
-
-def test_write__corpus__is_readable_by_digest(tmp_path: Path) -> None:
-    corpus = sharded()
-
-    corpus.write(tmp_path / "blobs")
-
-    stored = FolderBlobs(tmp_path / "blobs")
-    assert decode_manifest(stored.fetch(corpus.manifest.digest())) == corpus.manifest
-    assert all(stored.fetch(digest) == data for digest, data in corpus.blobs.items())
 
 
 @pytest.mark.parametrize(
@@ -186,17 +167,6 @@ def test_checked_blobs__cache_of_two__forgets_the_least_recently_used() -> None:
         blobs.fetch(digest)
 
     assert source.num_fetched == 4  # a, b, c, and b again
-
-
-def test_need_enough_rows__one_step_does_not_fit__refused_with_how_much_would() -> None:
-    config = micro()  # 8 rows of 33 bytes a step
-    large = sharded().manifest
-    small = Manifest(train=large.train[:1], validation=large.validation)
-    many = replace(config, data=replace(config.data, rows_per_unit=4))
-
-    need_enough_rows(small, config)
-    with pytest.raises(Refused, match=r"15 training rows .* takes 16: use at least 528 bytes"):
-        need_enough_rows(small, many)
 
 
 def test_unigram_perplexity__two_even_bytes__is_two() -> None:

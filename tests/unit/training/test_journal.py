@@ -10,18 +10,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.errors import Conflict, Malformed, Unavailable
-from training.journal import Journal, NumberedRow, Row
-
-
-def test_journal__rows_appended__are_there_in_order_when_opened_again(tmp_path: Path) -> None:
-    with Journal(tmp_path / "j") as journal:
-        journal.append([Row("a", b"1"), Row("b", b"2")])
-        journal.append([Row("a", b"3")])
-
-    with Journal(tmp_path / "j") as journal:
-        rows = list(journal.rows(after=1))
-
-    assert rows == [NumberedRow("b", b"2", 2), NumberedRow("a", b"3", 3)]
+from training.journal import Journal, Row
 
 
 def test_journal__one_bad_row_among_good_ones__none_is_stored(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch, Unreadable
 from tests.support.audited import paid_job
 from verification.audit.audit_file import read_file
-from verification.damage import read_map
 from verification.equivocation import read_proof
+from verification.reading import read_map
 
 
 def zipped(data: bytes) -> bytes:

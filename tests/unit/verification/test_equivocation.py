@@ -34,7 +34,6 @@ from verification.equivocation import (
     MAX_PROOF_BYTES,
     Equivocated,
     TwoValues,
-    contradictions,
     prove,
     read_proof,
 )
@@ -187,16 +186,3 @@ def test_read_proof__leaf_altered__proves_nothing(name: str) -> None:
     for path in chance.sample(paths, 8):
         with pytest.raises(Unreadable if path == ("version",) else AuditMismatch):
             prove(read_proof(encode(altered(value, path, chance))))
-
-
-def test_contradictions__same_history_twice__are_none() -> None:
-    assert list(contradictions(JOB.items[:3], JOB.items[:3], DOMAIN)) == []
-
-
-def test_contradictions__coordinator_sealed_twice__is_proved_with_its_bond() -> None:
-    ours = [SPEC, OPENING, said(Seal)]
-    theirs = [SPEC, OPENING, JOB.coordinator.sign(OTHER_SEAL, DOMAIN)]
-
-    (two,) = contradictions(ours, theirs, DOMAIN)
-
-    assert two == PROOFS["seal"]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from contracts.governance.checking import Standing, Unchecked
-from contracts.terms.ids import StepNumber
+from contracts.governance.checking import Standing
 from contracts.terms.messages import MILLION
 from tests.support.dockets import CheckedJob, audit_spec, peer
 from verification.draws.odds import Exposed, stated_odds
@@ -58,26 +57,6 @@ def accused() -> TalliedJob:
     job.hear("ann", "mismatch")
     job.seal(job.beacon(3))
     return job
-
-
-def test_note__step_and_beacon__everybody_is_drawn_once_and_open() -> None:
-    job = drawn()
-
-    once = Received(drawn=1, matched=0, mismatched=0, unrepeated=0, missing=0)
-    assert job.received == {"ann": once, "bob": once, "cem": once}
-    assert once.open == 1
-    assert job.tally.worked == dict.fromkeys((ANN, BOB, CEM), (1, 1))
-
-
-def test_note__match__counts_for_who_worked_and_for_who_looked() -> None:
-    job = drawn()
-    auditor = job.case_of("ann").auditor
-
-    job.hear("ann", "match")
-
-    assert job.received["ann"] == Received(1, 1, 0, 0, 0)
-    assert job.tally.done == Counter([auditor])
-    assert job.tally.rulings["settled"] == 1
 
 
 @pytest.mark.parametrize(
@@ -140,14 +119,6 @@ def test_note__missing_for_two__counts_once() -> None:
     job.hear("ann", "missing")
 
     assert job.received["ann"] == Received(1, 0, 0, 0, 1)
-
-
-def test_note__nobody_checks__adds_nothing() -> None:
-    tally = Tally()
-
-    tally.note(Unchecked(), StepNumber(1))
-
-    assert tally == Tally()
 
 
 def test_copy__noted_further__leaves_the_first_as_it_was() -> None:

@@ -15,23 +15,9 @@ from dataclasses import dataclass, field, replace
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest, PeerId, StageIndex
 from contracts.terms.work import LeafNames, leaf_names
-from training.strategies.port import Direction, Group, Item
+from training.strategies.port import Direction, Group, Item, Result
 
 MAX_HOLDERS = 8
-
-
-@dataclass(frozen=True)
-class Passed:
-    """A pass that was made: by whom, and its tensors by the names of leaves."""
-
-    peer: PeerId
-    tensors: tuple[tuple[str, Digest], ...]
-    loss: int | None = None
-    given: bool = False
-
-    def tensor(self, name: str) -> Digest | None:
-        """Digest of a tensor of this name."""
-        return next((digest for each, digest in self.tensors if each == name), None)
 
 
 @dataclass(frozen=True)
@@ -51,8 +37,8 @@ class Way:
     item: Item
     num_groups: int
     evaluates: bool = False
-    done: Mapping[Group, Passed] = field(default_factory=dict)  # counts
-    forwards: Mapping[Group, Passed] = field(default_factory=dict)  # of stages that do not count
+    done: Mapping[Group, Result] = field(default_factory=dict)  # counts
+    forwards: Mapping[Group, Result] = field(default_factory=dict)  # of stages that do not count
 
 
 def next_call(way: Way) -> Call | None:
@@ -71,7 +57,7 @@ def next_call(way: Way) -> Call | None:
     return None
 
 
-def with_answer(way: Way, call: Call, passed: Passed) -> Way:
+def with_answer(way: Way, call: Call, passed: Result) -> Way:
     """The way after a pass that `check_answer` let through."""
     if call.direction in ("backward", "whole"):
         forwards = {group: each for group, each in way.forwards.items() if group != call.group}
@@ -108,7 +94,7 @@ def holders_of(way: Way, name: str, digest: Digest) -> tuple[PeerId, ...]:
     return tuple(dict.fromkeys(found))[:MAX_HOLDERS]
 
 
-def check_answer(way: Way, call: Call, passed: Passed) -> None:
+def check_answer(way: Way, call: Call, passed: Result) -> None:
     """Refuse tensors that are not those of the question, or that this stage cannot have.
 
     Raises:

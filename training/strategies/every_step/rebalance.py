@@ -11,11 +11,12 @@ seconds, spans in milliseconds.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 
 from contracts.terms.ids import Address, PeerId, StageIndex
+from training.strategies.port import Member
 
 LEAST_GAIN = Fraction(1, 2)
 """Of what a mover brings, the part by which the slower of the two groups must become faster.
@@ -29,17 +30,6 @@ KEPT_OWNERS = 2
 
 
 @dataclass(frozen=True)
-class Placed:
-    """One peer that works, or loads the state of its group to do so."""
-
-    peer: PeerId
-    owner: Address
-    group: StageIndex
-    rate: int
-    has_pending: bool = False  # a claim that no seal has paid: its evidence is with the peer
-
-
-@dataclass(frozen=True)
 class Move:
     """A peer leaves one group and joins another."""
 
@@ -49,33 +39,40 @@ class Move:
 
 
 def rebalance(
-    placed: Sequence[Placed], item_flops: Sequence[int], *, since_move: int, period: int
+    members: Iterable[Member],
+    item_flops: Sequence[int],
+    *,
+    since_move: int,
+    period: int,
+    pending: Set[PeerId] = frozenset(),
 ) -> Move | None:
     """The move that makes the slowest group fastest; None if there is none, or not yet.
 
     Args:
-        placed: Peers with their rates; who has left, leaves or is away is not among them.
+        members: Who leaves or is away does not count.
         item_flops: FLOPs of an item in each group, above 0: by these a rate changes with a move.
         since_move: Milliseconds since the last move, or since work began.
         period: The least time between two moves, T in the paper.
+        pending: Who has a claim that no seal has paid: its evidence is with the peer.
 
     Returns:
         Of equally good moves, that from the fastest group, of the slowest peer, of the lowest id.
     """
     if since_move < period:
         return None
+    placed = [each for each in members if each.is_here and not each.is_leaving]
     rates, owners = [0] * len(item_flops), [Counter[Address]() for _ in item_flops]
     for each in placed:
         rates[each.group] += each.rate
         owners[each.group][each.owner] += 1
     target = StageIndex(min(range(len(rates)), key=rates.__getitem__))
 
-    def may_go(each: Placed) -> bool:
+    def may_go(each: Member) -> bool:
         own = owners[each.group]
         stays = own[each.owner] > 1 or len(own) > KEPT_OWNERS
-        return stays and each.group != target and not each.has_pending
+        return stays and each.group != target and each.peer not in pending
 
-    def value(each: Placed) -> tuple[Fraction, Fraction]:
+    def value(each: Member) -> tuple[Fraction, Fraction]:
         """By how much the slower of the two groups becomes faster, also as a part of what comes."""
         brings = Fraction(each.rate * item_flops[each.group], item_flops[target])
         gain = min(Fraction(rates[each.group] - each.rate - rates[target]), brings)

@@ -115,12 +115,8 @@ class Recipe:
         """The mean gradient of a stage, bucket by bucket, as it travels; raises NotFinite."""
         buckets = stage.mean_buckets(self.batch.chunks)
         for number, bucket in zip(self.buckets, buckets, strict=True):
-            made = self.shard(bucket)
+            made = slice_of(bucket, self.gradient_codec)
             yield output_of(number, made), made.data
-
-    def shard(self, bucket: Tensor) -> Slice:
-        """A bucket of the mean gradient, as it travels; raises NotFinite."""
-        return slice_of(bucket, self.gradient_codec)
 
     def gradient(self, shards: Sequence[bytes], norms_squared: Sequence[int]) -> dict[str, Tensor]:
         """The gradient of each parameter, from the wire bytes of all shards in order.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -26,9 +26,9 @@ from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE
 from contracts.terms.work import Leaf, LeafNames, WorkClaim
-from training.stages.checkpoint import load_weights
 from training.strategies.every_step.projections import Projector
 from training.strategies.every_step.recipe import Recipe, millionths
+from training.strategies.every_step.state import load_weights
 from training.strategies.port import BASE, Comparison, Compute, Replayed, Source, shard_name
 
 Gradient: TypeAlias = dict[str, Tensor]
@@ -46,20 +46,58 @@ class Passed:
     is_computable: bool = True
 
 
-class StageAgain(Protocol):
-    """The arithmetic of one replay, for the thread that computes."""
+class StageAgain:
+    """The arithmetic of one replay, for the thread that computes, with a stage of its own."""
+
+    def __init__(
+        self, recipe: Recipe, claim: WorkClaim, seed: bytes, device: str, weights: Path
+    ) -> None:
+        """On the weights in a file; raises as `load_weights`, if they are not under the base."""
+        tensors = load_weights(weights, recipe.parameter_shapes, claim.base)
+        self._recipe, self._stage = recipe, recipe.build(tensors, device, trains=False)
+        self._projector = Projector(seed, self._stage.num_parameters)
 
     def names(self, item: ItemNumber) -> LeafNames:
         """What leaves call the tensors of an item."""
+        return self._recipe.names(item)
 
     def item(self, leaf: Leaf, rows: bytes | None, x: bytes | None, dy: bytes | None) -> Passed:
         """Forward and backward of the next item."""
+        recipe, stage = self._recipe, self._stage
+        try:
+            output = stage.forward(leaf.item, recipe.inputs(rows, x))
+            dx_RTD = stage.backward(leaf.item, None if dy is None else recipe.boundary(dy))
+            return Passed(
+                y=None if recipe.slice.has_head else self._received(output),
+                dx=None if dx_RTD is None else self._received(dx_RTD),
+                loss=millionths(output) if recipe.slice.has_head else None,
+                projection=self._projector.of(stage.gradient_sum.cpu().numpy()),
+            )
+        except (Malformed, NotFinite):
+            return Passed(is_computable=False)
+
+    def _received(self, tensor_RTD: Tensor) -> Tensor:
+        return self._recipe.boundary(self._recipe.sent(tensor_RTD))
 
     def read(self, data: bytes | None) -> Tensor:
         """The numbers of a claimed boundary tensor."""
+        try:
+            if data is not None:
+                return self._recipe.boundary(data)
+        except (Malformed, NotFinite):
+            pass
+        return torch.full(self._recipe.shape, torch.nan)
 
     def gradients(self, claim: WorkClaim, shards: Sequence[bytes]) -> tuple[Gradient, Gradient]:
         """The gradient as it is claimed, and as it is."""
+        outputs, mine = zip(*self._recipe.shards(self._stage), strict=True)
+        own = self._recipe.gradient(mine, [output.norm_squared for output in outputs])
+        try:
+            if list(map(len, shards)) != list(map(len, mine)):
+                raise Malformed("shards that nobody can add to those of others")
+            return self._recipe.gradient(shards, [o.norm_squared for o in claim.outputs]), own
+        except (Malformed, NotFinite, WrongBytes):
+            return {name: torch.full_like(each, torch.nan) for name, each in own.items()}, own
 
 
 async def replay_claim(
@@ -107,57 +145,3 @@ async def _item(
         claim = leaf.numbers[0] / LOSS_SCALE if leaf.numbers else torch.nan
         comparison.add("loss", torch.tensor([claim]), torch.tensor([passed.loss / LOSS_SCALE]))
     return passed
-
-
-class TorchStageAgain:
-    """Satisfies `StageAgain` with a stage of its own."""
-
-    def __init__(
-        self, recipe: Recipe, claim: WorkClaim, seed: bytes, device: str, weights: Path
-    ) -> None:
-        """On the weights in a file; raises as `load_weights`, if they are not under the base."""
-        tensors = load_weights(weights, recipe.parameter_shapes, claim.base)
-        self._recipe, self._stage = recipe, recipe.build(tensors, device, trains=False)
-        self._projector = Projector(seed, self._stage.num_parameters)
-
-    def names(self, item: ItemNumber) -> LeafNames:
-        """See `StageAgain.names`."""
-        return self._recipe.names(item)
-
-    def item(self, leaf: Leaf, rows: bytes | None, x: bytes | None, dy: bytes | None) -> Passed:
-        """See `StageAgain.item`."""
-        recipe, stage = self._recipe, self._stage
-        try:
-            output = stage.forward(leaf.item, recipe.inputs(rows, x))
-            dx_RTD = stage.backward(leaf.item, None if dy is None else recipe.boundary(dy))
-            return Passed(
-                y=None if recipe.slice.has_head else self._received(output),
-                dx=None if dx_RTD is None else self._received(dx_RTD),
-                loss=millionths(output) if recipe.slice.has_head else None,
-                projection=self._projector.of(stage.gradient_sum.cpu().numpy()),
-            )
-        except (Malformed, NotFinite):
-            return Passed(is_computable=False)
-
-    def _received(self, tensor_RTD: Tensor) -> Tensor:
-        return self._recipe.boundary(self._recipe.sent(tensor_RTD))
-
-    def read(self, data: bytes | None) -> Tensor:
-        """See `StageAgain.read`."""
-        try:
-            if data is not None:
-                return self._recipe.boundary(data)
-        except (Malformed, NotFinite):
-            pass
-        return torch.full(self._recipe.shape, torch.nan)
-
-    def gradients(self, claim: WorkClaim, shards: Sequence[bytes]) -> tuple[Gradient, Gradient]:
-        """See `StageAgain.gradients`."""
-        outputs, mine = zip(*self._recipe.shards(self._stage), strict=True)
-        own = self._recipe.gradient(mine, [output.norm_squared for output in outputs])
-        try:
-            if list(map(len, shards)) != list(map(len, mine)):
-                raise Malformed("shards that nobody can add to those of others")
-            return self._recipe.gradient(shards, [o.norm_squared for o in claim.outputs]), own
-        except (Malformed, NotFinite, WrongBytes):
-            return {name: torch.full_like(each, torch.nan) for name, each in own.items()}, own

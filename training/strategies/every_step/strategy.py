@@ -35,12 +35,11 @@ from contracts.terms.work import Leaf, WorkClaim
 from training.averaging.sums import mean_slice, vector_of
 from training.data.loading import BlobSource
 from training.models.starting import starting_weights
-from training.stages.checkpoint import load_weights
 from training.stages.stage import Stage
 from training.strategies.every_step.recipe import Recipe, millionths, output_of
-from training.strategies.every_step.replay import TorchStageAgain, replay_claim
+from training.strategies.every_step.replay import StageAgain, replay_claim
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.every_step.state import StageState
+from training.strategies.every_step.state import StageState, load_weights
 from training.strategies.port import (
     Bucket,
     Comparison,
@@ -68,8 +67,6 @@ Named: TypeAlias = dict[str, Digest]
 class EveryStepWithTorch(EveryStep):
     """See `port.Strategy`."""
 
-    recipe_type = Recipe
-
     def __init__(
         self, spec: JobSpec, blobs: BlobSource, compute: Compute, *, device: str = "cpu"
     ) -> None:
@@ -84,7 +81,7 @@ class EveryStepWithTorch(EveryStep):
     def recipe(self, group: Group) -> Recipe:
         """The numeric recipe of a stage; raises Refused."""
         if group not in self._recipes:
-            self._recipes[group] = self.recipe_type(self.spec, group)
+            self._recipes[group] = Recipe(self.spec, group)
         return self._recipes[group]
 
     def first_state(self, group: Group) -> StageState:
@@ -272,7 +269,7 @@ class EveryStepWithTorch(EveryStep):
         comparison: Comparison,
     ) -> Replayed:
         """See `Strategy.replay`."""
-        begin = partial(TorchStageAgain, self.recipe(claim.group), claim, seed, self.device)
+        begin = partial(StageAgain, self.recipe(claim.group), claim, seed, self.device)
         return await replay_claim(begin, self.compute, claim, leaves, source, comparison)
 
 

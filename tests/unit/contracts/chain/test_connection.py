@@ -193,16 +193,6 @@ async def test_send__node_of_another_chain_of_the_same_id__gets_nothing(
     assert await store.next_nonce(ALICE.account) == 1
 
 
-async def test_need_chain__node_of_this_chain_or_another__only_the_other_is_refused() -> None:
-    await connected(eth_chainId="0x7a69").need_chain(31_337)
-
-    with pytest.raises(WrongConfiguration, match="is a node of chain 1, the contracts are on"):
-        await connected(eth_chainId="0x1").need_chain(31_337)
-    with pytest.raises(WrongConfiguration, match="its first block is 0x676767"):
-        chain = connected(eth_chainId="0x7a69", eth_getBlockByNumber=block(0))
-        await chain.need_chain(31_337, Digest(b"h" * 32))
-
-
 @pytest.mark.parametrize("answer", [None, 7, {}, "zz", "0xzz", "0x", "0x12", "0x" + "ff" * 640])
 @pytest.mark.parametrize("version", [{"jsonrpc": "2.0", "id": 0}, {}])
 async def test_call__node_answers_what_no_contract_does__is_told_apart_from_a_fault_of_ours(

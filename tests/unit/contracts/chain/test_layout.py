@@ -3,57 +3,23 @@
 import pytest
 
 from contracts.chain.layout import Shipped, as_address, shipped
-from contracts.terms.digest import keccak
 from contracts.terms.errors import InvariantBroken, WrongBytes
 from contracts.terms.ids import Address
 from tests.support.fake_chain import with_immutables
 
 LAYOUT = {
-    "storage": [
-        {"label": "plain", "slot": "2", "offset": 4, "type": "t_uint64"},
-        {"label": "pairs", "slot": "3", "offset": 0, "type": "t_mapping"},
-        {"label": "nested", "slot": "4", "offset": 0, "type": "t_outer"},
-    ],
-    "types": {
-        "t_uint64": {"numberOfBytes": "8"},
-        "t_bytes32": {"numberOfBytes": "32"},
-        "t_mapping": {"numberOfBytes": "32", "value": "t_pair"},
-        "t_outer": {"numberOfBytes": "32", "value": "t_mapping"},
-        "t_pair": {
-            "numberOfBytes": "64",
-            "members": [
-                {"label": "low", "slot": "0", "offset": 0, "type": "t_uint64"},
-                {"label": "high", "slot": "0", "offset": 8, "type": "t_uint64"},
-                {"label": "next", "slot": "1", "offset": 0, "type": "t_bytes32"},
-            ],
-        },
-    },
+    "storage": [{"label": "plain", "slot": "2", "offset": 4, "type": "t_uint64"}],
+    "types": {"t_uint64": {"numberOfBytes": "8"}},
 }
 CODE = b"\xfe" * 10 + bytes(32) + b"\xfd" * 5 + bytes(32)
 MADE = Shipped("Made", CODE, {"owner": [10, 47]}, LAYOUT)
 
 
-def test_place__plain_variable__has_its_slot_and_offset() -> None:
+def test_place__plain_variable__has_its_slot_and_offset_and_a_missing_one_is_our_own_bug() -> None:
     place = MADE.place("plain")
 
     assert place.slots == (2,)
     assert place.read([5 << 32]) == {"": 5}
-
-
-def test_place__entry_of_a_mapping__is_hashed_from_its_padded_key() -> None:
-    key = b"k" * 20
-    place = MADE.place("pairs", key)
-
-    slot = int.from_bytes(keccak(bytes(12) + key + (3).to_bytes(32, "big")), "big")
-    assert place.slots == (slot, slot + 1)
-    assert place.read([7 | 9 << 64, 11]) == {"low": 7, "high": 9, "next": 11}
-
-
-def test_place__mapping_of_mappings_or_nothing__is_hashed_twice_or_our_own_bug() -> None:
-    inner = keccak((1).to_bytes(32, "big") + (4).to_bytes(32, "big"))
-    slot = int.from_bytes(keccak(b"k" * 32 + inner), "big")
-
-    assert MADE.place("nested", 1, b"k" * 32).slot == slot
     with pytest.raises(InvariantBroken):
         MADE.place("missing")
 

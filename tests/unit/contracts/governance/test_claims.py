@@ -4,18 +4,14 @@ import pytest
 
 from contracts.governance.claims import (
     SUBTREE,
-    Path,
     PayTree,
     SealedPay,
-    Subtree,
     decode_sealed_pay,
 )
 from contracts.governance.pay import PayLeaf
-from contracts.terms import merkle
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.digest import keccak
 from contracts.terms.errors import Malformed, NotFound
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest
+from contracts.terms.ids import ZERO_DIGEST, Address
 from tests.support.history import JobMaker
 
 
@@ -26,40 +22,6 @@ def tree_of(size: int) -> PayTree:
             for n in range(size)
         )
     )
-
-
-def up(node: Digest, path: Path) -> Digest:
-    """The root, as `PayTree.fold` of the contract computes it."""
-    for place, sibling in enumerate(path.siblings):
-        pair = (sibling, node) if path.sides >> place & 1 else (node, sibling)
-        node = merkle.plain_node(*pair)
-    return node
-
-
-def above(subtree: Subtree) -> Digest:
-    """The node above packed leaves, as `PayTree.subtree` of the contract computes it."""
-    packed = subtree.packed()
-    nodes = [
-        Digest(keccak(b"\x08" + packed[start : start + 40])) for start in range(0, len(packed), 40)
-    ]
-    while len(nodes) > 1:
-        pairs = [merkle.plain_node(*nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)]
-        nodes = pairs + nodes[len(nodes) & ~1 :]
-    return nodes[0]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 255, 256, 257, 258, 511, 513, 1000])
-def test_tree__any_size__leaves_and_subtrees_lead_to_the_root(size: int) -> None:
-    tree = tree_of(size)
-
-    assert [leaf for each in tree.subtrees() for leaf in each.leaves] == list(tree.leaves)
-    for subtree in tree.subtrees():
-        assert up(above(subtree), subtree.path) == tree.root
-    for leaf in tree.leaves[:: 1 + size // 50]:
-        found, path = tree.prove(leaf.account)
-        assert found == leaf
-        node = merkle.earned_leaf(leaf.account, leaf.earned, leaf.vested)
-        assert up(node, path) == tree.root
 
 
 def test_subtrees__of_some_accounts__are_those_that_hold_them() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, InvalidSeal, Malformed
-from contracts.terms.history import Kept, Leaves, claim_leaves_root, decode_kept, encode_kept
+from contracts.terms.history import Kept, Leaves, claim_leaves_root
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.messages import JobOpening, LeaseAccept, Offer, Seal
 from contracts.terms.signatures import Signed
@@ -52,17 +52,6 @@ def until(kind: type, number: int = 0) -> tuple[JobHistory, Kept]:
             if found == number:
                 return after(made().items[:index]), item
     raise AssertionError
-
-
-def test_follow__whole_history__establishes_the_last_seal() -> None:
-    items = [decode_kept(encode_kept(item)) for item in made().items]
-
-    history = after(items)
-
-    assert history.record == made().record
-    assert history.newest is not None
-    assert history.newest.pay == made().seals[-1].pay
-    assert not history.pending
 
 
 @pytest.mark.parametrize("kind", [JobOpening, LeaseAccept, RoundClosed, Seal, Leaves])

@@ -68,19 +68,6 @@ def test_why_idle__each_rule__is_named(
     assert why_idle(pay, channel, budget, stake=5, lag_rounds=lag(0, 1)) == why
 
 
-def test_limits_to_grant__some_are_due__who_stops_first_comes_first() -> None:
-    earnings = {
-        ANN: Accrual(60, 0, 0, 10),
-        BOB: Accrual(90, 0, 0, 10),
-        CAT: Accrual(0, 0, 0, 10),
-    }
-    channels = {ANN: Channel(limit=100), BOB: Channel(limit=100), CAT: Channel(limit=41)}
-
-    due = limits_to_grant(earnings, channels, 8, available=110)
-
-    assert [(each.account, each.limit) for each in due] == [(BOB, 170), (ANN, 140)]
-
-
 @pytest.mark.parametrize(
     ("available", "limits"),
     [

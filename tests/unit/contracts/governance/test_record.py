@@ -45,11 +45,6 @@ def signed_lease(member: Member, **changed: object) -> Signed[LeaseAccept]:
     return member.wallet.sign(lease, made().domain)
 
 
-def test_open_job__signed_by_poster_and_coordinator__begins_at_step_zero() -> None:
-    assert (opened().step, opened().ended) == (0, False)
-    assert opened().previous == made().opening.digest()
-
-
 def test_open_job__signed_by_another_of_another_job_or_without_flops__is_refused() -> None:
     maker, domain = made(), made().domain
     other = maker.opening.model_copy(update={"job_spec": make_digest("x")})

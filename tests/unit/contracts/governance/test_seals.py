@@ -12,7 +12,7 @@ from contracts.governance.gates import FINE
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import derive_seal, verify_seal
 from contracts.terms.errors import Equivocation, InvalidSeal
-from contracts.terms.history import Kept, Leaves, messages_root
+from contracts.terms.history import Kept, Leaves
 from contracts.terms.ids import Address, StageIndex, StepNumber
 from contracts.terms.messages import Message, Notice, Seal
 from contracts.terms.signatures import Signed
@@ -121,18 +121,6 @@ def test_derive_seal__messages_in_another_order__is_the_same_and_checking_is_tol
     assert told[0] == told[1] and len(told[0].claims) > 1
 
 
-def test_derive_seal__empty_step__pays_nothing_and_lets_time_pass() -> None:
-    _, record, _ = made()
-
-    derived = derive_seal(record, under(()), last=False)
-
-    assert derived.seal.messages_root == messages_root([])
-    assert derived.seal.gradient_norm == 0
-    assert [leaf.earned for leaf in derived.pay] == [
-        leaf.earned for leaf in derive_seal(record, under(()), last=True).pay
-    ]
-
-
 def test_derive_seal__norm__is_the_integer_root_of_the_sum() -> None:
     maker, record, _ = made()
 
@@ -161,16 +149,6 @@ def test_verify_seal__one_field_differs__names_it(field: str) -> None:
     # A seal of another job is refused by its signature; `last` changes what has vested.
     expected = {"job": "seal_signature", "last": "pay_root"}.get(field, field)
     assert caught.value.data["part"] == expected
-
-
-def test_verify_seal__signed_by_another_wallet__is_refused() -> None:
-    maker, record, items = made()
-    seal = derive_seal(record, under(items), last=False).seal
-
-    with pytest.raises(InvalidSeal) as caught:
-        verify_seal(record, maker.poster.sign(seal, maker.domain), under(items))
-
-    assert caught.value.data["part"] == "seal_signature"
 
 
 def test_derive_seal__after_the_last__is_refused() -> None:
@@ -397,31 +375,7 @@ def test_derive_seal__notice_of_a_member_that_left_or_of_an_auditor__says_only_w
     assert part_of(left, [maker.session.sign(notice)]) == part
 
 
-def test_derive_seal__member_left__is_paid_for_this_step_and_refused_in_the_next() -> None:
-    maker, record, items = made()
-    derived = derive_seal(record, under([*items, maker.session.sign(leaving(maker))]), last=False)
-
-    assert len(derived.pay) == 3
-    assert maker.members[0].session.peer not in derived.record.members
-
-
 # ------------------------------------------------------------------------- void rounds and updates
-
-
-@pytest.mark.parametrize("stages", [1, 2])
-@pytest.mark.parametrize("what", ["no RoundClosed", "a bucket missing"])
-def test_derive_seal__void_round__pays_nothing_and_moves_nothing(stages: int, what: str) -> None:
-    maker, record, items = made(stages)
-    [closed] = messages_of(items, RoundClosed)
-    left_out = closed if what == "no RoundClosed" else claims_in(items, "bucket")[0]
-
-    derived = derive_seal(record, under(without(items, left_out)), last=False)
-
-    seal, before = derived.seal, maker.seals[-1].seal
-    assert (seal.gradient_norm, seal.earned) == (0, before.earned)
-    assert (seal.next, seal.unsealed, seal.updates) == (before.next, (), before.updates)
-    assert derived.names == ({closed.digest()} - {left_out.digest()})
-    assert (derived.record.gates, derived.paid) == (record.gates, frozenset())
 
 
 def test_derive_seal__report_named_by_a_claim_of_a_void_round__was_sealed_by_that() -> None:

@@ -70,14 +70,6 @@ def test_advance__open_draw__holds_back_its_step_and_the_window_before_it() -> N
     assert paid(state) == [(8000, 8000), (4000, 4000)]
 
 
-def test_advance__report_owed__holds_back_all_pay() -> None:
-    said = standing(1, owing=frozenset({ANN}))
-
-    state = advance(PayState(window=0), 1, {ANN: PFLOP}, said)
-
-    assert paid(state) == [(1000, 0)]
-
-
 def test_advance__audit_reported__is_earned_like_work_and_waits_like_it() -> None:
     state = advance(PayState(window=1), 1, {}, standing(1, audits={BOB: Flops(PFLOP)}))
 

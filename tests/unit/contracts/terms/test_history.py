@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from contracts.terms.encoding import decode, encode
-from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.errors import Malformed
 from contracts.terms.history import (
     Kept,
     Leaves,
@@ -47,13 +47,6 @@ def test_decode_kept__other_form__is_malformed(change: dict[str, object]) -> Non
 
     with pytest.raises(Malformed):
         decode_kept(encode(value | change))  # type: ignore[arg-type]  # any values will do
-
-
-def test_decode_kept__unknown_message__is_unknown_version() -> None:
-    signed = {"type": "signed", "message": {"kind": "seal.v9"}, "signature": bytes(64)}
-
-    with pytest.raises(UnknownVersion):
-        decode_kept(encode(signed))  # type: ignore[arg-type]  # nested dicts of Value
 
 
 def test_messages_root__any_order__is_the_same_and_binds_all() -> None:

@@ -67,14 +67,6 @@ def test_decode_message__field_that_does_not_fit__is_malformed(
         decode_message(encode(value_of(kind) | change))
 
 
-def test_decode_message__field_missing__is_malformed() -> None:
-    value = value_of("seal.v3")
-    del value["last"]
-
-    with pytest.raises(Malformed):
-        decode_message(encode(value))
-
-
 @pytest.mark.parametrize("kind", ["seal.v1", "", "x" * 1000])
 def test_decode_message__unknown_kind__is_unknown_version(kind: str) -> None:
     with pytest.raises(UnknownVersion):

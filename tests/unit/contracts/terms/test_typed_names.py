@@ -21,14 +21,6 @@ def test_address__as_people_write_it__is_read(text: str) -> None:
         assert parse_address(form).hex() == digits.lower()
 
 
-@pytest.mark.parametrize("text", CHECKSUMMED)
-def test_address__one_letter_of_another_case__is_refused(text: str) -> None:
-    for place, digit in enumerate(text):
-        if place > 1 and digit.isalpha():
-            with pytest.raises(Malformed, match="EIP-55"):
-                parse_address(text[:place] + digit.swapcase() + text[place + 1 :])
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.ids import JobId
-from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.moments import UnixMillis
 from market.bodies.market import (
     BeatView,
     ChainActionView,
@@ -19,7 +19,7 @@ from market.web.health import Bounds, Check, checks_of, worst
 
 NOW = UnixMillis(1_700_000_000_000)
 CHAIN: dict[str, Any] = {
-    "reachable": True, "head": 90, "head_at": UnixSeconds(NOW // 1000), "head_age_millis": 1000,
+    "reachable": True, "head": 90, "head_age_millis": 1000,
     "settled": 90, "seen": 90, "lag_blocks": 0, "confirmations": 1,
 }  # fmt: skip
 

@@ -10,8 +10,6 @@ from market.bodies.base import Body
 from market.bodies.events import (
     JobEvent,
     MarketEvent,
-    NumberedJobEvent,
-    NumberedMarketEvent,
     PeerEvent,
     RuledEvent,
 )
@@ -55,9 +53,9 @@ def test_event__each_kind__is_a_sentence(cls: type[Body], data: st.DataObject) -
     is_of_market = cls in get_args(MarketEvent)
 
     if is_of_market:
-        (told,) = told_of_market([NumberedMarketEvent(7, event)])
+        (told,) = told_of_market([(7, event)])
     else:
-        (told,) = told_of_job([NumberedJobEvent(7, event)], JOB)
+        (told,) = told_of_job([(7, event)], JOB)
 
     assert (told.number, told.at) == (7, event.at)
     assert told.kind and told.said.text

@@ -6,7 +6,6 @@ import sys
 from types import ModuleType
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from contracts.terms.errors import Conflict, InvariantBroken, TallystickError
@@ -65,29 +64,6 @@ def test_noun__error_of_many_lines__is_one_of_bounded_length(
 
     assert said.startswith("error: first then xxx") and said.endswith(" last\n")
     assert len(said.splitlines()) == 1 and len(said) < MAX_MESSAGE + 20
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (["nonsense"], "nonsense"),
-        (["down"], "Missing"),
-        (["down", "--nonsense"], "--nonsense"),
-    ],
-)
-def test_command_line__wrong__is_one_line_and_points_to_the_help(
-    monkeypatch: pytest.MonkeyPatch, line: list[str], words: str
-) -> None:
-    def verb(name: str) -> None:
-        typer.echo(name)
-
-    provide(monkeypatch, "down", verb)
-
-    answer = CliRunner().invoke(app, line)
-
-    assert (answer.exit_code, answer.stdout) == (2, "")
-    assert answer.stderr.startswith("error: ") and words in answer.stderr
-    assert len(answer.stderr.splitlines()) == 1 and "--help`" in answer.stderr
 
 
 @pytest.mark.parametrize("bug", [ValueError("bug"), OSError(5, "bug"), InvariantBroken("bug")])

@@ -11,11 +11,6 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("text", ["cc000000", "0xCC000000", "cc" + "0" * 62])
-def test_one_of__id_or_its_first_eight_digits__is_that_job(text: str) -> None:
-    assert one_of(JOBS, text, "here") == "cc"
-
-
 @pytest.mark.parametrize(
     ("text", "refusal", "words"),
     [

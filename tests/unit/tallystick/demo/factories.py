@@ -1,27 +1,22 @@
 """A made-up job in which one was lazy and one accused falsely, for tests of the demo's report."""
 
-from fractions import Fraction
 from functools import cache
 
 from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
 from market.bodies.offers import PeerChecksView, RatesView, ReceivedView, ReputationView
 from market.bodies.slashes import SlashState, SlashView
-from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
+from tallystick.demo.cast import ACCUSER, LAZY
 from tallystick.demo.checked import Checked
-from tallystick.demo.verdicts import Distance, Hearing, PeerStep, Story, Verdicts
+from tallystick.demo.verdicts import Distance, Hearing, Story, Verdicts
 from tests.support.checked_history import honest
 from tests.support.history import make_digest, make_session, make_wallet
 from tests.unit.tallystick.sdk.test_convictions import slash as shown_slash
-from verification.docket import Docket
 from verification.draws.cases import Case, Ruling, What
-from verification.draws.odds import Exposed
 
 LIAR, SLANDERER, FAIR, OUT = (
     make_session(name).peer for name in ("liar", "slanderer", "fair", "out")
 )
-STEPS, RATE = 60, Fraction(3, 10)
 
 
 def story(doer: PeerId, first: PeerId, *whats: tuple[What, PeerId]) -> Story:
@@ -73,20 +68,13 @@ def peer_checks() -> PeerChecksView:
 
 @cache
 def checked() -> Checked:
-    lied = PeerStep(StepNumber(LIES_FROM), tuple(map(ItemNumber, range(12))), Exposed(RATE, None))
-    honestly = PeerStep(StepNumber(LIES_FROM - 1), (ItemNumber(0),), Exposed(RATE, None))
     convicted = story(LIAR, FAIR, ("accused", LIAR), ("convicted", LIAR))
     accusation = story(FAIR, SLANDERER, ("accused", FAIR), ("contradicted", SLANDERER))
-    docket = honest().record.checking
-    assert isinstance(docket, Docket)
     return Checked(
-        verdicts=Verdicts(
-            heard_of(convicted, accusation), {LIAR: [honestly, lied]}, 1000, 300, docket
-        ),
+        verdicts=Verdicts(heard_of(convicted, accusation), 1000, 300),
         names={LIAR: LAZY.name, SLANDERER: ACCUSER.name, FAIR: "provider-1", OUT: "auditor-1"},
         lazy=LIAR,
         accuser=SLANDERER,
-        steps=STEPS,
         slashes=(slash("burned"),),
         peers=(peer_checks(),),
     )

@@ -5,24 +5,19 @@ from typing import Any
 
 import pytest
 
-from contracts.terms.ids import StepNumber
-from contracts.terms.items import ItemNumber
 from market.bodies.slashes import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY
 from tallystick.demo.checked import Checked
-from tallystick.demo.verdicts import PeerStep
 from tests.unit.tallystick.demo.factories import (
     FAIR,
     LIAR,
     OUT,
-    RATE,
     SLANDERER,
     checked,
     heard_of,
     slash,
     story,
 )
-from verification.draws.odds import Exposed
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,13 +48,6 @@ def test_problems__what_is_contradicted_was_true_of_the_liar__is_none() -> None:
     accusation = story(LIAR, SLANDERER, ("accused", LIAR), ("contradicted", SLANDERER))
 
     assert not [*with_verdicts(heard=heard_of(convicted, accusation)).problems()]
-
-
-def test_problems__rarely_drawn__chance_is_too_large() -> None:
-    steps = {LIAR: [PeerStep(StepNumber(1), (ItemNumber(0),), Exposed(RATE / 10, None))]}
-
-    (problem,) = with_verdicts(peer_steps=steps).problems()
-    assert "P(undetected) of 53" in problem
 
 
 @pytest.mark.parametrize("slashes", [(), (slash("dropped"),)])

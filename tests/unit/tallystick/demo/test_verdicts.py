@@ -1,6 +1,5 @@
-"""Do the verdicts of a history read as they were given, and the odds as the draws were made?"""
+"""Do the verdicts of a history read as they were given?"""
 
-from fractions import Fraction
 from functools import cache
 
 import pytest
@@ -40,20 +39,3 @@ def test_stories__one_peer_lies__each_of_its_steps_is_one_and_names_who_said_so(
     assert all(
         each.farthest.value > each.farthest.limit for each in first.hearings if each.farthest
     )
-
-
-def test_falsified__script_lies_from_a_step_on__are_its_sealed_peer_steps() -> None:
-    found = verdicts().falsified(bob(), lambda step, unit: step >= LIE_FROM)
-
-    assert [each.step for each in found] == list(range(LIE_FROM, WORK_STEPS + 1))
-    assert verdicts().falsified(bob(), lambda step, unit: False) == ()
-
-
-def test_odds_of__certain_draws__are_what_a_replay_overlooks() -> None:
-    exposed = [each.exposed for each in verdicts().peer_steps[bob()]]
-    docket = verdicts().docket
-    assert docket is not None
-    detection = docket.rules.terms.detection
-
-    assert {each.rate for each in exposed} == {1}
-    assert verdicts().odds_of(exposed).strangers == (1 - Fraction(detection)) ** len(exposed)

@@ -31,7 +31,7 @@ class FakeMarket:
     beats: list[HostHeartbeat] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)  # seconds that it was allowed to take
 
-    async def call(self, route: Route[Any], body: Any, *, wait: int = 0) -> Any:
+    async def call(self, route: Route[Any], body: Any = None, *, wait: int = 0) -> Any:
         """See `MarketClient.call`."""
         if route is POST_HOST:
             return HostRegistered(coordinators=10)

@@ -309,24 +309,6 @@ async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_ba
     assert told[1].startswith("over after 0:00:00: the disk is full") and len(told) == 2
 
 
-async def test_heartbeats__restarted_with_another_share_while_leased__offers_when_that_is_over(
-    world: World,
-) -> None:
-    await world.agent._post_offer()
-    world.market.leases = (LEASE.model_copy(update={"state": "silent"}),)
-
-    agent = world.started()
-    share, agent.ask = agent.ask, replace(agent.ask, memory_bytes=1)
-    beats = asyncio.create_task(agent._heartbeats())
-    noted = [await world.market.noted.get() for _ in range(3)]
-    world.market.leases, agent.ask = (), share  # which is what the withdrawn offer says
-    noted += [await world.market.noted.get() for _ in range(2)]
-    await cancelled(beats)
-
-    assert noted == ["posted", "withdrawn", "posted", "withdrawn", "posted"]
-    assert "goes on with its lease" in world.said[1] and world.said[2].startswith("offering at")
-
-
 async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_start(
     world: World,
 ) -> None:

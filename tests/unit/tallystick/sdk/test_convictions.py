@@ -22,7 +22,6 @@ def slash(state: Any, **changed: Any) -> SlashView:
         "amount": BaseUnits(2_000_000),
         "convicted_at": UnixMillis(0),
         "burns_from": UnixSeconds(1_750_000_000) if state == "announced" else None,
-        "burns_until": None,
         "answer": None,
         "announced_by": None,
         "ended_by": TRANSACTION if state in ENDED else None,

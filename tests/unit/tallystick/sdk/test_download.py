@@ -24,14 +24,6 @@ def said(claims: Sequence[CheckpointView], *unpublished: UnpublishedView) -> Che
     return CheckpointsView(checkpoints=tuple(claims), unpublished=unpublished)
 
 
-def test_choose__every_stage_at_one_step__is_taken_in_order() -> None:
-    claims = [view(0, 60, "a", peers=3), view(1, 60, "b"), view(2, 60, "c", peers=2)]
-
-    chosen = choose(said(claims), 3)
-
-    assert (chosen.step, chosen.stages, chosen.disputed) == (60, tuple(claims), ())
-
-
 def test_choose__last_step_lacks_a_stage__is_the_newest_that_has_all() -> None:
     claims = [
         view(0, 60, "a"), view(0, 50, "b"), view(1, 60, "c", here=False), view(1, 50, "d"),

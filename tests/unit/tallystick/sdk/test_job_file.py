@@ -12,7 +12,7 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError, TooLarge
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
+from contracts.terms.ids import Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.job_file import JobFile, load_job_file, parse_job_file, size, span
@@ -102,12 +102,6 @@ def test_size__anything_else__is_refused(value: object) -> None:
 # ------------------------------------------------------------------------------------ the fields
 
 
-def test_train_config__changes__are_in_it() -> None:
-    made = job(steps=7, model={"num_layers": 1}, optimizer={"learning_rate": 1}).train_config()
-
-    assert (made.num_steps, made.model.num_layers, made.optimizer.learning_rate) == (7, 1, 1)
-
-
 # -------------------------------------------------------------------------------------- the file
 
 TEXT = "name: a job\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
@@ -189,16 +183,6 @@ def test_load__no_file__says_so(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------- stages and peers
-
-
-def test_build_spec__nothing_said_of_stages__one_stage_one_peer_two_chunks() -> None:
-    spec = spec_of(job())
-
-    assert spec.batch.layer_ends == (2,)
-    assert (spec.batch.stages, spec.batch.peers_per_stage, spec.batch.spares) == (1, 1, 0)
-    assert spec.batch.chunks == 2
-    assert (spec.rules.boundary_codec, spec.rules.gradient_codec) == ("none", "none")
-    assert spec.model.weights == spec.data.tokenizer == ZERO_DIGEST
 
 
 def test_build_spec__three_stages__are_planned_and_each_is_priced() -> None:

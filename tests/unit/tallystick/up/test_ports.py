@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from contracts.terms.errors import Conflict, Malformed
+from contracts.terms.errors import Malformed
 from tallystick.up import ports
-from tallystick.up.ports import API_PORT, assign, checked_address
+from tallystick.up.ports import assign, checked_address
 
 
 @pytest.fixture
@@ -36,13 +36,6 @@ def test_assign__inner_port_taken_by_now__is_chosen_anew(taken: set[int]) -> Non
     taken.add(first["postgres"])
 
     assert given("postgres", before=first)["postgres"] not in taken
-
-
-def test_assign__api_port_taken__names_who_and_what_to_do(taken: set[int]) -> None:
-    taken.add(API_PORT)
-
-    with pytest.raises(Conflict, match=r"8420 is taken by somebody \(pid 5\).*--port"):
-        given("api")
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])

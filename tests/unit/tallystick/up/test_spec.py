@@ -10,12 +10,6 @@ def service(name: str, *needs: str) -> ServiceSpec:
     return ServiceSpec(name=name, argv=("true",), depends_on=needs)
 
 
-def test_delay__ends_in_a_row__doubles_up_to_the_most() -> None:
-    backoff = Backoff(first=0.5, factor=2, most=3)
-
-    assert [backoff.delay(n) for n in (1, 2, 3, 4, 1000)] == [0.5, 1.0, 2.0, 3.0, 3.0]
-
-
 def test_failures__ran_long_enough__is_forgiven() -> None:
     backoff = Backoff(stable_after=10)
 

@@ -22,7 +22,9 @@ def test_next_phase__a_whole_round__three_phases_without_a_gap() -> None:
         ("peer_joined", 1, 15),
         ("claim_stored", 1, 20),
         ("shard_stored", 1, 25),
+        ("claim_stored", 1, 30),  # a later one begins no phase
         ("round_closed", 1, 40),
+        ("claim_stored", 1, 50),
         ("seal_stored", 1, 70),
         ("claim_stored", 2, 90),
     ) == [
@@ -31,15 +33,6 @@ def test_next_phase__a_whole_round__three_phases_without_a_gap() -> None:
         Passed("reduce", 1, 40, 30),
         Passed("work", 2, 70, 20),
     ]
-
-
-def test_next_phase__later_claims__begin_no_phase() -> None:
-    assert passed(
-        ("opened", 1, 0), ("claim_stored", 1, 10), ("claim_stored", 1, 20), ("round_closed", 1, 30),
-        ("claim_stored", 1, 40), ("seal_stored", 1, 50),
-    ) == [
-        Passed("work", 1, 0, 10), Passed("commit", 1, 10, 20), Passed("reduce", 1, 30, 20)
-    ]  # fmt: skip
 
 
 def test_next_phase__restart_in_the_middle__what_nobody_saw_begin_is_not_reported() -> None:

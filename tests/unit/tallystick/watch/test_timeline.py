@@ -73,13 +73,6 @@ def test_timeline__what_took_time__is_a_slice_that_ends_at_its_line() -> None:
     }
 
 
-def test_timeline__an_item__flows_through_the_stages_and_back() -> None:
-    events = trace()
-
-    flow = [(event["ph"], event["pid"]) for kind in "stf" for event in of_kind(events, kind)]
-    assert flow == [("s", 2), ("t", 3), ("f", 2)]
-
-
 def test_timeline__peer_that_left_in_order_or_uploaded_at_the_end__is_not_gone() -> None:
     bob, ann = {"peer": "bb" * 32, "stage": 1}, {"peer": "aa" * 32, "stage": 0}
     ends = [line(BOB, 1100, "left", step=1, **bob)]

@@ -11,17 +11,6 @@ from training.compression.code_book import borders, codes
 from training.compression.formats import BLOCK, FORMATS
 
 
-@pytest.mark.parametrize(
-    ("num_elements", "num_bytes"),
-    [(0, 0), (1, 5), (BLOCK, BLOCK + 4), (BLOCK + 1, BLOCK + 9), (2 * BLOCK, 2 * BLOCK + 8)],
-)
-def test_blockwise8__elements__take_a_byte_and_a_scale_a_block(
-    num_elements: int, num_bytes: int
-) -> None:
-    assert FORMATS["blockwise8"].num_bytes(num_elements) == num_bytes
-    assert FORMATS["blockwise8"].num_elements(num_bytes) == num_elements
-
-
 @pytest.mark.parametrize("num_bytes", [1, 4, BLOCK + 5, BLOCK + 8])
 def test_blockwise8__scale_without_element__is_refused(num_bytes: int) -> None:
     with pytest.raises(Malformed):

@@ -9,6 +9,7 @@ from tests.support.papers import make_papers
 from tests.unit.training.coordinator.journals import handlers_of, open_journal
 from training.journal import Journal
 from training.transport import calls
+from training.transport.wire import Question
 
 
 async def test_join__state_is_ahead_of_the_newest_seal__is_a_conflict(tmp_path: Path) -> None:
@@ -21,6 +22,6 @@ async def test_join__state_is_ahead_of_the_newest_seal__is_a_conflict(tmp_path: 
         ahead = calls.Join(job=papers.job, address="", bandwidth=1, applied=1)
 
         with pytest.raises(Conflict, match="never given"):
-            await handlers.join(key, ahead, (memoryview(lease.encoded()),))
+            await handlers.join(Question(key, ahead, (memoryview(lease.encoded()),)))
 
         assert job.state.members == {}

@@ -1,4 +1,7 @@
-"""What a coordinator remembers of audits: a report stands in a history once, whatever was sent."""
+"""What a coordinator remembers of audits, and when members hear of what has changed.
+
+A report stands in a history once, whatever was sent.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +14,13 @@ from contracts.terms.work import WorkClaim
 from tests.support.checked_history import CheckedMaker, honest
 from tests.support.dockets import begin_checked
 from tests.support.history import claims_in, make_digest
-from tests.support.rounds import RULES
+from tests.support.papers import make_papers
+from tests.support.rounds import RULES, Shell, joining
+from tests.unit.training.coordinator.journals import open_journal
 from training.coordinator.journal import JobJournal, Opening, Signer
 from training.journal import Journal, Row
+from training.rounds.events import Disconnected
+from training.rounds.state import Commit
 from training.telling import tell_nobody
 
 
@@ -61,3 +68,28 @@ def test_has_recorded__another_report_on_the_same_draw__is_equivocation(
 
 def test_has_recorded__another_attempt__is_new(journal: JobJournal) -> None:
     assert not journal.has_recorded(reports()[0].model_copy(update={"attempt": 5}))
+
+
+def test_exchanged__who_held_shards_is_lost__others_hear_at_once_what_to_hold(
+    tmp_path: Path,
+) -> None:
+    papers = make_papers("ann", "bob", "cem", chunks=3)
+    ann, bob, cem = (member.session.peer for member in papers.members.values())
+    with Journal(tmp_path / "journal") as file:
+        job = open_journal(papers, file)
+        shell = Shell(job.state.terms)
+        for peer in (ann, bob, cem):
+            shell.tell(joining(peer))
+        assert shell.state.open is not None
+        items = sorted(shell.state.open.issued)
+        for number, peer in enumerate((ann, bob, cem)):
+            shell.work(peer, *items[number::3])
+        shell.claim(ann, bob, cem)
+        shell.deliver(ann, bob)
+        job.state = shell.state
+        version = job.exchanged.version
+
+        job.record(Disconnected(bob, shell.now))
+
+        assert isinstance(job.state.phase, Commit) and job.state.phase.lacking[ann]
+        assert job.exchanged.version > version

@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 import pytest
 from typing_extensions import Buffer
 
 from contracts.terms import errors
-from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex
+from contracts.terms.ids import JobId, PeerId, StageIndex
 from training.coordinator.measuring import Measuring
 from training.transport.calls import Done
-from training.transport.port import Deadline, Reply
+from training.transport.port import Deadline, Reply, Session
 
 JOB = JobId(bytes(32))
 STAGE = StageIndex(1)
@@ -30,7 +31,7 @@ class Watch:
 
 
 class TimedPeer:
-    """A session to a peer that takes so many ns for each of its calls."""
+    """What is asked of a session to a peer that takes so many ns for each of its calls."""
 
     def __init__(
         self,
@@ -61,22 +62,10 @@ class TimedPeer:
         self._watch.now += self._takes.pop(0)
         return Reply(Done().encoded(), ())
 
-    @property
-    def node(self) -> SessionKey:
-        """See `port.Session.node`."""
-        return SessionKey(bytes(32))
 
-    @property
-    def closed(self) -> bool:
-        """See `port.Session.closed`."""
-        return False
-
-    async def close(self) -> None:
-        """See `port.Session.close`."""
-
-    async def wait_closed(self) -> errors.TallystickError:
-        """See `port.Session.wait_closed`."""
-        raise AssertionError
+async def measured(measuring: Measuring, peer: TimedPeer, number: int = 0) -> int:
+    """The rate of the peer of this number."""
+    return await measuring.rate_of(PeerId(bytes([number]) * 32), cast(Session, peer), STAGE)
 
 
 async def test_measuring__machine_is_busy_now_and_then__the_least_of_all_units_counts() -> None:
@@ -84,7 +73,7 @@ async def test_measuring__machine_is_busy_now_and_then__the_least_of_all_units_c
     takes = [5000, 50, 45, 20, 60, 30, 40, 50, 70]  # it builds the stage first
     peer = TimedPeer(watch, *(each * MILLISECOND for each in takes))
 
-    rate = await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE)
+    rate = await measured(Measuring(JOB, watch), peer)
 
     assert rate == 50 * 10**6  # 50 units a second
 
@@ -98,7 +87,7 @@ async def test_measuring__units_take_long__are_timed_until_it_is_enough(
     watch = Watch()
     peer = TimedPeer(watch, 0, *(each * MILLISECOND for each in takes))  # one more would fail
 
-    assert await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE) == rate
+    assert await measured(Measuring(JOB, watch), peer) == rate
 
 
 async def test_measuring__two_at_once__take_turns_and_do_not_slow_each_other_down() -> None:
@@ -108,9 +97,7 @@ async def test_measuring__two_at_once__take_turns_and_do_not_slow_each_other_dow
     asked: list[int] = []
     peers = [TimedPeer(watch, *takes, heard=partial(asked.append, n)) for n in range(2)]
 
-    rates = await asyncio.gather(
-        *(measuring.rate_of(PeerId(bytes([i]) * 32), peer, STAGE) for i, peer in enumerate(peers))
-    )
+    rates = await asyncio.gather(*(measured(measuring, each, i) for i, each in enumerate(peers)))
 
     assert rates == [20 * 10**6, 20 * 10**6]
     turns = asked[2:]
@@ -126,7 +113,7 @@ async def test_measuring__another_one_builds__its_end_is_waited_for() -> None:
     builder = TimedPeer(watch, *[0] * 9, heard=partial(asked.append, "builder"), waits=is_built)
     other = TimedPeer(watch, *[0] * 9, heard=partial(asked.append, "other"))
     running = [
-        asyncio.ensure_future(measuring.rate_of(PeerId(bytes([i]) * 32), peer, STAGE))
+        asyncio.ensure_future(measured(measuring, peer, i))
         for i, peer in enumerate((builder, other))
     ]
     while len(asked) < 2:
@@ -146,7 +133,7 @@ async def test_measuring__no_answer__says_so_and_is_forgotten() -> None:
     peer = TimedPeer(watch, 0, then=errors.DeadlineExceeded("late"))
 
     with pytest.raises(errors.Unavailable, match="not done in time"):
-        await measuring.rate_of(PeerId(bytes(32)), peer, STAGE)
+        await measured(measuring, peer)
     assert measuring.groups() == ()
 
 
@@ -158,18 +145,18 @@ async def test_measuring__peer_says_no__may_join_again(error: errors.TallystickE
     peer = TimedPeer(watch, 0, then=error)
 
     with pytest.raises(errors.Unavailable, match=error.message):
-        await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE)
+        await measured(Measuring(JOB, watch), peer)
 
 
 async def test_measuring__same_peer_asks_twice_at_once__the_second_call_is_refused() -> None:
     watch = Watch()
     peer = TimedPeer(watch, *[MILLISECOND] * 9)
     measuring = Measuring(JOB, watch)
-    first = asyncio.ensure_future(measuring.rate_of(PeerId(bytes(32)), peer, STAGE))
+    first = asyncio.ensure_future(measured(measuring, peer))
     await asyncio.sleep(0)
 
     with pytest.raises(errors.Overloaded):
-        await measuring.rate_of(PeerId(bytes(32)), peer, STAGE)
+        await measured(measuring, peer)
 
     assert await first == 10**9
     assert measuring.groups() == ()

@@ -3,15 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.work import leaf_names
 from tests.support.history import make_digest
+from tests.support.rounds import member
 from training.coordinator.router import Router
 from training.coordinator.walks import Round
-from training.rounds.state import Member
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.port import Group, Result, View
 from training.transport.calls import Failure, NextItem, Task, TaskName, TaskResult
@@ -50,10 +48,7 @@ class Routed:
         self.now = 0.0
         self.told: list[tuple[str, dict[str, object]]] = []
         self.router = Router(EveryStep(), 2, tell=self._tell, **how)
-        members = {
-            p: Member(p, group, "", StepNumber(2), Address(p[:20]), RATE, 1000)
-            for p, group in GROUPS.items()
-        }
+        members = {p: member(p, each, rate=RATE, applied=2) for p, each in GROUPS.items()}
         self.view = View(
             phase="work",
             newest=StepNumber(ROUND - 1),
@@ -131,22 +126,6 @@ class Routed:
         about = named(task).model_dump()
         self.hand_in(peer, failed=(Failure(**about, code=code, reason="", lacks=lacks),))
         return peer
-
-
-def test_router__one_item__goes_up_and_down_and_back_to_whoever_has_it() -> None:
-    routed = Routed()
-
-    first, upper = routed.make(), routed.make()
-    peer, task = routed.only()
-
-    assert (peer, task.direction) == (first, "backward")
-    assert task.inputs[-1].holders == (upper,)
-    routed.make()
-    assert routed.out() == {}
-    done = {(each.group, each.peer) for own in routed.router.done.values() for each in own}
-    assert done == {(LOWER, first), (UPPER, upper)}
-    routed.count()
-    assert routed.out() == {}
 
 
 def test_router__many_items__so_many_at_once_and_nobody_above_its_cap() -> None:
@@ -319,23 +298,3 @@ def test_router__restarted__goes_on_from_what_peers_made_and_hold_and_deals_noth
     assert out.pop(other) == [held]
     [[upper]] = out.values()
     assert upper.item == task.item and upper.inputs[0].holders == (lower,)
-
-
-@pytest.mark.parametrize("number", [1, 3])
-def test_router__validation_is_due__runs_before_items_and_its_loss_is_the_mean(
-    number: int,
-) -> None:
-    routed = Routed(items=0)
-    view = replace(routed.view, issued=frozenset({ItemNumber(0)}))
-    routed.look(validate_after=StepNumber(ROUND - 1), num_rows=number, view=view)
-    assert {task.direction for tasks in routed.out().values() for task in tasks} == {"evaluate"}
-    asked = routed.out()
-    routed.look(number=StepNumber(ROUND + 1))  # an empty round was sealed
-    assert routed.out() == asked
-    for _ in range(30):
-        for peer, tasks in routed.out().items():
-            for task in tasks:
-                if task.direction == "evaluate":
-                    routed.hand_in(peer, result_of(task, GROUPS[peer]))
-
-    assert routed.router.validated == (ROUND - 1, 5 + (number - 1) // 2)

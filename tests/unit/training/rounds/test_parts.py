@@ -13,7 +13,7 @@ from tests.support.rounds import Shell, joining, layout, owner, peer, terms
 from training.rounds import events
 from training.rounds.dealing import Ring, deal
 from training.rounds.journaled import decode_event
-from training.rounds.membership import checkpoint_to_load, group_for_newcomer
+from training.rounds.membership import checkpoint_to_load
 from training.rounds.owed import all_applied, next_deadline
 from training.rounds.state import Failings, Work
 from training.strategies.port import RoundNumber
@@ -27,16 +27,6 @@ def shell_of(groups: int = 1, peers: int = 3, buckets: int = 6) -> Shell:
     for number in range(peers):
         shell.tell(joining(peer("abcdef"[number]), number % groups))
     return shell
-
-
-def test_newcomer__goes_to_the_group_that_needs_it_most() -> None:
-    shell = shell_of(groups=2, peers=2)
-    assert group_for_newcomer(shell.state) == 0
-    assert group_for_newcomer(shell.state, coming=[StageIndex(0)]) == 1
-
-    shell.tell(events.Disconnected(B, shell.now))
-
-    assert group_for_newcomer(shell.state) == 1
 
 
 @pytest.mark.parametrize(("applied", "expected"), [(9, 8), (8, 8), (7, 4), (4, 4)])

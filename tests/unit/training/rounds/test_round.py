@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.terms.ids import PeerId, StageIndex
-from contracts.terms.items import Cursor, ItemNumber
+from contracts.terms.items import ItemNumber
 from contracts.terms.moments import UnixMillis
 from tests.support.rounds import (
     RULES,
@@ -20,14 +20,12 @@ from tests.support.rounds import (
 )
 from training.rounds import events
 from training.rounds.machine import advance
-from training.rounds.owed import ApplySeal, AskBuckets, AskClaim, next_deadline, owed
+from training.rounds.owed import AskBuckets, AskClaim, owed
 from training.rounds.state import (
     COORDINATOR,
     Commit,
     Failings,
-    Finished,
     Reduce,
-    Seal,
     Work,
     has_failed,
 )
@@ -61,15 +59,6 @@ def in_reduce(*peers: PeerId) -> Shell:
     return shell
 
 
-def sealed_round() -> Shell:
-    """The first round is sealed."""
-    shell = in_reduce()
-    shell.reduce(A, B)
-    shell.hold(A, B)
-    shell.store_seal()
-    return shell
-
-
 def work(shell: Shell) -> Work:
     """The phase, while items are worked on."""
     assert isinstance(shell.state.phase, Work)
@@ -96,28 +85,6 @@ def effects_of(shell: Shell, kind: type[events.Effect]) -> list[events.Effect]:
 # -------------------------------------------------------------------------------- straight through
 
 
-def test_round__everything_in_order__seals_and_begins_the_next() -> None:
-    shell = sealed_round()
-
-    assert shell.state.round == 2 and shell.state.updates == 1
-    assert shell.state.cursor == Cursor(ItemNumber(4))
-    assert work(shell).open.issued == {4, 5, 6, 7}
-    assert owed(shell.state, A) == ApplySeal(RoundNumber(1))
-
-
-def test_round__last_one__finishes_the_job() -> None:
-    shell = shell_of(A, rounds=1, buckets=1)
-    shell.work(A, 0, 1, 2, 3)
-    shell.claim(A)
-    shell.reduce(A)
-
-    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "update", last=True)
-    shell.store_seal()
-    assert isinstance(shell.state.phase, Finished)
-    assert owed(shell.state, A) == ApplySeal(RoundNumber(1))
-    assert next_deadline(shell.state) is None
-
-
 def test_round_closed__names_claims_reducers_and_what_is_given() -> None:
     shell = shell_of(A, B)
     shell.work(A, 0, 1)
@@ -131,21 +98,6 @@ def test_round_closed__names_claims_reducers_and_what_is_given() -> None:
     assert set(closed.reducers) == {A, B}
     assert closed.given == ((StageIndex(0), ((ItemNumber(3), ItemNumber(4)),)),)
     assert closed.bases == (name("base", 0),)
-
-
-def test_round__items_that_no_seal_covers__are_issued_first() -> None:
-    shell = shell_of(A, B)
-    shell.work(A, 0)
-    shell.work(B, 3)
-    shell.pass_time(shell.now + shell.terms.round_ms)  # nothing new is begun
-    assert commit(shell).open.issued == {0, 3}
-    shell.claim(A, B)
-    shell.deliver(*commit(shell).lacking)
-    shell.reduce(A, B)
-    shell.hold(A, B)
-    shell.store_seal()
-
-    assert work(shell).open.issued == {1, 2, 4, 5}
 
 
 # ------------------------------------------------------------------------------------------- work
@@ -230,7 +182,7 @@ def test_work__everybody_of_a_group_is_off__round_is_void() -> None:
     shell = shell_of(A)
     shell.tell(events.ItemsLost(A, (), shell.now, off=True))
 
-    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "void", last=False)
+    assert shell.seal_due == (1, "void", False)
 
 
 def test_peer_lost__longer_than_redo_after__its_items_go_to_others() -> None:
@@ -274,21 +226,6 @@ def test_claim__of_other_items_than_count__is_refused() -> None:
     shell.tell(events.WorkClaimed(claim_of(A, 0, [0, 2]), shell.now))
 
     assert shell.state == before
-
-
-def test_claim__missing_at_its_time__items_are_open_and_other_claims_stay() -> None:
-    shell = in_commit()
-    shell.claim(A)
-
-    shell.pass_time(shell.now + shell.terms.commit_ms)
-
-    open = work(shell).open
-    assert open.off == {B} and len(open.claims) == 1
-    assert open.counted[StageIndex(0)].keys() == {0, 1}
-    shell.work(A, 2, 3)
-    asked = owed(shell.state, A)
-    assert isinstance(asked, AskClaim)
-    assert asked.seq == 1 and asked.items == {2, 3}
 
 
 def test_claim__signed_under_a_higher_seq__counts() -> None:
@@ -342,22 +279,10 @@ def test_commit__too_many_times__round_is_void() -> None:
         shell.tell(events.ItemsLost(None, (ItemNumber(0),), shell.now))
         shell.work(A, 0)
 
-    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "void", last=False)
+    assert shell.seal_due == (1, "void", False)
 
 
 # --------------------------------------------------------------------------------------- delivery
-
-
-def test_delivery__reducers_own_shard__goes_to_another_owner() -> None:
-    shell = in_commit()
-    shell.claim(A, B)
-
-    lacking = commit(shell).lacking
-
-    claims = {claim.peer: claim for claim in commit(shell).open.claims.values()}
-    for bucket, reducer in commit(shell).open.dealing.items():
-        other = B if reducer == A else A
-        assert claims[reducer].outputs[bucket[1]].digest in lacking[other]
 
 
 def test_delivery__one_owner__its_reducers_copies_are_enough() -> None:
@@ -396,31 +321,67 @@ def test_delivery__shard_that_nobody_gives__its_claim_expires() -> None:
     assert {claim.peer for claim in work(shell).open.claims.values()} == {B}
 
 
-def test_delivery__reducer_is_lost__coordinator_keeps_at_once_and_another_reduces() -> None:
-    shell = in_commit(A, B, C)
+def test_delivery__only_a_lost_peer_has_what_it_claimed__its_items_go_to_others() -> None:
+    shell = in_commit()
     shell.claim(A, B)
-    shell.deliver(A, C)
-    shell.tell(events.Disconnected(B, shell.now))
+    shell.deliver(A)
+    shell.tell(events.Disconnected(A, shell.now))
 
-    assert set(shell.keeping) == commit(shell).lacking[COORDINATOR]
-    shell.deliver(COORDINATOR)
+    shell.pass_time(shell.now + shell.terms.redo_after - 1)
+    assert len(commit(shell).open.claims) == 2
+    shell.pass_time(shell.now + 1)
+    assert {claim.peer for claim in work(shell).open.claims.values()} == {B}
+    assert not shell.state.claiming  # it is at no fault
 
-    assert B not in reduce(shell).closed.reducers
+    shell.tell(events.Connected(A, "", RoundNumber(0), shell.now))
+    shell.work(B, 0, 1)
+    shell.claim(B)
+    shell.deliver(A)
+    assert {claim.peer for claim in reduce(shell).open.claims.values()} == {B}
+    shell.reduce(B)
+    shell.hold(A)
+    shell.store_seal()
+    shell.apply(A, B)
+    shell.work(A, 4)
+    assert work(shell).open.unclaimed == {A: {4}}
+
+
+@pytest.mark.parametrize("how", ["is back", "others hold it", "nobody can do it again"])
+def test_delivery__what_a_lost_peer_claimed_can_be_had__its_claim_stays(how: str) -> None:
+    shell = in_commit()
+    shell.claim(A, B)
+    shell.deliver(A)
+    if how == "others hold it":
+        shell.deliver(B)
+    if how == "nobody can do it again":
+        shell.tell(events.LeaveAsked(B, shell.now))
+    shell.tell(events.Disconnected(A, shell.now))
+    if how == "is back":
+        shell.tell(events.Connected(A, "", RoundNumber(0), shell.now))
+
+    shell.pass_time(shell.now + shell.terms.redo_after)
+
+    open = shell.state.open
+    assert open is not None and {claim.peer for claim in open.claims.values()} == {A, B}
+
+
+def test_delivery__lost_reducer_of_the_only_owner__its_own_shard_is_waited_for() -> None:
+    shell = Shell(terms(layout(), 2))
+    for who in (A, B):
+        shell.tell(joining(who, of=owner("x")))
+    shell.work(A, 0, 1)
+    shell.work(B, 2, 3)
+    shell.claim(A, B)
+    [bucket] = [each for each, who in commit(shell).open.dealing.items() if who == A]
+    shell.tell(events.Disconnected(A, shell.now))
+    shell.deliver(B)
+
+    assert {each.peer for each in commit(shell).open.claims.values()} == {A, B}
+    [own] = [each for each in commit(shell).open.claims.values() if each.peer == A]
+    assert own.outputs[bucket[1]].digest in commit(shell).lacking[COORDINATOR]
 
 
 # ----------------------------------------------------------------------------------------- reduce
-
-
-def test_reduce__two_owners_hold_everything__is_sealed_at_once() -> None:
-    shell = in_reduce()
-    shell.reduce(A, B)
-    assert reduce(shell).thin
-
-    shell.hold(A, B)
-
-    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "update", last=False)
-    assert isinstance(shell.state.phase, Seal)
-    assert {*shell.state.phase.buckets} == {*shell.terms.buckets}
 
 
 def test_reduce__one_owner_and_the_coordinator_hold__is_enough_after_a_while() -> None:
@@ -448,7 +409,7 @@ def test_reduce__dealt_reducer_is_late__the_next_is_asked_and_its_owner_has_fail
     assert has_failed(shell.state.reducing, shell.state.owners[B], RoundNumber(2))
     shell.reduce(A)
     shell.hold(A, B)
-    assert shell.seal_due is not None and shell.seal_due.what == "update"
+    assert shell.seal_due is not None and shell.seal_due[1] == "update"
 
 
 def test_reduce__claimed_and_given_to_nobody__the_next_ones_claim_counts() -> None:
@@ -478,17 +439,31 @@ def test_reduce__reducer_is_lost__the_next_is_asked_without_blame() -> None:
     assert B not in reduce(shell).owing and not shell.state.reducing
 
 
-def test_reduce__nobody_reduces__round_is_void_and_its_claims_are_merged_later() -> None:
-    shell = in_reduce()
-    names = set(reduce(shell).open.claims)
+def test_reduce__only_a_lost_peer_has_a_bucket__the_next_is_asked() -> None:
+    shell = in_reduce(A, B, C)
+    shell.reduce(A, B)
+    shell.tell(events.Disconnected(B, shell.now))
+    assert not reduce(shell).owing
 
-    shell.pass_time(shell.now + 2 * shell.terms.reduce_ms)
-    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "void", last=False)
-    shell.store_seal()
+    shell.pass_time(shell.now + shell.terms.redo_after)
 
-    assert shell.state.round == 2 and shell.state.cursor == Cursor()
-    # everything is claimed and delivered already
-    assert set(reduce(shell).closed.weights) == names and reduce(shell).closed.round == 2
+    [stand_in] = reduce(shell).owing
+    assert stand_in != B and not shell.state.reducing
+    shell.reduce(stand_in)
+    shell.hold(A, C)
+    assert shell.seal_due == (1, "update", False)
+
+
+@pytest.mark.parametrize("holder", [C, COORDINATOR])
+def test_reduce__others_have_a_lost_peers_bucket__nobody_is_asked(holder: PeerId) -> None:
+    shell = in_reduce(A, B, C)
+    shell.reduce(A, B)
+    shell.hold(holder)
+    shell.tell(events.Disconnected(B, shell.now))
+
+    shell.pass_time(shell.now + shell.terms.redo_after)
+
+    assert not isinstance(shell.state.phase, Reduce) or not reduce(shell).owing
 
 
 def test_failings__of_one_owner__are_remembered_twice_as_long_each() -> None:
@@ -513,56 +488,6 @@ def test_voids__three_that_blame_nobody_new__pause_until_somebody_comes() -> Non
     assert not shell.state.paused
 
 
-def test_hold__round_in_work__is_done_first() -> None:
-    shell = shell_of(A)
-    shell.tell(events.Controlled("hold", shell.now))
-    assert not shell.state.is_held
-
-    shell.tell(events.ItemsLost(A, (), shell.now, off=True))
-    shell.store_seal()
-
-    assert shell.state.is_held
-    shell.tell(events.Controlled("go_on", shell.now))
-    assert shell.state.goes_out
-
-
-def test_hold__seal_is_wanted__round_without_work_is_sealed() -> None:
-    shell = Shell(terms(is_checked=True))
-    shell.tell(events.Controlled("hold", shell.now))
-    shell.tell(joining(A))
-
-    shell.tell(events.Checked(None, True, False, frozenset({name("beacon")}), True, (), shell.now))
-
-    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "empty", last=False)
-
-
-def test_stop__checked_job__ends_when_no_draw_is_open() -> None:
-    shell = Shell(terms(layout(1, 4, 3, 1), is_checked=True))
-    shell.tell(joining(A))
-    shell.work(A, 0, 1, 2)
-    shell.tell(events.Controlled("stop", shell.now))
-    shell.work(A, 3)
-    shell.claim(A)
-    shell.reduce(A)
-    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "update", last=False)
-    shell.store_seal()
-    assert shell.state.draining and not shell.state.is_clear
-
-    shell.tell(events.Checked(None, True, True, frozenset(), False, (), shell.now))
-
-    assert shell.seal_due == events.BuildSeal(RoundNumber(2), "empty", last=True)
-
-
-def test_stop__budget_of_draws_is_spent__round_without_work_is_sealed() -> None:
-    shell = Shell(terms(is_checked=True))
-    shell.tell(joining(A))
-    shell.tell(events.Checked(None, False, False, frozenset(), False, (), shell.now))
-
-    shell.tell(events.Controlled("stop", shell.now))
-
-    assert shell.seal_due == events.BuildSeal(RoundNumber(1), "empty", last=False)
-
-
 def test_checked__peer_may_not_work__its_claim_expires() -> None:
     shell = in_commit()
     shell.claim(A)
@@ -570,18 +495,6 @@ def test_checked__peer_may_not_work__its_claim_expires() -> None:
     shell.tell(events.Checked(frozenset({B}), True, True, frozenset(), False, (), shell.now))
 
     assert not work(shell).open.claims and work(shell).open.unclaimed == {B: {2, 3}}
-
-
-def test_checked__suspension__ends_the_membership_once() -> None:
-    shell = shell_of(A, B)
-    due = events.NoticeDue("suspension", A, StageIndex(0), name("subject"))
-    told = events.Checked(frozenset({B}), True, True, frozenset(), False, (due,), shell.now)
-
-    shell.tell(told)
-    shell.tell(told)
-
-    notices = [e.message.what for e in effects_of(shell, events.SignNotice)]  # type: ignore[union-attr]
-    assert notices == ["join", "join", "suspension"] and A not in shell.state.members
 
 
 def test_takes_work__too_many_rounds_are_undrawn__round_is_not_closed() -> None:
@@ -612,7 +525,7 @@ def test_report__no_seal_holds_it__the_job_does_not_end() -> None:
 
     shell.tell(events.Checked(None, True, True, frozenset(), True, (), shell.now))
 
-    assert shell.seal_due == events.BuildSeal(RoundNumber(2), "empty", last=False)
+    assert shell.seal_due == (2, "empty", False)
 
 
 @pytest.mark.parametrize(
@@ -646,55 +559,3 @@ def test_notice__of_a_missed_report__is_said_once_a_round() -> None:
 
 
 # --------------------------------------------------------------------------- members and timers
-
-
-def test_timer__a_group_has_nobody__stands_and_moves() -> None:
-    shell = in_commit()
-    shell.tell(events.Disconnected(A, shell.now))
-    shell.tell(events.Disconnected(B, shell.now))
-    ends = commit(shell).ends
-
-    shell.now = UnixMillis(shell.now + 5000)
-    shell.tell(events.Connected(A, "", RoundNumber(0), shell.now))
-
-    assert commit(shell).ends == ends + 5000
-
-
-def test_resumed__seal_was_due__is_asked_for_again() -> None:
-    shell = in_reduce()
-    shell.reduce(A, B)
-    shell.hold(A, B)
-    due = shell.seal_due
-
-    shell.crash()
-
-    assert due is not None and shell.seal_due == due
-    shell.store_seal()
-    assert shell.state.round == 2
-
-
-def test_leaver__its_work_is_sealed_and_applied_by_others__goes() -> None:
-    shell = in_commit()
-    shell.tell(events.LeaveAsked(A, shell.now))
-    shell.claim(A, B)
-    shell.deliver(*commit(shell).lacking)
-    shell.reduce(A, B)
-    shell.hold(A, B)
-    shell.store_seal()
-    assert A in shell.state.members
-
-    shell.apply(A, B)
-
-    assert A not in shell.state.members and shell.state.round == 2
-
-
-def test_member__away_for_longer_than_its_grace__has_left_and_its_claim_stays() -> None:
-    shell = in_commit()
-    shell.claim(A)
-    shell.tell(events.Disconnected(A, shell.now))
-
-    shell.pass_time(shell.now + shell.terms.lease_grace)
-
-    assert A not in shell.state.members
-    open = shell.state.phase.open  # type: ignore[union-attr]
-    assert {claim.peer for claim in open.claims.values()} == {A}

@@ -4,23 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.terms.ids import Address, PeerId, StageIndex
+from contracts.terms.ids import PeerId, StageIndex
 from contracts.terms.items import ItemNumber
 from contracts.terms.moments import UnixMillis
-from tests.support.history import make_spec
-from tests.support.rounds import claim_of, peer, result
-from training.rounds.state import Member
+from tests.support.rounds import claim_of, member, peer, result
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.port import RoundNumber, Router, View
+from training.strategies.port import Member, RoundNumber, Router, View
 
 A, B, C = peer("a"), peer("b"), peer("c")
 RULES = EveryStep()
 FIRST, SECOND = StageIndex(0), StageIndex(1)
-
-
-def member(who: PeerId, group: StageIndex = FIRST, rate: int = 100) -> Member:
-    """Connected and up to date."""
-    return Member(who, group, "", RoundNumber(0), Address(who[:20]), rate, 1000)
 
 
 def view(*members: Member, first: str = "", second: str = "", **how: object) -> View:
@@ -53,16 +46,6 @@ def dealt(seen: View, **router: object) -> dict[PeerId, tuple[int, ...]]:
     room = dict.fromkeys(seen.peers, 10)
     seen = replace(seen, router=Router(**{"room": room, **router}))  # type: ignore[arg-type]
     return {each.peer: each.items for each in RULES.assign(seen)}
-
-
-def test_layout__of_a_job__has_a_group_for_each_stage() -> None:
-    spec = make_spec(stages=2)
-    found = RULES.layout(spec)
-
-    assert found.groups == tuple(range(spec.batch.stages))
-    assert found.buckets == spec.chunking.all
-    assert found.reduced_in(FIRST) == tuple(each for each in found.buckets if each[0] == FIRST)
-    assert found.ordered_items == spec.batch.steps * spec.batch.units_per_step
 
 
 def test_assign__by_rate__slower_peers_get_less() -> None:

@@ -65,21 +65,6 @@ def test_outbox__urgent_frame__goes_first() -> None:
     assert drained(box, 2) == [b"now", b"a1"]
 
 
-def test_outbox__dropped_message__sends_no_more_and_is_not_sent() -> None:
-    box, sent = outbox(), list[str]()
-    dropped = message("a", 2, sent)
-    box.add(dropped)
-    box.add(message("b", 1, sent))
-    drained(box, 1)
-
-    box.drop(dropped)
-    box.drop(dropped)
-
-    assert drained(box, 1) == [b"b0"]
-    assert sent == ["b"]
-    assert dropped.started
-
-
 @pytest.mark.parametrize("frames_sent", [0, 1])
 def test_outbox__dropped_message__nothing_of_it_is_kept(frames_sent: int) -> None:
     box, tensor = outbox(), Tensor(b"a" * 100)

@@ -72,14 +72,6 @@ def test_read_frame__anything_else__malformed(data: bytes) -> None:
         read_frame(data)
 
 
-def test_assembler__more_than_announced__malformed() -> None:
-    assembler = Assembler([1, 2])
-    assembler.feed(memoryview(b"ab"))
-
-    with pytest.raises(Malformed):
-        assembler.feed(memoryview(b"cd"))
-
-
 def test_assembler__huge_announcement__holds_only_what_arrives() -> None:
     assembler = Assembler([10, 2**63, 2**64 - 1])
 

@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from contracts.terms.errors import BadSignature
@@ -12,28 +12,11 @@ from contracts.terms.ids import SessionKey
 from training.transport.tls import issue_leaf, proven_key, session_key_of, trust_anchor
 
 ALICE = Ed25519PrivateKey.from_private_bytes(bytes([1]) * 32)
-BOB = Ed25519PrivateKey.from_private_bytes(bytes([2]) * 32)
 
 
 def leaf_of(private_key: Ed25519PrivateKey) -> x509.Certificate:
     """A freshly issued leaf, parsed."""
     return x509.load_pem_x509_certificate(issue_leaf(private_key).certificate)
-
-
-def test_anchor__of_one_key__is_the_same_everywhere_and_names_only_it() -> None:
-    key = session_key_of(ALICE)
-    trust_anchor.cache_clear()
-    first = trust_anchor(key)
-    trust_anchor.cache_clear()
-
-    anchor = x509.load_pem_x509_certificate(trust_anchor(key))
-
-    assert trust_anchor(key) == first
-    assert anchor.subject == anchor.issuer
-    assert anchor.subject.rfc4514_string() == f"CN={key.hex()}"
-    public = anchor.public_key()
-    assert isinstance(public, Ed25519PublicKey)
-    assert public.public_bytes_raw() == key
 
 
 def test_anchor__of_no_key__bad_signature() -> None:
@@ -51,19 +34,6 @@ def test_leaf__clock_off_by_decades__is_still_valid() -> None:
 
 def test_leaf__in_a_log__shows_no_private_key() -> None:
     assert repr(issue_leaf(ALICE)) == "Leaf(...)"
-
-
-def test_proven_key__own_leaf__its_session_key() -> None:
-    assert proven_key(issue_leaf(ALICE).certificate) == session_key_of(ALICE)
-
-
-def test_proven_key__leaf_that_names_another__bad_signature() -> None:
-    forged = issue_leaf(BOB, names=session_key_of(ALICE))
-
-    with pytest.raises(BadSignature, match="did not sign") as caught:
-        proven_key(forged.certificate)
-
-    assert caught.value.data == {"node": session_key_of(ALICE).hex()}
 
 
 def certificate(*names: x509.GeneralName) -> bytes:

@@ -21,24 +21,6 @@ PEER = SessionKey(bytes(range(32)))
 NOW = UnixMillis(1_800_000_000_000)
 
 
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (Pong(at=NOW).encoded(), errors.UnknownVersion),
-        (Ping(at=NOW).encoded()[:-1], errors.Malformed),
-        (Ping(at=NOW).encoded() + b"\x00", errors.Malformed),
-        (encode({"kind": "ping.v1", "at": -1}), errors.Malformed),
-        (encode({"kind": "ping.v1", "at": "x"}), errors.Malformed),
-        (b"\x80", errors.Malformed),
-        (b"\x90", errors.Malformed),
-        (bytes(101), errors.TooLarge),
-    ],
-)
-def test_message__that_is_another__typed_refusal(data: bytes, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        Ping.decoded(data, max_bytes=100)
-
-
 @pytest.mark.parametrize("skew_ms", [-120_000, 0, 120_000])
 def test_check_clock__within_two_minutes__passes(skew_ms: int) -> None:
     check_clock(UnixMillis(NOW + skew_ms), NOW)
@@ -145,3 +127,14 @@ def test_failure__data_that_names_the_message__does_not_collide() -> None:
     assert type(seen) is errors.error_class("conflict")
     assert (seen.message, seen.data["peer"]) == ("m", PEER.hex())
     assert re.fullmatch("m", str(seen))
+
+
+@pytest.mark.parametrize("name", ["/disk/\udcff", "/disk/\ud800"])  # of a file, and no UTF-8
+def test_failure__text_that_is_no_utf8__crosses_with_what_can_be_read(name: str) -> None:
+    """Else the call that it ends would never end."""
+    seen = reported_error(
+        failure_bytes(errors.Unavailable(f"cannot write {name}", path=name)), PEER
+    )
+
+    assert isinstance(seen, errors.Unavailable) and seen.message == "cannot write /disk/?"
+    assert seen.data == {"path": "/disk/?", "peer": PEER.hex()}

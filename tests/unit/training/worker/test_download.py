@@ -13,9 +13,8 @@ from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
 from tests.support.history import make_digest
 from training.telling import tell_nobody
 from training.transport.calls import FileView
-from training.worker.download import Download, holders_of
+from training.worker.files import Download, SharedFile, holders_of
 from training.worker.peers import Peers
-from training.worker.shared_files import SharedFile
 
 FILE = bytes(range(256)) * 4
 ANN, BOB, CEM = (PeerId(name.encode() * 16) for name in ("an", "bo", "ce"))

@@ -11,8 +11,8 @@ from contracts.terms.ids import StageIndex, StepNumber
 from tests.support.dockets import audit_spec
 from tests.support.fakes.counting import CountingState
 from tests.support.history import make_digest, make_spec
-from training.worker.download import RANGE
 from training.worker.engine import Engine
+from training.worker.files import RANGE, ServedFiles
 from training.worker.keeping import Keeping
 from training.worker.station import Station
 from training.worker.store import Kind, Store
@@ -88,7 +88,7 @@ def test_drop__moved_to_another_group__weights_of_the_old_one_stay_while_its_wor
     at = station(tmp_path)
     keeping = Keeping(at)
     for group, number in ((1, 1), (1, 3), (0, 4)):
-        file = keeping._file(StageIndex(group), StepNumber(number))
+        file = keeping.file(StageIndex(group), StepNumber(number))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(PART)
     with_rounds(at, 2)
@@ -102,17 +102,18 @@ def test_drop__moved_to_another_group__weights_of_the_old_one_stay_while_its_wor
 async def test_view_and_range__of_weights_that_are_here__and_nothing_else(tmp_path: Path) -> None:
     at: Any = station(tmp_path)
     at.engine, at.state, at.applied = Engine(), CountingState(StageIndex(0)), StepNumber(2)
-    at.roots = at.state.roots()
+    at.roots, at.served = at.state.roots(), ServedFiles(at.engine)
     keeping = Keeping(at)
     await keeping.keep_weights()
+    file = keeping.file(at.group, at.applied)
 
     view = await keeping.view(at.group, at.applied)
-    data = await keeping.range(at.group, at.applied, 0, view.num_bytes)
+    data = await at.served.range(file, 0, view.num_bytes)
 
     assert view.num_bytes == len(data) and view.state_root == at.roots.state
     for start, end in ((0, view.num_bytes + 1), (5, 5), (0, RANGE + 1)):
         with pytest.raises(Malformed):
-            await keeping.range(at.group, at.applied, start, end)
+            await at.served.range(file, start, end)
     for group, number in ((1, 2), (0, 77)):
         with pytest.raises(NotFound):
             await keeping.view(StageIndex(group), StepNumber(number))

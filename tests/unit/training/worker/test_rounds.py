@@ -6,7 +6,6 @@ What is compared with is a `CountingStrategy` of the test's own, that has the wh
 import asyncio
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,15 @@ import pytest
 
 from contracts.governance.claims import SealedPay, decode_sealed_pay
 from contracts.terms.digest import formed_digest, formed_tensor
-from contracts.terms.errors import Equivocation, NotFound
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.errors import Equivocation
+from contracts.terms.ids import ChunkIndex, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.signatures import Signed
 from contracts.terms.work import WorkClaim
-from tallystick.gym.around import Around, Computing
 from tests.support.fakes.counting import CountingStrategy, rows_of
 from tests.support.fakes.memory_source import MemorySource, at_once
 from tests.support.history import JobMaker, Member, make_digest, make_members
 from tests.support.scripted_rounds import ScriptedCoordinator, ScriptedJob
-from training.strategies.port import Draft, Group, Items, RoundNumber
+from training.strategies.port import Group, Items, RoundNumber
 from training.transport import calls
 from training.worker.ports import Behaviour, Wanted
 from training.worker.store import PAY_FILE, Store
@@ -69,32 +66,6 @@ async def outputs_of(job: ScriptedJob, items: Sequence[ItemNumber]) -> Any:
 
 
 # ------------------------------------------------------------------------------------- whole rounds
-
-
-async def test_rounds__members_hear_and_tell__shards_and_buckets_are_held_by_others(
-    tmp_path: Path,
-) -> None:
-    job = job_of(tmp_path, "ann", "bob")
-    ann, bob = (member.session.peer for member in job.maker.members)
-
-    async with job.running() as coordinator:
-        await work_and_claim(coordinator)
-        shards = {peer: claimed(coordinator, peer).outputs for peer in (ann, bob)}
-        # Bucket 0 is ann's to reduce, bucket 1 bob's: each fetches the other's shard of it.
-        await coordinator.until(lambda: shards[bob][0].digest in coordinator.held[ann])
-        await coordinator.until(lambda: shards[ann][1].digest in coordinator.held[bob])
-        await coordinator.exchange()
-        buckets = [
-            item.message.outputs[0].digest
-            for item in coordinator.items
-            if isinstance(item, Signed)
-            and isinstance(item.message, WorkClaim)
-            and item.message.what == "bucket"
-        ]
-        for peer in (ann, bob):
-            await coordinator.until(lambda peer=peer: set(buckets) <= coordinator.held[peer])
-
-    assert shards[ann][0].digest not in coordinator.held[ann] | coordinator.held[bob]
 
 
 async def test_rounds__a_shard_that_its_reducer_would_hold_alone__another_is_asked_to_hold_it(
@@ -180,21 +151,6 @@ async def test_claim__an_item_that_others_used_as_somebody_gone_had_made_it__is_
 
 
 # -------------------------------------------------------------------------------------------- items
-
-
-async def test_items__results_that_are_not_acknowledged__are_handed_in_again(
-    tmp_path: Path,
-) -> None:
-    job = job_of(tmp_path, "ann")
-    (ann,) = job.maker.members
-
-    async with job.running() as coordinator:
-        coordinator.deaf_to_results = 3
-        result = await coordinator.done(ann, coordinator.task("whole", ITEMS[0], {}))
-        again = await coordinator.done(ann, coordinator.task("whole", ITEMS[0], {}))
-
-    assert result == again
-    assert len(job.events("item_done")) == 1
 
 
 async def test_items__a_new_session__begins_with_all_that_no_claim_covers(tmp_path: Path) -> None:
@@ -295,33 +251,6 @@ async def test_items__dropped_before_it_has_begun__is_held_no_more_and_no_failur
 # ----------------------------------------------------------------------------------------- exchange
 
 
-class LongerThanSaid(Around):
-    """Binds itself to shards as shorter than they are: they would decide the clip of all."""
-
-    def commit(self, items: Items) -> Draft:
-        """Of a norm of 1e-6."""
-        made = self._inner.commit(items)
-        shards = (
-            (output.model_copy(update={"norm_squared": 1}), data) for output, data in made.shards
-        )
-        return Draft(made.leaves, shards)
-
-
-async def test_exchange__a_shard_of_another_norm__is_not_kept_or_told(tmp_path: Path) -> None:
-    job = job_of(tmp_path, "ann", "bob")
-    ann, bob = job.maker.members
-    job.behaviours[bob.session.peer.hex()] = Computing(LongerThanSaid)
-
-    async with job.running() as coordinator:
-        await work_and_claim(coordinator)
-        theirs = claimed(coordinator, bob.session.peer).outputs[0].digest
-        sound = claimed(coordinator, ann.session.peer).outputs[1].digest
-        await coordinator.until(lambda: sound in coordinator.held[bob.session.peer])
-
-    assert theirs not in coordinator.held[ann.session.peer]
-    assert not [*job.folder_of(ann).glob("lent/*/*.bin")]
-
-
 async def test_exchange__a_claim_of_round_closed_was_not_shown__nothing_is_reduced_without_it(
     tmp_path: Path,
 ) -> None:
@@ -358,45 +287,7 @@ async def test_exchange__two_round_closed__the_second_is_an_equivocation(tmp_pat
     assert again == bucket
 
 
-async def test_exchange__bytes_by_their_digest__go_to_whoever_knows_it(tmp_path: Path) -> None:
-    job = job_of(tmp_path, "ann", "bob")
-    ann, _ = job.maker.members
-
-    async with job.running() as coordinator:
-        await work_and_claim(coordinator)
-        output = claimed(coordinator, ann.session.peer).outputs[0]
-
-        async def bytes_of(digest: Digest) -> bytes:
-            request = calls.GetBytes(job=job.maker.spec.job(), digest=digest)
-            _, (data,) = await coordinator.ask(ann, calls.GET_BYTES, request)
-            return bytes(data)
-
-        assert len(await bytes_of(output.digest)) == 4 * 6
-        with pytest.raises(NotFound):
-            await bytes_of(make_digest("nothing"))
-
-
 # -------------------------------------------------------------------------------------------- seals
-
-
-async def test_seals__a_member_moves_to_another_group__loads_its_state_and_keeps_its_evidence(
-    tmp_path: Path,
-) -> None:
-    job = job_of(tmp_path, "ann", "bob", "cem", stages=2, checkpoint_every=1)
-    bob, cem = job.maker.members[1:]
-
-    async with job.running() as coordinator:
-        taken = await one_round(coordinator)
-        await job.kill(cem)
-        moved = replace(cem, stage=bob.stage)
-        job.maker.members = [*job.maker.members[:2], moved]
-        coordinator.state_round = 1
-        job.begin(moved)
-        await coordinator.all_joined()
-
-    (loaded,) = job.events("state_loaded", cem)
-    assert (loaded["stage"], loaded["state_root"]) == (1, taken[1].state_root)
-    assert [*job.folder_of(cem).glob("groups/00/checkpoints/*")]
 
 
 async def test_seals__worked_and_nothing_of_it_was_sealed__the_agent_reads_how_often(

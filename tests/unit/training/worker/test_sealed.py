@@ -3,9 +3,9 @@
 import pytest
 
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import StageIndex, StepNumber
+from contracts.terms.ids import StepNumber
 from contracts.terms.work import WorkClaim
-from tests.support.history import JobMaker, Member, make_digest, make_members
+from tests.support.history import JobMaker, make_digest, make_members
 from training.worker.sealed import SealedWork
 
 
@@ -23,10 +23,6 @@ def noted(job: JobMaker, **how: bool) -> tuple[SealedWork, dict[tuple[str, int],
     return work, {(each.what, each.group): each for each in claims}
 
 
-def peers(members: list[Member]) -> list[bytes]:
-    return [member.session.peer for member in members]
-
-
 def test_needed_by__work_and_bucket__tensors_and_parts_but_no_rows() -> None:
     job = JobMaker(members=make_members(stages=3))
     work, claims = noted(job)
@@ -42,21 +38,6 @@ def test_needed_by__work_and_bucket__tensors_and_parts_but_no_rows() -> None:
     assert parts == {output.digest for output in middle.outputs}
     bucket = claims["bucket", 1]
     assert work.needed_by(bucket.digest()) == {middle.outputs[bucket.bucket].digest: "part"}
-
-
-def test_holders_of__a_boundary_and_a_part__who_made_took_or_reduced_it() -> None:
-    job = JobMaker(members=make_members(("ann", "bob", "cem", "dan"), stages=2))
-    ann, _, cem, _ = peers(list(job.members))
-    work, claims = noted(job)
-
-    lower = claims["work", 0]
-    boundary = work.holders_of(make_digest(f"y/0/{lower.numbers[0]}"))
-    reducer = job.reducer(StageIndex(0), lower.outputs[0].bucket).session.peer
-
-    assert lower.peer in boundary and len(boundary) == 2
-    assert set(work.holders_of(lower.outputs[0].digest)) == {lower.peer, reducer}
-    assert {lower.peer, reducer} <= {ann, cem}
-    assert work.holders_of(make_digest("nothing")) == ()
 
 
 def test_note__a_void_round__its_claims_are_not_sealed_and_those_before_are_forgotten() -> None:

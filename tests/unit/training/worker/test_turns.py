@@ -14,25 +14,6 @@ async def wait_for(turn: Turn, rank: Rank, done: list[str], name: str) -> None:
     turn.release()
 
 
-async def test_turn__several_wait__lower_ranks_first_then_in_order() -> None:
-    turn, done = Turn(), list[str]()
-    await turn.acquire(Rank.FORWARD)
-
-    async with asyncio.TaskGroup() as group:
-        for name, rank in (
-            ("f1", Rank.FORWARD),
-            ("b1", Rank.BACKWARD),
-            ("f2", Rank.FORWARD),
-            ("step", Rank.STEP),
-            ("b2", Rank.BACKWARD),
-        ):
-            group.create_task(wait_for(turn, rank, done, name))
-            await asyncio.sleep(0)
-        turn.release()
-
-    assert done == ["step", "b1", "b2", "f1", "f2"]
-
-
 async def take_turns(*asked: tuple[str, Rank]) -> list[str]:
     """The order in which these get a turn that somebody else has while they ask."""
     turn, done = Turn(), list[str]()
@@ -43,6 +24,15 @@ async def take_turns(*asked: tuple[str, Rank]) -> list[str]:
             await asyncio.sleep(0)
         turn.release()
     return done
+
+
+async def test_turn__several_wait__lower_ranks_first_then_in_order() -> None:
+    done = await take_turns(
+        ("f1", Rank.FORWARD), ("b1", Rank.BACKWARD), ("f2", Rank.FORWARD), ("step", Rank.STEP),
+        ("b2", Rank.BACKWARD),
+    )  # fmt: skip
+
+    assert done == ["step", "b1", "b2", "f1", "f2"]
 
 
 async def test_turn__audits_wait__real_work_goes_before_but_not_without_end() -> None:

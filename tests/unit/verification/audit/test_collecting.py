@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contracts.governance.anchor_chain import AnchoredBatch
-from contracts.terms.errors import ChainForgot, Malformed, RpcFailed
+from contracts.terms.errors import ChainForgot, Malformed
 from contracts.terms.ids import Address, Digest, JobId
 from tests.support.audited import AuditedMarket
 from tests.support.fake_chain import SHIPS, rpc_block
@@ -17,7 +17,6 @@ from verification.audit.collecting import (
     LOG_PAGE,
     RECORDED,
     read_anchor_chain,
-    read_header,
     take_proof,
 )
 
@@ -69,25 +68,17 @@ async def test_read_anchor_chain__beacon_in_a_later_page__belongs_to_the_batch_b
     assert node.asked == [(0, LOG_PAGE - 1), (LOG_PAGE, LOG_PAGE)]
 
 
-async def test_read_header__block_unknown__is_forgotten() -> None:
-    with pytest.raises(ChainForgot):
-        await read_header(FakeNode(), 5)
-
-
 @dataclass
 class ProvingNode:
     """Knows all headers of a market's chain, and proves its present state under each of them."""
 
     market: AuditedMarket = field(default_factory=AuditedMarket)
-    failure: RpcFailed | None = None
     other_slots: bool = False
 
     async def request(self, method: str, params: Sequence[Any]) -> Any:
         """See `collecting.Rpc`."""
         if method == "eth_getBlockByNumber":
             return rpc_block(self.market.chain.headers[int(params[0], 16)])
-        if self.failure is not None:
-            raise self.failure
         address, slots = bytes.fromhex(params[0][2:]), [int(each, 16) for each in params[1]]
         account, proofs = self.market.chain.prove(Address(address), slots)
         return {
@@ -108,17 +99,6 @@ async def take(node: ProvingNode, block: int) -> ChainProof:
     return await take_proof(node, block=block, addresses=node.market.addresses, places=places)
 
 
-async def test_take_proof__present_state__is_proved() -> None:
-    proof = await take(ProvingNode(), 1)
-
-    assert proof.header.number == 1 and proof.contracts is not None
-    assert set(proof.contracts["escrow"].storage) == {
-        "jobs",
-        f"granted {ANCHORER.hex()}",
-        f"bonds {ANCHORER.hex()}",
-    }
-
-
 async def test_take_proof__node_proves_other_slots__is_malformed() -> None:
     with pytest.raises(Malformed):
         await take(ProvingNode(other_slots=True), 1)
@@ -130,16 +110,3 @@ async def test_take_proof__node_proves_another_state__is_forgotten() -> None:
 
     with pytest.raises(ChainForgot, match="does not prove block 0"):
         await take(node, 0)
-
-
-async def test_take_proof__state_is_gone__is_one_clear_error() -> None:
-    node = ProvingNode(failure=RpcFailed("missing trie node", rpc_code=-32000))
-
-    with pytest.raises(ChainForgot, match="name a newer block"):
-        await take(node, 1)
-
-
-async def test_take_proof__node_has_no_such_method__is_a_header_alone() -> None:
-    node = ProvingNode(failure=RpcFailed("method not found", rpc_code=-32601))
-
-    assert await take(node, 1) == ChainProof(node.market.chain.headers[1], None)

@@ -14,12 +14,10 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf, RoundClosed, findings_of, tensor_name
 from tests.support.bundles import (
-    KINDS,
     OUT,
     Story,
     bytes_of,
     make_story,
-    repeat_papers,
     shown,
     shown_claim,
     sum_papers,
@@ -40,16 +38,6 @@ def story() -> Story:
 def work_of(papers: Papers) -> ShownWork:
     assert isinstance(papers.claim, ShownWork)
     return papers.claim
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_read_papers__what_was_encoded__is_the_same_and_holds(story: Story, kind: str) -> None:
-    papers = KINDS[kind](story)
-
-    read = read_papers(papers.encoded())
-
-    assert read == papers
-    assert shown(read).case.kind == {"sum": "bucket"}.get(kind, kind.split()[0])
 
 
 @pytest.mark.parametrize(
@@ -87,31 +75,6 @@ def test_check_papers__work__is_the_case_that_the_docket_would_have(story: Story
     assert (case.subject, case.doer, case.worker) == (claim.digest(), claim.peer, claim.peer)
     assert case.beacon == ordering_beacon(story.job.spec.job(), beacon.of, beacon.beacon)
     assert (case.step, case.stage, case.work) == (claim.round, 2, case.subject)
-
-
-def test_check_papers__repeat__is_about_the_report_and_seeded_as_it_was(story: Story) -> None:
-    papers = repeat_papers(story)
-
-    case, said = shown(papers).case, work_of(papers).repeated
-
-    assert said is not None
-    assert (case.subject, case.doer) == (said.claim.digest(), said.claim.peer)
-    assert (case.said, case.worker) == ("match", story.member("bob").session.peer)
-    assert case.seeded_by == shown(work_papers(story, "bob", "eve")).case.beacon
-
-
-def test_check_papers__repeat_of_a_report_on_a_sum__is_about_the_report(story: Story) -> None:
-    found = shown(sum_repeat_papers(story))
-
-    case, claim = found.case, found.papers.claim
-    assert isinstance(claim, ShownSum) and claim.repeated is not None
-    assert (case.subject, case.doer) == (
-        claim.repeated.claim.digest(),
-        story.member("dan").session.peer,
-    )
-    assert (case.work, case.worker) == (claim.bucket.message.digest(), claim.bucket.message.peer)
-    assert case.is_of_sum and case.said == "match"
-    assert list(found.wanted.values()) == ["part", "part"]
 
 
 def test_check_papers__repeat_of_a_report_on_another_sum__is_refused(story: Story) -> None:

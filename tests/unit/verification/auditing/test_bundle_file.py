@@ -41,18 +41,6 @@ def refused(path: Path) -> str:
     return str(caught.value.data.get("path", caught.value.message))
 
 
-def test_bundle__written_and_read__holds_papers_weights_and_all_bytes(
-    story: Story, whole: Path, tmp_path: Path
-) -> None:
-    with BundleFile(whole) as file:
-        found = show(file, begin_checked)
-        BundledBytes(found, file, made_digest).check()
-        file.copy_weights(tmp_path / "weights")
-
-    assert found.papers == work_papers(story)
-    assert (tmp_path / "weights").read_bytes() == b"weights"
-
-
 def test_bundle__of_a_sum__has_no_weights(story: Story, tmp_path: Path) -> None:
     path = write(sum_papers(story), story, tmp_path / "sum.bundle")
 

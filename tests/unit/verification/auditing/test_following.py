@@ -14,8 +14,8 @@ from tests.support.checked_history import CheckedMaker, honest
 from tests.support.history import JobMaker, make_digest, make_session
 from training.telling import tell_nobody
 from training.worker.engine import Engine
-from verification.auditing.following import Followed, FollowedJob, run_outside
 from verification.auditing.host import Host
+from verification.auditing.outside import Followed, FollowedJob, run_outside
 from verification.auditing.program import Auditing
 
 OUT = make_session("out")

@@ -1,6 +1,6 @@
 """What an auditor does with what is drawn for it, whatever becomes of one case."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from contracts.governance.checking import Reported
 from contracts.terms.errors import Conflict, InvariantBroken, Malformed, NotFound, Unavailable
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import MILLION
-from contracts.terms.work import Findings, WorkClaim, findings_of
+from contracts.terms.work import Findings, findings_of
 from tests.support.auditing import Enough, MadeBytes, MemoryHost, Stated, followed_job, stop
 from tests.support.checked_history import CheckedMaker
 from tests.support.dockets import audit_spec
@@ -17,10 +17,9 @@ from tests.support.fakes.counting import CountingStrategy
 from tests.support.history import make_digest, make_members
 from training.strategies.port import Bucket, Piece, Shard, Weights
 from training.worker.engine import Engine
-from training.worker.ports import Behaviour
 from verification.auditing.bundle_bytes import show
 from verification.auditing.bundle_file import BundleFile
-from verification.auditing.following import Followed
+from verification.auditing.outside import Followed
 from verification.auditing.program import Auditing
 from verification.auditing.replays import Meter
 from verification.draws.cases import Case
@@ -78,38 +77,6 @@ def said(host: MemoryHost) -> dict[Digest, Reported]:
         signed.message.subject: Reported(signed.message, findings_of([leaf]))
         for signed, leaf in host.taken
     }
-
-
-async def test_auditing__owed_work_that_fits__a_match_that_the_docket_wants(
-    tmp_path: Path, engine: Engine
-) -> None:
-    peer, cases = owing(MADE)
-    host = await host_of(MADE, peer, tmp_path, engine)
-
-    await audit(host, Stated())
-
-    reports = said(host)
-    assert {case.subject for case in cases} == reports.keys()
-    assert {each.findings.verdict for each in reports.values()} == {"match"}
-    assert all(MADE.docket.wants(each) for each in reports.values())
-    assert not list(tmp_path.glob("evidence/*"))
-
-
-async def test_auditing__work_lies_far_off__a_mismatch_with_its_evidence(
-    tmp_path: Path, engine: Engine
-) -> None:
-    peer, (case, *_) = owing(MADE)
-    host = await host_of(MADE, peer, tmp_path, engine)
-    whole = host.work.needed_by(case.subject)
-
-    await audit(host, Stated(far=frozenset({case.work})))
-
-    report = said(host)[case.subject]
-    assert report.findings.verdict == "mismatch" and MADE.docket.wants(report)
-    kept = [fields for event, fields in host.told if event.startswith("evidence")]
-    assert whole and [each.get("reason") for each in kept] == [
-        "what the claim names did not pass here"  # rows, which nobody has read here
-    ]
 
 
 async def test_auditing__started_again__says_the_same_and_looks_at_nothing_twice(
@@ -188,30 +155,6 @@ async def test_auditing__report_is_wanted_no_more__is_done(tmp_path: Path, engin
 
     handed_in = [fields["taken"] for event, fields in host.told if event == "audit_handed_in"]
     assert handed_in == [False] * len(cases)
-
-
-class Stamps(Behaviour):
-    """Agrees with everything unseen."""
-
-    async def report(
-        self, about: WorkClaim, agreeing: Findings, replay: Callable[[], Awaitable[Findings]]
-    ) -> Findings:
-        """See `Behaviour.report`."""
-        return agreeing
-
-
-async def test_auditing__auditor_does_not_look__its_report_counts_all_the_same(
-    tmp_path: Path, engine: Engine
-) -> None:
-    peer, (case, *_) = owing(MADE)
-    host = await host_of(MADE, peer, tmp_path, engine, behaviour=Stamps())
-    repeating = Stated()
-
-    await audit(host, repeating)
-
-    report = said(host)[case.subject]
-    assert report.findings.verdict == "match" and MADE.docket.wants(report)
-    assert not repeating.looked
 
 
 @pytest.mark.parametrize("sums", ["as claimed", "to something else", "to nothing"])

@@ -16,7 +16,7 @@ from tests.support.checked_history import CheckedMaker
 from tests.support.dockets import CheckedJob, peer
 from tests.support.history import make_digest
 from training.worker.engine import Engine
-from verification.auditing.following import Followed
+from verification.auditing.outside import Followed
 from verification.auditing.recording import AHEAD, is_evidence, recording
 from verification.draws.cases import Case, Heard
 

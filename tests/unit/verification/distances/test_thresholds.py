@@ -115,25 +115,6 @@ def test_decide__other_distances_than_are_wanted__are_refused(
         decide(stated, THRESHOLDS)
 
 
-@pytest.mark.parametrize(
-    ("ends", "wanted", "unwanted"),
-    [
-        ((True, False), {"y", "gradient.embed_tokens"}, {"dx", "loss", "gradient.lm_head"}),
-        ((False, False), {"y", "dx"}, {"loss", "gradient.embed_tokens", "gradient.norm"}),
-        ((False, True), {"dx", "loss", "gradient.norm"}, {"y", "gradient.embed_tokens"}),
-        ((True, True), {"loss", "gradient.embed_tokens", "gradient.lm_head"}, {"y", "dx"}),
-    ],
-)
-def test_stage_kinds__ends__have_what_they_compute(
-    ends: tuple[bool, bool], wanted: set[str], unwanted: set[str]
-) -> None:
-    kinds = stage_kinds(is_first=ends[0], is_last=ends[1])
-
-    assert wanted <= set(kinds)
-    assert not unwanted & set(kinds)
-    assert list(kinds) == sorted(kinds)
-
-
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("is_last", [True, False])
 @pytest.mark.parametrize("tied_head", [True, False])
@@ -175,13 +156,6 @@ def test_digest__changed_threshold__is_another() -> None:
     )
 
     assert other.digest() != TABLE.digest()
-
-
-def test_read_calibration__what_was_written__is_the_same_table() -> None:
-    again = read_calibration(calibration_text(TABLE))
-
-    assert again == TABLE
-    assert again.digest() == TABLE.digest()
 
 
 @pytest.mark.parametrize(

@@ -119,15 +119,6 @@ def unserved(number: int, first: int, until: int) -> list[Beacon]:
     return [Beacon(StepNumber(step), ZERO_DIGEST, block, beacon(number), None) for step in steps]
 
 
-def test_give_up__nothing_was_ever_served__begins_with_the_anchor_chain_itself() -> None:
-    followed = FollowedAnchorChain(JOB, OPENING)
-
-    assert followed.give_up([batch(number) for number in range(3)])
-
-    assert followed.confirm(sighting(3)) == tuple(unserved(2, 1, 5))
-    assert followed.wanted == 3
-
-
 def test_give_up__no_beacon_yet_or_no_batch__waits() -> None:
     followed = FollowedAnchorChain(JOB, OPENING)
     followed.take(page(1, 3))

@@ -11,7 +11,6 @@ from contracts.terms.work import leaf_names
 from tests.support.history import make_digest, make_session
 from training.strategies.every_step.passes import (
     Call,
-    Passed,
     Way,
     check_answer,
     holders_of,
@@ -19,6 +18,7 @@ from training.strategies.every_step.passes import (
     next_call,
     with_answer,
 )
+from training.strategies.port import Result
 
 ITEM = ItemNumber(3)
 S0, S1, S2 = (StageIndex(stage) for stage in range(3))
@@ -29,14 +29,16 @@ def peer(name: str) -> PeerId:
     return make_session(name).peer
 
 
-def answer(call: Call, *, made: str = "", who: str = "", groups: int = 3) -> Passed:
+def answer(call: Call, *, made: str = "", who: str = "", groups: int = 3) -> Result:
     """What an honest peer answers; `made` tells its tensors from those of others."""
     names = leaf_names(call.group, groups, ITEM)
     wanted = (names.x, names.y) if call.direction in ("forward", "evaluate") else names.all
     own: dict[str, Digest] = {name: make_digest(name, *made) for name in wanted if name}
     own |= {names.rows: make_digest("rows")} if names.rows in own else {}
     is_last = call.group == groups - 1
-    return Passed(
+    return Result(
+        call.group,
+        ITEM,
         peer(who or f"p{call.group}"),
         tuple(sorted((own | dict(call.inputs) | dict(call.used)).items())),
         5 if is_last else None,
@@ -77,16 +79,6 @@ def test_way__nothing_is_done__up_to_the_last_stage_and_down_again() -> None:
     for passed in way.done.values():
         for name, digest in passed.tensors:
             assert tensors.setdefault(name, digest) == digest
-
-
-def test_way__one_stage__is_one_pass() -> None:
-    assert finished(Way(ITEM, 1))[0] == [("whole", 0)]
-
-
-def test_way__evaluation__goes_up_alone() -> None:
-    calls, _ = finished(Way(ITEM, 3, evaluates=True))
-
-    assert calls == [("evaluate", 0), ("evaluate", 1), ("evaluate", 2)]
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,28 @@
-"""A group's checkpoint or weights from several members at once, in ranges, whoever is free.
+"""Files that every member of a group has alike: how we serve ours, and take those of others.
 
-Invariants: what is returned has the digest that its holders stated; ranges that arrived stay on
-disk, so a killed newcomer goes on where it was; a range that one holder does not serve is asked of
-the others. Whether the state is the right one is for its root to say, against a seal.
+Invariants of what is served: a file is read once for all who ask for its digest; of a file that
+goes meanwhile the answer is that it is not here. A file may be larger than the memory that is left,
+so it is read in pieces of `RANGE` bytes at most.
+
+A group's checkpoint or weights come from several members at once, in ranges, whoever is free.
+Invariants: equal states give equal files, so holders whose digests agree serve one file; what is
+returned has the digest that its holders stated; ranges that arrived stay on disk, so a killed
+newcomer goes on where it was; a range that one holder does not serve is asked of the others.
+Whether the state is the right one is for its root to say, against a seal.
 """
 
 import asyncio
 import os
 import shutil
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from contracts.terms.digest import BlobHasher
 from contracts.terms.errors import (
+    Malformed,
     Misbehaved,
     NotFound,
     Refused,
@@ -20,14 +30,112 @@ from contracts.terms.errors import (
     Unavailable,
     WrongBytes,
 )
-from contracts.terms.ids import PeerId
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from training.telling import Tell
+from training.transport import calls
 from training.transport.calls import FileView
 from training.transport.port import MIB
-from training.worker.shared_files import SharedFile
+from training.worker.engine import Engine
+from training.worker.peers import Peers
 from training.worker.store import write_whole
 
 RANGE = 8 * MIB
+
+
+class ServedFiles:
+    """Remembers the digests of the `most` files that were asked for last."""
+
+    def __init__(self, engine: Engine, *, most: int = 1) -> None:
+        self._engine, self._most = engine, most
+        self._known: OrderedDict[Path, tuple[int, FileView]] = OrderedDict()
+        self._viewing = asyncio.Lock()
+
+    async def view(self, path: Path) -> FileView:
+        """Digest and size of a file; raises NotFound."""
+        async with self._viewing:  # read once, for all who ask at the same time
+            written = _stat(path).st_mtime_ns
+            if path not in self._known or self._known[path][0] != written:
+                self._known[path] = written, await self._engine.run_io(lambda: _view_of(path))
+            self._known.move_to_end(path)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+            return self._known[path][1]
+
+    async def range(self, path: Path, start: int, end: int) -> bytes:
+        """Bytes [start, end) of it; raises NotFound, Malformed."""
+        size = _stat(path).st_size
+        if not 0 <= start < end <= min(size, start + RANGE):
+            raise Malformed(f"bytes {start} to {end} of {size}, {RANGE} at once")
+        return await self._engine.run_io(lambda: _read_range(path, start, end))
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:  # dropped for a newer one at this moment
+        raise NotFound(f"{path.name} is gone") from error
+
+
+def _view_of(path: Path) -> FileView:
+    hasher, size = BlobHasher(), 0
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(RANGE):
+                hasher.update(piece)
+                size += len(piece)
+    except OSError as error:
+        raise NotFound(f"{path.name} cannot be read: {error.strerror}") from error
+    return FileView(digest=hasher.digest(), num_bytes=size, state_root=ZERO_DIGEST)
+
+
+def _read_range(path: Path, start: int, end: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+    except OSError as error:
+        raise NotFound(f"{path.name} cannot be read: {error.strerror}") from error
+
+
+_VIEWS = {"checkpoint": calls.GET_STATE, "weights": calls.GET_WEIGHTS}
+_RANGES = {"checkpoint": calls.GET_STATE_RANGE, "weights": calls.GET_WEIGHTS_RANGE}
+
+
+@dataclass(frozen=True)
+class SharedFile:
+    """The checkpoint of a group after a round, or the weights that are a part of that state."""
+
+    peers: Peers
+    what: Literal["checkpoint", "weights"]
+    group: StageIndex
+    round: StepNumber
+    state_root: Digest = ZERO_DIGEST  # under which weights are to lie
+    holders: tuple[PeerId, ...] | None = None  # who is asked; None: all other members of the group
+
+    @property
+    def name(self) -> str:
+        """For a reader."""
+        return f"{self.what} of round {self.round}"
+
+    def mates(self) -> list[PeerId]:
+        """Who is asked."""
+        return self.peers.mates(self.group) if self.holders is None else list(self.holders)
+
+    async def view(self, peer: PeerId) -> calls.FileView:
+        """What a member has; raises NotFound, Unavailable, WrongBytes: it is of another state."""
+        request = calls.GetFile(job=self.peers.job, group=self.group, round=self.round)
+        view = await self.peers.view(peer, _VIEWS[self.what], request)
+        if view.state_root != self.state_root:
+            wanted, said = self.state_root.hex(), view.state_root.hex()
+            raise WrongBytes(f"{self.name} of another state", expected=wanted, actual=said)
+        return view
+
+    async def range(self, peer: PeerId, start: int, end: int) -> bytes:
+        """Bytes [start, end) of it; raises NotFound, Unavailable."""
+        request = calls.GetFileRange(
+            job=self.peers.job, group=self.group, round=self.round, start=start, end=end
+        )
+        return await self.peers.range(peer, _RANGES[self.what], request, end - start)
 
 
 async def holders_of(wanted: SharedFile, most_bytes: int) -> list[tuple[FileView, list[PeerId]]]:
