@@ -36,17 +36,11 @@ from contracts.terms.encoding import encode
 from contracts.terms.items import ItemNumber
 from tests.numerics.diloco import classic_diloco
 from tests.support.fakes.blobs import MemoryBlobs
-from training.config import (
-    BYTE_VOCABULARY,
-    DataConfig,
-    ModelConfig,
-    OptimizerConfig,
-    TrainConfig,
-    whole_model,
-)
+from training.config import OptimizerConfig, TrainConfig, whole_model
 from training.data.corpus import ShardedCorpus, corpus_bytes, shard_corpus
 from training.data.loading import UnitRows
-from training.stages.exact import Moments, set_threads
+from training.recipes import tiny_llama
+from training.stages.exact import Moments, set_threads, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.strategies.local.exchange import (
     DifferenceCodec,
@@ -54,7 +48,7 @@ from training.strategies.local.exchange import (
     moments_shard,
     read_moments,
 )
-from training.strategies.local.inner import MomentsRule, Replica, mean_of
+from training.strategies.local.inner import MomentsRule, Replica
 from training.strategies.local.outer import apply_outer
 
 STEPS, QUICK_STEPS = 2000, 20
@@ -107,21 +101,14 @@ def all_runs() -> Iterator[Run]:
 
 def config_of(run: Run) -> TrainConfig:
     """Model, inner optimiser and data of a run."""
+    base = tiny_llama(seed=run.seed)
+    sizes = {"width": 128, "num_layers": 4, "num_kv_heads": 4, "ffn_width": 344}
     return TrainConfig(
-        model=ModelConfig(
-            vocab_size=BYTE_VOCABULARY,
-            width=128,
-            num_layers=4,
-            num_heads=4,
-            num_kv_heads=4,
-            ffn_width=344,
-            sequence_length=60,
-            init_seed=run.seed,
-        ),
+        model=replace(base.model, sequence_length=60, **sizes),
         optimizer=OptimizerConfig(
             learning_rate=0.004, total_steps=run.steps, warmup_steps=run.steps // 20
         ),
-        data=DataConfig(rows_per_unit=4, units_per_step=run.replicas, seed=run.seed),
+        data=replace(base.data, units_per_step=run.replicas),
         num_steps=run.steps,
     )
 
@@ -205,10 +192,12 @@ def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
                 shards.append(codec.read_shard(shard, size))
                 ends.append(read_moments(moments_shard(stage.flat_moments), size))
         if shards:
-            mean = codec.read_mean(codec.mean(mean_of(shards)), size)
+            equal = [1] * len(shards)
+            mean = codec.read_mean(codec.mean(weighted_mean(shards, equal)), size)
             apply_outer(base, momentum, mean, rate=1.0, mu=0.0)
             sealed = Moments(
-                mean_of(end.exp_avg for end in ends), mean_of(end.exp_avg_sq for end in ends)
+                weighted_mean((end.exp_avg for end in ends), equal),
+                weighted_mean((end.exp_avg_sq for end in ends), equal),
             )
         _set(stage, base, sealed)
 

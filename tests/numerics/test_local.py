@@ -17,7 +17,7 @@ from training.config import TrainConfig, whole_model
 from training.data.loading import UnitRows
 from training.models.initial import initial_weights
 from training.recipes import micro
-from training.stages.exact import Moments
+from training.stages.exact import Moments, weighted_mean
 from training.stages.stage import UnitInputs, rows_tensor
 from training.strategies.local.exchange import (
     DifferenceCodec,
@@ -25,7 +25,7 @@ from training.strategies.local.exchange import (
     moments_shard,
     read_moments,
 )
-from training.strategies.local.inner import Replica, mean_of
+from training.strategies.local.inner import Replica
 from training.strategies.local.outer import apply_outer
 
 CORPUS = synthetic_corpus()
@@ -56,7 +56,7 @@ def local_losses(
             round_losses.append([loss_of(replica, inputs(rows, each)) for each in items])
             shard = LocalCodec(codec).shard(replica.difference(), SEED)
             shards.append(LocalCodec(codec).read_shard(shard, len(base)))
-        apply_outer(base, momentum, mean_of(shards), rate=1.0, mu=0.0)
+        apply_outer(base, momentum, weighted_mean(shards, [1] * replicas), rate=1.0, mu=0.0)
         stage.flat_weights.copy_(base)
         losses += [sum(each) / replicas for each in zip(*round_losses, strict=True)]
     return losses

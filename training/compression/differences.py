@@ -25,11 +25,11 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.errors import Malformed
+from training.philox import philox_bytes
 from training.stages.exact import need_finite
 
 Bits = Literal[4, 8]
 BLOCK = 64
-SEED_BYTES = 32
 _ZERO_BLOCK = -128
 _LARGEST = 126  # 2^126 and 2^-126 are both normal numbers
 _FRACTION = 2.0**-16  # unit of what is added before an element is rounded down
@@ -90,11 +90,8 @@ def _limit(bits: Bits) -> int:
 
 
 def _fractions(seed: bytes, count: int) -> Tensor:
-    # In [0, 1), 16 bits each, of Philox 4x64, whose stream numpy keeps.
-    assert len(seed) == SEED_BYTES
-    key, counter = (int.from_bytes(half, "little") for half in (seed[:16], seed[16:]))
-    words = np.random.Philox(key=key, counter=counter << 128).random_raw(-(-count // 4))
-    halves = words.astype("<u8").view("<u2")[:count].astype(np.float32)
+    # In [0, 1), 16 bits each.
+    halves = philox_bytes(seed, 2 * count).view("<u2").astype(np.float32)
     return torch.from_numpy(halves).mul_(_FRACTION)
 
 

@@ -372,6 +372,11 @@ FOR_AUDITORS = (GET_BYTES.name, GET_WEIGHTS.name, GET_WEIGHTS_RANGE.name)
 RELAYED = Methods((GET_BYTES, GET_STATE, GET_STATE_RANGE, GET_WEIGHTS, GET_WEIGHTS_RANGE, PING))
 """What the coordinator passes on to a peer that cannot be dialled."""
 
-_OTHERS = [each for each in globals().values() if isinstance(each, Method) and each != RELAY]
-METHODS = Methods((RELAY, *_OTHERS))
-"""Everything that the processes of a job speak: all of the above."""
+METHODS = Methods(
+    (
+        *(PING, RELAY, JOIN, GET_MEMBERS, LEAVE, REPORT, NEXT_ITEM, MEASURE, COMMIT, GET_CLAIMS),
+        *(REDUCE, HELD, TAKE_SEAL, GET_BYTES),
+        *(GET_STATE, GET_STATE_RANGE, GET_WEIGHTS, GET_WEIGHTS_RANGE),
+    )
+)
+"""Everything that the processes of a job speak."""

@@ -1,9 +1,8 @@
 """A gradient in one number that nobody can guess: what shows that an auditor did the work.
 
-projection = 1e6 x <g, r> / |g|, rounded, where r holds +1 and -1 as a counter-based generator draws
-them from a 32-byte seed (Philox 4x64, whose stream numpy keeps: 128 bits of the seed are its key,
-128 the upper half of its counter; bit k of the stream, the lowest of each word first, is element k,
-0 for +1). It is about normal with variance 1, whatever the gradient (docs/protocol.md 5).
+projection = 1e6 x <g, r> / |g|, rounded, where r holds +1 and -1 as `training.philox` draws them
+from a 32-byte seed: bit k of the stream, the lowest of each byte first, is element k, 0 for +1. It
+is about normal with variance 1, whatever the gradient (docs/protocol.md 5).
 
 Two honest replays whose gradients have a relative L2 distance d differ by d x N(0, 1), and by at
 most d x |projection| more for the norm. 12 d are allowed, which a pair exceeds once in 1e7
@@ -16,8 +15,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from training.philox import philox_bytes
+
 PROJECTION_SCALE = 10**6
-SEED_BYTES = 32
 _BLOCK = 2**13  # elements at a time, a multiple of 64; OpenBLAS spreads longer ones over all cores
 
 
@@ -25,10 +25,7 @@ class Projector:
     """The direction of one seed, one bit an element."""
 
     def __init__(self, seed: bytes, num_elements: int) -> None:
-        assert len(seed) == SEED_BYTES
-        key, counter = (int.from_bytes(half, "little") for half in (seed[:16], seed[16:]))
-        words = np.random.Philox(key=key, counter=counter << 128).random_raw(-(-num_elements // 64))
-        self._bits = words.astype("<u8").view(np.uint8)
+        self._bits = philox_bytes(seed, -(-num_elements // 8))
 
     def of(self, vector: NDArray[np.float32]) -> int:
         """The projection of a gradient (P,), in 1e-6; 0 of a gradient that is zero."""

@@ -13,7 +13,7 @@ A round of DiLoCo (arXiv 2311.08105, algorithm 1, lines 3 to 10) is `start`, H t
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -113,12 +113,3 @@ class Replica:
     def difference(self) -> Tensor:
         """Weights at the start of the round minus the present ones, fp32 (P,)."""
         return self._base - self._stage.flat_weights
-
-
-def mean_of(vectors: Iterable[Tensor]) -> Tensor:
-    """Mean of vectors (P,) that count alike, each added in turn."""
-    total, count = torch.empty(0), 0
-    for vector in vectors:
-        total = total + vector if count else vector.clone()
-        count += 1
-    return total.mul_(1 / count)

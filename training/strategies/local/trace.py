@@ -5,9 +5,9 @@ bf16 differs by 1.8 to 2.5 %. So each step is told by loss, gradient norm and ei
 
     projection k = 1e6 x <g, r_k> / |g|, rounded
 
-of the gradient on signs r_k that a generator draws from 32 bytes (Philox 4x64, as in
-`every_step/projections.py`): bit k of byte e is the sign of element e, 0 for +1. They cover every
-element; sampled elements would let a replica leave out gradients of weights that are not sampled.
+of the gradient on signs r_k that `training.philox` draws from 32 bytes: bit k of byte e is the sign
+of element e, 0 for +1. They cover every element; sampled elements would let a replica leave out
+gradients of weights that are not sampled.
 The seed is a digest of the sealed base, item and step: whoever does not compute the step cannot
 know its numbers.
 
@@ -22,8 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from training.philox import philox_bytes
+
 NUM_PROJECTIONS = 8
-SEED_BYTES = 32
 SCALE = 10**6
 _BLOCK = 2**12  # elements at a time; their signs are eight numbers each
 
@@ -39,10 +40,7 @@ class TracedStep:
 
 def projections(vector: NDArray[np.float32], seed: bytes) -> tuple[int, ...]:
     """Eight projections of a vector (P,) over its norm, in 1e-6; zeros of a vector of zeros."""
-    assert len(seed) == SEED_BYTES
-    key, counter = (int.from_bytes(half, "little") for half in (seed[:16], seed[16:]))
-    words = np.random.Philox(key=key, counter=counter << 128).random_raw(-(-len(vector) // 8))
-    bits = words.astype("<u8").view(np.uint8)[: len(vector), None]
+    bits = philox_bytes(seed, len(vector))[:, None]
     along, square = np.zeros(NUM_PROJECTIONS), 0.0
     for start in range(0, len(vector), _BLOCK):
         block = vector[start : start + _BLOCK].astype(np.float64)

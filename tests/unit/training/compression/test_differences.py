@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from contracts.terms.errors import Malformed, NotFinite
-from training.compression.differences import BLOCK, SEED_BYTES, Bits, decode, encode, num_bytes
+from training.compression.differences import BLOCK, Bits, decode, encode, num_bytes
+from training.philox import SEED_BYTES
 
 SEED = bytes(range(SEED_BYTES))
 BITS: list[Bits] = [4, 8]
