@@ -35,7 +35,7 @@ from bench.measuring import ROOT, about, limit, markdown, parsed, parser_of
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.items import ItemNumber
-from training.compression.differences import BLOCK
+from training.compression.formats import SEEDED_BLOCK
 from training.config import whole_model
 from training.stages.exact import set_threads
 from training.stages.stage import Stage, UnitInputs, rows_tensor
@@ -144,7 +144,7 @@ def _differing(one: str, two: str) -> float:
     """Share of the 4-bit codes that differ."""
     a, b = (np.frombuffer(bytes.fromhex(each), np.uint8) for each in (one, two))
     # A byte a block of 64 elements comes first, then half a byte an element.
-    num_blocks = len(a) // (1 + BLOCK // 2)
+    num_blocks = len(a) // (1 + SEEDED_BLOCK // 2)
     changed = a[num_blocks:] ^ b[num_blocks:]
     return float(((changed & 15 > 0).mean() + (changed >> 4 > 0).mean()) / 2)
 

@@ -34,6 +34,7 @@ from bench.measuring import about, limit, markdown, parsed, parser_of
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.items import ItemNumber
+from contracts.terms.messages import ShardCodecName
 from tests.numerics.diloco import classic_diloco
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import OptimizerConfig, TrainConfig, whole_model
@@ -43,7 +44,6 @@ from training.recipes import tiny_llama
 from training.stages.exact import Moments, set_threads, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.strategies.local.exchange import (
-    DifferenceCodec,
     LocalCodec,
     moments_shard,
     read_moments,
@@ -62,7 +62,7 @@ class Run:
 
     strategy: Literal["every_step", "classic", "local"]
     inner_steps: int = 1
-    codec: DifferenceCodec = "none"
+    codec: ShardCodecName = "none"
     moments: MomentsRule = "restart"
     replicas: int = 4
     dropped: int = 0  # per cent of all contributions

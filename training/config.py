@@ -257,12 +257,12 @@ def train_config(
     Raises:
         Refused: sizes that each fit their field and do not fit each other.
     """
-    steps = batch.steps
+    read = _read(OptimizerConfig, optimizer)
     return TrainConfig(
         model=ModelConfig(**_read(ModelConfig, model)),
-        optimizer=OptimizerConfig(**_read(OptimizerConfig, optimizer), total_steps=steps),
+        optimizer=OptimizerConfig(**read, total_steps=batch.optimizer_steps),
         data=DataConfig(batch.rows_per_unit, batch.units_per_step, data.seed),
-        num_steps=steps,
+        num_steps=batch.steps,
     )
 
 

@@ -42,7 +42,7 @@ def limits_of(
         Refused: the table does not hold these device classes.
     """
     spec, own = rules.spec, classes[auditor]
-    recipe = Recipe(spec.rules.boundary_codec, spec.rules.gradient_codec)
+    recipe = Recipe(spec.rules.boundary_codec, spec.rules.mean_codec)
     kinds = kinds_of(spec, case.stage)
     limits = rules.table.thresholds(recipe, kinds, own, classes[case.worker])
     if case.kind != "report":

@@ -5,16 +5,18 @@ A claim of work is compared with the others of its group (docs/protocol.md 3.5).
     3 x max(median over owners of their medians of 25 steps, median of the others in this step)
       x max(1, sqrt(median samples / its samples))
 
-and above it the weight becomes samples x bound / norm, so that a mean is moved by no more than one
-bound. In a job's first 25 steps, and with fewer than 3 owners in a stage, nobody is scaled down,
-but who is above is named: such peers are drawn for certain once somebody is drawn.
+(of what grows with its samples the last factor is max(1, its samples / median samples)), and above
+it the weight becomes samples x bound / norm, so that a mean is moved by no more than one bound. In
+a job's first 25 steps, where norms do not grow, and with fewer than 3 owners in a stage, nobody is
+scaled down, but who is above is named: such peers are drawn for certain once somebody is drawn.
 
 Exact integers, the same for coordinator, members and audits:
 
 - norm = isqrt(10^6 x sum of the norms squared of all outputs), in 1e-9, rounded down;
 - a median of an even number is the mean of the two in the middle, rounded down;
 - an owner's norm in a step is the median of its peer-steps' norms;
-- bound = isqrt(9 x reference^2 x max(median samples, samples) / samples), rounded down twice;
+- bound = isqrt(9 x reference^2 x max(median samples, samples) / samples), rounded down twice; of
+  what grows 3 x reference x max(median samples, samples) / median samples, rounded down;
 - weight = samples; in a stage where somebody is scaled down 2^20 times that for all, so that few
   samples can weigh less than one, and there samples x 2^20 x bound / norm, rounded down.
 
@@ -72,16 +74,23 @@ def peer_step(claim: WorkClaim, owner: Address, samples: int) -> PeerStep:
     return PeerStep(claim.digest(), claim.group, owner, samples, isqrt(squared * 10**6))
 
 
-def gate(gates: Gates, step: StepNumber, peer_steps: Iterable[PeerStep]) -> Gated:
-    """The weight of each peer-step that is averaged in `step`."""
+def gate(
+    gates: Gates, step: StepNumber, peer_steps: Iterable[PeerStep], *, norms_grow: bool = False
+) -> Gated:
+    """The weight of each peer-step that is averaged in `step`.
+
+    Norms grow with samples where these are steps one after another: a mean of more rows is shorter,
+    the way of more steps is longer, and the first ones of a job are no longer than later ones.
+    """
     by_stage: defaultdict[StageIndex, list[PeerStep]] = defaultdict(list)
     for each in peer_steps:
         by_stage[each.stage].append(each)
     weights: dict[Digest, int] = {}
     above: set[Digest] = set()
     for stage, own in by_stage.items():
-        is_open = step <= WINDOW or len({each.owner for each in own}) < MIN_OWNERS
-        bounds = _bounds(_usual_norm(gates, stage), own)
+        is_early = step <= WINDOW and not norms_grow
+        is_open = is_early or len({each.owner for each in own}) < MIN_OWNERS
+        bounds = _bounds(_usual_norm(gates, stage), own, norms_grow)
         longer = {each.name for each in own if each.norm > bounds.get(each.name, each.norm)}
         above |= longer
         if is_open or not longer:
@@ -116,7 +125,9 @@ def _usual_norm(gates: Gates, stage: StageIndex) -> int | None:
     return _median([_median(own) for own in norms.values()]) if norms else None
 
 
-def _bounds(usual: int | None, peer_steps: Sequence[PeerStep]) -> Mapping[Digest, int]:
+def _bounds(
+    usual: int | None, peer_steps: Sequence[PeerStep], norms_grow: bool
+) -> Mapping[Digest, int]:
     """The bound of each; none where there is nobody to compare with."""
     norms: defaultdict[Address, list[int]] = defaultdict(list)
     for each in peer_steps:
@@ -128,13 +139,15 @@ def _bounds(usual: int | None, peer_steps: Sequence[PeerStep]) -> Mapping[Digest
         others = [norm for owner, norm in medians.items() if owner != each.owner]
         found = [*([] if usual is None else [usual]), *([_median(others)] if others else [])]
         if found:
-            bounds[each.name] = _bound(max(found), samples, each.samples)
+            bounds[each.name] = _bound(max(found), samples, each.samples, norms_grow)
     return bounds
 
 
-def _bound(reference: int, median_samples: int, samples: int) -> int:
-    squared = (FACTOR * reference) ** 2 * max(median_samples, samples)
-    return isqrt(squared // samples)
+def _bound(reference: int, median_samples: int, samples: int, norms_grow: bool) -> int:
+    larger = max(median_samples, samples)
+    if norms_grow:
+        return FACTOR * reference * larger // median_samples
+    return isqrt((FACTOR * reference) ** 2 * larger // samples)
 
 
 def _median(values: Sequence[int]) -> int:

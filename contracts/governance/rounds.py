@@ -190,7 +190,7 @@ def _outcome(
         peer_step(claim, record.leases[claim.peer].account, samples_of(spec, claim))
         for claim in merge.merged
     ]
-    gated = gate(record.gates, step, steps)
+    gated = gate(record.gates, step, steps, norms_grow=spec.batch.norms_grow)
     weights = dict(merge.closed.claims)
     require(weights == gated.weights, "weights", "not those of the norm gate")
     items = {item for claim in merge.merged for item in claim.numbers}
@@ -317,7 +317,7 @@ def check_bucket(
             length = isqrt(claim.outputs[bucket.bucket].norm_squared * 10**12) + 1
             lengths[claim.group].append((weights[claim.digest()], length))
     longest = sum(map(_weighted_mean, lengths.values()))
-    share, least = _ROUNDING[spec.rules.gradient_codec]
+    share, least = _ROUNDING[spec.rules.mean_codec]
     length = isqrt(bucket.outputs[0].norm_squared * 10**12)
     require(length <= longest + longest // share + least, "norm", "a mean longer than its parts")
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from annotated_types import Ge, Le, Len
+from annotated_types import Ge, Le, Len, Lt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.terms import typed_data
@@ -143,7 +143,18 @@ class WalletMessage(Message):
 
 CodecName = Literal["none", "float16", "bfloat16", "blockwise8"]
 GradientCodecName = Literal["none", "float16", "bfloat16"]
+SeededCodecName = Literal["seeded8", "seeded4"]
+ShardCodecName = Literal[GradientCodecName, SeededCodecName]
+
 DTypeName = Literal["float32", "float16", "bfloat16", "uint8", "int64"]
+
+
+def mean_codec_of(codec: ShardCodecName) -> GradientCodecName:
+    """Codec of the mean of shards under `codec`.
+
+    A mean in few bits would be rounded a second time as coarsely as its shards.
+    """
+    return "bfloat16" if codec == "seeded8" or codec == "seeded4" else codec
 
 
 class ModelSpec(Record):
@@ -185,6 +196,22 @@ class DataSpec(Record):
     tokenizer: DigestField  # blob, a `tokenizers` file; zero: one token a byte
 
 
+class LocalSpec(Record):
+    """Rounds of whole replicas that take many steps each and exchange differences of weights.
+
+    A unit is `inner_steps` steps of the job's optimizer on equally many of its rows each; a peer
+    does at most `segments` units in a round.
+    """
+
+    inner_steps: Annotated[int, Ge(1), Le(1024)]
+    segments: Annotated[int, Ge(1), Le(1024)]
+    rewarm_steps: Annotated[int, Ge(1), Le(10_000)]  # in which the rate rises in each round
+    outer_rate: Positive  # 1e-6
+    outer_momentum: Annotated[int, Ge(0), Lt(MILLION)]  # 1e-6
+    round_time: Positive  # ms in which units are begun
+    quorum: Annotated[int, Ge(1), Le(MAX_PEERS)]  # owners whose claims make an update, at least
+
+
 class BatchSpec(Record):
     """How a job is cut: steps, units of a step, rows of a unit; stages and peers of a stage.
 
@@ -203,12 +230,30 @@ class BatchSpec(Record):
     chunks: Annotated[int, Ge(1), Le(MAX_CHUNKS)]
     checkpoint_every: Positive  # steps
     validate_every: Positive  # steps
+    local: LocalSpec | None  # of the strategy `local`
 
     @model_validator(mode="after")
-    def _one_end_a_stage(self) -> Self:
+    def _fits_itself(self) -> Self:
         if len(self.layer_ends) != self.stages:
             raise ValueError(f"layer_ends has {len(self.layer_ends)} ends, stages is {self.stages}")
+        if self.local and (self.stages > 1 or self.rows_per_unit % self.local.inner_steps):
+            raise ValueError("local: one stage, and units of equally many rows a step")
         return self
+
+    @property
+    def norms_grow(self) -> bool:
+        """Whether what a peer exchanges is longer the more samples it has worked on."""
+        return self.local is not None
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows of one forward pass."""
+        return self.rows_per_unit // (self.local.inner_steps if self.local else 1)
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Steps of the optimizer in the whole job, which its schedule spans."""
+        return self.steps * (self.local.inner_steps * self.local.segments if self.local else 1)
 
 
 class AuditSpec(Record):
@@ -230,12 +275,17 @@ class RulesSpec(Record):
 
     audit: AuditSpec | None  # None: nobody checks anything
     boundary_codec: CodecName  # of activations and their gradients between stages
-    gradient_codec: GradientCodecName  # of parts and buckets inside a stage
+    gradient_codec: ShardCodecName  # of shards inside a stage
     vesting_window: Annotated[int, Ge(0), Le(10_000)]  # W, steps
     commit_timeout: Positive  # ms from the end of work to the last claim in time
     exchange_timeout: Positive  # ms from there to the last part and bucket in time
     redo_after: Positive  # ms that a lost peer's work of a step waits for it, if others can do it
     lease_grace: Positive  # ms that a lost peer keeps its place
+
+    @property
+    def mean_codec(self) -> GradientCodecName:
+        """Of buckets."""
+        return mean_codec_of(self.gradient_codec)
 
 
 class JobHeader(WalletMessage):
@@ -268,7 +318,7 @@ class JobSpec(WalletMessage):
     Signed as a `JobHeader`, whose `specHash` is `details`; so the contract knows the job by it.
     """
 
-    kind: Literal["job_spec.v5"] = "job_spec.v5"
+    kind: Literal["job_spec.v6"] = "job_spec.v6"
     typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
 
     poster: AddressField
@@ -286,7 +336,7 @@ class JobSpec(WalletMessage):
     """Blocks, its own included, before a bond or a limit counts."""
     memory_bytes: Positive  # that a peer of the largest stage needs
     item_flops: Annotated[tuple[FlopsField, ...], Len(1, MAX_STAGES)]  # per stage, of one unit
-    strategy: Literal["every_step"]
+    strategy: Literal["every_step", "local"]
     model: ModelSpec
     optimizer: OptimizerSpec
     data: DataSpec
@@ -297,6 +347,11 @@ class JobSpec(WalletMessage):
     def _fits_messages(self) -> Self:
         if self.chunking.num_all > MAX_CHUNKS:
             raise ValueError(f"at most {MAX_CHUNKS} chunks, those of all stages together")
+        is_local = self.strategy == "local"
+        if is_local != (self.batch.local is not None):
+            raise ValueError("batch.local comes with the strategy `local`, no other")
+        if not is_local and self.rules.gradient_codec in ("seeded8", "seeded4"):
+            raise ValueError("gradient_codec: seeded codes are of the strategy `local`")
         return self
 
     @cached_property

@@ -26,7 +26,7 @@ from contracts.terms.ids import MAX_STAGES
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.parts import MAX_WHOLE_BYTES
-from training.compression.formats import FORMATS
+from training.compression.formats import FORMATS, part_bytes
 from training.config import ModelConfig, StageSlice, shares_embedding, slices_of, train_config
 from training.flops import item_flops
 from training.memory import FP32, num_parameters, peer_memory
@@ -211,7 +211,13 @@ def _chunk_bytes(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
     if shares_embedding(config, stage):
         shared = config.vocab_size * config.width
     largest = -(-max(own - shared, shared) // spec.batch.chunks)
-    return FORMATS[spec.rules.gradient_codec].num_bytes(largest)
+    return _part_bytes(spec, largest)
+
+
+def _part_bytes(spec: JobSpec, num_elements: int) -> int:
+    """Of the longer of shard and bucket."""
+    codecs = (spec.rules.gradient_codec, spec.rules.mean_codec)
+    return max(part_bytes(each, num_elements) for each in codecs)
 
 
 def _boundary_bytes(spec: JobSpec, config: ModelConfig) -> int:
@@ -221,7 +227,7 @@ def _boundary_bytes(spec: JobSpec, config: ModelConfig) -> int:
 
 def _shown_bytes(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
     """What a bundle has beside the weights: a gradient, and x and dy of an equal part of units."""
-    gradient = FORMATS[spec.rules.gradient_codec].num_bytes(num_parameters(config, stage))
+    gradient = _part_bytes(spec, num_parameters(config, stage))
     boundaries = (not stage.has_embedding) + (not stage.has_head)
     units = -(-spec.batch.units_per_step // spec.batch.peers_per_stage)
     return gradient + units * boundaries * _boundary_bytes(spec, config)

@@ -162,6 +162,7 @@ def build_spec(
                 chunks=job.chunks or _chunks(config.model, stages, job.peers_per_stage),
                 checkpoint_every=job.checkpoint_every,
                 validate_every=job.validate_every or config.num_steps,
+                local=None,
             ),
             rules=RulesSpec(
                 audit=audit,

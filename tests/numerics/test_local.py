@@ -9,7 +9,7 @@ from torch import Tensor
 
 from contracts.terms.errors import NotFinite
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import LOSS_SCALE
+from contracts.terms.messages import LOSS_SCALE, ShardCodecName
 from tests.numerics.diloco import classic_diloco
 from tests.numerics.loop import items_of, new_stage, rows_of, synthetic_corpus
 from tests.numerics.plain import greatest_difference, plain_losses
@@ -20,7 +20,6 @@ from training.recipes import micro
 from training.stages.exact import Moments, weighted_mean
 from training.stages.stage import UnitInputs, rows_tensor
 from training.strategies.local.exchange import (
-    DifferenceCodec,
     LocalCodec,
     moments_shard,
     read_moments,
@@ -41,7 +40,7 @@ def loss_of(replica: Replica, items: dict[ItemNumber, UnitInputs]) -> float:
 
 
 def local_losses(
-    config: TrainConfig, *, replicas: int, inner_steps: int, codec: DifferenceCodec = "none"
+    config: TrainConfig, *, replicas: int, inner_steps: int, codec: ShardCodecName = "none"
 ) -> list[float]:
     """Mean loss of the replicas at each inner step; moments restart."""
     stage, rows, losses = new_stage(config), rows_of(config, CORPUS), []

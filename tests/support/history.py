@@ -163,9 +163,9 @@ def make_spec(
 
     Its head is tied if it has one stage; with several, a `model` may say so.
     """
-    batch = {
+    batch: dict[str, Any] = {
         "steps": 12, "units_per_step": 6, "rows_per_unit": 4, "stages": 1, "peers_per_stage": 3,
-        "spares": 0, "chunks": 2, "checkpoint_every": 5, "validate_every": 5,
+        "spares": 0, "chunks": 2, "checkpoint_every": 5, "validate_every": 5, "local": None,
     }  # fmt: skip
     batch |= {key: changed.pop(key) for key in tuple(changed) if key in batch}
     model = MODEL if batch["stages"] == 1 else MODEL.model_copy(update={"tied_head": False})
@@ -399,12 +399,13 @@ class JobMaker:
             peer_step(claim, leases[claim.peer].account, samples_of(spec, claim))
             for claim in claims
         ]
+        gated = gate(self.record.gates, step, steps, norms_grow=spec.batch.norms_grow)
         closed_at = UnixMillis((START + 10 * step) * 1000)
         values: dict[str, Any] = {
             "job": spec.job(),
             "round": step,
             "bases": tuple(self.base(StageIndex(stage)) for stage in range(spec.batch.stages)),
-            "claims": tuple(sorted(gate(self.record.gates, step, steps).weights.items())),
+            "claims": tuple(sorted(gated.weights.items())),
             "reducers": tuple(self.reducer(*chunk).session.peer for chunk in spec.chunking.all),
             "given": (),
             "opened_at": UnixMillis(closed_at - 8_000),

@@ -14,9 +14,10 @@ from contracts.terms.digest import formed_digest, formed_tensor, tensor_digest
 from contracts.terms.errors import Malformed, WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
-from contracts.terms.work import Sort
-from training.averaging.slices import slice_digest
-from training.compression.formats import FORMATS
+from contracts.terms.work import Sort, WhatField
+from training.averaging.norms import need_norm
+from training.averaging.slices import need_elements, slice_digest
+from training.compression.formats import FORMATS, part_bytes
 
 _TOKEN_BYTES = (1, 2, 4)
 
@@ -25,7 +26,7 @@ class Forms:
     """Of boundary tensors, shards and buckets of one job."""
 
     def __init__(self, spec: JobSpec) -> None:
-        self.codec = spec.rules.gradient_codec
+        self._shard_codec, self._mean_codec = spec.rules.gradient_codec, spec.rules.mean_codec
         shape = (spec.batch.rows_per_unit, spec.model.sequence_length, spec.model.width)
         wire = FORMATS[spec.rules.boundary_codec]
         self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
@@ -45,7 +46,7 @@ class Forms:
             case "boundary":
                 return formed_digest(data)
             case "part":
-                return slice_digest(data, self.codec)
+                return slice_digest(data, self._shard_codec)
             case "rows":
                 return tensor_digest(f"uint{8 * self.token_bytes(data)}", self.rows_shape, data)
 
@@ -73,5 +74,18 @@ class Forms:
         return MAX_CHUNK_BYTES if sort == "part" else self.boundary_bytes
 
     def part_bytes(self, num_elements: int) -> int:
-        """How long a shard or a bucket of so many elements is."""
-        return FORMATS[self.codec].num_bytes(num_elements)
+        """How long a shard or a bucket of so many elements is at most."""
+        codecs = (self._shard_codec, self._mean_codec)
+        return max(part_bytes(each, num_elements) for each in codecs)
+
+    def need_part(
+        self, what: WhatField, data: Buffer, num_elements: int, norm_squared: int
+    ) -> None:
+        """Refuse a shard (`work`) or a bucket that is not as its claim says.
+
+        Raises:
+            WrongBytes: of another length or norm. Malformed, NotFinite: codes that nobody makes.
+        """
+        codec = self._mean_codec if what == "bucket" else self._shard_codec
+        need_elements(data, num_elements, codec)
+        need_norm(data, norm_squared, codec, num_elements=num_elements)

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from contracts.terms.errors import NotFinite, WrongBytes
-from contracts.terms.messages import NORM_SQUARED_SCALE, GradientCodecName
+from contracts.terms.messages import NORM_SQUARED_SCALE, GradientCodecName, ShardCodecName
 from training.compression.formats import FORMATS
+from training.compression.seeded import decode_seeded
 
 _BLOCK = 2**16  # elements that are squared at a time: the rest of the memory is half of the sums
 
@@ -55,12 +56,22 @@ def _decoded(numbers: NDArray[Any], codec: GradientCodecName) -> NDArray[Any]:
     return (numbers.astype("<u4") << 16).view("<f4")  # the upper half of an fp32
 
 
-def need_norm(data: Buffer, expected: int, codec: GradientCodecName = "none") -> None:
+def need_norm(
+    data: Buffer, expected: int, codec: ShardCodecName = "none", *, num_elements: int = 0
+) -> None:
     """Refuse bytes that are not as long as a message bound.
+
+    Args:
+        data: Of a shard or a bucket.
+        expected: The squared norm that was bound, 1e-12.
+        codec: Of the bytes.
+        num_elements: That they spell; seeded codes do not say it.
 
     Raises:
         WrongBytes: they are longer or shorter. Malformed, NotFinite: see `norm_squared`.
     """
+    if codec == "seeded8" or codec == "seeded4":
+        data, codec = decode_seeded(data, num_elements, codec).data, "none"
     actual = norm_squared(data, codec)
     if actual != expected:
         raise WrongBytes("a bucket is not as long as was bound", expected=expected, actual=actual)

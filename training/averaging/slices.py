@@ -12,9 +12,9 @@ from typing_extensions import Buffer
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest
-from contracts.terms.messages import GradientCodecName
+from contracts.terms.messages import ShardCodecName
 from contracts.terms.work import WorkClaim
-from training.compression.formats import FORMATS
+from training.compression.formats import FORMATS, part_bytes
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,26 @@ class Slice:
     norm_squared: int
 
 
-def slice_digest(data: Buffer, codec: GradientCodecName = "none") -> Digest:
+def slice_digest(data: Buffer, codec: ShardCodecName = "none") -> Digest:
     """Digest of a chunk's wire bytes under the job's gradient codec.
+
+    Of a job with seeded codes shards and buckets have different forms: both are named as bytes.
 
     Raises:
         Malformed: the bytes are no whole number of elements.
     """
+    if codec == "seeded8" or codec == "seeded4":
+        return tensor_digest("uint8", (memoryview(data).nbytes,), data)
     wire = FORMATS[codec]
     num_elements = wire.num_elements(memoryview(data).nbytes)
     return tensor_digest(wire.dtype_name, (num_elements,), data)
 
 
-def need_elements(data: Buffer, expected: int, codec: GradientCodecName = "none") -> None:
-    """Refuse bytes of another number of elements than a chunk has.
-
-    Raises:
-        WrongBytes: more, or fewer. Malformed: see `slice_digest`.
-    """
-    actual = FORMATS[codec].num_elements(memoryview(data).nbytes)
-    if actual != expected:
-        raise WrongBytes("a chunk has elements", expected=expected, actual=actual)
+def need_elements(data: Buffer, expected: int, codec: ShardCodecName = "none") -> None:
+    """Refuse bytes of another number of elements than a chunk has; raises WrongBytes."""
+    actual, wanted = memoryview(data).nbytes, part_bytes(codec, expected)
+    if actual != wanted:
+        raise WrongBytes("bytes of a chunk", expected=wanted, actual=actual)
 
 
 def in_peer_order(claims: Iterable[WorkClaim], groups: Collection[int]) -> tuple[WorkClaim, ...]:

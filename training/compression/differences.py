@@ -5,9 +5,9 @@ Invariants
   an element is rounded by one addition of a fraction that a counter-based generator draws.
 - Rounding is unbiased: E[decode(encode(x))] = x for every element that its block can hold. So the
   error of a mean falls with the number of replicas, and no residual has to be carried.
-- A peer cannot choose its rounding: the seed is a digest of job, round, peer and bucket.
+- A peer cannot choose its rounding: the seed is a digest of the sealed base, items and bucket.
 
-Blocks of `BLOCK` elements share a scale 2^e, the smallest that holds all of them in codes from -L
+Blocks of 64 elements share a scale 2^e, the smallest that holds all of them in codes from -L
 to L, where L = 2^(bits - 1) - 1. A smaller power of two would cut the largest, a larger one would
 double the error of all others. With one scale for 4,096 elements the relative error of 4 bits is
 0.65 to 0.87 on heavy tails, with one for 64 it is 0.25 to 0.37.
@@ -16,77 +16,51 @@ Wire form: one signed byte of e for each block (-128: all zero), then the codes 
 of 4 bits two in a byte, the earlier one in the lower half.
 """
 
-from typing import Literal
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Buffer
 
-from contracts.terms.errors import Malformed
+from contracts.terms.messages import SeededCodecName
+from training.compression.formats import SEEDED, SEEDED_BLOCK
+from training.compression.seeded import ZERO_BLOCK, decode_seeded, largest_code
 from training.philox import philox_bytes
 from training.stages.exact import need_finite
 
-Bits = Literal[4, 8]
-BLOCK = 64
-_ZERO_BLOCK = -128
 _LARGEST = 126  # 2^126 and 2^-126 are both normal numbers
 _FRACTION = 2.0**-16  # unit of what is added before an element is rounded down
 
 
-def num_bytes(num_elements: int, bits: Bits) -> int:
-    """Length on the wire."""
-    return -(-num_elements // BLOCK) + -(-num_elements * bits // 8)
-
-
-def encode(vector: Tensor, bits: Bits, seed: bytes) -> bytes:
+def encode(vector: Tensor, codec: SeededCodecName, seed: bytes) -> bytes:
     """Wire bytes of an fp32 vector (P,).
 
     Args:
         vector: The numbers.
-        bits: Of an element.
+        codec: How many bits an element has.
         seed: 32 bytes, of the rounding.
 
     Raises:
         NotFinite: inf or nan.
     """
     need_finite(vector, "a difference to send")
-    blocks = torch.nn.functional.pad(vector.detach().cpu(), (0, -len(vector) % BLOCK))
-    blocks = blocks.view(-1, BLOCK)
-    limit = float(_limit(bits))
+    blocks = torch.nn.functional.pad(vector.detach().cpu(), (0, -len(vector) % SEEDED_BLOCK))
+    blocks = blocks.view(-1, SEEDED_BLOCK)
+    limit = float(largest_code(codec))
     # max / L = m 2^e with m in [0.5, 1): at m = 0.5 one power less holds it too.
     fraction, exponents = torch.frexp(blocks.abs().amax(dim=1) / limit)
     exponents = (exponents - (fraction == 0.5).int()).clamp(-_LARGEST, _LARGEST)
-    exponents[fraction == 0] = _ZERO_BLOCK
+    exponents[fraction == 0] = ZERO_BLOCK
     scaled = torch.ldexp(blocks, -exponents.unsqueeze(1))
-    scaled += _fractions(seed, blocks.numel()).view(-1, BLOCK)
+    scaled += _fractions(seed, blocks.numel()).view(-1, SEEDED_BLOCK)
     codes = scaled.floor_().clamp_(-limit, limit).to(torch.int8).flatten()
     data = exponents.to(torch.int8).numpy().tobytes()
-    return data + _packed(codes[: len(vector)], bits)
+    return data + _packed(codes[: len(vector)], SEEDED[codec].bits)
 
 
-def decode(data: Buffer, num_elements: int, bits: Bits) -> Tensor:
-    """The fp32 vector that wire bytes spell, on the CPU.
-
-    Raises:
-        Malformed: another number of bytes, or codes that nobody makes.
-    """
-    view = memoryview(data).cast("B")
-    if len(view) != num_bytes(num_elements, bits):
-        raise Malformed(f"{len(view)} bytes are not {num_elements} elements of {bits} bits")
-    num_blocks = -(-num_elements // BLOCK)
-    exponents = torch.from_numpy(np.frombuffer(view[:num_blocks], np.int8).astype(np.int32))
-    codes = _unpacked(np.frombuffer(view[num_blocks:], np.int8), num_elements, bits)
-    codes = torch.nn.functional.pad(codes, (0, -num_elements % BLOCK)).view(-1, BLOCK)
-    is_zero = (exponents == _ZERO_BLOCK).unsqueeze(1)
-    if bool((codes < -_limit(bits)).any()) or bool((codes.bool() & is_zero).any()):
-        raise Malformed("a code of a difference is out of its range")
-    return torch.ldexp(codes.float(), exponents.unsqueeze(1)).flatten()[:num_elements]
-
-
-def _limit(bits: Bits) -> int:
-    return 7 if bits == 4 else 127
+def decode(data: Buffer, num_elements: int, codec: SeededCodecName) -> Tensor:
+    """The fp32 vector that wire bytes spell, on the CPU; raises as `decode_seeded`."""
+    return torch.from_numpy(decode_seeded(data, num_elements, codec))
 
 
 def _fractions(seed: bytes, count: int) -> Tensor:
@@ -95,18 +69,9 @@ def _fractions(seed: bytes, count: int) -> Tensor:
     return torch.from_numpy(halves).mul_(_FRACTION)
 
 
-def _packed(codes: Tensor, bits: Bits) -> bytes:
+def _packed(codes: Tensor, bits: int) -> bytes:
     values: NDArray[np.uint8] = codes.numpy().view(np.uint8)
     if bits == 8:
         return values.tobytes()
     pairs = np.pad(values, (0, len(values) % 2)).reshape(-1, 2) & 15
     return (pairs[:, 0] | pairs[:, 1] << 4).tobytes()
-
-
-def _unpacked(data: NDArray[np.int8], count: int, bits: Bits) -> Tensor:
-    if bits == 4:
-        both = np.stack((data << 4, data), axis=1) >> 4  # an arithmetic shift keeps the sign
-        if count % 2 and both[-1, 1]:
-            raise Malformed("a difference goes on behind its last element")
-        data = both.reshape(-1)[:count]
-    return torch.from_numpy(data.astype(np.int8))

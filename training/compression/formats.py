@@ -6,12 +6,25 @@ arithmetic is in `codecs.py`. Units: bytes, elements.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from contracts.terms.errors import Malformed
-from contracts.terms.messages import CodecName, DTypeName
+from contracts.terms.messages import CodecName, DTypeName, ShardCodecName
 
 BLOCK = 4096  # elements that share a scale
+SEEDED_BLOCK = 64  # likewise, of seeded codes
 _SCALE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class SeededFormat:
+    """Layout of seeded codes: one byte of scale a block, all of them before all elements."""
+
+    bits: Literal[4, 8]
+
+    def num_bytes(self, num_elements: int) -> int:
+        """Length on the wire."""
+        return -(-num_elements // SEEDED_BLOCK) + -(-num_elements * self.bits // 8)
 
 
 @dataclass(frozen=True)
@@ -51,4 +64,14 @@ FORMATS: Mapping[CodecName, WireFormat] = {
     "bfloat16": WireFormat("bfloat16", "bfloat16", 2),
     "blockwise8": WireFormat("blockwise8", "uint8", 1, block=BLOCK),
 }
-"""Every codec that a JobSpec can name."""
+"""Every codec of which bytes say how many elements they hold."""
+
+SEEDED: Mapping[str, SeededFormat] = {"seeded8": SeededFormat(8), "seeded4": SeededFormat(4)}
+"""Codecs of `differences`."""
+
+
+def part_bytes(codec: ShardCodecName, num_elements: int) -> int:
+    """How long a shard or a bucket of so many elements is."""
+    if codec == "seeded8" or codec == "seeded4":
+        return SEEDED[codec].num_bytes(num_elements)
+    return FORMATS[codec].num_bytes(num_elements)

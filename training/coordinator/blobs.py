@@ -38,10 +38,8 @@ from contracts.terms.ids import Digest, PeerId, SessionKey
 from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from contracts.terms.work import Output, Sort, WorkClaim
+from contracts.terms.work import Output, Sort, WhatField, WorkClaim
 from training.averaging.forms import Forms
-from training.averaging.norms import need_norm
-from training.averaging.slices import need_elements
 from training.coordinator.journal import JobJournal
 from training.coordinator.ports import Clock
 from training.rounds.events import Held, KeepBytes, NoticeDue
@@ -68,6 +66,7 @@ Sessions: TypeAlias = Callable[[], Mapping[SessionKey, Session]]
 class Bound:
     """A shard or a bucket, as a claim binds it."""
 
+    what: WhatField
     output: Output
     bucket: Bucket
     round: RoundNumber  # until whose seal is applied it is wanted
@@ -196,7 +195,7 @@ class Blobs:
         for bucket, output in zip(buckets, claim.outputs, strict=True):
             known = found.get(output.digest)
             givers = (*(known.givers if known else ()), claim.peer)
-            found[output.digest] = Bound(output, bucket, round, givers)
+            found[output.digest] = Bound(claim.what, output, bucket, round, givers)
 
     def _bound(self, digest: Digest) -> Bound | None:
         """A shard or bucket of the round in work, or a bucket that somebody has not applied."""
@@ -267,10 +266,9 @@ class Blobs:
         return sorted(m.peer for m in members if bucket in layout.outputs[m.group])
 
     def _check(self, bound: Bound, data: bytes) -> None:
-        codec = self._forms.codec
-        need_elements(data, self._elements[bound.bucket], codec)
         self._forms.need("part", data, bound.output.digest)
-        need_norm(data, bound.output.norm_squared, codec)
+        size, norm = self._elements[bound.bucket], bound.output.norm_squared
+        self._forms.need_part(bound.what, data, size, norm)
 
     async def _ask(self, peer: PeerId, digest: Digest, span: float) -> bytes:
         if peer not in self._job.record_of_job.leases:

@@ -267,7 +267,9 @@ def close_round(state: RoundState) -> Change:
     phase, open = state.phase, state.phase.open
     merged = {name: open.claims[name] for name in delivered(phase)}
     reducers = _reducers(state, open)
-    weights = gate(state.gates, state.round, peer_steps(state, merged)).weights
+    steps = peer_steps(state, merged)
+    grow = state.terms.layout.norms_grow
+    weights = gate(state.gates, state.round, steps, norms_grow=grow).weights
     message = RoundClosed(
         job=state.terms.job,
         round=state.round,

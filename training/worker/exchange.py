@@ -29,8 +29,7 @@ from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Digest, PeerId, StepNumb
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
 from contracts.terms.work import Output, RoundClosed, WorkClaim
-from training.averaging.norms import need_norm
-from training.averaging.slices import in_peer_order, need_elements
+from training.averaging.slices import in_peer_order
 from training.backoff import Backoff
 from training.changes import Changes
 from training.strategies.port import Bucket, Shard
@@ -281,12 +280,12 @@ class Exchange:
                 span.begin()
                 holders = [] if claim.peer == at.peer else [claim.peer]
                 data = await self._fetched(output, bucket, holders, self._heard.closed is not None)
-            await self._keep("lent", claim.round, output, bucket, data)
+            await self._keep("lent", claim, output, bucket, data)
             about = {"stage": at.group, "bucket": bucket[1], "peer": claim.peer}
             at.tell("shard_stored", step=at.round, **about, **span.take_timings())
         elif at.store.newest_round(digest) < claim.round:  # whoever lies may send a shard twice
             data = await at.read(digest, "part")
-            await self._keep("lent", claim.round, output, bucket, data)
+            await self._keep("lent", claim, output, bucket, data)
         if claim.peer != at.peer:
             self._note_held(digest)
 
@@ -307,19 +306,18 @@ class Exchange:
             raise errors.Unavailable(error.message) from error
 
     async def _keep(
-        self, kind: Kind, round: StepNumber, output: Output, bucket: Bucket, data: Buffer
+        self, kind: Kind, claim: WorkClaim, output: Output, bucket: Bucket, data: Buffer
     ) -> None:
         """Keep bytes that have the right digest.
 
         Raises:
             WrongBytes: they are not of the length or norm that was bound. NotFinite: inf or nan.
         """
-        at, codec = self._at, self._at.peers.forms.codec
+        at, forms = self._at, self._at.peers.forms
 
         def check_and_keep() -> None:
-            need_elements(data, at.elements[bucket], codec)
-            need_norm(data, output.norm_squared, codec)
-            at.store.put(kind, round, output.digest, data)
+            forms.need_part(claim.what, data, at.elements[bucket], output.norm_squared)
+            at.store.put(kind, claim.round, output.digest, data)
 
         await at.engine.run_io(check_and_keep)
 
@@ -444,7 +442,7 @@ class Exchange:
         holders = sorted(near, key=lambda peer: (peer != claim.peer, peer))
         async with self._lane(claim.peer):
             data = await self._fetched(output, bucket, holders, is_found=True)
-        await self._keep("buckets", claim.round, output, bucket, data)
+        await self._keep("buckets", claim, output, bucket, data)
         at.tell("bucket_stored", step=claim.round, stage=at.group, bucket=claim.bucket)
 
 

@@ -29,7 +29,7 @@ async def compared(source: Source, sealed: SealedClaim, seed: bytes) -> Found:
     claim, spec = sealed.claim, source.spec
     if not is_complete(spec, claim.group, sealed.leaves):
         return Found(_farthest(spec, claim.group), ())
-    comparison = Comparison(Recipe(spec.rules.boundary_codec, spec.rules.gradient_codec))
+    comparison = Comparison(Recipe(spec.rules.boundary_codec, spec.rules.mean_codec))
     replayed = await source.replay(sealed, seed, comparison)
     if not replayed.is_computable:
         return Found(_farthest(spec, claim.group), replayed.projections)

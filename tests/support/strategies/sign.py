@@ -43,7 +43,7 @@ class Sign(EveryStepWithTorch):
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
         """See `Strategy.reduce`."""
-        codec = self.spec.rules.gradient_codec
+        codec = self.spec.rules.mean_codec
         _, mean = super().reduce(bucket, shards, weights)
         made = slice_of(vector_of(mean, codec).sign(), codec)
         return output_of(bucket[1], made), made.data
@@ -51,7 +51,7 @@ class Sign(EveryStepWithTorch):
     def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> StageState:
         """See `Strategy.apply`."""
         assert isinstance(state, StageState)
-        stage, codec = state.stage, self.spec.rules.gradient_codec
+        stage, codec = state.stage, self.spec.rules.mean_codec
         rate = learning_rate(stage.optimizer, stage.counter)
         signs = torch.cat([vector_of(bucket, codec) for bucket in buckets])
         for name, moves in stage.layout.views(signs).items():

@@ -43,7 +43,7 @@ class Recipe:
         if stage >= len(pieces):
             raise Refused(f"the job has {len(pieces)} stages, there is no stage {stage}")
         self.config, self.stage, self.slice = config, stage, pieces[stage]
-        self.batch, self.gradient_codec = spec.batch, spec.rules.gradient_codec
+        self.batch, self.gradient_codec = spec.batch, spec.rules.mean_codec
         self.buckets = tuple(number for _, number in spec.chunking.of_stage(stage))
         self._boundary = codec_named(spec.rules.boundary_codec)
         self.forms = Forms(spec)

@@ -240,7 +240,7 @@ class EveryStepWithTorch(EveryStep):
         made = mean_slice(
             parts(),
             [weight for _, weight in weights.values()],
-            self.spec.rules.gradient_codec,
+            self.spec.rules.mean_codec,
             totals=[totals[group] for group, _ in weights.values()],
         )
         return output_of(bucket[1], made), made.data
@@ -248,7 +248,7 @@ class EveryStepWithTorch(EveryStep):
     def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> StageState:
         """See `Strategy.apply`."""
         assert isinstance(state, StageState)
-        codec = self.spec.rules.gradient_codec
+        codec = self.spec.rules.mean_codec
         state.stage.apply((vector_of(bucket, codec) for bucket in buckets), seal.gradient_norm)
         if state is self._started:
             self._forget()

@@ -6,21 +6,22 @@ an error that no longer falls with the number of replicas. With `moments: mean` 
 too, in `blockwise8`: the first as it is, the second as its root, whose range is half as wide.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 from typing_extensions import Buffer
 
-from contracts.terms.messages import CodecName
+from contracts.terms.messages import (
+    CodecName,
+    GradientCodecName,
+    ShardCodecName,
+    mean_codec_of,
+)
 from training.compression import differences
 from training.compression.codecs import codec
-from training.compression.formats import FORMATS
+from training.compression.formats import part_bytes
 from training.stages.exact import Moments
 
-DifferenceCodec = Literal["none", "bfloat16", "seeded8", "seeded4"]
-_BITS: Mapping[str, differences.Bits] = {"seeded8": 8, "seeded4": 4}
 _MOMENTS: CodecName = "blockwise8"
 
 
@@ -28,11 +29,12 @@ _MOMENTS: CodecName = "blockwise8"
 class LocalCodec:
     """How the differences of a job are written."""
 
-    name: DifferenceCodec
+    name: ShardCodecName
 
     @property
-    def _mean(self) -> CodecName:
-        return "none" if self.name == "none" else "bfloat16"
+    def mean_name(self) -> GradientCodecName:
+        """See `RulesSpec.mean_codec`."""
+        return mean_codec_of(self.name)
 
     def shard(self, difference: Tensor, seed: bytes) -> bytes:
         """A difference (P,) as it travels; `seed`, 32 bytes, decides its rounding.
@@ -40,29 +42,27 @@ class LocalCodec:
         Raises:
             NotFinite: inf or nan.
         """
-        if self.name in _BITS:
-            return differences.encode(difference, _BITS[self.name], seed)
-        return codec(self._mean).encode(difference)
+        if self.name == "seeded8" or self.name == "seeded4":
+            return differences.encode(difference, self.name, seed)
+        return codec(self.name).encode(difference)
 
     def read_shard(self, data: Buffer, num_elements: int) -> Tensor:
         """The difference that a shard spells, fp32 (P,); raises Malformed, NotFinite."""
-        if self.name in _BITS:
-            return differences.decode(data, num_elements, _BITS[self.name])
-        return codec(self._mean).decode(data, (num_elements,))
+        if self.name == "seeded8" or self.name == "seeded4":
+            return differences.decode(data, num_elements, self.name)
+        return codec(self.name).decode(data, (num_elements,))
 
     def mean(self, mean: Tensor) -> bytes:
-        """A mean of differences as it travels: fp32 only where shards are; raises NotFinite."""
-        return codec(self._mean).encode(mean)
+        """A mean of differences as it travels; raises NotFinite."""
+        return codec(self.mean_name).encode(mean)
 
     def read_mean(self, data: Buffer, num_elements: int) -> Tensor:
         """The mean that a bucket spells, fp32 (P,); raises Malformed, NotFinite."""
-        return codec(self._mean).decode(data, (num_elements,))
+        return codec(self.mean_name).decode(data, (num_elements,))
 
     def num_bytes(self, num_elements: int) -> tuple[int, int]:
         """Length of a shard, and of a mean."""
-        mean = FORMATS[self._mean].num_bytes(num_elements)
-        bits = _BITS.get(self.name)
-        return (differences.num_bytes(num_elements, bits) if bits else mean), mean
+        return part_bytes(self.name, num_elements), part_bytes(self.mean_name, num_elements)
 
 
 def moments_shard(moments: Moments) -> tuple[bytes, bytes]:

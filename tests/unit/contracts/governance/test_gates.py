@@ -1,5 +1,6 @@
 """How much a gradient that is far longer than the others' may weigh."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -34,6 +35,16 @@ def test_gate__in_the_first_25_steps__above_is_named_and_weighs_the_same() -> No
 
     assert weights(Gates(), *steps, step=StepNumber(WINDOW)) == [10, 10, 10]
     assert len(gate(Gates(), StepNumber(WINDOW), steps).above) == 1
+
+
+def test_gate__norms_that_grow__are_held_from_the_first_step_and_by_their_steps() -> None:
+    steps = [made("a", 1), made("b", 1), replace(made("c", 6), samples=20), made("d", 6)]
+
+    gated = gate(Gates(), StepNumber(1), steps, norms_grow=True)
+
+    assert gated.above == {steps[3].name}
+    assert gated.weights[steps[2].name] == 20 * FINE
+    assert gated.weights[steps[3].name] == 10 * FINE // 2
 
 
 def test_gate__others_are_zero__weighs_nothing() -> None:
