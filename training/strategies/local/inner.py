@@ -33,7 +33,13 @@ REWARM_STEPS = 5
 
 
 def inner_scalars(
-    config: OptimizerConfig, *, first: int, step: int, norm: float, moments: MomentsRule
+    config: OptimizerConfig,
+    *,
+    first: int,
+    step: int,
+    norm: float,
+    moments: MomentsRule,
+    rewarm_steps: int = REWARM_STEPS,
 ) -> UpdateScalars:
     """What an inner step multiplies with.
 
@@ -43,11 +49,12 @@ def inner_scalars(
         step: Number of the step in the round, from 0.
         norm: Of the replica's own gradient.
         moments: What they start from.
+        rewarm_steps: Of `restart`: over which the rate rises in each round.
     """
     scalars = update_scalars(config, first + step, round(norm * NORM_SCALE))
     if moments == "mean":
         return scalars
-    rate = learning_rate(config, first + step) * min(1.0, (step + 1) / REWARM_STEPS)
+    rate = learning_rate(config, first + step) * min(1.0, (step + 1) / rewarm_steps)
     return replace(
         scalars,
         decay=fp32(1.0 - rate * config.weight_decay),
@@ -59,8 +66,10 @@ def inner_scalars(
 class Replica:
     """One round of inner steps on a stage that holds the sealed state. Not thread-safe."""
 
-    def __init__(self, stage: Stage, moments: MomentsRule) -> None:
-        self._stage, self._moments = stage, moments
+    def __init__(
+        self, stage: Stage, moments: MomentsRule, *, rewarm_steps: int = REWARM_STEPS
+    ) -> None:
+        self._stage, self._moments, self._rewarm_steps = stage, moments, rewarm_steps
         self._base = torch.empty(0)
         self._first = self._num_steps = 0
 
@@ -92,6 +101,7 @@ class Replica:
             step=self._num_steps,
             norm=norm,
             moments=self._moments,
+            rewarm_steps=self._rewarm_steps,
         )
         self._stage.update([gradient], scalars)
         self._num_steps += 1

@@ -1,0 +1,146 @@
+"""How a job of local steps computes: its numeric recipe, with torch.
+
+Invariant: a function of the signed spec and of sealed state alone, so that whoever replays a claim
+from the same weights and rows repeats its numbers; work and replays both go through here.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from contracts.terms.digest import digest
+from contracts.terms.encoding import encode
+from contracts.terms.errors import Malformed, Refused
+from contracts.terms.ids import ChunkIndex, Digest, StageIndex
+from contracts.terms.items import ItemNumber
+from contracts.terms.messages import JobSpec, LocalSpec
+from contracts.terms.work import Output
+from training.averaging.forms import Forms
+from training.averaging.slices import slice_digest
+from training.config import train_config, whole_model
+from training.models.parameters import Shape, parameter_shapes
+from training.stages.exact import norm_squared
+from training.stages.stage import Stage, rows_tensor
+from training.stages.torch_free import chunk_bounds
+from training.strategies.local.exchange import LocalCodec
+from training.strategies.local.inner import Replica
+from training.strategies.local.trace import NUM_PROJECTIONS, TracedStep
+
+GROUP = StageIndex(0)
+"""The one that everybody is in."""
+
+
+class LocalRecipe:
+    """Of one job."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        """Of this job; raises Refused: a spec that does not fit itself."""
+        if spec.batch.local is None:
+            raise Refused("a job without local steps")
+        self.local: LocalSpec = spec.batch.local
+        self.config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
+        self.slice, self.batch = whole_model(self.config.model), spec.batch
+        self.codec, self.forms = LocalCodec(spec.rules.gradient_codec), Forms(spec)
+        self.buckets = tuple(number for _, number in spec.chunking.of_stage(GROUP))
+
+    @property
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Of all parameters by name, in the order of the flat vectors."""
+        return parameter_shapes(self.config.model, self.slice)
+
+    def bounds(self, num_elements: int) -> Sequence[tuple[int, int]]:
+        """Where each bucket of a flat vector begins and ends."""
+        return chunk_bounds(num_elements, self.batch.chunks)
+
+    def build(self, weights: dict[str, Tensor], device: str) -> Stage:
+        """A replica's working state at these weights, with inner moments."""
+        config = self.config
+        return Stage(config.model, self.slice, config.optimizer, device=device, weights=weights)
+
+    def replica(self, stage: Stage) -> Replica:
+        """What takes the inner steps of a round on a stage."""
+        return Replica(stage, "restart", rewarm_steps=self.local.rewarm_steps)
+
+    # ------------------------------------------------------------------------------------- items
+
+    def steps(self, rows: bytes) -> tuple[Tensor, ...]:
+        """The rows of each inner step of an item, (R, T + 1) int64; raises Malformed."""
+        size = self.forms.token_bytes(rows)
+        all_RT = rows_tensor([rows], token_bytes=size).view(self.batch.rows_per_unit, -1)
+        return tuple(torch.split(all_RT, self.batch.rows_at_once))
+
+    def steps_before(self, sealed_items: int) -> int:
+        """Inner steps that the schedule counts before a round: a round of all peers is one round.
+
+        Args:
+            sealed_items: That the seals so far cover; with `peers_per_stage` replicas at work so
+                many items are done at a time.
+        """
+        return sealed_items * self.local.inner_steps // self.batch.peers_per_stage
+
+    @staticmethod
+    def step_seed(base: Digest, item: ItemNumber, step: int) -> bytes:
+        """Of the projections of one inner step of an item, computed on a round's sealed state."""
+        return digest("local step", encode([base, item, step]))
+
+    # ---------------------------------------------------------------------------------- exchange
+
+    def shards(
+        self, difference: Tensor, base: Digest, first: ItemNumber
+    ) -> Iterator[tuple[Output, bytes]]:
+        """A difference (P,) bucket by bucket, as it travels.
+
+        Args:
+            difference: Of the weights.
+            base: Root of the sealed state that it starts from.
+            first: The lowest item of the claim: no two claims of a round have the same.
+
+        Raises:
+            NotFinite: inf or nan.
+        """
+        bounds = self.bounds(len(difference))
+        for number, (start, end) in zip(self.buckets, bounds, strict=True):
+            seed = digest("local shard", encode([base, first, number]))
+            data = self.codec.shard(difference[start:end], seed)
+            sent = self.codec.read_shard(data, end - start)
+            yield self.output(number, data, sent), data
+
+    def difference(self, shards: Sequence[bytes], num_elements: int) -> list[Tensor]:
+        """What the shards of a claim spell, bucket by bucket, fp32.
+
+        Raises:
+            Malformed: not all buckets, or of another length. NotFinite: inf or nan.
+        """
+        bounds = self.bounds(num_elements)
+        if len(shards) != len(bounds):
+            raise Malformed(f"{len(shards)} shards, wanted {len(bounds)}")
+        pairs = zip(shards, bounds, strict=True)
+        return [self.codec.read_shard(data, end - start) for data, (start, end) in pairs]
+
+    def output(self, number: ChunkIndex, data: bytes, sent: Tensor) -> Output:
+        """What a claim says of a shard or a bucket: `data`, which spell `sent`."""
+        name = slice_digest(data, self.codec.name)
+        return Output(bucket=number, digest=name, norm_squared=norm_squared(sent))
+
+
+# ------------------------------------------------------------------------------------------ leaves
+
+_OF_STEP = 2 + NUM_PROJECTIONS
+
+
+def leaf_numbers(steps: Sequence[TracedStep]) -> tuple[int, ...]:
+    """The numbers of an item's leaf: mean loss, then loss, norm and projections of each step."""
+    loss = sum(step.loss for step in steps) // len(steps)
+    return (loss, *(n for step in steps for n in (step.loss, step.norm, *step.projections)))
+
+
+def traced_steps(numbers: Sequence[int]) -> tuple[TracedStep, ...]:
+    """The steps that the numbers of a leaf tell of; raises Malformed."""
+    told = numbers[1:]
+    if not numbers or len(told) % _OF_STEP:
+        raise Malformed("the numbers of a leaf of local steps: a loss, then ten a step")
+    starts = range(0, len(told), _OF_STEP)
+    return tuple(
+        TracedStep(told[at], told[at + 1], tuple(told[at + 2 : at + _OF_STEP])) for at in starts
+    )
