@@ -184,12 +184,13 @@ class OtherSums(TorchDispatchMode):
 def compute(step: PeerStep, variant: Variant, dtype: DType) -> Claim:
     """An honest answer, from the shipped stage."""
     torch.set_num_threads(2 if variant.is_real and variant.second else 1)
-    with _sums(variant):
+    with sums_of(variant):
         return _answer(step, dtype, in_halves=variant.second and not variant.is_real)
 
 
 @contextmanager
-def _sums(variant: Variant) -> Iterator[None]:
+def sums_of(variant: Variant) -> Iterator[None]:
+    """Inside it, sums are those of a variant, if it is no real one."""
     with ExitStack() as stack:
         if not variant.is_real:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))

@@ -53,6 +53,7 @@ from training.strategies.local.outer import apply_outer
 
 STEPS, QUICK_STEPS = 2000, 20
 VALIDATION_ROWS = 512
+CODECS: tuple[ShardCodecName, ...] = ("none", "bfloat16", "seeded8", "seeded4")
 FP32 = 4
 
 
@@ -90,7 +91,7 @@ def all_runs() -> Iterator[Run]:
                 yield replace(local, inner_steps=50, codec=codec, moments=moments, seed=seed)
     for inner_steps in (10, 50, 100, 500):
         yield replace(classic, inner_steps=inner_steps)
-        for codec in ("none", "bfloat16", "seeded8", "seeded4"):
+        for codec in CODECS:
             yield replace(local, inner_steps=inner_steps, codec=codec)
     for dropped in (10, 30, 50):
         yield replace(local, inner_steps=50, codec="seeded4", dropped=dropped)
@@ -102,9 +103,10 @@ def all_runs() -> Iterator[Run]:
 def config_of(run: Run) -> TrainConfig:
     """Model, inner optimiser and data of a run."""
     base = tiny_llama(seed=run.seed)
-    sizes = {"width": 128, "num_layers": 4, "num_kv_heads": 4, "ffn_width": 344}
     return TrainConfig(
-        model=replace(base.model, sequence_length=60, **sizes),
+        model=replace(
+            base.model, width=128, num_layers=4, num_kv_heads=4, ffn_width=344, sequence_length=60
+        ),
         optimizer=OptimizerConfig(
             learning_rate=0.004, total_steps=run.steps, warmup_steps=run.steps // 20
         ),

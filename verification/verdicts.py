@@ -16,10 +16,11 @@ from contracts.terms.work import Leaf, Verdict, leaf_names
 from verification.distances.thresholds import (
     MEASURES,
     SATURATED,
+    Exchanged,
     Recipe,
     decide,
     distance_name,
-    gradients_of,
+    projected_of,
     projections_allowed,
     stage_kinds,
 )
@@ -36,27 +37,36 @@ def limits_of(
     """The most that each distance of a report on `case` may be in a match.
 
     Projections of a repeated report are held against gradients as no codec has rounded them, which
-    lie apart by no more than the farthest of their parameters.
+    lie apart by no more than the farthest of their parameters, or than their traces say.
 
     Raises:
         Refused: the table does not hold these device classes.
     """
     spec, own = rules.spec, classes[auditor]
-    recipe = Recipe(spec.rules.boundary_codec, spec.rules.mean_codec)
     kinds = kinds_of(spec, case.stage)
-    limits = rules.table.thresholds(recipe, kinds, own, classes[case.worker])
+    limits = rules.table.thresholds(recipe_of(spec), kinds, own, classes[case.worker])
     if case.kind != "report":
         return limits
-    kinds = gradients_of(kinds)
+    kinds = projected_of(kinds)
     exact = rules.table.thresholds(Recipe(), kinds, own, classes[case.doer])
     farthest = max(exact[distance_name(kind, MEASURES[0])] for kind in kinds)
     return {**limits, PROJECTIONS: projections_allowed(farthest)}
 
 
+def recipe_of(spec: JobSpec) -> Recipe:
+    """What rounds the numbers of this job, and what its peers exchange."""
+    exchanged: Exchanged = "gradient" if spec.batch.local is None else "difference"
+    return Recipe(spec.rules.boundary_codec, spec.rules.mean_codec, exchanged=exchanged)
+
+
 def kinds_of(spec: JobSpec, stage: StageIndex) -> tuple[str, ...]:
     """The tensor kinds that an audit of a stage of this job compares."""
-    is_last = stage == spec.batch.stages - 1
-    return stage_kinds(is_first=stage == 0, is_last=is_last, tied_head=spec.model.tied_head)
+    return stage_kinds(
+        is_first=stage == 0,
+        is_last=stage == spec.batch.stages - 1,
+        tied_head=spec.model.tied_head,
+        exchanged=recipe_of(spec).exchanged,
+    )
 
 
 def verdict_of(case: Case, distances: Sequence[int], limits: Mapping[str, int]) -> Verdict:
@@ -94,7 +104,7 @@ def verdict_on_sum(case: Case, *, is_same: bool) -> Verdict:
 
 
 def is_complete(spec: JobSpec, stage: StageIndex, leaves: Iterable[Leaf]) -> bool:
-    """Whether each leaf of a claim names all that its stage takes and makes, and states its loss.
+    """Whether each leaf of a claim names all that its stage takes and makes, and tells of its loss.
 
     What does not is as far off as can be, without a replay: no honest peer leaves anything out.
     """
@@ -104,7 +114,7 @@ def is_complete(spec: JobSpec, stage: StageIndex, leaves: Iterable[Leaf]) -> boo
             leaf.tensor(name) != ZERO_DIGEST
             for name in leaf_names(stage, spec.batch.stages, leaf.item).all
         )
-        and len(leaf.numbers) == (stage == last)
+        and len(leaf.numbers) == (spec.batch.numbers_of_leaf if stage == last else 0)
         for leaf in leaves
     )
 

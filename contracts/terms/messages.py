@@ -196,6 +196,10 @@ class DataSpec(Record):
     tokenizer: DigestField  # blob, a `tokenizers` file; zero: one token a byte
 
 
+NUMBERS_OF_STEP = 10
+"""Of each inner step in a leaf: loss, norm and eight projections of the gradient."""
+
+
 class LocalSpec(Record):
     """Rounds of whole replicas that take many steps each and exchange differences of weights.
 
@@ -249,6 +253,11 @@ class BatchSpec(Record):
     def rows_at_once(self) -> int:
         """Rows of one forward pass."""
         return self.rows_per_unit // (self.local.inner_steps if self.local else 1)
+
+    @property
+    def numbers_of_leaf(self) -> int:
+        """Of a unit in its last stage: its loss, then what is told of each inner step."""
+        return 1 + NUMBERS_OF_STEP * (self.local.inner_steps if self.local else 0)
 
     @property
     def optimizer_steps(self) -> int:

@@ -44,8 +44,7 @@ def encode(vector: Tensor, codec: SeededCodecName, seed: bytes) -> bytes:
         NotFinite: inf or nan.
     """
     need_finite(vector, "a difference to send")
-    blocks = torch.nn.functional.pad(vector.detach().cpu(), (0, -len(vector) % SEEDED_BLOCK))
-    blocks = blocks.view(-1, SEEDED_BLOCK)
+    blocks = _blocks(vector)
     limit = float(largest_code(codec))
     # max / L = m 2^e with m in [0.5, 1): at m = 0.5 one power less holds it too.
     fraction, exponents = torch.frexp(blocks.abs().amax(dim=1) / limit)
@@ -61,6 +60,36 @@ def encode(vector: Tensor, codec: SeededCodecName, seed: bytes) -> bytes:
 def decode(data: Buffer, num_elements: int, codec: SeededCodecName) -> Tensor:
     """The fp32 vector that wire bytes spell, on the CPU; raises as `decode_seeded`."""
     return torch.from_numpy(decode_seeded(data, num_elements, codec))
+
+
+def nearest(vector: Tensor, data: Buffer, codec: SeededCodecName, seed: bytes) -> Tensor:
+    """Of all vectors that encode to `data` under `seed` the one next to `vector`, fp32 (P,).
+
+    Whoever computed `vector` with other last digits, and encoded that, is no farther from it than
+    before; whoever encoded other numbers is farther by what has moved codes. Raises as `decode`.
+    """
+    sent = decode(data, len(vector), codec)
+    num_blocks = -(-len(vector) // SEEDED_BLOCK)
+    exponents = torch.frombuffer(bytearray(memoryview(data)[:num_blocks]), dtype=torch.int8).int()
+    limit, is_zero = float(largest_code(codec)), exponents == ZERO_BLOCK
+    exponents = exponents.masked_fill(is_zero, 0).unsqueeze(1)
+    fractions = _fractions(seed, num_blocks * SEEDED_BLOCK).view(-1, SEEDED_BLOCK)
+    codes = torch.ldexp(_blocks(sent), -exponents)
+    low, high = ((codes - fractions + k).clamp(-limit, limit) for k in (0, 1))
+    found = _blocks(vector).clamp(torch.ldexp(low, exponents), torch.ldexp(high, exponents))
+    # The scale is the smallest that holds the largest element: this is more than half of its most.
+    least = torch.ldexp(torch.full(exponents.shape, limit), exponents - 1)
+    places = found.abs().argmax(dim=1, keepdim=True)
+    largest = found.gather(1, places)
+    raised = torch.copysign(torch.maximum(largest.abs(), least), largest)
+    found.scatter_(1, places, raised)
+    found[is_zero] = 0
+    return found.flatten()[: len(vector)]
+
+
+def _blocks(vector: Tensor) -> Tensor:
+    padded = torch.nn.functional.pad(vector.detach().cpu(), (0, -len(vector) % SEEDED_BLOCK))
+    return padded.view(-1, SEEDED_BLOCK)
 
 
 def _fractions(seed: bytes, count: int) -> Tensor:

@@ -14,8 +14,8 @@ from training.config import slices_of, train_config
 from training.models.parameters import parameter_shapes
 from verification.auditing.replays import Found, Source
 from verification.distances.comparison import Comparison
-from verification.distances.thresholds import MEASURES, SATURATED, Recipe, distance_name
-from verification.verdicts import is_complete, kinds_of
+from verification.distances.thresholds import MEASURES, SATURATED, distance_name
+from verification.verdicts import is_complete, kinds_of, recipe_of
 
 
 async def compared(source: Source, sealed: SealedClaim, seed: bytes) -> Found:
@@ -29,7 +29,7 @@ async def compared(source: Source, sealed: SealedClaim, seed: bytes) -> Found:
     claim, spec = sealed.claim, source.spec
     if not is_complete(spec, claim.group, sealed.leaves):
         return Found(_farthest(spec, claim.group), ())
-    comparison = Comparison(Recipe(spec.rules.boundary_codec, spec.rules.mean_codec))
+    comparison = Comparison(recipe_of(spec))
     replayed = await source.replay(sealed, seed, comparison)
     if not replayed.is_computable:
         return Found(_farthest(spec, claim.group), replayed.projections)

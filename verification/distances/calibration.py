@@ -33,6 +33,7 @@ from verification.distances.thresholds import (
     DType,
     PairThresholds,
     Thresholds,
+    read_calibration,
 )
 
 FACTOR = 5
@@ -181,6 +182,27 @@ def _rounded(limits: Thresholds) -> Thresholds:
     return (a, b, c, d)
 
 
+def with_kinds(table: Calibration, other: Calibration) -> Calibration:
+    """`table` with what only `other` holds of its pairs of classes; its own numbers stay."""
+    limits = {(pair.dtype, *pair.classes): pair.limits for pair in other.pairs}
+    pairs = tuple(
+        PairThresholds(
+            dtype=pair.dtype,
+            classes=pair.classes,
+            limits=dict(
+                sorted((limits.get((pair.dtype, *pair.classes), {}) | pair.limits).items())
+            ),
+        )
+        for pair in table.pairs
+    )
+    return Calibration(
+        samples=f"{table.samples}; {other.samples}",
+        comparisons=table.comparisons + other.comparisons,
+        measures=MEASURES,
+        pairs=pairs,
+    )
+
+
 def calibration_text(table: Calibration) -> str:
     """The table as JSON, a pair of classes in a line."""
     head = {name: value for name, value in table.value().items() if name != "pairs"}
@@ -208,6 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--about", default="honest stages", help="what was compared, in words")
     parser.add_argument("--comparisons", type=int, required=True, help="pairs of tensors compared")
     parser.add_argument("--apart", nargs="*", default=[], help="classes that add in another dtype")
+    parser.add_argument("--beside", type=Path, help="JSON file of a table whose numbers stay")
     options = parser.parse_args(arguments)
     honest = Honest()
     for sample in _read(options.samples):
@@ -215,6 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = make_calibration(
         honest, samples=options.about, comparisons=options.comparisons, apart=options.apart
     )
+    if options.beside:
+        table = with_kinds(read_calibration(options.beside.read_text(encoding="utf-8")), table)
     options.out.write_text(calibration_text(table), encoding="utf-8")
     print(f"{options.out}: {len(table.pairs)} pairs, digest {table.digest().hex()}")
 

@@ -35,7 +35,6 @@ from verification.distances.thresholds import (
     SATURATED,
     Recipe,
     distance_name,
-    gradient_kind,
 )
 
 FLOOR_SHARE = 0.01
@@ -145,7 +144,7 @@ class Comparison:
         self.num_tensors = 0
 
     def add(self, kind: str, claimed: Tensor, replayed: Tensor) -> None:
-        """Compare a unit's `y`, `dx` or `loss` (in nats, as a tensor of one element).
+        """Compare a unit's `y`, `dx` or `loss` (in nats, as a tensor of one element), or a trace.
 
         Raises:
             Refused: the shapes differ.
@@ -155,17 +154,17 @@ class Comparison:
         self._keep(kind, distances_between(claimed, measured, floor))
 
     def add_gradient(self, claimed: Mapping[str, Tensor], replayed: Mapping[str, Tensor]) -> None:
-        """Compare the gradient that was sent, parameter by parameter, all of the stage at once.
+        """Compare what was sent to others, parameter by parameter, all of the stage at once.
 
         Raises:
             Refused: the parameters, or their shapes, differ.
         """
         if claimed.keys() != replayed.keys():
-            raise Refused("a claim with the gradient of other parameters")
+            raise Refused("a claim with other parameters")
         measured = {name: Measured.of(replay) for name, replay in replayed.items()}
         share = FLOOR_SHARE * _root_mean_square(list(measured.values()))
         for name, replay in measured.items():
-            kind = gradient_kind(name)
+            kind = self._recipe.kind_of(name)
             floor = max(share, self._smallest(kind))
             self._keep(kind, distances_between(claimed[name], replay, floor))
 

@@ -40,8 +40,11 @@ SATURATED = 2**53 - 1
 MEASURES = ("relative_l2", "norm_ratio", "signs", "largest")
 """How far two tensors lie apart, in the order in which a table lists thresholds."""
 
-OUTPUT, INPUT_GRADIENT, LOSS = "y", "dx", "loss"
-_GRADIENT = "gradient."
+OUTPUT, INPUT_GRADIENT, LOSS, TRACE = "y", "dx", "loss", "trace"
+
+Exchanged: TypeAlias = Literal["gradient", "difference"]
+"""What peers send each other parameter by parameter: of a step, or of a round of local steps."""
+
 _DEVIATIONS = 12
 _LAYER_ROLES = (
     "input_layernorm",
@@ -58,25 +61,34 @@ _LAYER_ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What rounds a job's numbers: the stages' arithmetic, and the codecs of what they send."""
+    """What rounds a job's numbers: the stages' arithmetic, and the codecs of what they send.
+
+    A difference is compared as no codec has rounded it; `training.compression.nearest` says how.
+    """
 
     boundary_codec: CodecName = "none"
     gradient_codec: GradientCodecName = "none"
     dtype: DType = "float32"
+    exchanged: Exchanged = "gradient"
 
     def codec_of(self, kind: str) -> CodecName:
         """The codec that tensors of `kind` passed before they are compared."""
-        if kind.startswith(_GRADIENT):
-            return self.gradient_codec
-        return "none" if kind == LOSS else self.boundary_codec
+        if kind in (OUTPUT, INPUT_GRADIENT):
+            return self.boundary_codec
+        return self.gradient_codec if kind.startswith("gradient.") else "none"
+
+    def kind_of(self, parameter: str) -> str:
+        """The tensor kind of what is exchanged of a parameter: its role, whatever the layer."""
+        return f"{self.exchanged}.{parameter.removesuffix('.weight').rpartition('.')[2]}"
 
 
-def gradient_kind(parameter: str) -> str:
-    """The tensor kind of a parameter's gradient: its role, whatever the layer."""
-    return _GRADIENT + parameter.removesuffix(".weight").rpartition(".")[2]
-
-
-def stage_kinds(*, is_first: bool, is_last: bool, tied_head: bool = False) -> tuple[str, ...]:
+def stage_kinds(
+    *,
+    is_first: bool,
+    is_last: bool,
+    tied_head: bool = False,
+    exchanged: Exchanged = "gradient",
+) -> tuple[str, ...]:
     """The tensor kinds that an audit of a stage compares, sorted."""
     roles = list(_LAYER_ROLES)
     if is_first or (tied_head and is_last):
@@ -85,12 +97,14 @@ def stage_kinds(*, is_first: bool, is_last: bool, tied_head: bool = False) -> tu
         roles += ["norm"] if tied_head else ["norm", "lm_head"]
     ends = [] if is_first else [INPUT_GRADIENT]
     ends.append(LOSS if is_last else OUTPUT)
-    return tuple(sorted([*ends, *(_GRADIENT + role for role in roles)]))
+    if exchanged == "difference":
+        ends.append(TRACE)
+    return tuple(sorted([*ends, *(f"{exchanged}.{role}" for role in roles)]))
 
 
-def gradients_of(kinds: Iterable[str]) -> tuple[str, ...]:
-    """Those that are gradients of parameters."""
-    return tuple(kind for kind in kinds if kind.startswith(_GRADIENT))
+def projected_of(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Those that are, or tell of, the gradients of which a report states projections."""
+    return tuple(kind for kind in kinds if kind == TRACE or kind.startswith("gradient."))
 
 
 def distance_name(kind: str, measure: str) -> str:
@@ -101,7 +115,7 @@ def distance_name(kind: str, measure: str) -> str:
 def projections_allowed(distance: int) -> int:
     """How far projections of two honest replays may lie apart, both in 1e-9.
 
-    In 1e-9 of the norm; `training.strategies.every_step.projections` says why.
+    In 1e-9 of the norm; `training.strategies.projections` says why.
 
     Args:
         distance: The most that their gradients' relative L2 distance may be.

@@ -30,7 +30,6 @@ from contracts.terms.work import Leaf, LeafNames, Output, WorkClaim, leaf_names
 from training.averaging.forms import Forms
 from training.averaging.slices import slice_digest
 from training.stages.torch_free import StateRoots
-from training.strategies.every_step.projections import Projector
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.port import (
     BASE,
@@ -52,6 +51,7 @@ from training.strategies.port import (
     shard_name,
     validation_name,
 )
+from training.strategies.projections import Projector
 
 NUM_WEIGHTS = 12
 WIDTH = 4

@@ -8,12 +8,23 @@ from contracts.terms.amounts import Flops
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
+from contracts.terms.messages import LocalSpec
 from contracts.terms.work import Verdict
-from tests.support.dockets import peer
+from tests.support.dockets import CLASS, LIMIT, audit_spec, calibration, peer
 from tests.support.history import JobMaker, make_digest, make_members
-from verification.distances.thresholds import SATURATED
+from verification.distances.thresholds import SATURATED, projections_allowed
 from verification.draws.cases import Case, Heard, repeat_of
-from verification.verdicts import apart, is_complete, seed_for, verdict_of, verdict_on_sum
+from verification.draws.selection import Rules
+from verification.verdicts import (
+    PROJECTIONS,
+    apart,
+    is_complete,
+    kinds_of,
+    limits_of,
+    seed_for,
+    verdict_of,
+    verdict_on_sum,
+)
 
 WORK = Case(
     make_digest("work"),
@@ -104,3 +115,36 @@ def test_is_complete__leaf_without_one_of_its_names_or_its_loss__is_not(stage: i
     assert len(fewer) == (4 if stage == 1 else 3)
     assert is_complete(job.spec, group, [leaf])
     assert not any(is_complete(job.spec, group, [leaf, each]) for each in [*fewer, other])
+
+
+def local_job() -> JobMaker:
+    """One whose peers take three steps each on their own."""
+    local = LocalSpec(
+        inner_steps=3, segments=1, rewarm_steps=1, outer_rate=1, outer_momentum=0, round_time=1,
+        quorum=1,
+    )  # fmt: skip
+    changes = {"strategy": "local", "local": local, "rows_per_unit": 3}
+    return JobMaker(spec_changes=changes)
+
+
+@pytest.mark.parametrize(("num_numbers", "outcome"), [(31, True), (30, False), (1, False)])
+def test_is_complete__leaf_of_local_steps__tells_of_each_step(
+    num_numbers: int, outcome: bool
+) -> None:
+    job = local_job()
+    leaf = job.leaf(StageIndex(0), ItemNumber(4)).model_copy(update={"numbers": (1,) * num_numbers})
+
+    assert is_complete(job.spec, StageIndex(0), [leaf]) == outcome
+
+
+@pytest.mark.parametrize("job", [JobMaker(), local_job()], ids=["gradients", "differences"])
+def test_limits_of__repeat_of_a_report__adds_that_of_projections(job: JobMaker) -> None:
+    rules = Rules(job.spec.job(), job.spec, audit_spec(), calibration(), {})
+    case = repeat_of(WORK, Heard(peer("bob"), "match", make_digest("report")), StepNumber(5))
+    classes = dict.fromkeys([case.worker, case.doer, peer("cem")], CLASS)
+
+    limits = limits_of(rules, case, peer("cem"), classes)
+
+    kinds = {name.partition("/")[0] for name in limits}
+    assert kinds == {*kinds_of(job.spec, StageIndex(0)), PROJECTIONS}
+    assert limits[PROJECTIONS] == projections_allowed(LIMIT)

@@ -26,10 +26,10 @@ from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE
 from contracts.terms.work import Leaf, LeafNames, WorkClaim
-from training.strategies.every_step.projections import Projector
 from training.strategies.every_step.recipe import Recipe, millionths
 from training.strategies.every_step.state import load_weights
 from training.strategies.port import BASE, Comparison, Compute, Replayed, Source, shard_name
+from training.strategies.projections import Projector
 
 Gradient: TypeAlias = dict[str, Tensor]
 """By parameter."""

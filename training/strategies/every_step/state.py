@@ -143,7 +143,12 @@ class StageState:
 
     def roots_of_weights(self, file: Path) -> StateRoots:
         """See `State.roots_of_weights`; also raises UnknownVersion: another program's file."""
-        return _read(file, ())[0]
+        return roots_of_weights(file)
+
+
+def roots_of_weights(path: Path) -> StateRoots:
+    """What a file of weights says of its state; compares nothing. Raises as `load_weights`."""
+    return _read(path, ())[0]
 
 
 def load_weights(path: Path, shapes: Mapping[str, Shape], state_root: Digest) -> dict[str, Tensor]:

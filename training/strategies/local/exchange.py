@@ -8,6 +8,7 @@ too, in `blockwise8`: the first as it is, the second as its root, whose range is
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
@@ -23,6 +24,7 @@ from training.compression.formats import part_bytes
 from training.stages.exact import Moments
 
 _MOMENTS: CodecName = "blockwise8"
+_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,24 @@ class LocalCodec:
         if self.name == "seeded8" or self.name == "seeded4":
             return differences.decode(data, num_elements, self.name)
         return codec(self.name).decode(data, (num_elements,))
+
+    def nearest(self, difference: Tensor, shard: Buffer, seed: bytes) -> Tensor:
+        """Of all differences that are written as this shard the one next to `difference` (P,).
+
+        A claim's own difference is among them, so honest replays are as near as without a codec,
+        which would hide a difference scaled by a tenth. Raises as `read_shard`.
+        """
+        if self.name == "seeded8" or self.name == "seeded4":
+            return differences.nearest(difference, shard, self.name, seed)
+        sent = self.read_shard(shard, len(difference))
+        if self.name == "none":
+            return sent
+        # Half the distance of two neighbours in the format: what is nearer was rounded to `sent`.
+        form = torch.finfo(_DTYPES[self.name])
+        power = torch.ldexp(torch.ones_like(sent), torch.frexp(sent).exponent - 1)
+        power = power.masked_fill(sent == 0, 0.0).clamp(min=form.smallest_normal)
+        half = power * (form.eps / 2)
+        return difference.cpu().clamp(sent - half, sent + half)
 
     def mean(self, mean: Tensor) -> bytes:
         """A mean of differences as it travels; raises NotFinite."""

@@ -13,7 +13,7 @@ A round of DiLoCo (arXiv 2311.08105, algorithm 1, lines 3 to 10) is `start`, H t
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -81,12 +81,19 @@ class Replica:
             self._stage.flat_moments.exp_avg.zero_()
             self._stage.flat_moments.exp_avg_sq.zero_()
 
-    def step(self, items: Mapping[ItemNumber, UnitInputs], seed: bytes = b"") -> TracedStep:
+    def step(
+        self,
+        items: Mapping[ItemNumber, UnitInputs],
+        seed: bytes = b"",
+        *,
+        look: Callable[[Tensor], None] | None = None,
+    ) -> TracedStep:
         """Take one inner step on the mean gradient of some items; returns what a leaf says of it.
 
         Args:
             items: Of equally many rows each.
             seed: Of the projections, 32 bytes; without one the trace has none.
+            look: Is shown the gradient.
 
         Raises:
             NotFinite: a loss or a gradient is inf or nan; the step is not taken.
@@ -95,6 +102,8 @@ class Replica:
         norm = float(torch.linalg.vector_norm(gradient))
         if not norm < math.inf:
             raise NotFinite("the norm of a gradient is not finite")
+        if look is not None:
+            look(gradient)
         scalars = inner_scalars(
             self._stage.optimizer,
             first=self._first,

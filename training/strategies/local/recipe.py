@@ -11,11 +11,11 @@ from torch import Tensor
 
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import Malformed, Refused
+from contracts.terms.errors import Malformed, Refused, WrongBytes
 from contracts.terms.ids import ChunkIndex, Digest, StageIndex
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import JobSpec, LocalSpec
-from contracts.terms.work import Output
+from contracts.terms.messages import NUMBERS_OF_STEP, JobSpec, LocalSpec
+from contracts.terms.work import Output, WorkClaim
 from training.averaging.forms import Forms
 from training.averaging.slices import slice_digest
 from training.config import train_config, whole_model
@@ -25,7 +25,7 @@ from training.stages.stage import Stage, rows_tensor
 from training.stages.torch_free import chunk_bounds
 from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
-from training.strategies.local.trace import NUM_PROJECTIONS, TracedStep
+from training.strategies.local.trace import TracedStep
 
 GROUP = StageIndex(0)
 """The one that everybody is in."""
@@ -101,7 +101,7 @@ class LocalRecipe:
         """
         bounds = self.bounds(len(difference))
         for number, (start, end) in zip(self.buckets, bounds, strict=True):
-            seed = digest("local shard", encode([base, first, number]))
+            seed = self._shard_seed(base, first, number)
             data = self.codec.shard(difference[start:end], seed)
             sent = self.codec.read_shard(data, end - start)
             yield self.output(number, data, sent), data
@@ -118,6 +118,24 @@ class LocalRecipe:
         pairs = zip(shards, bounds, strict=True)
         return [self.codec.read_shard(data, end - start) for data, (start, end) in pairs]
 
+    def nearest(self, difference: Tensor, claim: WorkClaim, shards: Sequence[bytes]) -> Tensor:
+        """Of all differences (P,) that the claim's shards may stand for the one next to this.
+
+        Raises:
+            Malformed: not all buckets, or of another length. NotFinite: inf or nan.
+            WrongBytes: a shard is longer or shorter than the claim says.
+        """
+        sent, first = self.difference(shards, len(difference)), claim.items[0][0]
+        if [norm_squared(each) for each in sent] != [each.norm_squared for each in claim.outputs]:
+            raise WrongBytes("a shard of a difference is not as long as was said")
+        own = difference.split([len(each) for each in sent])
+        seeds = (self._shard_seed(claim.base, first, number) for number in self.buckets)
+        return torch.cat([*map(self.codec.nearest, own, shards, seeds)])
+
+    @staticmethod
+    def _shard_seed(base: Digest, first: ItemNumber, number: ChunkIndex) -> bytes:
+        return digest("local shard", encode([base, first, number]))
+
     def output(self, number: ChunkIndex, data: bytes, sent: Tensor) -> Output:
         """What a claim says of a shard or a bucket: `data`, which spell `sent`."""
         name = slice_digest(data, self.codec.name)
@@ -125,8 +143,6 @@ class LocalRecipe:
 
 
 # ------------------------------------------------------------------------------------------ leaves
-
-_OF_STEP = 2 + NUM_PROJECTIONS
 
 
 def leaf_numbers(steps: Sequence[TracedStep]) -> tuple[int, ...]:
@@ -138,9 +154,10 @@ def leaf_numbers(steps: Sequence[TracedStep]) -> tuple[int, ...]:
 def traced_steps(numbers: Sequence[int]) -> tuple[TracedStep, ...]:
     """The steps that the numbers of a leaf tell of; raises Malformed."""
     told = numbers[1:]
-    if not numbers or len(told) % _OF_STEP:
+    if not numbers or len(told) % NUMBERS_OF_STEP:
         raise Malformed("the numbers of a leaf of local steps: a loss, then ten a step")
-    starts = range(0, len(told), _OF_STEP)
+    starts = range(0, len(told), NUMBERS_OF_STEP)
     return tuple(
-        TracedStep(told[at], told[at + 1], tuple(told[at + 2 : at + _OF_STEP])) for at in starts
+        TracedStep(told[at], told[at + 1], tuple(told[at + 2 : at + NUMBERS_OF_STEP]))
+        for at in starts
     )

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.terms.messages import NUMBERS_OF_STEP
 from training.philox import philox_bytes
 
-NUM_PROJECTIONS = 8
+NUM_PROJECTIONS = NUMBERS_OF_STEP - 2
 SCALE = 10**6
 _BLOCK = 2**12  # elements at a time; their signs are eight numbers each
 

@@ -5,7 +5,7 @@ import torch
 
 from contracts.terms.errors import Malformed, NotFinite
 from contracts.terms.messages import SeededCodecName
-from training.compression.differences import decode, encode
+from training.compression.differences import decode, encode, nearest
 from training.compression.formats import SEEDED_BLOCK, part_bytes
 from training.compression.seeded import largest_code
 from training.philox import SEED_BYTES
@@ -94,3 +94,41 @@ def test_encode__not_finite__refused(value: float) -> None:
 def test_decode__what_nobody_encodes__malformed(data: bytes, codec: SeededCodecName) -> None:
     with pytest.raises(Malformed):
         decode(data, 3, codec)
+
+
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one - other).norm() / other.norm())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3, 0.1])
+def test_nearest__bytes_of_a_vector_with_noise__no_farther_than_the_noise(
+    codec: SeededCodecName, noise: float
+) -> None:
+    own = numbers(20_001) * torch.exp(numbers(20_001, seed=1) * 1e3)
+    other = own * (1 + noise * 1e3 * numbers(len(own), seed=2))  # moves scales of blocks, too
+
+    found = nearest(own, encode(other, codec, SEED), codec, SEED)
+
+    assert distance(found, own) <= distance(other, own)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 0.9, 0.98, 1.02, 1.1, 2.0, -1.0])
+@pytest.mark.parametrize("codec", CODECS)
+def test_nearest__bytes_of_a_vector_that_was_scaled__is_far(
+    codec: SeededCodecName, factor: float
+) -> None:
+    own = numbers(20_001)
+
+    found = nearest(own, encode(factor * own, codec, SEED), codec, SEED)
+
+    assert distance(found, own) > 1e-3
+
+
+def test_nearest__scales_so_large_that_codes_say_nothing__is_far() -> None:
+    own = numbers(SEEDED_BLOCK)
+    data = bytes([100]) + bytes(SEEDED_BLOCK // 2)
+
+    found = nearest(own, data, "seeded4", SEED)
+
+    assert distance(found, own) > 1e3

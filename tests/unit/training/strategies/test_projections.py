@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from training.strategies.every_step.projections import Projector
+from training.strategies.projections import Projector
 from verification.distances.thresholds import projections_allowed
 
 SEED, OTHER = bytes(range(32)), bytes(range(1, 33))

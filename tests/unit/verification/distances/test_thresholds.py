@@ -15,7 +15,6 @@ from verification.distances.thresholds import (
     Recipe,
     class_name,
     decide,
-    gradient_kind,
     read_calibration,
     shipped_calibration,
     stage_kinds,
@@ -127,11 +126,20 @@ def test_stage_kinds__any_stage__leave_room_in_a_report(
     assert len(kinds) * len(MEASURES) < 64  # numbers of a report, with the projections
 
 
-def test_gradient_kind__same_role_in_two_layers__is_one_kind() -> None:
+def test_kind_of__same_role_in_two_layers__is_one_kind() -> None:
     names = [f"model.layers.{number}.self_attn.q_proj.weight" for number in (0, 7)]
 
-    assert {gradient_kind(name) for name in names} == {"gradient.q_proj"}
-    assert gradient_kind("lm_head.weight") == "gradient.lm_head"
+    assert {PLAIN.kind_of(name) for name in names} == {"gradient.q_proj"}
+    assert PLAIN.kind_of("lm_head.weight") == "gradient.lm_head"
+
+
+def test_stage_kinds__whole_model_that_exchanges_differences__has_a_trace_beside_them() -> None:
+    kinds = stage_kinds(is_first=True, is_last=True, exchanged="difference")
+
+    assert {kind for kind in kinds if "." not in kind} == {"loss", "trace"}
+    recipe = Recipe("bfloat16", "bfloat16", exchanged="difference")
+    assert recipe.kind_of("lm_head.weight") in kinds
+    assert {recipe.codec_of(kind) for kind in kinds} == {"none"}
 
 
 def test_admits__class__needs_itself_and_two_others() -> None:
