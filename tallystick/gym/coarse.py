@@ -14,8 +14,8 @@ from torch import Tensor
 from contracts.terms.items import ItemNumber
 from contracts.terms.work import Leaf
 from tallystick.gym.around import Liar
-from training.strategies.every_step.state import StageState
 from training.strategies.port import Direction, RoundNumber, Source, State
+from training.strategies.state_files import StageState
 
 LEVELS = 127  # of one sign
 

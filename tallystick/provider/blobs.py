@@ -34,7 +34,7 @@ from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.parts import Stored, put_parts
 from training.models.sources import FileSource, Source, parts_of
 from training.models.weights import StoredWeights, tensors_in, weights_source
-from training.stages.stage import EXP_AVG, EXP_AVG_SQ
+from training.stages.sealed_state import EXP_AVG, EXP_AVG_SQ, MOMENTUM
 from training.telling import Tell
 
 _PATIENCE_SECONDS = 300.0
@@ -269,6 +269,6 @@ def weights_of(checkpoint: Path) -> Source:
     ours = {
         name: tensor
         for name, tensor in tensors.items()
-        if not name.startswith((EXP_AVG, EXP_AVG_SQ))
+        if not name.startswith((EXP_AVG, EXP_AVG_SQ, MOMENTUM))
     }
     return weights_source(StoredWeights(ours))

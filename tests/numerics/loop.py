@@ -20,8 +20,8 @@ from training.data.corpus import ShardedCorpus, shard_corpus
 from training.data.loading import UnitRows
 from training.stages.exact import norm_squared, to_wire, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
-from training.strategies.every_step.state import StageState
 from training.strategies.port import RoundNumber
+from training.strategies.state_files import StageState
 
 TEXT = (
     "the stage holds a unit until its seal names what was done and then it pays for work that "

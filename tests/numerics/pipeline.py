@@ -19,10 +19,10 @@ from tests.support.history import make_spec
 from training.config import TrainConfig, model_spec, optimizer_spec, train_config
 from training.data.loading import corpus_rows
 from training.recipes import micro
-from training.strategies.every_step.state import StageState
 from training.strategies.every_step.strategy import EveryStepWithTorch
 from training.strategies.port import Direction, Shard
 from training.strategies.registry import strategy_of
+from training.strategies.state_files import StageState
 
 CORPUS = synthetic_corpus()
 BLOBS = MemoryBlobs(CORPUS.blobs)

@@ -16,7 +16,7 @@ from tests.numerics.loop import new_stage, rows_of, saved, synthetic_corpus, tra
 from training.config import slices_of
 from training.recipes import micro
 from training.stages.stage import Stage
-from training.strategies.every_step.state import StageState
+from training.strategies.state_files import StageState
 
 CONFIG = micro(num_steps=8)
 ROWS = rows_of(CONFIG, synthetic_corpus())

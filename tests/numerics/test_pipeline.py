@@ -45,9 +45,9 @@ from training.averaging.sums import vector_of
 from training.models.parameters import EMBEDDING
 from training.recipes import micro
 from training.stages.torch_free import num_groups
-from training.strategies.every_step.state import StageState
 from training.strategies.port import Shard, validation_name
 from training.strategies.registry import strategy_of
+from training.strategies.state_files import StageState
 
 CUTS = [(1, 3), (2, 3), (1, 2, 3)]
 CODECS: tuple[CodecName, ...] = ("none", "float16", "bfloat16", "blockwise8")

@@ -50,9 +50,10 @@ class Forms:
             case "rows":
                 return tensor_digest(f"uint{8 * self.token_bytes(data)}", self.rows_shape, data)
 
-    def token_bytes(self, rows: Buffer) -> int:
-        """Bytes of one token in the rows of an item; raises Malformed."""
-        num_bytes, num_tokens = memoryview(rows).nbytes, math.prod(self.rows_shape)
+    def token_bytes(self, rows: Buffer, num_rows: int | None = None) -> int:
+        """Bytes of one token in the rows of an item, or in `num_rows`; raises Malformed."""
+        whole, row_tokens = self.rows_shape
+        num_bytes, num_tokens = memoryview(rows).nbytes, (num_rows or whole) * row_tokens
         size, rest = divmod(num_bytes, num_tokens)
         if rest or size not in _TOKEN_BYTES:
             raise Malformed(f"{num_bytes} bytes are no rows of {num_tokens} tokens together")

@@ -1,6 +1,7 @@
 """How many items of a round one peer, or one owner, may be given (docs/protocol.md 7). Pure.
 
-By speed: a peer's share of a group's items is at most 1.2 times its part of the group's measured
+By the strategy, where it says how many items a peer may be given whatever its speed; else by
+speed: a peer's share of a group's items is at most 1.2 times its part of the group's measured
 rates, an owner's at most a quarter where the group has five owners or more: so whoever answers junk
 twenty times faster wins no more than that. While these sum below one, those of peers are lifted by
 one common factor; the quarters stay, as five of them always suffice.
@@ -47,8 +48,17 @@ def quotas_of(state: RoundState, workers: Iterable[Member], covered: Covered) ->
     by_group: defaultdict[Group, list[Member]] = defaultdict(list)
     for member in sorted(workers, key=lambda each: each.peer):
         by_group[member.group].append(member)
-    num_items, quotas = state.terms.layout.items_per_round, dict[PeerId, int]()
+    layout, quotas = state.terms.layout, dict[PeerId, int]()
+    num_items = layout.items_per_round
     for group, own in by_group.items():
+        if layout.most_items is not None:  # whatever their speed
+            equal = {member.peer: layout.most_items for member in own}
+            most = covered(group, equal)
+            quotas |= {
+                peer: min(items, max(LEAST_COVER, most.get(peer, items)))
+                for peer, items in equal.items()
+            }
+            continue
         by_speed = quotas_in_group(own, num_items, turn=state.round)
         most = covered(group, by_speed)
         quotas |= quotas_in_group(own, num_items, turn=state.round, most=most) if most else by_speed

@@ -162,7 +162,7 @@ class ItemRoutes:
         ):
             self._listed = about, self._list(off)
         is_open = isinstance(state.phase, Work | Commit)
-        rows = self._job.record_of_job.spec.batch.rows_per_unit
+        rows = self._job.record_of_job.spec.batch.rows_at_once
         return replace(
             self._listed[1],
             view=view(state, self._clock()) if is_open else None,

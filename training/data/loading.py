@@ -78,9 +78,13 @@ class UnitRows:
         data: DataConfig,
         sequence_length: int,
         source: BlobSource,
+        *,
+        rows_at_once: int | None = None,
     ) -> None:
+        """`rows_at_once`: of a set of validation rows, in units of other sizes."""
         self._blobs = CheckedBlobs(source)
         self._data = data
+        self._rows_at_once = rows_at_once or data.rows_per_unit
         self._manifest_id = manifest.digest()
         self.token_bytes = manifest.token_bytes
         self._train, self._validation = (
@@ -106,7 +110,7 @@ class UnitRows:
         kind, *_, number = name.split("/")
         if kind == "rows":
             return b"".join(self.load(ItemNumber(int(number))))
-        group, size = int(number), self._data.rows_per_unit
+        group, size = int(number), self._rows_at_once
         if group >= num_groups(size):
             raise Refused(f"there is no group {group} of validation rows")
         return b"".join(group_rows(self.validation_rows(VALIDATION_ROWS), group, size))
@@ -132,4 +136,5 @@ def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:
     """
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
     manifest = decode_manifest(CheckedBlobs(blobs).fetch(spec.data.manifest))
-    return UnitRows(manifest, config.data, config.model.sequence_length, blobs)
+    length, size = config.model.sequence_length, spec.batch.rows_at_once
+    return UnitRows(manifest, config.data, length, blobs, rows_at_once=size)

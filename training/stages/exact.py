@@ -34,7 +34,7 @@ from contracts.terms.digest import digest, tensor_digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, NotFinite, Refused
 from contracts.terms.ids import Digest
-from contracts.terms.messages import NORM_SQUARED_SCALE
+from contracts.terms.messages import LOSS_SCALE, NORM_SQUARED_SCALE
 from training.models.decoder import StageModel
 from training.stages.torch_free import UpdateScalars
 
@@ -286,6 +286,14 @@ def bind(model: StageModel, layout: ParameterLayout, weights: Tensor, gradient: 
         parameter = nn.Parameter(view)
         parameter.grad = gradients[name]
         setattr(model.get_submodule(owner), attribute, parameter)
+
+
+def millionths(loss: Tensor) -> int:
+    """A loss in 1e-6 nats; raises NotFinite."""
+    value = float(loss)
+    if not math.isfinite(value):
+        raise NotFinite("a loss is not finite")
+    return round(value * LOSS_SCALE)
 
 
 # ----------------------------------------------------------------------------- devices and threads

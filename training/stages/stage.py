@@ -21,6 +21,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -35,19 +36,16 @@ from training.models.decoder import StageModel
 from training.models.initial import initial_parameter
 from training.stages.exact import (
     Moments,
-    ParameterLayout,
     apply_adamw,
     bind,
     layout_of,
     need_finite,
-    tensors_root,
 )
-from training.stages.torch_free import StateRoots, UpdateScalars, chunk_bounds, update_scalars
+from training.stages.sealed_state import EXP_AVG, EXP_AVG_SQ, SealedState
+from training.stages.torch_free import UpdateScalars, chunk_bounds, update_scalars
 
 LARGEST = 2.0**48
 """Magnitude of an element. Squares of it, added up by the million, are far from inf in fp32."""
-EXP_AVG = "exp_avg."
-EXP_AVG_SQ = "exp_avg_sq."
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ def rows_tensor(rows: Sequence[bytes], *, token_bytes: int = 1) -> Tensor:
     return flat.view(len(rows), -1).long()
 
 
-class Stage:
+class Stage(SealedState):
     """The layers of one slice with their gradient and optimiser, fp32 on one device."""
 
     def __init__(
@@ -98,13 +96,16 @@ class Stage:
         """
         self.config, self.slice, self.optimizer = config, stage, optimizer
         self.device = torch.device(device)
-        self.counter = 0
         self._model = StageModel(config, stage)
         self._model.to_device(self.device)
-        self.layout: ParameterLayout = layout_of(self._model)
-        self._weights = self._zeros()
-        self._gradient = self._zeros()
-        self._trained = Moments(self._zeros(), self._zeros()) if trains else None
+        layout = layout_of(self._model)
+        zeros = partial(torch.zeros, layout.num_elements, device=self.device)
+        self._gradient = zeros()
+        self._trained = Moments(zeros(), zeros()) if trains else None
+        beside = {}
+        if self._trained is not None:
+            beside = {EXP_AVG: self._trained.exp_avg, EXP_AVG_SQ: self._trained.exp_avg_sq}
+        super().__init__(layout, zeros(), beside)
         self._largest = LARGEST if trains else math.inf
         for place in self.layout.places:
             if weights is None:
@@ -115,9 +116,6 @@ class Stage:
         bind(self._model, self.layout, self._weights, self._gradient)
         self._graphs: OrderedDict[ItemNumber, _Graph] = OrderedDict()
         self._done: dict[ItemNumber, int] = {}  # rows
-
-    def _zeros(self) -> Tensor:
-        return torch.zeros(self.layout.num_elements, device=self.device)
 
     @property
     def num_parameters(self) -> int:
@@ -299,57 +297,10 @@ class Stage:
 
     # --- the state ---
 
-    def weights(self) -> dict[str, Tensor]:
-        """All parameters by name, in order; they share the stage's memory."""
-        return self.layout.views(self._weights)
-
-    def moments(self) -> dict[str, Tensor]:
-        """Both moments by name, prefixed `exp_avg.` and `exp_avg_sq.`; they share memory."""
-        first = self.layout.views(self.flat_moments.exp_avg)
-        second = self.layout.views(self.flat_moments.exp_avg_sq)
-        return {EXP_AVG + name: view for name, view in first.items()} | {
-            EXP_AVG_SQ + name: view for name, view in second.items()
-        }
-
-    def roots(self) -> StateRoots:
-        """Digests of the present state."""
-        return self.roots_of(self.weights() | self.moments(), self.counter)
-
-    def roots_of(self, tensors: Mapping[str, Tensor], counter: int) -> StateRoots:
-        """Digests that a state would have in this stage, whoever holds it.
-
-        Raises:
-            Malformed: a tensor is missing, too many, or of another shape or dtype.
-        """
-        weights, moments = self.weights(), self.moments()
-        self._need_fit(weights | moments, tensors)
-        return StateRoots(
-            tensors_root((name, tensors[name]) for name in weights),
-            tensors_root((name, tensors[name]) for name in moments),
-            counter,
-        )
-
     def load(self, tensors: Mapping[str, Tensor], counter: int) -> None:
-        """Replace the state by named weights and moments, and begin a step.
-
-        Raises:
-            Malformed: a tensor is missing, too many, or of another shape or dtype.
-        """
-        own = self.weights() | self.moments()
-        self._need_fit(own, tensors)
-        for name, view in own.items():
-            view.copy_(tensors[name])
-        self.counter = counter
+        """Replace the state by named weights and moments, and begin a step; see `SealedState`."""
+        super().load(tensors, counter)
         self.begin_step()
-
-    @staticmethod
-    def _need_fit(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
-        if set(own) != set(tensors):
-            odd = sorted(set(own) ^ set(tensors))[0]
-            raise Malformed(f"the state does not fit this stage: tensor {odd}")
-        for name, view in own.items():
-            if tensors[name].shape != view.shape or tensors[name].dtype != view.dtype:
-                raise Malformed(f"the state does not fit this stage: tensor {name}")
 
     # --- evaluation ---
 

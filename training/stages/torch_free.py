@@ -74,7 +74,7 @@ def chunk_elements(spec: JobSpec) -> Mapping[Chunk, int]:
 
 @dataclass(frozen=True, slots=True)
 class StateRoots:
-    """Digests of a stage's state; `counter` is the number of updates applied."""
+    """Digests of a state; `counter` is how far its schedule is, as the strategy counts."""
 
     weights: Digest
     moments: Digest

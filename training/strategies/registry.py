@@ -4,25 +4,31 @@ A strategy is two classes: its rules, which every process has, and its arithmeti
 by who computes alone, because it loads torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import cast
 
 from contracts.terms.messages import JobSpec
 from training.data.loading import BlobSource
 from training.strategies.every_step.rules import EveryStep
+from training.strategies.local.rules import Local
 from training.strategies.port import Compute, PureStrategy, Strategy
 
-RULES: Mapping[str, PureStrategy] = {"every_step": EveryStep()}
+RULES: Mapping[str, Callable[[JobSpec], PureStrategy]] = {
+    "every_step": lambda spec: EveryStep(),
+    "local": Local,
+}
+"""Made of the spec."""
 ARITHMETIC: Mapping[str, tuple[str, str]] = {
-    "every_step": ("training.strategies.every_step.strategy", "EveryStepWithTorch")
+    "every_step": ("training.strategies.every_step.strategy", "EveryStepWithTorch"),
+    "local": ("training.strategies.local.strategy", "LocalWithTorch"),
 }
 """Module and class, made of (spec, blobs, compute, device)."""
 
 
 def rules_of(spec: JobSpec) -> PureStrategy:
     """The rules that a job signs."""
-    return RULES[spec.strategy]
+    return RULES[spec.strategy](spec)
 
 
 def strategy_of(

@@ -21,7 +21,7 @@ from market.domain.sizes import job_cost
 from tests.support.stack import Stack, stack
 from training.config import slices_of, train_config
 from training.stages.stage import Stage
-from training.strategies.every_step.state import StageState
+from training.strategies.state_files import StageState
 
 PROVIDERS = ("ann", "bob", "cem", "dan")
 STEPS = 16

@@ -18,9 +18,9 @@ from training.averaging.sums import slice_of, vector_of
 from training.stages.stage import Stage
 from training.stages.torch_free import learning_rate
 from training.strategies.every_step.recipe import Recipe, output_of
-from training.strategies.every_step.state import StageState
 from training.strategies.every_step.strategy import EveryStepWithTorch
 from training.strategies.port import Bucket, Group, Piece, Shard, State, Weights
+from training.strategies.state_files import StageState
 
 
 class SignRecipe(Recipe):

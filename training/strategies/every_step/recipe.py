@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from contracts.terms.errors import Malformed, NotFinite, Refused, WrongBytes
+from contracts.terms.errors import Malformed, Refused, WrongBytes
 from contracts.terms.ids import ChunkIndex, StageIndex
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import LOSS_SCALE, JobSpec
+from contracts.terms.messages import JobSpec
 from contracts.terms.work import LeafNames, Output, leaf_names
 from training.averaging.forms import Forms
 from training.averaging.slices import Slice
@@ -143,11 +143,3 @@ class Recipe:
 def output_of(number: ChunkIndex, made: Slice) -> Output:
     """What a claim says of a shard or a bucket."""
     return Output(bucket=number, digest=made.digest, norm_squared=made.norm_squared)
-
-
-def millionths(loss: Tensor) -> int:
-    """A loss in 1e-6 nats; raises NotFinite."""
-    value = float(loss)
-    if not math.isfinite(value):
-        raise NotFinite("a loss is not finite")
-    return round(value * LOSS_SCALE)

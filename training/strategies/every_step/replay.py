@@ -26,10 +26,11 @@ from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE
 from contracts.terms.work import Leaf, LeafNames, WorkClaim
-from training.strategies.every_step.recipe import Recipe, millionths
-from training.strategies.every_step.state import load_weights
+from training.stages.exact import millionths
+from training.strategies.every_step.recipe import Recipe
 from training.strategies.port import BASE, Comparison, Compute, Replayed, Source, shard_name
 from training.strategies.projections import Projector
+from training.strategies.state_files import load_weights
 
 Gradient: TypeAlias = dict[str, Tensor]
 """By parameter."""

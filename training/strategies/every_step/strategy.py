@@ -35,11 +35,11 @@ from contracts.terms.work import Leaf, WorkClaim
 from training.averaging.sums import mean_slice, vector_of
 from training.data.loading import BlobSource
 from training.models.starting import starting_weights
+from training.stages.exact import millionths
 from training.stages.stage import Stage
-from training.strategies.every_step.recipe import Recipe, millionths, output_of
+from training.strategies.every_step.recipe import Recipe, output_of
 from training.strategies.every_step.replay import StageAgain, replay_claim
 from training.strategies.every_step.rules import EveryStep
-from training.strategies.every_step.state import StageState, load_weights
 from training.strategies.port import (
     Bucket,
     Comparison,
@@ -58,6 +58,7 @@ from training.strategies.port import (
     Weights,
     validation_name,
 )
+from training.strategies.state_files import StageState, load_weights
 
 T = TypeVar("T")
 Named: TypeAlias = dict[str, Digest]

@@ -12,23 +12,22 @@ from torch import Tensor
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, Refused, WrongBytes
-from contracts.terms.ids import ChunkIndex, Digest, StageIndex
+from contracts.terms.ids import ChunkIndex, Digest
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import NUMBERS_OF_STEP, JobSpec, LocalSpec
 from contracts.terms.work import Output, WorkClaim
 from training.averaging.forms import Forms
 from training.averaging.slices import slice_digest
 from training.config import train_config, whole_model
+from training.memory import num_parameters
 from training.models.parameters import Shape, parameter_shapes
 from training.stages.exact import norm_squared
 from training.stages.stage import Stage, rows_tensor
 from training.stages.torch_free import chunk_bounds
 from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
+from training.strategies.local.rules import GROUP
 from training.strategies.local.trace import TracedStep
-
-GROUP = StageIndex(0)
-"""The one that everybody is in."""
 
 
 class LocalRecipe:
@@ -49,6 +48,11 @@ class LocalRecipe:
         """Of all parameters by name, in the order of the flat vectors."""
         return parameter_shapes(self.config.model, self.slice)
 
+    @property
+    def num_parameters(self) -> int:
+        """P, the elements of a flat vector."""
+        return num_parameters(self.config.model, self.slice)
+
     def bounds(self, num_elements: int) -> Sequence[tuple[int, int]]:
         """Where each bucket of a flat vector begins and ends."""
         return chunk_bounds(num_elements, self.batch.chunks)
@@ -66,9 +70,19 @@ class LocalRecipe:
 
     def steps(self, rows: bytes) -> tuple[Tensor, ...]:
         """The rows of each inner step of an item, (R, T + 1) int64; raises Malformed."""
-        size = self.forms.token_bytes(rows)
-        all_RT = rows_tensor([rows], token_bytes=size).view(self.batch.rows_per_unit, -1)
-        return tuple(torch.split(all_RT, self.batch.rows_at_once))
+        return tuple(torch.split(self._rows(rows, self.batch.rows_per_unit), self._at_once))
+
+    def rows_at_once(self, rows: bytes) -> Tensor:
+        """The rows of one forward pass, (R, T + 1) int64; raises Malformed."""
+        return self._rows(rows, self._at_once)
+
+    @property
+    def _at_once(self) -> int:
+        return self.batch.rows_at_once
+
+    def _rows(self, rows: bytes, num_rows: int) -> Tensor:
+        size = self.forms.token_bytes(rows, num_rows)
+        return rows_tensor([rows], token_bytes=size).view(num_rows, -1)
 
     def steps_before(self, sealed_items: int) -> int:
         """Inner steps that the schedule counts before a round: a round of all peers is one round.

@@ -23,11 +23,12 @@ from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE
 from contracts.terms.work import Leaf, WorkClaim, tensor_name
 from training.stages.stage import UnitInputs
-from training.strategies.every_step.state import load_weights, roots_of_weights
-from training.strategies.local.recipe import GROUP, LocalRecipe, leaf_numbers, traced_steps
+from training.strategies.local.recipe import LocalRecipe, leaf_numbers, traced_steps
+from training.strategies.local.rules import GROUP
 from training.strategies.local.trace import SCALE, TracedStep
 from training.strategies.port import BASE, Comparison, Compute, Replayed, Source, shard_name
 from training.strategies.projections import Projector
+from training.strategies.state_files import load_weights, roots_of_weights
 
 
 class RoundAgain:

@@ -1,11 +1,11 @@
-"""The state of one stage after a seal, as a checkpoint on disk, and its weights to repeat work on.
+"""The state of one group after a seal, as a checkpoint on disk, and its weights to repeat work on.
 
-A checkpoint holds weights, both moments and the counter in one safetensors file. Invariants: a file
-under its final name is whole (written aside, fsynced, renamed, folder fsynced), so a kill at any
-moment leaves the one before; a state that was read has the root that its file names, and the root
-that the caller got from a seal, or it is refused; loading and going on gives the bytes of a run
-that was never interrupted; equal states after one step give equal files, so a newcomer takes pieces
-of one from several members.
+A checkpoint holds weights, what is beside them and the counter in one safetensors file. Invariants:
+a file under its final name is whole (written aside, fsynced, renamed, folder fsynced), so a kill at
+any moment leaves the one before; a state that was read has the root that its file names, and the
+root that the caller got from a seal, or it is refused; loading and going on gives the bytes of a
+run that was never interrupted; equal states after one step give equal files, so a newcomer takes
+pieces of one from several members.
 
 The weights after one step are kept so that work on them can be repeated. Invariants: a file under
 its final name is whole while the machine runs (written aside, renamed; not synced, because the
@@ -31,6 +31,7 @@ from contracts.terms.errors import Malformed, NotFound, Unavailable, UnknownVers
 from contracts.terms.ids import Digest
 from training.models.parameters import Shape
 from training.stages.exact import tensors_root
+from training.stages.sealed_state import SealedState
 from training.stages.stage import Stage
 from training.stages.torch_free import StateRoots
 from training.strategies.port import Group, RoundNumber
@@ -43,30 +44,27 @@ KEPT = 2
 T = TypeVar("T")
 
 
-class StageState:
-    """See `port.State`; the gradient of the round in work lies in the same `stage`."""
+class StateFiles:
+    """See `port.State`: all of it but `measure`."""
 
-    def __init__(self, group: Group, stage: Stage, rows_per_item: int) -> None:
-        self.group, self.stage, self._num_rows = group, stage, rows_per_item
+    def __init__(self, group: Group, sealed: SealedState) -> None:
+        """Of a group; `sealed` changes with each seal, and in nothing else."""
+        self.group, self.sealed = group, sealed
 
     def roots(self) -> StateRoots:
         """See `State.roots`."""
-        return self.stage.roots()
-
-    def measure(self, seed: int) -> None:
-        """See `State.measure`."""
-        self.stage.measure(seed, self._num_rows)
+        return self.sealed.roots()
 
     # --------------------------------------------------------------------------------- checkpoints
 
     def save(self, folder: Path, round: RoundNumber) -> None:
         """See `State.save`; drops all but the newest `KEPT` checkpoints."""
-        stage, path = self.stage, _path(folder, round)
-        about = {"step": round, "counter": stage.counter, "state_root": stage.roots().state.hex()}
+        state, path = self.sealed, _path(folder, round)
+        about = {"step": round, "counter": state.counter, "state_root": state.roots().state.hex()}
         aside = path.with_suffix(path.suffix + _ASIDE)
         with _writing("checkpoint", path):
             folder.mkdir(parents=True, exist_ok=True)
-            save_file(stage.weights() | stage.moments(), aside, metadata=_metadata(VERSION, about))
+            save_file(state.weights() | state.moments(), aside, metadata=_metadata(VERSION, about))
             sync(aside)
             os.replace(aside, path)
             sync(folder)
@@ -86,13 +84,13 @@ class StageState:
             round, counter, own = _said(file, VERSION, path, _about)
             tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
         try:
-            actual = self.stage.roots_of(tensors, counter).state
+            actual = self.sealed.roots_of(tensors, counter).state
         except Malformed as error:
             raise Malformed(f"checkpoint {path}: {error.message}", path=str(path)) from error
         for wanted in (own, root):
             if wanted is not None:
                 _need(path, "state", actual, wanted)
-        self.stage.load(tensors, counter)
+        self.sealed.load(tensors, counter)
         return round
 
     def restore(self, folder: Path) -> RoundNumber:
@@ -138,7 +136,7 @@ class StageState:
         aside = file.with_suffix(file.suffix + _ASIDE)
         with _writing("weights", file):
             file.parent.mkdir(parents=True, exist_ok=True)
-            save_file(self.stage.weights(), aside, metadata=_metadata(WEIGHTS_VERSION, about))
+            save_file(self.sealed.weights(), aside, metadata=_metadata(WEIGHTS_VERSION, about))
             os.replace(aside, file)
 
     def roots_of_weights(self, file: Path) -> StateRoots:
@@ -151,6 +149,18 @@ def roots_of_weights(path: Path) -> StateRoots:
     return _read(path, ())[0]
 
 
+class StageState(StateFiles):
+    """Of a stage that trains: the gradient of the round in work lies in it too."""
+
+    def __init__(self, group: Group, stage: Stage, rows_per_item: int) -> None:
+        super().__init__(group, stage)
+        self.stage, self._num_rows = stage, rows_per_item
+
+    def measure(self, seed: int) -> None:
+        """See `State.measure`."""
+        self.stage.measure(seed, self._num_rows)
+
+
 def load_weights(path: Path, shapes: Mapping[str, Shape], state_root: Digest) -> dict[str, Tensor]:
     """The weights of a state by name, after their root was computed again.
 
@@ -161,7 +171,7 @@ def load_weights(path: Path, shapes: Mapping[str, Shape], state_root: Digest) ->
 
     Raises:
         WrongBytes: they are of another state, or not those that their file names.
-        NotFound, Malformed, UnknownVersion: see `StageState.load`.
+        NotFound, Malformed, UnknownVersion: see `StateFiles.load`.
     """
     roots, tensors = _read(path, shapes)
     for name, shape in shapes.items():

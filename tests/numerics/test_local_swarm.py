@@ -1,0 +1,173 @@
+"""A job of local steps from its first to its last seal, over real messages, in memory."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.terms.ids import Digest
+from contracts.terms.items import ItemNumber
+from contracts.terms.messages import LocalSpec
+from contracts.terms.work import WorkClaim
+from tests.numerics.loop import rows_of, synthetic_corpus
+from tests.support.stage_swarm import stage_papers, stage_swarm
+from tests.support.swarm_job import COORDINATOR, MemorySwarm, patient_rules
+from training.averaging.slices import in_peer_order
+from training.config import TrainConfig, whole_model
+from training.recipes import micro
+from training.stages.exact import tensors_root, weighted_mean
+from training.stages.stage import Stage, UnitInputs, rows_tensor
+from training.strategies.local.inner import Replica
+from training.strategies.local.outer import apply_outer
+from training.strategies.local.recipe import LocalRecipe
+
+PEERS = ("ann", "bob", "cem")
+ROUNDS, INNER_STEPS, ROWS = 4, 3, 2
+ITEMS = ROUNDS * len(PEERS)
+CORPUS = synthetic_corpus()
+LOCAL = LocalSpec(
+    inner_steps=INNER_STEPS,
+    segments=1,
+    rewarm_steps=2,
+    outer_rate=900_000,
+    outer_momentum=500_000,
+    round_time=60_000,
+    quorum=2,
+)
+
+
+def config_of() -> TrainConfig:
+    """Three peers of one item of three steps of two rows."""
+    base = micro(num_steps=ROUNDS)
+    steps = ROUNDS * INNER_STEPS
+    return replace(
+        base,
+        optimizer=replace(base.optimizer, total_steps=steps, warmup_steps=2),
+        data=replace(base.data, units_per_step=len(PEERS), rows_per_unit=INNER_STEPS * ROWS),
+    )
+
+
+def swarm_of(folder: Path, *, local: LocalSpec = LOCAL, **changed: Any) -> MemorySwarm:
+    """Of these peers; `changed` as in `make_papers`."""
+    config, manifest = config_of(), CORPUS.manifest.digest()
+    papers = stage_papers(
+        config, manifest, *PEERS, strategy="local", local=local, validate_every=2, **changed
+    )
+    return stage_swarm(folder, papers, CORPUS)
+
+
+def finished(swarm: MemorySwarm) -> MemorySwarm:
+    """From its first to its last seal."""
+    torch.set_num_threads(1)
+    asyncio.run(swarm.run())
+    return swarm
+
+
+class Plain:
+    """The job without a swarm: one loop does what each claim says, one after another."""
+
+    def __init__(self, swarm: MemorySwarm) -> None:
+        config, spec = config_of(), swarm.papers.spec.message
+        assert spec.batch.local is not None
+        self.local, self.recipe = spec.batch.local, LocalRecipe(spec)
+        self.stage = Stage(config.model, whole_model(config.model), config.optimizer)
+        self.weights = self.stage.flat_weights.clone()
+        self.momentum = torch.zeros_like(self.weights)
+        self.rows, self.sealed = rows_of(config, CORPUS), 0
+        for merged in swarm.merged().values():
+            self.update(in_peer_order(merged, (0,)))
+
+    def update(self, claims: tuple[WorkClaim, ...]) -> None:
+        """One round."""
+        differences = [self.sent(claim) for claim in claims]
+        mean = weighted_mean(differences, [len(claim.numbers) for claim in claims])
+        size, codec = len(mean), self.recipe.codec
+        mean = torch.cat([
+            codec.read_mean(codec.mean(mean[a:b]), b - a) for a, b in self.recipe.bounds(size)
+        ])  # fmt: skip
+        rate, mu = self.local.outer_rate / 1e6, self.local.outer_momentum / 1e6
+        apply_outer(self.weights, self.momentum, mean, rate=rate, mu=mu)
+        self.sealed += sum(len(claim.numbers) for claim in claims)
+
+    def sent(self, claim: WorkClaim) -> Tensor:
+        """The difference that a claim gives."""
+        replica = Replica(self.stage, "restart", rewarm_steps=self.local.rewarm_steps)
+        self.stage.flat_weights.copy_(self.weights)
+        replica.start(self.sealed * INNER_STEPS // len(PEERS))
+        for item in claim.numbers:
+            for step_RT in rows_tensor(self.rows.load(item)).split(ROWS):
+                replica.step({item: UnitInputs(rows_RT=step_RT)})
+        shards = self.recipe.shards(replica.difference(), claim.base, claim.numbers[0])
+        sent = self.recipe.difference([data for _, data in shards], len(self.weights))
+        return torch.cat(sent)
+
+    def root(self) -> Digest:
+        """Of the weights."""
+        return tensors_root(self.stage.layout.views(self.weights).items())
+
+
+def weights_roots(swarm: MemorySwarm) -> set[Digest]:
+    """Of the peers, after the last seal."""
+    applied = [line for line in swarm.lines("seal_applied") if "weights_root" in line]
+    last = max(line["step"] for line in applied)
+    return {line["weights_root"] for line in applied if line["step"] == last}
+
+
+def sealed_items(swarm: MemorySwarm) -> list[ItemNumber]:
+    """Of all rounds, in the order of the seals."""
+    merged = swarm.merged().values()
+    return [item for claims in merged for claim in claims for item in claim.numbers]
+
+
+@pytest.mark.parametrize("codec", ["none", "bfloat16", "seeded8", "seeded4"])
+def test_local__three_peers__has_the_weights_of_a_plain_loop(tmp_path: Path, codec: str) -> None:
+    swarm = finished(swarm_of(tmp_path, gradient_codec=codec))
+
+    assert swarm.refused == {} and swarm.seals()[-1].last
+    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
+    losses, validation = swarm.losses(), swarm.validation()
+    assert len(losses) == ROUNDS and losses[ROUNDS] < losses[1] - 300_000
+    assert sorted(validation) == [2, ROUNDS] and validation[ROUNDS] < validation[2]
+
+
+@pytest.mark.parametrize("for_good", [True, False])
+def test_local__a_peer_dies_in_a_round__others_go_on_and_its_items_come_later(
+    tmp_path: Path, for_good: bool
+) -> None:
+    local = LOCAL.model_copy(update={"round_time": 3_000})
+    rules = patient_rules(lease_grace=4_000)
+    swarm = swarm_of(tmp_path, local=local, rules=rules)
+    swarm.deadly = {("bob", "item_done", 2): "bob"}
+    swarm.for_good = frozenset({"bob"} if for_good else ())
+
+    finished(swarm)
+
+    assert swarm.refused == {} and swarm.seals()[-1].last
+    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
+
+
+def test_local__the_coordinator_dies_while_claims_come_in__nothing_differs(tmp_path: Path) -> None:
+    swarm = swarm_of(tmp_path)
+    swarm.deadly = {("cem", "claim_stored", 2): COORDINATOR}
+
+    finished(swarm)
+
+    assert swarm.restarts == 1
+    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
+
+
+def test_local__several_segments__go_on_from_each_other(tmp_path: Path) -> None:
+    local = LOCAL.model_copy(update={"segments": 2})
+    swarm = finished(swarm_of(tmp_path, local=local, units_per_step=6, steps=2))
+
+    claims = swarm.claims()
+    assert {len(claim.numbers) for claim in claims} == {2}
+    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert swarm.losses()[2] < swarm.losses()[1]

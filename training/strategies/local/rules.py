@@ -1,0 +1,115 @@
+"""The rules of `local`: one group of whole replicas, which take steps for a signed time. Pure.
+
+An item is a segment of inner steps. A peer is given its items one after another and in ascending
+order, as each goes on from where the one before ended; none that it could not end in time, by its
+rate, but for the first. A round closes when its time is over, or when everybody who may work has
+done all that a peer may do: whoever is fast gains nothing by it. Nothing is opened again in a
+round, and no claim is waited for beyond its time: what is missing comes in a later round, as long
+as there is a quorum of owners (DiLoCo, arXiv 2311.08105; Decoupled DiLoCo, 2604.21428).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from contracts.terms.errors import InvariantBroken
+from contracts.terms.ids import PeerId, StageIndex
+from contracts.terms.messages import JobSpec
+from training.strategies.port import Assignment, Decision, Item, Layout, View
+
+GROUP = StageIndex(0)
+"""The one that everybody is in."""
+AT_ONCE = 2  # items that a peer has: one is computed while the next one's rows are read
+_MICRO_MS = 10**9  # rates are in items per 1e6 seconds
+
+
+class Local:
+    """See `PureStrategy`; of one job."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        """By the numbers that a job signs."""
+        if spec.batch.local is None:
+            raise InvariantBroken("a job without local steps")
+        self._most_items, self._quorum = spec.batch.local.segments, spec.batch.local.quorum
+
+    def layout(self, spec: JobSpec) -> Layout:
+        """See `PureStrategy.layout`."""
+        batch = spec.batch
+        return Layout(
+            outputs={GROUP: spec.chunking.of_stage(GROUP)},
+            items_per_round=batch.units_per_step,
+            ordered_items=batch.units_per_step * batch.steps,
+            rows_per_item=batch.rows_per_unit,
+            norms_grow=batch.norms_grow,
+            most_items=self._most_items,
+        )
+
+    def assign(self, view: View) -> tuple[Assignment, ...]:
+        """See `PureStrategy.assign`."""
+        if not view.is_dealing or view.extended:
+            return ()
+        dealt = view.router.dealt.get(GROUP, {})
+        items = sorted(view.open(GROUP).difference(dealt))
+        found: list[Assignment] = []
+        for peer in self._in_turn(view):
+            last = max((item for item, by in self._had(view) if by == peer), default=-1)
+            item = next((each for each in items if each > last), None)
+            if item is not None and self._fits(view, peer):
+                items.remove(item)
+                found.append(Assignment(peer, GROUP, (item,)))
+        return tuple(found)
+
+    def _in_turn(self, view: View) -> list[PeerId]:
+        """Who may be given one more item, those with the fewest first."""
+        loads, dealt = self._loads(view), Counter(view.router.dealt.get(GROUP, {}).values())
+        most, room = self._most_items, view.router.room
+        able = (peer for peer, free in room.items() if free and peer in view.peers)
+        return sorted(
+            (
+                peer
+                for peer in able
+                if view.can_work(peer)
+                and loads[peer] < min(most, view.router.caps.get(peer, most))
+                and dealt[peer] < AT_ONCE
+            ),
+            key=lambda peer: (loads[peer], peer),
+        )
+
+    @staticmethod
+    def _had(view: View) -> Iterator[tuple[Item, PeerId]]:
+        """All items of the round that somebody has, or has done."""
+        for item, result in view.counted[GROUP].items():
+            yield item, result.peer
+        yield from view.router.dealt.get(GROUP, {}).items()
+
+    def _loads(self, view: View) -> Counter[PeerId]:
+        return Counter(peer for _, peer in self._had(view))
+
+    def _fits(self, view: View, peer: PeerId) -> bool:
+        """Whether a peer could end one more item in the time of work."""
+        if view.ends is None or not self._loads(view)[peer]:
+            return True
+        rate = max(1, view.router.rates.get(peer, view.peers[peer].rate))
+        waiting = sum(by == peer for by in view.router.dealt.get(GROUP, {}).values())
+        return view.now + (waiting + 1) * _MICRO_MS // rate <= view.ends
+
+    def closes(self, view: View) -> Decision:
+        """See `Closing.closes`."""
+        is_over = view.ends is not None and view.now >= view.ends
+        done = view.counted[GROUP]
+        if view.phase == "commit":
+            is_through = len(view.delivered) == len(view.claims)
+            if is_through and not view.missing and len(done) == len(view.issued):
+                return "close"  # of whomever: the last items of a job may be one owner's
+            makers = {view.claims[name].peer for name in view.delivered} & view.peers.keys()
+            if len({view.peers[peer].owner for peer in makers}) < self._quorum:
+                return "wait"
+            return "close" if is_over or is_through else "wait"
+        if not done:
+            return "void" if is_over and view.extended else "wait"
+        is_back = view.extended and view.claims  # some were lost while claims came in
+        if is_over or is_back or len(done) == len(view.issued):
+            return "close"
+        loads = Counter(result.peer for result in done.values())
+        workers = [peer for peer in view.peers if view.can_work(peer)]
+        is_through = all(loads[peer] >= self._most_items for peer in workers)
+        return "close" if workers and is_through else "wait"

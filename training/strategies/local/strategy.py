@@ -1,0 +1,225 @@
+"""Strategy `local` with torch: items are segments of one replica's inner steps in a round.
+
+Everything that decides its numbers comes from the signed JobSpec and from sealed state.
+
+Invariants
+- The working weights are those of a round's start after the segments whose leaves are kept, in the
+  order of their items; an error that may have left half of one in them starts the round anew, and
+  `commit` refuses until all are run again.
+- The sealed state changes in `apply` alone, to equal bytes everywhere.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from torch import Tensor
+from typing_extensions import Buffer
+
+from contracts.terms.errors import (
+    InvariantBroken,
+    Refused,
+    TallystickError,
+    Unavailable,
+)
+from contracts.terms.ids import Digest
+from contracts.terms.items import ItemNumber, count
+from contracts.terms.messages import MILLION, JobSpec, Seal
+from contracts.terms.work import Leaf, WorkClaim, tensor_name
+from training.data.loading import BlobSource
+from training.models.starting import starting_weights
+from training.stages.exact import millionths, weighted_mean
+from training.stages.stage import UnitInputs
+from training.strategies.local.inner import Replica
+from training.strategies.local.outer import apply_outer
+from training.strategies.local.recipe import LocalRecipe, leaf_numbers
+from training.strategies.local.replay import replay_claim
+from training.strategies.local.rules import GROUP, Local
+from training.strategies.local.state import LocalState
+from training.strategies.local.trace import TracedStep
+from training.strategies.port import (
+    Bucket,
+    Comparison,
+    Compute,
+    Direction,
+    Draft,
+    Group,
+    Item,
+    Items,
+    Piece,
+    Replayed,
+    RoundNumber,
+    Shard,
+    Source,
+    State,
+    Weights,
+    validation_name,
+)
+from training.strategies.state_files import load_weights
+
+T = TypeVar("T")
+
+
+class LocalWithTorch(Local):
+    """See `port.Strategy`."""
+
+    def __init__(
+        self, spec: JobSpec, blobs: BlobSource, compute: Compute, *, device: str = "cpu"
+    ) -> None:
+        """Of a job; `blobs` has the weights that it starts from."""
+        super().__init__(spec)
+        self.spec, self.compute, self.device = spec, compute, device
+        self.recipe, self._blobs = LocalRecipe(spec), blobs
+        self._started: LocalState | None = None
+        self._round, self._base = RoundNumber(0), Digest(bytes(32))
+        self._replica: Replica | None = None  # since the first step of the round
+        self._leaves: dict[ItemNumber, Leaf] = {}  # of the segments that are in the weights
+
+    def first_state(self, group: Group) -> LocalState:
+        """See `Strategy.first_state`."""
+        if group != GROUP:
+            raise Refused(f"there is no group {group}, all peers are in group {GROUP}")
+        recipe = self.recipe
+        weights = starting_weights(self.spec.model, recipe.config.model, recipe.slice, self._blobs)
+        return LocalState(GROUP, recipe, recipe.build(weights, self.device))
+
+    # ------------------------------------------------------------------------------------ items
+
+    def start(self, state: State, round: RoundNumber) -> None:
+        """See `Strategy.start`."""
+        assert isinstance(state, LocalState)  # it comes from `first_state`
+        self._started, self._round, self._base = state, round, state.roots().state
+        self._forget()
+
+    def _forget(self) -> None:
+        self._leaves.clear()
+        self._replica = None
+
+    @property
+    def _state(self) -> LocalState:
+        if self._started is None:
+            raise InvariantBroken("no round was started")
+        return self._started
+
+    async def run(self, item: Item, direction: Direction, source: Source) -> Leaf | None:
+        """See `Strategy.run`."""
+        if direction == "evaluate":
+            rows = await source.get(validation_name(item))
+            return await self.compute(lambda: self._evaluated(item, rows))
+        if direction != "whole":
+            raise Refused(f"a replica has no {direction} pass of an item")
+        if item in self._leaves:
+            raise Refused(f"item {item} is in the weights already", unit=item)
+        rows = await source.get(tensor_name("rows", GROUP, item))
+        return await self.compute(lambda: self._whole(lambda: self._segment(item, rows)))
+
+    def _evaluated(self, item: Item, rows: bytes) -> Leaf:
+        """The loss of the sealed weights on validation rows; they come between two rounds."""
+        if self._replica is not None:
+            raise Unavailable("the weights of a round in work are not those of a seal")
+        stage, state = self._state.stage, self._state
+        stage.flat_weights.copy_(state.flat_weights)
+        rows_RT = self.recipe.rows_at_once(rows)
+        loss = stage.losses(rows_RT[:, :-1], rows_RT[:, 1:]).mean()
+        return self._leaf(item, (), (millionths(loss),))
+
+    def _segment(self, item: ItemNumber, rows: bytes) -> Leaf:
+        recipe, replica, traced = self.recipe, self._begun(), list[TracedStep]()
+        for step, rows_RT in enumerate(recipe.steps(rows)):
+            seed = recipe.step_seed(self._base, item, step)
+            traced.append(replica.step({item: UnitInputs(rows_RT=rows_RT)}, seed))
+        named = (tensor_name("rows", GROUP, item), recipe.forms.digest("rows", rows))
+        self._leaves[item] = self._leaf(item, (named,), leaf_numbers(traced))
+        return self._leaves[item]
+
+    def _begun(self) -> Replica:
+        """The replica of the round, at the sealed weights if nothing was computed yet."""
+        if self._replica is None:
+            state = self._state
+            state.stage.flat_weights.copy_(state.flat_weights)
+            self._replica = self.recipe.replica(state.stage)
+            self._replica.start(self.recipe.steps_before(state.sealed.counter))
+        return self._replica
+
+    def _leaf(
+        self, item: Item, tensors: tuple[tuple[str, Digest], ...], numbers: tuple[int, ...]
+    ) -> Leaf:
+        return Leaf(
+            item=item, base_round=self._round, given=False, tensors=tensors, numbers=numbers
+        )
+
+    def _whole(self, work: Callable[[], T]) -> T:
+        """Do something that may break in the middle, and then leaves the round's start."""
+        try:
+            return work()
+        except (RuntimeError, MemoryError) as error:  # of torch
+            self._forget()
+            raise Unavailable(f"a segment broke off: {error}") from error
+        except TallystickError:
+            self._forget()
+            raise
+
+    # --------------------------------------------------------------------------------- exchange
+
+    def commit(self, items: Items) -> Draft:
+        """See `Strategy.commit`."""
+        if not items or items != set(self._leaves) or [*self._leaves] != sorted(items):
+            raise Refused("the weights are not of these items", items=sorted(self._leaves))
+        leaves = tuple(self._leaves[item] for item in sorted(items))
+        difference = self._begun().difference()
+        return Draft(leaves, self.recipe.shards(difference, self._base, min(items)))
+
+    def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
+        """See `Strategy.reduce`."""
+        codec, claims = self.recipe.codec, list(weights)
+        size = self._sizes[bucket[1]]
+
+        def vectors() -> Iterator[Tensor]:
+            for place, shard in enumerate(shards):
+                if claims[place : place + 1] != [shard.claim]:
+                    raise Refused("a shard is not of the claim whose turn it is")
+                yield codec.read_shard(shard.data, size)
+
+        mean = weighted_mean(vectors(), [weight for _, weight in weights.values()])
+        data = codec.mean(mean)
+        return self.recipe.output(bucket[1], data, codec.read_mean(data, size)), data
+
+    @property
+    def _sizes(self) -> Sequence[int]:
+        """Elements of each bucket."""
+        bounds = self.recipe.bounds(self.recipe.num_parameters)
+        return [end - start for start, end in bounds]
+
+    def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> LocalState:
+        """See `Strategy.apply`."""
+        assert isinstance(state, LocalState)
+        local, codec = self.recipe.local, self.recipe.codec
+        rate, mu = local.outer_rate / MILLION, local.outer_momentum / MILLION
+        bounds = self.recipe.bounds(self.recipe.num_parameters)
+        for (start, end), bucket in zip(bounds, buckets, strict=True):
+            mean = codec.read_mean(bucket, end - start).to(state.flat_weights.device)
+            part = slice(start, end)
+            apply_outer(state.flat_weights[part], state.momentum[part], mean, rate=rate, mu=mu)
+        state.updated(seal.next - count(seal.unsealed))
+        if state is self._started:
+            self._forget()
+        return state
+
+    # ----------------------------------------------------------------------------------- audits
+
+    def need_weights(self, file: Path, group: Group, base: Digest) -> None:
+        """See `Strategy.need_weights`."""
+        load_weights(file, self.recipe.parameter_shapes, base)
+
+    async def replay(
+        self,
+        claim: WorkClaim,
+        leaves: Sequence[Leaf],
+        source: Source,
+        seed: bytes,
+        comparison: Comparison,
+    ) -> Replayed:
+        """See `Strategy.replay`."""
+        return await replay_claim(
+            self.recipe, self.device, self.compute, claim, leaves, source, seed, comparison
+        )
