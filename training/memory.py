@@ -4,7 +4,8 @@ A peer is fullest between the passes of a step and its update. It has then
 - the state: weights, two moments and the gradient, 4 bytes a parameter each, all fp32;
 - what the passes took, of which the heap gives back little: the forward graphs that waited for
   their backward, what a pass needs for a moment, and gaps (one byte in `GAPS`, seen with glibc);
-- with local steps the sealed weights, the outer momentum and the difference (`OF_LOCAL`);
+- with local steps the sealed weights, a copy of them that the round began with, the outer momentum
+  and the difference (`OF_LOCAL`);
 - copies of buckets: a shard as bytes, as a vector, and the sum that it is added to; others on
   their way. One gradient comes on top of what the passes left, three where that was little.
 
@@ -28,7 +29,7 @@ MAX_GRAPHS = 8
 """Forward graphs that a stage keeps for their backward; the last stage does both at once."""
 COPIES = 3  # of the gradient at once: of one bucket, where it is all of it
 COPIES_ON_TOP = 1  # of what the passes left
-OF_LOCAL = 3  # vectors of a peer that takes local steps: sealed weights, momentum, difference
+OF_LOCAL = 4  # vectors that a peer with local steps has beside all others
 COMPARED = 5  # copies of a gradient at the end of an audit: two as bytes, two joined, one in pieces
 
 
@@ -99,8 +100,8 @@ def peer_memory(
         rows_at_once: Of one forward pass.
         audits: It also replays somebody's claim meanwhile: weights and a gradient of its own, one
             more graph, and at the end both gradients that are compared, as bytes and as numbers.
-        is_local: It takes local steps. A replay of them has moments and sealed weights too, and
-            compares differences instead of gradients.
+        is_local: It takes local steps. A replay of them has moments and the weights that it
+            began with too, and compares differences instead of gradients.
     """
     memory, graphs = stage_memory(config, stage, rows_at_once), 1 if stage.has_head else MAX_GRAPHS
     of_local = OF_LOCAL * memory.weights if is_local else 0

@@ -349,7 +349,8 @@ def _why(spec: JobSpec, config: TrainConfig, quote: QuoteView) -> dict[str, str]
         "stages.end_layer": "number of the first layer after it",
         "stages.item_flops": "model FLOPs of one unit through the stage",
         "stages.memory_bytes": "weights, two moments, gradient and its copies, and the graphs that "
-        "wait for their backward" + ("" if audit is None else ", and of one audit beside them"),
+        "wait for their backward; with local steps four copies of the weights more"
+        + ("" if audit is None else ", and of one audit beside them"),
         "stages.offers_with_memory": "offers with at least memory_bytes, whatever else they lack",
         "stages.peers": "winners that clearing would deal to the stage",
         "stages.flops_per_second": "the sum of what these peers claim",
