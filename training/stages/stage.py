@@ -40,6 +40,7 @@ from training.stages.exact import (
     bind,
     layout_of,
     need_finite,
+    repeat_bytes,
     tensors_root,
 )
 from training.stages.torch_free import StateRoots, UpdateScalars, chunk_bounds, update_scalars
@@ -98,6 +99,8 @@ class Stage:
         """
         self.config, self.slice, self.optimizer = config, stage, optimizer
         self.device = torch.device(device)
+        if self.device.type == "cuda":
+            repeat_bytes()
         self.counter = 0
         self._model = StageModel(config, stage)
         self._model.to_device(self.device)
