@@ -45,6 +45,7 @@ from training.stages.torch_free import UpdateScalars
 
 _BLOCK = 2**15  # elements at a time: what fits a core's cache is done two to four times faster
 _SUM_BLOCK = 2**18  # of a sum, whose one operation an element costs less than its start
+_BLOCK_OF_GPU = 2**24  # where starting an operation takes as long as a million elements
 _LEVELS_AT_ONCE = 4
 
 
@@ -79,8 +80,9 @@ def norm_squared(vector: Tensor) -> int:
         sizes.append((sizes[-1] + 1) // 2)
     level = min(_LEVELS_AT_ONCE, len(sizes) - 1)
     partial = torch.empty(sizes[level], dtype=torch.float64, device=flat.device)
-    for start in range(0, len(partial), _BLOCK):
-        stop = min(start + _BLOCK, len(partial))
+    block = _BLOCK if flat.device.type == "cpu" else _BLOCK_OF_GPU
+    for start in range(0, len(partial), block):
+        stop = min(start + block, len(partial))
         partial[start:stop] = _partial_sums(flat, sizes[: level + 1], start, stop)
     for size in sizes[level + 1 :]:
         partial[: len(partial) - size] += partial[size:]
@@ -160,7 +162,6 @@ def tensors_root(named: Iterable[tuple[str, Tensor]]) -> Digest:
 # -------------------------------------------------------------------------------------- the update
 
 BLOCK_ELEMENTS = 2**16  # what six operands of a block need stays in a core's cache
-_BLOCK_OF_GPU = 2**24  # where starting an operation costs more than a million elements
 
 
 @dataclass(frozen=True, slots=True)
