@@ -19,8 +19,8 @@ from bench.measuring import ROOT
 
 BENCHMARKS = (
     "attacks", "audit_overhead", "averaging", "calibration", "coordinator_scale", "goodput",
-    "large_models", "local_residuals", "local_steps", "rebalancing", "round_scale",
-    "stage_throughput", "swarm_efficiency", "transport",
+    "large_models", "local_residuals", "local_steps", "model_throughput", "rebalancing",
+    "round_scale", "stage_throughput", "swarm_efficiency", "transport",
 )  # fmt: skip
 SECONDS = 900  # of one; each has a shorter limit of its own
 TAIL = 30  # lines

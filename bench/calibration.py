@@ -32,6 +32,7 @@ from bench.calibration_devices import (
     APART,
     AVX512,
     DEFAULT,
+    GPU,
     KERNELS,
     SPLIT,
     Claim,
@@ -275,7 +276,7 @@ class Tally:
             before = self.farthest.get(key, (0, 0, 0, 0))
             a, b, c, d = map(max, before, distances)
             self.farthest[key] = (a, b, c, d)
-        if not self.table.pairs:
+        if not self.table.holds(*classes, recipe.dtype):
             return
         thresholds = self.table.thresholds(recipe, found.farthest(), *classes)
         if decide(found.distances(), thresholds) == "mismatch":
@@ -300,7 +301,9 @@ def group_of(classes: tuple[str, str]) -> str:
     if classes[0] in APART or classes[1] in APART:
         return "bf16 partial sums"
     if classes[0] == classes[1]:
-        return "same class"
+        return "same GPU" if classes[0] == GPU else "same class"
+    if GPU in classes:
+        return "GPU and " + ("CPU" if set(classes) <= set(KERNELS) else "simulated")
     real = sum(name in KERNELS for name in classes)
     return ("two simulated", "real and simulated", "two real")[real]
 

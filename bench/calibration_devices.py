@@ -1,9 +1,9 @@
-"""Honest devices that compute a peer-step differently, on one CPU. What `calibration` compares.
+"""Honest devices that compute a peer-step differently, on one machine: `calibration` compares them.
 
 Real classes: the kernels of AVX512, AVX2 and no vector extension at all, chosen by the environment
 variables that torch, MKL and oneDNN read when they start, so each lives in a process of its own
-(`python -m bench.calibration_devices`, one request a line). Their names are those that
-`tallystick.provider.probe` gives to such a machine.
+(`python -m bench.calibration_devices`, one request a line); and the machine's first GPU, if it has
+one. Their names are those that `tallystick.provider.probe` gives to such a machine.
 
 Simulated classes, for what a GPU may do to sums: every matrix product is taken in another way, in
 both directions, attention is written out instead of fused, and sums are taken backwards.
@@ -13,8 +13,8 @@ both directions, attention is written out instead of fused, and sums are taken b
 - bf16-partials: four partial products, each rounded to bfloat16 and so added (as CUDA may, with
   `allow_bf16_reduced_precision_reduction`); under bfloat16 only
 
-Each class has two variants: real ones with 1 and with 2 threads, simulated ones with a unit whole
-and in two halves of its rows. "bfloat16" is the shipped fp32 stage under torch's autocast: fp32
+Each class has two variants: CPUs with 1 and with 2 threads, others with a unit whole and in two
+halves of its rows. "bfloat16" is the shipped fp32 stage under torch's autocast: fp32
 weights and sums of gradients, bf16 factors and products.
 """
 
@@ -61,6 +61,9 @@ KERNELS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Environment of each real class; the first needs a machine that has it."""
+GPU = f"cuda/{torch.cuda.get_device_name()}/torch-{TORCH}" if torch.cuda.is_available() else ""
+if GPU:
+    KERNELS = {**KERNELS, GPU: {}}
 
 APART = (PARTIALS,)
 """Classes that add in another dtype than the others, and less precisely."""
@@ -183,9 +186,11 @@ class OtherSums(TorchDispatchMode):
 
 def compute(step: PeerStep, variant: Variant, dtype: DType) -> Claim:
     """An honest answer, from the shipped stage."""
-    torch.set_num_threads(2 if variant.is_real and variant.second else 1)
+    is_cpu = variant.is_real and variant.device != GPU
+    torch.set_num_threads(2 if is_cpu and variant.second else 1)
     with sums_of(variant):
-        return _answer(step, dtype, in_halves=variant.second and not variant.is_real)
+        device = "cuda" if variant.device == GPU else "cpu"
+        return _answer(step, dtype, device, in_halves=variant.second and not is_cpu)
 
 
 @contextmanager
@@ -198,8 +203,9 @@ def sums_of(variant: Variant) -> Iterator[None]:
         yield
 
 
-def _answer(step: PeerStep, dtype: DType, *, in_halves: bool) -> Claim:
-    stage = Stage(step.model, step.slice, OptimizerConfig(0.001, 1), weights=step.weights)
+def _answer(step: PeerStep, dtype: DType, device: str, *, in_halves: bool) -> Claim:
+    optimizer = OptimizerConfig(0.001, 1)
+    stage = Stage(step.model, step.slice, optimizer, device=device, weights=step.weights)
     answers = []
     for number, unit in enumerate(step.units):
         pieces = _halves(unit) if in_halves else (unit,)
@@ -209,7 +215,7 @@ def _answer(step: PeerStep, dtype: DType, *, in_halves: bool) -> Claim:
                 for at, piece in enumerate(pieces)
             ]
         )
-    gradient = stage.layout.views(torch.cat([*stage.mean_buckets(1)]))
+    gradient = stage.layout.views(torch.cat([*stage.mean_buckets(1)]).cpu())
     is_last = step.slice.has_head
     outputs = [torch.stack([y for y, _ in pieces]) for pieces in answers if is_last]
     return Claim(
@@ -231,9 +237,10 @@ def _halves(unit: Unit) -> tuple[Unit, Unit]:
 
 
 def _run(stage: Stage, name: ItemNumber, unit: Unit, dtype: DType) -> tuple[Tensor, Tensor | None]:
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+    with torch.autocast(stage.device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
         y = stage.forward(name, UnitInputs(rows_RT=unit.rows_RT, x_RTD=unit.x_RTD))
-    return y.float(), stage.backward(name, unit.dy_RTD)
+    dx = stage.backward(name, unit.dy_RTD)
+    return y.float().cpu(), None if dx is None else dx.cpu()
 
 
 # ------------------------------------------------------------------------------------ processes
@@ -304,7 +311,7 @@ def main() -> None:
     set_threads(1)
     for number, line in enumerate(sys.stdin):
         device, path, seconds, dtype = json.loads(line)
-        if capability() != device:
+        if device not in (capability(), GPU):
             raise RuntimeError(f"this process computes as {capability()}, not as {device}")
         step = load(Path(path))
         claims = [compute(step, Variant(device, second), dtype) for second in seconds]

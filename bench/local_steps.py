@@ -1,18 +1,19 @@
 """What do local steps cost in quality, and what do they save in bytes?
 
-`python -m bench.local_steps [--out FILE] [--only WORDS] [--quick]` trains a byte-level Llama of
-0.86 million parameters (width 128, 4 layers, 60 tokens a row, 4 rows a replica and step) on the
-source text of Python's library, 2,000 inner steps and 1.92 million tokens in all, and prints the
-loss on held-out rows and what a replica sends. Strategies, all on equal tokens and schedules:
+`python -m bench.local_steps [--out FILE] [--only WORDS] [--device NAME] [--quick]` trains a
+byte-level Llama of 0.86 million parameters (width 128, 4 layers, 60 tokens a row, 4 rows a replica
+and step) on the source text of Python's library, 2,000 inner steps and 1.92 million tokens in all,
+and prints the loss on held-out rows and what a replica sends. Strategies, all on equal tokens and
+schedules:
 
     every_step  the mean gradient of all replicas at every step, one AdamW
     classic     DiLoCo (arXiv 2311.08105): each replica carries its moments, fp32; `tests/numerics`
     local       ours: a round starts from sealed state alone; differences under a codec
 
 Outer step: rate 1 without momentum, for all. Runs are kept in FILE as they end and not done again;
-two go on at a time, with a thread each. "ppl" is exp(loss); "over classic" and "over every_step"
-are relative perplexities at equal replicas and seed (and H). Bytes are what one replica sends for
-tensors, next to an all-reduce of fp32 gradients at every step.
+two (`--processes`) go on at a time, with a thread each. "ppl" is exp(loss); "over classic" and
+"over every_step" are relative perplexities at equal replicas and seed (and H). Bytes are what one
+replica sends for tensors, next to an all-reduce of fp32 gradients at every step.
 """
 
 import argparse
@@ -41,7 +42,7 @@ from training.config import OptimizerConfig, TrainConfig, whole_model
 from training.data.corpus import ShardedCorpus, corpus_bytes, shard_corpus
 from training.data.loading import UnitRows
 from training.recipes import tiny_llama
-from training.stages.exact import Moments, set_threads, weighted_mean
+from training.stages.exact import Moments, device_class, set_threads, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.strategies.local.exchange import (
     LocalCodec,
@@ -135,16 +136,16 @@ def is_dropped(run: Run, round: int, replica: int) -> bool:
 # -------------------------------------------------------------------------------- the strategies
 
 
-def train(run: Run) -> dict[str, Any]:
+def train(run: Run, device: str) -> dict[str, Any]:
     """Train, and evaluate the weights that come out."""
     set_threads(1)
     config = config_of(run)
     rows = rows_of(config)
-    stage = Stage(config.model, whole_model(config.model), config.optimizer)
+    stage = Stage(config.model, whole_model(config.model), config.optimizer, device=device)
     if run.strategy == "classic":
         weights = classic_diloco(
             config, rows, replicas=run.replicas, inner_steps=run.inner_steps, outer_rate=1.0,
-            outer_momentum=0.0,
+            outer_momentum=0.0, device=device,
             is_dropped=lambda round, replica: is_dropped(run, round, replica),
         )  # fmt: skip
         for name, own in stage.weights().items():
@@ -157,6 +158,7 @@ def train(run: Run) -> dict[str, Any]:
         "loss": round(_validation_loss(stage, rows), 4),
         "bytes sent": _bytes_sent(run, stage.num_parameters),
         "parameters": stage.num_parameters,
+        "device": device_class(stage.device),
     }
 
 
@@ -174,8 +176,8 @@ def _train_every_step(run: Run, stage: Stage, rows: UnitRows) -> None:
 
 def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
     codec, size = LocalCodec(run.codec), stage.num_parameters
-    momentum = torch.zeros(size)
     replica = Replica(stage, run.moments)
+    momentum = torch.zeros_like(stage.flat_weights)
     for round in range(run.steps // run.inner_steps):
         base = stage.flat_weights.clone()
         sealed = Moments(stage.flat_moments.exp_avg.clone(), stage.flat_moments.exp_avg_sq.clone())
@@ -192,11 +194,14 @@ def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
                 seed = digest("bench rounding", encode([run.seed, round, k]))
                 shard = codec.shard(replica.difference(), seed)
                 shards.append(codec.read_shard(shard, size))
-                ends.append(read_moments(moments_shard(stage.flat_moments), size))
+                if run.moments == "mean":
+                    ends.append(read_moments(moments_shard(stage.flat_moments), size))
         if shards:
             equal = [1] * len(shards)
             mean = codec.read_mean(codec.mean(weighted_mean(shards, equal)), size)
-            apply_outer(base, momentum, mean, rate=1.0, mu=0.0)
+            apply_outer(base, momentum, mean.to(stage.device), rate=1.0, mu=0.0)
+        if ends:
+            equal = [1] * len(ends)
             sealed = Moments(
                 weighted_mean((end.exp_avg for end in ends), equal),
                 weighted_mean((end.exp_avg_sq for end in ends), equal),
@@ -212,7 +217,7 @@ def _set(stage: Stage, weights: Tensor, moments: Moments) -> None:
 
 def _validation_loss(stage: Stage, rows: UnitRows) -> float:
     rows_RT = rows_tensor(rows.validation_rows(VALIDATION_ROWS))
-    return float(stage.losses(rows_RT[:, :-1], rows_RT[:, 1:]).mean())
+    return float(stage.losses(rows_RT[:, :-1], rows_RT[:, 1:]).cpu().mean())
 
 
 def _bytes_sent(run: Run, size: int) -> float:
@@ -229,13 +234,15 @@ def _bytes_sent(run: Run, size: int) -> float:
 # ------------------------------------------------------------------------------------ all of it
 
 
-def measure(runs: Iterable[Run], out: Path) -> list[dict[str, Any]]:
+def measure(
+    runs: Iterable[Run], out: Path, device: str, num_processes: int
+) -> list[dict[str, Any]]:
     """Do what is not in `out` yet; everything that is in it."""
     done = _kept(out)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
+    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
         wanted = [run for run in dict.fromkeys(runs) if run not in done]
-        futures = {pool.submit(train, run): run for run in wanted}
+        futures = {pool.submit(train, run, device): run for run in wanted}
         for future in as_completed(futures):
             found = future.result()
             done[futures[future]] = found
@@ -284,13 +291,15 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, default=Path("local_steps.jsonl"))
     parser.add_argument("--only", default="", help="runs whose name has this")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--processes", type=int, default=2, help="runs at a time")
     parser.add_argument("--steps", type=int, default=STEPS, help=argparse.SUPPRESS)
     options = parsed(parser, minutes=300, steps=QUICK_STEPS, only="H=10 ", out=Path("/dev/null"))
     runs = [replace(run, steps=options.steps) for run in all_runs() if options.only in run.name]
     with limit(options.minutes, "local_steps"):
-        found = measure(runs, options.out)
+        found = measure(runs, options.out, options.device, options.processes)
     print(markdown(table(found)))
-    print(json.dumps(about(steps=options.steps)))
+    print(json.dumps(about(steps=options.steps, device=options.device)))
 
 
 if __name__ == "__main__":

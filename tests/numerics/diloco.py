@@ -26,6 +26,7 @@ def classic_diloco(
     outer_rate: float,
     outer_momentum: float,
     is_dropped: Callable[[int, int], bool] = lambda round, replica: False,
+    device: str = "cpu",
 ) -> Weights:
     """The weights after `config.num_steps` inner steps of each replica.
 
@@ -37,8 +38,10 @@ def classic_diloco(
         outer_rate: Of the outer SGD.
         outer_momentum: Nesterov's.
         is_dropped: Whose difference is lost in which round.
+        device: Of the weights.
     """
-    weights = initial_weights(config.model, whole_model(config.model))
+    initial = initial_weights(config.model, whole_model(config.model))
+    weights = {name: weight.to(device) for name, weight in initial.items()}
     outer_weights = [weight.clone().requires_grad_() for weight in weights.values()]
     outer = torch.optim.SGD(
         outer_weights, outer_rate, momentum=outer_momentum, nesterov=outer_momentum > 0
@@ -79,6 +82,7 @@ def _inner_step(
     for group in optimizer.param_groups:
         group["lr"] = rate(config.optimizer, step + 1)
     rows_RT = tokens_of(rows, [item]).view(-1, config.model.sequence_length + 1)
+    rows_RT = rows_RT.to(next(iter(weights.values())).device)
     logits_RTV = logits(config.model, weights, rows_RT[:, :-1])
     loss = functional.cross_entropy(logits_RTV.flatten(0, 1), rows_RT[:, 1:].flatten())
     optimizer.zero_grad()

@@ -92,9 +92,11 @@ class Peer:
         return list(self.strategy.commit(frozenset(items)).shards)
 
 
-def peer_of(spec: JobSpec, stage: int, source: MemorySource | None = None) -> Peer:
+def peer_of(
+    spec: JobSpec, stage: int, source: MemorySource | None = None, device: str = "cpu"
+) -> Peer:
     """A peer at the initial weights, in round 1."""
-    made = strategy_of(spec, BLOBS, at_once)
+    made = strategy_of(spec, BLOBS, at_once, device=device)
     assert isinstance(made, EveryStepWithTorch)
     state = made.first_state(StageIndex(stage))
     made.start(state, FIRST)
@@ -104,10 +106,10 @@ def peer_of(spec: JobSpec, stage: int, source: MemorySource | None = None) -> Pe
 class Line:
     """A peer or more of each stage, which have each other's tensors."""
 
-    def __init__(self, spec: JobSpec, peers_per_stage: int = 1) -> None:
+    def __init__(self, spec: JobSpec, peers_per_stage: int = 1, device: str = "cpu") -> None:
         self.spec, self.source = spec, source_of(spec)
         self.peers = [
-            [peer_of(spec, stage, self.source) for _ in range(peers_per_stage)]
+            [peer_of(spec, stage, self.source, device) for _ in range(peers_per_stage)]
             for stage in range(spec.batch.stages)
         ]
 

@@ -150,7 +150,7 @@ def _attention(config: ModelConfig, query: Tensor, key: Tensor, value: Tensor) -
     # Written out: scores, mask, softmax; each key head serves a group of query heads.
     num_tokens, width = query.shape[1], config.head_width
     group = config.num_heads // config.num_kv_heads
-    future = torch.ones(num_tokens, num_tokens, dtype=torch.bool).triu(1)
+    future = torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=query.device).triu(1)
     mixed = []
     for head in range(config.num_heads):
         q = _turn(config, query[..., head * width : (head + 1) * width])
@@ -166,7 +166,7 @@ def _turn(config: ModelConfig, x_BTC: Tensor) -> Tensor:
     half = config.head_width // 2
     turns = config.rope_theta ** -(torch.arange(half, dtype=torch.float64) / half)
     angles = torch.outer(torch.arange(x_BTC.shape[1], dtype=torch.float64), turns)
-    cos, sin = angles.cos().float(), angles.sin().float()
+    cos, sin = (each.float().to(x_BTC.device) for each in (angles.cos(), angles.sin()))
     real, imaginary = x_BTC[..., :half], x_BTC[..., half:]
     return torch.cat((real * cos - imaginary * sin, imaginary * cos + real * sin), dim=-1)
 

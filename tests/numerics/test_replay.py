@@ -128,9 +128,9 @@ def claimed_by(peer: Peer, folder: Path) -> Claimed:
     return Claimed(claim, draft.leaves, source)
 
 
-def line_of(*ends: int, moved: bool = True, **changed: Any) -> Line:
+def line_of(*ends: int, moved: bool = True, device: str = "cpu", **changed: Any) -> Line:
     """All items of a step at weights that are nobody's first ones."""
-    line = Line(spec_of(*ends, **changed))
+    line = Line(spec_of(*ends, **changed), device=device)
     if moved:
         line.losses(ITEMS)
         line.update(FIRST, ITEMS)
@@ -138,9 +138,9 @@ def line_of(*ends: int, moved: bool = True, **changed: Any) -> Line:
     return line
 
 
-def auditor(line: Line) -> EveryStepWithTorch:
+def auditor(line: Line, device: str = "cpu") -> EveryStepWithTorch:
     """Somebody who has no state of the job."""
-    return EveryStepWithTorch(line.spec, BLOBS, at_once)
+    return EveryStepWithTorch(line.spec, BLOBS, at_once, device=device)
 
 
 def flat(gradient: Mapping[str, Tensor]) -> Tensor:
@@ -171,6 +171,23 @@ def test_replay__honest_claim_of_every_stage__equals_it_bit_for_bit(
         assert {kind for kind, _, _ in pairs.items} == ends
         kinds = stage_kinds(is_first=number == 0, is_last=number + 1 == len(cut), tied_head=tied)
         assert ends < set(kinds)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_replay__claim_of_a_gpu__equals_it_there_and_is_near_elsewhere(
+    tmp_path: Path, device: str
+) -> None:
+    line = line_of(1, 2, 3, device="cuda")
+
+    for peer in line.firsts:
+        found, pairs = claimed_by(peer, tmp_path).replayed(auditor(line, device))
+
+        assert found.is_computable
+        compared = [*pairs.items, ("gradient", flat(pairs.claimed), flat(pairs.replayed))]
+        assert all(distance(own, claimed) <= NEAR for _, claimed, own in compared)
+        if device == "cuda":
+            assert all(torch.equal(claimed, own) for _, claimed, own in compared)
 
 
 def test_replay__the_round_in_work__keeps_its_gradient_and_its_graphs(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ What the entries of `tallystick` do with API and wallet files, this does with on
 are made again by every process (keys are deterministic), blobs lie in `blobs/`, the coordinator's
 address in `address`, what the market would hear in `feed.hex`. Roles: coordinator, and the
 workers by name. TALLYSTICK_LISTEN says where to listen, TALLYSTICK_FAILPOINT where to
-die, TALLYSTICK_PEER_BEHAVIOUR which adversary a worker plays. Beacons of a checked job are made up,
+die, TALLYSTICK_PEER_BEHAVIOUR which adversary a worker plays, TALLYSTICK_DEVICE what it computes
+on. Beacons of a checked job are made up,
 and there at once.
 """
 
@@ -167,7 +168,9 @@ async def _worker(
             addresses.locate,
             listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
         ),
-        arithmetic_of(spec, FolderBlobs(folder / "blobs")),
+        arithmetic_of(
+            spec, FolderBlobs(folder / "blobs"), os.environ.get("TALLYSTICK_DEVICE", "cpu")
+        ),
         tell,
         behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), spec.rules),
         checking=_checking(papers.opening.auditors),

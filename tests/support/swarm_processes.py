@@ -43,6 +43,8 @@ class ProcessSwarm:
     """Roles that are not started again."""
     sites: Mapping[str, Site] = field(default_factory=dict)
     """Role -> machine that it runs on; none: this one."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """Worker -> what it computes on; none: the CPU."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +93,7 @@ class ProcessSwarm:
         environment = os.environ | {
             "TALLYSTICK_FAILPOINT": self.failpoints.get(role, ""),
             "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
+            "TALLYSTICK_DEVICE": self.devices.get(role, "cpu"),
         }
         if self.first and role in self.workers:
             environment |= {

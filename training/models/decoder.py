@@ -76,7 +76,7 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.head_width = config.head_width
-        self.grouped = config.num_kv_heads != config.num_heads
+        self.group = config.num_heads // config.num_kv_heads
         self.q_proj = Linear(config.width, config.width)
         self.k_proj = Linear(config.width, config.kv_width)
         self.v_proj = Linear(config.width, config.kv_width)
@@ -86,13 +86,19 @@ class Attention(nn.Module):
         rows, num_tokens, _ = x_RTD.shape
         return x_RTD.view(rows, num_tokens, -1, self.head_width).transpose(1, 2)
 
+    def _to_all(self, x_RGTC: Tensor) -> Tensor:
+        return x_RGTC.unsqueeze(2).expand(-1, -1, self.group, -1, -1).flatten(1, 2)
+
     def forward(self, x_RTD: Tensor, cos_TC: Tensor, sin_TC: Tensor) -> Tensor:
         """Mix of the values each token may see, (R, T, D)."""
         q_RHTC = rotate(self._heads(self.q_proj(x_RTD)), cos_TC, sin_TC)
         k_RGTC = rotate(self._heads(self.k_proj(x_RTD)), cos_TC, sin_TC)
         v_RGTC = self._heads(self.v_proj(x_RTD))
+        is_grouped = self.group > 1
+        if is_grouped and x_RTD.is_cuda:  # its fused fp32 attention takes no groups
+            k_RGTC, v_RGTC, is_grouped = self._to_all(k_RGTC), self._to_all(v_RGTC), False
         mixed_RHTC = functional.scaled_dot_product_attention(
-            q_RHTC, k_RGTC, v_RGTC, is_causal=True, enable_gqa=self.grouped
+            q_RHTC, k_RGTC, v_RGTC, is_causal=True, enable_gqa=is_grouped
         )
         mixed: Tensor = self.o_proj(mixed_RHTC.transpose(1, 2).flatten(2))
         return mixed

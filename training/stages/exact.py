@@ -22,13 +22,16 @@ Each tensor has its own digest below the root, so a downloaded state is checked 
 """
 
 import math
+import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
+from torch.utils import deterministic
 
 from contracts.terms.digest import digest, tensor_digest
 from contracts.terms.encoding import encode
@@ -42,6 +45,7 @@ from training.stages.torch_free import UpdateScalars
 
 _BLOCK = 2**15  # elements at a time: what fits a core's cache is done two to four times faster
 _SUM_BLOCK = 2**18  # of a sum, whose one operation an element costs less than its start
+_BLOCK_OF_GPU = 2**24  # where starting an operation takes as long as a million elements
 _LEVELS_AT_ONCE = 4
 
 
@@ -54,7 +58,8 @@ def need_finite(tensor: Tensor, what: str, *, largest: float = math.inf) -> None
     if not tensor.numel():
         return
     # Extremes instead of a mask: one pass without memory of its own; nan is an extreme to aminmax.
-    extremes = [abs(float(extreme)) for extreme in torch.aminmax(tensor.detach())]
+    # Both at once: each transfer from a GPU waits for all that it has to do.
+    extremes = torch.stack(torch.aminmax(tensor.detach())).abs().tolist()
     if not all(map(math.isfinite, extremes)):
         raise NotFinite(f"{what} is not finite")
     if max(extremes) > largest:
@@ -75,8 +80,9 @@ def norm_squared(vector: Tensor) -> int:
         sizes.append((sizes[-1] + 1) // 2)
     level = min(_LEVELS_AT_ONCE, len(sizes) - 1)
     partial = torch.empty(sizes[level], dtype=torch.float64, device=flat.device)
-    for start in range(0, len(partial), _BLOCK):
-        stop = min(start + _BLOCK, len(partial))
+    block = _BLOCK if flat.device.type == "cpu" else _BLOCK_OF_GPU
+    for start in range(0, len(partial), block):
+        stop = min(start + block, len(partial))
         partial[start:stop] = _partial_sums(flat, sizes[: level + 1], start, stop)
     for size in sizes[level + 1 :]:
         partial[: len(partial) - size] += partial[size:]
@@ -182,7 +188,7 @@ def apply_adamw(
     spans: Sequence[Span],
     scalars: UpdateScalars,
     *,
-    block_elements: int = BLOCK_ELEMENTS,
+    block_elements: int | None = None,
 ) -> None:
     """Update `weights` and `moments` in place.
 
@@ -194,18 +200,34 @@ def apply_adamw(
         scalars: Of this update.
         block_elements: How many elements are worked on at a time; it does not change a byte.
     """
+    size = block_elements or (BLOCK_ELEMENTS if weights.device.type == "cpu" else _BLOCK_OF_GPU)
     with torch.no_grad():
-        for span in spans:
-            for start in range(span.start, span.end, block_elements):
-                block = slice(start, min(start + block_elements, span.end))
-                _update_block(
-                    weights[block],
-                    moments.exp_avg[block],
-                    moments.exp_avg_sq[block],
-                    average[block] * scalars.clip,
-                    scalars,
-                    decays=span.decays,
-                )
+        for block, decaying in _blocks(spans, len(weights), size):
+            for part in decaying:
+                weights[part].mul_(scalars.decay)
+            _update_block(
+                weights[block],
+                moments.exp_avg[block],
+                moments.exp_avg_sq[block],
+                average[block] * scalars.clip,
+                scalars,
+            )
+
+
+def _blocks(
+    spans: Sequence[Span], num_elements: int, block_elements: int
+) -> Iterator[tuple[slice, list[slice]]]:
+    """Blocks of [0, P) in order, each with its parts that decay."""
+    waiting = deque(span for span in spans if span.decays)
+    for start in range(0, num_elements, block_elements):
+        end, decaying = min(start + block_elements, num_elements), []
+        while waiting and waiting[0].start < end:
+            span = waiting[0]
+            decaying.append(slice(max(span.start, start), min(span.end, end)))
+            if span.end > end:
+                break
+            waiting.popleft()
+        yield slice(start, end), decaying
 
 
 def _update_block(
@@ -214,11 +236,7 @@ def _update_block(
     exp_avg_sq: Tensor,
     gradient: Tensor,
     scalars: UpdateScalars,
-    *,
-    decays: bool,
 ) -> None:
-    if decays:
-        weights.mul_(scalars.decay)
     exp_avg.mul_(scalars.beta1).add_(gradient * scalars.one_minus_beta1)
     exp_avg_sq.mul_(scalars.beta2).add_(gradient.mul_(gradient).mul_(scalars.one_minus_beta2))
     denominator = exp_avg_sq.double().sqrt_().float()
@@ -305,6 +323,17 @@ def device_class(device: torch.device) -> str:
         return f"cuda/{torch.cuda.get_device_name(device)}/torch-{torch.__version__}"
     capability = torch.backends.cpu.get_cpu_capability()
     return f"cpu/{platform.machine()}/{capability}/torch-{torch.__version__}"
+
+
+def repeat_bytes() -> None:
+    """Let each CUDA device give equal bytes for equal work; call before its first matrix product.
+
+    By default the backward pass of attention may add in the order in which blocks end.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch insists on it
+    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set as such
+    torch.set_deterministic_debug_mode("error")
+    torch.set_float32_matmul_precision("highest")  # no TF32
 
 
 def set_threads(num_threads: int) -> None:

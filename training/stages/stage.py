@@ -40,6 +40,7 @@ from training.stages.exact import (
     bind,
     layout_of,
     need_finite,
+    repeat_bytes,
 )
 from training.stages.sealed_state import EXP_AVG, EXP_AVG_SQ, SealedState
 from training.stages.torch_free import UpdateScalars, chunk_bounds, update_scalars
@@ -96,6 +97,8 @@ class Stage(SealedState):
         """
         self.config, self.slice, self.optimizer = config, stage, optimizer
         self.device = torch.device(device)
+        if self.device.type == "cuda":
+            repeat_bytes()
         self._model = StageModel(config, stage)
         self._model.to_device(self.device)
         layout = layout_of(self._model)

@@ -98,6 +98,22 @@ async def test_processes__two_stages_and_a_peer_killed_at_its_claim__equals_the_
     assert outcome["ended"]
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("on_gpu", [("ann", "cem"), STAGED])
+async def test_processes__two_or_all_workers_on_a_gpu__equal_roots_and_near_the_plain_model(
+    tmp_path: Path, on_gpu: tuple[str, ...]
+) -> None:
+    swarm = ProcessSwarm(tmp_path, workers=STAGED, stages=2, devices=dict.fromkeys(on_gpu, "cuda"))
+
+    await swarm.run()
+
+    outcome = swarm.outcome()
+    losses = [loss / 1e6 for _, loss in sorted(outcome["losses"].items())]
+    assert greatest_difference(losses, plain_curve(tmp_path)) <= 1e-4
+    assert_equal_roots(swarm)
+    assert outcome["ended"]
+
+
 EIGHT = ("ann", "bob", "cem", "dan", "eve", "fay", "gil", "hal")
 
 

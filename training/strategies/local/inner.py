@@ -117,7 +117,7 @@ class Replica:
         return TracedStep(
             loss=round(LOSS_SCALE * loss),
             norm=round(SCALE * norm),
-            projections=projections(gradient.cpu().numpy(), seed) if seed else (),
+            projections=projections(gradient, seed) if seed else (),
         )
 
     def gradient(self, items: Mapping[ItemNumber, UnitInputs]) -> tuple[float, Tensor]:
