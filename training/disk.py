@@ -1,8 +1,8 @@
 """How much disk a peer's lease takes, in bytes. Pure; what `Keeping` holds, and agents check for.
 
 A peer's folder holds, of its stage,
-- checkpoints: weights and two moments, fp32: two that are kept, one that is being written, and one
-  that a newcomer downloads;
+- checkpoints: weights and two moments, with local steps weights and one momentum, fp32: two that
+  are kept, one that is being written, and one that a newcomer downloads;
 - the buckets since the older checkpoint that is kept, for a restart and for late members;
 - the open step, and in a checked job up to `MOST_STEPS` sealed ones whose draws are open: the
   weights before the step, the shards of our gradient and those that we reduce or hold for others,
@@ -24,6 +24,7 @@ MOST_STEPS = 16
 """Sealed steps whose work stays at most (docs/protocol.md 7)."""
 CHECKPOINTS = 4
 STATE = 3  # a checkpoint in weights: they and two moments
+STATE_OF_LOCAL = 2  # they and the outer momentum
 BOUNDARIES = 4  # tensors of a unit in a middle stage: x, y, dy, dx
 OPEN = 2  # steps beside the sealed ones: the one in work, and others' work that we have for sums
 SHARES = 2  # of a step's units and sums: our own, and those of one member that is lost
@@ -45,9 +46,10 @@ def kept_disk(spec: JobSpec) -> int:
 def lease_disk(spec: JobSpec) -> int:
     """Bytes that the folder of a peer of the largest stage takes at most; raises as `kept_disk`."""
     batch = spec.batch
+    state = STATE if batch.local is None else STATE_OF_LOCAL
     chunks = min(batch.steps, 2 * batch.checkpoint_every + 1)
     return SMALL + max(
-        CHECKPOINTS * STATE * weights + chunks * weights + (_num_kept(spec) + OPEN) * step
+        CHECKPOINTS * state * weights + chunks * weights + (_num_kept(spec) + OPEN) * step
         for weights, step in _sizes(spec)
     )
 

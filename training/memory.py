@@ -4,6 +4,8 @@ A peer is fullest between the passes of a step and its update. It has then
 - the state: weights, two moments and the gradient, 4 bytes a parameter each, all fp32;
 - what the passes took, of which the heap gives back little: the forward graphs that waited for
   their backward, what a pass needs for a moment, and gaps (one byte in `GAPS`, seen with glibc);
+- with local steps the sealed weights, a copy of them that the round began with, the outer momentum
+  and the difference (`OF_LOCAL`);
 - copies of buckets: a shard as bytes, as a vector, and the sum that it is added to; others on
   their way. One gradient comes on top of what the passes left, three where that was little.
 
@@ -15,7 +17,8 @@ is not counted. `tests/numerics/test_memory.py` holds all that against the peak 
 
 from dataclasses import dataclass
 
-from training.config import ModelConfig, StageSlice, shares_embedding
+from contracts.terms.messages import JobSpec
+from training.config import ModelConfig, StageSlice, shares_embedding, slices_of
 from training.flops import layer_matrix_parameters
 
 FP32 = 4
@@ -26,6 +29,7 @@ MAX_GRAPHS = 8
 """Forward graphs that a stage keeps for their backward; the last stage does both at once."""
 COPIES = 3  # of the gradient at once: of one bucket, where it is all of it
 COPIES_ON_TOP = 1  # of what the passes left
+OF_LOCAL = 4  # vectors that a peer with local steps has beside all others
 COMPARED = 5  # copies of a gradient at the end of an audit: two as bytes, two joined, one in pieces
 
 
@@ -81,17 +85,43 @@ def stage_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> 
 
 
 def peer_memory(
-    config: ModelConfig, stage: StageSlice, rows_per_unit: int, *, audits: bool = False
+    config: ModelConfig,
+    stage: StageSlice,
+    rows_at_once: int,
+    *,
+    audits: bool = False,
+    is_local: bool = False,
 ) -> int:
     """Bytes that a peer of `stage` must have: with all graphs that it may keep at once.
 
-    With `audits` it also replays somebody's peer-step meanwhile: weights and a gradient of its own,
-    one more graph, and at the end both gradients that are compared, as bytes and as numbers.
+    Args:
+        config: The whole model.
+        stage: What of it the peer has.
+        rows_at_once: Of one forward pass.
+        audits: It also replays somebody's claim meanwhile: weights and a gradient of its own, one
+            more graph, and at the end both gradients that are compared, as bytes and as numbers.
+        is_local: It takes local steps. A replay of them has moments and the weights that it
+            began with too, and compares differences instead of gradients.
     """
-    memory, graphs = stage_memory(config, stage, rows_per_unit), 1 if stage.has_head else MAX_GRAPHS
+    memory, graphs = stage_memory(config, stage, rows_at_once), 1 if stage.has_head else MAX_GRAPHS
+    of_local = OF_LOCAL * memory.weights if is_local else 0
     if not audits:
-        return memory.total(graphs)
-    return memory.total(graphs + 1) + memory.weights + (1 + COMPARED) * memory.gradient
+        return memory.total(graphs) + of_local
+    replay = memory.weights + (1 + COMPARED) * memory.gradient
+    if is_local:
+        replay += memory.moments + memory.weights
+    return memory.total(graphs + 1) + of_local + replay
+
+
+def stage_memories(spec: JobSpec, config: ModelConfig) -> tuple[int, ...]:
+    """What `peer_memory` is in each stage of a job; raises Refused: no cut of this model."""
+    batch, audits = spec.batch, spec.rules.audit is not None
+    return tuple(
+        peer_memory(
+            config, each, batch.rows_at_once, audits=audits, is_local=batch.local is not None
+        )
+        for each in slices_of(config, batch.layer_ends)
+    )
 
 
 def _kept_per_token(config: ModelConfig, stage: StageSlice) -> int:

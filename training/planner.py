@@ -20,19 +20,21 @@ from training.memory import peer_memory
 def plan_layers(
     config: ModelConfig,
     num_stages: int,
-    rows_per_unit: int,
+    rows_at_once: int,
     *,
     memory_bytes: int | None = None,
     audits: bool = False,
+    is_local: bool = False,
 ) -> tuple[int, ...]:
     """`layer_ends` of a cut into `num_stages` stages; ties go to the earlier stage.
 
     Args:
         config: The whole model.
         num_stages: At least one layer goes into each.
-        rows_per_unit: Rows that a peer computes at once.
+        rows_at_once: Of one forward pass.
         memory_bytes: What a peer has, None for any.
         audits: Whether a peer also replays the work of others.
+        is_local: Whether it takes local steps.
 
     Raises:
         Refused: more stages than layers, or a stage that no cut makes fit into the memory.
@@ -43,31 +45,37 @@ def plan_layers(
     layers = [1] * num_stages
 
     def flops_with(stage: int, num_layers: int) -> int:
-        return item_flops(config, StageSlice(0, num_layers, *ends[stage]), rows_per_unit)
+        return item_flops(config, StageSlice(0, num_layers, *ends[stage]), rows_at_once)
 
     def fits(stage: int, num_layers: int) -> bool:
         part = StageSlice(0, num_layers, *ends[stage])
-        need = peer_memory(config, part, rows_per_unit, audits=audits)
+        need = peer_memory(config, part, rows_at_once, audits=audits, is_local=is_local)
         return memory_bytes is None or need <= memory_bytes
 
     open_stages = [stage for stage in range(num_stages) if fits(stage, 1)]
     if len(open_stages) < num_stages:
-        raise _too_large(config, num_stages, rows_per_unit, memory_bytes)
+        raise _too_large(config, num_stages, rows_at_once, memory_bytes, is_local=is_local)
     for _ in range(config.num_layers - num_stages):
         open_stages = [stage for stage in open_stages if fits(stage, layers[stage] + 1)]
         if not open_stages:
-            raise _too_large(config, num_stages, rows_per_unit, memory_bytes)
+            raise _too_large(config, num_stages, rows_at_once, memory_bytes, is_local=is_local)
         best = min(open_stages, key=lambda stage: flops_with(stage, layers[stage] + 1))
         layers[best] += 1
     return tuple(accumulate(layers))
 
 
 def _too_large(
-    config: ModelConfig, num_stages: int, rows_per_unit: int, memory_bytes: int | None
+    config: ModelConfig,
+    num_stages: int,
+    rows_at_once: int,
+    memory_bytes: int | None,
+    *,
+    is_local: bool,
 ) -> Refused:
+    remedy = "strategy every_step and more stages" if is_local else "more stages"
     return Refused(
         f"no cut of {config.num_layers} layers into {num_stages} stages fits into {memory_bytes} "
-        f"bytes a peer with units of {rows_per_unit} rows: use more stages, smaller units or "
+        f"bytes a peer with units of {rows_at_once} rows: use {remedy}, smaller units or "
         "peers with more memory",
         stages=num_stages,
         memory_bytes=memory_bytes,

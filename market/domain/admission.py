@@ -6,6 +6,7 @@ an offer wants it is matching's question. Every refusal carries in its data what
 
 from dataclasses import dataclass
 
+from contracts.governance.local_steps import check_local_steps
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, format_tokens
 from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
@@ -23,7 +24,7 @@ from market.domain.sizes import (
 )
 from training.config import ModelConfig, slices_of, train_config
 from training.flops import item_flops
-from training.memory import peer_memory
+from training.memory import stage_memories
 from verification.distances.thresholds import Calibration
 from verification.draws.economics import least_budget, stakes_among_equals, terms_of
 
@@ -80,6 +81,7 @@ def check_terms(spec: JobSpec, around: Surroundings) -> None:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     _check_work(spec, config)
     _check_memory(spec, config)
+    check_local_steps(spec)
     check_sizes(spec, config, around.free_bytes)
     _check_budget(spec)
     if spec.rules.audit is not None:
@@ -128,9 +130,7 @@ def signed_flops(spec: JobSpec, config: ModelConfig) -> tuple[Flops, ...]:
 
 def needed_memory(spec: JobSpec, config: ModelConfig) -> int:
     """Bytes that a peer of the largest stage needs."""
-    slices = slices_of(config, spec.batch.layer_ends)
-    rows, audits = spec.batch.rows_per_unit, spec.rules.audit is not None
-    return max(peer_memory(config, each, rows, audits=audits) for each in slices)
+    return max(stage_memories(spec, config))
 
 
 def _check_deadline(spec: JobSpec, around: Surroundings) -> None:

@@ -60,7 +60,7 @@ from market.domain.matching import (
 from market.domain.offers import Candidate
 from market.domain.sizes import Cut, Terms, cut_of, job_cost, job_flops, other_cuts, stage_seconds
 from training.config import slices_of, train_config
-from training.memory import peer_memory
+from training.memory import stage_memories
 from verification.distances.thresholds import Calibration
 
 # -------------------------------------------------------------------------------- the least change
@@ -468,10 +468,9 @@ def _stages(
         return ()
     speeds = None if cleared is None else _speeds(spec, cleared, offers)
     seconds = None if speeds is None else stage_seconds(spec, [sum(each) for each in speeds])
-    rows, audits = spec.batch.rows_per_unit, spec.rules.audit is not None
     found = []
-    for number, each in enumerate(slices):
-        memory = peer_memory(config, each, rows, audits=audits)
+    memories = stage_memories(spec, config)
+    for number, (each, memory) in enumerate(zip(slices, memories, strict=True)):
         found.append(
             StageQuoteView(
                 first_layer=each.first_layer,

@@ -115,11 +115,15 @@ def cut_of(spec: JobSpec) -> Cut:
 
 
 def other_cuts(spec: JobSpec) -> tuple[Cut, ...]:
-    """Other cuts of the same work: fewer or more stages, fewer peers in each, or both."""
+    """Other cuts of the same work: fewer or more stages, fewer peers in each, or both.
+
+    Local steps are of whole replicas, so their only other cuts have fewer peers.
+    """
     signed = cut_of(spec)
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     most = min(config.num_layers, MAX_STAGES, signed.stages + FARTHEST_STAGES)
     near = range(max(1, signed.stages - FARTHEST_STAGES), most + 1)
+    near = near if spec.batch.local is None else range(0)
     rows, audits = spec.batch.rows_per_unit, spec.rules.audit is not None
     planned = [_planned(config, each, rows, audits) for each in near if each != signed.stages]
     sizes = [(signed.stages, signed.memory_bytes, signed.dearest_unit), *planned]
@@ -188,14 +192,16 @@ def check_sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> N
 def _sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> Iterator[Size]:
     slices = slices_of(config, spec.batch.layer_ends)
     weights = [HEAD_BYTES + FP32 * num_parameters(config, each) for each in slices]
+    is_whole = spec.batch.local is not None
+    more = "train a smaller model, or another way in stages" if is_whole else "have more stages"
     for number, stage in enumerate(slices):
         what = f"stage {number}"
-        yield Size(f"the model of {what}", weights[number], MAX_WHOLE_BYTES, "have more stages")
+        yield Size(f"the model of {what}", weights[number], MAX_WHOLE_BYTES, more)
         chunk = _chunk_bytes(spec, config, stage)
         yield Size(f"a chunk of the gradient of {what}", chunk, MAX_CHUNK_BYTES, "have more chunks")
         if spec.rules.audit is not None:
             evidence = weights[number] + _shown_bytes(spec, config, stage)
-            remedy = "have more stages, or fewer rows in a unit"
+            remedy = f"{more}, or fewer rows in a unit"
             yield Size(f"evidence against {what}", evidence, MAX_BUNDLE_BYTES, remedy)
     if len(slices) > 1:
         boundary = _boundary_bytes(spec, config)

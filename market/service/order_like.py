@@ -39,7 +39,8 @@ def order_like(
     Raises:
         Malformed: a value that no JobSpec may have.
     """
-    warmup = min(spec.optimizer.warmup_steps, wish.steps)
+    batch = spec.batch.model_copy(update={"steps": wish.steps})
+    warmup = min(spec.optimizer.warmup_steps, batch.optimizer_steps)
     changes = {
         "poster": wish.poster,
         "coordinator": coordinator,
@@ -51,7 +52,7 @@ def order_like(
         "open_by": wish.deadline if open_by is None else open_by,
         "price_ceiling": wish.price_ceiling,
         "deadline": wish.deadline,
-        "batch": spec.batch.value() | {"steps": wish.steps},
+        "batch": batch.value(),
         "optimizer": spec.optimizer.value() | {"warmup_steps": warmup},
     }
     return JobSpec.from_value(spec.value() | changes)

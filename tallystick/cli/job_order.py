@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 from rich.console import RenderableType
@@ -34,7 +34,15 @@ from tallystick.cli.wallet import account_in, is_terminal, open_or_create
 from tallystick.files import write_whole
 from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, size, span
+from tallystick.sdk.job_file import (
+    JobFile,
+    Strategy,
+    job_schema,
+    load_job_file,
+    price,
+    size,
+    span,
+)
 from tallystick.sdk.job_schema import schema_text
 from tallystick.sdk.plan import Plan, plan
 from tallystick.sdk.sample import Wanted, sample
@@ -92,6 +100,9 @@ def sample_command(
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Nobody does any of the work again.")
     ] = False,
+    strategy: Annotated[
+        str, typer.Option("--strategy", help="How peers train together: every_step or local.")
+    ] = "every_step",
     to: To = None,
 ) -> Sampled:
     """Write a job file for a model of a size and a budget, with a comment on every field.
@@ -108,6 +119,7 @@ def sample_command(
         deadline=typed("--deadline", deadline, span),
         peer_memory=None if peer_memory is None else typed("--peer-memory", peer_memory, size),
         checking=not unchecked,
+        strategy=typed("--strategy", strategy, _strategy),
     )
     text, checking = sample(wanted)
     if to is not None:
@@ -115,6 +127,14 @@ def sample_command(
             raise Conflict(f"{to} is there already, and a job file is never overwritten")
         write_whole(to, text.encode())
     return Sampled(file=None if to is None else str(to), text=text, checking=checking)
+
+
+def _strategy(value: object) -> Strategy:
+    known: tuple[Strategy, ...] = get_args(Strategy)
+    for each in known:
+        if each == value:
+            return each
+    raise ValueError(f"one of {', '.join(known)}")
 
 
 def _count(value: object) -> int:

@@ -7,12 +7,15 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from contracts.terms.amounts import in_tokens
+from contracts.terms.messages import MILLION
 from market.bodies.jobs import StageQuoteView
 from tallystick.cli.output import facts, table
 from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.plan import Plan
+from tallystick.sdk.strategies import StrategyPlan
 
 PFLOP = 10**15
+MB = 10**6
 NOW = "nothing matches now"
 
 
@@ -25,6 +28,9 @@ def plan_lines(plan: Plan, *, why: bool = False) -> Iterator[RenderableType]:
     """
     yield facts(f"{plan.name}: {_verdict(plan)}; nothing was signed or moved", _rows(plan))
     yield _stages(plan.stages)
+    if plan.which_strategy:
+        yield _strategies(plan.strategies)
+        yield plan.which_strategy
     yield from _obstacles(plan)
     if plan.checking is not None:
         yield from (f"cheaper checking, more work with {each}" for each in plan.checking.cheaper)
@@ -108,6 +114,41 @@ def _stages(stages: tuple[StageQuoteView, ...]) -> Table:
             for number, each in enumerate(stages)
         ),
     )
+
+
+def _strategies(plans: tuple[StrategyPlan, ...]) -> Table:
+    """The job's own strategy, and the other one with as many tokens and peers."""
+    columns = (
+        "strategy",
+        "#peers",
+        "#MB a round",
+        "#MB/s",
+        "#tokens/s",
+        "#by computing",
+        "#by lines",
+        "#drawn",
+        "#stake",
+    )
+    return table("at most, on the offers of now", columns, map(_strategy_row, plans))
+
+
+def _strategy_row(plan: StrategyPlan) -> tuple[object, ...]:
+    sent = plan.bytes_a_second
+    return (
+        plan.strategy,
+        plan.peers,
+        f"{plan.bytes_a_round / MB:.3f}",
+        "" if sent is None else f"{sent / MB:.3f}",
+        _number(plan.tokens_a_second),
+        _number(plan.tokens_a_second_computing),
+        _number(plan.tokens_a_second_lines),
+        "" if plan.audit_rate is None else f"{plan.audit_rate / MILLION:.2%}",
+        in_tokens(plan.stake),
+    )
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
 
 
 def _obstacles(plan: Plan) -> Iterator[RenderableType]:

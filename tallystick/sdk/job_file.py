@@ -28,7 +28,9 @@ from pydantic import (
     Strict,
     Tag,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
+    field_validator,
 )
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -37,8 +39,9 @@ from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, UINT64_MAX, read_token
 from contracts.terms.errors import Malformed, NotFound, Refused
 from contracts.terms.ids import MAX_CHUNKS, MAX_PEERS, MAX_STAGES
 from contracts.terms.items import MAX_ITEMS
-from contracts.terms.messages import CodecName, GradientCodecName
+from contracts.terms.messages import CodecName, ShardCodecName
 from tallystick.sdk.job_text import Text, complain, nearest, read_text
+from training.compression.formats import SEEDED
 from training.config import (
     MAX_FFN_WIDTH,
     MAX_HEADS,
@@ -57,6 +60,7 @@ from training.config import (
 from training.recipes import RECIPES
 
 MAX_SPAN_DAYS = 36_500
+MAX_ROWS = 65_536  # of a unit
 
 _SPAN = re.compile(r"([0-9]{1,12})\s*([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -157,7 +161,8 @@ Checking = Annotated[
     WithJsonSchema({"enum": ["off", "on", False, True]}),
 ]
 BoundaryCodec = Annotated[CodecName, BeforeValidator(_none)]
-GradientCodec = Annotated[GradientCodecName, BeforeValidator(_none)]
+ShardCodec = Annotated[ShardCodecName | None, BeforeValidator(_none)]
+Strategy = Literal["every_step", "local"]
 
 
 def _in_one_line(schema: dict[str, Any]) -> None:
@@ -228,6 +233,25 @@ class OptimizerFields(Fields):
     """Rate that a cosine ends at, over the peak."""
 
 
+class LocalFields(Fields):
+    """Rounds of local steps: each peer takes some by itself, then all average what they changed."""
+
+    inner_steps: Annotated[Whole, Le(1024)] = 50
+    """Optimiser steps of a unit; of a checked job at most 100 with all segments."""
+    segments: Annotated[Whole, Le(1024)] = 1
+    """Units of a peer in a round."""
+    rewarm_steps: Annotated[Whole, Le(10_000)] = 5
+    """Steps in which the learning rate rises again in each round."""
+    outer_rate: Annotated[Number, Gt(0), Le(10)] = 1.0
+    """Part of the averaged change that is taken."""
+    outer_momentum: Annotated[Number, Ge(0), Lt(1)] = 0.0
+    """Part of the changes before that is taken too (Nesterov)."""
+    round_time: Span = timedelta(seconds=60)
+    """In which a peer begins units of a round."""
+    quorum: Annotated[Whole | None, Le(MAX_PEERS)] = None
+    """Providers whose work makes an update, at least; without it more than half of the peers."""
+
+
 class JobFile(Fields):
     """A job as its poster writes it."""
 
@@ -262,11 +286,17 @@ class JobFile(Fields):
     """Text to train on: patterns of files, or `builtin` for Python's sources."""
     data_seed: Annotated[Count, Le(MAX_SEED)] = 0
     """The order of the rows is drawn from it."""
+    strategy: Strategy = "every_step"
+    """How peers train together: every_step averages each gradient, exactly; local lets whole
+    replicas take many steps each and average what they changed, for slow lines."""
+    local: Annotated[LocalFields, Field(examples=[{"inner_steps": 50}])] = LocalFields()
+    """Of the strategy local: its rounds."""
     steps: Annotated[Whole | None, Le(MAX_STEPS), Field(examples=[60])] = None
-    """Optimiser updates."""
+    """Optimiser updates; with strategy local rounds, of local.inner_steps x local.segments each."""
     units_per_step: Annotated[Whole | None, Le(MAX_ITEMS)] = None
-    """Micro-batches of a step; the global batch is these times their rows."""
-    rows_per_unit: Annotated[Whole | None, Le(65_536)] = None
+    """Micro-batches of a step; the global batch is these times their rows. With strategy local
+    always peers_per_stage x local.segments, so it is left out."""
+    rows_per_unit: Annotated[Whole | None, Le(MAX_ROWS)] = None
     """Rows that a peer computes at once."""
     stages: Annotated[Whole, Le(MAX_STAGES)] = 1
     """Parts that the model is cut into, each on peers of its own."""
@@ -281,9 +311,10 @@ class JobFile(Fields):
     chunks: Annotated[Whole | None, Le(MAX_CHUNKS)] = None
     """Pieces that a gradient is summed in; without it two a peer."""
     boundary_codec: BoundaryCodec = "none"
-    """How tensors between stages are packed; none is exact."""
-    gradient_codec: GradientCodec = "none"
-    """How gradients inside a stage are packed; none is exact."""
+    """How tensors between stages are packed, where there are several; none is exact."""
+    gradient_codec: Annotated[ShardCodec, Field(examples=["none"])] = None
+    """How gradients inside a stage are packed; none is exact, and the default. With strategy local
+    how a peer's change is: in 4 bits (seeded4) by default, or 8 (seeded8)."""
     checkpoint_every: Whole = 10
     """Steps between two checkpoints."""
     validate_every: Whole | None = None
@@ -321,6 +352,41 @@ class JobFile(Fields):
     lease_grace: Span = timedelta(seconds=60)
     """How long a lost peer keeps its place."""
 
+    @field_validator("stages", "layer_ends")
+    @classmethod
+    def _whole_if_local(cls, value: Any, info: ValidationInfo) -> Any:
+        num_stages = len(value) if isinstance(value, list) else value or 1
+        if num_stages > 1 and info.data.get("strategy") == "local":
+            raise ValueError("local steps are of whole models: leave it out, or use every_step")
+        return value
+
+    @field_validator("local")
+    @classmethod
+    def _only_if_local(cls, value: LocalFields, info: ValidationInfo) -> LocalFields:
+        if info.data.get("strategy") == "every_step":
+            raise ValueError("it is of the strategy local: add `strategy: local`, or leave it out")
+        return value
+
+    @field_validator("gradient_codec")
+    @classmethod
+    def _seeded_if_local(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value in SEEDED and info.data.get("strategy") == "every_step":
+            raise ValueError(
+                "seeded codes are of the strategy local: use none, float16 or bfloat16, or add "
+                "`strategy: local`"
+            )
+        return value
+
+    @property
+    def is_local(self) -> bool:
+        """Whether peers take local steps."""
+        return self.strategy == "local"
+
+    @property
+    def shard_codec(self) -> ShardCodecName:
+        """What `gradient_codec` says, or its default."""
+        return self.gradient_codec or ("seeded4" if self.is_local else "none")
+
     @property
     def model_folder(self) -> Path | None:
         """The folder of `transformers` that training starts from, if there is one."""
@@ -348,19 +414,42 @@ class JobFile(Fields):
                 f"recipe {self.recipe!r:.80} is unknown{meant}; there are: {known}", known=known
             )
         base = make()
-        steps = self.steps or base.num_steps
-        shortened = {"total_steps": steps, "warmup_steps": min(base.optimizer.warmup_steps, steps)}
+        steps, data = self.steps or base.num_steps, self._data(base.data)
+        local = self.local
+        total = steps * local.inner_steps * local.segments if self.is_local else steps
+        if total > MAX_STEPS:
+            raise Refused(
+                f"steps: {steps} rounds of {local.inner_steps} x {local.segments} local steps are "
+                f"more than {MAX_STEPS}: have fewer rounds, or shorter ones"
+            )
+        shortened = {"total_steps": total, "warmup_steps": min(base.optimizer.warmup_steps, total)}
         optimizer = asdict(base.optimizer) | shortened | _said(self.optimizer)
         return TrainConfig(
             model=_model(base.model, self.model, started, vocab_size),
             optimizer=OptimizerConfig(**optimizer),
-            data=DataConfig(
-                rows_per_unit=self.rows_per_unit or base.data.rows_per_unit,
-                units_per_step=self.units_per_step or base.data.units_per_step,
-                seed=self.data_seed,
-            ),
+            data=data,
             num_steps=steps,
         )
+
+    def _data(self, base: DataConfig) -> DataConfig:
+        """Rows and units; with local steps a unit has the rows of all of its inner steps."""
+        rows = self.rows_per_unit or base.rows_per_unit
+        units = self.units_per_step or base.units_per_step
+        if self.is_local:
+            local = self.local
+            units = self.peers_per_stage * local.segments
+            if self.units_per_step not in (None, units):
+                raise Refused(
+                    f"units_per_step: a round of local steps has {self.peers_per_stage} peers x "
+                    f"{local.segments} segments, so {units} units: leave it out"
+                )
+            if rows * local.inner_steps > MAX_ROWS:
+                raise Refused(
+                    f"rows_per_unit: {local.inner_steps} local steps of {rows} rows are more than "
+                    f"{MAX_ROWS} rows: lower one of both, and have more local.segments"
+                )
+            rows *= local.inner_steps
+        return DataConfig(rows_per_unit=rows, units_per_step=units, seed=self.data_seed)
 
 
 # ---------------------------------------------------------------------------------------- reading
@@ -418,7 +507,7 @@ class _AsWritten(GenerateJsonSchema):
         if isinstance(dft, timedelta):
             return f"{int(dft.total_seconds())}s"
         if isinstance(dft, Fields):
-            return _said(dft)
+            return dft.model_dump(exclude_defaults=True)
         return super().encode_default(dft)
 
     def field_title_should_be_set(self, schema: Any) -> bool:

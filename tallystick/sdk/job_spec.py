@@ -17,12 +17,21 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from contracts.governance.local_steps import check_local_steps
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.chunks import MAX_CHUNK_BYTES
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Malformed, Refused, TooLarge
 from contracts.terms.ids import MAX_CHUNKS, ZERO_DIGEST, Address, Digest
-from contracts.terms.messages import MILLION, AuditSpec, BatchSpec, DataSpec, JobSpec, RulesSpec
+from contracts.terms.messages import (
+    MILLION,
+    AuditSpec,
+    BatchSpec,
+    DataSpec,
+    JobSpec,
+    LocalSpec,
+    RulesSpec,
+)
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
 from market.bodies.base import MAX_BLOB_BYTES
@@ -66,10 +75,14 @@ def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
     Raises:
         Refused: `layer_ends` that are not as many as `stages`, or a cut that cannot be.
     """
-    rows, audits = config.data.rows_per_unit, job.checking == "on"
     if job.layer_ends is None:
         return plan_layers(
-            config.model, job.stages, rows, memory_bytes=job.peer_memory, audits=audits
+            config.model,
+            job.stages,
+            _rows_at_once(job, config),
+            memory_bytes=job.peer_memory,
+            audits=job.checking == "on",
+            is_local=job.is_local,
         )
     ends = tuple(job.layer_ends)
     if "stages" in job.model_fields_set and job.stages != len(ends):
@@ -82,8 +95,15 @@ def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
 
 def _memory(job: JobFile, config: TrainConfig, stages: Sequence[StageSlice]) -> int:
     """Bytes that a peer of the largest stage needs; with its audits, where there are any."""
-    rows, audits = config.data.rows_per_unit, job.checking == "on"
-    return max(peer_memory(config.model, each, rows, audits=audits) for each in stages)
+    rows, audits = _rows_at_once(job, config), job.checking == "on"
+    return max(
+        peer_memory(config.model, each, rows, audits=audits, is_local=job.is_local)
+        for each in stages
+    )
+
+
+def _rows_at_once(job: JobFile, config: TrainConfig) -> int:
+    return config.data.rows_per_unit // (job.local.inner_steps if job.is_local else 1)
 
 
 @dataclass(frozen=True)
@@ -124,7 +144,8 @@ def build_spec(
 
     Raises:
         Malformed: a value does not fit its message field.
-        Refused: sizes that do not fit each other, or a number finer than its message field.
+        Refused: sizes that do not fit each other, a number finer than its message field, or local
+            steps that could not be checked.
     """
     ends = cut(job, config)
     stages = slices_of(config.model, ends)
@@ -132,7 +153,7 @@ def build_spec(
     flops = tuple(item_flops(config.model, stage, rows) for stage in stages)
     try:
         audit = _audit(job, config, flops)
-        return JobSpec(
+        spec = JobSpec(
             poster=poster,
             coordinator=coordinator,
             salt=salt,
@@ -147,7 +168,7 @@ def build_spec(
             confirmations=confirmations if job.confirmations is None else job.confirmations,
             memory_bytes=_memory(job, config, stages),
             item_flops=flops,
-            strategy="every_step",
+            strategy=job.strategy,
             model=model_spec(config.model, weights=data.weights),
             optimizer=optimizer_spec(config.optimizer),
             data=DataSpec(manifest=data.manifest, seed=config.data.seed, tokenizer=data.tokenizer),
@@ -162,12 +183,12 @@ def build_spec(
                 chunks=job.chunks or _chunks(config.model, stages, job.peers_per_stage),
                 checkpoint_every=job.checkpoint_every,
                 validate_every=job.validate_every or config.num_steps,
-                local=None,
+                local=_local(job),
             ),
             rules=RulesSpec(
                 audit=audit,
                 boundary_codec=job.boundary_codec,
-                gradient_codec=job.gradient_codec,
+                gradient_codec=job.shard_codec,
                 vesting_window=job.vesting_window,
                 commit_timeout=_millis(job.commit_timeout),
                 exchange_timeout=_millis(job.exchange_timeout),
@@ -178,6 +199,24 @@ def build_spec(
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
         raise Malformed(f"job: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
+    check_local_steps(spec)
+    return spec
+
+
+def _local(job: JobFile) -> LocalSpec | None:
+    """Its rounds of local steps, if it has any."""
+    if not job.is_local:
+        return None
+    local = job.local
+    return LocalSpec(
+        inner_steps=local.inner_steps,
+        segments=local.segments,
+        rewarm_steps=local.rewarm_steps,
+        outer_rate=scaled("local.outer_rate", local.outer_rate, MILLION),
+        outer_momentum=scaled("local.outer_momentum", local.outer_momentum, MILLION),
+        round_time=_millis(local.round_time),
+        quorum=local.quorum or job.peers_per_stage // 2 + 1,
+    )
 
 
 def with_funding(spec: JobSpec, job: JobFile, seconds: int) -> JobSpec:

@@ -10,18 +10,26 @@ from fractions import Fraction
 from math import ceil
 
 from contracts.terms.amounts import BaseUnits, in_tokens
+from contracts.terms.errors import Refused
 from contracts.terms.ids import Address
 from contracts.terms.messages import MILLION, JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.bodies.advice import in_words
 from market.bodies.base import Body, Money, Price, Wide
 from market.bodies.jobs import AdviceView, Excluded, QuoteRequest, QuoteView, StageQuoteView
-from market.bodies.routes import GET_NETWORK, POST_QUOTE
+from market.bodies.routes import GET_NETWORK, GET_OFFERS, POST_QUOTE
 from tallystick.sdk.checking import CheckingPlan, checking_plan
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.funding import LAST_ROUNDS, ROOM, funding_of, taken
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import USUAL_STAKE, Prepared, build_spec, prepare, with_funding
+from tallystick.sdk.strategies import (
+    StrategyPlan,
+    machines_for,
+    other_strategy,
+    recommended,
+    strategy_plan,
+)
 from training.config import TrainConfig, whole_model
 from training.disk import lease_disk
 from training.memory import num_parameters
@@ -111,6 +119,8 @@ class Plan(Body):
     not_matched: tuple[Excluded, ...]
     advice: AdviceView | None
     advice_in_words: str
+    strategies: tuple[StrategyPlan, ...]  # that of the file, then the other one, if it can be
+    which_strategy: str  # to take, and why
     warnings: tuple[str, ...]
     costly: tuple[str, ...]  # those of the warnings that cost money: `submit` asks first
     why: dict[str, str]
@@ -136,7 +146,37 @@ async def plan(client: MarketClient, job: JobFile) -> Plan:
     spec, quote = await draft(
         client, job, prepared, poster=NOBODY, now=now, confirmations=network.confirmations
     )
-    return plan_of_draft(spec, prepared, quote, now)
+    plans, which = await _strategies(client, job, spec, prepared, quote)
+    found = plan_of_draft(spec, prepared, quote, now)
+    return found.model_copy(update={"strategies": plans, "which_strategy": which})
+
+
+async def _strategies(
+    client: MarketClient, job: JobFile, spec: JobSpec, prepared: Prepared, quote: QuoteView
+) -> tuple[tuple[StrategyPlan, ...], str]:
+    """What the job's own strategy would mean and what the other one, and which to take."""
+    offers = (await client.call(GET_OFFERS)).offers  # the cheapest, of a long list
+    price = spec.price_ceiling if quote.price_at_asks is None else quote.price_at_asks
+    model, other = prepared.config.model, other_strategy(job, spec)
+
+    def planned(each: JobSpec) -> StrategyPlan:
+        return strategy_plan(each, model, machines_for(each, offers), price)
+
+    try:
+        tried = build_spec(
+            other,
+            other.train_config(started=model),
+            poster=spec.poster,
+            coordinator=spec.coordinator,
+            salt=spec.salt,
+            data=prepared.names,
+            now=UnixSeconds(0),
+            reservable=USUAL_STAKE if quote.reservable is None else quote.reservable,
+        )
+    except Refused as refusal:
+        return (planned(spec),), f"{other.strategy} cannot be: {refusal.message}"
+    plans = (planned(spec), planned(tried))
+    return plans, recommended(plans)
 
 
 async def draft(
@@ -205,6 +245,8 @@ def plan_of_draft(spec: JobSpec, prepared: Prepared, quote: QuoteView, now: Unix
         advice_in_words=(
             "" if quote.advice is None else in_words(quote.advice, now=now, budget=spec.budget)
         ),
+        strategies=(),
+        which_strategy="",
         warnings=(),
         costly=(),
         why=_why(spec, config, quote),
@@ -307,13 +349,33 @@ def _why(spec: JobSpec, config: TrainConfig, quote: QuoteView) -> dict[str, str]
         "stages.end_layer": "number of the first layer after it",
         "stages.item_flops": "model FLOPs of one unit through the stage",
         "stages.memory_bytes": "weights, two moments, gradient and its copies, and the graphs that "
-        "wait for their backward" + ("" if audit is None else ", and of one audit beside them"),
+        "wait for their backward; with local steps four copies of the weights more"
+        + ("" if audit is None else ", and of one audit beside them"),
         "stages.offers_with_memory": "offers with at least memory_bytes, whatever else they lack",
         "stages.peers": "winners that clearing would deal to the stage",
         "stages.flops_per_second": "the sum of what these peers claim",
         "stages.seconds": "steps x units x item_flops / flops_per_second, rounded up",
     }
+    found |= _WHY_STRATEGIES
     return found if audit is None else found | _why_checked(spec.rules.vesting_window)
+
+
+_WHY_STRATEGIES = {
+    "strategies.peers": "stages x peers_per_stage; the other strategy has as many, and as many "
+    "tokens in all",
+    "strategies.tokens_a_round": "units_per_step x rows of a unit x tokens of a row",
+    "strategies.bytes_a_round": "of the peer that sends most: (n - 1) / n x (its parameters in "
+    "gradient_codec and once more in the codec of means), n peers a stage, and what crosses to "
+    "other stages",
+    "strategies.bytes_a_second": "bytes_a_round x tokens_a_second / tokens_a_round",
+    "strategies.tokens_a_second": "the lesser of computing and lines: as if they overlapped",
+    "strategies.tokens_a_second_computing": "at the FLOP/s of the cheapest offers that fit: their "
+    "mean, with local steps that of the slowest, for which a round waits",
+    "strategies.tokens_a_second_lines": "tokens_a_round x the least bandwidth that these offers "
+    "claim / bytes_a_round",
+    "strategies.audit_rate": "as checking.first_rate",
+    "strategies.stake": "as stake.each",
+}
 
 
 def _why_checked(window: int) -> dict[str, str]:

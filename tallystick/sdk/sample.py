@@ -4,11 +4,13 @@ The model is a Llama with about as many layers as 64 goes into its width. It is 
 steps as the budget pays at the price ceiling, and for no more than twenty tokens a parameter
 (Hoffmann et al. 2022). Steps are made smaller, and pay waits longer before it vests, until there
 are `ENOUGH_STEPS` and checking costs at most `CHECKING_AIM` of the compute, as far as it goes.
+With local steps a step is a round of them.
 Comments are the descriptions of the fields in `job_file`, so they are written down once.
 """
 
 import json
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
@@ -27,7 +29,7 @@ from contracts.terms.ids import MAX_STAGES, Address, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.checking import CheckingPlan, checking_phrases, checking_plan, later_share
-from tallystick.sdk.job_file import JobFile, job_schema, parse_job_file
+from tallystick.sdk.job_file import JobFile, Strategy, job_schema, parse_job_file
 from tallystick.sdk.job_schema import SCHEMA_PATH
 from tallystick.sdk.job_spec import DataNames, build_spec
 from training.config import BYTE_VOCABULARY, MAX_STEPS, ModelConfig, whole_model
@@ -42,8 +44,17 @@ ENOUGH_STEPS, LEAST_STEPS = 50, 10
 CHECKING_AIM = Fraction(8, 100)
 """Extra compute by audits after the newcomers' phase, as a part of the job's own."""
 _ROWS_PER_UNIT = 4
-_BATCHES = ((8, _ROWS_PER_UNIT), (8, 2), (8, 1), (6, 1), (3, 1), (2, 1), (1, 1))
-"""Units a step and rows a unit, from the largest step to the smallest."""
+_BATCHES: Mapping[Strategy, Sequence[dict[str, Any]]] = {
+    "every_step": [
+        {"units_per_step": units, "rows_per_unit": rows}
+        for units, rows in ((8, _ROWS_PER_UNIT), (8, 2), (8, 1), (6, 1), (3, 1), (2, 1), (1, 1))
+    ],
+    "local": [
+        {"local": {"inner_steps": steps}, "rows_per_unit": rows}
+        for steps, rows in ((50, _ROWS_PER_UNIT), (50, 2), (50, 1), (20, 1), (10, 1))
+    ],
+}
+"""Fields that make a step large or small, from the largest step to the smallest."""
 _WINDOWS = (5, 8, 12, 16, 20, 30, 40, 60, 80)
 """Steps between earned and vested, from the default on; the newcomers' phase is as long."""
 
@@ -58,6 +69,7 @@ class Wanted:
     deadline: timedelta = timedelta(hours=1)
     peer_memory: int | None = None
     checking: bool = True
+    strategy: Strategy = "every_step"
 
 
 class Sample(NamedTuple):
@@ -75,7 +87,7 @@ def sample(wanted: Wanted) -> Sample:
         Unaffordable: the budget pays less than `LEAST_STEPS`; data: `budget_would_fit`.
     """
     model = model_of_size(wanted.parameters)
-    fields = _fitted(_fields(wanted, model, _stages(model, wanted)), wanted, model)
+    fields = _fitted(_fields(wanted, model, _stages(model, wanted)), wanted)
     spec = _spec(parse_job_file(fields, source="sample"))
     checking = checking_plan(spec, spec.price_ceiling)
     return Sample(_text(fields, checking), checking)
@@ -117,7 +129,9 @@ def _decoder(width: int, num_layers: int = 0) -> ModelConfig:
 
 
 def _stages(model: ModelConfig, wanted: Wanted) -> int:
-    """The fewest stages whose largest fits into the memory."""
+    """The fewest stages whose largest fits into the memory; local steps have one."""
+    if wanted.strategy == "local":
+        return 1
     most = min(model.num_layers, MAX_STAGES)
     for stages in range(1, most):
         try:
@@ -143,11 +157,11 @@ def _fields(wanted: Wanted, model: ModelConfig, stages: int) -> dict[str, Any]:
         "deadline": f"{max(60, int(wanted.deadline.total_seconds()))}s",
         "data": "builtin",
         "model": {name: getattr(model, name) for name in shape},
+        "strategy": wanted.strategy,
         "steps": 1,
-        "units_per_step": _BATCHES[0][0],
-        "rows_per_unit": _ROWS_PER_UNIT,
+        **_BATCHES[wanted.strategy][0],
         "stages": stages,
-        "peers_per_stage": 3 if wanted.checking else 1,
+        "peers_per_stage": 3 if wanted.checking or wanted.strategy == "local" else 1,
         "checking": "on" if wanted.checking else "off",
     }
     if wanted.peer_memory is not None:
@@ -159,14 +173,15 @@ def _number(base_units: int) -> str:
     return format_tokens(BaseUnits(base_units)).rstrip("0").rstrip(".")
 
 
-def _fitted(fields: dict[str, Any], wanted: Wanted, model: ModelConfig) -> dict[str, Any]:
+def _fitted(fields: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
     """The fields with the largest step that leaves enough steps and cheap checking."""
-    for units, rows in _BATCHES:
-        if units < fields["peers_per_stage"]:
+    for batch in _BATCHES[wanted.strategy]:
+        config = parse_job_file(fields | batch, source="sample").train_config()
+        if config.data.units_per_step < fields["peers_per_stage"]:
             break
-        tokens_per_step = units * rows * model.sequence_length
-        wished = min(MAX_STEPS, -(-TOKENS_PER_PARAMETER * wanted.parameters // tokens_per_step))
-        fields = fields | {"units_per_step": units, "rows_per_unit": rows}
+        tokens = TOKENS_PER_PARAMETER * wanted.parameters
+        wished = min(MAX_STEPS, -(-tokens // config.tokens_per_step))
+        fields = fields | batch
         steps = _most_steps(fields, wished)
         if steps < min(ENOUGH_STEPS, wished):
             continue

@@ -2,7 +2,8 @@
 
 For each shape a fork of its own runs the numbers of one step as a peer does: forward passes until
 all graphs that may wait are there, backward passes, the gradient bucket by bucket as bytes, means,
-the update, the checkpoint; once more with an audit that begins meanwhile.
+the update, the checkpoint; once more with an audit that begins meanwhile. Whole models also take a
+round of local steps, alone and beside a replay of one.
 It prints, a line of JSON each, the greatest resident size since torch
 was loaded (Linux, /proc), and what `memory.py` says.
 """
@@ -11,22 +12,29 @@ import gc
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
 import torch
 
 from contracts.terms.items import ItemNumber
+from contracts.terms.messages import ShardCodecName
 from tests.numerics.loop import saved
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.config import ModelConfig, OptimizerConfig, StageSlice, slices_of
 from training.memory import MAX_GRAPHS, peer_memory
+from training.stages.exact import weighted_mean
 from training.stages.stage import Stage, UnitInputs
+from training.stages.torch_free import chunk_bounds
+from training.strategies.local.exchange import LocalCodec
+from training.strategies.local.inner import Replica
+from training.strategies.local.outer import apply_outer
 
 ROWS = 4
 BUCKETS = 4
+SHARDS: ShardCodecName = "seeded4"
 WIDE = ModelConfig(
     vocab_size=2048, width=384, num_layers=6, num_heads=6, num_kv_heads=2, ffn_width=1024,
     sequence_length=128,
@@ -72,6 +80,43 @@ def one_step(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool
     del compared  # an auditor may still be at it when all that is done
 
 
+def one_local_round(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool) -> None:
+    """All that a peer holds at once in a round of local steps."""
+    sealed, momentum, replica = _replica(model, part)
+    replay = _replica(model, part)[-1] if audits else None
+    difference, codec = _stepped(replica, model, part), LocalCodec(SHARDS)
+    bounds = chunk_bounds(len(difference), BUCKETS)
+    files = [folder / f"bucket-{number}" for number in range(BUCKETS)]
+    for file, (start, end) in zip(files, bounds, strict=True):
+        file.write_bytes(codec.shard(difference[start:end], bytes(32)))
+    compared: list[object] = []
+    if replay is not None:
+        mine = _stepped(replay, model, part)
+        for file, (start, end) in zip(files, bounds, strict=True):
+            own, sent = codec.shard(mine[start:end], bytes(32)), file.read_bytes()
+            numbers = [codec.read_shard(data, end - start) for data in (own, sent)]
+            compared += [mine, own, sent, *numbers]
+    for file, (start, end) in zip(files, bounds, strict=True):
+        shards = (codec.read_shard(file.read_bytes(), end - start) for _ in range(2))
+        mean = codec.read_mean(codec.mean(weighted_mean(shards, [1, 1])), end - start)
+        apply_outer(sealed[start:end], momentum[start:end], mean, rate=1.0, mu=0.9)
+    del compared  # an auditor may still be at it when all that is done
+
+
+def _replica(model: ModelConfig, part: StageSlice) -> tuple[torch.Tensor, torch.Tensor, Replica]:
+    stage = Stage(model, part, OPTIMIZER)
+    sealed, replica = stage.flat_weights.clone(), Replica(stage, "restart")
+    replica.start(0)
+    return sealed, torch.zeros_like(sealed), replica
+
+
+def _stepped(replica: Replica, model: ModelConfig, part: StageSlice) -> torch.Tensor:
+    """The difference after two inner steps."""
+    for number in range(2):
+        replica.step({ItemNumber(number): _inputs(model, part)}, bytes(32))
+    return replica.difference()
+
+
 def one_replay(
     model: ModelConfig, part: StageSlice, weights: Mapping[str, torch.Tensor]
 ) -> tuple[object, ...]:
@@ -103,7 +148,7 @@ def _activations(model: ModelConfig) -> torch.Tensor:
     return torch.ones(ROWS, model.sequence_length, model.width)
 
 
-def measure(shape: str, *, audits: bool) -> None:
+def measure(shape: str, *, audits: bool, is_local: bool) -> None:
     """Run one shape."""
     model, ends, number = SHAPES[shape]
     part = slices_of(model, ends)[number]
@@ -111,22 +156,32 @@ def measure(shape: str, *, audits: bool) -> None:
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the greatest size so far
     with tempfile.TemporaryDirectory() as folder:
-        one_step(model, part, Path(folder), audits=audits)
-    taken, planned = resident("VmHWM") - before, peer_memory(model, part, ROWS, audits=audits)
-    print(json.dumps([named(shape, audits=audits), taken, planned]), flush=True)
+        run = one_local_round if is_local else one_step
+        run(model, part, Path(folder), audits=audits)
+    taken = resident("VmHWM") - before
+    planned = peer_memory(model, part, ROWS, audits=audits, is_local=is_local)
+    named = name_of(shape, audits=audits, is_local=is_local)
+    print(json.dumps([named, taken, planned]), flush=True)
 
 
-def named(shape: str, *, audits: bool) -> str:
+def cases() -> Iterator[tuple[str, bool, bool]]:
+    """Shape, with an audit or not, and with local steps or not: these are of whole models."""
+    for shape, audits, is_local in product(SHAPES, (False, True), (False, True)):
+        if not is_local or len(SHAPES[shape][1]) == 1:
+            yield shape, audits, is_local
+
+
+def name_of(shape: str, *, audits: bool, is_local: bool) -> str:
     """What a line is called."""
-    return f"{shape}, with an audit" if audits else shape
+    return shape + (", local steps" if is_local else "") + (", with an audit" if audits else "")
 
 
 def main() -> None:
-    """Run all shapes, each in a fork that has torch and nothing else."""
+    """Run all cases, each in a fork that has torch and nothing else."""
     torch.set_num_threads(1)
-    for shape, audits in product(SHAPES, (False, True)):
+    for shape, audits, is_local in cases():
         if (child := os.fork()) == 0:
-            measure(shape, audits=audits)
+            measure(shape, audits=audits, is_local=is_local)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:

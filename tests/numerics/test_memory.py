@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.numerics.peak_memory import SHAPES, named
+from tests.numerics.peak_memory import cases, name_of
 
 ROOT = Path(__file__).parents[2]
 BELOW, ABOVE = 0.06, 0.4
@@ -28,5 +28,7 @@ def test_peer_memory__real_stages_at_their_fullest__are_covered_and_not_far_belo
 
     measured = [json.loads(line) for line in done.stdout.splitlines()]
     ratios = {shape: planned / taken for shape, taken, planned in measured}
-    assert ratios.keys() == {named(s, audits=each) for s in SHAPES for each in (False, True)}
+    assert ratios.keys() == {
+        name_of(shape, audits=audits, is_local=is_local) for shape, audits, is_local in cases()
+    }
     assert {s: r for s, r in ratios.items() if not 1 - BELOW <= r <= 1 + ABOVE} == {}

@@ -66,6 +66,10 @@ async def test_plan__checked_job_that_matches__every_number_has_its_formula(
     floor, repeated = found.checking.floor, 1.2
     assert found.checking.expected_extra >= floor * repeated - 1
     assert found.stake.hours_of_income is not None and found.warnings == ()
+    own, other = found.strategies
+    assert (own.strategy, other.strategy) == ("every_step", "local")
+    assert own.stake == found.stake.each and own.audit_rate == found.checking.first_rate
+    assert own.tokens_a_second and other.tokens_a_second and "take " in found.which_strategy
 
 
 async def test_plan__moves_nothing(tmp_path: Path) -> None:
@@ -75,6 +79,7 @@ async def test_plan__moves_nothing(tmp_path: Path) -> None:
     found = await planned(poster, poster.job())
 
     assert not found.fits and found.cost.work_at_asks is None
+    assert "too few offers" in found.which_strategy
     assert await poster.jobs() == [] and poster.orders == []
     assert poster.world.blobs.blobs == before
     assert poster.tokens == 0

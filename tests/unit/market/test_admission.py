@@ -10,13 +10,15 @@ import pytest
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
 from contracts.terms.ids import ZERO_DIGEST
-from contracts.terms.messages import MILLION, JobSpec
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.messages import MILLION, AuditSpec, JobSpec
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain import sizes
 from market.domain.admission import Surroundings, check_job
-from market.domain.sizes import job_cost
+from market.domain.quote import quote
+from market.domain.sizes import job_cost, other_cuts
 from tests.support.dockets import audit_spec, calibration
 from tests.support.history import START, make_spec, make_wallet
+from tests.support.local_jobs import of_local_steps
 from tests.support.market_world import derived
 
 AROUND = Surroundings(
@@ -90,6 +92,54 @@ def test_check_job__sizes_that_do_not_divide__is_refused() -> None:
     model = spec().model.model_copy(update={"num_heads": 3})
 
     assert "num_heads" in refusal(spec(model=model)).message
+
+
+# ----------------------------------------------------------------------------------- local steps
+
+
+def local(audit: AuditSpec | None = None, **changed: Any) -> JobSpec:
+    """A job of local steps that is admitted, but for what changed."""
+    made = make_spec(POSTER, COORDINATOR, audit=audit, **of_local_steps(**changed))
+    made = made.model_copy(update=derived(made))
+    cost = job_cost(made, made.price_ceiling) + (audit.budget if audit else 0)
+    return made.model_copy(update={"budget": BaseUnits(cost), "min_stake": BaseUnits(10**9)})
+
+
+def test_check_job__local_steps__memory_is_of_rows_at_once() -> None:
+    check_job(local(inner_steps=1000), AROUND)
+
+    assert local(inner_steps=1000).memory_bytes == local().memory_bytes
+    assert local().memory_bytes > spec().memory_bytes  # sealed weights, momentum, difference
+    found = quote(local(), [], AROUND, UnixMillis(START * 1000))
+    assert "3 owners" in found.reasons[0] and len(found.stages) == 1
+    assert found.stages[0].memory_bytes == local().memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("steps", "segments", "is_admitted"),
+    [(50, 2, True), (100, 1, True), (101, 1, False), (34, 3, False)],
+)
+def test_check_job__checked_local_steps__claims_of_at_most_a_hundred(
+    steps: int, segments: int, is_admitted: bool
+) -> None:
+    audit = audit_spec(margin=MILLION * 5 // 4, budget=BaseUnits(10**9))
+    asked = local(audit, inner_steps=steps, segments=segments)
+
+    if is_admitted:
+        check_job(asked, AROUND)
+    else:
+        assert f"{steps * segments} inner steps" in refusal(asked).message
+        check_job(local(inner_steps=steps, segments=segments), AROUND)  # nobody replays it
+
+
+def test_check_job__quorum_above_all_peers__is_refused() -> None:
+    check_job(local(quorum=3), AROUND)
+
+    assert refusal(local(quorum=4)).data["would_fit"] == 3
+
+
+def test_cuts__local_steps__only_fewer_peers() -> None:
+    assert {(cut.stages, cut.peers_per_stage) for cut in other_cuts(local())} == {(1, 1), (1, 2)}
 
 
 # ---------------------------------------------------------------------------------- checked jobs

@@ -5,6 +5,7 @@ from typing import Any
 from contracts.terms.messages import JobSpec
 from tests.support.dockets import audit_spec
 from tests.support.history import make_spec
+from tests.support.local_jobs import of_local_steps
 from training.disk import MOST_STEPS, SMALL, kept_disk, lease_disk
 
 
@@ -29,3 +30,7 @@ def test_lease_disk__rarer_checkpoints__more_averaged_chunks_wait_for_one() -> N
     often, rarely = (lease_disk(job(steps=100, checkpoint_every=every)) for every in (5, 50))
 
     assert often < rarely
+
+
+def test_lease_disk__local_steps__checkpoints_have_no_moments() -> None:
+    assert lease_disk(job(**of_local_steps())) < lease_disk(job())

@@ -64,6 +64,21 @@ def test_num_parameters__tied_head_cut_off_from_the_embedding__counts_both_copie
     assert sum(parts) == whole + tied.vocab_size * tied.width
 
 
+def test_peer_memory__local_steps__four_vectors_more_and_three_in_a_replay() -> None:
+    model = micro().model
+    whole = whole_model(model)
+    vector = 4 * num_parameters(model, whole)
+
+    def more(audits: bool) -> int:
+        local, plain = (
+            peer_memory(model, whole, 4, audits=audits, is_local=each) for each in (True, False)
+        )
+        return local - plain
+
+    assert more(audits=False) == 4 * vector
+    assert more(audits=True) == 7 * vector  # moments and first weights of the replay
+
+
 def test_peer_memory__stage_that_waits_for_its_backward__has_room_for_all_graphs() -> None:
     model = tiny_llama().model
     first, middle, last = slices_of(model, (1, 2, 3))

@@ -13,12 +13,12 @@ import pytest
 from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError, TooLarge
 from contracts.terms.ids import Address, Digest, StageIndex
-from contracts.terms.messages import JobSpec
+from contracts.terms.messages import JobSpec, LocalSpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.job_file import JobFile, load_job_file, parse_job_file, size, span
 from tallystick.sdk.job_spec import DataNames, build_spec
 from tallystick.sdk.job_text import MAX_FILE_BYTES
-from training.config import slices_of
+from training.config import slices_of, train_config
 from training.data.corpus import matching_files
 from training.flops import item_flops
 from training.memory import peer_memory
@@ -241,6 +241,79 @@ def test_build_spec__layer_ends_said__are_the_cut() -> None:
     ],
 )
 def test_build_spec__value_that_cannot_be_or_is_too_fine_to_be_signed__refused(
+    changed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(Refused, match=words):
+        spec_of(job(**changed))
+
+
+# ------------------------------------------------------------------------------------ local steps
+
+LOCAL = {"strategy": "local", "peers_per_stage": 4}
+
+
+def test_build_spec__local_steps__by_default_are_rounds_of_fifty_in_four_bits() -> None:
+    made = job(**LOCAL, rows_per_unit=3, steps=6)
+
+    spec = spec_of(made)
+
+    assert spec.strategy == "local" and spec.rules.gradient_codec == "seeded4"
+    assert spec.batch.local == LocalSpec(
+        inner_steps=50, segments=1, rewarm_steps=5, outer_rate=10**6, outer_momentum=0,
+        round_time=60_000, quorum=3,
+    )  # fmt: skip
+    assert (spec.batch.rows_per_unit, spec.batch.rows_at_once) == (150, 3)
+    assert (spec.batch.stages, spec.batch.units_per_step, spec.batch.steps) == (1, 4, 6)
+    assert spec.item_flops[0] == 50 * spec_of(job(rows_per_unit=3)).item_flops[0]
+
+
+@pytest.mark.parametrize("warmup", [None, 250])
+def test_build_spec__local_steps__schedule_is_of_inner_steps_and_as_signed(
+    warmup: int | None,
+) -> None:
+    rounds = {"inner_steps": 20, "segments": 2}
+    made = job(**LOCAL, local=rounds, steps=7, optimizer={"warmup_steps": warmup})
+
+    spec = spec_of(made)
+
+    config = made.train_config()
+    assert config.optimizer.total_steps == 7 * 20 * 2 and spec.batch.units_per_step == 8
+    assert train_config(spec.model, spec.optimizer, spec.data, spec.batch) == config
+    assert warmup is None or config.optimizer.warmup_steps == warmup
+
+
+def test_build_spec__local_steps_said__are_signed_as_said() -> None:
+    said = {"outer_rate": 0.7, "outer_momentum": 0.9, "round_time": "2m", "quorum": 4}
+    spec = spec_of(job(**LOCAL, local=said, gradient_codec="bfloat16"))
+
+    local = spec.batch.local
+    assert local is not None and (local.outer_rate, local.outer_momentum) == (700_000, 900_000)
+    assert (local.round_time, local.quorum) == (120_000, 4)
+    assert spec.rules.gradient_codec == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (LOCAL | {"stages": 2}, "stages: .*whole models: leave it out, or use every_step"),
+        (LOCAL | {"layer_ends": [1, 2]}, "layer_ends: .*whole models"),
+        ({"local": {"inner_steps": 5}}, "local: .*add `strategy: local`"),
+        ({"gradient_codec": "seeded4"}, "gradient_codec: seeded codes .*add `strategy: local`"),
+        ({"strategy": "fast"}, "strategy: one of every_step, local is wanted"),
+        ({"inner_steps": 5}, "unknown field 'inner_steps'; it belongs under `local`"),
+        (LOCAL | {"units_per_step": 5}, "4 peers x 1 segments, so 4 units: leave it out"),
+        (LOCAL | {"rows_per_unit": 2000}, "50 local steps of 2000 rows are more than 65536"),
+        (LOCAL | {"steps": 10**6}, "fewer rounds, or shorter ones"),
+        (LOCAL | {"local": {"outer_rate": 1e-7}}, "local.outer_rate = 1e-07 is finer"),
+        (LOCAL | {"local": {"quorum": 5}}, "local.quorum is 5, and the job has 4 peers"),
+        (LOCAL | {"peer_memory": "1MiB"}, "use strategy every_step and more stages"),
+        (
+            LOCAL | {"checking": "on", "local": {"segments": 3}},
+            "a claim has 150 inner steps, and honest replays on other CPUs follow only 100",
+        ),
+    ],
+)
+def test_build_spec__local_steps_that_cannot_be__says_what_would_do(
     changed: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(Refused, match=words):

@@ -8,8 +8,10 @@ import yaml
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Refused, Unaffordable
+from market.domain.sizes import job_cost
 from tallystick.sdk.job_file import JobFile, job_schema, load_job_file
 from tallystick.sdk.sample import CHECKING_AIM, LEAST_STEPS, Wanted, model_of_size, sample
+from tests.unit.tallystick.sdk.test_job_file import spec_of
 from training.config import whole_model
 from training.memory import num_parameters, peer_memory
 
@@ -37,6 +39,23 @@ def test_sample__any_size__loads_and_fits_the_schema(
     assert jsonschema_rs.Draft202012Validator(job_schema()).is_valid(yaml.safe_load(text))
     assert (job.budget, job.checking) == (budget * TOKEN, "on" if checking else "off")
     assert job.train_config().num_steps == job.steps
+
+
+@pytest.mark.parametrize("checking", [False, True], ids=["off", "on"])
+@pytest.mark.parametrize(("parameters", "budget"), [(1, 1), (2_000_000, 100), (10**8, 10**5)])
+def test_sample__local_steps__loads_as_a_job_that_the_budget_pays(
+    parameters: int, budget: int, checking: bool, tmp_path: Path
+) -> None:
+    asked = Wanted(parameters, BaseUnits(budget * TOKEN), checking=checking, strategy="local")
+
+    text = sample(asked).text
+
+    job = loaded(tmp_path, text)
+    assert jsonschema_rs.Draft202012Validator(job_schema()).is_valid(yaml.safe_load(text))
+    spec = spec_of(job)
+    assert spec.strategy == "local" and spec.batch.units_per_step == spec.batch.peers_per_stage
+    audits = spec.rules.audit.budget if spec.rules.audit else 0
+    assert job_cost(spec, spec.price_ceiling) + audits <= spec.budget
 
 
 def test_sample__every_field__is_there_with_its_words() -> None:
