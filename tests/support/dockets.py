@@ -6,7 +6,7 @@ Nothing is signed here: a docket reads messages whose signatures were checked be
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
-from typing import Any, get_args
+from typing import Any
 
 from contracts.governance.checking import Reported, RoundFacts, Standing, Terms
 from contracts.governance.pay import Lease
@@ -30,7 +30,6 @@ from verification import docket as dockets
 from verification.distances.thresholds import (
     MEASURES,
     Calibration,
-    Exchanged,
     PairThresholds,
     distance_name,
     stage_kinds,
@@ -54,8 +53,7 @@ def calibration() -> Calibration:
         for first in (True, False)
         for last in (True, False)
         for tied in (True, False)
-        for each in get_args(Exchanged)
-        for kind in stage_kinds(is_first=first, is_last=last, tied_head=tied, exchanged=each)
+        for kind in stage_kinds(is_first=first, is_last=last, tied_head=tied)
     }
     limits = {f"{kind}/none": (LIMIT,) * len(MEASURES) for kind in kinds}
     pairs = tuple(

@@ -10,9 +10,14 @@ from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LocalSpec
 from contracts.terms.work import Verdict
-from tests.support.dockets import CLASS, LIMIT, audit_spec, calibration, peer
+from tests.support.dockets import audit_spec, peer
 from tests.support.history import JobMaker, make_digest, make_members
-from verification.distances.thresholds import SATURATED, projections_allowed
+from verification.distances.thresholds import (
+    SATURATED,
+    projected_of,
+    projections_allowed,
+    shipped_calibration,
+)
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.selection import Rules
 from verification.verdicts import (
@@ -139,12 +144,14 @@ def test_is_complete__leaf_of_local_steps__tells_of_each_step(
 
 @pytest.mark.parametrize("job", [JobMaker(), local_job()], ids=["gradients", "differences"])
 def test_limits_of__repeat_of_a_report__adds_that_of_projections(job: JobMaker) -> None:
-    rules = Rules(job.spec.job(), job.spec, audit_spec(), calibration(), {})
+    table = shipped_calibration()
+    rules = Rules(job.spec.job(), job.spec, audit_spec(), table, {})
     case = repeat_of(WORK, Heard(peer("bob"), "match", make_digest("report")), StepNumber(5))
-    classes = dict.fromkeys([case.worker, case.doer, peer("cem")], CLASS)
+    classes = dict.fromkeys([case.worker, case.doer, peer("cem")], table.classes[0])
 
     limits = limits_of(rules, case, peer("cem"), classes)
 
     kinds = {name.partition("/")[0] for name in limits}
     assert kinds == {*kinds_of(job.spec, StageIndex(0)), PROJECTIONS}
-    assert limits[PROJECTIONS] == projections_allowed(LIMIT)
+    names = [f"{kind}/relative_l2" for kind in projected_of(kinds_of(job.spec, StageIndex(0)))]
+    assert limits[PROJECTIONS] == projections_allowed(max(limits[name] for name in names))
