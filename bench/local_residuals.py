@@ -27,7 +27,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,19 +35,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bench.local_steps import STEPS, Run, config_of, rows_of
 from bench.measuring import ROOT, about, limit, markdown, parsed, parser_of
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.items import ItemNumber
+from tallystick.gym.local_steps import LyingReplica
 from training.compression.formats import SEEDED_BLOCK
 from training.config import whole_model
 from training.stages.exact import set_threads
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.strategies.local.exchange import LocalCodec
-from training.strategies.local.inner import Replica
 from training.strategies.local.trace import residual
 
 
@@ -71,30 +70,6 @@ LIES = ("skipped", "stale rows", "half rows", "bf16", "last")
 ALL_STEPS = ("bf16", "tf32")
 EVERY = 10
 MARKS = (10, 50, 100, 200, 300, 500)
-Inputs = Mapping[ItemNumber, UnitInputs]
-
-
-class Liar(Replica):
-    """A replica that lies in some of its steps."""
-
-    def __init__(self, stage: Stage, lie: str, num_steps: int) -> None:
-        super().__init__(stage, "restart")
-        self.stage, self.lie, self.num_steps, self.number = stage, lie, num_steps, 0
-        self.before: tuple[Inputs, tuple[float, Tensor]] | None = None
-
-    def gradient(self, items: Inputs) -> tuple[float, Tensor]:
-        """See `Replica.gradient`."""
-        used, found = items, None
-        if self.before is not None and self.number in lied(self.lie, self.num_steps):
-            used = {"stale rows": self.before[0], "half rows": _half(items)}.get(self.lie, items)
-            found = self.before[1] if self.lie in ("skipped", "last") else None
-        exact = self.stage.flat_weights.clone()
-        if self.lie == "bf16":
-            self.stage.flat_weights.copy_(exact.bfloat16())
-        found = found or super().gradient(used)
-        self.stage.flat_weights.copy_(exact)
-        self.before, self.number = (items, found), self.number + 1
-        return found
 
 
 def lied(lie: str, num_steps: int) -> Sequence[int]:
@@ -105,12 +80,10 @@ def lied(lie: str, num_steps: int) -> Sequence[int]:
     return range(starts.get(lie, EVERY - 1), num_steps, EVERY)
 
 
-def _half(items: Inputs) -> Inputs:
-    halves = {}
-    for item, inputs in items.items():
-        assert inputs.rows_RT is not None
-        halves[item] = UnitInputs(rows_RT=inputs.rows_RT[: len(inputs.rows_RT) // 2])
-    return halves
+def liar(stage: Stage, lie: str, num_steps: int) -> LyingReplica:
+    """A replica that lies in these steps."""
+    wrong = lied(lie, num_steps)
+    return LyingReplica(stage, "skipped" if lie == "last" else lie, lambda step, _: step in wrong)
 
 
 def take_steps(options: argparse.Namespace) -> None:
@@ -120,7 +93,7 @@ def take_steps(options: argparse.Namespace) -> None:
     config = config_of(Run("local", steps=STEPS))
     rows = rows_of(config)
     stage = Stage(config.model, whole_model(config.model), config.optimizer, device=options.device)
-    replica, traces = Liar(stage, lie, num_steps), []
+    replica, traces = liar(stage, lie, num_steps), []
     replica.start(0)
     if lie == "tf32":
         torch.set_float32_matmul_precision("high")

@@ -42,6 +42,12 @@ def _coarse(*args: Any) -> Around:
     return Coarse(*args)
 
 
+def _local_liar(*args: Any) -> Around:
+    from tallystick.gym.local_steps import LocalLiar  # torch, too
+
+    return LocalLiar(*args)
+
+
 def _huge(plan: Plan, rules: RulesSpec) -> Behaviour:
     """For one step, unless it is told until when."""
     ends = replace(plan, last=plan.first if plan.last is None else plan.last)
@@ -61,6 +67,14 @@ MAKERS: Mapping[str, Make] = {
     "huge": _huge,
     "wrong_sum": _lying(forged.WrongSum),
     "left_out": _lying(forged.LeftOut),
+    "skipped_step": _lying(_local_liar, "skipped"),
+    "stale_rows": _lying(_local_liar, "stale rows"),
+    "half_rows": _lying(_local_liar, "half rows"),
+    "coarse_weights": _lying(_local_liar, "bf16"),
+    "scaled_difference": _lying(_local_liar, "scaled"),
+    "copied_difference": _lying(_local_liar, "copied"),
+    "poisoned_embedding": _lying(_local_liar, "embedding"),
+    "poisoned_head": _lying(_local_liar, "head"),
     "withheld": lambda plan, rules: behaviours.Withheld(plan),
     "stalling": lambda plan, rules: behaviours.Stalling(plan),
     "vanishing": lambda plan, rules: behaviours.Vanishing(plan),

@@ -1,7 +1,9 @@
 """A checked job of local steps over real messages: honest claims match, a liar's do not."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,15 +15,17 @@ from tests.support.swarm_job import MemorySwarm
 from verification.auditing.rerun import rerun
 
 
-def checked_swarm(folder: Path) -> MemorySwarm:
-    """Everything is drawn, reports too."""
+def checked_swarm(folder: Path, *peers: str, **changed: Any) -> MemorySwarm:
+    """Everything is drawn, reports too; each peer does one item a round."""
     torch.set_num_threads(1)
-    local = {"strategy": "local", "local": LOCAL}
-    return evidence_swarm(folder, config_of(), CORPUS, *PEERS, outside=("out", "oda"), **local)
+    config = config_of()
+    config = replace(config, data=replace(config.data, units_per_step=len(peers)))
+    local = {"strategy": "local", "local": LOCAL, **changed}
+    return evidence_swarm(folder, config, CORPUS, *peers, outside=("out", "oda"), **local)
 
 
 def test_checked_job__honest__every_claim_is_replayed_and_matches(tmp_path: Path) -> None:
-    swarm = checked_swarm(tmp_path)
+    swarm = checked_swarm(tmp_path, *PEERS)
 
     asyncio.run(swarm.run())
 
@@ -33,15 +37,39 @@ def test_checked_job__honest__every_claim_is_replayed_and_matches(tmp_path: Path
     assert heard & {claim.digest() for claim in reports}  # repeated from outside
 
 
-def test_checked_job__difference_that_is_scaled__convicts_its_peer_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+LIES = (("skipped_step", "none"), ("scaled_difference", "seeded4"))
+OTHER_LIES = (
+    ("stale_rows", "seeded4"),
+    ("half_rows", "seeded4"),
+    ("coarse_weights", "bfloat16"),
+    ("scaled_difference", "none"),
+    ("scaled_difference", "bfloat16"),
+    ("scaled_difference", "seeded8"),
+    ("copied_difference", "seeded4"),
+    ("poisoned_embedding", "seeded4"),
+    ("poisoned_embedding", "none"),
+    ("poisoned_head", "seeded4"),
+    ("poisoned_head", "none"),
+)
+
+
+@pytest.mark.parametrize(
+    ("lie", "codec"),
+    [*LIES, *(pytest.param(*each, marks=pytest.mark.nightly) for each in OTHER_LIES)],
+)
+def test_checked_job__one_of_four_lies__is_convicted_alone_and_loses_what_waits(
+    lie: str, codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_HOOKS", MODULE)
-    swarm = checked_swarm(tmp_path)
-    swarm.behaviours["ann"] = behaviour_of("scaled:from=2", swarm.papers.spec.message.rules)
+    swarm = checked_swarm(tmp_path, *PEERS, "dan", gradient_codec=codec, steps=3)
+    rules = swarm.papers.spec.message.rules
+    swarm.behaviours["ann"] = behaviour_of(f"{lie}:from=2", rules)
 
     asyncio.run(swarm.run())
 
-    assert set(swarm.docket().convicts) == {swarm.session_of("ann").peer}
+    liar, record = swarm.session_of("ann").peer, swarm.history().record
+    assert record is not None and record.ended
+    assert set(swarm.docket().convicts) == {liar}
+    assert {peer for peer, _, _ in record.pay.forfeits} == {liar}
     outcome = asyncio.run(rerun(bundles_in(tmp_path)[0]))
     assert outcome.verdict == "mismatch"

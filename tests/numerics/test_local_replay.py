@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bench.calibration_devices import DEFAULT, KERNELS, capability
-from bench.local_residuals import LIES, Liar
+from bench.local_residuals import LIES, liar
 from contracts.terms.digest import digest
 from contracts.terms.history import claim_leaves_root
 from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex
@@ -47,7 +47,7 @@ from verification.distances.thresholds import (
 from verification.verdicts import is_complete, kinds_of, recipe_of
 
 SEED, OTHER_SEED = digest("test", b"projections"), digest("test", b"others")
-STEPS = 10  # of an item; in the last one, and in some lies in all, a `Liar` lies
+STEPS = 10  # of an item; in the last one, and in some lies in all, a `liar` lies
 ITEMS, OTHER_ITEMS = (ItemNumber(0), ItemNumber(3)), (ItemNumber(1), ItemNumber(2))
 CODECS: tuple[ShardCodecName, ...] = ("none", "bfloat16", "seeded8", "seeded4")
 
@@ -90,7 +90,7 @@ def done(spec: JobSpec, lie: str = "", items: tuple[ItemNumber, ...] = ITEMS) ->
     """A round of a peer that lies in its last step of each item."""
     recipe, source = LocalRecipe(spec), source_of(spec)
     stage, base = stage_at_first(recipe), base_of(recipe)
-    replica: Replica = Liar(stage, lie, len(items) * STEPS) if lie else recipe.replica(stage)
+    replica: Replica = liar(stage, lie, len(items) * STEPS) if lie else recipe.replica(stage)
     replica.start(0)
     steps = {}
     for item in items:
@@ -270,6 +270,19 @@ def test_replay__true_trace_and_other_difference__mismatch(
     tmp_path: Path, lie: str, codec: ShardCodecName
 ) -> None:
     assert claimed(spec_under(codec), FALSE[lie](), tmp_path).verdict() == "mismatch"
+
+
+@pytest.mark.parametrize("codec", ["seeded8", "seeded4"])
+def test_replay__difference_rounded_by_a_seed_of_its_makers_choice__mismatch(
+    tmp_path: Path, codec: ShardCodecName
+) -> None:
+    """Whoever chose among seeds could have each weight rounded the way that it likes."""
+    work, recipe = claimed(spec_under(codec), honest(), tmp_path), LocalRecipe(spec_under(codec))
+    chosen = [*recipe.shards(honest().difference, digest("test", b"chosen"), ITEMS[0])]
+    work.source.given |= {shard_name(output.bucket): shard for output, shard in chosen}
+    claim = work.claim.model_copy(update={"outputs": tuple(output for output, _ in chosen)})
+
+    assert replace(work, claim=claim).verdict() == "mismatch"
 
 
 def test_replay__loss_of_an_item_that_its_steps_do_not_have__mismatch(tmp_path: Path) -> None:
