@@ -329,7 +329,10 @@ class Items:
             done = self._done[item]
             source = PassSource(self._at, done.result, done.inputs)
             try:
-                await self._at.strategy.run(item, done.result.direction, source)
+                leaf = await self._at.strategy.run(item, done.result.direction, source)
+                if leaf and done.leaf and leaf.numbers != done.leaf.numbers:
+                    await self._empty()  # it was the next step after items that are not claimed
+                    raise errors.Conflict(f"item {item} counts as it came after others")
             except (errors.Refused, errors.Unavailable, errors.Misbehaved) as error:
                 self._at.tell("item_lost", step=self._at.round, item=item, reason=error.message)
                 self.forget(item)

@@ -14,14 +14,16 @@ import pytest
 from contracts.governance.claims import SealedPay, decode_sealed_pay
 from contracts.terms.digest import formed_digest, formed_tensor
 from contracts.terms.errors import Equivocation
+from contracts.terms.history import claim_leaves_root
 from contracts.terms.ids import ChunkIndex, PeerId, StageIndex, StepNumber
-from contracts.terms.items import ItemNumber
-from contracts.terms.work import WorkClaim
+from contracts.terms.items import ItemNumber, ranges_of
+from contracts.terms.work import Leaf, WorkClaim
+from tallystick.gym.around import Around, Computing
 from tests.support.fakes.counting import CountingStrategy, rows_of
 from tests.support.fakes.memory_source import MemorySource, at_once
 from tests.support.history import JobMaker, Member, make_digest, make_members
 from tests.support.scripted_rounds import ScriptedCoordinator, ScriptedJob
-from training.strategies.port import Group, Items, RoundNumber
+from training.strategies.port import Direction, Group, Items, RoundNumber, Source
 from training.transport import calls
 from training.worker.ports import Behaviour, Wanted
 from training.worker.store import PAY_FILE, Store
@@ -63,6 +65,15 @@ async def outputs_of(job: ScriptedJob, items: Sequence[ItemNumber]) -> Any:
     for item in items:
         await strategy.run(item, "whole", source)
     return tuple(output for output, _ in strategy.commit(Items(items)).shards)
+
+
+async def leaf_of(job: ScriptedJob, item: ItemNumber) -> Leaf:
+    """What one strategy says of an item alone, in its initial state."""
+    strategy, source = CountingStrategy(job.maker.spec, at_once), MemorySource(rows_of)
+    strategy.start(strategy.first_state(Group(0)), RoundNumber(1))
+    leaf = await strategy.run(item, "whole", source)
+    assert leaf is not None
+    return leaf
 
 
 # ------------------------------------------------------------------------------------- whole rounds
@@ -107,6 +118,35 @@ async def test_claim__other_items_than_are_in_the_gradient__it_is_built_again(
     assert first.outputs == await outputs_of(job, ITEMS[0:4:2])
     assert second.outputs == await outputs_of(job, ITEMS[1:4:2])
     assert again == first
+
+
+class OnePath(Around):
+    """Where an item goes on from the ones before it, and its leaf says so."""
+
+    async def run(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
+        """See `Strategy.run`."""
+        inner: Any = self._inner
+        before = len(inner.items)
+        leaf: Leaf = await inner.run(item, direction, source)
+        return leaf.model_copy(update={"numbers": (leaf.numbers[0] + before,)})
+
+
+async def test_claim__item_that_came_after_one_that_is_not_claimed__is_lacking_not_told_falsely(
+    tmp_path: Path,
+) -> None:
+    """Its leaf is of a path that the claim's difference does not take: a replay would convict."""
+    job = job_of(tmp_path, "ann")
+    (ann,) = job.maker.members
+    job.behaviours[ann.session.peer.hex()] = Computing(OnePath)
+
+    async with job.running() as coordinator:
+        await coordinator.compute(*ITEMS[:2])
+        assert await coordinator.claim(ann, ITEMS[1:2]) == ranges_of(ITEMS[1:2])
+        await coordinator.compute(ITEMS[1])  # from the base this time
+        claim = await coordinator.claim(ann, ITEMS[1:2])
+
+    assert isinstance(claim, WorkClaim) and claim.outputs == await outputs_of(job, ITEMS[1:2])
+    assert claim.leaves == claim_leaves_root([await leaf_of(job, ITEMS[1])])
 
 
 async def test_claim__computed_in_another_order__has_the_bytes_of_ascending_items(
