@@ -34,6 +34,7 @@ from training.rounds.state import (
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.port import (
     Bucket,
+    Closing,
     Group,
     Item,
     Layout,
@@ -192,9 +193,9 @@ class Moment:
 class Shell:
     """What a coordinator does around its machine; `now` is the time of the next event."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, rules: Closing = RULES) -> None:
         """A job that nobody has joined."""
-        self.terms, self.state = terms, first_state(terms)
+        self.terms, self.rules, self.state = terms, rules, first_state(terms)
         self.now = UnixMillis(1000)
         self.journal: list[bytes] = []
         self.moments: list[Moment] = []
@@ -203,7 +204,7 @@ class Shell:
     def tell(self, event: Event) -> tuple[events.Effect, ...]:
         """One event; what it asks for is kept until it is done, or the process ends."""
         before = self.state
-        self.state, effects = advance(before, event, RULES)
+        self.state, effects = advance(before, event, self.rules)
         self.journal.append(encode_event(event))
         self.moments.append(Moment(event, before, self.state, effects))
         for effect in effects:

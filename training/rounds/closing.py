@@ -258,6 +258,14 @@ def reopen(state: RoundState) -> RoundState:
     return blame(state, late)
 
 
+def blame_late(state: RoundState) -> RoundState:
+    """A round that goes on without some: who has not claimed what counts, or not delivered."""
+    assert isinstance(state.phase, Commit)
+    open, done = state.phase.open, delivered(state.phase)
+    late = {claim.peer for name, claim in open.claims.items() if name not in done}
+    return blame(state, late | open.unclaimed.keys())
+
+
 # ------------------------------------------------------------------------------------ RoundClosed
 
 

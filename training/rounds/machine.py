@@ -29,6 +29,7 @@ from training.rounds import events
 from training.rounds.closing import (
     begin_commit,
     begin_delivery,
+    blame_late,
     close_round,
     delivered,
     differing,
@@ -405,14 +406,13 @@ def _commit(state: RoundState, rules: Closing) -> events.Change | None:
     if state.watched and (given_up := give_up_the_lost(state)) is not state:
         return given_up, ()
     if not phase.is_delivering:
-        if not phase.open.unclaimed:
-            if odd := differing(state, phase.open):
-                return fail(state, odd), ()
-            return begin_delivery(state), ()
-        if passed(state, phase.ends):
-            is_late = _decided(state, rules) == "reopen"
-            return (reopen(state) if is_late else begin_delivery(state)), ()
-        return None
+        if phase.open.unclaimed and not passed(state, phase.ends):
+            return None
+        if phase.open.unclaimed and _decided(state, rules) == "reopen":
+            return reopen(state), ()
+        if odd := differing(state, phase.open):
+            return fail(state, odd), ()
+        return begin_delivery(state), ()
     if state.standing_since is not None:
         return None
     if state.watched and phase.lacking and (lost := lost_claims(state)):
@@ -424,13 +424,13 @@ def _commit(state: RoundState, rules: Closing) -> events.Change | None:
         return None
     match _decided(state, rules):
         case "close" if delivered(phase):
-            state, effects = close_round(state)
+            state, effects = close_round(blame_late(state))
             return with_holders(state), effects
         case "close" | "void":
             return seal_nothing(state, "void")
         case "reopen":
             return reopen(state), ()
-    return _extended(state) if is_over else None
+    return _extended(blame_late(state) if phase.extended else state) if is_over else None
 
 
 def _reduce(state: RoundState) -> events.Change | None:

@@ -30,6 +30,7 @@ class Local:
         if spec.batch.local is None:
             raise InvariantBroken("a job without local steps")
         self._most_items, self._quorum = spec.batch.local.segments, spec.batch.local.quorum
+        self._items = spec.batch.units_per_step
 
     def layout(self, spec: JobSpec) -> Layout:
         """See `PureStrategy.layout`."""
@@ -59,20 +60,29 @@ class Local:
         return tuple(found)
 
     def _in_turn(self, view: View) -> list[PeerId]:
-        """Who may be given one more item, those with the fewest first."""
+        """Who may be given one more item, one of each owner after another, as few as they have.
+
+        By owner, because peers can choose their ids: where there are more peers than items those of
+        one owner would get all of them in every round.
+        """
         loads, dealt = self._loads(view), Counter(view.router.dealt.get(GROUP, {}).values())
         most, room = self._most_items, view.router.room
-        able = (peer for peer, free in room.items() if free and peer in view.peers)
-        return sorted(
-            (
-                peer
-                for peer in able
-                if view.can_work(peer)
-                and loads[peer] < min(most, view.router.caps.get(peer, most))
-                and dealt[peer] < AT_ONCE
-            ),
-            key=lambda peer: (loads[peer], peer),
+        able = (
+            peer
+            for peer, free in room.items()
+            if free
+            and peer in view.peers
+            and view.can_work(peer)
+            and loads[peer] < min(most, view.router.caps.get(peer, most))
+            and dealt[peer] < AT_ONCE
         )
+        owners = {peer: member.owner for peer, member in view.peers.items()}
+        had = Counter(owners[peer] for peer in loads.elements() if peer in owners)
+        turns: list[tuple[int, PeerId]] = []
+        for peer in sorted(able, key=lambda each: (loads[each], each)):
+            turns.append((had[owners[peer]], peer))
+            had[owners[peer]] += 1
+        return [peer for _, peer in sorted(turns)]
 
     @staticmethod
     def _had(view: View) -> Iterator[tuple[Item, PeerId]]:
@@ -98,8 +108,9 @@ class Local:
         done = view.counted[GROUP]
         if view.phase == "commit":
             is_through = len(view.delivered) == len(view.claims)
-            if is_through and not view.missing and len(done) == len(view.issued):
-                return "close"  # of whomever: the last items of a job may be one owner's
+            is_rest = len(view.issued) < self._items  # of the job: it may be one owner's
+            if is_rest and is_through and not view.missing and len(done) == len(view.issued):
+                return "close"
             makers = {view.claims[name].peer for name in view.delivered} & view.peers.keys()
             if len({view.peers[peer].owner for peer in makers}) < self._quorum:
                 return "wait"
