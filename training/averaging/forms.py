@@ -15,6 +15,7 @@ from contracts.terms.errors import Malformed, WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.work import Sort, WhatField
+from training.averaging.movement import most_moved
 from training.averaging.norms import need_norm
 from training.averaging.slices import need_elements, slice_digest
 from training.compression.formats import FORMATS, part_bytes
@@ -27,6 +28,7 @@ class Forms:
 
     def __init__(self, spec: JobSpec) -> None:
         self._shard_codec, self._mean_codec = spec.rules.gradient_codec, spec.rules.mean_codec
+        self._most_moved = most_moved(spec)
         shape = (spec.batch.rows_per_unit, spec.model.sequence_length, spec.model.width)
         wire = FORMATS[spec.rules.boundary_codec]
         self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
@@ -85,8 +87,11 @@ class Forms:
         """Refuse a shard (`work`) or a bucket that is not as its claim says.
 
         Raises:
-            WrongBytes: of another length or norm. Malformed, NotFinite: codes that nobody makes.
+            WrongBytes: of another length or norm, or farther than steps move a weight. Malformed,
+                NotFinite: codes that nobody makes.
         """
-        codec = self._mean_codec if what == "bucket" else self._shard_codec
+        is_bucket = what == "bucket"
+        codec = self._mean_codec if is_bucket else self._shard_codec
         need_elements(data, num_elements, codec)
-        need_norm(data, norm_squared, codec, num_elements=num_elements)
+        most = math.inf if is_bucket else self._most_moved
+        need_norm(data, norm_squared, codec, num_elements=num_elements, most=most)

@@ -57,7 +57,12 @@ def _decoded(numbers: NDArray[Any], codec: GradientCodecName) -> NDArray[Any]:
 
 
 def need_norm(
-    data: Buffer, expected: int, codec: ShardCodecName = "none", *, num_elements: int = 0
+    data: Buffer,
+    expected: int,
+    codec: ShardCodecName = "none",
+    *,
+    num_elements: int = 0,
+    most: float = math.inf,
 ) -> None:
     """Refuse bytes that are not as long as a message bound.
 
@@ -66,12 +71,23 @@ def need_norm(
         expected: The squared norm that was bound, 1e-12.
         codec: Of the bytes.
         num_elements: That they spell; seeded codes do not say it.
+        most: How large an element may be.
 
     Raises:
-        WrongBytes: they are longer or shorter. Malformed, NotFinite: see `norm_squared`.
+        WrongBytes: they are longer or shorter, or an element is larger. Malformed, NotFinite: see
+            `norm_squared`.
     """
     if codec == "seeded8" or codec == "seeded4":
         data, codec = decode_seeded(data, num_elements, codec).data, "none"
     actual = norm_squared(data, codec)
     if actual != expected:
         raise WrongBytes("a bucket is not as long as was bound", expected=expected, actual=actual)
+    if most < math.inf and (largest := _largest(data, codec)) > most:
+        raise WrongBytes("a weight moves farther than steps can", most=most, largest=largest)
+
+
+def _largest(data: Buffer, codec: GradientCodecName) -> float:
+    numbers: NDArray[Any] = np.frombuffer(memoryview(data).cast("B"), _DTYPES[codec])
+    starts = range(0, len(numbers), _BLOCK)
+    blocks = (_decoded(numbers[start : start + _BLOCK], codec) for start in starts)
+    return max((float(np.abs(block).max()) for block in blocks), default=0.0)
