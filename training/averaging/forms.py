@@ -15,7 +15,7 @@ from contracts.terms.errors import Malformed, WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.work import Sort, WhatField
-from training.averaging.movement import most_moved
+from training.averaging.movement import ROUNDED, most_moved
 from training.averaging.norms import need_norm
 from training.averaging.slices import need_elements, slice_digest
 from training.compression.formats import FORMATS, part_bytes
@@ -90,8 +90,8 @@ class Forms:
             WrongBytes: of another length or norm, or farther than steps move a weight. Malformed,
                 NotFinite: codes that nobody makes.
         """
-        is_bucket = what == "bucket"
-        codec = self._mean_codec if is_bucket else self._shard_codec
+        codec = self._mean_codec if what == "bucket" else self._shard_codec
+        # A mean is no farther than its shards, but for the rounding of its own codec.
+        most = self._most_moved * (ROUNDED if what == "bucket" else 1)
         need_elements(data, num_elements, codec)
-        most = math.inf if is_bucket else self._most_moved
         need_norm(data, norm_squared, codec, num_elements=num_elements, most=most)

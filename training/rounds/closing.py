@@ -259,7 +259,10 @@ def reopen(state: RoundState) -> RoundState:
 
 
 def blame_late(state: RoundState) -> RoundState:
-    """A round that goes on without some: who has not claimed what counts, or not delivered."""
+    """Who has not claimed what counts, or not delivered, where a round closes without it.
+
+    Nobody rests for a void round: those who are left were too few to close that one.
+    """
     assert isinstance(state.phase, Commit)
     open, done = state.phase.open, delivered(state.phase)
     late = {claim.peer for name, claim in open.claims.items() if name not in done}

@@ -430,7 +430,7 @@ def _commit(state: RoundState, rules: Closing) -> events.Change | None:
             return seal_nothing(state, "void")
         case "reopen":
             return reopen(state), ()
-    return _extended(blame_late(state) if phase.extended else state) if is_over else None
+    return _extended(state) if is_over else None
 
 
 def _reduce(state: RoundState) -> events.Change | None:

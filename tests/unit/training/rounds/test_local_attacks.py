@@ -190,6 +190,28 @@ def test_quorum__all_items_of_a_round_by_peers_of_one_owner__void() -> None:
     assert isinstance(shell.state.phase, Seal) and shell.state.phase.what == "void"
 
 
+def test_quorum__one_of_two_owners_never_claims__void_and_paused_as_nobody_else_is_there() -> None:
+    shell = shell_of(A, B)
+    for _ in range(3):
+        assert not is_off(shell, A)
+        work_and_claim(shell, (A, B), *(who for who in [B] if not pending(shell, B)))
+        while not isinstance(shell.state.phase, Seal):
+            shell.pass_time(shell.now + shell.terms.commit_ms)
+            if isinstance(shell.state.phase, Commit):
+                deliver(shell)
+        assert shell.state.phase.what == "void"
+        shell.store_seal()
+        shell.apply(A, B)
+
+    assert shell.state.paused and pending(shell, B)  # what it did is merged, and paid, once
+
+
+def pending(shell: Shell, who: PeerId) -> bool:
+    """Whether a claim of a peer waits to be merged."""
+    assert shell.state.open is not None
+    return any(claim.peer == who for claim in shell.state.open.claims.values())
+
+
 def test_assign__one_owner_with_many_peers_of_low_ids__others_get_items_first() -> None:
     shell = shell_of(A, B, C, of=dict.fromkeys((A, B, C), owner("a")))
     shell.tell(joining(D))
