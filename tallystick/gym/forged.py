@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import GradientCodecName
+from contracts.terms.messages import GradientCodecName, ShardCodecName
 from contracts.terms.work import Leaf
 from tallystick.gym.around import Liar, Numbers, Putting, reformed, remade
 from tallystick.gym.plan import Plan
@@ -92,12 +92,27 @@ def scaled(times: Fraction, piece: Piece, codec: GradientCodecName) -> Piece:
 
 
 class WrongSum(Liar):
-    """The mean turned around."""
+    """The mean turned around; `named` is the codec of shards, by which a bucket is digested."""
+
+    def __init__(
+        self,
+        make: MakeStrategy,
+        compute: Compute,
+        plan: Plan,
+        codec: GradientCodecName,
+        named: ShardCodecName,
+    ) -> None:
+        super().__init__(make, compute, plan, codec)
+        self._named = named
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
         """See `Strategy.reduce`."""
         honest = self._inner.reduce(bucket, shards, weights)
-        return turned(honest, self._codec) if self._plan.lies_in(self._round) else honest
+        if not self._plan.lies_in(self._round):
+            return honest
+        output, data = turned(honest, self._codec)
+        digest = slice_digest(data, self._named)
+        return output.model_copy(update={"digest": digest}), data
 
 
 class LeftOut(Liar):

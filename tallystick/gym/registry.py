@@ -17,7 +17,8 @@ from tallystick.gym.forged import Forged
 from tallystick.gym.lazy import Copied, Half, Junk, Skipped, Stale
 from tallystick.gym.plan import Plan, parse
 from training.hooks import HookSettings
-from training.worker.ports import HONEST, Behaviour
+from training.strategies.port import Compute
+from training.worker.ports import HONEST, Behaviour, MakeStrategy
 
 MODULE = "tallystick.gym.hooks"
 SLIGHTLY, HUGELY = Fraction(101, 100), Fraction(1000)
@@ -40,6 +41,13 @@ def _coarse(*args: Any) -> Around:
     from tallystick.gym.coarse import Coarse  # torch: not for every process
 
     return Coarse(*args)
+
+
+def _wrong_sum(plan: Plan, rules: RulesSpec) -> Behaviour:
+    def around(make: MakeStrategy, compute: Compute) -> Around:
+        return forged.WrongSum(make, compute, plan, rules.mean_codec, rules.gradient_codec)
+
+    return Computing(around)
 
 
 def _local_liar(*args: Any) -> Around:
@@ -65,7 +73,7 @@ MAKERS: Mapping[str, Make] = {
     "turned": _lying(Forged, forged.turned),
     "scaled": _lying(Forged, partial(forged.scaled, SLIGHTLY)),
     "huge": _huge,
-    "wrong_sum": _lying(forged.WrongSum),
+    "wrong_sum": _wrong_sum,
     "left_out": _lying(forged.LeftOut),
     "skipped_step": _lying(_local_liar, "skipped"),
     "stale_rows": _lying(_local_liar, "stale rows"),

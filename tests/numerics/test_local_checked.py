@@ -50,6 +50,7 @@ OTHER_LIES = (
     ("poisoned_embedding", "none"),
     ("poisoned_head", "seeded4"),
     ("poisoned_head", "none"),
+    ("wrong_sum", "seeded4"),
 )
 
 
