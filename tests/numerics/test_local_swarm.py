@@ -13,6 +13,7 @@ from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LocalSpec
 from contracts.terms.work import WorkClaim
+from tallystick.gym.registry import MODULE, behaviour_of
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, patient_rules
@@ -159,6 +160,31 @@ def test_local__the_coordinator_dies_while_claims_come_in__nothing_differs(tmp_p
     finished(swarm)
 
     assert swarm.restarts == 1
+    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("huge:from=2", "none"),
+        pytest.param("oversized_parts:from=2,until=2", "seeded4", marks=pytest.mark.nightly),
+    ],
+)
+def test_local__shards_that_no_steps_make__are_left_out_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, codec: str
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_HOOKS", MODULE)
+    rules = patient_rules(exchange_timeout=4_000, gradient_codec=codec)
+    swarm = swarm_of(tmp_path, rules=rules)
+    swarm.behaviours["bob"] = behaviour_of(text, rules)
+
+    finished(swarm)
+
+    bob = swarm.session_of("bob").peer
+    assert 2 in {line["step"] for line in swarm.lines("claim_stored", of="bob")}
+    merged = [claim for claims in swarm.merged().values() for claim in claims]
+    assert (bob, 2) not in {(claim.peer, claim.round) for claim in merged}
     assert weights_roots(swarm) == {Plain(swarm).root()}
     assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
 
