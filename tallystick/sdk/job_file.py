@@ -233,6 +233,10 @@ class OptimizerFields(Fields):
     """Rate that a cosine ends at, over the peak."""
 
 
+USUAL_CLASS = "cpu/x86_64/AVX2/torch-2.13.0"
+"""A device class where a job needs one and nobody has said which."""
+
+
 class LocalFields(Fields):
     """Rounds of local steps: each peer takes some by itself, then all average what they changed."""
 

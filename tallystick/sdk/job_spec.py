@@ -36,7 +36,7 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
 from market.bodies.base import MAX_BLOB_BYTES
 from tallystick.sdk.funding import funding_of
-from tallystick.sdk.job_file import JobFile
+from tallystick.sdk.job_file import USUAL_CLASS, JobFile
 from training.config import (
     BYTE_VOCABULARY,
     ModelConfig,
@@ -249,7 +249,7 @@ def _audit(job: JobFile, config: TrainConfig, flops: Sequence[Flops]) -> AuditSp
     if job.is_local and not job.device_class:
         raise Refused(
             "device_class: a checked job of the strategy local needs one, as only replays of one "
-            "class follow many steps, for example `device_class: cpu/x86_64/AVX2/torch-2.13.0`; "
+            f"class follow many steps, for example `device_class: {USUAL_CLASS}`; "
             "`tallystick market show` lists the classes on offer"
         )
     price, said = PricePerPflop(job.price_ceiling), job.audit_budget
