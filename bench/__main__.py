@@ -18,9 +18,10 @@ from contextlib import suppress
 from bench.measuring import ROOT
 
 BENCHMARKS = (
-    "attacks", "audit_overhead", "averaging", "calibration", "coordinator_scale", "goodput",
-    "large_models", "local_residuals", "local_steps", "model_throughput", "rebalancing",
-    "round_scale", "stage_throughput", "swarm_efficiency", "transport",
+    "attacks", "audit_overhead", "averaging", "calibration", "calibration_local",
+    "coordinator_scale", "goodput", "large_models", "local_residuals", "local_steps",
+    "model_throughput", "rebalancing", "round_scale", "stage_throughput", "swarm_efficiency",
+    "transport",
 )  # fmt: skip
 SECONDS = 900  # of one; each has a shorter limit of its own
 TAIL = 30  # lines

@@ -5,8 +5,8 @@ inner steps as the strategy `local` does, from initial and from trained weights:
 device class of `calibration_devices` with one and with two threads, the smallest model also on
 simulated ones. It compares all pairs as replays do: loss and trace of each step, and the difference
 of the weights parameter by parameter. FILE gets the samples for
-`python -m verification.distances.calibration`; printed are the largest distances of traces by step,
-and of differences at the end.
+`python -m verification.distances.calibration`, of rounds that end after 3, 10, 25, 50 and 100 of
+the steps; printed are the largest distances of each.
 """
 
 import argparse
@@ -15,7 +15,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from bench.calibration import pairs
 from bench.calibration_devices import (
+    GPU,
     KERNELS,
     Variant,
     capability,
@@ -45,10 +47,11 @@ from training.strategies.local.replay import compare_steps
 from training.strategies.local.trace import TracedStep
 from verification.distances.calibration import Sample
 from verification.distances.comparison import Comparison
-from verification.distances.thresholds import LOSS, TRACE, Recipe
+from verification.distances.thresholds import Recipe
 
 STEPS, TRAINED = 100, 300
-MARKS = (10, 25, 50, 100)
+MARKS = (3, 10, 25, 50, 100)
+CPUS = tuple(name for name in KERNELS if name != GPU)
 RECIPE = Recipe(exchanged="difference")
 
 
@@ -89,7 +92,7 @@ class Taken:
     """What a replica claims of a round."""
 
     steps: tuple[TracedStep, ...]
-    difference: Tensor
+    differences: dict[int, Tensor]  # after so many steps
 
 
 def stage_of(config: TrainConfig, weights: dict[str, Tensor] | None = None) -> Stage:
@@ -101,12 +104,14 @@ def take(of: Round, stage: Stage, num_steps: int, first: int) -> Taken:
     """A round of steps on the stage's weights."""
     rows, replica = rows_of(of.config), Replica(stage, "restart")
     replica.start(first)
-    steps = []
+    steps, differences = [], {}
     for step in range(first, first + num_steps):
         inputs = UnitInputs(rows_RT=rows_tensor(rows.load(ItemNumber(step))))
         seed = digest("local step", encode([of.name, step]))
         steps.append(replica.step({ItemNumber(step): inputs}, seed))
-    return Taken(tuple(steps), replica.difference().clone())
+        if len(steps) in MARKS:
+            differences[len(steps)] = replica.difference()
+    return Taken(tuple(steps), differences)
 
 
 def base_of(of: Round) -> dict[str, Tensor]:
@@ -151,23 +156,41 @@ def in_process(folder: Path, device: str, num_steps: int) -> None:
 # ------------------------------------------------------------------------------------- comparing
 
 
-def compare(of: Round, claimed: Taken, own: Taken) -> Comparison:
-    """The replay of one claim."""
+def compare(of: Round, claimed: Taken, own: Taken, num_steps: int) -> Comparison:
+    """The replay of a claim of the first steps."""
     found, views = Comparison(RECIPE), stage_of(of.config).layout.views
-    for one, other in zip(claimed.steps, own.steps, strict=True):
+    for one, other in zip(claimed.steps[:num_steps], own.steps[:num_steps], strict=True):
         compare_steps(found, one, other)
-    found.add_gradient(views(claimed.difference), views(own.difference))
+    found.add_gradient(views(claimed.differences[num_steps]), views(own.differences[num_steps]))
     return found
 
 
-def trace_by_step(claimed: Taken, own: Taken) -> list[int]:
-    """Relative L2 of the projections, the largest up to each of `MARKS`, 1e-9."""
-    found, largest = Comparison(RECIPE), []
-    for number, (one, other) in enumerate(zip(claimed.steps, own.steps, strict=True), start=1):
-        compare_steps(found, one, other)
-        if number in MARKS:
-            largest.append(found.farthest()[TRACE][0])
-    return largest
+@dataclass
+class Measured:
+    """What all comparisons showed."""
+
+    samples: list[str]
+    num_tensors: int = 0
+
+    def add(self, of: Round, taken: Mapping[Variant, Taken]) -> None:
+        """Compare all pairs of a round, as if it had ended at each of `MARKS`; print the most."""
+        farthest: dict[tuple[str, int, str], int] = defaultdict(int)
+        for one, other in pairs("float32"):
+            if one not in taken or other not in taken:
+                continue
+            first, second = sorted((one.device, other.device))
+            group = "real" if one.is_real and other.is_real else "simulated"
+            for num_steps in taken[one].differences:
+                found = compare(of, taken[one], taken[other], num_steps)
+                self.num_tensors += found.num_tensors
+                for kind, distances in found.farthest().items():
+                    key = f"{kind}/{RECIPE.codec_of(kind)}"
+                    self.samples.append(Sample("float32", (first, second), key, distances).line())
+                    place = (group, num_steps, kind.partition(".")[0])
+                    farthest[place] = max(farthest[place], distances[0])
+        print(f"{of.name}, {of.before} steps before")
+        for (group, num_steps, kind), distance in sorted(farthest.items()):
+            print(f"    {group:9} {num_steps:3} {kind:10} {distance / 1e9:.1e}", flush=True)
 
 
 def main() -> None:
@@ -178,62 +201,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=sys.maxsize, help="so many of them")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--device", help=argparse.SUPPRESS)
-    options = parsed(parser, minutes=60, steps=10, rounds=2)
+    options = parsed(parser, minutes=60, steps=10, rounds=1)
     set_threads(1)
     if options.device:
         if capability() != options.device:
             raise SystemExit(f"this process computes as {capability()}, not as {options.device}")
-        variants = (Variant(options.device), Variant(options.device, second=True))
-        take_all(options.folder, variants, options.steps)
+        take_all(options.folder, variants([options.device]), options.steps)
         return
-    lines: list[str] = []
-    counted = 0
+    found, simulated = Measured([]), set(devices("float32")).difference(KERNELS)
     with limit(options.minutes, "calibration_local"), tempfile.TemporaryDirectory() as name:
         folder, taken = Path(name), list(rounds())[: options.rounds]
         for number, of in enumerate(taken):
             torch.save(base_of(of), folder / f"{number}.base")
-        for device in KERNELS:
+        for device in CPUS:
             in_process(folder, device, options.steps)
-        simulated = [each for each in devices("float32") if each not in KERNELS]
-        take_all(
-            folder,
-            [Variant(each, second) for each in simulated for second in (False, True)],
-            options.steps,
-        )
+        take_all(folder, variants(sorted(simulated)), options.steps)
         for number, of in enumerate(taken):
-            by_step: dict[str, list[list[int]]] = {"real": [], "simulated": []}
-            ends: dict[str, int] = {}
-            for one, other in pairs("float32"):
-                if not (of.is_small or (one.is_real and other.is_real)):
-                    continue
-                claimed, own = (load(_path(folder, number, each)) for each in (one, other))
-                found = compare(of, claimed, own)
-                counted += found.num_tensors
-                classes = tuple(sorted((one.device, other.device)))
-                for kind, distances in found.farthest().items():
-                    key = f"{kind}/{RECIPE.codec_of(kind)}"
-                    lines.append(Sample("float32", classes, key, distances).line())
-                    ends[kind] = max(ends.get(kind, 0), distances[0])
-                group = "real" if one.is_real and other.is_real else "simulated"
-                by_step[group].append(trace_by_step(claimed, own))
-            print(_told(of, by_step, ends), flush=True)
+            paths = {each: _path(folder, number, each) for each in variants(devices("float32"))}
+            done = {each: load(path) for each, path in paths.items() if path.exists()}
+            found.add(of, done)
     if options.samples:
-        options.samples.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(json.dumps({"comparisons": counted} | about(steps=options.steps)))
+        options.samples.write_text("".join(f"{line}\n" for line in found.samples))
+    print(json.dumps({"comparisons": found.num_tensors} | about(steps=options.steps)))
 
 
-def _told(of: Round, by_step: Mapping[str, list[list[int]]], ends: Mapping[str, int]) -> str:
-    def most(rows: list[list[int]]) -> dict[int, str]:
-        columns = zip(*rows, strict=True)
-        return {mark: f"{max(each) / 1e9:.1e}" for mark, each in zip(MARKS, columns, strict=False)}
-
-    worst = {group: most(rows) for group, rows in by_step.items()}
-    differences = {kind: end for kind, end in ends.items() if kind not in (LOSS, TRACE)}
-    farthest = max(differences, key=lambda kind: differences[kind])
-    return (
-        f"{of.name}, {of.before} before: trace {worst}, loss {ends[LOSS] / 1e9:.1e}, "
-        f"{farthest} {differences[farthest] / 1e9:.1e}"
-    )
+def variants(names: Iterable[str]) -> list[Variant]:
+    """Both of each class."""
+    return [Variant(name, second) for name in names for second in (False, True)]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """What part of its speed does a swarm keep while its peers are killed?
 
-`python -m bench.goodput [--pairs N] [--seconds N] [--every N] [--quick]` prints a table and one
-line of JSON. One job of two stages of four peers with one thread each (`goodput_process`), every
-process real, lives for the whole run. Windows of so many seconds without a kill and with kills take
-turns; in those with kills a peer gets SIGKILL at the beginning and every so many seconds, each
-peer in its turn in a drawn order. It is started again at once, as a provider's agent does, finds
-what it left on its disk, and takes its place again.
+`python -m bench.goodput [--pairs N] [--seconds N] [--every N] [--round SECONDS] [--quick]` prints a
+table and one line of JSON. One job of two stages of four peers with one thread each
+(`goodput_process`), every process real, lives for the whole run; with --round one of eight replicas
+that take local steps for so long and then exchange differences in four bits. Windows of so many
+seconds without a kill and with kills take turns; in those with kills a peer gets SIGKILL at the
+beginning and every so many seconds, each peer in its turn in a drawn order. It is started again at
+once, as a provider's agent does, finds what it left on its disk, and takes its place again.
 
 Goodput is sealed samples of a window with kills / those of the window without before it. All peers
 share this machine: while one is away, or imports torch again, others have its core, or less of
@@ -55,11 +56,12 @@ class Window:
 class Swarm(Processes):
     """The processes of the job."""
 
-    def __init__(self, folder: Path, seed: int, *, quick: bool) -> None:
+    def __init__(self, folder: Path, seed: int, round_time: int, *, quick: bool) -> None:
         super().__init__("bench.goodput_process", folder)
         corpus = shard_corpus(read_corpus(builtin_files(), max_bytes=CORPUS_BYTES))
         corpus.write(folder / "blobs")
-        GoodputJob(seed, quick, corpus.manifest.digest().hex()).write(folder)
+        self.job = GoodputJob(seed, quick, corpus.manifest.digest().hex(), round_time)
+        self.job.write(folder)
         order = list(PEERS)
         Random(seed).shuffle(order)
         self._victims = cycle(order)
@@ -70,6 +72,14 @@ class Swarm(Processes):
         """Seals that moved the model."""
         sealed = self.lines(COORDINATOR, "seal_stored", since=since)
         return [line for line in sealed if line["loss"] is not None]
+
+    def _samples(self, updates: Sequence[Line]) -> int:
+        """Rows that these seals cover."""
+        if not self.job.round_time:
+            return len(updates) * UNITS * ROWS
+        steps = {line["step"] for line in updates}
+        claims = self.lines(COORDINATOR, "claim_stored")
+        return self.job.rows * sum(each["items"] for each in claims if each["step"] in steps)
 
     def settle(self) -> None:
         """Wait until every process is back, and two rounds more."""
@@ -104,7 +114,7 @@ class Swarm(Processes):
         void = [line for line in self.lines(COORDINATOR, "round_void", since=began)]
         self.wait("the seal after the last kill", lambda: bool(self.updates(ends)))
         return Window(
-            samples=len(updates) * UNITS * ROWS,
+            samples=self._samples(updates),
             rounds=len(updates) + len(void),
             void=len(void),
             until_seal=tuple(self.updates(at)[0]["seconds"] - at for at in killed),
@@ -115,7 +125,8 @@ def measure(options: argparse.Namespace) -> list[tuple[Window, Window]]:
     """Windows in turn, without kills and with them."""
     pairs = list[tuple[Window, Window]]()
     with tempfile.TemporaryDirectory(prefix="tallystick-goodput-") as folder:
-        swarm = Swarm(Path(folder), options.seed, quick=options.quick)
+        length = int(1000 * options.round)
+        swarm = Swarm(Path(folder), options.seed, length, quick=options.quick)
         try:
             for _ in range(options.pairs):
                 calm = swarm.window(options.seconds, None)
@@ -146,6 +157,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=180, help="of a window")
     parser.add_argument("--every", type=float, default=30, help="seconds between two kills")
+    parser.add_argument("--round", type=float, default=0, help="seconds, of local steps")
     parser.add_argument("--seed", type=int, default=1)
     options = parsed(parser, minutes=60, pairs=1, seconds=8, every=4)
     with limit(options.minutes, "goodput"):
@@ -155,7 +167,9 @@ def main() -> None:
     goodput = spread([100 * less.samples / more.samples for more, less in pairs], 1)
     print(markdown(rows))
     print(f"goodput, %: {goodput}")
-    asked = {name: getattr(options, name) for name in ("pairs", "seconds", "every", "seed")}
+    asked = {
+        name: getattr(options, name) for name in ("pairs", "seconds", "every", "round", "seed")
+    }
     print(json.dumps({"goodput, %": goodput, "rows": rows} | about(**asked)))
 
 

@@ -154,7 +154,8 @@ def with_lease(record: JobRecord, lease: Signed[LeaseAccept]) -> JobRecord:
 
     Raises:
         BadSignature: not signed by the provider's wallet.
-        Conflict: another job, a price above the ceiling, too little stake, a job that has ended.
+        Conflict: another job, a price above the ceiling, too little stake, another device class
+            than the job names, a job that has ended.
         Equivocation: the session key has a lease with other terms.
     """
     message = lease.message
@@ -165,6 +166,9 @@ def with_lease(record: JobRecord, lease: Signed[LeaseAccept]) -> JobRecord:
         raise Conflict("the lease is above the job's price ceiling, or below its stake")
     if message.account == ZERO_ADDRESS:
         raise Conflict("nobody has this account")
+    audit = record.spec.rules.audit
+    if audit is not None and not audit.admits(message.device_class):
+        raise Conflict(f"the lease is of another device class than {audit.device_class}")
     peer = peer_id(message.session_key)
     known = record.leases.get(peer)
     if known == message:

@@ -265,6 +265,11 @@ class BatchSpec(Record):
         return self.steps * (self.local.inner_steps * self.local.segments if self.local else 1)
 
 
+def class_name(device_class: str) -> str:
+    """The calibration table's name of the device class in an offer: without torch's build label."""
+    return device_class.partition("+")[0]
+
+
 class AuditSpec(Record):
     """How work is checked (docs/protocol.md 4 to 7). Rates are parts of 1e6."""
 
@@ -277,6 +282,11 @@ class AuditSpec(Record):
     thresholds: DigestField  # of the calibration table that verdicts follow from
     price: PriceField  # of an outside auditor's work; inside it is that of the lease
     budget: BaseUnitsField  # for audits, part of the job's budget
+    device_class: Text  # of all who work and audit, as the table names it; empty: any of the table
+
+    def admits(self, device_class: str) -> bool:
+        """Whether who offers a device of this class may work in the job, and audit."""
+        return self.device_class in ("", class_name(device_class))
 
 
 class RulesSpec(Record):
@@ -361,6 +371,8 @@ class JobSpec(WalletMessage):
             raise ValueError("batch.local comes with the strategy `local`, no other")
         if not is_local and self.rules.gradient_codec in ("seeded8", "seeded4"):
             raise ValueError("gradient_codec: seeded codes are of the strategy `local`")
+        if is_local and self.rules.audit is not None and not self.rules.audit.device_class:
+            raise ValueError("audit.device_class: replays of `local` are compared within one class")
         return self
 
     @cached_property

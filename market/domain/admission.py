@@ -240,6 +240,13 @@ def _check_calibration(audit: AuditSpec, around: Surroundings) -> None:
             thresholds=audit.thresholds.hex(),
             would_fit=shipped.hex(),
         )
+    known = sorted(filter(around.calibration.admits, around.calibration.classes))
+    if audit.device_class and audit.device_class not in known:
+        raise Refused(
+            f"the calibration table holds no device class {audit.device_class!r}: name one of it",
+            device_class=audit.device_class,
+            would_fit=", ".join(known),
+        )
 
 
 def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:

@@ -44,12 +44,11 @@ from typing import NamedTuple
 from contracts.terms.amounts import NOTHING, BaseUnits, PricePerPflop, in_tokens
 from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
-from contracts.terms.messages import JobSpec
+from contracts.terms.messages import JobSpec, class_name
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.bodies.jobs import Excluded
 from market.domain.offers import Candidate, is_heard, is_open
 from market.domain.reputation import is_trusted, standing
-from verification.distances.thresholds import class_name
 
 # ---------------------------------------------------------------------------------------- clearing
 

@@ -369,9 +369,10 @@ def _other_cuts(spec: JobSpec) -> tuple[Cut, ...]:
 
 def need_of(spec: JobSpec, now: UnixMillis, calibration: Calibration) -> Need:
     """What the job asks of an offer; of its device too, if it is checked (docs/protocol.md 5)."""
-    devices = None
-    if spec.rules.audit is not None:
-        devices = frozenset(filter(calibration.admits, calibration.classes))
+    devices, audit = None, spec.rules.audit
+    if audit is not None:
+        classes = filter(calibration.admits, calibration.classes)
+        devices = frozenset(filter(audit.admits, classes))
     return Need(spec.price_ceiling, spec.memory_bytes, spec.min_stake, spec.deadline, now, devices)
 
 

@@ -40,10 +40,10 @@ from urllib.parse import urlsplit
 
 from contracts.disk import lock_file
 from contracts.terms.errors import Unavailable, WrongConfiguration
+from contracts.terms.messages import class_name
 from tallystick.files import BY_UMASK, replace_file
 from tallystick.resources import CORE, MACHINE, Limit, least
 from tallystick.up.processes import Identity, Ticks, identify, is_alive
-from verification.distances.thresholds import class_name
 
 # -------------------------------------------------------------------------------------- the device
 

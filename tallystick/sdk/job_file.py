@@ -233,11 +233,15 @@ class OptimizerFields(Fields):
     """Rate that a cosine ends at, over the peak."""
 
 
+USUAL_CLASS = "cpu/x86_64/AVX2/torch-2.13.0"
+"""A device class where a job needs one and nobody has said which."""
+
+
 class LocalFields(Fields):
     """Rounds of local steps: each peer takes some by itself, then all average what they changed."""
 
     inner_steps: Annotated[Whole, Le(1024)] = 50
-    """Optimiser steps of a unit; of a checked job at most 100 with all segments."""
+    """Optimiser steps of a unit."""
     segments: Annotated[Whole, Le(1024)] = 1
     """Units of a peer in a round."""
     rewarm_steps: Annotated[Whole, Le(10_000)] = 5
@@ -321,6 +325,9 @@ class JobFile(Fields):
     """Steps between two validations; without it one at the end."""
     checking: Checking = "off"
     """Whether some of the work is drawn by lot, done again by strangers and compared."""
+    device_class: Annotated[str | None, Field(examples=["cpu/x86_64/AVX2/torch-2.13.0"])] = None
+    """The one device class of all who work and audit; a checked job of strategy local needs it, as
+    only replays of one class follow many steps. `tallystick market show` lists what is offered."""
     audit_rate: Annotated[Number, Ge(0.01), Le(1)] = 0.05
     """Of the peer-steps, the part that is drawn at least (q's floor)."""
     sum_audit_rate: Part = 0.1

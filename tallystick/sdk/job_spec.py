@@ -36,7 +36,7 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
 from market.bodies.base import MAX_BLOB_BYTES
 from tallystick.sdk.funding import funding_of
-from tallystick.sdk.job_file import JobFile
+from tallystick.sdk.job_file import USUAL_CLASS, JobFile
 from training.config import (
     BYTE_VOCABULARY,
     ModelConfig,
@@ -246,6 +246,12 @@ def _audit(job: JobFile, config: TrainConfig, flops: Sequence[Flops]) -> AuditSp
     """How the job is checked; None if it is not."""
     if job.checking == "off":
         return None
+    if job.is_local and not job.device_class:
+        raise Refused(
+            "device_class: a checked job of the strategy local needs one, as only replays of one "
+            f"class follow many steps, for example `device_class: {USUAL_CLASS}`; "
+            "`tallystick market show` lists the classes on offer"
+        )
     price, said = PricePerPflop(job.price_ceiling), job.audit_budget
     audit = AuditSpec(
         floor=scaled("audit_rate", job.audit_rate, MILLION),
@@ -257,6 +263,7 @@ def _audit(job: JobFile, config: TrainConfig, flops: Sequence[Flops]) -> AuditSp
         thresholds=shipped_digest(),
         price=price,
         budget=BaseUnits(int(job.budget * AUDIT_BUDGET) if said is None else said),
+        device_class=job.device_class or "",
     )
     if said is not None:
         return audit

@@ -29,7 +29,7 @@ from contracts.terms.ids import MAX_STAGES, Address, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.checking import CheckingPlan, checking_phrases, checking_plan, later_share
-from tallystick.sdk.job_file import JobFile, Strategy, job_schema, parse_job_file
+from tallystick.sdk.job_file import USUAL_CLASS, JobFile, Strategy, job_schema, parse_job_file
 from tallystick.sdk.job_schema import SCHEMA_PATH
 from tallystick.sdk.job_spec import DataNames, build_spec
 from training.config import BYTE_VOCABULARY, MAX_STEPS, ModelConfig, whole_model
@@ -164,6 +164,8 @@ def _fields(wanted: Wanted, model: ModelConfig, stages: int) -> dict[str, Any]:
         "peers_per_stage": 3 if wanted.checking or wanted.strategy == "local" else 1,
         "checking": "on" if wanted.checking else "off",
     }
+    if wanted.checking and wanted.strategy == "local":
+        fields["device_class"] = USUAL_CLASS
     if wanted.peer_memory is not None:
         fields["peer_memory"] = f"{wanted.peer_memory // 1024}KiB"
     return fields

@@ -29,7 +29,7 @@ from contracts.terms.signatures import decode_signed
 from market.bodies.base import Body, Money, Wide
 from market.bodies.offers import OfferView
 from tallystick.sdk.checking import checking_plan
-from tallystick.sdk.job_file import JobFile, LocalFields, ModelFields
+from tallystick.sdk.job_file import USUAL_CLASS, JobFile, LocalFields, ModelFields
 from training.compression.formats import FORMATS, part_bytes
 from training.config import ModelConfig, StageSlice, slices_of
 from training.memory import num_parameters
@@ -173,6 +173,7 @@ def other_strategy(job: JobFile, spec: JobSpec) -> JobFile:
             "local": local,
             "units_per_step": None,
             "peers_per_stage": peers,
+            "device_class": job.device_class or USUAL_CLASS,
             "steps": -(-steps_a_peer // local.inner_steps),
         }
     )

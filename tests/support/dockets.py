@@ -73,7 +73,7 @@ def audit_spec(**changed: Any) -> AuditSpec:
     values: dict[str, Any] = {
         "floor": MILLION, "sums": 0, "repeats": 0, "margin": MILLION, "detection": MILLION,
         "deadline": 2, "thresholds": calibration().digest(), "price": PricePerPflop(1),
-        "budget": BaseUnits(10**12),
+        "budget": BaseUnits(10**12), "device_class": "",
     }  # fmt: skip
     return AuditSpec(**(values | changed))
 

@@ -32,7 +32,11 @@ def evidence_swarm(
 
     million = 10**6
     audit = audit_spec(
-        sums=million, repeats=million, thresholds=shipped_calibration().digest(), deadline=8
+        sums=million,
+        repeats=million,
+        thresholds=shipped_calibration().digest(),
+        deadline=8,
+        device_class=CLASS if changed.get("strategy") == "local" else "",
     )
     papers = stage_papers(
         config,

@@ -22,6 +22,7 @@ from pathlib import Path
 from contracts.keys.wallet import Session
 from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import Digest
+from contracts.terms.messages import LocalSpec
 from tallystick.files import replace_file
 from tallystick.gym.hooks import FailpointFile
 from tallystick.gym.registry import behaviour_of
@@ -49,6 +50,8 @@ def process_papers(folder: Path) -> Papers:
 
     about = json.loads((folder / "job.json").read_text())
     changed = about.get("changed", {})
+    if "local" in changed:
+        changed |= {"local": LocalSpec(**changed["local"])}
     config = micro(num_steps=changed.get("steps", NUM_STEPS))
     return stage_papers(
         replace(config, data=replace(config.data, rows_per_unit=ROWS)),

@@ -27,7 +27,7 @@ from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import Digest
-from contracts.terms.messages import CodecName, GradientCodecName, Record
+from contracts.terms.messages import CodecName, GradientCodecName, Record, class_name
 
 Outcome: TypeAlias = Literal["match", "mismatch"]
 """The verdicts of an audit that could compare."""
@@ -121,11 +121,6 @@ def projections_allowed(distance: int) -> int:
         distance: The most that their gradients' relative L2 distance may be.
     """
     return 1000 * (-(-_DEVIATIONS * distance // 1000) + 1)
-
-
-def class_name(device_class: str) -> str:
-    """The table's name of the device class in an offer: without the build label of torch."""
-    return device_class.partition("+")[0]
 
 
 Name: TypeAlias = Annotated[str, Len(1, 256)]

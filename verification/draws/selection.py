@@ -48,9 +48,9 @@ from contracts.terms.ids import (
     StepNumber,
 )
 from contracts.terms.items import count
-from contracts.terms.messages import AuditSpec, JobSpec
+from contracts.terms.messages import AuditSpec, JobSpec, class_name
 from contracts.terms.work import WorkClaim
-from verification.distances.thresholds import Calibration, class_name
+from verification.distances.thresholds import Calibration
 from verification.draws import economics
 from verification.draws.cases import (
     CONFIRMING,
@@ -275,6 +275,8 @@ class Candidates:
 
     def _fits(self, peer: PeerId, taken: set[Address]) -> bool:
         owner = self._owner(peer)
+        if not self.rules.audit.admits(self._class(peer)):
+            return False
         # A friend who was convicted must not come back as another machine of the same wallet.
         return owner not in taken and owner not in map(self._owner, self.convicts)
 

@@ -35,6 +35,7 @@ AUDIT = AuditSpec(
     thresholds=shipped_calibration().digest(),
     price=PricePerPflop(1),
     budget=BaseUnits(4_000_000),
+    device_class="",
 )
 
 

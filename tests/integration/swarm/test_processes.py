@@ -114,6 +114,34 @@ async def test_processes__two_or_all_workers_on_a_gpu__equal_roots_and_near_the_
     assert outcome["ended"]
 
 
+LOCAL = {
+    "inner_steps": 4, "segments": 1, "rewarm_steps": 2, "outer_rate": 10**6, "outer_momentum": 0,
+    "round_time": 60_000, "quorum": 1,
+}  # fmt: skip
+THREE = ("ann", "bob", "cem")
+
+
+@pytest.mark.parametrize(
+    "on_gpu",
+    [(), *(pytest.param(each, marks=pytest.mark.gpu) for each in (("bob",), THREE))],
+)
+async def test_processes__local_steps__equal_roots_and_the_loss_falls(
+    tmp_path: Path, on_gpu: tuple[str, ...]
+) -> None:
+    changed = {
+        "strategy": "local", "local": LOCAL, "gradient_codec": "seeded4", "units_per_step": 3,
+        "peers_per_stage": 3, "steps": NUM_STEPS,
+    }  # fmt: skip
+    swarm = ProcessSwarm(tmp_path, THREE, changed=changed, devices=dict.fromkeys(on_gpu, "cuda"))
+
+    await swarm.run()
+
+    outcome = swarm.outcome()
+    assert len(outcome["weights"]) == 1
+    assert_equal_roots(swarm)
+    assert outcome["ended"] and outcome["losses"][NUM_STEPS] < outcome["losses"][1]
+
+
 EIGHT = ("ann", "bob", "cem", "dan", "eve", "fay", "gil", "hal")
 
 

@@ -20,6 +20,7 @@ from tests.support.dockets import audit_spec, calibration
 from tests.support.history import START, make_spec, make_wallet
 from tests.support.local_jobs import of_local_steps
 from tests.support.market_world import derived
+from verification.distances.thresholds import shipped_calibration
 
 AROUND = Surroundings(
     UnixSeconds(START), missing_blobs=(), coordinator_known=True, calibration=calibration()
@@ -115,21 +116,20 @@ def test_check_job__local_steps__memory_is_of_rows_at_once() -> None:
     assert found.stages[0].memory_bytes == local().memory_bytes
 
 
-@pytest.mark.parametrize(
-    ("steps", "segments", "is_admitted"),
-    [(50, 2, True), (100, 1, True), (101, 1, False), (34, 3, False)],
-)
-def test_check_job__checked_local_steps__claims_of_at_most_a_hundred(
-    steps: int, segments: int, is_admitted: bool
-) -> None:
-    audit = audit_spec(margin=MILLION * 5 // 4, budget=BaseUnits(10**9))
-    asked = local(audit, inner_steps=steps, segments=segments)
+def test_check_job__device_class_that_the_table_does_not_hold__says_which_it_does() -> None:
+    table, known = shipped_calibration(), "cpu/x86_64/AVX2/torch-2.13.0"
+    around = replace(AROUND, calibration=table)
+    audit = audit_spec(
+        margin=MILLION * 5 // 4,
+        budget=BaseUnits(10**9),
+        thresholds=table.digest(),
+        device_class=known,
+    )
+    check_job(local(audit), around)
 
-    if is_admitted:
-        check_job(asked, AROUND)
-    else:
-        assert f"{steps * segments} inner steps" in refusal(asked).message
-        check_job(local(inner_steps=steps, segments=segments), AROUND)  # nobody replays it
+    found = refusal(local(audit.model_copy(update={"device_class": "abacus"})), around)
+
+    assert known in str(found.data["would_fit"])
 
 
 def test_check_job__quorum_above_all_peers__is_refused() -> None:

@@ -308,8 +308,8 @@ def test_build_spec__local_steps_said__are_signed_as_said() -> None:
         (LOCAL | {"local": {"quorum": 5}}, "local.quorum is 5, and the job has 4 peers"),
         (LOCAL | {"peer_memory": "1MiB"}, "use strategy every_step and more stages"),
         (
-            LOCAL | {"checking": "on", "local": {"segments": 3}},
-            "a claim has 150 inner steps, and honest replays on other CPUs follow only 100",
+            LOCAL | {"checking": "on"},
+            "device_class: a checked job of the strategy local needs one",
         ),
     ],
 )

@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 
 from contracts.terms.errors import Malformed, Refused
-from contracts.terms.messages import DISTANCE_SCALE
+from contracts.terms.messages import DISTANCE_SCALE, class_name
 from verification.distances.calibration import calibration_text
 from verification.distances.thresholds import (
     MEASURES,
     Calibration,
     PairThresholds,
     Recipe,
-    class_name,
     decide,
     read_calibration,
     shipped_calibration,

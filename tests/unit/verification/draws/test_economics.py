@@ -62,6 +62,7 @@ def test_terms_of__signed_parts_of_a_million__are_exact() -> None:
     audit = AuditSpec(
         floor=50_000, sums=100_000, repeats=200_000, margin=1_250_000, detection=1_000_000,
         deadline=4, thresholds=ZERO_DIGEST, price=PricePerPflop(1), budget=BaseUnits(0),
+        device_class="",
     )  # fmt: skip
 
     assert terms_of(audit, window=5) == TERMS
