@@ -29,6 +29,7 @@ def job_table(view: JobView) -> Table:
         "outcome": view.outcome + (f": {view.failure}" if view.failure else ""),
         "state": view.state,
         "wanted": view.wanted,
+        "strategy": _strategy(view.spec),
         "step": _steps(view.progress),
         "budget": format_tokens(view.funded),
         "committed": format_tokens(view.committed),
@@ -53,6 +54,16 @@ def job_table(view: JobView) -> Table:
         now, budget = UnixSeconds(int(time.time())), BaseUnits(int(view.spec["budget"]))
         rows["to match it now"] = in_words(view.advice, now=now, budget=budget)
     return facts(str(view.spec.get("name", "")), rows)
+
+
+def _strategy(spec: dict[str, Any]) -> str:
+    local = spec.get("batch", {}).get("local")
+    if local is None:
+        return str(spec.get("strategy", ""))
+    return (
+        f"{spec['strategy']}, {spec['rules']['gradient_codec']}: a step is a round of {local['round_time'] / 1000:g} s, "
+        f"{local['inner_steps']} inner steps an item, quorum {local['quorum']}"
+    )
 
 
 def _steps(progress: ProgressView) -> str:

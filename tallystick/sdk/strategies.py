@@ -30,7 +30,7 @@ from market.bodies.base import Body, Money, Wide
 from market.bodies.offers import OfferView
 from tallystick.sdk.checking import checking_plan
 from tallystick.sdk.job_file import JobFile, LocalFields, ModelFields
-from training.compression.formats import FORMATS, part_bytes
+from training.compression.formats import FORMATS, exchanged_bytes
 from training.config import ModelConfig, StageSlice, slices_of
 from training.memory import num_parameters
 
@@ -120,8 +120,7 @@ def strategy_plan(
 def _bytes_a_round(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
     batch, rules = spec.batch, spec.rules
     parameters, peers = num_parameters(config, stage), batch.peers_per_stage
-    codecs = (rules.gradient_codec, rules.mean_codec)
-    exchanged = sum(part_bytes(codec, parameters) for codec in codecs) * (peers - 1) // peers
+    exchanged = exchanged_bytes((rules.gradient_codec, rules.mean_codec), parameters, peers)
     items, neighbours = -(-batch.units_per_step // peers), _num_neighbours(stage)
     elements = batch.rows_at_once * config.sequence_length * config.width
     return exchanged + items * neighbours * FORMATS[rules.boundary_codec].num_bytes(elements)
