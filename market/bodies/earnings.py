@@ -209,6 +209,7 @@ class SpendView(Part):
     claimed: Money
     audits: AuditSpendView | None  # None: nobody checks
     step: int
+    trained: int  # steps of the order whose work is sealed
     num_steps: int
     pace: PaceView | None  # None: too few seals
     outlook: OutlookView | None  # None: it does not run

@@ -145,7 +145,8 @@ class QuoteView(Body):
 class ProgressView(Body):
     """The newest step report."""
 
-    step: int
+    step: int  # the newest seal
+    trained: int  # steps of the order whose work is sealed
     steps: int
     loss_millionths: int | None
     tokens_per_second: int | None
@@ -154,7 +155,7 @@ class ProgressView(Body):
 class JobSummary(Body):
     """A job in a list."""
 
-    columns = ("job", "name", "outcome", "step", "steps", "budget", "claimed")
+    columns = ("job", "name", "outcome", "trained", "steps", "budget", "claimed")
 
     job: JobIdField
     name: str
@@ -164,6 +165,7 @@ class JobSummary(Body):
     budget: Money
     claimed: Money
     step: int
+    trained: int
     steps: int
 
 

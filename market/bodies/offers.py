@@ -26,6 +26,8 @@ from market.bodies.base import (
     SignedField,
 )
 
+HEARTBEAT_MILLIS = 15_000  # an offer that was not heard for longer is not matched
+
 LeaseState = Literal["reserved", "accepted", "active", "silent", "ended", "lapsed"]
 """`accepted`: its bond is not confirmed yet; `active`: it is, or none was asked for."""
 

@@ -59,7 +59,7 @@ class DrawablesView(Body):
 class StepView(Body):
     """A sealed step."""
 
-    columns = ("step", "seal", "drawn", "earned", "vested", "stored_at")
+    columns = ("step", "seal", "tokens", "peers", "drawn", "earned", "vested", "stored_at")
 
     step: int
     seal: DigestField
@@ -77,6 +77,11 @@ class StepView(Body):
     round_closed: DigestField | None  # None: a step without work
     closed_at: UnixMillisField | None
     merged: int  # claims of work that the update is made of; 0: no update
+    peers: int  # whose claims these are
+    missed_by: tuple[AddressField, ...]  # whose peer was a member, and has no work in it
+    tokens: Wide  # of text that the update is made of
+    tokens_so_far: Wide
+    exchanged: Wide  # bytes that a peer sends to average the update, by the JobSpec
     anchor: AnchorView | None  # None: in no batch that is confirmed
     beacon: StepBeaconView | None  # None: not said yet, or nothing waits for it
     drawables: DrawablesView

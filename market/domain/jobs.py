@@ -23,6 +23,8 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from contracts.terms.errors import Conflict
+from contracts.terms.items import count
+from contracts.terms.messages import BatchSpec, Seal
 from market.bodies.jobs import JobAction, JobOutcome, OperationError, OperationState, OperationWait
 
 # ---------------------------------------------------------------------------------------- its life
@@ -239,22 +241,22 @@ _BEFORE_WORK: Mapping[JobState, JobOutcome] = {
 }
 
 
-def outcome(state: JobState, wanted: Wanted, *, step: int, steps: int) -> JobOutcome:
+def outcome(state: JobState, wanted: Wanted, *, trained: int, steps: int) -> JobOutcome:
     """How a job stands.
 
     Args:
         state: Where it is in its life.
         wanted: What its poster wants of it.
-        step: The newest sealed step; steps beyond `steps` only settle audits.
+        trained: Steps of the order whose work is sealed; seals beyond them settle audits.
         steps: Steps that were ordered.
     """
     if state == JobState.FAILED:
         return "failed"
     if state in _ENDED:
-        if step >= steps:
+        if trained >= steps:
             return "finished"
-        return "stopped" if step else "failed"
-    if step >= steps:
+        return "stopped" if trained else "failed"
+    if trained >= steps:
         return "settling"
     if wanted == Wanted.CANCELLED:
         return "cancelling"
@@ -263,9 +265,9 @@ def outcome(state: JobState, wanted: Wanted, *, step: int, steps: int) -> JobOut
     return _BEFORE_WORK.get(state, "training")
 
 
-def trained(step: int, steps: int) -> int:
-    """Steps of the order that are sealed: what follows the last one is settling, not training."""
-    return min(step, steps)
+def trained_steps(seal: Seal, batch: BatchSpec) -> int:
+    """Steps of the order whose items are sealed: fewer than seals, as a round may lack peers."""
+    return min(batch.steps, (seal.next - count(seal.unsealed)) // batch.units_per_step)
 
 
 # ------------------------------------------------------------------- what became of what was asked

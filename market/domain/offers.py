@@ -20,11 +20,10 @@ from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.bodies.base import CLOCK_SKEW_MILLIS
 from market.bodies.market import LevelView
+from market.bodies.offers import HEARTBEAT_MILLIS
 from market.domain.reputation import Reputation, is_trusted
 
 T = TypeVar("T")
-
-HEARTBEAT_MILLIS = 15_000  # an offer that was not heard for longer is not matched
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from contracts.terms.ids import MAX_STAGES
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.parts import MAX_WHOLE_BYTES
-from training.compression.formats import FORMATS, part_bytes
+from training.compression.formats import FORMATS, exchanged_bytes, part_bytes
 from training.config import ModelConfig, StageSlice, shares_embedding, slices_of, train_config
 from training.flops import item_flops
 from training.memory import FP32, num_parameters, peer_memory
@@ -164,9 +164,27 @@ def parameters_of(spec: JobSpec) -> int:
     Raises:
         Refused: as `train_config`.
     """
+    return sum(_parameters_by_stage(spec))
+
+
+def _parameters_by_stage(spec: JobSpec) -> tuple[int, ...]:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     slices = slices_of(config, spec.batch.layer_ends)
-    return sum(num_parameters(config, each) for each in slices)
+    return tuple(num_parameters(config, each) for each in slices)
+
+
+def item_tokens(spec: JobSpec) -> int:
+    """Tokens of text in one item."""
+    return spec.batch.rows_per_unit * spec.model.sequence_length
+
+
+def exchanged(spec: JobSpec, peers: Sequence[int]) -> int:
+    """Bytes that the busiest peer sends to average an update, by the number of peers by stage."""
+    codecs = (spec.rules.gradient_codec, spec.rules.mean_codec)
+    return max(
+        exchanged_bytes(codecs, size, num_peers)
+        for size, num_peers in zip(_parameters_by_stage(spec), peers, strict=True)
+    )
 
 
 def check_sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> None:

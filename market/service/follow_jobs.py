@@ -8,20 +8,33 @@ or holds `going_on`: others go on with it meanwhile. The caller is in a transact
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.history import Kept
-from contracts.terms.ids import JobId
+from contracts.terms.ids import JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
+from market.domain.sizes import item_tokens
 from market.service.histories import Histories, read_items
 from market.service.ports import UnitOfWork
 from market.service.rows import MessageRow
-from verification.earnings import Earnings
+from verification.earnings import Earnings, Line
 from verification.tallies import Tally, Traces
 
 MAX_REMEMBERED = 64
+
+
+class Round(NamedTuple):
+    """What was so when a round was sealed, beside its claims."""
+
+    members: Mapping[PeerId, StageIndex]  # before it
+    tokens: int  # of text in all updates up to it
+
+
+NO_ROUND = Round({}, 0)
 
 
 @dataclass
@@ -33,6 +46,7 @@ class Followed:
     tally: Tally = field(default_factory=Tally)
     earnings: Earnings = field(default_factory=Earnings)
     traces: Traces = field(default_factory=Traces)
+    rounds: dict[StepNumber, Round] = field(default_factory=dict)
     going_on: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def take(self, item: Kept) -> None:
@@ -50,6 +64,17 @@ class Followed:
         self.tally.note(record.checking, record.step)
         self.earnings.note(record, newest, under)
         self.traces.note(record.checking, record.step, under, self.tally)
+        assert before.record is not None
+        so_far = self.rounds.get(before.record.step, NO_ROUND).tokens
+        # All stages have worked on the same items.
+        items = sum(line.num_items for line in self.work_of(record.step) if line.stage == 0)
+        tokens = so_far + items * item_tokens(record.spec)
+        self.rounds[record.step] = Round(before.record.members, tokens)
+
+    def work_of(self, step: int) -> list[Line]:
+        """The claims of work that a seal holds."""
+        lines = self.earnings.by_step.get(StepNumber(step), ())
+        return [line for line in lines if line.kind == "work"]
 
 
 class FollowedJobs:

@@ -9,9 +9,10 @@ from contracts.terms.ids import Address, PeerId
 from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
+from market.bodies.offers import HEARTBEAT_MILLIS
 from market.domain.jobs import DeadlinePassed, JobState, LeaseLapsed
 from market.domain.matching import bundle_of
-from market.domain.offers import HEARTBEAT_MILLIS, is_heard
+from market.domain.offers import is_heard
 from market.domain.reputation import Outcome
 from market.service.coding import spec_of
 from market.service.leases import (

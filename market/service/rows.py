@@ -153,6 +153,7 @@ class JobRow(Row):
     opening_block: int | None = None
     num_messages: int = 0
     step: int = 0  # the last sealed one
+    trained: int = 0  # steps of the order whose items are sealed
     is_sealed: bool = False  # the last seal is here
     not_matched: bytes = b"{}"  # `coding.WHY_NOT`
     wanted: str = "running"  # by its poster: paused, cancelled

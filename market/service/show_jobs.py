@@ -44,7 +44,7 @@ _MATCHED = (JobState.MATCHED, JobState.RUNNING, JobState.FINISHED)
 
 def job_outcome(row: JobRow) -> JobOutcome:
     """What became of a job, by the names of the API."""
-    return outcome(JobState(row.state), Wanted(row.wanted), step=row.step, steps=row.steps)
+    return outcome(JobState(row.state), Wanted(row.wanted), trained=row.trained, steps=row.steps)
 
 
 async def list_jobs(asked: Asked, work: UnitOfWork) -> JobsView:
@@ -104,6 +104,7 @@ def progress_view(row: JobRow, reports: Sequence[ReportRow]) -> ProgressView:
     newest = reports[-1] if reports else None
     return ProgressView(
         step=row.step,
+        trained=row.trained,
         steps=row.steps,
         loss_millionths=newest.loss_millionths if newest else None,
         tokens_per_second=newest.tokens_per_second if newest else None,

@@ -16,6 +16,7 @@ from contracts.terms.moments import UnixMillis
 from market.bodies.earnings import PEERS_PAGE, PeersView, SeatStateName, SeatView
 from market.domain.jobs import HAS_ENDED
 from market.domain.offers import is_heard
+from market.domain.sizes import item_tokens
 from market.service.coding import spec_of
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
@@ -23,7 +24,6 @@ from market.service.leases import LIVE, SILENT, heard_of
 from market.service.ports import UnitOfWork
 from market.service.reputation import reputation_view, reputations_of
 from market.service.rows import LeaseRow, OfferRow, SealRow
-from verification.earnings import Earnings, Line
 
 RECENT = 8
 """Steps that a peer's rate is taken of."""
@@ -72,7 +72,7 @@ async def peers_of(
         heard = await heard_of((lease.lease for lease in page), work)
         reputations = await reputations_of((lease.account for lease in page), work)
         millis = await _millis(job, done.steps, work)
-        tokens = spec.batch.rows_per_unit * spec.model.sequence_length
+        tokens = item_tokens(spec)
         seats = []
         for lease, earned in zip(page, pay, strict=True):
             peer, stage, heard_at = _peer(lease), _stage(lease, done), heard.get(lease.lease)
@@ -109,22 +109,17 @@ async def peers_of(
 
 
 def _work_of(found: Followed) -> _Work:
-    earnings, newest = found.earnings, found.earnings.worked
+    newest = found.earnings.worked
     units, of_stage, recently = Counter[PeerId](), Counter[StageIndex](), Counter[PeerId]()
-    for line in _work_lines(earnings, newest):
+    for line in found.work_of(newest):
         units[line.peer] += line.num_items
         of_stage[line.stage] += line.num_items
     first = max(1, newest - RECENT)  # whose seal the clock starts with
     for step in range(first + 1, newest + 1):
-        for line in _work_lines(earnings, step):
+        for line in found.work_of(step):
             recently[line.peer] += line.num_items
-    record, stage_of = found.history.record, dict(earnings.stage_of)
+    record, stage_of = found.history.record, dict(found.earnings.stage_of)
     return _Work(record, newest, units, of_stage, recently, (first, newest), stage_of)
-
-
-def _work_lines(earnings: Earnings, step: int) -> list[Line]:
-    lines = earnings.by_step.get(StepNumber(step), ())
-    return [line for line in lines if line.kind == "work"]
 
 
 def _state(

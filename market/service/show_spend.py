@@ -60,7 +60,8 @@ async def spend_of(
         pace = pace_of(recent)
         outlook: OutlookView | None = None
         if pace is not None and row.state == JobState.RUNNING.value:
-            outlook = outlook_of(pace, recent[-1], steps=row.steps, budget=totals["funded"])
+            last = row.step + row.steps - row.trained
+            outlook = outlook_of(pace, recent[-1], steps=last, budget=totals["funded"])
         names = sorted(said, key=lambda each: (-said[each].earned, each))
         return SpendView.of(
             row,

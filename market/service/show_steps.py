@@ -3,8 +3,11 @@
 The caller is in a transaction. Units: base units, milliseconds.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import JobId, StepNumber
+from contracts.terms.ids import Address, JobId, PeerId, StepNumber
 from market.bodies.earnings import AnchorView
 from market.bodies.offers import OutcomesView
 from market.bodies.tracing import (
@@ -15,9 +18,10 @@ from market.bodies.tracing import (
     StepsView,
     StepView,
 )
+from market.domain.sizes import exchanged
 from market.service.coding import seal_of
 from market.service.find_job import find_job
-from market.service.follow_jobs import Followed, FollowedJobs
+from market.service.follow_jobs import NO_ROUND, Followed, FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.rows import SealRow
 from market.service.show_beacons import seals_on_chain
@@ -74,7 +78,9 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
     """A seal with what the fold knows of its step."""
     seal, step = seal_of(row).message, StepNumber(row.step)
     trace = found.traces.steps.get(step, StepTrace(None, {}))
-    closed, lines = trace.closed, found.earnings.by_step.get(step, ())
+    closed, lines = trace.closed, found.work_of(step)
+    working, done = {line.peer for line in lines}, found.rounds.get(step, NO_ROUND)
+    before = found.rounds.get(StepNumber(step - 1), NO_ROUND)
     outcomes = found.traces.outcomes(step, found.tally)
     return StepView.of(
         seal,
@@ -82,7 +88,12 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
         stored_at=row.stored_at,
         round_closed=None if closed is None else closed.digest(),
         closed_at=None if closed is None else closed.closed_at,
-        merged=sum(line.kind == "work" for line in lines),
+        merged=len(lines),
+        peers=len(working),
+        missed_by=_missed_by(done.members.keys() - working, found) if lines else (),
+        tokens=done.tokens - before.tokens,
+        tokens_so_far=done.tokens,
+        exchanged=_exchanged(lines, found),
         anchor=anchor,
         beacon=trace.beacon and StepBeaconView.of(trace.beacon, said_in=trace.beacon.step),
         drawables=DrawablesView(
@@ -93,6 +104,19 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
         drawn=len(trace.drawn),
         outcomes=OutcomesView.model_validate(_NO_OUTCOMES | dict(outcomes)),
     )
+
+
+def _missed_by(peers: Iterable[PeerId], found: Followed) -> tuple[Address, ...]:
+    record = found.history.record
+    return () if record is None else tuple(sorted({record.leases[each].account for each in peers}))
+
+
+def _exchanged(lines: Sequence[Line], found: Followed) -> int:
+    record = found.history.record
+    if not lines or record is None:
+        return 0
+    peers = Counter(stage for stage, _ in {(line.stage, line.peer) for line in lines})
+    return exchanged(record.spec, [num_peers for _, num_peers in sorted(peers.items())])
 
 
 def step_line_view(line: Line, found: Followed) -> StepLineView:

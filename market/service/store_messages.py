@@ -21,7 +21,14 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
 from contracts.terms.work import UNDER_A_SEAL
 from market.bodies.base import Stored
-from market.domain.jobs import HAS_ENDED, JobState, LastSealed, Opened, takes_messages
+from market.domain.jobs import (
+    HAS_ENDED,
+    JobState,
+    LastSealed,
+    Opened,
+    takes_messages,
+    trained_steps,
+)
 from market.service.auditors import check_opening
 from market.service.claims import PAUSE_MILLIS
 from market.service.coding import encode_pay, stored_name
@@ -220,7 +227,8 @@ async def _sealed(
         stored_at=now,
     )
     await work[SealRow].add(stored)
-    row = replace(row, step=int(message.step), is_sealed=message.last)
+    trained = trained_steps(message, record.spec.batch)
+    row = replace(row, step=int(message.step), trained=trained, is_sealed=message.last)
     await work[JobRow].put(row)
     await note_convictions(record, work)
     await note_outcomes(record, work)

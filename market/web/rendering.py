@@ -10,7 +10,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from contracts.terms.printable import printable
-from market.domain.jobs import trained
 from market.web import assets, words
 from market.web.tables import label_cells
 
@@ -44,7 +43,6 @@ def environment() -> Environment:
     made.globals |= {
         "early_script": assets.early_script,
         "percent": words.percent,
-        "trained": trained,
         "preload": assets.preload,
         "script": assets.script,
         "stylesheet": assets.stylesheet,

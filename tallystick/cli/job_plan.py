@@ -118,33 +118,29 @@ def _stages(stages: tuple[StageQuoteView, ...]) -> Table:
 
 def _strategies(plans: tuple[StrategyPlan, ...]) -> Table:
     """The job's own strategy, and the other one with as many tokens and peers."""
-    columns = (
-        "strategy",
-        "#peers",
-        "#MB a round",
-        "#MB/s",
-        "#tokens/s",
-        "#by computing",
-        "#by lines",
-        "#drawn",
-        "#stake",
+    rows: dict[str, list[object]] = {
+        "peers": [each.peers for each in plans],
+        "MB a round": [f"{each.bytes_a_round / MB:.3f}" for each in plans],
+        "MB/s": [_megabytes(each.bytes_a_second) for each in plans],
+        "tokens/s": [_number(each.tokens_a_second) for each in plans],
+        "by computing": [_number(each.tokens_a_second_computing) for each in plans],
+        "by lines": [_number(each.tokens_a_second_lines) for each in plans],
+        "drawn": [_percent(each.audit_rate) for each in plans],
+        "stake": [in_tokens(each.stake) for each in plans],
+    }
+    return table(
+        "at most, on the offers of now",
+        ("", *(f"#{each.strategy}" for each in plans)),
+        ((name, *cells) for name, cells in rows.items()),
     )
-    return table("at most, on the offers of now", columns, map(_strategy_row, plans))
 
 
-def _strategy_row(plan: StrategyPlan) -> tuple[object, ...]:
-    sent = plan.bytes_a_second
-    return (
-        plan.strategy,
-        plan.peers,
-        f"{plan.bytes_a_round / MB:.3f}",
-        "" if sent is None else f"{sent / MB:.3f}",
-        _number(plan.tokens_a_second),
-        _number(plan.tokens_a_second_computing),
-        _number(plan.tokens_a_second_lines),
-        "" if plan.audit_rate is None else f"{plan.audit_rate / MILLION:.2%}",
-        in_tokens(plan.stake),
-    )
+def _megabytes(value: int | None) -> str:
+    return "" if value is None else f"{value / MB:.3f}"
+
+
+def _percent(rate: int | None) -> str:
+    return "" if rate is None else f"{rate / MILLION:.2%}"
 
 
 def _number(value: int | None) -> str:

@@ -93,7 +93,7 @@ def _spend_rows(view: SpendView) -> Iterator[tuple[str, str]]:
     if (audits := view.audits) is not None:
         spent = f"{tokens(audits.spent)} of {tokens(audits.budget)}"
         yield "audits", f"{spent}, {tokens(audits.reserved)} may follow"
-    yield "step", f"{view.step} of {view.num_steps}"
+    yield "step", f"{view.trained} of {view.num_steps}, in {view.step} seals"
     if (pace := view.pace) is not None:
         hourly = tokens(pace.spent_an_hour)
         yield "pace", f"{pace.millis_a_step} ms and {tokens(pace.spent_a_step)} a step; {hourly}/h"

@@ -14,7 +14,6 @@ from market.bodies.advice import in_words
 from market.bodies.jobs import JobView, ProgressView
 from market.bodies.offers import ChecksView, PeerChecksView, ReceivedView, ReputationView
 from market.bodies.slashes import ConvictionsView, ConvictionView
-from market.domain.jobs import trained
 from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts
 from tallystick.sdk.convictions import state_of
@@ -29,6 +28,7 @@ def job_table(view: JobView) -> Table:
         "outcome": view.outcome + (f": {view.failure}" if view.failure else ""),
         "state": view.state,
         "wanted": view.wanted,
+        "strategy": _strategy(view.spec),
         "step": _steps(view.progress),
         "budget": format_tokens(view.funded),
         "committed": format_tokens(view.committed),
@@ -55,11 +55,21 @@ def job_table(view: JobView) -> Table:
     return facts(str(view.spec.get("name", "")), rows)
 
 
+def _strategy(spec: dict[str, Any]) -> str:
+    local = spec.get("batch", {}).get("local")
+    if local is None:
+        return str(spec.get("strategy", ""))
+    return (
+        f"{spec['strategy']}, {spec['rules']['gradient_codec']}: a step is a round of "
+        f"{local['round_time'] / 1000:g} s, {local['inner_steps']} inner steps an item, "
+        f"quorum {local['quorum']}"
+    )
+
+
 def _steps(progress: ProgressView) -> str:
-    """Trained steps; seals beyond the last one only end audits and let pay vest."""
-    settling = progress.step - progress.steps
-    done = f"{trained(progress.step, progress.steps)} of {progress.steps}"
-    return f"{done}, and {settling} that settled audits" if settling > 0 else done
+    """Steps whose work is sealed; more seals were of rounds that lacked peers, or settle audits."""
+    done = f"{progress.trained} of {progress.steps}"
+    return f"{done}, in {progress.step} seals" if progress.step > progress.trained else done
 
 
 def reputation_words(reputation: ReputationView) -> str:

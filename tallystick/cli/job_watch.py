@@ -18,7 +18,6 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import MILLION
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_JOB
-from market.domain.jobs import trained
 from tallystick.cli.job_views import job_table
 from tallystick.cli.options import Job, Market, Timeout, ask_of_job
 from tallystick.cli.output import Show, screen, shows
@@ -55,7 +54,7 @@ def live_picture(view: JobView) -> RenderableType:
         view.outcome,
         ProgressBar(
             total=view.progress.steps,
-            completed=trained(view.progress.step, view.progress.steps),
+            completed=view.progress.trained,
             width=BAR_WIDTH,
         ),
         f"step {_steps(view)}",
@@ -70,13 +69,13 @@ def seconds_left(view: JobView) -> int | None:
     if len(recent) < 2 or view.state in DONE_STATES:
         return None
     (first, begun), (last, ended) = ((each.step, each.at) for each in (recent[0], recent[-1]))
-    left = max(0, view.progress.steps - view.progress.step)
+    left = max(0, view.progress.steps - view.progress.trained)
     found = left * (ended - begun) // (1000 * (last - first))
     return min(max(0, found), MOST_SECONDS)  # a coordinator says when
 
 
 def _steps(view: JobView) -> str:
-    return f"{trained(view.progress.step, view.progress.steps)}/{view.progress.steps}"
+    return f"{view.progress.trained}/{view.progress.steps}"
 
 
 def _speed(view: JobView) -> Iterator[str]:

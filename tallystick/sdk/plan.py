@@ -13,7 +13,7 @@ from contracts.terms.amounts import BaseUnits, in_tokens
 from contracts.terms.errors import Refused
 from contracts.terms.ids import Address
 from contracts.terms.messages import MILLION, JobSpec
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.bodies.advice import in_words
 from market.bodies.base import Body, Money, Price, Wide
 from market.bodies.jobs import AdviceView, Excluded, QuoteRequest, QuoteView, StageQuoteView
@@ -146,13 +146,18 @@ async def plan(client: MarketClient, job: JobFile) -> Plan:
     spec, quote = await draft(
         client, job, prepared, poster=NOBODY, now=now, confirmations=network.confirmations
     )
-    plans, which = await _strategies(client, job, spec, prepared, quote)
+    plans, which = await _strategies(client, job, spec, prepared, quote, network.clock)
     found = plan_of_draft(spec, prepared, quote, now)
     return found.model_copy(update={"strategies": plans, "which_strategy": which})
 
 
 async def _strategies(
-    client: MarketClient, job: JobFile, spec: JobSpec, prepared: Prepared, quote: QuoteView
+    client: MarketClient,
+    job: JobFile,
+    spec: JobSpec,
+    prepared: Prepared,
+    quote: QuoteView,
+    clock: UnixMillis,
 ) -> tuple[tuple[StrategyPlan, ...], str]:
     """What the job's own strategy would mean and what the other one, and which to take."""
     offers = (await client.call(GET_OFFERS)).offers  # the cheapest, of a long list
@@ -160,7 +165,7 @@ async def _strategies(
     model, other = prepared.config.model, other_strategy(job, spec)
 
     def planned(each: JobSpec) -> StrategyPlan:
-        return strategy_plan(each, model, machines_for(each, offers), price)
+        return strategy_plan(each, model, machines_for(each, offers, clock), price)
 
     try:
         tried = build_spec(

@@ -25,12 +25,13 @@ from contracts.terms.amounts import PricePerPflop
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import MAX_PEERS
 from contracts.terms.messages import JobSpec, Offer
+from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed
 from market.bodies.base import Body, Money, Wide
-from market.bodies.offers import OfferView
+from market.bodies.offers import HEARTBEAT_MILLIS, OfferView
 from tallystick.sdk.checking import checking_plan
 from tallystick.sdk.job_file import USUAL_CLASS, JobFile, LocalFields, ModelFields
-from training.compression.formats import FORMATS, part_bytes
+from training.compression.formats import FORMATS, exchanged_bytes
 from training.config import ModelConfig, StageSlice, slices_of
 from training.memory import num_parameters
 
@@ -60,7 +61,9 @@ class StrategyPlan(Body):
     stake: Money
 
 
-def machines_for(spec: JobSpec, offers: Sequence[OfferView]) -> tuple[Machine, ...]:
+def machines_for(
+    spec: JobSpec, offers: Sequence[OfferView], now: UnixMillis
+) -> tuple[Machine, ...]:
     """The cheapest open offers that have the memory at the price, one of an account, for all peers.
 
     Fewer than the job wants where there are no more.
@@ -69,7 +72,8 @@ def machines_for(spec: JobSpec, offers: Sequence[OfferView]) -> tuple[Machine, .
     found: dict[bytes, Machine] = {}
     for view in sorted(offers, key=lambda each: each.price):
         fits = view.memory_bytes >= spec.memory_bytes and view.price <= spec.price_ceiling
-        if fits and view.state == "open" and view.account not in found:
+        is_heard = view.heard_at is not None and now - view.heard_at <= HEARTBEAT_MILLIS
+        if fits and is_heard and view.state == "open" and view.account not in found:
             found[view.account] = Machine(view.flops_per_second, _offer(view).bandwidth)
     return tuple(found.values())[:slots]
 
@@ -120,8 +124,7 @@ def strategy_plan(
 def _bytes_a_round(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
     batch, rules = spec.batch, spec.rules
     parameters, peers = num_parameters(config, stage), batch.peers_per_stage
-    codecs = (rules.gradient_codec, rules.mean_codec)
-    exchanged = sum(part_bytes(codec, parameters) for codec in codecs) * (peers - 1) // peers
+    exchanged = exchanged_bytes((rules.gradient_codec, rules.mean_codec), parameters, peers)
     items, neighbours = -(-batch.units_per_step // peers), _num_neighbours(stage)
     elements = batch.rows_at_once * config.sequence_length * config.width
     return exchanged + items * neighbours * FORMATS[rules.boundary_codec].num_bytes(elements)

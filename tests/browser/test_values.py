@@ -80,6 +80,9 @@ def test_job__money_steps_and_losses__are_those_of_the_api(browser: Browser, sit
         for each in job["reports"]
     ]
     assert row_values(browser, "6 of 6 step reports") == losses
+    sealed = reversed(api(site, f"{path}/steps")["steps"])
+    told = [[each["earned"], each["vested"]] for each in sealed]
+    assert row_values(browser, "The newest 6 sealed steps") == told
     leases = [each["account"] for each in job["leases"]]
     assert browser.evaluate("[...document.querySelectorAll('.cell a')].map(a => a.title)") == leases
     assert browser.evaluate("document.querySelector('#loss-chart canvas') !== null")

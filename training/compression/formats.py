@@ -4,7 +4,7 @@ Whoever handles bytes alone (coordinator, seals) reads sizes and digests from he
 arithmetic is in `codecs.py`. Units: bytes, elements.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,3 +75,12 @@ def part_bytes(codec: ShardCodecName, num_elements: int) -> int:
     if codec == "seeded8" or codec == "seeded4":
         return SEEDED[codec].num_bytes(num_elements)
     return FORMATS[codec].num_bytes(num_elements)
+
+
+def exchanged_bytes(codecs: Sequence[ShardCodecName], num_elements: int, num_peers: int) -> int:
+    """What each of some peers sends to average a vector: `codecs` of its shards and its bucket.
+
+    All but its own part of its vector goes to the peers that sum it, its own sum to the others.
+    """
+    sent = sum(part_bytes(each, num_elements) for each in codecs)
+    return sent * max(0, num_peers - 1) // max(1, num_peers)

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.amounts import BaseUnits, in_tokens, read_tokens
 from contracts.terms.errors import Malformed, Refused
-from contracts.terms.ids import JobId
+from contracts.terms.ids import JobId, StepNumber
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.context import Api, ApiDep, JobPath, WorkDep, job_of
@@ -40,6 +40,7 @@ from market.service.show_money import money_of_job
 from market.service.show_peers import peers_of
 from market.service.show_slashes import find_convictions
 from market.service.show_spend import spend_of
+from market.service.show_steps import steps_of
 from market.service.store_checkpoints import claimed_checkpoints
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
@@ -122,9 +123,13 @@ async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
         row = await find_job(job, work)
         view = await job_view(row, work)
+        found = await api.followed.load(job, row.num_messages, work)
+        reports = thinned(view.reports, MAX_POINTS)
+        sealed = {each.step: found.rounds.get(StepNumber(each.step)) for each in reports}
+        first = max(0, row.step - MAX_STEPS_SHOWN)
+        rounds = await steps_of(job, work, api.followed, after=first, limit=MAX_STEPS_SHOWN)
     money = await money_of_job(job, Asked(MAX_ACCOUNTS, None), times, now, work)
     peers = await peers_of(job, work, api.followed, now=now)
-    first = max(0, peers.step - MAX_STEPS_SHOWN)
     advice = view.advice
     seconds = UnixSeconds(now // 1000)
     return {
@@ -139,11 +144,13 @@ async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         "tail": times.tail,
         "deadline": row.deadline * 1000,
         "money_parts": parts_of_budget(money),
-        "reports": thinned(view.reports, MAX_POINTS),
+        "reports": reports,
+        "sealed": sealed,
         "num_reports": len(view.reports),
         "peers": peers,
         "stages": by_stage(peers.seats),
-        "spend": await spend_of(job, work, api.followed, after=first, now=now),
+        "rounds": rounds.steps,
+        "spend": await spend_of(job, work, api.followed, limit=0, now=now),
     }
 
 

@@ -8,7 +8,14 @@ from contracts.terms.digest import digest, keccak
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import PeerId, StepNumber
 from market.bodies.routes import GET_SPEND, GET_STEP, GET_STEPS, GET_WORK
-from market.bodies.tracing import AnchoredView, AuditsView, PlainStep, WorkTraceView
+from market.bodies.tracing import (
+    AnchoredView,
+    AuditsView,
+    PlainStep,
+    StepLineView,
+    StepView,
+    WorkTraceView,
+)
 from market.service.rows import BatchRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import sdk
@@ -70,12 +77,23 @@ def check_trace(trace: WorkTraceView) -> None:
         check_pay(trace)
 
 
+def check_round(step: StepView, work: list[StepLineView], story: Story) -> None:
+    """A step's figures are those of its lines: each stage works on all of the text."""
+    spec, stages = story.maker.record.spec, {line.stage for line in work}
+    items = sum(line.units for line in work) // max(1, len(stages))
+    assert step.tokens == items * spec.batch.rows_per_unit * spec.model.sequence_length
+    assert step.peers == len({line.peer for line in work})
+    assert not {line.account for line in work}.intersection(step.missed_by)
+    assert (step.exchanged > 0) == (step.peers > len(stages))
+
+
 async def traces(story: Story, client: MarketClient) -> list[WorkTraceView]:
     """The traces of all work of a job, each checked."""
     found = []
     for step in (await client.call(GET_STEPS, job=story.job)).steps:
         page = await client.call(GET_STEP, job=story.job, step=StepNumber(step.step))
         assert page.step == step and page.next is None and page.num_lines == len(page.lines)
+        check_round(step, [line for line in page.lines if line.kind == "work"], story)
         for line in page.lines:
             if line.kind == "work":
                 number = StepNumber(line.work_step)

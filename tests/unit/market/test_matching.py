@@ -8,8 +8,9 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.bodies.jobs import Excluded
+from market.bodies.offers import HEARTBEAT_MILLIS
 from market.domain.matching import Need, asks_of, exclusions_of, judge
-from market.domain.offers import HEARTBEAT_MILLIS, Candidate
+from market.domain.offers import Candidate
 from market.domain.reputation import Reputation, standing
 
 NOW = UnixMillis(1_000_000)

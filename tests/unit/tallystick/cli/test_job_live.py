@@ -30,7 +30,7 @@ def going(**changed: Any) -> JobView:
         "coordinator_address": None,
         "leases": (),
         "progress": ProgressView(
-            step=2, steps=10, loss_millionths=4_500_000, tokens_per_second=321
+            step=3, trained=2, steps=10, loss_millionths=4_500_000, tokens_per_second=321
         ),
         "reports": (report(1, 2000), report(2, 3000)),
         "num_messages": 0,
