@@ -49,6 +49,7 @@ RUNS: Sequence[tuple[str, ShardCodecName]] = (
     ("ours", "none"),
     ("ours", "seeded4"),
 )
+COSTS = ("s", "CPU s", "MB")  # of a round; MB of a replica
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,9 @@ def measure(job: TorchftJob) -> dict[str, Any]:
         "system": job.system,
         "codec": job.codec,
         "loss": round(loss, 4),
-        "seconds a round": round(seconds, 2),
-        "CPU s a round": round(cpu, 2),
-        "MB a replica and round": round(sent / REPLICAS / 1e6, 2),
+        "s": round(seconds, 2),
+        "CPU s": round(cpu, 2),
+        "MB": round(sent / REPLICAS / 1e6, 2),
     }
 
 
@@ -130,13 +131,8 @@ def compared(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     base = found[0]
     return [
         each
-        | {
-            "ppl over torchft, %": round(100 * math.expm1(each["loss"] - base["loss"]), 1),
-            "ratio of seconds": round(each["seconds a round"] / base["seconds a round"], 2),
-            "ratio of bytes": round(
-                each["MB a replica and round"] / base["MB a replica and round"], 3
-            ),
-        }
+        | {"ppl over torchft, %": round(100 * math.expm1(each["loss"] - base["loss"]), 1)}
+        | {f"ratio of {name}": round(each[name] / base[name], 2) for name in COSTS}
         for each in found
     ]
 
