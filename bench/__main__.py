@@ -3,6 +3,7 @@
     python -m bench --quick         the quick form of each, one after the other
     python -m bench NAME [...]      one of them, as `python -m bench.NAME [...]`
 
+`bench.torchft_diloco` is not among them: it needs torchft, which no extra installs.
 Prints seconds and ok or failed of each, and the tail of what a failed one said; exits with 1 then.
 """
 
