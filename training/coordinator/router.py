@@ -86,6 +86,7 @@ class Router:
         tell: Tell,
         awaited: Iterable[PeerId] = (),
         until: float = 0.0,
+        waits: bool = False,
     ) -> None:
         """Begin; `look` comes next.
 
@@ -95,8 +96,9 @@ class Router:
             tell: The log.
             awaited: Who may have work of the round from before this start.
             until: Nothing is dealt before they have said what, or it is so late.
+            waits: Whether an item stays with its peer, however long that takes in its round.
         """
-        self._rules, self._num_groups = rules, num_groups
+        self._rules, self._num_groups, self._waits = rules, num_groups, waits
         self._last = StageIndex(num_groups - 1)
         self._tell = tell
         self.news: set[PeerId] = set()
@@ -415,7 +417,7 @@ class Router:
         walk.late += 1
         if walk.way.evaluates:
             self._fail(out, errors.DeadlineExceeded.code, "no result in time", ZERO_DIGEST, now)
-        elif not self._has_others(out):
+        elif self._waits or not self._has_others(out):
             self._at(now + self._time_for(out), lambda at: self._expire(out, at))
         else:
             out.is_dropped = True

@@ -468,6 +468,7 @@ def view(state: RoundState, now: UnixMillis, router: Router = IDLE) -> View:
         ends=phase.ends,
         extended=phase.extended,
         issued=open.issued,
+        num_issued=open.num_issued,
         counted=open.counted,
         missing=open.unclaimed.keys(),
         claims=open.claims,

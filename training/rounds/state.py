@@ -126,6 +126,7 @@ class OpenRound:
     opened_at: UnixMillis | None = None  # when items could go out
     work_ends: UnixMillis | None = None  # until when items are begun
     num_commits: int = 0  # how often peers were asked for claims
+    num_issued: int = 0  # items at first; less are left when claims are asked for
 
 
 @dataclass(frozen=True)
@@ -293,7 +294,8 @@ def begin_round(
     num = min(layout.items_per_round, layout.ordered_items - state.sealed_items)
     issued = frozenset(state.cursor.issue(num))
     own = {group: counted.get(group, {}) for group in state.terms.groups}
-    return replace(state, phase=Work(OpenRound(issued, own, claims=claims, held=held, off=off)))
+    open = OpenRound(issued, own, claims=claims, held=held, off=off, num_issued=num)
+    return replace(state, phase=Work(open))
 
 
 def with_phase(state: RoundState, phase: Phase, at: UnixMillis | None = None) -> RoundState:

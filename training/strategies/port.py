@@ -145,6 +145,8 @@ class View:
     may_work: Set[PeerId] | None  # None: everybody
     is_dealing: bool = False  # whether items go out
     router: Router = IDLE
+    num_issued: int = 0
+    """Items that the round began with; while claims come in, `issued` are those that are left."""
 
     def open(self, group: Group) -> Items:
         """Issued items that do not count in a group yet."""

@@ -108,8 +108,8 @@ class Local:
         done = view.counted[GROUP]
         if view.phase == "commit":
             is_through = len(view.delivered) == len(view.claims)
-            is_rest = len(view.issued) < self._items  # of the job: it may be one owner's
-            if is_rest and is_through and not view.missing and len(done) == len(view.issued):
+            is_rest = view.num_issued < self._items  # of the job: it may be one owner's
+            if is_rest and is_through and not view.missing and len(done) == view.num_issued:
                 return "close"
             makers = {view.claims[name].peer for name in view.delivered} & view.peers.keys()
             if len({view.peers[peer].owner for peer in makers}) < self._quorum:

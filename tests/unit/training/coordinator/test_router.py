@@ -298,3 +298,13 @@ def test_router__restarted__goes_on_from_what_peers_made_and_hold_and_deals_noth
     assert out.pop(other) == [held]
     [[upper]] = out.values()
     assert upper.item == task.item and upper.inputs[0].holders == (lower,)
+
+
+def test_expire__strategy_whose_items_stay__the_peer_keeps_its_task_however_long_it_takes() -> None:
+    routed = Routed(waits=True)
+    before = routed.only()
+
+    routed.wait(3600)
+
+    assert routed.only() == before
+    assert not routed.router.silent

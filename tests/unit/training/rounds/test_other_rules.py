@@ -1,11 +1,17 @@
 """The machine under a strategy that merges what came in time, as one without a pipeline would."""
 
+from collections.abc import Sequence
+
+from contracts.terms.ids import PeerId
+from contracts.terms.messages import LocalSpec
 from contracts.terms.moments import UnixMillis
+from tests.support.history import make_spec
 from tests.support.rounds import claim_of, joining, layout, peer, result, terms
 from training.rounds import events
 from training.rounds.machine import advance
 from training.rounds.state import Commit, Reduce, Seal, Work, first_state
-from training.strategies.port import Decision, View
+from training.strategies.local.rules import Local
+from training.strategies.port import Closing, Decision, View
 
 A, B, C = peer("a"), peer("b"), peer("c")
 
@@ -25,19 +31,22 @@ class Quorum:
 class Job:
     """Three peers of one group, each with one item."""
 
-    def __init__(self) -> None:
-        """All have done their item when the time of work is over."""
+    def __init__(self, rules: Closing | None = None, done: Sequence[PeerId] = (A, B, C)) -> None:
+        """These have done their item when the time of work is over."""
+        self.rules = rules or Quorum()
         self.terms = terms(layout(1, 3, 3, 1), 3)
         self.state, self.now = first_state(self.terms), 1000
         self.effects: tuple[events.Effect, ...] = ()
         for number, who in enumerate((A, B, C)):
             self.tell(joining(who))
-            self.tell(events.ItemsDone(who, (result(who, 0, number),), UnixMillis(self.now)))
+            if who in done:
+                made = result(who, 0, number)
+                self.tell(events.ItemsDone(who, (made,), UnixMillis(self.now)))
         self.wait(self.terms.round_ms)
 
     def tell(self, event: events.Event) -> None:
         """One event."""
-        self.state, self.effects = advance(self.state, event, Quorum())
+        self.state, self.effects = advance(self.state, event, self.rules)
 
     def wait(self, span: int) -> None:
         """Time passes."""
@@ -56,6 +65,22 @@ class Job:
         assert isinstance(self.state.phase, Commit)
         for who, shards in self.state.phase.lacking.items():
             self.tell(events.Held(who, shards, UnixMillis(self.now)))
+
+
+def test_local__one_owner_of_three_is_done__round_is_void() -> None:
+    local = LocalSpec(
+        inner_steps=2, segments=1, rewarm_steps=1, outer_rate=1, outer_momentum=0, round_time=1000,
+        quorum=2,
+    )  # fmt: skip
+    rules = Local(make_spec(strategy="local", units_per_step=3, local=local))
+    job = Job(rules, done=(A,))
+
+    job.claim(A)
+    job.deliver()
+    job.wait(job.terms.deliver_ms)
+    job.wait(job.terms.deliver_ms)
+
+    assert isinstance(job.state.phase, Seal) and job.state.phase.what == "void"
 
 
 def test_quorum__claim_is_missing__others_are_merged() -> None:

@@ -48,6 +48,7 @@ def view(*members: Member, done: dict[PeerId, str] | None = None, **how: object)
         off=frozenset(),
         may_work=None,
         is_dealing=True,
+        num_issued=6,
     )
     return replace(seen, **how)  # type: ignore[arg-type]
 
@@ -125,11 +126,14 @@ def test_closes__commit__a_quorum_at_its_time_or_all(
     assert RULES.closes(seen) == decision
 
 
-def test_closes__last_items_of_a_job__are_merged_without_a_quorum() -> None:
+@pytest.mark.parametrize(("num_issued", "decision"), [(1, "close"), (6, "wait")])
+def test_closes__one_owner_alone__is_merged_at_the_end_of_a_job_only(
+    num_issued: int, decision: str
+) -> None:
     claim = claim_of(A, 0, [0], shape=RULES.layout(SPEC))
     seen = view(
         member(A), member(B), done={A: "0"}, phase="commit", issued=frozenset({ItemNumber(0)}),
-        claims={claim.digest(): claim}, delivered={claim.digest()},
+        claims={claim.digest(): claim}, delivered={claim.digest()}, num_issued=num_issued,
     )  # fmt: skip
 
-    assert RULES.closes(seen) == "close"
+    assert RULES.closes(seen) == decision
