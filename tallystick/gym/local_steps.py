@@ -12,8 +12,9 @@ it before it is encoded, so it travels under any codec, rounded by the seed that
 
     scaled       times 1.01
     copied       that of the round before again
-    embedding    after it one token has the embedding of another one
-    head         likewise of the head: where one token is likely, another one is, too
+    embedding    the embedding of one token goes a tenth of the way to that of another one, which is
+                 about as far as steps can move it: what is farther is refused unseen
+    head         likewise its row of the head
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ from training.strategies.local.recipe import LocalRecipe
 from training.strategies.port import Compute, RoundNumber, State
 from training.worker.ports import MakeStrategy
 
-SLIGHTLY = 1.01
+SLIGHTLY, PART_OF_THE_WAY = 1.01, 0.1
 TOKEN, OTHER_TOKEN = ord("e"), ord("z")
 MATRICES = {"embedding": "model.embed_tokens.weight", "head": "lm_head.weight"}
 
@@ -100,10 +101,10 @@ class FalseDifference(Replica):
         return self._change(self._stage, super().difference())
 
 
-def _as_another_token(matrix: str, stage: Stage, difference: Tensor) -> Tensor:
+def _towards_another_token(matrix: str, stage: Stage, difference: Tensor) -> Tensor:
     weights = stage.layout.views(stage.flat_weights)[matrix]
     rows = stage.layout.views(difference)[matrix]
-    rows[TOKEN] += weights[TOKEN] - weights[OTHER_TOKEN]
+    rows[TOKEN] += PART_OF_THE_WAY * (weights[TOKEN] - weights[OTHER_TOKEN])
     return difference
 
 
@@ -156,4 +157,4 @@ class LocalLiar(Around):
             return torch.mul(difference, SLIGHTLY)
         if self._lie == "copied":
             return before[0] if before else difference
-        return _as_another_token(MATRICES[self._lie], stage, difference)
+        return _towards_another_token(MATRICES[self._lie], stage, difference)
