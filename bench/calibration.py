@@ -47,7 +47,7 @@ from bench.calibration_devices import (
 )
 from bench.measuring import about, clopper_pearson, limit, parsed, parser_of, tell
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import LOSS_SCALE, CodecName
+from contracts.terms.messages import LOSS_SCALE, CodecName, class_name
 from tests.numerics.loop import items_of, rows_of, synthetic_corpus, train
 from training.compression.codecs import codec
 from training.config import StageSlice, TrainConfig, slices_of, whole_model
@@ -61,7 +61,6 @@ from verification.distances.thresholds import (
     Calibration,
     DType,
     Recipe,
-    class_name,
     decide,
     shipped_calibration,
 )
