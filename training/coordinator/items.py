@@ -59,6 +59,7 @@ class ItemRoutes:
             tell=tell,
             awaited=state.members,
             until=self._now() + min(COME_BACK, state.terms.redo_after / 1000),
+            others_help=state.terms.layout.most_items is None,
         )
         self._polls: dict[PeerId, asyncio.Event] = {}
         self._dropped: dict[PeerId, frozenset[TaskName]] = {}  # that a peer was told of

@@ -10,8 +10,9 @@ time for it, and goes on from there.
 What a failed pass means: a tensor cannot be had: nobody's fault here, it is made again. No result
 in time, while another peer of the group could do it: the task is dropped; who has not begun says
 so by not holding it any more, and who says nothing for `SILENT` more is `silent`, so that its items
-open again. Anything else: the peer rests, longer each time. Where nobody of a group may be asked
-for long, the caps of those that are left are lifted (docs/protocol.md 7).
+open again; not where a peer has items of its own in a round (`Layout.most_items`), which last as
+long as the round. Anything else: the peer rests, longer each time. Where nobody of a group may be
+asked for long, the caps of those that are left are lifted (docs/protocol.md 7).
 
 Invariants: a pass is with one peer at a time; a result counts only for a pass that its peer was
 asked for, or, after a restart, within its cap. Units: seconds of one clock.
@@ -86,6 +87,7 @@ class Router:
         tell: Tell,
         awaited: Iterable[PeerId] = (),
         until: float = 0.0,
+        others_help: bool = True,
     ) -> None:
         """Begin; `look` comes next.
 
@@ -95,10 +97,11 @@ class Router:
             tell: The log.
             awaited: Who may have work of the round from before this start.
             until: Nothing is dealt before they have said what, or it is so late.
+            others_help: Whether an item that is late goes to another peer.
         """
         self._rules, self._num_groups = rules, num_groups
         self._last = StageIndex(num_groups - 1)
-        self._tell = tell
+        self._tell, self._others_help = tell, others_help
         self.news: set[PeerId] = set()
         """Peers whose tasks have changed, until they are taken from here."""
         self.done: defaultdict[PeerId, list[Result]] = defaultdict(list)
@@ -424,9 +427,13 @@ class Router:
 
     def _has_others(self, out: Out) -> bool:
         view, group = self._round.view, self._round.here.get(out.peer)
-        return view is not None and any(
-            own == group and peer != out.peer and peer in view.peers and view.can_work(peer)
-            for peer, own in self._round.here.items()
+        return (
+            self._others_help
+            and view is not None
+            and any(
+                own == group and peer != out.peer and peer in view.peers and view.can_work(peer)
+                for peer, own in self._round.here.items()
+            )
         )
 
     def _end_silence(self, out: Out, now: float) -> None:

@@ -184,6 +184,15 @@ def test_router__nobody_else_could_do_it__is_waited_for() -> None:
     assert routed.only() == (peer, task)
 
 
+def test_router__items_of_a_peer_s_own__are_waited_for_as_long_as_the_round_lasts() -> None:
+    routed = Routed(items=2, others_help=False)
+    asked = routed.out()
+
+    routed.wait(60.0)
+
+    assert routed.out() == asked
+
+
 def test_router__result_of_a_pass_that_its_peer_was_not_asked_for__changes_nothing() -> None:
     routed = Routed()
     peer, task = routed.only()
