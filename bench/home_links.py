@@ -19,6 +19,7 @@ Needs root, and the commands ip, tc and nft (packages iproute2 and nftables).
 """
 
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -67,6 +68,7 @@ def row(job: HomeJob, swarm: Processes, sent: Mapping[str, int]) -> dict[str, An
     [relayed] = swarm.lines(COORDINATOR, "relayed")
     thousands = job.rounds * tokens / 1000
     [*_, validated] = swarm.lines(COORDINATOR, "validated")
+    audited = [line for peer in PEERS for line in swarm.lines(peer, "audited")]
     passes = [swarm.lines(peer, "item_forward", "item_done") for peer in PEERS]
     computing = sum(line["took_us"] for own in passes for line in own) * MICROSECONDS
     return {
@@ -83,7 +85,7 @@ def row(job: HomeJob, swarm: Processes, sent: Mapping[str, int]) -> dict[str, An
         "first loss": updates[0]["loss"] / MILLION,
         "last loss": updates[-1]["loss"] / MILLION,
         "held out": validated["loss"] / MILLION,
-        "replays": sum(len(swarm.lines(peer, "audited")) for peer in PEERS),
+        "claims replayed": sum(line["kind"] == "work" for line in audited),
     }
 
 
@@ -99,6 +101,8 @@ def main() -> None:
     options = parsed(parser, minutes=40, steps=4, rounds=3, inner_steps=3)
     if (reason := why_not()) is not None:
         raise SystemExit(f"home_links: {reason}")
+    if missing := [name for name in ("tc", "nft") if shutil.which(name) is None]:
+        raise SystemExit(f"home_links: needs the commands {missing}")
     rows = []
     with limit(options.minutes, "home_links"), ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tallystick-homes-")))
