@@ -23,6 +23,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,18 @@ def measure(job: HomeJob, folder: Path, sites: Mapping[str, Site]) -> dict[str, 
             swarm.start(role)
         for ended in range(job.rounds):
             what = f"round {ended + 1}"
-            swarm.wait(what, lambda: len(swarm.lines(COORDINATOR, "seal_stored")) > ended)  # noqa: B023
+            swarm.wait(what, partial(is_sealed, swarm, ended + 1))
             tell(f"{job.name}: {what}")
         swarm.wait("the end", lambda: all(p.poll() == 0 for p in swarm.running.values()))
     finally:
         swarm.kill()
     sent = {role: sites[role].bytes_sent() - before[role] for role in ROLES}
     return row(job, swarm, sent)
+
+
+def is_sealed(swarm: Processes, rounds: int) -> bool:
+    """Whether so many are."""
+    return len(swarm.lines(COORDINATOR, "seal_stored")) >= rounds
 
 
 def row(job: HomeJob, swarm: Processes, sent: Mapping[str, int]) -> dict[str, Any]:
@@ -122,7 +128,7 @@ def main() -> None:
                 device_class(torch.device("cpu")),
                 corpus.manifest.digest().hex(),
             )
-            own = folder / (job.name)
+            own = folder / job.name
             corpus.write(own / "blobs")
             rows.append(measure(job, own, sites))
             tell(str(rows[-1]))
