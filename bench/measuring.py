@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, Self
 import torch
 
 from tallystick.resources import CORE, Resources, least
+from tests.support.namespaces import Site
 
 ROOT = Path(__file__).resolve().parents[1]
 MICROSECONDS = 1e-6
@@ -168,19 +169,22 @@ class Agreed:
 class Processes:
     """The processes of one job, in a folder in which each tells what it did."""
 
-    def __init__(self, module: str, folder: Path) -> None:
-        self._module, self._folder = module, folder
+    def __init__(self, module: str, folder: Path, sites: Mapping[str, Site] | None = None) -> None:
+        """`sites`: where each role runs; none: on this machine."""
+        self._module, self._folder, self._sites = module, folder, sites or {}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._lines: dict[str, list[Line]] = defaultdict(list)
         self._read: dict[str, int] = defaultdict(int)  # bytes of a log
 
     def start(self, role: str, failpoints: str = "") -> None:
         """Start one, for the first time or again on what it left."""
+        words = [sys.executable, "-m", self._module, role, str(self._folder)]
+        environment = os.environ | {"TALLYSTICK_FAILPOINT": failpoints}
+        if (site := self._sites.get(role)) is not None:
+            words = site.command(*words)
+            environment |= {"TALLYSTICK_LISTEN": f"{site.address}:0"}
         with (self._folder / "log" / f"{role}.stderr").open("ab") as errors:
-            self.running[role] = subprocess.Popen(
-                [sys.executable, "-m", self._module, role, str(self._folder)],
-                stderr=errors, cwd=ROOT, env=os.environ | {"TALLYSTICK_FAILPOINT": failpoints},
-            )  # fmt: skip
+            self.running[role] = subprocess.Popen(words, stderr=errors, cwd=ROOT, env=environment)
 
     def kill(self, *roles: str) -> None:
         """SIGKILL these, or all."""

@@ -8,20 +8,29 @@ machine's network is touched, and the sites reach nothing but each other.
         subprocess.Popen(sites["ann"].command("curl", f"http://{sites['market'].address}:8420/"))
         with sites["ann"].cut():  # packets vanish, no connection is reset
             ...
+
+A site may be behind a router of its own, which masquerades: it reaches the others, and they see the
+router's address and cannot dial it. That needs the command `nft` (package nftables).
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
 
 _INTERFACE, _BRIDGE, _SUBNET = "eth0", "bridge0", "10.77.0"
+_HOME, _INSIDE = "192.168.77", "inside0"  # of every router: nobody sees more than one
+_MASQUERADE = f"""
+add table ip home
+add chain ip home out {{ type nat hook postrouting priority srcnat; }}
+add rule ip home out oifname "{_INTERFACE}" masquerade
+"""
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,8 @@ class Site:
 
     name: str
     namespace: str
-    address: str  # IPv4, on the bridge
+    address: str  # IPv4, on the bridge, or behind its router
+    _edge: str  # namespace at the other end of its cable: its own, or its router's
     _hub: str  # namespace of the bridge
     _port: str  # the bridge's end of its cable
 
@@ -55,16 +65,33 @@ class Site:
         """Everything comes and goes again."""
         _ip("-n", self._hub, "link", "set", self._port, "master", _BRIDGE)
 
-    @contextmanager
-    def losing(self, share: float) -> Iterator[None]:
+    def losing(self, share: float) -> AbstractContextManager[None]:
         """Its cable loses a share of all packets meanwhile."""
+        return self._through_program(share=share)
+
+    @contextmanager
+    def slow(self, *, delay: float, rate: str) -> Iterator[None]:
+        """Its cable takes `delay` seconds each way meanwhile, at a rate as in `50mbit` each way."""
+        shaped = ("root", "tbf", "rate", rate, "burst", "32kb", "latency", "200ms")
+        ends = ((self._edge, _INTERFACE), (self._hub, self._port))
+        for namespace, interface in ends:
+            _run("tc", "-n", namespace, "qdisc", "add", "dev", interface, *shaped)
+        try:
+            with self._through_program(delay=delay):
+                yield
+        finally:
+            for namespace, interface in ends:
+                _run("tc", "-n", namespace, "qdisc", "del", "dev", interface, "root")
+
+    @contextmanager
+    def _through_program(self, *, share: float = 0.0, delay: float = 0.0) -> Iterator[None]:
         near, far = f"{self._port}-near", f"{self._port}-far"
-        words = (sys.executable, "-m", "tests.support.lossy_cable", str(share), self._port, far)
+        words = ("-m", "tests.support.slow_cable", str(share), str(delay), self._port, far)
         self.unplug()
         _ip("-n", self._hub, "link", "add", near, "type", "veth", "peer", "name", far)
         _ip("-n", self._hub, "link", "set", near, "master", _BRIDGE, "up")
         _ip("-n", self._hub, "link", "set", far, "up")
-        command = ["ip", "netns", "exec", self._hub, *words]
+        command = ["ip", "netns", "exec", self._hub, sys.executable, *words]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cable:
             try:
                 assert cable.stdout is not None and cable.stdout.readline() == "ready\n"
@@ -82,7 +109,7 @@ class Site:
 
 
 @contextmanager
-def network(*names: str) -> Iterator[Mapping[str, Site]]:
+def network(*names: str, behind_routers: Collection[str] = ()) -> Iterator[Mapping[str, Site]]:
     """Sites with these names on one bridge; all of it is gone afterwards."""
     prefix = f"tally{os.getpid()}"
     hub = f"{prefix}-hub"
@@ -92,9 +119,16 @@ def network(*names: str) -> Iterator[Mapping[str, Site]]:
         _ip("-n", hub, "link", "set", _BRIDGE, "up")
         sites = {}
         for number, name in enumerate(names, start=1):
-            site = Site(name, f"{prefix}-{name}", f"{_SUBNET}.{number}", hub, f"port{number}")
-            _namespace(stack, site.namespace)
-            _plug_in(site)
+            own, address, port = f"{prefix}-{name}", f"{_SUBNET}.{number}", f"port{number}"
+            site = Site(name, own, address, own, hub, port)
+            _namespace(stack, own)
+            if name in behind_routers:
+                site = replace(site, address=f"{_HOME}.2", _edge=f"{own}-router")
+                _namespace(stack, site._edge)
+            _plug_in(site._edge, address, hub, port)
+            _ip("-n", hub, "link", "set", port, "master", _BRIDGE)
+            if name in behind_routers:
+                _route(site)
             sites[name] = site
         yield sites
 
@@ -124,16 +158,31 @@ def packets_as_sent(site: Site) -> None:
     subprocess.run(site.command(sys.executable, "-c", _SWITCH_OFF), check=True)
 
 
-def _plug_in(site: Site) -> None:
-    ends = ("type", "veth", "peer", "name", _INTERFACE, "netns", site.namespace)
-    _ip("-n", site._hub, "link", "add", site._port, *ends)
-    _ip("-n", site._hub, "link", "set", site._port, "master", _BRIDGE, "up")
-    _ip("-n", site.namespace, "address", "add", f"{site.address}/24", "dev", _INTERFACE)
-    _ip("-n", site.namespace, "link", "set", _INTERFACE, "up")
+def _plug_in(namespace: str, address: str, other: str, port: str) -> None:
+    """Give a namespace its interface, whose cable ends at `port` of another one."""
+    ends = ("type", "veth", "peer", "name", _INTERFACE, "netns", namespace)
+    _ip("-n", other, "link", "add", port, *ends)
+    _ip("-n", other, "link", "set", port, "up")
+    _ip("-n", namespace, "address", "add", f"{address}/24", "dev", _INTERFACE)
+    _ip("-n", namespace, "link", "set", _INTERFACE, "up")
+
+
+def _route(site: Site) -> None:
+    """Put a site behind its router, and let that masquerade."""
+    _plug_in(site.namespace, site.address, site._edge, _INSIDE)
+    _ip("-n", site._edge, "address", "add", f"{_HOME}.1/24", "dev", _INSIDE)
+    _ip("-n", site.namespace, "route", "add", "default", "via", f"{_HOME}.1")
+    router = ("ip", "netns", "exec", site._edge)
+    _run(*router, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+    _run(*router, "nft", _MASQUERADE)
 
 
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+    _run("ip", *words)
+
+
+def _run(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
 
 
 @cache

@@ -10,8 +10,9 @@ time for it, and goes on from there.
 What a failed pass means: a tensor cannot be had: nobody's fault here, it is made again. No result
 in time, while another peer of the group could do it: the task is dropped; who has not begun says
 so by not holding it any more, and who says nothing for `SILENT` more is `silent`, so that its items
-open again. Anything else: the peer rests, longer each time. Where nobody of a group may be asked
-for long, the caps of those that are left are lifted (docs/protocol.md 7).
+open again; not where a peer has items of its own in a round (`Layout.most_items`), which last as
+long as the round. Anything else: the peer rests, longer each time. Where nobody of a group may be
+asked for long, the caps of those that are left are lifted (docs/protocol.md 7).
 
 Invariants: a pass is with one peer at a time; a result counts only for a pass that its peer was
 asked for, or, after a restart, within its cap. Units: seconds of one clock.
