@@ -126,7 +126,7 @@ def sealed_items(swarm: MemorySwarm) -> list[ItemNumber]:
 
 @pytest.mark.parametrize("codec", ["none", "bfloat16", "seeded8", "seeded4"])
 def test_local__three_peers__has_the_weights_of_a_plain_loop(tmp_path: Path, codec: str) -> None:
-    swarm = finished(swarm_of(tmp_path, gradient_codec=codec))
+    swarm = finished(swarm_of(tmp_path, rules=patient_rules(gradient_codec=codec)))
 
     assert swarm.refused == {} and swarm.seals()[-1].last
     assert weights_roots(swarm) == {Plain(swarm).root()}
@@ -154,7 +154,7 @@ def test_local__a_peer_dies_in_a_round__others_go_on_and_its_items_come_later(
 
 
 def test_local__the_coordinator_dies_while_claims_come_in__nothing_differs(tmp_path: Path) -> None:
-    swarm = swarm_of(tmp_path)
+    swarm = swarm_of(tmp_path, rules=patient_rules())
     swarm.deadly = {("cem", "claim_stored", 2): COORDINATOR}
 
     finished(swarm)
@@ -191,7 +191,8 @@ def test_local__shards_that_no_steps_make__are_left_out_and_others_go_on(
 
 def test_local__several_segments__go_on_from_each_other(tmp_path: Path) -> None:
     local = LOCAL.model_copy(update={"segments": 2})
-    swarm = finished(swarm_of(tmp_path, local=local, units_per_step=6, steps=2))
+    rules = patient_rules()
+    swarm = finished(swarm_of(tmp_path, local=local, units_per_step=6, steps=2, rules=rules))
 
     claims = swarm.claims()
     assert {len(claim.numbers) for claim in claims} == {2}
