@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from contracts.terms.errors import Malformed
+from contracts.terms.errors import InvariantBroken, Malformed
 from training.stages.exact import ParameterLayout, tensors_root
 from training.stages.torch_free import StateRoots
 
@@ -28,7 +28,13 @@ class SealedState:
         return self.layout.views(self._weights)
 
     def moments(self) -> dict[str, Tensor]:
-        """What is beside them, by prefix and parameter; it shares memory too."""
+        """What is beside them, by prefix and parameter; it shares memory too.
+
+        Raises:
+            InvariantBroken: there is nothing: who only computes gradients has no state.
+        """
+        if not self._beside:
+            raise InvariantBroken("a stage that does not train has no moments")
         return {
             prefix + name: view
             for prefix, vector in self._beside.items()
