@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from contracts.terms.ids import JobId
+from contracts.terms.messages import class_name
 from market.bodies.routes import GET_CONVICTIONS, GET_STEPS
 from tests.support.money_story import account_of
 from tests.support.stack import ROOT, kill_and_see, said, stack, verified
+from training.stages.exact import device_class
 
 NAMES = ("ann", "bob", "cem")
 STEPS, INNER, ROWS, TOKENS = 5, 8, 4, 32
@@ -32,7 +35,8 @@ async def test_local__ordered_by_its_file_and_a_peer_killed__is_trained_paid_and
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "local.yaml"
-    job_file = yaml.safe_load((ROOT / "examples" / "local.yaml").read_text()) | CHANGED
+    own = {"device_class": class_name(device_class(torch.device("cpu")))}
+    job_file = yaml.safe_load((ROOT / "examples" / "local.yaml").read_text()) | CHANGED | own
     file.write_text(json.dumps(job_file))
 
     async with stack(tmp_path, forked=True) as running:
