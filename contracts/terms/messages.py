@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from annotated_types import Ge, Le, Len, Lt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import TypeIs
 
 from contracts.terms import typed_data
 from contracts.terms.amounts import (
@@ -149,12 +150,17 @@ ShardCodecName = Literal[GradientCodecName, SeededCodecName]
 DTypeName = Literal["float32", "float16", "bfloat16", "uint8", "int64"]
 
 
+def is_seeded(codec: ShardCodecName) -> TypeIs[SeededCodecName]:
+    """Whether a codec rounds by a seed; then shards and their means travel in two forms."""
+    return codec in ("seeded8", "seeded4")
+
+
 def mean_codec_of(codec: ShardCodecName) -> GradientCodecName:
     """Codec of the mean of shards under `codec`.
 
     A mean in few bits would be rounded a second time as coarsely as its shards.
     """
-    return "bfloat16" if codec == "seeded8" or codec == "seeded4" else codec
+    return "bfloat16" if is_seeded(codec) else codec
 
 
 class ModelSpec(Record):
@@ -369,7 +375,7 @@ class JobSpec(WalletMessage):
         is_local = self.strategy == "local"
         if is_local != (self.batch.local is not None):
             raise ValueError("batch.local comes with the strategy `local`, no other")
-        if not is_local and self.rules.gradient_codec in ("seeded8", "seeded4"):
+        if not is_local and is_seeded(self.rules.gradient_codec):
             raise ValueError("gradient_codec: seeded codes are of the strategy `local`")
         if is_local and self.rules.audit is not None and not self.rules.audit.device_class:
             raise ValueError("audit.device_class: replays of `local` are compared within one class")

@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from contracts.terms.errors import NotFinite, WrongBytes
-from contracts.terms.messages import NORM_SQUARED_SCALE, GradientCodecName, ShardCodecName
+from contracts.terms.messages import (
+    NORM_SQUARED_SCALE,
+    GradientCodecName,
+    ShardCodecName,
+    is_seeded,
+)
 from training.compression.formats import FORMATS
 from training.compression.seeded import decode_seeded
 
@@ -77,7 +82,7 @@ def need_norm(
         WrongBytes: they are longer or shorter, or an element is larger. Malformed, NotFinite: see
             `norm_squared`.
     """
-    if codec == "seeded8" or codec == "seeded4":
+    if is_seeded(codec):
         data, codec = decode_seeded(data, num_elements, codec).data, "none"
     actual = norm_squared(data, codec)
     if actual != expected:

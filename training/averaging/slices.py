@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest
-from contracts.terms.messages import ShardCodecName
+from contracts.terms.messages import ShardCodecName, is_seeded
 from contracts.terms.work import WorkClaim
 from training.compression.formats import FORMATS, part_bytes
 
@@ -34,7 +34,7 @@ def slice_digest(data: Buffer, codec: ShardCodecName = "none") -> Digest:
     Raises:
         Malformed: the bytes are no whole number of elements.
     """
-    if codec == "seeded8" or codec == "seeded4":
+    if is_seeded(codec):
         return tensor_digest("uint8", (memoryview(data).nbytes,), data)
     wire = FORMATS[codec]
     num_elements = wire.num_elements(memoryview(data).nbytes)

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from contracts.terms.errors import Malformed
-from contracts.terms.messages import CodecName, DTypeName, ShardCodecName
+from contracts.terms.messages import (
+    CodecName,
+    DTypeName,
+    SeededCodecName,
+    ShardCodecName,
+    is_seeded,
+)
 
 BLOCK = 4096  # elements that share a scale
 SEEDED_BLOCK = 64  # likewise, of seeded codes
@@ -66,13 +72,16 @@ FORMATS: Mapping[CodecName, WireFormat] = {
 }
 """Every codec of which bytes say how many elements they hold."""
 
-SEEDED: Mapping[str, SeededFormat] = {"seeded8": SeededFormat(8), "seeded4": SeededFormat(4)}
+SEEDED: Mapping[SeededCodecName, SeededFormat] = {
+    "seeded8": SeededFormat(8),
+    "seeded4": SeededFormat(4),
+}
 """Codecs of `differences`."""
 
 
 def part_bytes(codec: ShardCodecName, num_elements: int) -> int:
     """How long a shard or a bucket of so many elements is."""
-    if codec == "seeded8" or codec == "seeded4":
+    if is_seeded(codec):
         return SEEDED[codec].num_bytes(num_elements)
     return FORMATS[codec].num_bytes(num_elements)
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from typing_extensions import Buffer
 
 from contracts.terms.chunks import Chunk
+from contracts.terms.errors import Refused
 from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec, Seal
@@ -314,6 +315,15 @@ class Shard:
 
     claim: Digest
     data: Buffer
+
+
+def in_turn(shards: Iterator[Shard], weights: Weights) -> Iterator[Buffer]:
+    """The bytes of shards that come in the order of `weights`; raises Refused: one does not."""
+    claims = list(weights)
+    for place, shard in enumerate(shards):
+        if claims[place : place + 1] != [shard.claim]:
+            raise Refused("a shard is not of the claim whose turn it is")
+        yield shard.data
 
 
 Piece: TypeAlias = tuple[Output, bytes]

@@ -56,6 +56,7 @@ from training.strategies.port import (
     Source,
     State,
     Weights,
+    in_turn,
     validation_name,
 )
 from training.strategies.state_files import StageState, load_weights
@@ -230,16 +231,8 @@ class EveryStepWithTorch(EveryStep):
         totals = Counter[Group]()
         for group, weight in weights.values():
             totals[group] += weight
-        claims = list(weights)
-
-        def parts() -> Iterator[Buffer]:
-            for place, shard in enumerate(shards):
-                if claims[place : place + 1] != [shard.claim]:
-                    raise Refused("a shard is not of the claim whose turn it is")
-                yield shard.data
-
         made = mean_slice(
-            parts(),
+            in_turn(shards, weights),
             [weight for _, weight in weights.values()],
             self.spec.rules.mean_codec,
             totals=[totals[group] for group, _ in weights.values()],

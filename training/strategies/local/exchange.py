@@ -16,6 +16,7 @@ from contracts.terms.messages import (
     CodecName,
     GradientCodecName,
     ShardCodecName,
+    is_seeded,
     mean_codec_of,
 )
 from training.compression import differences
@@ -44,13 +45,13 @@ class LocalCodec:
         Raises:
             NotFinite: inf or nan.
         """
-        if self.name == "seeded8" or self.name == "seeded4":
+        if is_seeded(self.name):
             return differences.encode(difference, self.name, seed)
         return codec(self.name).encode(difference)
 
     def read_shard(self, data: Buffer, num_elements: int) -> Tensor:
         """The difference that a shard spells, fp32 (P,); raises Malformed, NotFinite."""
-        if self.name == "seeded8" or self.name == "seeded4":
+        if is_seeded(self.name):
             return differences.decode(data, num_elements, self.name)
         return codec(self.name).decode(data, (num_elements,))
 
@@ -60,7 +61,7 @@ class LocalCodec:
         A claim's own difference is among them, so honest replays are as near as without a codec,
         which would hide a difference scaled by a tenth. Raises as `read_shard`.
         """
-        if self.name == "seeded8" or self.name == "seeded4":
+        if is_seeded(self.name):
             return differences.nearest(difference, shard, self.name, seed)
         sent = self.read_shard(shard, len(difference))
         if self.name == "none":

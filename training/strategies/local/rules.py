@@ -50,22 +50,26 @@ class Local:
             return ()
         dealt = view.router.dealt.get(GROUP, {})
         items = sorted(view.open(GROUP).difference(dealt))
-        found: list[Assignment] = []
-        for peer in self._in_turn(view):
-            last = max((item for item, by in self._had(view) if by == peer), default=-1)
-            item = next((each for each in items if each > last), None)
-            if item is not None and self._fits(view, peer):
+        loads, last = Counter[PeerId](), dict[PeerId, Item]()
+        for own, peer in _had(view):
+            loads[peer] += 1
+            last[peer] = max(own, last.get(peer, own))
+        waiting, found = Counter(dealt.values()), list[Assignment]()
+        for peer in self._in_turn(view, loads, waiting):
+            item = next((each for each in items if each > last.get(peer, -1)), None)
+            if item is not None and (not loads[peer] or _fits(view, peer, waiting[peer])):
                 items.remove(item)
                 found.append(Assignment(peer, GROUP, (item,)))
         return tuple(found)
 
-    def _in_turn(self, view: View) -> list[PeerId]:
+    def _in_turn(
+        self, view: View, loads: Counter[PeerId], waiting: Counter[PeerId]
+    ) -> list[PeerId]:
         """Who may be given one more item, one of each owner after another, as few as they have.
 
         By owner, because peers can choose their ids: where there are more peers than items those of
         one owner would get all of them in every round.
         """
-        loads, dealt = self._loads(view), Counter(view.router.dealt.get(GROUP, {}).values())
         most, room = self._most_items, view.router.room
         able = (
             peer
@@ -74,7 +78,7 @@ class Local:
             and peer in view.peers
             and view.can_work(peer)
             and loads[peer] < min(most, view.router.caps.get(peer, most))
-            and dealt[peer] < AT_ONCE
+            and waiting[peer] < AT_ONCE
         )
         owners = {peer: member.owner for peer, member in view.peers.items()}
         had = Counter(owners[peer] for peer in loads.elements() if peer in owners)
@@ -83,24 +87,6 @@ class Local:
             turns.append((had[owners[peer]], peer))
             had[owners[peer]] += 1
         return [peer for _, peer in sorted(turns)]
-
-    @staticmethod
-    def _had(view: View) -> Iterator[tuple[Item, PeerId]]:
-        """All items of the round that somebody has, or has done."""
-        for item, result in view.counted[GROUP].items():
-            yield item, result.peer
-        yield from view.router.dealt.get(GROUP, {}).items()
-
-    def _loads(self, view: View) -> Counter[PeerId]:
-        return Counter(peer for _, peer in self._had(view))
-
-    def _fits(self, view: View, peer: PeerId) -> bool:
-        """Whether a peer could end one more item in the time of work."""
-        if view.ends is None or not self._loads(view)[peer]:
-            return True
-        rate = max(1, view.router.rates.get(peer, view.peers[peer].rate))
-        waiting = sum(by == peer for by in view.router.dealt.get(GROUP, {}).values())
-        return view.now + (waiting + 1) * _MICRO_MS // rate <= view.ends
 
     def closes(self, view: View) -> Decision:
         """See `Closing.closes`."""
@@ -124,3 +110,18 @@ class Local:
         workers = [peer for peer in view.peers if view.can_work(peer)]
         is_through = all(loads[peer] >= self._most_items for peer in workers)
         return "close" if workers and is_through else "wait"
+
+
+def _had(view: View) -> Iterator[tuple[Item, PeerId]]:
+    """All items of the round that somebody has, or has done."""
+    for item, result in view.counted[GROUP].items():
+        yield item, result.peer
+    yield from view.router.dealt.get(GROUP, {}).items()
+
+
+def _fits(view: View, peer: PeerId, num_waiting: int) -> bool:
+    """Whether a peer could end one more item in the time of work, after those that it has."""
+    if view.ends is None:
+        return True
+    rate = max(1, view.router.rates.get(peer, view.peers[peer].rate))
+    return view.now + (num_waiting + 1) * _MICRO_MS // rate <= view.ends

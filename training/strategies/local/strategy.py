@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.errors import (
@@ -53,6 +52,7 @@ from training.strategies.port import (
     Source,
     State,
     Weights,
+    in_turn,
     validation_name,
 )
 from training.strategies.state_files import load_weights
@@ -171,24 +171,13 @@ class LocalWithTorch(Local):
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
         """See `Strategy.reduce`."""
-        codec, claims = self.recipe.codec, list(weights)
-        size = self._sizes[bucket[1]]
-
-        def vectors() -> Iterator[Tensor]:
-            for place, shard in enumerate(shards):
-                if claims[place : place + 1] != [shard.claim]:
-                    raise Refused("a shard is not of the claim whose turn it is")
-                yield codec.read_shard(shard.data, size)
-
-        mean = weighted_mean(vectors(), [weight for _, weight in weights.values()])
+        codec = self.recipe.codec
+        start, end = self.recipe.bounds(self.recipe.num_parameters)[bucket[1]]
+        size = end - start
+        vectors = (codec.read_shard(data, size) for data in in_turn(shards, weights))
+        mean = weighted_mean(vectors, [weight for _, weight in weights.values()])
         data = codec.mean(mean)
         return self.recipe.output(bucket[1], data, codec.read_mean(data, size)), data
-
-    @property
-    def _sizes(self) -> Sequence[int]:
-        """Elements of each bucket."""
-        bounds = self.recipe.bounds(self.recipe.num_parameters)
-        return [end - start for start, end in bounds]
 
     def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> LocalState:
         """See `Strategy.apply`."""
