@@ -248,6 +248,8 @@ class BatchSpec(Record):
             raise ValueError(f"layer_ends has {len(self.layer_ends)} ends, stages is {self.stages}")
         if self.local and (self.stages > 1 or self.rows_per_unit % self.local.inner_steps):
             raise ValueError("local: one stage, and units of equally many rows a step")
+        if self.local and self.local.quorum > self.peers_per_stage + self.spares:
+            raise ValueError("local.quorum is above the number of peers, spares included")
         return self
 
     @property

@@ -6,7 +6,6 @@ an offer wants it is matching's question. Every refusal carries in its data what
 
 from dataclasses import dataclass
 
-from contracts.governance.local_steps import check_local_steps
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, format_tokens
 from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
@@ -81,7 +80,6 @@ def check_terms(spec: JobSpec, around: Surroundings) -> None:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     _check_work(spec, config)
     _check_memory(spec, config)
-    check_local_steps(spec)
     check_sizes(spec, config, around.free_bytes)
     _check_budget(spec)
     if spec.rules.audit is not None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from contracts.governance.local_steps import check_local_steps
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.chunks import MAX_CHUNK_BYTES
 from contracts.terms.digest import blob_digest
@@ -144,8 +143,8 @@ def build_spec(
 
     Raises:
         Malformed: a value does not fit its message field.
-        Refused: sizes that do not fit each other, a number finer than its message field, or local
-            steps that could not be checked.
+        Refused: sizes that do not fit each other, a number finer than its message field, or a
+            checked job of local steps without a device class.
     """
     ends = cut(job, config)
     stages = slices_of(config.model, ends)
@@ -153,7 +152,7 @@ def build_spec(
     flops = tuple(item_flops(config.model, stage, rows) for stage in stages)
     try:
         audit = _audit(job, config, flops)
-        spec = JobSpec(
+        return JobSpec(
             poster=poster,
             coordinator=coordinator,
             salt=salt,
@@ -199,8 +198,6 @@ def build_spec(
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
         raise Malformed(f"job: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
-    check_local_steps(spec)
-    return spec
 
 
 def _local(job: JobFile) -> LocalSpec | None:

@@ -132,12 +132,6 @@ def test_check_job__device_class_that_the_table_does_not_hold__says_which_it_doe
     assert known in str(found.data["would_fit"])
 
 
-def test_check_job__quorum_above_all_peers__is_refused() -> None:
-    check_job(local(quorum=3), AROUND)
-
-    assert refusal(local(quorum=4)).data["would_fit"] == 3
-
-
 def test_cuts__local_steps__only_fewer_peers() -> None:
     assert {(cut.stages, cut.peers_per_stage) for cut in other_cuts(local())} == {(1, 1), (1, 2)}
 
