@@ -14,7 +14,8 @@ report `missing` count (docs/protocol.md 5), and is given when
 - every holder that is a member was reached and has said no, or `commit_timeout` has passed.
 
 While an auditor waits for us no deadline of its passes (`drawing`), for at most twice
-`commit_timeout` and our two searches: holders that are silent would outlast it. Searches are in
+`commit_timeout` and our two searches: holders that are silent would outlast it. Who let one search
+wait in vain has `ASKED_AGAIN` in the next, or silent holders of many tensors would. Searches are in
 memory alone; a coordinator that starts again begins them again.
 
 Invariants: what is given is what was signed; `Held` is recorded only when the bytes are on disk.
@@ -58,6 +59,7 @@ SHARE_OF_ONE = 1 / 4
 """Of the time for delivery, for one holder to give us bytes."""
 SHORTEST_FETCH = 1.0  # seconds
 RETRY = 0.5  # seconds between two rounds through all holders
+ASKED_AGAIN = 5.0  # seconds for a holder that let the last search wait in vain
 
 Sessions: TypeAlias = Callable[[], Mapping[SessionKey, Session]]
 
@@ -123,6 +125,7 @@ class Blobs:
         self._dropped = RoundNumber(0)
         self._searches: dict[tuple[Digest, PeerId], Search] = {}  # by subject and auditor
         self._noticed: set[Digest] = set()
+        self._silent: set[PeerId] = set()  # in searches, until they answer
         self._turns: defaultdict[PeerId, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def close(self) -> None:
@@ -340,13 +343,17 @@ class Blobs:
     async def _from_holders(self, lack: Lack) -> tuple[bytes | None, bool]:
         """What fits, else None; and whether every holder that is a member has said no."""
         holders = [peer for peer in lack.holders if peer in self._job.state.members]
-        span, is_sure = calls.LONGEST_SEARCH / (len(holders) + 1), True
+        longest, is_sure = calls.LONGEST_SEARCH / (len(holders) + 1), True
         for peer in holders:
+            span = min(longest, ASKED_AGAIN) if peer in self._silent else longest
             try:
                 data = await self._ask(peer, lack.digest, span)
+                self._silent.discard(peer)
                 await asyncio.to_thread(self._forms.need, lack.sort, data, lack.digest)
             except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
-                is_sure &= not isinstance(error, errors.Unavailable)
+                if isinstance(error, errors.Unavailable):
+                    self._silent.add(peer)
+                    is_sure = False
                 about = {"peer": peer, "code": error.code, "reason": error.message}
                 self._tell("not_found", step=self._job.state.round, **about)
             else:
