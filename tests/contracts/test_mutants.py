@@ -101,7 +101,7 @@ MUTANTS = (
         "a stranger takes what is free before the tail is over",
         "block.timestamp >= uint256(job.closedAt) + TAIL;",
         "true;",
-        "invariant_J6",
+        "test_reclaim__by_others",
     ),
     Mutant(
         "the order of a path does not matter",
