@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,8 +27,10 @@ from contracts.terms.messages import JobSpec, LocalSpec, ShardCodecName
 from contracts.terms.work import Leaf, Output, WorkClaim, tensor_name
 from tests.architecture.checkout import ROOT
 from tests.numerics.pipeline import FIRST, source_of, spec_of
+from tests.support.dockets import audit_spec
 from tests.support.fakes.memory_source import MemorySource, at_once
 from tests.support.history import make_claim
+from training.config import TrainConfig
 from training.models.initial import initial_weights
 from training.recipes import micro
 from training.stages.stage import Stage, UnitInputs
@@ -52,20 +55,21 @@ ITEMS, OTHER_ITEMS = (ItemNumber(0), ItemNumber(3)), (ItemNumber(1), ItemNumber(
 CODECS: tuple[ShardCodecName, ...] = ("none", "bfloat16", "seeded8", "seeded4")
 
 
-def spec_under(codec: ShardCodecName) -> JobSpec:
+def spec_under(codec: ShardCodecName, config: TrainConfig | None = None, **changed: Any) -> JobSpec:
     local = LocalSpec(
         inner_steps=STEPS, segments=2, rewarm_steps=5, outer_rate=10**6, outer_momentum=0,
         round_time=1000, quorum=1,
     )  # fmt: skip
-    config = micro(num_steps=100)
+    config = config or micro(num_steps=100)
     return spec_of(
-        2,
+        config.model.num_layers,
         config=config,
         tied_head=True,
         strategy="local",
         local=local,
         rows_per_unit=2 * STEPS,
         gradient_codec=codec,
+        **changed,
     )
 
 
@@ -200,6 +204,20 @@ def test_replay__honest_claim__repeats_it_bit_for_bit(
     assert is_complete(work.spec, GROUP, work.leaves)
     assert set(found.farthest()) == set(kinds_of(work.spec, GROUP))
     assert not any(distance for _, distance in found.distances())
+
+
+def test_replica__of_a_checked_job__computes_alike_whatever_the_number_of_threads() -> None:
+    config = micro(num_steps=100)
+    # 36,000 elements of `silu`: two threads share them, and the parts end within a vector.
+    model = replace(config.model, width=120, num_heads=4, ffn_width=300, sequence_length=60)
+    audit = audit_spec(device_class=capability())
+    spec = spec_under("none", replace(config, model=model), audit=audit)
+    found = []
+    for num_threads in (1, 2, 3):
+        torch.set_num_threads(num_threads)
+        found.append(done(spec).difference)
+
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
 def honest_elsewhere(folder: Path) -> Done:
