@@ -84,7 +84,12 @@ def start(
     ] = "10",
     market: Market = None,
     home: Annotated[Path | None, typer.Option("--home", help="Wallet, journals, logs.")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a peer.", min=1, max=1024)] = 1,
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="CPU threads of a peer; one in checked jobs of local steps.", min=1, max=1024
+        ),
+    ] = 1,
     memory: Annotated[
         int | None,
         typer.Option(help="MiB to offer at most; its share if absent.", min=64, max=2**32),
