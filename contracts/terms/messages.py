@@ -190,8 +190,9 @@ class OptimizerSpec(Record):
     weight_decay: Millionths
     clip_norm: Millionths  # 0: no clipping
     warmup_steps: Count
-    schedule: Literal["constant", "cosine"]
-    final_rate: Millionths  # part of the peak that a cosine ends at
+    schedule: Literal["constant", "cosine", "linear", "wsd"]
+    final_rate: Millionths  # part of the peak that the schedule ends at
+    decay_ratio: Millionths  # part of all steps in which `wsd` decays
 
 
 class DataSpec(Record):
@@ -345,7 +346,7 @@ class JobSpec(WalletMessage):
     Signed as a `JobHeader`, whose `specHash` is `details`; so the contract knows the job by it.
     """
 
-    kind: Literal["job_spec.v6"] = "job_spec.v6"
+    kind: Literal["job_spec.v7"] = "job_spec.v7"
     typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
 
     poster: AddressField

@@ -92,6 +92,7 @@ OPTIMIZER = OptimizerSpec(
     warmup_steps=2,
     schedule="cosine",
     final_rate=100_000,
+    decay_ratio=200_000,
 )
 
 

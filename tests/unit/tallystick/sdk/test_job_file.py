@@ -323,6 +323,36 @@ def test_build_spec__local_steps_that_cannot_be__says_what_would_do(
         spec_of(job(**changed))
 
 
+# ----------------------------------------------------------------------------- how long, how fast
+
+
+def test_build_spec__wsd__is_signed_as_said() -> None:
+    made = job(steps=7, optimizer={"schedule": "wsd", "decay_ratio": 0.3, "final_ratio": 0})
+
+    spec = spec_of(made)
+
+    assert (spec.optimizer.schedule, spec.optimizer.decay_ratio) == ("wsd", 300_000)
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
+    assert config == made.train_config()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"steps": 3, "passes": 2}, "passes: steps says already how long .*: leave one"),
+        ({"passes": 0}, "passes"),
+        ({"optimizer": {"decay_ratio": 0.1}}, "optimizer.decay_ratio: .*add `schedule: wsd`"),
+        ({"optimizer": {"schedule": "wsd", "decay_ratio": 0}}, "optimizer.decay_ratio"),
+        ({"optimizer": {"schedule": "step"}}, "one of constant, cosine, linear, wsd is wanted"),
+    ],
+)
+def test_job_file__steps_or_schedule_that_cannot_be__says_what_is_wrong(
+    changed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(Malformed, match=words):
+        job(**changed)
+
+
 # ---------------------------------------------------------------------- models from elsewhere
 
 
