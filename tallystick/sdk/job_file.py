@@ -268,6 +268,15 @@ class LocalFields(Fields):
     """Providers whose work makes an update, at least; without it more than half of the peers."""
 
 
+class StopEarlyFields(Fields):
+    """When a job ends before its last step, by its losses on the validation rows."""
+
+    patience: Annotated[Whole, Le(10_000)] = 3
+    """Validations in a row that are no better than the best one before: then it ends."""
+    min_delta: Annotated[Number, Ge(0), Le(1000)] = 0.0
+    """Nats per token by which a better loss is lower; 0: any lower one is."""
+
+
 class JobFile(Fields):
     """A job as its poster writes it."""
 
@@ -337,6 +346,8 @@ class JobFile(Fields):
     """Steps between two checkpoints."""
     validate_every: Whole | None = None
     """Steps between two validations; without it one at the end."""
+    stop_early: Annotated[StopEarlyFields | None, Field(examples=[{"patience": 3}])] = None
+    """When the job ends before its last step; without it never. What is not trained is not paid."""
     checking: Checking = "off"
     """Whether some of the work is drawn by lot, done again by strangers and compared."""
     device_class: Annotated[str | None, Field(examples=["cpu/x86_64/AVX2/torch-2.13.0"])] = None
@@ -372,6 +383,15 @@ class JobFile(Fields):
     """How long a lost peer's work waits for it before others do it."""
     lease_grace: Span = timedelta(seconds=60)
     """How long a lost peer keeps its place."""
+
+    @field_validator("stop_early")
+    @classmethod
+    def _by_validations(
+        cls, value: StopEarlyFields | None, info: ValidationInfo
+    ) -> StopEarlyFields | None:
+        if value is not None and info.data.get("validate_every") is None:
+            raise ValueError("it goes by validations: add `validate_every`, or leave it out")
+        return value
 
     @field_validator("passes")
     @classmethod

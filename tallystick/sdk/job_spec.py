@@ -30,6 +30,7 @@ from contracts.terms.messages import (
     JobSpec,
     LocalSpec,
     RulesSpec,
+    StopEarlySpec,
 )
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
@@ -183,6 +184,7 @@ def build_spec(
                 checkpoint_every=job.checkpoint_every,
                 validate_every=job.validate_every or config.num_steps,
                 local=_local(job),
+                stop_early=_stop_early(job),
             ),
             rules=RulesSpec(
                 audit=audit,
@@ -214,6 +216,14 @@ def _local(job: JobFile) -> LocalSpec | None:
         round_time=_millis(local.round_time),
         quorum=local.quorum or job.peers_per_stage // 2 + 1,
     )
+
+
+def _stop_early(job: JobFile) -> StopEarlySpec | None:
+    said = job.stop_early
+    if said is None:
+        return None
+    delta = scaled("stop_early.min_delta", said.min_delta, MILLION)
+    return StopEarlySpec(patience=said.patience, min_delta=delta)
 
 
 def with_funding(spec: JobSpec, job: JobFile, seconds: int) -> JobSpec:

@@ -7,11 +7,14 @@ import pytest
 
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.ids import StepNumber
 from contracts.terms.kinds import decode_message
 from contracts.terms.messages import (
     BatchSpec,
     Message,
     Notice,
+    StopEarlySpec,
+    Validation,
     WalletMessage,
 )
 from contracts.terms.signatures import Signed
@@ -25,7 +28,7 @@ def examples() -> dict[str, Message]:
     maker = JobMaker()
     maker.seal_step()
     messages = [item.message for item in maker.items if isinstance(item, Signed)]
-    messages += checked_messages()
+    messages += [*checked_messages(), validation()]
     return {message.kind: message for message in messages}
 
 
@@ -36,6 +39,12 @@ def checked_messages() -> list[Message]:
     beacon = job.beacon(1)
     job.seal(beacon)
     return [beacon, job.report(job.case_of("ann"), "match").claim]
+
+
+def validation() -> Validation:
+    """What only a job that may stop early has."""
+    job = make_spec(stop_early=StopEarlySpec(patience=2, min_delta=1000)).job()
+    return Validation(job=job, step=StepNumber(6), of=StepNumber(5), loss=2_500_000)
 
 
 def value_of(kind: str) -> dict[str, Any]:
@@ -56,6 +65,7 @@ def value_of(kind: str) -> dict[str, Any]:
         ("seal.v3", {"earned": (5).to_bytes(16, "big")}),  # another spelling of 5
         ("seal.v3", {"pay_root": "00" * 32}),
         ("seal.v3", {"unsealed": [[3, 3]]}),
+        ("validation.v1", {"loss": -1}),
         ("notice.v1", {"what": "vanish"}),
         ("notice.v1", {"address": "x" * 257}),
     ],
