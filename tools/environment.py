@@ -31,7 +31,7 @@ STAMP = ".tallystick-stamp"
 MIN_PYTHON = (3, 11)
 MIN_NODE = 18
 MIN_FREE_BYTES = 4_000_000_000
-EXTRAS = "provider,models,market,dev"
+EXTRAS = "provider,models,tensorboard,market,dev"
 
 
 class Missing(Exception):

@@ -12,14 +12,14 @@ and `optimizer_spec` write it, and one after the other is the identity on specs.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from contracts.terms.errors import Refused
 from contracts.terms.ids import MAX_STAGES, ZERO_DIGEST, Digest
 from contracts.terms.items import MAX_ITEMS
 from contracts.terms.messages import BatchSpec, DataSpec, ModelSpec, OptimizerSpec, Record
 
-Schedule = Literal["constant", "cosine"]
+Schedule = Literal["constant", "cosine", "linear", "wsd"]
 
 BYTE_VOCABULARY = 256
 MAX_WIDTH = 2**17
@@ -41,6 +41,7 @@ _SCALES = {
     "weight_decay": _MILLIONTH,
     "clip_norm": _MILLIONTH,
     "final_ratio": _MILLIONTH,
+    "decay_ratio": _MILLIONTH,
 }
 """Units of what messages hold as scaled integers (`contracts/terms/messages.py`)."""
 _FIELDS = {"norm_eps": "norm_epsilon", "final_ratio": "final_rate"}
@@ -139,7 +140,8 @@ class StageSlice:
 class OptimizerConfig:
     """AdamW with decoupled decay of matrices, a global norm clip, warm-up and a schedule.
 
-    `clip_norm` 0 means no clip. `final_ratio` is the rate that a cosine ends at, over the peak.
+    `clip_norm` 0 means no clip. `final_ratio` is the rate that the schedule ends at, over the peak.
+    `wsd` (warm-up, stable, decay) stays at the peak until the last `decay_ratio` of the steps.
 
     Raises:
         Refused: a value is out of range.
@@ -155,6 +157,7 @@ class OptimizerConfig:
     warmup_steps: int = 0
     schedule: Schedule = "cosine"
     final_ratio: float = 0.1
+    decay_ratio: float = 0.2
 
     def __post_init__(self) -> None:
         """Refuse what AdamW could not apply."""
@@ -169,8 +172,10 @@ class OptimizerConfig:
             0 <= self.warmup_steps <= self.total_steps,
             "optimizer warmup_steps must be 0 to total_steps",
         )
-        _need(self.schedule in ("constant", "cosine"), "optimizer schedule: constant or cosine")
+        known = get_args(Schedule)
+        _need(self.schedule in known, f"optimizer schedule must be one of {', '.join(known)}")
         _need(0 <= self.final_ratio <= 1, "optimizer final_ratio must be 0 to 1")
+        _need(0 < self.decay_ratio <= 1, "optimizer decay_ratio must be above 0, at most 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from contracts.terms.messages import (
     Notice,
     Seal,
     StepBeacon,
+    Validation,
     WalletMessage,
 )
 from contracts.terms.signatures import Signed, recover, verify_session, verify_wallet
@@ -46,7 +47,7 @@ from verification.reading import (
 VERSION = "equivocation.v2"
 MAX_PROOF_BYTES = 4 * MAX_MESSAGE_BYTES
 BY_WALLET = SessionKey(b"")
-BY_COORDINATOR = (RoundClosed, StepBeacon, Notice)
+BY_COORDINATOR = (RoundClosed, StepBeacon, Validation, Notice)
 """What the coordinator's session key signs."""
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from contracts.governance.checking import Begin, Checking, Unchecked, Unlisted
 from contracts.governance.gates import Gates
 from contracts.governance.pay import Lease
+from contracts.governance.stopping import Validations
 from contracts.governance.vesting import PayState
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.auditors import AuditorList
@@ -35,6 +36,7 @@ from contracts.terms.messages import (
     Notice,
     Seal,
     StepBeacon,
+    Validation,
 )
 from contracts.terms.signatures import Signed, verify_session, verify_wallet
 from contracts.terms.typed_data import Domain
@@ -64,6 +66,7 @@ class JobRecord:
     since_update: tuple[Digest, ...] = ()
     """The seal, or opening, that the newest state comes from, and the void ones since."""
     reported: frozenset[Digest] = frozenset()  # reports that the void ones hold
+    validations: Validations = field(default_factory=Validations)
 
     @property
     def step(self) -> StepNumber:
@@ -74,6 +77,11 @@ class JobRecord:
     def ended(self) -> bool:
         """Whether a seal said that it was the last."""
         return self.pay.ended
+
+    @property
+    def newest_update(self) -> StepNumber:
+        """The step whose update made the newest state; 0: none did."""
+        return StepNumber(self.step + 1 - len(self.since_update))
 
     def seal_before(self, step: StepNumber) -> Digest | None:
         """The seal before `step`, which work of that step extends; None: its base has changed."""
@@ -186,7 +194,7 @@ def signer_of(record: JobRecord, message: Message) -> SessionKey:
         Malformed: no message that a seal covers.
     """
     match message:
-        case RoundClosed() | StepBeacon() | Notice():
+        case RoundClosed() | StepBeacon() | Validation() | Notice():
             return record.opening.session_key
         case WorkClaim(peer=peer, what=what):
             if peer in record.leases:

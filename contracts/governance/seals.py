@@ -14,12 +14,13 @@ from contracts.governance.claims import PayTree
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord, check_signature
 from contracts.governance.rounds import RoundOutcome, of_kind, read_round, require, sealed_set
+from contracts.governance.stopping import Validations
 from contracts.governance.vesting import advance, pay_after
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import BadSignature, Conflict, InvalidSeal
 from contracts.terms.history import messages_root
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import LeaseAccept, Message, Notice, Seal, StepBeacon
+from contracts.terms.messages import LeaseAccept, Message, Notice, Seal, StepBeacon, Validation
 from contracts.terms.signatures import Signed
 from contracts.terms.work import Leaf
 
@@ -60,6 +61,8 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
     )
     joined = _after_notices(record, of_kind(messages, Notice))
     outcome = read_round(replace(record, members=joined.present), messages, under.leaves)
+    is_over = record.validations.end_work(record.spec.batch.stop_early)
+    require(outcome.merge is None or not is_over, "stop_early", "work after losses that end it")
     step, leases = StepNumber(record.step + 1), record.pay_leases()
     facts = _facts(step, messages, outcome, last=last)
     checking, standing = record.checking.after(facts, Terms(record.spec, leases, record.members))
@@ -93,8 +96,23 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
         updates=outcome.updates,
         since_update=(*record.since_update, name) if is_void else (name,),
         reported=record.reported | reported if is_void else frozenset(),
+        validations=_validations(record, of_kind(messages, Validation)),
     )
     return Derived(seal, pay, after, names, outcome.paid, standing)
+
+
+def _validations(record: JobRecord, said: Sequence[Validation]) -> Validations:
+    """What is known of losses on validation rows after these."""
+    found, batch = record.validations, record.spec.batch
+    for each in said:
+        is_due = (
+            found.newest < each.of == record.newest_update and not each.of % batch.validate_every
+        )
+        require(is_due, "validation", f"none of step {each.of} is due")
+        require(batch.stop_early is not None, "validation", "the job does not stop early")
+        assert batch.stop_early is not None
+        found = found.after(each, batch.stop_early)
+    return found
 
 
 def _facts(

@@ -15,6 +15,7 @@ MESSAGES: dict[str, type[Message]] = {
         work.WorkClaim,
         work.RoundClosed,
         messages.StepBeacon,
+        messages.Validation,
         messages.Notice,
         messages.Seal,
         escrow_messages.Grant,

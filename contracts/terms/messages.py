@@ -190,8 +190,9 @@ class OptimizerSpec(Record):
     weight_decay: Millionths
     clip_norm: Millionths  # 0: no clipping
     warmup_steps: Count
-    schedule: Literal["constant", "cosine"]
-    final_rate: Millionths  # part of the peak that a cosine ends at
+    schedule: Literal["constant", "cosine", "linear", "wsd"]
+    final_rate: Millionths  # part of the peak that the schedule ends at
+    decay_ratio: Millionths  # part of all steps in which `wsd` decays
 
 
 class DataSpec(Record):
@@ -222,6 +223,13 @@ class LocalSpec(Record):
     quorum: Annotated[int, Ge(1), Le(MAX_PEERS)]  # owners whose claims make an update, at least
 
 
+class StopEarlySpec(Record):
+    """Losses on validation rows that end a job before its last step (`governance.stopping`)."""
+
+    patience: Annotated[int, Ge(1), Le(10_000)]  # losses in a row that are no better
+    min_delta: Count  # by which a better one is lower, 1e-6 nats per token
+
+
 class BatchSpec(Record):
     """How a job is cut: steps, units of a step, rows of a unit; stages and peers of a stage.
 
@@ -241,6 +249,7 @@ class BatchSpec(Record):
     checkpoint_every: Positive  # steps
     validate_every: Positive  # steps
     local: LocalSpec | None  # of the strategy `local`
+    stop_early: StopEarlySpec | None
 
     @model_validator(mode="after")
     def _fits_itself(self) -> Self:
@@ -345,7 +354,7 @@ class JobSpec(WalletMessage):
     Signed as a `JobHeader`, whose `specHash` is `details`; so the contract knows the job by it.
     """
 
-    kind: Literal["job_spec.v6"] = "job_spec.v6"
+    kind: Literal["job_spec.v7"] = "job_spec.v7"
     typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
 
     poster: AddressField
@@ -475,6 +484,18 @@ class StepBeacon(Message):
     batch: DigestField  # root of the first that holds its seal; zero: nobody shows what it holds
     block: Annotated[int, Ge(0), Le(UINT64_MAX)]
     beacon: DigestField  # hash of that block; zero: it came too late, everything is drawn
+
+
+class Validation(Message):
+    """Beside message 5, in a job with `stop_early`: the loss of a state on the validation rows."""
+
+    kind: Literal["validation.v1"] = "validation.v1"
+    named_by = ("job", "of")
+
+    job: JobIdField
+    step: StepField  # of the seal that holds this
+    of: StepField  # of the update that made the state
+    loss: Count  # 1e-6 nats per token
 
 
 class Notice(Message):

@@ -41,7 +41,15 @@ from contracts.terms.ids import (
     StepField,
 )
 from contracts.terms.items import MAX_ITEMS, ItemField, ItemNumber, Ranges, count, numbers_of
-from contracts.terms.messages import Count, Message, Notice, Record, Signed64, StepBeacon
+from contracts.terms.messages import (
+    Count,
+    Message,
+    Notice,
+    Record,
+    Signed64,
+    StepBeacon,
+    Validation,
+)
 from contracts.terms.moments import UnixMillisField
 
 MAX_TENSORS = 16
@@ -288,5 +296,5 @@ class RoundClosed(Message):
         return dict(self.claims)
 
 
-UNDER_A_SEAL = (WorkClaim, RoundClosed, StepBeacon, Notice)
+UNDER_A_SEAL = (WorkClaim, RoundClosed, StepBeacon, Validation, Notice)
 """Messages 3 to 5: what a seal's `messages_root` may cover."""

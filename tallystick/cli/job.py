@@ -15,6 +15,7 @@ from market.bodies.jobs import JobsView, JobView, StepReport
 from market.bodies.offers import ChecksView
 from market.bodies.routes import GET_CHECKS, GET_CONVICTIONS, GET_JOB, GET_JOBS, GET_SLASH
 from market.bodies.slashes import ConvictionsView
+from tallystick.cli.job_compare import compare_command
 from tallystick.cli.job_money import (
     close_command,
     money_command,
@@ -98,6 +99,7 @@ app.command("spend")(spend_command)
 app.command("peers")(peers_command)
 app.command("steps")(steps_command)
 app.command("trace")(trace_command)
+app.command("compare")(compare_command)
 
 
 @app.command("checks")

@@ -48,6 +48,7 @@ def _rows(plan: Plan) -> dict[str, str]:
     cost, price, time, limits = plan.cost, plan.price, plan.time, plan.limits
     return {
         "work": f"{plan.flops / PFLOP:.4g} PFLOP, {plan.tokens} tokens of text",
+        "length": plan.length,
         "model": f"{plan.parameters} parameters",
         "to upload": f"{plan.upload_bytes} bytes",
         "disk of a peer": f"{-(-plan.disk_bytes // 2**20)} MiB at most",

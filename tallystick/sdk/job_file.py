@@ -14,7 +14,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
+from fractions import Fraction
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -228,9 +230,19 @@ class OptimizerFields(Fields):
     warmup_steps: Annotated[Count | None, Le(MAX_STEPS)] = None
     """Steps until the rate is at its peak."""
     schedule: Schedule | None = None
-    """How the rate goes on after the warm-up."""
+    """How the rate goes on after the warm-up: constant; down to final_ratio along a cosine or
+    linearly; or wsd, constant until the last decay_ratio of all steps, then down linearly."""
     final_ratio: Annotated[Number | None, Ge(0), Le(1)] = None
-    """Rate that a cosine ends at, over the peak."""
+    """Rate that the schedule ends at, over the peak."""
+    decay_ratio: Annotated[Number | None, Gt(0), Le(1)] = None
+    """Of the schedule wsd: the part of all steps in which it goes down."""
+
+    @field_validator("decay_ratio")
+    @classmethod
+    def _only_of_wsd(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("schedule") != "wsd":
+            raise ValueError("it is of the schedule wsd: add `schedule: wsd`, or leave it out")
+        return value
 
 
 USUAL_CLASS = "cpu/x86_64/AVX2/torch-2.13.0"
@@ -254,6 +266,15 @@ class LocalFields(Fields):
     """In which a peer begins units of a round."""
     quorum: Annotated[Whole | None, Le(MAX_PEERS)] = None
     """Providers whose work makes an update, at least; without it more than half of the peers."""
+
+
+class StopEarlyFields(Fields):
+    """When a job ends before its last step, by its losses on the validation rows."""
+
+    patience: Annotated[Whole, Le(10_000)] = 3
+    """Validations in a row that are no better than the best one before: then it ends."""
+    min_delta: Annotated[Number, Ge(0), Le(1000)] = 0.0
+    """Nats per token by which a better loss is lower; 0: any lower one is."""
 
 
 class JobFile(Fields):
@@ -297,6 +318,8 @@ class JobFile(Fields):
     """Of the strategy local: its rounds."""
     steps: Annotated[Whole | None, Le(MAX_STEPS), Field(examples=[60])] = None
     """Optimiser updates; with strategy local rounds, of local.inner_steps x local.segments each."""
+    passes: Annotated[Number | None, Gt(0), Le(MAX_STEPS), Field(examples=[1.5])] = None
+    """Instead of steps: how often the training rows are gone through, rounded up to whole steps."""
     units_per_step: Annotated[Whole | None, Le(MAX_ITEMS)] = None
     """Micro-batches of a step; the global batch is these times their rows. With strategy local
     always peers_per_stage x local.segments, so it is left out."""
@@ -323,6 +346,8 @@ class JobFile(Fields):
     """Steps between two checkpoints."""
     validate_every: Whole | None = None
     """Steps between two validations; without it one at the end."""
+    stop_early: Annotated[StopEarlyFields | None, Field(examples=[{"patience": 3}])] = None
+    """When the job ends before its last step; without it never. What is not trained is not paid."""
     checking: Checking = "off"
     """Whether some of the work is drawn by lot, done again by strangers and compared."""
     device_class: Annotated[str | None, Field(examples=["cpu/x86_64/AVX2/torch-2.13.0"])] = None
@@ -358,6 +383,22 @@ class JobFile(Fields):
     """How long a lost peer's work waits for it before others do it."""
     lease_grace: Span = timedelta(seconds=60)
     """How long a lost peer keeps its place."""
+
+    @field_validator("stop_early")
+    @classmethod
+    def _by_validations(
+        cls, value: StopEarlyFields | None, info: ValidationInfo
+    ) -> StopEarlyFields | None:
+        if value is not None and info.data.get("validate_every") is None:
+            raise ValueError("it goes by validations: add `validate_every`, or leave it out")
+        return value
+
+    @field_validator("passes")
+    @classmethod
+    def _instead_of_steps(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("steps") is not None:
+            raise ValueError("steps says already how long the job trains: leave one of both out")
+        return value
 
     @field_validator("stages", "layer_ends")
     @classmethod
@@ -401,13 +442,19 @@ class JobFile(Fields):
         return None if folder is None else Path(folder)
 
     def train_config(
-        self, *, started: ModelConfig | None = None, vocab_size: int | None = None
+        self,
+        *,
+        started: ModelConfig | None = None,
+        vocab_size: int | None = None,
+        num_rows: int | None = None,
     ) -> TrainConfig:
         """The recipe with this file's changes.
 
         Args:
             started: The model that `model_folder` holds, where there is one.
             vocab_size: What the tokenizer needs, where there is one.
+            num_rows: Training rows of the data, of which `passes` makes steps; until they are known
+                the recipe's steps stand in.
 
         Raises:
             NotFound: no such recipe.
@@ -421,9 +468,13 @@ class JobFile(Fields):
                 f"recipe {self.recipe!r:.80} is unknown{meant}; there are: {known}", known=known
             )
         base = make()
-        steps, data = self.steps or base.num_steps, self._data(base.data)
-        local = self.local
+        data, local = self._data(base.data), self.local
+        steps = self.steps or base.num_steps
+        if self.passes is not None and num_rows is not None:
+            steps = ceil(Fraction(str(self.passes)) * num_rows / data.rows_per_step)
         total = steps * local.inner_steps * local.segments if self.is_local else steps
+        if total > MAX_STEPS and not self.is_local:
+            raise Refused(f"passes: {steps} steps are more than {MAX_STEPS}: have fewer passes")
         if total > MAX_STEPS:
             raise Refused(
                 f"steps: {steps} rounds of {local.inner_steps} x {local.segments} local steps are "

@@ -30,6 +30,7 @@ from contracts.terms.messages import (
     JobSpec,
     LocalSpec,
     RulesSpec,
+    StopEarlySpec,
 )
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
@@ -183,6 +184,7 @@ def build_spec(
                 checkpoint_every=job.checkpoint_every,
                 validate_every=job.validate_every or config.num_steps,
                 local=_local(job),
+                stop_early=_stop_early(job),
             ),
             rules=RulesSpec(
                 audit=audit,
@@ -214,6 +216,14 @@ def _local(job: JobFile) -> LocalSpec | None:
         round_time=_millis(local.round_time),
         quorum=local.quorum or job.peers_per_stage // 2 + 1,
     )
+
+
+def _stop_early(job: JobFile) -> StopEarlySpec | None:
+    said = job.stop_early
+    if said is None:
+        return None
+    delta = scaled("stop_early.min_delta", said.min_delta, MILLION)
+    return StopEarlySpec(patience=said.patience, min_delta=delta)
 
 
 def with_funding(spec: JobSpec, job: JobFile, seconds: int) -> JobSpec:
@@ -332,6 +342,7 @@ class Prepared:
     corpus: ShardedCorpus
     tokenizer: Digest  # zero: a byte is a token
     start: Start | None  # None: drawn from the seed
+    num_rows: int  # to train on
 
     @property
     def weights(self) -> Digest:
@@ -342,6 +353,12 @@ class Prepared:
     def names(self) -> DataNames:
         """What the job that is signed says of its data."""
         return DataNames(self.corpus.manifest.digest(), self.tokenizer, self.weights)
+
+    @property
+    def length(self) -> str:
+        """How long it trains, for a person."""
+        passes = self.config.num_steps * self.config.data.rows_per_step / self.num_rows
+        return f"{self.config.num_steps} steps, {passes:.4g} passes over {self.num_rows} rows"
 
     @property
     def num_bytes(self) -> int:
@@ -370,11 +387,12 @@ def prepare(job: JobFile, *, part_bytes: int = MAX_PART_BYTES) -> Prepared:
     started = None if model is None else model.config
     config = job.train_config(started=started, vocab_size=vocab_size)
     corpus = _sharded(job, tokenizer)
-    need_enough_rows(corpus.manifest, config)
+    num_rows = need_enough_rows(corpus.manifest, config)
+    config = job.train_config(started=started, vocab_size=vocab_size, num_rows=num_rows)
     named = ZERO_DIGEST if tokenizer is None else _add(blobs, tokenizer.data, "the tokenizer")
     corpus = ShardedCorpus(corpus.manifest, corpus.blobs | blobs)
     start = None if model is None else _start(model, part_bytes)
-    return Prepared(config, corpus, named, start)
+    return Prepared(config, corpus, named, start, num_rows)
 
 
 def _model_in(folder: Path) -> "ModelFolder":

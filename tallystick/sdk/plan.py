@@ -101,6 +101,7 @@ class Plan(Body):
 
     name: str
     fits: bool
+    length: str  # steps, and how often they go through the rows
     parameters: Wide
     tokens: Wide
     flops: Wide
@@ -235,6 +236,7 @@ def plan_of_draft(spec: JobSpec, prepared: Prepared, quote: QuoteView, now: Unix
         quote,
         name=spec.name,
         fits=not quote.reasons,
+        length=prepared.length,
         parameters=num_parameters(config.model, whole_model(config.model)),
         tokens=config.num_steps * config.tokens_per_step,
         upload_bytes=prepared.num_bytes,

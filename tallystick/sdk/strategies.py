@@ -157,6 +157,7 @@ def other_strategy(job: JobFile, spec: JobSpec) -> JobFile:
         "layer_ends": None,
         "gradient_codec": None,
         "rows_per_unit": batch.rows_at_once,
+        "passes": None,
     }
     if batch.local is not None:
         return job.model_copy(

@@ -136,7 +136,7 @@ async def submit(
     prepared = prepare(job)
     corpus = prepared.corpus
     say(f"corpus: {len(corpus.manifest.train)} shards to train, "
-        f"{len(corpus.manifest.validation)} to validate")  # fmt: skip
+        f"{len(corpus.manifest.validation)} to validate; {prepared.length}")  # fmt: skip
     network = await client.call(GET_NETWORK)
     check_clock(network.clock, now)
     name = fingerprint_of(job, wallet.account, network, prepared)

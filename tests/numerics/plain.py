@@ -115,9 +115,12 @@ def rate(config: OptimizerConfig, step: int) -> float:
         return config.learning_rate * step / config.warmup_steps
     if config.schedule == "constant":
         return config.learning_rate
-    progress = (step - 1 - config.warmup_steps) / (config.total_steps - config.warmup_steps)
-    half_cosine = (1 + math.cos(math.pi * progress)) / 2
-    return config.learning_rate * (config.final_ratio + (1 - config.final_ratio) * half_cosine)
+    start = config.warmup_steps
+    if config.schedule == "wsd":
+        start = config.total_steps - round(config.total_steps * config.decay_ratio)
+    progress = max(0, step - 1 - start) / (config.total_steps - start)
+    left = (1 + math.cos(math.pi * progress)) / 2 if config.schedule == "cosine" else 1 - progress
+    return config.learning_rate * (config.final_ratio + (1 - config.final_ratio) * left)
 
 
 def logits(config: ModelConfig, weights: Weights, tokens_BT: Tensor) -> Tensor:

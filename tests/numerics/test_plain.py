@@ -38,7 +38,10 @@ def test_stage__twenty_steps__equals_the_plain_run_at_every_step(plain: list[flo
     assert plain[-1] < 0.75 * plain[0]  # and it learns
 
 
-@pytest.mark.parametrize(("tied_head", "schedule"), [(False, "constant"), (True, "cosine")])
+@pytest.mark.parametrize(
+    ("tied_head", "schedule"),
+    [(False, "constant"), (True, "cosine"), (False, "linear"), (False, "wsd")],
+)
 def test_stage__tied_head_and_schedules__equal_the_plain_run(
     tied_head: bool, schedule: Schedule
 ) -> None:

@@ -101,6 +101,28 @@ def test_prepare__plain_job__bytes_and_a_seed(tmp_path: Path) -> None:
     assert prepared.config.model == MODEL
 
 
+@pytest.mark.parametrize(
+    "strategy", [{}, {"strategy": "local", "local": {"inner_steps": 3}, "peers_per_stage": 2}]
+)
+@pytest.mark.parametrize("passes", [1, 0.3, 2.5])
+def test_prepare__passes__are_the_least_steps_that_go_through_the_rows_so_often(
+    tmp_path: Path, passes: float, strategy: dict[str, Any]
+) -> None:
+    made = job(tmp_path, steps=None, passes=passes, **strategy)
+
+    prepared = prepare(made)
+    batch, rows = signed(made, prepared).batch, prepared.config.data.rows_per_step
+
+    assert (batch.steps - 1) * rows < passes * prepared.num_rows <= batch.steps * rows
+    assert prepared.config.optimizer.total_steps == batch.optimizer_steps
+    assert prepared.length.startswith(f"{batch.steps} steps, ")
+
+
+def test_prepare__passes_of_too_many_steps__refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"passes: .* have fewer passes"):
+        prepare(job(tmp_path, steps=None, passes=10_000_000))
+
+
 def test_prepare__tokenizer__decides_vocabulary_and_shards_and_the_model_learns(
     tmp_path: Path, words: bytes
 ) -> None:

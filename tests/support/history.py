@@ -92,6 +92,7 @@ OPTIMIZER = OptimizerSpec(
     warmup_steps=2,
     schedule="cosine",
     final_rate=100_000,
+    decay_ratio=200_000,
 )
 
 
@@ -166,6 +167,7 @@ def make_spec(
     batch: dict[str, Any] = {
         "steps": 12, "units_per_step": 6, "rows_per_unit": 4, "stages": 1, "peers_per_stage": 3,
         "spares": 0, "chunks": 2, "checkpoint_every": 5, "validate_every": 5, "local": None,
+        "stop_early": None,
     }  # fmt: skip
     batch |= {key: changed.pop(key) for key in tuple(changed) if key in batch}
     model = MODEL if batch["stages"] == 1 else MODEL.model_copy(update={"tied_head": False})

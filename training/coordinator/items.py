@@ -147,7 +147,7 @@ class ItemRoutes:
             self._job.record_all(happened)
             router.reported()
         if router.validated is not None:
-            self._job.note_validation(*router.validated)
+            self._job.note_validation(*router.validated, at)
             router.validated = None
 
     # --------------------------------------------------------------------------- how things are

@@ -22,7 +22,7 @@ from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Misbehaved, Refused
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_name
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, SessionKey, StepNumber
-from contracts.terms.messages import JobOpening, JobSpec, Message, Seal
+from contracts.terms.messages import JobOpening, JobSpec, Message, Seal, Validation
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -54,6 +54,8 @@ EVENT, KEPT, REPORT = "event", "kept", "report"
 REMEMBERED_ROUNDS = 3
 M = TypeVar("M", bound=Message)
 
+MAX_LOSS = 2**53 - 1
+"""That a message holds, 1e-6 nats per token."""
 ROUND_MS = 600_000
 """Until nothing new is begun in a round: a safety valve, not a pace."""
 HOLD_MS = 5000
@@ -363,15 +365,39 @@ class JobJournal:
         if not self._take([(sealed, (*named, signed))], report):
             raise InvariantBroken(f"round {round} was not waiting for its seal")
 
-    def note_validation(self, round: RoundNumber, loss: int) -> None:
+    def note_validation(self, round: RoundNumber, loss: int, at: UnixMillis) -> None:
         """Keep the loss on validation rows after `round` (1e-6), once; not if that is long ago."""
         report = self.newest_report
         if report is None or report.step != round or report.validation_millionths is not None:
             return
+        if not 0 <= loss <= MAX_LOSS:
+            self._tell("validation_refused", step=round, loss=loss)
+            return
+        self._state_validation(round, loss, at)
         self.newest_report = replace(report, validation_millionths=loss)
         self._store([Row(REPORT, self.newest_report.encoded())])
         self._tell("validated", step=round, loss=loss)
         self.changes.mark()
+
+    def _state_validation(self, round: RoundNumber, loss: int, at: UnixMillis) -> None:
+        """Sign the loss, where the job may stop by it, and stop the job, if it is to.
+
+        Validation comes before the items of a round, which then is one without work.
+        """
+        record, rule = self.record_of_job, self.record_of_job.spec.batch.stop_early
+        is_known = round <= record.validations.newest or bool(self.pending(Validation))
+        if rule is None or is_known or self.state.draining or record.ended:
+            return
+        step = StepNumber(self.state.round)
+        said = Validation(job=record.job, step=step, of=StepNumber(round), loss=loss)
+        may_work, name = self.may_work(), frozenset({said.digest()})
+        checked = checked_now(self.state, record, self.unsealed, may_work, (), at, unsealed=name)
+        if not record.validations.after(said, rule).end_work(rule):
+            self.record(checked, self.sign(said))
+            return
+        checked = replace(checked, takes_work=False)
+        self.record_all([(checked, (self.sign(said),)), (events.Controlled("stop", at), ())])
+        self._tell("stops_early", step=round, loss=loss)
 
     def _take(self, happened: Sequence[Happened], report: StepReport | None = None) -> bool:
         state, history = self.state, self.history

@@ -198,8 +198,8 @@ def _split(blobs: dict[Digest, bytes], tokens: TokenKind, validation_fraction: f
     )
 
 
-def need_enough_rows(manifest: Manifest, config: TrainConfig) -> None:
-    """Refuse a corpus that cannot fill one step, or has no validation row.
+def need_enough_rows(manifest: Manifest, config: TrainConfig) -> int:
+    """The number of training rows, at least one step's; and there is a validation row.
 
     Raises:
         Refused: with how much text would do.
@@ -214,6 +214,7 @@ def need_enough_rows(manifest: Manifest, config: TrainConfig) -> None:
             f"{config.data.rows_per_step}: use at least "
             f"{config.data.rows_per_step * (length + 1)} {what} of training text"
         )
+    return num_rows
 
 
 def unigram_perplexity(manifest: Manifest, source: BlobSource) -> float:

@@ -127,16 +127,27 @@ class UpdateScalars:
 
 
 def learning_rate(config: OptimizerConfig, update: int) -> float:
-    """Rate of update number `update`: linear warm-up, then constant or half a cosine."""
+    """Rate of update number `update`: linear warm-up, then as the schedule says.
+
+    `wsd` decays linearly, from its warm-up on where that ends later (arXiv 2404.06395).
+    """
     peak = Fraction(config.learning_rate)
     if update < config.warmup_steps:
         return float(peak * Fraction(update + 1, config.warmup_steps))
-    if config.schedule == "constant":
-        return config.learning_rate
-    span = max(1, config.total_steps - config.warmup_steps)
-    progress = min(update - config.warmup_steps, span)
+    start, total = config.warmup_steps, config.total_steps
+    if config.schedule == "wsd":
+        start = max(start, total - round(total * config.decay_ratio))
+    span = max(1, total - start)
+    progress = min(max(0, update - start), span)
+    match config.schedule:
+        case "constant":
+            left = Fraction(1)
+        case "cosine":
+            left = _half_cosine(progress, span)
+        case "linear" | "wsd":
+            left = 1 - Fraction(progress, span)
     final = Fraction(config.final_ratio)
-    return float(peak * (final + (1 - final) * _half_cosine(progress, span)))
+    return float(peak * (final + (1 - final) * left))
 
 
 def _half_cosine(progress: int, span: int) -> Fraction:

@@ -107,6 +107,7 @@ class Place:
             "job list": [],
             "job show": [job],
             "job watch": [job],
+            "job compare": [job, job],
             "job logs": [job],
             "job money": [job],
             "job spend": [job],

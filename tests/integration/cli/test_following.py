@@ -14,6 +14,9 @@ import pytest
 
 from contracts.keys.store import save_wallet
 from contracts.terms.ids import JobId
+from market.bodies.jobs import StepReport
+from market.bodies.signing import reports_digest
+from market.service.store_reports import store_reports
 from tests.integration.bad_input.servers import empty_world, market_at_url
 from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.client import client_of
@@ -89,6 +92,56 @@ async def test_watch__job_that_ends_meanwhile__shows_steps_and_answers_with_its_
     assert "training step 1/12" in first
     assert json.loads(stdout)["state"] in ("finished", "closed")
     assert "step 2/12" in stderr.decode().splitlines()[-1]
+
+
+async def reports(it: Running, step: int, loss: int, validation: int | None = None) -> None:
+    """The coordinator says how a step went."""
+    said = StepReport(
+        step=step, loss_millionths=loss, tokens_per_second=512, at=it.world.now,
+        validation_millionths=validation,
+    )  # fmt: skip
+    signature = it.maker.session.private_key.sign(reports_digest(it.job, [said]))
+    await store_reports(it.job, [said], signature, it.world.new_work())
+
+
+async def test_watch__into_a_folder__has_each_step_once_though_it_was_stopped(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    words = ("job", "watch", "--to", str(run))
+
+    async with running(tmp_path) as it, asyncio.timeout(patience(180)):
+        await reports(it, 1, 4_500_000)
+        first = await it.said(*words, it.job.hex(), "--timeout", "1")
+        before = (run / "metrics.jsonl").read_text().splitlines()
+        await end(it.world, it.maker)
+        await reports(it, 2, 4_250_000)
+        watching = it.says(*words, it.job.hex())
+        await asyncio.to_thread(until_lines, run / "metrics.jsonl", 2)
+        await reports(it, 2, 4_250_000, 4_000_000)  # validated when nothing is trained any more
+        second = await watching
+        third = await it.said(*words, it.job.hex())
+        shown = await it.said("job", "compare", it.job.hex(), it.job.hex()[:8])
+        compared = await it.said("job", "compare", it.job.hex(), "-o", "json")
+
+    assert (first.exit_code, second.exit_code, third.exit_code) == (7, 0, 0), (second, third)
+    told = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(before) == 1 and json.loads(before[0]) == told[0]
+    assert [each["step"] for each in told] == [1, 2]
+    assert [each["loss"] for each in told] == [4.5, 4.25]
+    assert [each["validation_loss"] for each in told] == [None, 4.0]
+    assert 0 < told[0]["tokens"] < told[1]["tokens"]
+    assert all(each["peers"] > 0 and each["job"] == it.job.hex() for each in told)
+    assert len(list(run.glob("events.out.tfevents.*"))) == 1
+    assert shown.stdout.count("4.0000 at 2") == 2 and "what differs" not in shown.stdout, shown
+    curve = json.loads(compared.stdout)["by_tokens"]
+    assert [row["losses_millionths"] for row in curve] == [[4_500_000], [4_250_000]]
+
+
+def until_lines(path: Path, number: int) -> None:
+    """Wait until a file has so many lines; the caller bounds it."""
+    while not path.exists() or path.read_bytes().count(b"\n") < number:
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,37 @@ def test_learning_rate__constant_schedule__is_the_peak_after_warm_up() -> None:
     assert {learning_rate(constant, update) for update in (6, 30, 59)} == {0.002}
 
 
+def test_learning_rate__linear__goes_down_evenly_to_the_final_ratio() -> None:
+    linear = replace(COSINE, schedule="linear")
+    rates = [learning_rate(linear, update) for update in (6, 33, 60, 1000)]
+
+    assert rates == pytest.approx([0.002, 0.0011, 0.0002, 0.0002], rel=1e-15)
+
+
+def test_learning_rate__wsd__stays_at_the_peak_and_decays_in_the_last_part() -> None:
+    wsd = replace(COSINE, schedule="wsd", decay_ratio=0.2)
+    rates = [learning_rate(wsd, update) for update in (6, 47, 48, 54, 60, 1000)]
+
+    assert rates == pytest.approx([0.002, 0.002, 0.002, 0.0011, 0.0002, 0.0002], rel=1e-15)
+
+
+def test_learning_rate__wsd_that_warms_up_into_its_decay__decays_from_there() -> None:
+    wsd = replace(COSINE, schedule="wsd", warmup_steps=20, decay_ratio=1.0)
+
+    assert learning_rate(wsd, 40) == pytest.approx(0.0011, rel=1e-15)
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 60])
+@pytest.mark.parametrize("decay_ratio", [1e-6, 1.0])
+def test_learning_rate__wsd_at_its_bounds__is_within_final_and_peak(
+    warmup_steps: int, decay_ratio: float
+) -> None:
+    wsd = replace(COSINE, schedule="wsd", warmup_steps=warmup_steps, decay_ratio=decay_ratio)
+
+    for update in range(warmup_steps, 62):
+        assert 0.0002 <= learning_rate(wsd, update) <= 0.002
+
+
 @pytest.mark.parametrize(("norm", "factor"), [(0.5, 1.0), (1.0, 1 / 1.000001), (4.0, 0.25)])
 def test_clip_factor__sealed_norm__scales_down_what_is_above(norm: float, factor: float) -> None:
     assert clip_factor(COSINE, round(norm * NORM_SCALE)) == pytest.approx(factor, rel=1e-6)

@@ -7,11 +7,14 @@ import pytest
 
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.ids import StepNumber
 from contracts.terms.kinds import decode_message
 from contracts.terms.messages import (
     BatchSpec,
     Message,
     Notice,
+    StopEarlySpec,
+    Validation,
     WalletMessage,
 )
 from contracts.terms.signatures import Signed
@@ -25,7 +28,7 @@ def examples() -> dict[str, Message]:
     maker = JobMaker()
     maker.seal_step()
     messages = [item.message for item in maker.items if isinstance(item, Signed)]
-    messages += checked_messages()
+    messages += [*checked_messages(), validation()]
     return {message.kind: message for message in messages}
 
 
@@ -36,6 +39,12 @@ def checked_messages() -> list[Message]:
     beacon = job.beacon(1)
     job.seal(beacon)
     return [beacon, job.report(job.case_of("ann"), "match").claim]
+
+
+def validation() -> Validation:
+    """What only a job that may stop early has."""
+    job = make_spec(stop_early=StopEarlySpec(patience=2, min_delta=1000)).job()
+    return Validation(job=job, step=StepNumber(6), of=StepNumber(5), loss=2_500_000)
 
 
 def value_of(kind: str) -> dict[str, Any]:
@@ -56,6 +65,7 @@ def value_of(kind: str) -> dict[str, Any]:
         ("seal.v3", {"earned": (5).to_bytes(16, "big")}),  # another spelling of 5
         ("seal.v3", {"pay_root": "00" * 32}),
         ("seal.v3", {"unsealed": [[3, 3]]}),
+        ("validation.v1", {"loss": -1}),
         ("notice.v1", {"what": "vanish"}),
         ("notice.v1", {"address": "x" * 257}),
     ],
@@ -80,7 +90,7 @@ def test_decode_message__amount_above_the_64_bits_of_msgpack__comes_back() -> No
 
 
 def test_digest__of_a_wallet_message__is_the_struct_hash_and_covers_every_field() -> None:
-    spec, seal = examples()["job_spec.v6"], examples()["seal.v3"]
+    spec, seal = examples()["job_spec.v7"], examples()["seal.v3"]
 
     for message in examples().values():
         if isinstance(message, WalletMessage):
@@ -98,7 +108,7 @@ def test_stated_name__what_it_is_made_of__follows_protocol_section_1() -> None:
 
     assert other.stated_name() != notice.stated_name()
     assert same.stated_name() == notice.stated_name()
-    assert examples()["job_spec.v6"].stated_name() is None
+    assert examples()["job_spec.v7"].stated_name() is None
 
 
 def test_model_copy__of_a_message_that_was_digested__has_a_digest_of_its_own() -> None:

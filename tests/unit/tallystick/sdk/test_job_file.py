@@ -13,7 +13,7 @@ import pytest
 from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError, TooLarge
 from contracts.terms.ids import Address, Digest, StageIndex
-from contracts.terms.messages import JobSpec, LocalSpec
+from contracts.terms.messages import JobSpec, LocalSpec, StopEarlySpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.job_file import JobFile, load_job_file, parse_job_file, size, span
 from tallystick.sdk.job_spec import DataNames, build_spec
@@ -321,6 +321,48 @@ def test_build_spec__local_steps_that_cannot_be__says_what_would_do(
 ) -> None:
     with pytest.raises(Refused, match=words):
         spec_of(job(**changed))
+
+
+# ----------------------------------------------------------------------------- how long, how fast
+
+
+def test_build_spec__wsd__is_signed_as_said() -> None:
+    made = job(steps=7, optimizer={"schedule": "wsd", "decay_ratio": 0.3, "final_ratio": 0})
+
+    spec = spec_of(made)
+
+    assert (spec.optimizer.schedule, spec.optimizer.decay_ratio) == ("wsd", 300_000)
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
+    assert config == made.train_config()
+
+
+def test_build_spec__stop_early__is_signed_as_said() -> None:
+    said = {"patience": 4, "min_delta": 0.01}
+
+    assert spec_of(job()).batch.stop_early is None
+    spec = spec_of(job(validate_every=2, stop_early=said))
+    assert spec.batch.stop_early == StopEarlySpec(patience=4, min_delta=10_000)
+    with pytest.raises(Refused, match=r"stop_early\.min_delta = 1e-07 is finer"):
+        spec_of(job(validate_every=2, stop_early={"min_delta": 1e-7}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"stop_early": {"patience": 2}}, "stop_early: it goes by validations: add"),
+        ({"validate_every": 2, "stop_early": {"patience": 0}}, "stop_early.patience"),
+        ({"steps": 3, "passes": 2}, "passes: steps says already how long .*: leave one"),
+        ({"passes": 0}, "passes"),
+        ({"optimizer": {"decay_ratio": 0.1}}, "optimizer.decay_ratio: .*add `schedule: wsd`"),
+        ({"optimizer": {"schedule": "wsd", "decay_ratio": 0}}, "optimizer.decay_ratio"),
+        ({"optimizer": {"schedule": "step"}}, "one of constant, cosine, linear, wsd is wanted"),
+    ],
+)
+def test_job_file__steps_or_schedule_that_cannot_be__says_what_is_wrong(
+    changed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(Malformed, match=words):
+        job(**changed)
 
 
 # ---------------------------------------------------------------------- models from elsewhere

@@ -10,6 +10,8 @@ import pytest
 
 from contracts.terms.errors import Equivocation
 from contracts.terms.history import encode_kept
+from contracts.terms.ids import StepNumber
+from contracts.terms.moments import UnixMillis
 from contracts.terms.work import WorkClaim
 from tests.support.checked_history import CheckedMaker, honest
 from tests.support.dockets import begin_checked
@@ -18,9 +20,11 @@ from tests.support.papers import make_papers
 from tests.support.rounds import RULES, Shell, joining
 from tests.unit.training.coordinator.journals import open_journal
 from training.coordinator.journal import JobJournal, Opening, Signer
+from training.coordinator.ports import StepReport
 from training.journal import Journal, Row
 from training.rounds.events import Disconnected
 from training.rounds.state import Commit
+from training.strategies.port import RoundNumber
 from training.telling import tell_nobody
 
 
@@ -93,3 +97,15 @@ def test_exchanged__who_held_shards_is_lost__others_hear_at_once_what_to_hold(
 
         assert isinstance(job.state.phase, Commit) and job.state.phase.lacking[ann]
         assert job.exchanged.version > version
+
+
+@pytest.mark.parametrize("loss", [-1, 2**53])
+def test_note_validation__loss_that_no_message_holds__is_as_if_there_was_none(
+    journal: JobJournal, loss: int
+) -> None:
+    step = StepNumber(journal.record_of_job.step)
+    journal.newest_report = StepReport(step, 1, 1, UnixMillis(1))
+
+    journal.note_validation(RoundNumber(step), loss, UnixMillis(2))
+
+    assert journal.newest_report.validation_millionths is None
