@@ -1,9 +1,9 @@
 """How far apart are honest devices, do the shipped thresholds pass them, and whom do they catch?
 
 `python -m bench.calibration [--first-seed N] [--micro N] [--tiny N] [--wide N]
-[--deep N] [--samples FILE]` trains small models for real, takes peer-steps of every stage at
-initialisation, in the middle, at the end and after a step with the learning rate x30 (a loss
-spike), has each computed by every device class of `calibration_devices` in fp32 and bf16, and
+[--deep N] [--adapted N] [--samples FILE]` trains small models for real, takes peer-steps of every
+stage at initialisation, in the middle, at the end and after a step with the learning rate x30 (a
+loss spike), has each computed by every device class of `calibration_devices` in fp32 and bf16, and
 compares all pairs, under every codec. It prints three tables and a line of JSON with machine,
 versions, commit and seeds: honest distances beside the shipped thresholds, mismatches among them,
 and the detection rate of each attack with its Clopper-Pearson interval.
@@ -47,10 +47,11 @@ from bench.calibration_devices import (
 )
 from bench.measuring import about, clopper_pearson, limit, parsed, parser_of, tell
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import LOSS_SCALE, CodecName, class_name
+from contracts.terms.messages import LOSS_SCALE, AdapterSpec, CodecName, LinearName, class_name
 from tests.numerics.loop import items_of, rows_of, synthetic_corpus, train
 from training.compression.codecs import codec
 from training.config import StageSlice, TrainConfig, slices_of, whole_model
+from training.models.parameters import parameter_shapes
 from training.recipes import micro, tiny_llama
 from training.stages.exact import set_threads
 from training.stages.stage import Stage, UnitInputs, rows_tensor
@@ -84,6 +85,14 @@ def wide(*, seed: int = 0) -> TrainConfig:
     return replace(base, model=model, data=data, num_steps=12)
 
 
+def adapted(*, seed: int = 0) -> TrainConfig:
+    """Adapters of all layers, beside a model that was trained before."""
+    base = micro(seed=seed)
+    targets = tuple(sorted(get_args(LinearName)))
+    adapter = AdapterSpec(rank=4 + 4 * (seed % 2), alpha=16, targets=targets)
+    return replace(base, model=replace(base.model, adapter=adapter))
+
+
 def deep(*, seed: int = 0) -> TrainConfig:
     """Long chains of rounding: stages of 16 layers."""
     base = micro(seed=seed, num_steps=10)
@@ -96,6 +105,7 @@ TRAININGS: Mapping[str, tuple[str, int, Callable[..., TrainConfig]]] = {
     "tiny": ("the recipe tiny_llama", 2, tiny_llama),
     "wide": ("width 512", 1, wide),
     "deep": ("32 layers in two stages", 1, deep),
+    "adapted": ("adapters beside micro", 6, adapted),
 }
 """By option: of what, how many, and how they are made of a seed."""
 
@@ -116,29 +126,37 @@ class Moment:
     name: str
     step: int  # whose units are computed from them
     weights: Mapping[str, Tensor]
+    frozen: Mapping[str, Tensor]
 
 
 def moments(config: TrainConfig) -> Iterator[Moment]:
     """Initialisation, middle and end of a short real training, and a spike from the middle."""
-    rows = rows_of(config, CORPUS)
-    stage = Stage(config.model, whole_model(config.model), config.optimizer)
+    rows, frozen = rows_of(config, CORPUS), dict[str, Tensor]()
+    if config.model.adapter is not None:
+        *_, last = moments(replace(config, model=replace(config.model, adapter=None)))
+        frozen = dict(last.weights)
+    stage = Stage(config.model, whole_model(config.model), config.optimizer, frozen=frozen)
     middle, end = config.num_steps // 2, config.num_steps - 1
 
     def moment(name: str, of: Stage, step: int) -> Moment:
-        return Moment(name, step, {key: value.clone() for key, value in of.weights().items()})
+        weights = {key: value.clone() for key, value in of.weights().items()}
+        return Moment(name, step, weights, frozen)
 
     yield moment("start", stage, 1)
     train(stage, config, rows, range(1, middle))
     yield moment("middle", stage, middle)
-    yield moment("spike", _spiked(stage, config, middle), middle + 1)
+    yield moment("spike", _spiked(stage, config, middle, frozen), middle + 1)
     train(stage, config, rows, range(middle, end))
     yield moment("end", stage, end)
 
 
-def _spiked(stage: Stage, config: TrainConfig, step: int) -> Stage:
+def _spiked(stage: Stage, config: TrainConfig, step: int, frozen: Mapping[str, Tensor]) -> Stage:
     rate = config.optimizer.learning_rate * SPIKE
     spiked = Stage(
-        config.model, whole_model(config.model), replace(config.optimizer, learning_rate=rate)
+        config.model,
+        whole_model(config.model),
+        replace(config.optimizer, learning_rate=rate),
+        frozen=frozen,
     )
     spiked.load(stage.weights() | stage.moments(), stage.counter)
     train(spiked, config, rows_of(config, CORPUS), [step])
@@ -161,7 +179,7 @@ def _chain(
     model, rows = config.model, rows_of(config, CORPUS)
     weights = [_weights_of(config, piece, moment) for piece in slices]
     stages = [
-        Stage(model, piece, config.optimizer, weights=own)
+        Stage(model, piece, config.optimizer, weights=own, frozen=moment.frozen)
         for piece, own in zip(slices, weights, strict=True)
     ]
     units: list[list[Unit]] = [[] for _ in slices]
@@ -171,14 +189,13 @@ def _chain(
         for held, unit in zip(units, _pass(stages, ItemNumber(number), rows_RT), strict=True):
             held.append(unit)
     return [
-        PeerStep(model, piece, own, tuple(held))
+        PeerStep(model, piece, own, tuple(held), moment.frozen)
         for piece, own, held in zip(slices, weights, units, strict=True)
     ]
 
 
 def _weights_of(config: TrainConfig, piece: StageSlice, moment: Moment) -> dict[str, Tensor]:
-    names = Stage(config.model, piece, config.optimizer).weights()
-    return {name: moment.weights[name] for name in names}
+    return {name: moment.weights[name] for name in parameter_shapes(config.model, piece)}
 
 
 def _pass(stages: Sequence[Stage], name: ItemNumber, rows_RT: Tensor) -> list[Unit]:
@@ -465,7 +482,7 @@ def main() -> None:
     for name, (about_it, number, _) in TRAININGS.items():
         parser.add_argument(f"--{name}", type=int, default=number, help=f"trainings of {about_it}")
     parser.add_argument("--samples", type=Path, help="write honest distances, and attack nothing")
-    options = parsed(parser, minutes=24 * 60, micro=1, tiny=0, wide=0, deep=0)
+    options = parsed(parser, minutes=24 * 60, micro=1, tiny=0, wide=0, deep=0, adapted=0)
     set_threads(1)
     seeds = range(options.first_seed, sys.maxsize)
     plan = [

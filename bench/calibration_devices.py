@@ -91,6 +91,7 @@ class PeerStep:
     slice: StageSlice
     weights: Mapping[str, Tensor]
     units: tuple[Unit, ...]
+    frozen: Mapping[str, Tensor]  # what an adapter is trained beside, else empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,9 @@ def sums_of(variant: Variant) -> Iterator[None]:
 
 def _answer(step: PeerStep, dtype: DType, device: str, *, in_halves: bool) -> Claim:
     optimizer = OptimizerConfig(0.001, 1)
-    stage = Stage(step.model, step.slice, optimizer, device=device, weights=step.weights)
+    stage = Stage(
+        step.model, step.slice, optimizer, device=device, weights=step.weights, frozen=step.frozen
+    )
     answers = []
     for number, unit in enumerate(step.units):
         pieces = _halves(unit) if in_halves else (unit,)

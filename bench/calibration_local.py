@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bench.calibration import pairs
+from bench.calibration import adapted, pairs
 from bench.calibration_devices import (
     GPU,
     KERNELS,
@@ -78,6 +78,10 @@ def rounds() -> Iterator[Round]:
         yield Round(f"0.18 M, rate {rate}", _config(replace(config, model=model), rate), TRAINED)
     config = config_of(Run("local", seed=20))
     yield Round("0.86 M, rate 0.002", _config(config, 0.002), TRAINED)
+    for seed, rate in enumerate((0.001, 0.002, 0.004)):
+        for before in (0, STEPS):
+            config = _config(adapted(seed=seed), rate)
+            yield Round(f"adapters, rate {rate}", config, before, is_small=True)
 
 
 def _config(config: TrainConfig, rate: float) -> TrainConfig:
@@ -95,9 +99,18 @@ class Taken:
     differences: dict[int, Tensor]  # after so many steps
 
 
-def stage_of(config: TrainConfig, weights: dict[str, Tensor] | None = None) -> Stage:
+@dataclass(frozen=True)
+class Base:
+    """What a round starts from; `frozen` is what adapters are trained beside."""
+
+    weights: dict[str, Tensor] | None = None
+    frozen: dict[str, Tensor] | None = None
+
+
+def stage_of(config: TrainConfig, base: Base) -> Stage:
     """The whole model."""
-    return Stage(config.model, whole_model(config.model), config.optimizer, weights=weights)
+    whole, optimizer = whole_model(config.model), config.optimizer
+    return Stage(config.model, whole, optimizer, weights=base.weights, frozen=base.frozen)
 
 
 def take(of: Round, stage: Stage, num_steps: int, first: int) -> Taken:
@@ -114,12 +127,16 @@ def take(of: Round, stage: Stage, num_steps: int, first: int) -> Taken:
     return Taken(tuple(steps), differences)
 
 
-def base_of(of: Round) -> dict[str, Tensor]:
+def base_of(of: Round) -> Base:
     """The weights that a round starts from."""
-    stage = stage_of(of.config)
+    frozen = None
+    if of.config.model.adapter is not None:
+        plain = replace(of.config, model=replace(of.config.model, adapter=None))
+        frozen = base_of(replace(of, config=plain, before=TRAINED)).weights
+    stage = stage_of(of.config, Base(frozen=frozen))
     for first in range(0, of.before, STEPS):
         take(of, stage, STEPS, first)
-    return {name: weight.clone() for name, weight in stage.weights().items()}
+    return Base({name: weight.clone() for name, weight in stage.weights().items()}, frozen)
 
 
 # ------------------------------------------------------------------------------------- processes
@@ -158,7 +175,7 @@ def in_process(folder: Path, device: str, num_steps: int) -> None:
 
 def compare(of: Round, claimed: Taken, own: Taken, num_steps: int) -> Comparison:
     """The replay of a claim of the first steps."""
-    found, views = Comparison(RECIPE), stage_of(of.config).layout.views
+    found, views = Comparison(RECIPE), stage_of(of.config, Base()).layout.views
     for one, other in zip(claimed.steps[:num_steps], own.steps[:num_steps], strict=True):
         compare_steps(found, one, other)
     found.add_gradient(views(claimed.differences[num_steps]), views(own.differences[num_steps]))
@@ -199,6 +216,7 @@ def main() -> None:
     parser.add_argument("--samples", type=Path)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--rounds", type=int, default=sys.maxsize, help="so many of them")
+    parser.add_argument("--named", default="", help="those whose name begins so")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--device", help=argparse.SUPPRESS)
     options = parsed(parser, minutes=60, steps=10, rounds=1)
@@ -210,13 +228,14 @@ def main() -> None:
         return
     found, simulated = Measured([]), set(devices("float32")).difference(KERNELS)
     with limit(options.minutes, "calibration_local"), tempfile.TemporaryDirectory() as name:
-        folder, taken = Path(name), list(rounds())[: options.rounds]
-        for number, of in enumerate(taken):
+        of_name = [each for each in enumerate(rounds()) if each[1].name.startswith(options.named)]
+        folder, taken = Path(name), of_name[: options.rounds]
+        for number, of in taken:
             torch.save(base_of(of), folder / f"{number}.base")
         for device in CPUS:
             in_process(folder, device, options.steps)
         take_all(folder, variants(sorted(simulated)), options.steps)
-        for number, of in enumerate(taken):
+        for number, of in taken:
             paths = {each: _path(folder, number, each) for each in variants(devices("float32"))}
             done = {each: load(path) for each, path in paths.items() if path.exists()}
             found.add(of, done)

@@ -17,7 +17,14 @@ from typing import Any, Literal, get_args
 from contracts.terms.errors import Refused
 from contracts.terms.ids import MAX_STAGES, ZERO_DIGEST, Digest
 from contracts.terms.items import MAX_ITEMS
-from contracts.terms.messages import BatchSpec, DataSpec, ModelSpec, OptimizerSpec, Record
+from contracts.terms.messages import (
+    AdapterSpec,
+    BatchSpec,
+    DataSpec,
+    ModelSpec,
+    OptimizerSpec,
+    Record,
+)
 
 Schedule = Literal["constant", "cosine", "linear", "wsd"]
 
@@ -87,6 +94,7 @@ class ModelConfig:
     norm_eps: float = 1e-5
     tied_head: bool = False
     init_seed: int = 0
+    adapter: AdapterSpec | None = None  # what is trained; None: all weights
 
     def __post_init__(self) -> None:
         """Refuse what the decoder could not compute."""
@@ -229,9 +237,15 @@ def whole_model(config: ModelConfig) -> StageSlice:
     return StageSlice(0, config.num_layers, has_embedding=True, has_head=True)
 
 
+def holds_embedding(config: ModelConfig, stage: StageSlice) -> bool:
+    """Whether `stage` has the embedding, or a copy of it as its head."""
+    return stage.has_embedding or (config.tied_head and stage.has_head)
+
+
 def shares_embedding(config: ModelConfig, stage: StageSlice) -> bool:
-    """Whether `stage` holds one of two copies of the embedding, which are kept equal."""
-    return config.tied_head and stage.has_embedding != stage.has_head
+    """Whether `stage` trains one of two copies of the embedding, which are kept equal."""
+    is_trained = config.tied_head and config.adapter is None
+    return is_trained and stage.has_embedding != stage.has_head
 
 
 def slices_of(config: ModelConfig, layer_ends: Sequence[int]) -> tuple[StageSlice, ...]:

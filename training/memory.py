@@ -1,7 +1,8 @@
 """How much memory a stage needs, in bytes. Pure; a planning figure, rounded up, never a price.
 
 A peer is fullest between the passes of a step and its update. It has then
-- the state: weights, two moments and the gradient, 4 bytes a parameter each, all fp32;
+- the state: weights, two moments and the gradient, 4 bytes a parameter each, all fp32; with an
+  adapter moments and gradient are of that alone;
 - what the passes took, of which the heap gives back little: the forward graphs that waited for
   their backward, what a pass needs for a moment, and gaps (one byte in `GAPS`, seen with glibc);
 - with local steps the sealed weights, a copy of them that the round began with, the outer momentum
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from contracts.terms.messages import JobSpec
 from training.config import ModelConfig, StageSlice, shares_embedding, slices_of
 from training.flops import layer_matrix_parameters
+from training.models.parameters import adapter_parameters
 
 FP32 = 4
 LIBRARIES = 5 * 2**24
@@ -57,6 +59,13 @@ class StageMemory:
 
 def num_parameters(config: ModelConfig, stage: StageSlice) -> int:
     """Trainable elements of a stage."""
+    if config.adapter is not None:
+        return stage.num_layers * adapter_parameters(config)
+    return num_weights(config, stage)
+
+
+def num_weights(config: ModelConfig, stage: StageSlice) -> int:
+    """Elements of a stage's part of the model, without adapters."""
     layers = stage.num_layers * (layer_matrix_parameters(config) + 2 * config.width)
     embedding = config.vocab_size * config.width
     is_one_matrix = config.tied_head and stage.has_embedding and stage.has_head
@@ -74,9 +83,10 @@ def stage_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> 
     """Bytes that `stage` needs for units of `rows_per_unit` rows."""
     tokens = rows_per_unit * config.sequence_length
     parameters = FP32 * num_parameters(config, stage)
+    frozen = 0 if config.adapter is None else FP32 * num_weights(config, stage)
     logits = FP32 * tokens * config.vocab_size if stage.has_head else 0
     return StageMemory(
-        weights=parameters,
+        weights=parameters + frozen,
         moments=2 * parameters,
         gradient=parameters,
         activations_per_unit=FP32 * tokens * _kept_per_token(config, stage) + logits,
@@ -104,12 +114,13 @@ def peer_memory(
             began with too, and compares differences instead of gradients.
     """
     memory, graphs = stage_memory(config, stage, rows_at_once), 1 if stage.has_head else MAX_GRAPHS
-    of_local = OF_LOCAL * memory.weights if is_local else 0
+    trained = memory.gradient  # what of the weights changes, so is there more than once
+    of_local = OF_LOCAL * trained if is_local else 0
     if not audits:
         return memory.total(graphs) + of_local
-    replay = memory.weights + (1 + COMPARED) * memory.gradient
+    replay = trained + (1 + COMPARED) * memory.gradient
     if is_local:
-        replay += memory.moments + memory.weights
+        replay += memory.moments + trained
     return memory.total(graphs + 1) + of_local + replay
 
 
@@ -131,5 +142,7 @@ def _kept_per_token(config: ModelConfig, stage: StageSlice) -> int:
     # and the last norm.
     attention = 2 * (config.width + 2 * config.kv_width) + config.width + config.num_heads
     per_layer = 4 * config.width + 2 + attention + 4 * config.ffn_width
+    if (adapter := config.adapter) is not None:  # A x, of each target
+        per_layer += adapter.rank * len(adapter.targets)
     ends = config.width + (2 * config.width + 6 if stage.has_head else config.width + 3)
     return stage.num_layers * per_layer + ends

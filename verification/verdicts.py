@@ -65,6 +65,7 @@ def kinds_of(spec: JobSpec, stage: StageIndex) -> tuple[str, ...]:
         is_first=stage == 0,
         is_last=stage == spec.batch.stages - 1,
         tied_head=spec.model.tied_head,
+        has_adapter=spec.model.adapter is not None,
         exchanged=recipe_of(spec).exchanged,
     )
 

@@ -7,7 +7,7 @@ whole message, so that a wallet binds itself to every field while a contract rea
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from annotated_types import Ge, Le, Len, Lt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -29,6 +29,7 @@ from contracts.terms.ids import (
     MAX_CHUNKS,
     MAX_PEERS,
     MAX_STAGES,
+    ZERO_DIGEST,
     AddressField,
     Digest,
     DigestField,
@@ -163,6 +164,26 @@ def mean_codec_of(codec: ShardCodecName) -> GradientCodecName:
     return "bfloat16" if is_seeded(codec) else codec
 
 
+LinearName = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+class AdapterSpec(Record):
+    """What is trained beside weights that never change: y = W x + (alpha / rank) B A x.
+
+    Of each target, in every layer. Source: Hu et al. 2021, LoRA (arXiv 2106.09685).
+    """
+
+    rank: Annotated[int, Ge(1), Le(1024)]
+    alpha: Annotated[int, Ge(1), Le(2**20)]
+    targets: Annotated[tuple[LinearName, ...], Len(1, len(get_args(LinearName)))]
+
+    @model_validator(mode="after")
+    def _is_sorted(self) -> Self:
+        if list(self.targets) != sorted(set(self.targets)):
+            raise ValueError("targets ascend, and each is named once")
+        return self
+
+
 class ModelSpec(Record):
     """A Llama-style decoder; all that its initial weights and its arithmetic depend on."""
 
@@ -178,6 +199,18 @@ class ModelSpec(Record):
     tied_head: bool
     init_seed: Count
     weights: DigestField  # blob that training starts from (safetensors); zero: from the seed
+    adapter: AdapterSpec | None  # what is trained beside `weights`; none: the weights themselves
+
+    @model_validator(mode="after")
+    def _has_a_base(self) -> Self:
+        if self.adapter is not None and self.weights == ZERO_DIGEST:
+            raise ValueError("an adapter needs weights to start from")
+        return self
+
+    @property
+    def trains_one_matrix(self) -> bool:
+        """Whether embedding and head are one matrix, and it is trained."""
+        return self.tied_head and self.adapter is None
 
 
 class OptimizerSpec(Record):
@@ -395,7 +428,7 @@ class JobSpec(WalletMessage):
     @cached_property
     def chunking(self) -> Chunking:
         """Which chunks its gradients are summed in."""
-        return Chunking(self.batch.stages, self.batch.chunks, self.model.tied_head)
+        return Chunking(self.batch.stages, self.batch.chunks, self.model.trains_one_matrix)
 
     def header(self) -> JobHeader:
         """What the contract reads of it."""

@@ -334,6 +334,10 @@ def rerun_command(
     file: Annotated[Path, typer.Argument(help="Evidence bundle.", metavar="BUNDLE")],
     threads: Annotated[int, typer.Option(help="CPU threads to compute on.", min=1, max=1024)] = 1,
     device: Annotated[str, typer.Option(help="Device to compute on, as torch names it.")] = "cpu",
+    start: Annotated[
+        Path | None,
+        typer.Option(help="Of a job that trains an adapter: its model's folder.", metavar="FOLDER"),
+    ] = None,
 ) -> None:
     """Run an audit again from its evidence bundle, offline: is the auditor's verdict confirmed?
 
@@ -344,10 +348,12 @@ def rerun_command(
     Example: tallystick audit rerun 0f3a.bundle --threads 4
     """
     with needs_provider("a rerun repeats work"):
+        from tallystick.sdk.job_spec import model_in, start_of
         from training.stages.exact import set_threads
         from verification.auditing.rerun import rerun
     set_threads(threads)
-    found = asyncio.run(rerun(file, device=device))
+    base = None if start is None else start_of(model_in(start))
+    found = asyncio.run(rerun(file, device=device, start=base))
     answer(rerun_report.body(found), rerun_report.lines(found))
     if not found.is_confirmed:
         raise typer.Exit(EXIT_NOT_CONFIRMED)

@@ -216,15 +216,18 @@ class Downloaded(Body):
 def download_command(
     job: Job,
     to: Annotated[Path, typer.Option("--to", help="A new folder for the model.", metavar="FOLDER")],
+    merged: Annotated[
+        bool, typer.Option("--merged", help="Of an adapter: the model with it in its weights.")
+    ] = False,
     market: Market = None,
 ) -> Downloaded:
-    """Download the trained model as a folder that transformers opens.
+    """Download the trained model as a folder that transformers opens; an adapter as one of peft.
 
     Example: tallystick job download JOB --to my-model
     """
 
     async def run(client: MarketClient, wanted: JobId) -> Downloaded:
-        chosen = await download(client, wanted, to, say=notice)
+        chosen = await download(client, wanted, to, merges=merged, say=notice)
         return Downloaded(folder=str(to), step=chosen.step)
 
     return ask_of_job(market, job, run)

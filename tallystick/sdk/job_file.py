@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import cache
 from math import ceil
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import (
@@ -41,7 +41,7 @@ from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, UINT64_MAX, read_token
 from contracts.terms.errors import Malformed, NotFound, Refused
 from contracts.terms.ids import MAX_CHUNKS, MAX_PEERS, MAX_STAGES
 from contracts.terms.items import MAX_ITEMS
-from contracts.terms.messages import CodecName, ShardCodecName
+from contracts.terms.messages import AdapterSpec, CodecName, LinearName, ShardCodecName
 from tallystick.sdk.job_text import Text, complain, nearest, read_text
 from training.compression.formats import SEEDED
 from training.config import (
@@ -212,6 +212,27 @@ class ModelFields(Fields):
     """The first weights are drawn from it."""
 
 
+class AdapterFields(Fields):
+    """LoRA: small matrices that are trained beside those of the model, which stay as they are."""
+
+    rank: Annotated[Whole, Le(1024)] = 8
+    """Of the two matrices that are trained for each target."""
+    alpha: Annotated[Whole, Le(2**20)] = 16
+    """Their product counts alpha / rank times."""
+    targets: Annotated[
+        Annotated[Literal["all-linear"], Tag("text")]
+        | Annotated[list[LinearName], Field(min_length=1), Tag("other")],
+        Discriminator(_kind),
+    ] = "all-linear"
+    """Linear layers that have an adapter: `all-linear`, or some of q_proj, k_proj, v_proj, o_proj,
+    gate_proj, up_proj and down_proj."""
+
+    def spec(self) -> AdapterSpec:
+        """As the poster signs it."""
+        names = get_args(LinearName) if self.targets == "all-linear" else self.targets
+        return AdapterSpec(rank=self.rank, alpha=self.alpha, targets=tuple(sorted(set(names))))
+
+
 class OptimizerFields(Fields):
     """What of the recipe's AdamW is different."""
 
@@ -297,6 +318,9 @@ class JobFile(Fields):
         Field(examples=[{"width": 256, "num_layers": 4}, "path/to/llama"]),
     ] = ModelFields()
     """Fields of the recipe's model that differ, or a folder that transformers saved."""
+    adapter: Annotated[AdapterFields | None, Field(examples=[{"rank": 8}])] = None
+    """Train an adapter (LoRA) of the folder's model, whose own weights never change; without it all
+    weights are trained."""
     tokenizer: Annotated[str | None, Field(examples=["path/to/tokenizer.json"])] = None
     """A tokenizer.json; without one the folder's own, else one token a byte."""
     optimizer: Annotated[OptimizerFields, Field(examples=[{"learning_rate": 0.002}])] = (
@@ -400,6 +424,16 @@ class JobFile(Fields):
             raise ValueError("steps says already how long the job trains: leave one of both out")
         return value
 
+    @field_validator("adapter")
+    @classmethod
+    def _beside_a_model(
+        cls, value: AdapterFields | None, info: ValidationInfo
+    ) -> AdapterFields | None:
+        model = info.data.get("model")
+        if value is not None and isinstance(model, ModelFields) and model.folder is None:
+            raise ValueError("it changes a model that exists: name its folder as `model`")
+        return value
+
     @field_validator("stages", "layer_ends")
     @classmethod
     def _whole_if_local(cls, value: Any, info: ValidationInfo) -> Any:
@@ -482,8 +516,11 @@ class JobFile(Fields):
             )
         shortened = {"total_steps": total, "warmup_steps": min(base.optimizer.warmup_steps, total)}
         optimizer = asdict(base.optimizer) | shortened | _said(self.optimizer)
+        model = _model(base.model, self.model, started, vocab_size)
+        if self.adapter is not None:
+            model = replace(model, adapter=self.adapter.spec())
         return TrainConfig(
-            model=_model(base.model, self.model, started, vocab_size),
+            model=model,
             optimizer=OptimizerConfig(**optimizer),
             data=data,
             num_steps=steps,

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.chunks import MAX_CHUNK_BYTES
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import Malformed, Refused, TooLarge
+from contracts.terms.errors import Malformed, NotFound, Refused, TooLarge
 from contracts.terms.ids import MAX_CHUNKS, ZERO_DIGEST, Address, Digest
 from contracts.terms.messages import (
     MILLION,
@@ -52,7 +52,7 @@ from training.data.corpus import ShardedCorpus, corpus_bytes, need_enough_rows, 
 from training.data.tokens import TokenFile, read_token_file
 from training.flops import item_flops
 from training.memory import FP32, num_parameters, peer_memory
-from training.models.sources import Source, parts_of
+from training.models.sources import Source, parts_of, read
 from training.planner import plan_layers
 from verification.distances.thresholds import shipped_digest
 from verification.draws.economics import least_budget, stakes_among_equals, terms_of
@@ -327,11 +327,25 @@ def _millis(value: timedelta) -> int:
 
 @dataclass(frozen=True)
 class Start:
-    """The weights that a job starts from: where they are, and in which parts they travel."""
+    """The weights that a job starts from: where they are, and in which parts they travel.
+
+    Satisfies `training.data.loading.BlobSource`.
+    """
 
     file: Source
     index: Parts
     beside: tuple[str, ...]  # names of the files that travel with them
+
+    def fetch(self, digest: Digest) -> bytes:
+        """The index, or one of its parts; raises NotFound: it is of other weights."""
+        start = 0
+        for name, size in self.index.sizes():
+            if name == digest:
+                return bytes(read(self.file, start, start + size))
+            start += size
+        if digest != self.index.digest():
+            raise NotFound(f"these weights are not, nor have a part, {digest.hex()}")
+        return self.index.encoded()
 
 
 @dataclass(frozen=True)
@@ -374,7 +388,7 @@ def prepare(job: JobFile, *, part_bytes: int = MAX_PART_BYTES) -> Prepared:
         NotFound, Refused, Malformed, TooLarge: missing, unreadable, unfit, too large or too small.
     """
     blobs: dict[Digest, bytes] = {}
-    model = None if job.model_folder is None else _model_in(job.model_folder)
+    model = None if job.model_folder is None else model_in(job.model_folder)
     tokenizer = _tokenizer(job, None if model is None else model.tokenizer)
     if tokenizer is None and model is not None and model.config.vocab_size != BYTE_VOCABULARY:
         folder = str(job.model_folder)
@@ -391,11 +405,12 @@ def prepare(job: JobFile, *, part_bytes: int = MAX_PART_BYTES) -> Prepared:
     config = job.train_config(started=started, vocab_size=vocab_size, num_rows=num_rows)
     named = ZERO_DIGEST if tokenizer is None else _add(blobs, tokenizer.data, "the tokenizer")
     corpus = ShardedCorpus(corpus.manifest, corpus.blobs | blobs)
-    start = None if model is None else _start(model, part_bytes)
+    start = None if model is None else start_of(model, part_bytes=part_bytes)
     return Prepared(config, corpus, named, start, num_rows)
 
 
-def _model_in(folder: Path) -> "ModelFolder":
+def model_in(folder: Path) -> "ModelFolder":
+    """The model of a folder of `transformers`; raises Refused: the extra is missing, and more."""
     try:
         from training.models.folder import read_folder
     except ImportError as error:
@@ -405,7 +420,8 @@ def _model_in(folder: Path) -> "ModelFolder":
     return read_folder(folder)
 
 
-def _start(model: "ModelFolder", part_bytes: int) -> Start:
+def start_of(model: "ModelFolder", *, part_bytes: int = MAX_PART_BYTES) -> Start:
+    """What of a folder travels, its weights and what is beside them; raises TooLarge."""
     from training.models.folder import beside_bytes
     from training.models.weights import weights_source
 

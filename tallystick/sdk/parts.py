@@ -14,6 +14,7 @@ goes on after an interruption. Neither parts nor model are in memory but tensor 
 """
 
 import asyncio
+import math
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ from market.bodies.routes import GET_CHECKPOINTS, GET_JOB
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import PIECE, Signer, measured
 from tallystick.sdk.orders import signed_spec
-from training.config import slices_of, train_config
+from training.config import slices_of, train_config, whole_model
+from training.memory import FP32
 from training.models.sources import FileSource, PartsSource, Source, read
 
 # ------------------------------------------------------------------------------------------- parts
@@ -122,11 +124,13 @@ async def download(
     job: JobId,
     folder: Path,
     *,
+    merges: bool = False,
     say: Say = lambda line: None,
 ) -> Chosen:
     """Write the trained model of `job` to `folder`, which must not be there yet.
 
-    What stood beside the weights that the job started from stands beside them again.
+    What stood beside the weights that the job started from stands beside them again. Of an adapter
+    it is a folder of `peft`, or with `merges` the model with the adapter added to its weights.
 
     Weights of a job that has ended are waited for, as they are perhaps on their way. What a call
     that was interrupted has fetched is not fetched again.
@@ -134,12 +138,13 @@ async def download(
     Raises:
         NotFound: no such job, or not all of its stages have published weights; says what failed.
         Conflict: there is something at `folder`. BadSignature: the market answers with another job.
-        Refused: the extra `models` is missing, or the disk has no room.
+        Refused: the extra `models` is missing, the disk has no room, or there is no adapter to add.
         WrongBytes, Malformed, NotFinite: parts are not what was claimed, or do not fit the job.
     """
     try:
+        from training.models.adapters import Merged, write_adapter
         from training.models.folder import beside_in, write_folder
-        from training.models.parameters import parameter_shapes
+        from training.models.parameters import model_shapes, parameter_shapes
         from training.models.weights import MOST_BEFORE_TENSORS, Weights, merged, stored_weights
     except ImportError as error:
         raise Refused(
@@ -150,12 +155,16 @@ async def download(
     view = await client.call(GET_JOB, job=job)
     spec = signed_spec(view.signed, job).message
     model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    if merges and model.adapter is None:
+        raise Refused(f"job {job.hex()} trains no adapter that could be merged")
     looks = round(PATIENCE / POLL) if view.state in ENDED else 0
     chosen = await _published(client, job, spec.batch.stages, looks=looks, say=say)
     for stage in chosen.disputed:
         say(f"members of stage {stage} differ after step {chosen.step}: most of them are believed")
     parts = folder.with_name(f".{folder.name}.parts")
-    _need_room(folder, sum(found.num_bytes or 0 for found in chosen.stages))
+    base = model_shapes(model, whole_model(model)) if merges else {}
+    num_bytes = FP32 * sum(map(math.prod, base.values()))
+    _need_room(folder, num_bytes + sum(found.num_bytes or 0 for found in chosen.stages))
     pieces: list[Weights] = []
     for part, found in zip(slices_of(model, spec.batch.layer_ends), chosen.stages, strict=True):
         what = f"stage {found.stage} after step {found.step}"
@@ -167,8 +176,12 @@ async def download(
     weights, differing = await asyncio.to_thread(merged, pieces)
     for name in differing:
         say(f"the stages' copies of {name} differ after step {chosen.step}: the first is taken")
-    beside = None
-    if (start := spec.model.weights) != ZERO_DIGEST:
+    beside, start = None, spec.model.weights
+    if merges:
+        file = await _fetched(client, start, parts)
+        stored = await asyncio.to_thread(partial(stored_weights, file, base, what="the start"))
+        weights = Merged(model, stored, weights)
+    if start != ZERO_DIGEST:
         try:
             file = await _fetched(client, start, parts, until=MOST_BEFORE_TENSORS)
             beside = await asyncio.to_thread(partial(beside_in, file, what="the start"))
@@ -182,13 +195,17 @@ async def download(
             say(f"of what the job started from: {error}")
         if not beside:
             say("the files beside the weights are made anew")
-    try:
-        await asyncio.to_thread(write_folder, folder, model, weights, tokenizer, beside)
-    except (Malformed, NotFinite, Refused) as error:  # such as fp16, which these weights exceed
-        if not beside:
-            raise
-        say(f"{error}: the model is written as fp32, and what is beside its weights is made anew")
-        await asyncio.to_thread(write_folder, folder, model, weights, tokenizer)
+    if model.adapter is not None and not merges:
+        write = partial(write_adapter, folder, model, weights, start.hex(), tokenizer, beside)
+        await asyncio.to_thread(write)
+    else:
+        try:
+            await asyncio.to_thread(write_folder, folder, model, weights, tokenizer, beside)
+        except (Malformed, NotFinite, Refused) as error:  # such as fp16, which these exceed
+            if not beside:
+                raise
+            say(f"{error}: the model is written as fp32, what is beside its weights is made anew")
+            await asyncio.to_thread(write_folder, folder, model, weights, tokenizer)
     await asyncio.to_thread(shutil.rmtree, parts, ignore_errors=True)
     return chosen
 

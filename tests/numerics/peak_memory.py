@@ -13,18 +13,21 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 
 import torch
 
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import ShardCodecName
+from contracts.terms.messages import AdapterSpec, ShardCodecName
 from tests.numerics.loop import saved
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.config import ModelConfig, OptimizerConfig, StageSlice, slices_of
 from training.memory import MAX_GRAPHS, peer_memory
+from training.models.parameters import model_shapes
 from training.stages.exact import weighted_mean
 from training.stages.stage import Stage, UnitInputs
 from training.stages.torch_free import chunk_bounds
@@ -43,11 +46,18 @@ SHORT = ModelConfig(
     vocab_size=2048, width=384, num_layers=4, num_heads=6, num_kv_heads=6, ffn_width=1536,
     sequence_length=8,
 )  # fmt: skip
+ADAPTER = AdapterSpec(
+    rank=8,
+    alpha=16,
+    targets=("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"),
+)
 SHAPES: dict[str, tuple[ModelConfig, tuple[int, ...], int]] = {
     "whole": (WIDE, (6,), 0),
     "middle": (WIDE, (2, 4, 6), 1),
     "last": (WIDE, (2, 4, 6), 2),
     "many parameters, few tokens": (SHORT, (4,), 0),
+    "adapter, whole": (replace(WIDE, adapter=ADAPTER), (6,), 0),
+    "adapter, middle": (replace(WIDE, adapter=ADAPTER), (2, 4, 6), 1),
 }
 OPTIMIZER = OptimizerConfig(learning_rate=0.001, total_steps=2)
 
@@ -60,9 +70,16 @@ def resident(field: str) -> int:
     raise AssertionError(f"no {field}")
 
 
+@cache
+def frozen(model: ModelConfig, part: StageSlice) -> Mapping[str, torch.Tensor]:
+    """What an adapter is trained beside, once in a process."""
+    shapes = {} if model.adapter is None else model_shapes(model, part)
+    return {name: torch.ones(shape) for name, shape in shapes.items()}
+
+
 def one_step(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool) -> None:
     """All that a peer holds at once, in the order of a step."""
-    stage = Stage(model, part, OPTIMIZER)
+    stage = Stage(model, part, OPTIMIZER, frozen=frozen(model, part))
     units = [ItemNumber(unit) for unit in range(1 if part.has_head else MAX_GRAPHS)]
     for unit in units:
         stage.forward(unit, _inputs(model, part))
@@ -104,7 +121,7 @@ def one_local_round(model: ModelConfig, part: StageSlice, folder: Path, *, audit
 
 
 def _replica(model: ModelConfig, part: StageSlice) -> tuple[torch.Tensor, torch.Tensor, Replica]:
-    stage = Stage(model, part, OPTIMIZER)
+    stage = Stage(model, part, OPTIMIZER, frozen=frozen(model, part))
     sealed, replica = stage.flat_weights.clone(), Replica(stage, "restart")
     replica.start(0)
     return sealed, torch.zeros_like(sealed), replica
@@ -122,7 +139,8 @@ def one_replay(
 ) -> tuple[object, ...]:
     """All that an audit holds at its end, when what was sent is here too."""
     loaded = {name: tensor.clone() for name, tensor in weights.items()}
-    stage = Stage(model, part, OPTIMIZER, weights=loaded, trains=False)
+    held = frozen(model, part)
+    stage = Stage(model, part, OPTIMIZER, weights=loaded, frozen=held, trains=False)
     del loaded
     for unit in (ItemNumber(0), ItemNumber(1)):
         stage.forward(unit, _inputs(model, part))

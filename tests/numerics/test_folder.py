@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from contracts.terms import errors
 from contracts.terms.encoding import encode
 from contracts.terms.ids import Digest
+from contracts.terms.messages import AdapterSpec
 from tests.numerics.loop import items_of, rows_of, synthetic_corpus
 from tests.numerics.plain import plain_losses
 from tests.support.fakes.blobs import MemoryBlobs
@@ -26,7 +27,7 @@ from tests.support.weights import in_parts, weights_file
 from training.config import ModelConfig, model_spec, slices_of, whole_model
 from training.models.decoder import StageModel
 from training.models.folder import beside_in, read_config, read_folder, write_folder
-from training.models.parameters import EMBEDDING, parameter_shapes
+from training.models.parameters import EMBEDDING, model_shapes, parameter_shapes
 from training.models.sources import BytesSource
 from training.models.starting import starting_weights
 from training.models.weights import (
@@ -422,14 +423,16 @@ def test_merged__copies_differ__the_first_is_taken_and_it_is_said() -> None:
 
 
 def test_parameter_shapes__module__has_these_names_shapes_and_order() -> None:
-    for config in SHAPES:
+    adapter = AdapterSpec(rank=3, alpha=1, targets=("down_proj", "k_proj", "q_proj"))
+    for config in (*SHAPES, *(replace(each, adapter=adapter) for each in SHAPES)):
         stages = [whole_model(config)]
         stages += slices_of(config, (1, config.num_layers))
         for stage in stages:
-            built = StageModel(config, stage).named_parameters()
-            assert [(name, tuple(p.shape)) for name, p in built] == list(
-                parameter_shapes(config, stage).items()
-            )
+            built = list(StageModel(config, stage).named_parameters())
+            trained = [(name, tuple(p.shape)) for name, p in built if p.requires_grad]
+            others = {name: tuple(p.shape) for name, p in built if (name, p.shape) not in trained}
+            assert trained == list(parameter_shapes(config, stage).items())
+            assert others == ({} if config.adapter is None else model_shapes(config, stage))
 
 
 def test_starting_weights__a_blob__each_stage_gets_its_slice() -> None:

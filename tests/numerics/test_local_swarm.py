@@ -1,6 +1,7 @@
 """A job of local steps from its first to its last seal, over real messages, in memory."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,11 +72,17 @@ def finished(swarm: MemorySwarm) -> MemorySwarm:
 class Plain:
     """The job without a swarm: one loop does what each claim says, one after another."""
 
-    def __init__(self, swarm: MemorySwarm) -> None:
-        config, spec = config_of(), swarm.papers.spec.message
+    def __init__(
+        self,
+        swarm: MemorySwarm,
+        config: TrainConfig | None = None,
+        frozen: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        config, spec = config or config_of(), swarm.papers.spec.message
         assert spec.batch.local is not None
         self.local, self.recipe = spec.batch.local, LocalRecipe(spec)
-        self.stage = Stage(config.model, whole_model(config.model), config.optimizer)
+        whole = whole_model(config.model)
+        self.stage = Stage(config.model, whole, config.optimizer, frozen=frozen)
         self.weights = self.stage.flat_weights.clone()
         self.momentum = torch.zeros_like(self.weights)
         self.rows, self.sealed = rows_of(config, CORPUS), 0

@@ -81,6 +81,7 @@ MODEL = ModelSpec(
     tied_head=True,
     init_seed=1,
     weights=ZERO_DIGEST,
+    adapter=None,
 )
 OPTIMIZER = OptimizerSpec(
     learning_rate=3_000_000,

@@ -17,14 +17,19 @@ from training.worker.ports import Arithmetic
 
 
 def stage_papers(
-    config: TrainConfig, manifest: Digest, *workers: str, stages: int = 1, **changed: Any
+    config: TrainConfig,
+    manifest: Digest,
+    *workers: str,
+    stages: int = 1,
+    weights: Digest = ZERO_DIGEST,
+    **changed: Any,
 ) -> Papers:
     """Papers of a job that trains `config` on a corpus; `changed` as in `make_papers`."""
     num_layers = config.model.num_layers
     ends = tuple(num_layers * stage // stages for stage in range(1, stages + 1))
     rows = config.data.rows_per_unit
     values: dict[str, Any] = {
-        "model": model_spec(config.model),
+        "model": model_spec(config.model, weights=weights),
         "optimizer": optimizer_spec(config.optimizer),
         "data": DataSpec(manifest=manifest, seed=config.data.seed, tokenizer=ZERO_DIGEST),
         "item_flops": tuple(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.config import ModelConfig, StageSlice, shares_embedding
+from training.config import ModelConfig, StageSlice, holds_embedding, shares_embedding
 
 
 def rotary_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:
@@ -52,10 +52,20 @@ class Linear(nn.Module):
     def __init__(self, num_inputs: int, num_outputs: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_outputs, num_inputs, device="meta"))
+        self.adapter_scale: float | None = None
+
+    def adapt(self, rank: int, alpha: int) -> None:
+        """Add (alpha / rank) B A to the matrix, for good (Hu et al. 2021)."""
+        num_outputs, num_inputs = self.weight.shape
+        self.lora_A, self.lora_B = Linear(num_inputs, rank), Linear(rank, num_outputs)
+        self.adapter_scale = alpha / rank
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
-        return functional.linear(x, self.weight)
+        y = functional.linear(x, self.weight)
+        if self.adapter_scale is not None:
+            y = y + self.lora_B(self.lora_A(x)) * self.adapter_scale
+        return y
 
 
 class Embedding(nn.Module):
@@ -141,7 +151,7 @@ class _Body(nn.Module):
     def __init__(self, config: ModelConfig, stage: StageSlice) -> None:
         super().__init__()
         is_shared = shares_embedding(config, stage)
-        if stage.has_embedding and not is_shared:
+        if holds_embedding(config, stage) and not is_shared:
             self.embed_tokens = Embedding(config.vocab_size, config.width)
         self.layers = nn.ModuleDict(
             {
@@ -159,6 +169,7 @@ class StageModel(nn.Module):
     """The decoder layers of one stage; parameters are on the meta device until a stage binds them.
 
     A tied head reads `model.embed_tokens.weight`; cut off from the embedding it has a copy of it.
+    With an adapter all other parameters want no gradient.
     """
 
     def __init__(self, config: ModelConfig, stage: StageSlice) -> None:
@@ -168,6 +179,11 @@ class StageModel(nn.Module):
         self.model = _Body(config, stage)
         if stage.has_head and not config.tied_head:
             self.lm_head = Linear(config.width, config.vocab_size)
+        if (adapter := config.adapter) is not None:
+            self.requires_grad_(False)
+            for name, module in list(self.model.layers.named_modules()):
+                if isinstance(module, Linear) and name.rpartition(".")[2] in adapter.targets:
+                    module.adapt(adapter.rank, adapter.alpha)
         self.cos_TC, self.sin_TC = rotary_tables(config)
 
     def to_device(self, device: torch.device) -> None:

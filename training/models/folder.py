@@ -27,7 +27,7 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, TooLarge
 from training.config import BYTE_VOCABULARY, ModelConfig, whole_model
 from training.content import need_target, what_is, why_no_json
-from training.models.parameters import parameter_shapes
+from training.models.parameters import Shape, model_shapes
 from training.models.sources import FileSource, Source
 from training.models.weights import (
     MAX_BESIDE_BYTES,
@@ -120,7 +120,7 @@ def read_folder(folder: Path) -> ModelFolder:
         TooLarge: what is beside the weights is more than `MAX_FILES_BYTES`.
     """
     config = read_config(folder)
-    wanted = parameter_shapes(config, whole_model(config))
+    wanted = model_shapes(config, whole_model(config))
     weights = StoredWeights({})
     for path, names in _files(folder, list(wanted)).items():
         shapes = {name: wanted[name] for name in names}
@@ -178,14 +178,16 @@ def write_folder(
         another shape, or `beside` is of another model. NotFinite: of weights that are on disk.
         Refused: it cannot be written.
     """
-    if set(weights) != set(parameter_shapes(config, whole_model(config))):
+    shapes = model_shapes(config, whole_model(config))
+    if set(weights) != set(shapes):
         raise Malformed("these weights are not those of the whole model")
     dtype: Dtype = "F32"
     if beside:
         raw = _fields(beside[CONFIG], Path(CONFIG))
         dtype, files = _DTYPES[_dtype(raw)], dict(beside)
         given = _model_config(raw, folder)
-        if replace(config, sequence_length=given.sequence_length, init_seed=0) != given:
+        length = given.sequence_length
+        if replace(config, sequence_length=length, init_seed=0, adapter=None) != given:
             raise Malformed(f"the {CONFIG} beside the weights is of another model")
         if config.sequence_length > given.sequence_length:
             files[CONFIG] = _encoded(raw | {CONTEXT: config.sequence_length})
@@ -197,7 +199,7 @@ def write_folder(
             files["tokenizer_config.json"] = _encoded(_tokenizer_config(config))
     if tokenizer is not None:
         files[TOKENIZER] = tokenizer
-    _write_whole(folder, config, weights, files, dtype)
+    write_whole(folder, weights, shapes, files, dtype=dtype)
 
 
 def transformers_config(config: ModelConfig) -> dict[str, Any]:
@@ -474,9 +476,19 @@ def _encoded(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _write_whole(
-    folder: Path, config: ModelConfig, weights: Weights, files: Beside, dtype: Dtype
+def write_whole(
+    folder: Path,
+    weights: Weights,
+    shapes: Mapping[str, Shape],
+    files: Beside,
+    *,
+    dtype: Dtype = "F32",
+    to: str = WEIGHTS,
 ) -> None:
+    """Write a folder of one file of weights and of others, which appears when it is whole.
+
+    Raises: see `write_folder`.
+    """
     if folder.exists():
         raise Conflict(f"{folder} is there already: name a new folder")
     try:
@@ -487,8 +499,7 @@ def _write_whole(
             for name, data in files.items():
                 (whole / name).parent.mkdir(exist_ok=True)
                 (whole / name).write_bytes(data)
-            shapes = parameter_shapes(config, whole_model(config))
-            with (whole / WEIGHTS).open("wb") as file:
+            with (whole / to).open("wb") as file:
                 write_weights(file, weights, shapes, dtype=dtype)
             os.rename(whole, folder)
     except OSError as error:

@@ -1,10 +1,12 @@
 """What the parameters of a stage are called, and their shapes; without torch. Pure.
 
 Invariant: names, shapes and order are those of `StageModel.named_parameters()` (a test compares
-them), which are those of transformers' LlamaForCausalLM.
+them), which are those of transformers' LlamaForCausalLM, and of `peft` for adapters.
 """
 
-from training.config import ModelConfig, StageSlice, shares_embedding
+import math
+
+from training.config import ModelConfig, StageSlice, holds_embedding, shares_embedding
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -14,9 +16,37 @@ Shape = tuple[int, ...]
 
 def parameter_shapes(config: ModelConfig, stage: StageSlice) -> dict[str, Shape]:
     """Shape by name of everything that `stage` trains, in order."""
+    if config.adapter is None:
+        return model_shapes(config, stage)
+    return {
+        f"model.layers.{number}.{name}": shape
+        for number in range(stage.first_layer, stage.end_layer)
+        for name, shape in _adapter_shapes(config).items()
+    }
+
+
+def adapter_parameters(config: ModelConfig) -> int:
+    """Elements that are trained of one decoder layer beside its weights; 0 without an adapter."""
+    return sum(map(math.prod, _adapter_shapes(config).values()))
+
+
+def _adapter_shapes(config: ModelConfig) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {}
+    if (adapter := config.adapter) is None:
+        return shapes
+    for name, shape in _layer_shapes(config).items():
+        linear, _, kind = name.rpartition(".")
+        if kind == "weight" and linear.rpartition(".")[2] in adapter.targets:
+            shapes[f"{linear}.lora_A.weight"] = (adapter.rank, shape[1])
+            shapes[f"{linear}.lora_B.weight"] = (shape[0], adapter.rank)
+    return shapes
+
+
+def model_shapes(config: ModelConfig, stage: StageSlice) -> dict[str, Shape]:
+    """Shape by name of the weights of `stage`, trained or not, in order."""
     shapes: dict[str, Shape] = {}
     is_shared = shares_embedding(config, stage)
-    if stage.has_embedding and not is_shared:
+    if holds_embedding(config, stage) and not is_shared:
         shapes[EMBEDDING] = (config.vocab_size, config.width)
     for number in range(stage.first_layer, stage.end_layer):
         prefix = f"model.layers.{number}."

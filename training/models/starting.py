@@ -1,5 +1,7 @@
 """The weights that a stage starts from: drawn from the seed, or its slice of the job's weights.
 
+Adapters are always drawn; the job's weights are then what they are trained beside.
+
 Invariant: a function of the signed ModelSpec and the slice alone; a blob is used only after its
 digest was compared, and tensors have the names and shapes of the config. Of the parts that the
 job's index lists a stage fetches those alone in which its tensors lie, one after the other.
@@ -14,7 +16,7 @@ from contracts.terms.parts import MAX_PART_BYTES, decode_parts
 from training.config import ModelConfig, StageSlice
 from training.data.loading import BlobSource, CheckedBlobs
 from training.models.initial import initial_weights
-from training.models.parameters import parameter_shapes
+from training.models.parameters import model_shapes
 from training.models.sources import BytesSource, PartsSource
 from training.models.weights import decode_weights
 
@@ -22,18 +24,48 @@ from training.models.weights import decode_weights
 def starting_weights(
     spec: ModelSpec, config: ModelConfig, stage: StageSlice, blobs: BlobSource
 ) -> dict[str, Tensor]:
-    """First values of all parameters of `stage` by name, fp32 on the CPU, in module order.
+    """First values of all that `stage` trains by name, fp32 on the CPU, in module order.
+
+    Raises: as `named_weights`, if these are the job's.
+    """
+    if spec.weights == ZERO_DIGEST or spec.adapter is not None:
+        return initial_weights(config, stage)
+    return named_weights(spec, config, stage, blobs)
+
+
+class FrozenWeights:
+    """What adapters are trained beside: of the newest slice that was asked for, on the device.
+
+    Whoever trains a stage and replays work of it has these weights once.
+    """
+
+    def __init__(self, spec: ModelSpec, blobs: BlobSource, device: str) -> None:
+        self._spec, self._blobs, self._device = spec, blobs, device
+        self._held: tuple[StageSlice | None, dict[str, Tensor]] = (None, {})
+
+    def of(self, config: ModelConfig, stage: StageSlice) -> dict[str, Tensor]:
+        """By name; nothing in a job without an adapter. Raises as `named_weights`."""
+        if self._spec.adapter is not None and self._held[0] != stage:
+            self._held = (None, {})  # before the next ones take memory
+            found = named_weights(self._spec, config, stage, self._blobs)
+            on_device = {name: tensor.to(self._device) for name, tensor in found.items()}
+            self._held = (stage, on_device)
+        return self._held[1]
+
+
+def named_weights(
+    spec: ModelSpec, config: ModelConfig, stage: StageSlice, blobs: BlobSource
+) -> dict[str, Tensor]:
+    """The slice of the job's weights by name, fp32 on the CPU, in module order.
 
     Raises:
         WrongBytes, NotFound, ServiceUnreachable: as `CheckedBlobs.fetch`.
         UnknownVersion, Malformed, NotFinite: no index of weights that fit the model, see
             `decode_parts` and `decode_weights`.
     """
-    if spec.weights == ZERO_DIGEST:
-        return initial_weights(config, stage)
     checked = CheckedBlobs(blobs, cache_bytes=MAX_PART_BYTES)
     index = decode_parts(checked.fetch(spec.weights))
     file = PartsSource(index, lambda part: BytesSource(checked.fetch(part)))
     what = f"the weights {spec.weights.hex()}"
-    tensors = decode_weights(file, parameter_shapes(config, stage), what=what)
+    tensors = decode_weights(file, model_shapes(config, stage), what=what)
     return {name: torch.from_numpy(values) for name, values in tensors.items()}

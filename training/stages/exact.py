@@ -25,7 +25,7 @@ import math
 import os
 import platform
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -287,9 +287,11 @@ class ParameterLayout:
 
 
 def layout_of(model: StageModel) -> ParameterLayout:
-    """The layout of a stage's model."""
+    """The layout of what a stage's model trains."""
     places, start = [], 0
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         end = start + math.prod(parameter.shape)
         places.append(ParameterPlace(name, tuple(parameter.shape), start, end))
         start = end
@@ -300,10 +302,22 @@ def bind(model: StageModel, layout: ParameterLayout, weights: Tensor, gradient: 
     """Let the model's parameters, and their gradients, live in flat vectors (P,)."""
     gradients = layout.views(gradient)
     for name, view in layout.views(weights).items():
-        owner, _, attribute = name.rpartition(".")
         parameter = nn.Parameter(view)
         parameter.grad = gradients[name]
-        setattr(model.get_submodule(owner), attribute, parameter)
+        _set_parameter(model, name, parameter)
+
+
+def bind_frozen(model: StageModel, weights: Mapping[str, Tensor], device: torch.device) -> None:
+    """Let the parameters that are not trained be these tensors, on the device."""
+    for name, parameter in list(model.named_parameters()):
+        if not parameter.requires_grad:
+            tensor = weights[name].to(device)
+            _set_parameter(model, name, nn.Parameter(tensor, requires_grad=False))
+
+
+def _set_parameter(model: StageModel, name: str, parameter: nn.Parameter) -> None:
+    owner, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(owner), attribute, parameter)
 
 
 def millionths(loss: Tensor) -> int:

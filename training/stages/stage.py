@@ -34,10 +34,12 @@ from training.config import ModelConfig, OptimizerConfig, StageSlice
 from training.memory import MAX_GRAPHS, num_shared
 from training.models.decoder import StageModel
 from training.models.initial import initial_parameter
+from training.models.parameters import model_shapes
 from training.stages.exact import (
     Moments,
     apply_adamw,
     bind,
+    bind_frozen,
     layout_of,
     need_finite,
     repeat_bytes,
@@ -88,9 +90,13 @@ class Stage(SealedState):
         *,
         device: str = "cpu",
         weights: Mapping[str, Tensor] | None = None,
+        frozen: Mapping[str, Tensor] | None = None,
         trains: bool = True,
     ) -> None:
         """Start at `weights`, by default the initial ones; zero moments and no update.
+
+        With an adapter these are its own, and `frozen` has all other parameters, which are no
+        part of the state; they are not copied where they are on the device already.
 
         With `trains` false there are no moments, which halves its memory: such a stage computes
         gradients at these weights and has no state of its own.
@@ -117,6 +123,11 @@ class Stage(SealedState):
                 first = weights[place.name]
             self._weights[place.start : place.end] = first.flatten()
         bind(self._model, self.layout, self._weights, self._gradient)
+        if config.adapter is not None:
+            if frozen is None:
+                shapes = model_shapes(config, stage).items()
+                frozen = {name: initial_parameter(config, name, shape) for name, shape in shapes}
+            bind_frozen(self._model, frozen, self.device)
         self._graphs: OrderedDict[ItemNumber, _Graph] = OrderedDict()
         self._done: dict[ItemNumber, int] = {}  # rows
 
@@ -321,7 +332,8 @@ class Stage(SealedState):
         graph = self._run(
             UnitInputs(rows_RT if has_rows else None, None if ends.has_embedding else x_RTD)
         )
-        wanted = [*self._model.parameters(), *([] if graph.x is None else [graph.x])]
+        trained = (each for each in self._model.parameters() if each.requires_grad)
+        wanted = [*trained, *([] if graph.x is None else [graph.x])]
         dy = None if ends.has_head else torch.randn(graph.y.shape, generator=generator)
         torch.autograd.grad(graph.y, wanted, _seed(graph.y, dy))
 

@@ -27,6 +27,7 @@ from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
 from contracts.terms.work import Findings, Sort
 from training.averaging.forms import Forms
+from training.data.loading import BlobSource
 from training.stages.exact import device_class
 from training.strategies.port import Comparison, Replayed
 from training.strategies.registry import strategy_of
@@ -49,19 +50,27 @@ from verification.verdicts import limits_of, seed_for, verdict_of, verdict_on_su
 _HERE = PeerId(digest("peer", b"this machine"))
 
 
-async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) -> Outcome:
+async def rerun(
+    path: Path,
+    *,
+    device: str = "cpu",
+    start: BlobSource | None = None,
+    begin: Begin = begin_job,
+) -> Outcome:
     """Check a bundle, and do again what it is about.
 
     Args:
         path: The bundle.
         device: To compute on, as torch names it.
+        start: Of a job that trains an adapter, the weights that it is trained beside.
         begin: Makes the rules of the job's draws: with the shipped calibration table.
 
     Raises:
         Unreadable: it is no bundle, or damaged.
         AuditMismatch: it does not fit itself; data: `path`.
         Refused: no such device; no calibrated threshold between it and that of the claim; or the
-            job names another calibration table. NotFound: no such file.
+            job names another calibration table; or it trains an adapter, and there is no `start`.
+        NotFound: no such file, or `start` has other weights.
         Unavailable: the device failed, or has no memory left.
     """
     own_class = device_class(_device(device))
@@ -73,12 +82,13 @@ async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) ->
             verdict = verdict_on_sum(shown.case, is_same=await _sums_to_it(held, device))
             return Outcome(shown, own_class, verdict, ())
         limits = _limits(shown, own_class)  # without them there is no point in the rest
+        _need_start(shown.record.spec, start)
         held.check()
         with TemporaryDirectory(prefix="tallystick-rerun-") as folder:
             weights = Path(folder) / WEIGHTS
             if shown.is_replayed:
                 file.copy_weights(weights)
-            here = await _replayed(held, weights, device)
+            here = await _replayed(held, weights, device, start or _NoBlobs())
     names = sorted(limits)
     said = dict(zip(names, shown.findings.distances, strict=True))  # checked with the report
     return Outcome(
@@ -104,10 +114,23 @@ def _limits(shown: Shown, own_class: str) -> dict[str, int]:
     return limits_of(docket_of(shown.record).rules, shown.case, _HERE, classes)
 
 
-async def _replayed(held: BundledBytes, weights: Path, device: str) -> dict[str, int]:
+def _need_start(spec: JobSpec, start: BlobSource | None) -> None:
+    if spec.model.adapter is None:
+        return
+    if start is None:
+        raise Refused(
+            "this job trains an adapter: name the folder of the model that it is trained beside "
+            "(--start)"
+        )
+    start.fetch(spec.model.weights)
+
+
+async def _replayed(
+    held: BundledBytes, weights: Path, device: str, start: BlobSource
+) -> dict[str, int]:
     """Distances between the claim and what comes of it here."""
     shown, claim = held.shown, held.shown.sealed.claim
-    async with _bundled(held, weights, device) as source:
+    async with _bundled(held, weights, device, start) as source:
         if shown.is_replayed:
             with at(WEIGHTS):
                 source.strategy.need_weights(weights, claim.group, claim.base)
@@ -123,12 +146,12 @@ async def _replayed(held: BundledBytes, weights: Path, device: str) -> dict[str,
 
 async def _sums_to_it(held: BundledBytes, device: str) -> bool:
     """Whether the parts come to the mean that was bound."""
-    async with _bundled(held, Path(), device) as source:
+    async with _bundled(held, Path(), device, _NoBlobs()) as source:
         return await sums_to_it(source, held.shown.sealed, source.strategy, source.meter)
 
 
 class _NoBlobs:
-    """Satisfies `BlobSource`: a bundle has all that a replay needs."""
+    """Satisfies `BlobSource`: but for an adapter's base, a bundle has all that a replay needs."""
 
     def fetch(self, digest: Digest) -> bytes:
         """See `BlobSource.fetch`."""
@@ -136,10 +159,12 @@ class _NoBlobs:
 
 
 @asynccontextmanager
-async def _bundled(held: BundledBytes, weights: Path, device: str) -> AsyncIterator["Bundled"]:
+async def _bundled(
+    held: BundledBytes, weights: Path, device: str, start: BlobSource
+) -> AsyncIterator["Bundled"]:
     engine = Engine()
     try:
-        yield Bundled(held, weights, Meter(engine), device)
+        yield Bundled(held, weights, Meter(engine), device, start)
     finally:
         await engine.close()
 
@@ -147,9 +172,11 @@ async def _bundled(held: BundledBytes, weights: Path, device: str) -> AsyncItera
 class Bundled:
     """Satisfies `replays.Source`; its replay begins on the bundle's weights."""
 
-    def __init__(self, held: BundledBytes, weights: Path, meter: Meter, device: str) -> None:
+    def __init__(
+        self, held: BundledBytes, weights: Path, meter: Meter, device: str, start: BlobSource
+    ) -> None:
         self._held, self._weights, self.meter = held, weights, meter
-        self.strategy = strategy_of(self.spec, _NoBlobs(), meter, device=device)
+        self.strategy = strategy_of(self.spec, start, meter, device=device)
 
     @property
     def spec(self) -> JobSpec:

@@ -57,6 +57,7 @@ _LAYER_ROLES = (
     "up_proj",
     "down_proj",
 )
+_ADAPTER_ROLES = ("lora_A", "lora_B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,14 @@ def stage_kinds(
     is_first: bool,
     is_last: bool,
     tied_head: bool = False,
+    has_adapter: bool = False,
     exchanged: Exchanged = "gradient",
 ) -> tuple[str, ...]:
     """The tensor kinds that an audit of a stage compares, sorted."""
-    roles = list(_LAYER_ROLES)
-    if is_first or (tied_head and is_last):
+    roles = list(_ADAPTER_ROLES if has_adapter else _LAYER_ROLES)
+    if not has_adapter and (is_first or (tied_head and is_last)):
         roles.append("embed_tokens")
-    if is_last:
+    if not has_adapter and is_last:
         roles += ["norm"] if tied_head else ["norm", "lm_head"]
     ends = [] if is_first else [INPUT_GRADIENT]
     ends.append(LOSS if is_last else OUTPUT)

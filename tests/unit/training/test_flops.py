@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from contracts.terms.messages import AdapterSpec
 from training.config import slices_of, whole_model
 from training.flops import forward_flops_per_token, item_flops, layer_matrix_parameters
 from training.memory import MAX_GRAPHS, num_parameters, peer_memory, stage_memory
@@ -26,6 +27,38 @@ def test_item_flops__llama_7b_shape__is_six_parameters_and_attention_per_token()
 
     assert matrices == 6_607_077_376
     assert flops == 2048 * (6 * matrices + 12 * 32 * 4096 * 2048)
+
+
+ADAPTER = AdapterSpec(rank=4, alpha=8, targets=("down_proj", "q_proj"))
+
+
+def test_item_flops__adapter__matrices_cost_their_forward_and_input_gradient() -> None:
+    plain = micro().model
+    model = replace(plain, adapter=ADAPTER)
+    whole, tokens = whole_model(model), plain.sequence_length
+    matrices = 2 * layer_matrix_parameters(plain) + plain.vocab_size * plain.width
+    factors = 2 * 4 * (plain.ffn_width + plain.width + 2 * plain.width)
+
+    flops = item_flops(model, whole, 1)
+
+    assert num_parameters(model, whole) == factors
+    assert flops == tokens * (4 * matrices + 6 * factors + 2 * 12 * plain.width * tokens)
+    parts = [item_flops(model, stage, 1) for stage in slices_of(model, (1, 2))]
+    assert sum(parts) == flops
+
+
+def test_peer_memory__adapter__moments_and_gradient_are_of_that_alone() -> None:
+    plain = tiny_llama().model
+    model = replace(plain, adapter=ADAPTER)
+    whole = whole_model(model)
+
+    memory, before = stage_memory(model, whole, 4), stage_memory(plain, whole, 4)
+
+    factors = 4 * num_parameters(model, whole)
+    assert (memory.gradient, memory.moments) == (factors, 2 * factors)
+    assert memory.weights == before.weights + factors
+    saved = before.moments + before.gradient - 4 * factors
+    assert memory.state == before.state - saved
 
 
 def test_item_flops__demo_unit__is_this_number() -> None:

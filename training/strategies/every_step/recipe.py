@@ -9,7 +9,7 @@ gradient passes the codec as if it were not there (straight-through).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -63,7 +63,14 @@ class Recipe:
         """What the leaf of an item calls its tensors."""
         return leaf_names(self.stage, self.batch.stages, item)
 
-    def build(self, weights: dict[str, Tensor], device: str, *, trains: bool = True) -> Stage:
+    def build(
+        self,
+        weights: dict[str, Tensor],
+        device: str,
+        *,
+        frozen: Mapping[str, Tensor],
+        trains: bool = True,
+    ) -> Stage:
         """A stage at these weights."""
         config = self.config
         return Stage(
@@ -72,6 +79,7 @@ class Recipe:
             config.optimizer,
             device=device,
             weights=weights,
+            frozen=frozen,
             trains=trains,
         )
 

@@ -12,7 +12,7 @@ neither fetched, as nobody is to blame who has lost them, nor compared.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,11 +51,18 @@ class StageAgain:
     """The arithmetic of one replay, for the thread that computes, with a stage of its own."""
 
     def __init__(
-        self, recipe: Recipe, claim: WorkClaim, seed: bytes, device: str, weights: Path
+        self,
+        recipe: Recipe,
+        claim: WorkClaim,
+        seed: bytes,
+        device: str,
+        frozen: Callable[[], Mapping[str, Tensor]],
+        weights: Path,
     ) -> None:
         """On the weights in a file; raises as `load_weights`, if they are not under the base."""
         tensors = load_weights(weights, recipe.parameter_shapes, claim.base)
-        self._recipe, self._stage = recipe, recipe.build(tensors, device, trains=False)
+        self._recipe = recipe
+        self._stage = recipe.build(tensors, device, frozen=frozen(), trains=False)
         self._projector = Projector(seed, self._stage.num_parameters)
 
     def names(self, item: ItemNumber) -> LeafNames:

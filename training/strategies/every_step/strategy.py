@@ -11,7 +11,7 @@ Invariants
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.work import Leaf, WorkClaim
 from training.averaging.sums import mean_slice, vector_of
 from training.data.loading import BlobSource
-from training.models.starting import starting_weights
+from training.models.starting import FrozenWeights, starting_weights
 from training.stages.exact import millionths
 from training.stages.stage import Stage
 from training.strategies.every_step.recipe import Recipe, output_of
@@ -75,6 +75,7 @@ class EveryStepWithTorch(EveryStep):
         """Of a job; `blobs` has the weights that it starts from."""
         self.spec, self.compute, self.device = spec, compute, device
         self._blobs, self._recipes = blobs, dict[Group, Recipe]()
+        self._base = FrozenWeights(spec.model, blobs, device)
         self._started: StageState | None = None
         self._round = RoundNumber(0)
         self._forwards: dict[ItemNumber, Named] = {}  # whose graphs may be kept
@@ -90,8 +91,12 @@ class EveryStepWithTorch(EveryStep):
         """See `Strategy.first_state`."""
         recipe = self.recipe(group)
         weights = starting_weights(self.spec.model, recipe.config.model, recipe.slice, self._blobs)
-        stage = recipe.build(weights, self.device)
+        stage = recipe.build(weights, self.device, frozen=self._frozen(group))
         return StageState(group, stage, self.spec.batch.rows_per_unit)
+
+    def _frozen(self, group: Group) -> Mapping[str, Tensor]:
+        recipe = self.recipe(group)
+        return self._base.of(recipe.config.model, recipe.slice)
 
     # ------------------------------------------------------------------------------------ items
 
@@ -263,7 +268,8 @@ class EveryStepWithTorch(EveryStep):
         comparison: Comparison,
     ) -> Replayed:
         """See `Strategy.replay`."""
-        begin = partial(StageAgain, self.recipe(claim.group), claim, seed, self.device)
+        frozen = partial(self._frozen, claim.group)
+        begin = partial(StageAgain, self.recipe(claim.group), claim, seed, self.device, frozen)
         return await replay_claim(begin, self.compute, claim, leaves, source, comparison)
 
 

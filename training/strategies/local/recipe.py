@@ -4,7 +4,7 @@ Invariant: a function of the signed spec and of sealed state alone, so that whoe
 from the same weights and rows repeats its numbers; work and replays both go through here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -58,10 +58,12 @@ class LocalRecipe:
         """Where each bucket of a flat vector begins and ends."""
         return chunk_bounds(num_elements, self.batch.chunks)
 
-    def build(self, weights: dict[str, Tensor], device: str) -> Stage:
+    def build(
+        self, weights: dict[str, Tensor], device: str, *, frozen: Mapping[str, Tensor]
+    ) -> Stage:
         """A replica's working state at these weights, with inner moments."""
-        config = self.config
-        return Stage(config.model, self.slice, config.optimizer, device=device, weights=weights)
+        model, optimizer = self.config.model, self.config.optimizer
+        return Stage(model, self.slice, optimizer, device=device, weights=weights, frozen=frozen)
 
     def replica(self, stage: Stage) -> Replica:
         """What takes the inner steps of a round on a stage.

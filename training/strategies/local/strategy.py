@@ -26,7 +26,7 @@ from contracts.terms.items import ItemNumber, count
 from contracts.terms.messages import MILLION, JobSpec, Seal
 from contracts.terms.work import Leaf, WorkClaim, tensor_name
 from training.data.loading import BlobSource
-from training.models.starting import starting_weights
+from training.models.starting import FrozenWeights, starting_weights
 from training.stages.exact import millionths, weighted_mean
 from training.stages.stage import UnitInputs
 from training.strategies.local.inner import Replica
@@ -70,6 +70,7 @@ class LocalWithTorch(Local):
         super().__init__(spec)
         self.spec, self.compute, self.device = spec, compute, device
         self.recipe, self._blobs = LocalRecipe(spec), blobs
+        self._frozen = FrozenWeights(spec.model, blobs, device)
         self._started: LocalState | None = None
         self._round, self._base = RoundNumber(0), Digest(bytes(32))
         self._replica: Replica | None = None  # since the first step of the round
@@ -81,7 +82,8 @@ class LocalWithTorch(Local):
             raise Refused(f"there is no group {group}, all peers are in group {GROUP}")
         recipe = self.recipe
         weights = starting_weights(self.spec.model, recipe.config.model, recipe.slice, self._blobs)
-        return LocalState(GROUP, recipe, recipe.build(weights, self.device))
+        frozen = self._frozen.of(recipe.config.model, recipe.slice)
+        return LocalState(GROUP, recipe, recipe.build(weights, self.device, frozen=frozen))
 
     # ------------------------------------------------------------------------------------ items
 
@@ -210,5 +212,13 @@ class LocalWithTorch(Local):
     ) -> Replayed:
         """See `Strategy.replay`."""
         return await replay_claim(
-            self.recipe, self.device, self.compute, claim, leaves, source, seed, comparison
+            self.recipe,
+            self.device,
+            self._frozen,
+            self.compute,
+            claim,
+            leaves,
+            source,
+            seed,
+            comparison,
         )

@@ -7,11 +7,12 @@ import pytest
 
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
-from contracts.terms.ids import StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber
 from contracts.terms.kinds import decode_message
 from contracts.terms.messages import (
     BatchSpec,
     Message,
+    ModelSpec,
     Notice,
     StopEarlySpec,
     Validation,
@@ -75,6 +76,42 @@ def test_decode_message__field_that_does_not_fit__is_malformed(
 ) -> None:
     with pytest.raises(Malformed):
         decode_message(encode(value_of(kind) | change))
+
+
+ADAPTER = {"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "weights", "why"),
+    [
+        ({}, ZERO_DIGEST, "needs weights to start from"),
+        ({"rank": 0}, make_digest("start"), "rank"),
+        ({"targets": ["v_proj", "q_proj"]}, make_digest("start"), "targets ascend"),
+        ({"targets": ["q_proj", "q_proj"]}, make_digest("start"), "each is named once"),
+        ({"targets": ["lm_head"]}, make_digest("start"), "targets"),
+        ({"targets": []}, make_digest("start"), "targets"),
+    ],
+)
+def test_model_spec__adapter_that_cannot_be__is_malformed(
+    change: dict[str, Any], weights: Digest, why: str
+) -> None:
+    model = value_of("job_spec.v7")["model"]
+    ModelSpec.from_value(model | {"weights": make_digest("start"), "adapter": ADAPTER})
+
+    with pytest.raises(Malformed, match=why):
+        ModelSpec.from_value(model | {"weights": weights, "adapter": ADAPTER | change})
+
+
+def test_chunking__tied_head_beside_an_adapter__nothing_is_shared() -> None:
+    model = value_of("job_spec.v7")["model"] | {"tied_head": True}
+    adapted = model | {"weights": make_digest("start"), "adapter": ADAPTER}
+
+    spec, other = (
+        make_spec(stages=2, layer_ends=(1, 2), model=ModelSpec.from_value(each))
+        for each in (model, adapted)
+    )
+
+    assert (spec.chunking.is_shared, other.chunking.is_shared) == (True, False)
 
 
 @pytest.mark.parametrize("kind", ["seal.v1", "", "x" * 1000])

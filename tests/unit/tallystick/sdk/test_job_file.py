@@ -6,14 +6,14 @@ from datetime import timedelta
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError, TooLarge
 from contracts.terms.ids import Address, Digest, StageIndex
-from contracts.terms.messages import JobSpec, LocalSpec, StopEarlySpec
+from contracts.terms.messages import AdapterSpec, JobSpec, LinearName, LocalSpec, StopEarlySpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.job_file import JobFile, load_job_file, parse_job_file, size, span
 from tallystick.sdk.job_spec import DataNames, build_spec
@@ -376,6 +376,36 @@ def test_train_config__a_folders_model__only_its_rows_may_be_shorter() -> None:
     assert made.model == replace(started, sequence_length=8)
     with pytest.raises(Malformed, match=r"model\.width: the folder decides it"):
         job(model={"folder": "m", "width": 32}).train_config(started=started)
+
+
+def test_train_config__adapter__is_of_the_folders_model_and_as_said() -> None:
+    started = micro().model
+    every = tuple(sorted(get_args(LinearName)))
+
+    usual = job(model="m", adapter={}).train_config(started=started).model
+    adapter = {"rank": 4, "alpha": 2, "targets": ["v_proj", "q_proj"]}
+    said = job(model={"folder": "m"}, adapter=adapter)
+
+    assert usual == replace(started, adapter=AdapterSpec(rank=8, alpha=16, targets=every))
+    found = said.train_config(started=started).model.adapter
+    assert found == AdapterSpec(rank=4, alpha=2, targets=("q_proj", "v_proj"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"adapter": {"rank": 4}}, "adapter: .*name its folder as `model`"),
+        ({"model": {"width": 32}, "adapter": {}}, "adapter: .*name its folder as `model`"),
+        ({"model": "m", "adapter": {"rank": 0}}, r"adapter\.rank"),
+        ({"model": "m", "adapter": {"targets": "q_proj"}}, r"adapter\.targets"),
+        ({"model": "m", "adapter": {"targets": ["lm_head"]}}, r"adapter\.targets"),
+    ],
+)
+def test_job_file__adapter_that_cannot_be__says_what_would_do(
+    changed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(Malformed, match=words):
+        job(**changed)
 
 
 def test_train_config__tokenizer__decides_the_vocabulary_of_a_recipe() -> None:

@@ -1,0 +1,206 @@
+"""Is an adapter trained by peers what `peft` trains beside the same model, and does it open there?
+
+The other side is `transformers` with `peft`, torch's AdamW and one loop, of which no line is ours.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoModelForCausalLM
+
+from contracts.terms.ids import Digest
+from contracts.terms.messages import AdapterSpec
+from tallystick.sdk.job_spec import start_of
+from tests.numerics.loop import items_of, rows_of, synthetic_corpus
+from tests.numerics.plain import adamw, greatest_difference, rate, tokens_of
+from tests.numerics.test_folder import saved, tokens
+from tests.numerics.test_local_swarm import LOCAL, PEERS, Plain, weights_roots
+from tests.numerics.test_local_swarm import config_of as local_config
+from tests.support.stage_swarm import stage_papers, stage_swarm
+from tests.support.swarm_job import MemorySwarm
+from training.config import TrainConfig, slices_of, whole_model
+from training.data.corpus import ShardedCorpus
+from training.models.adapters import PREFIX, Merged, write_adapter
+from training.models.folder import read_folder, write_folder
+from training.models.initial import initial_weights
+from training.models.parameters import parameter_shapes
+from training.models.sources import FileSource
+from training.models.weights import Weights, decode_weights
+from training.recipes import micro
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+STEPS, STAGES = 4, 2
+PART_BYTES = 10_000  # of the base: each stage fetches some
+ALLOWED = 1e-4  # of a step's loss, and of any logit
+CORPUS = synthetic_corpus()
+ADAPTER = AdapterSpec(
+    rank=4,
+    alpha=8,
+    targets=("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"),
+)
+
+
+@dataclass
+class Job:
+    """An adapter of a small model that `transformers` made."""
+
+    base: Path
+    config: TrainConfig
+    swarm: MemorySwarm
+
+    @property
+    def model(self) -> Any:
+        """The base, opened by `transformers`."""
+        return AutoModelForCausalLM.from_pretrained(self.base)
+
+    def losses(self) -> list[float]:
+        """Of all steps, nats a token."""
+        return [loss / 1e6 for _, loss in sorted(self.swarm.losses().items())]
+
+    def trained(self) -> Weights:
+        """The adapters of all stages, out of checkpoints of the last step."""
+        found: dict[str, Any] = {}
+        stages = slices_of(self.config.model, self.swarm.papers.spec.message.batch.layer_ends)
+        for number, part in enumerate(stages):
+            name = self.swarm.mates(number)[0]
+            newest = max((self.swarm.folder / name).rglob("step-*.safetensors"))
+            shapes = parameter_shapes(self.config.model, part)
+            found |= decode_weights(FileSource(newest), shapes, what=name)
+        return found
+
+
+def job_of(
+    folder: Path,
+    config: TrainConfig,
+    make: Callable[..., MemorySwarm],
+    adapter: AdapterSpec = ADAPTER,
+    *,
+    tied: bool = False,
+) -> Job:
+    """That trains an adapter as `config` says, in the swarm that `make` makes."""
+    saved(folder / "base", tie_word_embeddings=tied)
+    read = read_folder(folder / "base")
+    config = replace(
+        config,
+        model=replace(read.config, adapter=adapter),
+        optimizer=replace(config.optimizer, learning_rate=0.02, warmup_steps=2),
+    )
+    start = start_of(read, part_bytes=PART_BYTES)
+    parts = {name: start.fetch(name) for name in (start.index.digest(), *start.index.parts)}
+    corpus = ShardedCorpus(CORPUS.manifest, {**CORPUS.blobs, **parts})
+    return Job(folder / "base", config, make(config, corpus, weights=start.index.digest()))
+
+
+def unchecked(folder: Path, *names: str, **said: Any) -> Callable[..., MemorySwarm]:
+    """Of these peers; `said` as in `make_papers`."""
+
+    def make(config: TrainConfig, corpus: ShardedCorpus, weights: Digest) -> MemorySwarm:
+        values: dict[str, Any] = {"checkpoint_every": 1, "weights": weights} | said
+        papers = stage_papers(config, corpus.manifest.digest(), *names, **values)
+        return stage_swarm(folder, papers, corpus)
+
+    return make
+
+
+def finished(job: Job) -> Job:
+    """From its first to its last seal."""
+    torch.set_num_threads(1)
+    asyncio.run(job.swarm.run())
+    return job
+
+
+class Theirs:
+    """The same adapter in `peft`, at the same first values."""
+
+    def __init__(self, job: Job) -> None:
+        self.config, adapter = job.config, job.config.model.adapter
+        assert adapter is not None
+        settings = peft.LoraConfig(
+            r=adapter.rank,
+            lora_alpha=adapter.alpha,
+            target_modules=list(adapter.targets),
+            task_type="CAUSAL_LM",
+        )
+        self.model: Any = peft.get_peft_model(job.model, settings)
+        first = initial_weights(job.config.model, whole_model(job.config.model))
+        self.trained: dict[str, Tensor] = {
+            name.replace(".default", ""): parameter
+            for name, parameter in self.model.named_parameters()
+            if parameter.requires_grad
+        }
+        assert self.trained.keys() == {PREFIX + name for name in first}
+        with torch.no_grad():
+            for name, values in first.items():
+                self.trained[PREFIX + name].copy_(values)
+
+    def losses(self) -> list[float]:
+        """Of each step of one full batch, before its update."""
+        config, rows = self.config, rows_of(self.config, CORPUS)
+        optimizer, losses = adamw(config.optimizer, self.trained), []
+        for step in range(1, config.num_steps + 1):
+            batch = tokens_of(rows, items_of(config, step))
+            batch_BT = batch.view(-1, config.model.sequence_length + 1)
+            for group in optimizer.param_groups:
+                group["lr"] = rate(config.optimizer, step)
+            logits_BTV = self.model(batch_BT[:, :-1]).logits
+            loss = functional.cross_entropy(logits_BTV.flatten(0, 1), batch_BT[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.trained.values(), config.optimizer.clip_norm)
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        return losses
+
+    def logits(self, tokens_RT: Tensor) -> Tensor:
+        """Of these tokens."""
+        with torch.no_grad():
+            logits_RTV: Tensor = self.model(tokens_RT).logits
+        return logits_RTV
+
+
+@pytest.mark.parametrize(
+    ("tied", "adapter"),
+    [(True, ADAPTER), (False, AdapterSpec(rank=2, alpha=3, targets=("q_proj", "v_proj")))],
+)
+def test_adapter__two_stages_of_peers__has_the_losses_of_peft_and_opens_there(
+    tmp_path: Path, tied: bool, adapter: AdapterSpec
+) -> None:
+    make = unchecked(tmp_path, *"abcd", stages=STAGES)
+    job = finished(job_of(tmp_path, micro(num_steps=STEPS), make, adapter, tied=tied))
+    theirs = Theirs(job)
+
+    reference = theirs.losses()
+    assert greatest_difference(job.losses(), reference) < ALLOWED
+    assert all(len(roots) == 1 for roots in job.swarm.state_roots())
+    trained, base = job.trained(), read_folder(job.base)
+    write_adapter(tmp_path / "adapter", job.config.model, trained, str(job.base))
+    write_folder(
+        tmp_path / "merged", base.config, Merged(job.config.model, base.weights, trained),
+        beside=base.beside,
+    )  # fmt: skip
+    tokens_RT = tokens(job.config.model)
+    logits_RTV = theirs.logits(tokens_RT)
+    with torch.no_grad():
+        opened = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter")
+        merged: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+        for model in (opened, merged):
+            assert float((model(tokens_RT).logits - logits_RTV).abs().max()) < ALLOWED
+        assert float((job.model(tokens_RT).logits - logits_RTV).abs().max()) > 100 * ALLOWED
+
+
+def test_adapter__local_steps__have_the_weights_of_a_plain_loop(tmp_path: Path) -> None:
+    make = unchecked(tmp_path, *PEERS, strategy="local", local=LOCAL)
+
+    job = finished(job_of(tmp_path, local_config(), make))
+
+    frozen = {name: torch.from_numpy(each) for name, each in read_folder(job.base).weights.items()}
+    assert weights_roots(job.swarm) == {Plain(job.swarm, job.config, frozen).root()}
+    assert job.losses()[-1] < job.losses()[0]
