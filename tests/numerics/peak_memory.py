@@ -43,11 +43,16 @@ SHORT = ModelConfig(
     vocab_size=2048, width=384, num_layers=4, num_heads=6, num_kv_heads=6, ffn_width=1536,
     sequence_length=8,
 )  # fmt: skip
+WINDOWED = ModelConfig(
+    vocab_size=256, width=384, num_layers=2, num_heads=6, num_kv_heads=2, ffn_width=1024,
+    sequence_length=1536, head_dim=64, qk_norm=True, window=600,
+)  # fmt: skip
 SHAPES: dict[str, tuple[ModelConfig, tuple[int, ...], int]] = {
     "whole": (WIDE, (6,), 0),
     "middle": (WIDE, (2, 4, 6), 1),
     "last": (WIDE, (2, 4, 6), 2),
     "many parameters, few tokens": (SHORT, (4,), 0),
+    "norms of heads and a window": (WINDOWED, (2,), 0),
 }
 OPTIMIZER = OptimizerConfig(learning_rate=0.001, total_steps=2)
 
