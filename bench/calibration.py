@@ -1,7 +1,7 @@
 """How far apart are honest devices, do the shipped thresholds pass them, and whom do they catch?
 
-`python -m bench.calibration [--first-seed N] [--micro N] [--tiny N] [--wide N]
-[--deep N] [--adapted N] [--samples FILE]` trains small models for real, takes peer-steps of every
+`python -m bench.calibration [--first-seed N] [--micro N] [--tiny N] [--wide N] [--deep N]
+[--adapted N] [--family N] [--samples FILE]` trains small models for real, takes peer-steps of every
 stage at initialisation, in the middle, at the end and after a step with the learning rate x30 (a
 loss spike), has each computed by every device class of `calibration_devices` in fp32 and bf16, and
 compares all pairs, under every codec. It prints three tables and a line of JSON with machine,
@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from pathlib import Path
-from typing import IO, get_args
+from typing import IO, Any, get_args
 
 from torch import Tensor
 
@@ -100,12 +100,26 @@ def deep(*, seed: int = 0) -> TrainConfig:
     return replace(base, model=model)
 
 
+FAMILIES: Sequence[Mapping[str, Any]] = (
+    {"qkv_bias": True},
+    {"qk_norm": True, "head_dim": 16},
+    {"unrotated_layers": (1,), "window": 8},
+)
+
+
+def family(*, seed: int = 0) -> TrainConfig:
+    """What other families than Llama have, by turns."""
+    base = micro(seed=seed)
+    return replace(base, model=replace(base.model, **FAMILIES[seed % len(FAMILIES)]))
+
+
 TRAININGS: Mapping[str, tuple[str, int, Callable[..., TrainConfig]]] = {
     "micro": ("the recipe micro", 24, micro),
     "tiny": ("the recipe tiny_llama", 2, tiny_llama),
     "wide": ("width 512", 1, wide),
     "deep": ("32 layers in two stages", 1, deep),
     "adapted": ("adapters beside micro", 6, adapted),
+    "family": ("biases, norms of heads, or a window and a layer without positions", 6, family),
 }
 """By option: of what, how many, and how they are made of a seed."""
 
@@ -482,7 +496,7 @@ def main() -> None:
     for name, (about_it, number, _) in TRAININGS.items():
         parser.add_argument(f"--{name}", type=int, default=number, help=f"trainings of {about_it}")
     parser.add_argument("--samples", type=Path, help="write honest distances, and attack nothing")
-    options = parsed(parser, minutes=24 * 60, micro=1, tiny=0, wide=0, deep=0, adapted=0)
+    options = parsed(parser, minutes=24 * 60, micro=1, tiny=0, wide=0, deep=0, adapted=0, family=0)
     set_threads(1)
     seeds = range(options.first_seed, sys.maxsize)
     plan = [

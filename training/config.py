@@ -33,14 +33,19 @@ MAX_WIDTH = 2**17
 MAX_LAYERS = 1024
 MAX_HEADS = 1024
 MAX_FFN_WIDTH = 2**19
+MAX_HEAD_WIDTH = 1024
 MAX_SEQUENCE = 2**20
 MAX_VOCABULARY = 2**20
 MAX_SEED = 2**53 - 1
 MAX_STEPS = 10_000_000
+MAX_ROPE_FACTOR = 10**6
 
 _MILLIONTH = 10**6
 _SCALES = {
     "norm_eps": 10**12,
+    "rope_factor": _MILLIONTH,
+    "rope_low_factor": _MILLIONTH,
+    "rope_high_factor": _MILLIONTH,
     "learning_rate": 10**9,
     "beta1": _MILLIONTH,
     "beta2": _MILLIONTH,
@@ -77,7 +82,12 @@ def _need(holds: bool, problem: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+    """A decoder of the Llama kind: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+
+    The defaults are plain Llama; what other families have besides is on by a field of its own.
+    Positions are scaled as Llama 3.1 does it, unless `rope_factor` is 1: what turns more than
+    `rope_high_factor` times in `rope_context` tokens stays, below `rope_low_factor` times it turns
+    `rope_factor` times slower, between them it is mixed. Layers count from 0.
 
     Raises:
         Refused: a size is out of bounds or does not divide as attention needs.
@@ -94,6 +104,16 @@ class ModelConfig:
     norm_eps: float = 1e-5
     tied_head: bool = False
     init_seed: int = 0
+    head_dim: int = 0  # 0: width / num_heads
+    qkv_bias: bool = False
+    qk_norm: bool = False  # an RMSNorm of each head's query and key
+    rope_factor: float = 1.0
+    rope_low_factor: float = 1.0
+    rope_high_factor: float = 4.0
+    rope_context: int = 8192  # tokens
+    window: int = 0  # tokens that a token sees, itself one of them; 0: all before it
+    full_layers: tuple[int, ...] = ()  # that see all before a token in spite of the window
+    unrotated_layers: tuple[int, ...] = ()  # without rotary positions
     adapter: AdapterSpec | None = None  # what is trained; None: all weights
 
     def __post_init__(self) -> None:
@@ -108,7 +128,11 @@ class ModelConfig:
             ("sequence_length", self.sequence_length, MAX_SEQUENCE),
         ):
             _need(0 < value <= limit, f"model {name} = {value}; it must be 1 to {limit}")
-        _need(self.width % self.num_heads == 0, "model width must be a multiple of num_heads")
+        _need(0 <= self.head_dim <= MAX_HEAD_WIDTH, f"model head_dim must be 0 to {MAX_HEAD_WIDTH}")
+        _need(
+            self.head_dim > 0 or self.width % self.num_heads == 0,
+            "model width must be a multiple of num_heads",
+        )
         _need(self.head_width % 2 == 0, "rotary positions need an even width per head")
         _need(
             self.num_heads % self.num_kv_heads == 0,
@@ -117,16 +141,60 @@ class ModelConfig:
         _need(self.rope_theta > 1, "model rope_theta must be above 1")
         _need(0 < self.norm_eps < 1, "model norm_eps must be between 0 and 1")
         _need(0 <= self.init_seed <= MAX_SEED, "model init_seed must be 0 to 2**53 - 1")
+        self._need_known_family()
+
+    def _need_known_family(self) -> None:
+        """Refuse what no family has: the model could be given to nobody."""
+        _need(
+            self.qkv_bias + self.qk_norm + bool(self.unrotated_layers) <= 1,
+            "model qkv_bias, qk_norm and unrotated_layers are of different families: choose one",
+        )
+        _need(
+            1 <= self.rope_factor <= MAX_ROPE_FACTOR
+            and 0 < self.rope_low_factor < self.rope_high_factor <= MAX_ROPE_FACTOR,
+            f"model rope_factor must be 1 to {MAX_ROPE_FACTOR}, rope_low_factor above 0 and below "
+            "rope_high_factor",
+        )
+        _need(
+            0 < self.rope_context <= MAX_SEQUENCE, f"model rope_context must be 1 to {MAX_SEQUENCE}"
+        )
+        _need(0 <= self.window <= MAX_SEQUENCE, f"model window must be 0 to {MAX_SEQUENCE}")
+        for name, layers in (
+            ("full_layers", self.full_layers),
+            ("unrotated_layers", self.unrotated_layers),
+        ):
+            _need(
+                list(layers) == sorted({*layers} & {*range(self.num_layers)}),
+                f"model {name} must be layers, counted from 0, each once and ascending",
+            )
+        _need(
+            len(self.full_layers) < (self.num_layers if self.window else 1),
+            "model full_layers are the exceptions from a window, and not all layers",
+        )
 
     @property
     def head_width(self) -> int:
         """Elements of one attention head."""
-        return self.width // self.num_heads
+        return self.head_dim or self.width // self.num_heads
+
+    @property
+    def q_width(self) -> int:
+        """Elements of all query heads."""
+        return self.head_width * self.num_heads
 
     @property
     def kv_width(self) -> int:
         """Elements of all key heads (and of all value heads)."""
         return self.head_width * self.num_kv_heads
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether rows are longer than the window."""
+        return 0 < self.window < self.sequence_length
+
+    def window_of(self, layer: int) -> int:
+        """Tokens that a token sees in a layer, itself one of them; 0: all before it."""
+        return 0 if layer in self.full_layers else self.window
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +357,7 @@ def model_spec(config: ModelConfig, *, weights: Digest = ZERO_DIGEST) -> ModelSp
     """What the poster signs for `config`; `weights` names the blob that training starts from.
 
     Raises:
-        Refused: norm_eps is finer than its message field.
+        Refused: a number is finer than its message field.
     """
     return ModelSpec(**_written("model", config), weights=weights)
 

@@ -4,8 +4,9 @@ Invariant: an exact integer of the config alone, never of a device, so anybody d
 Formula (Chowdhery et al. 2022, PaLM, appendix B; the same as Kaplan et al. 2020, table 1): a
 multiply-add is 2 FLOPs; per token a matrix of P parameters costs 2 P forward, and attention costs
 2 T A for the scores and 2 T A for the mix (T = tokens of the row, A = heads x head width, no
-discount for the causal half). Backward costs twice the forward. Embedding lookup, norms, rotary
-positions, softmax and the loss are not counted; a tied head is counted where it multiplies.
+discount for the causal half, nor for a window). Backward costs twice the forward. Embedding lookup,
+norms, biases, rotary positions, softmax and the loss are not counted; a tied head is counted where
+it multiplies.
 
 With an adapter the matrices have no gradient of their own, so each costs 2 P less: 4 P a token,
 forward and input gradient. Its two factors, of A parameters, cost 6 A.
@@ -20,13 +21,13 @@ FORWARD_AND_BACKWARD = 3
 
 def layer_matrix_parameters(config: ModelConfig) -> int:
     """Parameters of one decoder layer that multiply every token."""
-    attention = 2 * config.width * config.width + 2 * config.width * config.kv_width
+    attention = 2 * config.width * (config.q_width + config.kv_width)
     return attention + 3 * config.width * config.ffn_width
 
 
 def forward_flops_per_token(config: ModelConfig, stage: StageSlice) -> Flops:
     """Model FLOPs of one token's forward pass through `stage`."""
-    attention = 4 * config.sequence_length * config.width
+    attention = 4 * config.sequence_length * config.q_width
     parameters = layer_matrix_parameters(config) + adapter_parameters(config)
     layers = stage.num_layers * (2 * parameters + attention)
     head = 2 * config.width * config.vocab_size if stage.has_head else 0

@@ -29,6 +29,8 @@ LIBRARIES = 5 * 2**24
 GAPS = 4  # one byte of gap for so many bytes of graphs
 MAX_GRAPHS = 8
 """Forward graphs that a stage keeps for their backward; the last stage does both at once."""
+WINDOW_BLOCK = 512
+"""Queries of windowed attention that are done at once, so that its mask does not grow with rows."""
 COPIES = 3  # of the gradient at once: of one bucket, where it is all of it
 COPIES_ON_TOP = 1  # of what the passes left
 OF_LOCAL = 4  # vectors that a peer with local steps has beside all others
@@ -66,12 +68,18 @@ def num_parameters(config: ModelConfig, stage: StageSlice) -> int:
 
 def num_weights(config: ModelConfig, stage: StageSlice) -> int:
     """Elements of a stage's part of the model, without adapters."""
-    layers = stage.num_layers * (layer_matrix_parameters(config) + 2 * config.width)
+    layers = stage.num_layers * (layer_matrix_parameters(config) + _layer_vectors(config))
     embedding = config.vocab_size * config.width
     is_one_matrix = config.tied_head and stage.has_embedding and stage.has_head
     ends = stage.has_embedding + stage.has_head - is_one_matrix  # copies of a shared one count each
     norm = config.width if stage.has_head else 0
     return layers + ends * embedding + norm
+
+
+def _layer_vectors(config: ModelConfig) -> int:
+    """Elements of a layer's norms and biases."""
+    biases = config.q_width + 2 * config.kv_width if config.qkv_bias else 0
+    return 2 * config.width + biases + (2 * config.head_width if config.qk_norm else 0)
 
 
 def num_shared(config: ModelConfig, stage: StageSlice) -> int:
@@ -85,12 +93,13 @@ def stage_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> 
     parameters = FP32 * num_parameters(config, stage)
     frozen = 0 if config.adapter is None else FP32 * num_weights(config, stage)
     logits = FP32 * tokens * config.vocab_size if stage.has_head else 0
+    mask = FP32 * WINDOW_BLOCK * (WINDOW_BLOCK + config.window) if config.has_mask else 0
     return StageMemory(
         weights=parameters + frozen,
         moments=2 * parameters,
         gradient=parameters,
         activations_per_unit=FP32 * tokens * _kept_per_token(config, stage) + logits,
-        scratch=FP32 * tokens * 4 * (config.ffn_width + config.width) + 2 * logits,
+        scratch=FP32 * tokens * 4 * (config.ffn_width + config.width) + 2 * logits + mask,
     )
 
 
@@ -137,10 +146,16 @@ def stage_memories(spec: JobSpec, config: ModelConfig) -> tuple[int, ...]:
 
 def _kept_per_token(config: ModelConfig, stage: StageSlice) -> int:
     # Per layer: both norms keep input, normed value (4 D) and a scale each, attention keeps q, k, v
-    # before and after rotation (2 (D + 2 K)), its output (D) and a log-sum per head, the MLP keeps
-    # gate, up, the activated gate and the product (4 F). Ends: tokens or x, and y, or else labels
-    # and the last norm.
-    attention = 2 * (config.width + 2 * config.kv_width) + config.width + config.num_heads
+    # before and after rotation (2 (Q + 2 K)), its output (Q) and a log-sum per head, the MLP keeps
+    # gate, up, the activated gate and the product (4 F). Norms of heads keep as much of q and k.
+    # With a window the output is put together from blocks, so it is there twice. Ends: tokens or x,
+    # and y, or else labels and the last norm.
+    q_width, kv_width = config.q_width, config.kv_width
+    attention = 2 * (q_width + 2 * kv_width) + q_width + config.num_heads
+    if config.qk_norm:
+        attention += 2 * (q_width + kv_width) + config.num_heads + config.num_kv_heads
+    if config.has_mask:
+        attention += q_width
     per_layer = 4 * config.width + 2 + attention + 4 * config.ffn_width
     if (adapter := config.adapter) is not None:  # A x, of each target
         per_layer += adapter.rank * len(adapter.targets)

@@ -164,6 +164,7 @@ def mean_codec_of(codec: ShardCodecName) -> GradientCodecName:
     return "bfloat16" if is_seeded(codec) else codec
 
 
+LayerNumbers = Annotated[tuple[Annotated[int, Ge(0), Lt(1024)], ...], Len(0, 1024)]
 LinearName = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -185,7 +186,7 @@ class AdapterSpec(Record):
 
 
 class ModelSpec(Record):
-    """A Llama-style decoder; all that its initial weights and its arithmetic depend on."""
+    """A decoder of the Llama kind; all that its initial weights and its arithmetic depend on."""
 
     vocab_size: Annotated[int, Ge(2), Le(2**20)]
     width: Annotated[int, Ge(1), Le(2**17)]
@@ -197,6 +198,16 @@ class ModelSpec(Record):
     rope_theta: Annotated[int, Ge(1), Le(2**40)]
     norm_epsilon: Annotated[int, Ge(1), Le(10**9)]  # 1e-12
     tied_head: bool
+    head_dim: Annotated[int, Ge(0), Le(1024)]  # of a head; 0: width / num_heads
+    qkv_bias: bool
+    qk_norm: bool  # of each head's query and key
+    rope_factor: Annotated[int, Ge(MILLION), Le(MILLION**2)]  # 1e-6; 1: positions as they are
+    rope_low_factor: Annotated[int, Ge(1), Le(MILLION**2)]  # 1e-6
+    rope_high_factor: Annotated[int, Ge(1), Le(MILLION**2)]  # 1e-6
+    rope_context: Annotated[int, Ge(1), Le(2**20)]  # tokens; of the model before it was scaled
+    window: Annotated[int, Ge(0), Le(2**20)]  # tokens that a token sees, itself one; 0: all before
+    full_layers: LayerNumbers  # that see all in spite of a window
+    unrotated_layers: LayerNumbers  # without positions
     init_seed: Count
     weights: DigestField  # blob that training starts from (safetensors); zero: from the seed
     adapter: AdapterSpec | None  # what is trained beside `weights`; none: the weights themselves

@@ -46,8 +46,10 @@ from tallystick.sdk.job_text import Text, complain, nearest, read_text
 from training.compression.formats import SEEDED
 from training.config import (
     MAX_FFN_WIDTH,
+    MAX_HEAD_WIDTH,
     MAX_HEADS,
     MAX_LAYERS,
+    MAX_ROPE_FACTOR,
     MAX_SEED,
     MAX_SEQUENCE,
     MAX_STEPS,
@@ -143,6 +145,7 @@ def _with_unit(pattern: str, units: str) -> WithJsonSchema:
 Whole = Annotated[int, Strict(), Ge(1)]
 Count = Annotated[int, Strict(), Ge(0)]
 Number = Annotated[float, Strict()]
+Layer = Annotated[Count, Lt(MAX_LAYERS)]
 Part = Annotated[Number, Ge(0), Le(1)]
 Tokens = Annotated[int, BeforeValidator(read_tokens), _amount("tokens", minimum=0)]
 Price = Annotated[int, BeforeValidator(price), _amount("tokens per PFLOP", exclusiveMinimum=0)]
@@ -210,6 +213,26 @@ class ModelFields(Fields):
     """Whether head and embedding are one matrix."""
     init_seed: Annotated[Count | None, Le(MAX_SEED)] = None
     """The first weights are drawn from it."""
+    head_dim: Annotated[Count | None, Le(MAX_HEAD_WIDTH)] = None
+    """Width of a head; 0: width / num_heads."""
+    qkv_bias: Annotated[bool | None, Strict()] = None
+    """Whether queries, keys and values have biases, as in Qwen2."""
+    qk_norm: Annotated[bool | None, Strict()] = None
+    """Whether each head's query and key is normed, as in Qwen3."""
+    rope_factor: Annotated[Number | None, Ge(1), Le(MAX_ROPE_FACTOR)] = None
+    """How many times slower the slowest positions turn, as in Llama 3.1; 1: as they are."""
+    rope_low_factor: Annotated[Number | None, Gt(0), Le(MAX_ROPE_FACTOR)] = None
+    """What turns fewer times in rope_context is slowed."""
+    rope_high_factor: Annotated[Number | None, Gt(0), Le(MAX_ROPE_FACTOR)] = None
+    """What turns more often in rope_context is not slowed."""
+    rope_context: Annotated[Whole | None, Le(MAX_SEQUENCE)] = None
+    """Tokens that the positions were made for before they were slowed."""
+    window: Annotated[Count | None, Le(MAX_SEQUENCE)] = None
+    """Tokens that a token sees, as in Mistral; 0: all before it."""
+    full_layers: tuple[Layer, ...] | None = None
+    """Layers, counted from 0, that have no window."""
+    unrotated_layers: tuple[Layer, ...] | None = None
+    """Layers, counted from 0, without rotary positions, as in SmolLM3."""
 
 
 class AdapterFields(Fields):

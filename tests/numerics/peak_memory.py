@@ -51,6 +51,10 @@ ADAPTER = AdapterSpec(
     alpha=16,
     targets=("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"),
 )
+WINDOWED = ModelConfig(
+    vocab_size=256, width=384, num_layers=2, num_heads=6, num_kv_heads=2, ffn_width=1024,
+    sequence_length=1536, head_dim=64, qk_norm=True, window=600,
+)  # fmt: skip
 SHAPES: dict[str, tuple[ModelConfig, tuple[int, ...], int]] = {
     "whole": (WIDE, (6,), 0),
     "middle": (WIDE, (2, 4, 6), 1),
@@ -58,6 +62,7 @@ SHAPES: dict[str, tuple[ModelConfig, tuple[int, ...], int]] = {
     "many parameters, few tokens": (SHORT, (4,), 0),
     "adapter, whole": (replace(WIDE, adapter=ADAPTER), (6,), 0),
     "adapter, middle": (replace(WIDE, adapter=ADAPTER), (2, 4, 6), 1),
+    "norms of heads and a window": (WINDOWED, (2,), 0),
 }
 OPTIMIZER = OptimizerConfig(learning_rate=0.001, total_steps=2)
 

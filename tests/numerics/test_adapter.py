@@ -19,9 +19,10 @@ from transformers import AutoModelForCausalLM
 from contracts.terms.ids import Digest
 from contracts.terms.messages import AdapterSpec
 from tallystick.sdk.job_spec import start_of
+from tests.numerics.families import rows_for
 from tests.numerics.loop import items_of, rows_of, synthetic_corpus
 from tests.numerics.plain import adamw, greatest_difference, rate, tokens_of
-from tests.numerics.test_folder import saved, tokens
+from tests.numerics.test_folder import saved
 from tests.numerics.test_local_swarm import LOCAL, PEERS, Plain, weights_roots
 from tests.numerics.test_local_swarm import config_of as local_config
 from tests.support.stage_swarm import stage_papers, stage_swarm
@@ -186,7 +187,7 @@ def test_adapter__two_stages_of_peers__has_the_losses_of_peft_and_opens_there(
         tmp_path / "merged", base.config, Merged(job.config.model, base.weights, trained),
         beside=base.beside,
     )  # fmt: skip
-    tokens_RT = tokens(job.config.model)
+    tokens_RT = rows_for(job.config.model)[:, :-1]
     logits_RTV = theirs.logits(tokens_RT)
     with torch.no_grad():
         opened = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter")

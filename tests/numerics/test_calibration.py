@@ -7,11 +7,11 @@ has the large numbers; here one peer-step a stage.
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from bench.calibration import Moment, coded, compare, moments, peer_steps
+from bench.calibration import FAMILIES, Moment, coded, compare, moments, peer_steps
 from bench.calibration_attacks import ATTACKS, HONEST, Case
 from bench.calibration_devices import (
     AVX512,
@@ -89,6 +89,19 @@ def test_shipped_thresholds__honest_stage_that_sums_otherwise__matches(
             assert max(found.farthest().values()) > (0, 0, 0, 0)  # no byte for byte comparison
 
 
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_shipped_thresholds__honest_stages_of_another_family__match(
+    family: Mapping[str, Any],
+) -> None:
+    config = replace(CONFIG, model=replace(CONFIG.model, **family))
+    trained = next(moment for moment in moments(config) if moment.name == "middle")
+
+    for step, _ in peer_steps(config, trained):
+        claims = [compute(step, Variant(device), "float32") for device in (AVX512, SPLIT)]
+        found = audit(claims[0], claims[1], Recipe())
+        assert verdict(found, Recipe(), SPLIT) == "match"
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_shipped_thresholds__auditor_that_adds_in_bf16__matches(stage: int) -> None:
     recipe = Recipe(dtype="bfloat16")
@@ -138,11 +151,11 @@ def kinds_of(model: ModelConfig, piece: StageSlice) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("layer_ends", [(2,), (1, 2)])
-@pytest.mark.parametrize("tied_head", [False, True])
+@pytest.mark.parametrize("changed", [{}, {"tied_head": True}, *FAMILIES], ids=str)
 def test_stage_kinds__real_stage__are_what_its_audit_compares(
-    layer_ends: tuple[int, ...], tied_head: bool
+    layer_ends: tuple[int, ...], changed: Mapping[str, Any]
 ) -> None:
-    model = replace(CONFIG.model, tied_head=tied_head)
+    model = replace(CONFIG.model, **changed)
     config = replace(CONFIG, model=model)
     start = next(moments(config))
 

@@ -5,9 +5,10 @@ same; whole steps of several peers a stage against the plain model (`plain.py`, 
 ours); an interrupted run is one that was not.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -38,10 +39,12 @@ from tests.numerics.pipeline import (
     Peer,
     peer_of,
     spec_of,
+    three_layers,
 )
 from tests.numerics.plain import greatest_difference, plain_losses
 from tests.support.fakes.memory_source import at_once, make_seal
 from training.averaging.sums import vector_of
+from training.config import model_spec
 from training.models.parameters import EMBEDDING
 from training.recipes import micro
 from training.stages.torch_free import num_groups
@@ -50,6 +53,12 @@ from training.strategies.registry import strategy_of
 from training.strategies.state_files import StageState
 
 CUTS = [(1, 3), (2, 3), (1, 2, 3)]
+FAMILIES: list[Mapping[str, Any]] = [
+    {},
+    {"qkv_bias": True, "rope_factor": 8.0, "rope_context": 16},
+    {"qk_norm": True, "head_dim": 16, "window": 8, "full_layers": (0,)},
+    {"unrotated_layers": (2,)},
+]
 CODECS: tuple[CodecName, ...] = ("none", "float16", "bfloat16", "blockwise8")
 TOLERANCE = 1e-5  # relative, of a step's loss
 TOLERANCE_16_BITS = 1e-4  # the same, where gradients travel in 16 bits; 6e-6 was seen
@@ -65,9 +74,13 @@ def weights_of(peers: Iterable[Peer]) -> dict[str, Tensor]:
     return {name: value for peer in peers for name, value in peer.state.stage.weights().items()}
 
 
+@pytest.mark.parametrize("family", FAMILIES, ids=["llama", "qwen2", "qwen3", "smollm3"])
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_pipeline__cut_into_stages__losses_and_gradients_of_the_whole(cut: tuple[int, ...]) -> None:
-    whole, line = Line(spec_of(3)), Line(spec_of(*cut))
+def test_pipeline__cut_into_stages__losses_and_gradients_of_the_whole(
+    cut: tuple[int, ...], family: Mapping[str, Any]
+) -> None:
+    model = model_spec(replace(three_layers().model, **family))
+    whole, line = Line(spec_of(3, model=model)), Line(spec_of(*cut, model=model))
 
     assert line.losses(ITEMS) == whole.losses(ITEMS)  # in 1e-6 nats
 

@@ -35,6 +35,7 @@ from contracts.terms.ids import (
 )
 from contracts.terms.items import ItemNumber, ranges_of
 from contracts.terms.messages import (
+    MILLION,
     BatchSpec,
     DataSpec,
     JobOpening,
@@ -79,6 +80,16 @@ MODEL = ModelSpec(
     rope_theta=10_000,
     norm_epsilon=10_000_000,
     tied_head=True,
+    head_dim=0,
+    qkv_bias=False,
+    qk_norm=False,
+    rope_factor=MILLION,
+    rope_low_factor=MILLION,
+    rope_high_factor=4 * MILLION,
+    rope_context=8192,
+    window=0,
+    full_layers=(),
+    unrotated_layers=(),
     init_seed=1,
     weights=ZERO_DIGEST,
     adapter=None,

@@ -9,12 +9,10 @@ card, licence) travel with them and come back byte for byte, and the weights in 
 config names. All others stay behind, programs and pickles among them. The length of the rows that
 are trained is no property of the model, unless they are longer than the context that it had.
 
-`transformers` itself is not needed; its LlamaConfig decides the fields (versions 4 and 5, which
-differ in where `rope_theta` stands and in what the dtype is called).
+`transformers` itself is not needed; `families.py` has what the fields of a config.json mean.
 """
 
 import json
-import math
 import os
 import re
 import tempfile
@@ -27,6 +25,7 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, TooLarge
 from training.config import BYTE_VOCABULARY, ModelConfig, whole_model
 from training.content import need_target, what_is, why_no_json
+from training.models.families import CONTEXT, DTYPES, config_fields, dtype_of, model_config
 from training.models.parameters import Shape, model_shapes
 from training.models.sources import FileSource, Source
 from training.models.weights import (
@@ -45,7 +44,6 @@ INDEX = "model.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
 MAX_JSON_BYTES = 64 * 2**20
 MAX_FILES_BYTES = MAX_BESIDE_BYTES - 2**20  # their names and lengths are written too
-CONTEXT = "max_position_embeddings"
 _BESIDE = {
     "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model",
@@ -57,10 +55,6 @@ _BESIDE = {
 _TEMPLATES = "additional_chat_templates/*.jinja"
 _TEMPLATE = re.compile(r"additional_chat_templates/[A-Za-z0-9][\w-]{0,99}\.jinja", re.ASCII)
 MOST_FILES = 64
-_DTYPES: dict[object, Dtype] = {
-    None: "F32", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
-}  # fmt: skip
-
 Beside = Mapping[str, bytes]
 """Files beside the weights, by name."""
 
@@ -87,28 +81,7 @@ def read_config(folder: Path) -> ModelConfig:
         raise Refused(f"model: {folder} is a file; write the folder, {folder.parent}")
     if not folder.is_dir():
         raise NotFound(f"model: there is no folder {folder}")
-    return _model_config(_json(folder / CONFIG), folder)
-
-
-def _model_config(raw: Mapping[str, Any], folder: Path) -> ModelConfig:
-    problems = _problems(raw)
-    if problems:
-        raise Refused(f"model: {folder} cannot be trained here: {'; '.join(problems)}")
-    try:
-        return ModelConfig(
-            vocab_size=_whole(raw, "vocab_size"),
-            width=_whole(raw, "hidden_size"),
-            num_layers=_whole(raw, "num_hidden_layers"),
-            num_heads=_whole(raw, "num_attention_heads"),
-            num_kv_heads=_whole(raw, "num_key_value_heads", _whole(raw, "num_attention_heads")),
-            ffn_width=_whole(raw, "intermediate_size"),
-            sequence_length=_whole(raw, CONTEXT, 2048),
-            rope_theta=int(_rope(raw).get("rope_theta", 10_000)),
-            norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-            tied_head=raw.get("tie_word_embeddings") or False,
-        )
-    except ValueError as error:
-        raise Malformed(f"model: {folder / CONFIG}: {error}") from error
+    return model_config(_json(folder / CONFIG), str(folder))
 
 
 def read_folder(folder: Path) -> ModelFolder:
@@ -184,15 +157,15 @@ def write_folder(
     dtype: Dtype = "F32"
     if beside:
         raw = _fields(beside[CONFIG], Path(CONFIG))
-        dtype, files = _DTYPES[_dtype(raw)], dict(beside)
-        given = _model_config(raw, folder)
+        dtype, files = DTYPES[dtype_of(raw)], dict(beside)
+        given = model_config(raw, str(folder))
         length = given.sequence_length
         if replace(config, sequence_length=length, init_seed=0, adapter=None) != given:
             raise Malformed(f"the {CONFIG} beside the weights is of another model")
         if config.sequence_length > given.sequence_length:
             files[CONFIG] = _encoded(raw | {CONTEXT: config.sequence_length})
     else:
-        files = {CONFIG: _encoded(transformers_config(config))}
+        files = {CONFIG: _encoded(config_fields(config))}
         if tokenizer is None and config.vocab_size == BYTE_VOCABULARY:
             tokenizer = _encoded(byte_tokenizer())
         if tokenizer is not None:
@@ -200,35 +173,6 @@ def write_folder(
     if tokenizer is not None:
         files[TOKENIZER] = tokenizer
     write_whole(folder, weights, shapes, files, dtype=dtype)
-
-
-def transformers_config(config: ModelConfig) -> dict[str, Any]:
-    """The config.json of LlamaForCausalLM for `config`."""
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.width,
-        "intermediate_size": config.ffn_width,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_width,
-        "max_position_embeddings": config.sequence_length,
-        "rms_norm_eps": config.norm_eps,
-        "rope_theta": float(config.rope_theta),
-        "rope_parameters": {"rope_theta": float(config.rope_theta), "rope_type": "default"},
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "mlp_bias": False,
-        "tie_word_embeddings": config.tied_head,
-        "dtype": "float32",
-        "torch_dtype": "float32",
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "use_cache": True,
-    }
 
 
 def byte_tokenizer() -> dict[str, Any]:
@@ -272,97 +216,6 @@ def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
         "model_max_length": config.sequence_length,
         "clean_up_tokenization_spaces": False,
     }
-
-
-# ----------------------------------------------------------------------------- what we refuse
-
-
-def _problems(raw: Mapping[str, Any]) -> list[str]:
-    """Everything in a config.json that our decoder does not compute."""
-    wanted = {"model_type": "llama", "hidden_act": "silu"}
-    problems = [
-        f"{name} is {raw.get(name)!r}, only {value!r} is known"
-        for name, value in wanted.items()
-        if raw.get(name, value if name == "hidden_act" else None) != value
-    ]
-    architectures = raw.get("architectures") or ["LlamaForCausalLM"]
-    if architectures != ["LlamaForCausalLM"]:
-        problems.append(f"architectures is {architectures}, only LlamaForCausalLM is known")
-    problems += [
-        f"{name} is {raw[name]!r}: there are no biases"
-        for name in ("attention_bias", "mlp_bias")
-        if raw.get(name)
-    ]
-    if raw.get("attention_dropout"):
-        problems.append(f"attention_dropout is {raw['attention_dropout']}, it has to be 0")
-    if raw.get("auto_map"):
-        problems.append("auto_map names programs, which never travel: save the model without it")
-    if raw.get("quantization_config"):
-        problems.append("its weights are quantized")
-    if (dtype := _dtype(raw)) not in _DTYPES:
-        known = ", ".join(str(each) for each in _DTYPES if each)
-        problems.append(f"dtype is {dtype!r}, only {known} are known")
-    if not isinstance(raw.get("tie_word_embeddings") or False, bool):
-        problems.append(f"tie_word_embeddings is {raw['tie_word_embeddings']!r}, no true or false")
-    if not _is_number(raw.get("rms_norm_eps", 0)):
-        problems.append(f"rms_norm_eps is {raw['rms_norm_eps']!r}, a number is needed")
-    return problems + _rope_problems(raw) + _head_problems(raw)
-
-
-def _dtype(raw: Mapping[str, Any]) -> str | None:
-    value = raw.get("dtype", raw.get("torch_dtype"))
-    return None if value is None else str(value)
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return type(value) is int and abs(value) < 2**63
-
-
-def _rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters = raw.get("rope_parameters") or {}
-    own = {"rope_theta": raw["rope_theta"]} if "rope_theta" in raw else {}
-    return own | dict(parameters) if isinstance(parameters, Mapping) else own
-
-
-def _rope_problems(raw: Mapping[str, Any]) -> list[str]:
-    rope, scaling = _rope(raw), raw.get("rope_scaling") or {}
-    problems = [
-        f"{name} is {raw[name]!r}, no fields"
-        for name in ("rope_scaling", "rope_parameters")
-        if not isinstance(raw.get(name) or {}, Mapping)
-    ]
-    kind = rope.get("rope_type", "default")
-    if isinstance(scaling, Mapping):
-        kind = scaling.get("rope_type", scaling.get("type", kind))
-    if kind != "default":
-        problems.append(f"its rotary positions are scaled ({kind!r}): only 'default' is known")
-    if rope.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1)) not in (None, 1):
-        problems.append("only a part of each head is rotated")
-    theta = rope.get("rope_theta", 10_000)
-    if not _is_number(theta) or theta != int(theta):
-        problems.append(f"rope_theta is {theta!r}, a whole number is needed")
-    return problems
-
-
-def _head_problems(raw: Mapping[str, Any]) -> list[str]:
-    width, heads, head = (
-        raw.get(name) for name in ("hidden_size", "num_attention_heads", "head_dim")
-    )
-    if head is None or not isinstance(width, int) or not isinstance(heads, int) or not heads:
-        return []
-    if head * heads != width:
-        return [f"head_dim is {head}, only hidden_size / num_attention_heads is known"]
-    return []
-
-
-def _whole(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    value = raw.get(name)
-    value = default if value is None else value
-    if type(value) is not int:
-        raise ValueError(f"{name} is {value!r}, a whole number is needed")
-    return value
 
 
 # ----------------------------------------------------------------------------------- files

@@ -9,7 +9,7 @@ An adapter's A is uniform within 1 / sqrt(inputs), as in `peft` (He et al. 2015 
 its B is 0, so that the model begins as it was.
 Matrices are uniform with mean 0 and standard deviation 1 / sqrt(inputs), embedding rows
 `EMBEDDING_STD`; matrices that write into the residual stream are scaled down by
-1 / sqrt(2 x layers) (Radford et al. 2019, GPT-2); norms are 1.
+1 / sqrt(2 x layers) (Radford et al. 2019, GPT-2); norms are 1, biases 0.
 """
 
 import math
@@ -29,7 +29,7 @@ _RESIDUAL_WRITERS = ("o_proj.weight", "down_proj.weight")
 def initial_parameter(config: ModelConfig, name: str, shape: tuple[int, ...]) -> Tensor:
     """First values of the parameter `name`, fp32 on the CPU."""
     if len(shape) == 1:
-        return torch.ones(shape)
+        return torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape)
     if name.endswith(".lora_B.weight"):
         return torch.zeros(shape)
     scale = math.sqrt(3.0) * _standard_deviation(config, name, shape) / _HALF_RANGE

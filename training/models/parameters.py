@@ -1,7 +1,7 @@
 """What the parameters of a stage are called, and their shapes; without torch. Pure.
 
 Invariant: names, shapes and order are those of `StageModel.named_parameters()` (a test compares
-them), which are those of transformers' LlamaForCausalLM, and of `peft` for adapters.
+them), which are those of the model's family in transformers, and of `peft` for adapters.
 """
 
 import math
@@ -61,13 +61,18 @@ def model_shapes(config: ModelConfig, stage: StageSlice) -> dict[str, Shape]:
 
 
 def _layer_shapes(config: ModelConfig) -> dict[str, Shape]:
-    width, kv_width, ffn_width = config.width, config.kv_width, config.ffn_width
+    width, ffn_width = config.width, config.ffn_width
+    attention: dict[str, Shape] = {}
+    for name, rows in (("q", config.q_width), ("k", config.kv_width), ("v", config.kv_width)):
+        attention[f"self_attn.{name}_proj.weight"] = (rows, width)
+        if config.qkv_bias:
+            attention[f"self_attn.{name}_proj.bias"] = (rows,)
+    attention["self_attn.o_proj.weight"] = (width, config.q_width)
+    if config.qk_norm:
+        attention |= {f"self_attn.{name}_norm.weight": (config.head_width,) for name in "qk"}
     return {
         "input_layernorm.weight": (width,),
-        "self_attn.q_proj.weight": (width, width),
-        "self_attn.k_proj.weight": (kv_width, width),
-        "self_attn.v_proj.weight": (kv_width, width),
-        "self_attn.o_proj.weight": (width, width),
+        **attention,
         "post_attention_layernorm.weight": (width,),
         "mlp.gate_proj.weight": (ffn_width, width),
         "mlp.up_proj.weight": (ffn_width, width),

@@ -58,6 +58,7 @@ _LAYER_ROLES = (
     "down_proj",
 )
 _ADAPTER_ROLES = ("lora_A", "lora_B")
+_HEAD_NORMS = {"q_norm": "q_proj", "k_norm": "k_proj"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,12 @@ class Recipe:
         return self.gradient_codec if kind.startswith("gradient.") else "none"
 
     def kind_of(self, parameter: str) -> str:
-        """The tensor kind of what is exchanged of a parameter: its role, whatever the layer."""
-        return f"{self.exchanged}.{parameter.removesuffix('.weight').rpartition('.')[2]}"
+        """The tensor kind of what is exchanged of a parameter: its role, whatever the layer.
+
+        A bias, and a norm of heads, has the role of the matrix that makes what it is applied to.
+        """
+        role = parameter.removesuffix(".weight").removesuffix(".bias").rpartition(".")[2]
+        return f"{self.exchanged}.{_HEAD_NORMS.get(role, role)}"
 
 
 def stage_kinds(

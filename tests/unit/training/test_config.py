@@ -29,7 +29,22 @@ def batch_of(config: TrainConfig) -> BatchSpec:
     ).batch
 
 
-@pytest.mark.parametrize("config", [tiny_llama(seed=7), micro(seed=3)], ids=["tiny", "micro"])
+SCALED = {"rope_factor": 8.5, "rope_low_factor": 0.25, "rope_high_factor": 4.125}
+FAMILIES = [
+    replace(micro(), model=replace(micro().model, **each))
+    for each in (
+        {"qkv_bias": True, **SCALED, "rope_context": 16},
+        {"qk_norm": True, "head_dim": 16, "window": 8, "full_layers": (1,)},
+        {"unrotated_layers": (0, 1)},
+    )
+]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [tiny_llama(seed=7), micro(seed=3), *FAMILIES],
+    ids=["tiny", "micro", "biased", "normed", "unrotated"],
+)
 def test_train_config__recipe_signed_and_read_back__same_numbers(config: TrainConfig) -> None:
     data = DataSpec(manifest=ZERO_DIGEST, seed=config.data.seed, tokenizer=ZERO_DIGEST)
 
@@ -51,6 +66,19 @@ def test_train_config__recipe_signed_and_read_back__same_numbers(config: TrainCo
         ({"rope_theta": 1}, "rope_theta"),
         ({"norm_eps": 0.0}, "norm_eps"),
         ({"init_seed": -1}, "init_seed"),
+        ({"head_dim": 1025}, "head_dim"),
+        ({"head_dim": 7}, "even width per head"),
+        ({"qkv_bias": True, "qk_norm": True}, "of different families"),
+        ({"qk_norm": True, "unrotated_layers": (1,)}, "of different families"),
+        ({"rope_factor": 0.5}, "rope_factor"),
+        ({"rope_factor": float("nan")}, "rope_factor"),
+        ({"rope_low_factor": 4.0}, "rope_low_factor"),
+        ({"rope_context": 0}, "rope_context"),
+        ({"window": -1}, "window"),
+        ({"full_layers": (0,)}, "exceptions from a window"),
+        ({"window": 8, "full_layers": (0, 1)}, "not all layers"),
+        ({"unrotated_layers": (2,)}, "layers, counted from 0"),
+        ({"unrotated_layers": (1, 0)}, "each once and ascending"),
     ],
 )
 def test_model_config__size_that_does_not_fit__refused(

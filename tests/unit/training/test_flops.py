@@ -1,6 +1,7 @@
 """Is the priced work the published formula, and additive over stages?"""
 
 from dataclasses import replace
+from typing import Any
 
 from contracts.terms.messages import AdapterSpec
 from training.config import slices_of, whole_model
@@ -86,6 +87,29 @@ def test_forward_flops__tied_head__costs_as_much_as_an_untied_one() -> None:
     assert forward_flops_per_token(tied, whole_model(tied)) == forward_flops_per_token(
         model, whole_model(model)
     )
+
+
+def test_flops_and_memory__wide_heads_norms_biases_and_a_window__are_counted() -> None:
+    model = replace(micro().model, num_layers=1)  # width 32, four heads of 8, two for keys
+    wide = replace(model, head_dim=16)
+    whole = whole_model(model)
+
+    def more(**changed: Any) -> tuple[int, int, int]:
+        other = replace(wide, **changed)
+        return (
+            forward_flops_per_token(other, whole) - forward_flops_per_token(wide, whole),
+            num_parameters(other, whole) - num_parameters(wide, whole),
+            stage_memory(other, whole, 1).activations_per_unit
+            - stage_memory(wide, whole, 1).activations_per_unit,
+        )
+
+    assert layer_matrix_parameters(wide) - layer_matrix_parameters(model) == 2 * 32 * (32 + 16)
+    extra = forward_flops_per_token(wide, whole) - forward_flops_per_token(model, whole)
+    assert extra == 2 * 2 * 32 * (32 + 16) + 4 * 32 * 32
+    assert more(qkv_bias=True) == (0, 64 + 2 * 32, 0)
+    assert more(qk_norm=True) == (0, 2 * 16, 4 * 32 * (2 * (64 + 32) + 4 + 2))
+    assert more(window=8) == (0, 0, 4 * 32 * 64)
+    assert more(window=32) == more(unrotated_layers=(0,)) == (0, 0, 0)
 
 
 def test_num_parameters__tied_head_cut_off_from_the_embedding__counts_both_copies() -> None:

@@ -132,6 +132,12 @@ def test_kind_of__same_role_in_two_layers__is_one_kind() -> None:
     assert PLAIN.kind_of("lm_head.weight") == "gradient.lm_head"
 
 
+def test_kind_of__bias_or_norm_of_heads__is_that_of_its_matrix() -> None:
+    of_keys = [f"model.layers.1.self_attn.{name}" for name in ("k_proj.bias", "k_norm.weight")]
+
+    assert {PLAIN.kind_of(name) for name in of_keys} == {"gradient.k_proj"}
+
+
 def test_stage_kinds__whole_model_that_exchanges_differences__has_a_trace_beside_them() -> None:
     kinds = stage_kinds(is_first=True, is_last=True, exchanged="difference")
 
