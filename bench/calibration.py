@@ -118,7 +118,7 @@ TRAININGS: Mapping[str, tuple[str, int, Callable[..., TrainConfig]]] = {
     "tiny": ("the recipe tiny_llama", 2, tiny_llama),
     "wide": ("width 512", 1, wide),
     "deep": ("32 layers in two stages", 1, deep),
-    "adapted": ("adapters beside micro", 6, adapted),
+    "adapted": ("adapters beside micro", 4, adapted),
     "family": ("biases, norms of heads, or a window and a layer without positions", 6, family),
 }
 """By option: of what, how many, and how they are made of a seed."""

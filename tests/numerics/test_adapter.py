@@ -16,8 +16,10 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
+from contracts.terms.errors import Refused
 from contracts.terms.ids import Digest
 from contracts.terms.messages import AdapterSpec
+from tallystick.gym.registry import MODULE, behaviour_of
 from tallystick.sdk.job_spec import start_of
 from tests.numerics.families import rows_for
 from tests.numerics.loop import items_of, rows_of, synthetic_corpus
@@ -25,6 +27,7 @@ from tests.numerics.plain import adamw, greatest_difference, rate, tokens_of
 from tests.numerics.test_folder import saved
 from tests.numerics.test_local_swarm import LOCAL, PEERS, Plain, weights_roots
 from tests.numerics.test_local_swarm import config_of as local_config
+from tests.support.evidence_swarm import bundles_in, evidence_swarm
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import MemorySwarm
 from training.config import TrainConfig, slices_of, whole_model
@@ -36,6 +39,7 @@ from training.models.parameters import parameter_shapes
 from training.models.sources import FileSource
 from training.models.weights import Weights, decode_weights
 from training.recipes import micro
+from verification.auditing.rerun import rerun
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 STEPS, STAGES = 4, 2
@@ -107,6 +111,18 @@ def unchecked(folder: Path, *names: str, **said: Any) -> Callable[..., MemorySwa
         values: dict[str, Any] = {"checkpoint_every": 1, "weights": weights} | said
         papers = stage_papers(config, corpus.manifest.digest(), *names, **values)
         return stage_swarm(folder, papers, corpus)
+
+    return make
+
+
+def checked(folder: Path, *names: str, **said: Any) -> Callable[..., MemorySwarm]:
+    """Everything is drawn, and replayed by what the shipped table says."""
+
+    def make(config: TrainConfig, corpus: ShardedCorpus, weights: Digest) -> MemorySwarm:
+        outside = ("out", "oda")
+        return evidence_swarm(
+            folder, config, corpus, *names, outside=outside, weights=weights, **said
+        )
 
     return make
 
@@ -205,3 +221,33 @@ def test_adapter__local_steps__have_the_weights_of_a_plain_loop(tmp_path: Path) 
     frozen = {name: torch.from_numpy(each) for name, each in read_folder(job.base).weights.items()}
     assert weights_roots(job.swarm) == {Plain(job.swarm, job.config, frozen).root()}
     assert job.losses()[-1] < job.losses()[0]
+
+
+def test_adapter__checked_local_steps__every_claim_is_replayed_and_matches(tmp_path: Path) -> None:
+    make = checked(tmp_path, *PEERS, strategy="local", local=LOCAL, gradient_codec="seeded4")
+
+    job = finished(job_of(tmp_path, local_config(), make))
+
+    docket, reports = job.swarm.docket(), job.swarm.claims("report")
+    assert docket.is_clear and not docket.convicts
+    assert {each.findings.verdict for each in job.swarm.reports()} == {"match"}
+    assert {claim.digest() for claim in job.swarm.claims()} <= {each.subject for each in reports}
+
+
+def test_adapter__a_scaled_gradient__is_convicted_alone_and_run_again_beside_its_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_HOOKS", MODULE)
+    make = checked(tmp_path, "ann", "bob", "cem", "dan", stages=STAGES)
+    job = job_of(tmp_path, micro(num_steps=STEPS), make)
+    liar = job.swarm.session_of("ann").peer
+    job.swarm.behaviours["ann"] = behaviour_of("scaled:from=2", job.swarm.papers.spec.message.rules)
+
+    finished(job)
+
+    assert set(job.swarm.docket().convicts) == {liar}
+    bundles = bundles_in(tmp_path)
+    start = start_of(read_folder(job.base), part_bytes=PART_BYTES)
+    assert asyncio.run(rerun(bundles[0], start=start)).verdict == "mismatch"
+    with pytest.raises(Refused, match=r"trains an adapter: .*--start"):
+        asyncio.run(rerun(bundles[0]))

@@ -95,7 +95,7 @@ class Linear(nn.Module):
         """(..., inputs) to (..., outputs)."""
         y = functional.linear(x, self.weight, self.bias)
         if self.adapter_scale is not None:
-            y = y + self.lora_B(self.lora_A(x)) * self.adapter_scale
+            y.add_(self.lora_B(self.lora_A(x)), alpha=self.adapter_scale)
         return y
 
 

@@ -153,7 +153,7 @@ async def test_auditing__holders_of_bytes__are_asked_before_whose_work_it_is(
     holders = [holders for digest, _, holders in source.asked if digest in parts]
     assert len(holders) == len(parts)  # each once
     assert all(each[-1] == case.doer for each in holders)
-    assert max(map(len, holders)) > 1  # the reducer of a part may be who made it
+    assert max(map(len, holders)) > 1  # who reduces its own part is its only holder
 
 
 async def test_auditing__report_is_wanted_no_more__is_done(tmp_path: Path, engine: Engine) -> None:

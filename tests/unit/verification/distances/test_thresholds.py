@@ -11,6 +11,7 @@ from verification.distances.calibration import calibration_text
 from verification.distances.thresholds import (
     MEASURES,
     Calibration,
+    Exchanged,
     PairThresholds,
     Recipe,
     decide,
@@ -123,6 +124,25 @@ def test_stage_kinds__any_stage__leave_room_in_a_report(
 
     assert len(set(kinds)) == len(kinds)
     assert len(kinds) * len(MEASURES) < 64  # numbers of a report, with the projections
+
+
+@pytest.mark.parametrize(
+    ("exchanged", "others"), [("gradient", ["loss"]), ("difference", ["loss", "trace"])]
+)
+def test_stage_kinds__adapter__are_its_two_factors_and_the_shipped_table_holds_them(
+    exchanged: Exchanged, others: list[str]
+) -> None:
+    recipe, table = Recipe(exchanged=exchanged), shipped_calibration()
+
+    kinds = stage_kinds(
+        is_first=True, is_last=True, tied_head=True, has_adapter=True, exchanged=exchanged
+    )
+
+    assert kinds == (f"{exchanged}.lora_A", f"{exchanged}.lora_B", *others)
+    assert recipe.kind_of("model.layers.3.mlp.up_proj.lora_A.weight") == kinds[0]
+    for pair in table.pairs:
+        if pair.dtype == "float32":
+            assert len(table.thresholds(recipe, kinds, *pair.classes)) == 4 * len(kinds)
 
 
 def test_kind_of__same_role_in_two_layers__is_one_kind() -> None:
