@@ -37,6 +37,7 @@ from contracts.terms.messages import (
     StepBeacon,
 )
 from contracts.terms.signatures import Signed, verify_session, verify_wallet
+from contracts.terms.targets import ItemWeights, TargetCounts, item_weights
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import RoundClosed, WorkClaim
 
@@ -58,6 +59,7 @@ class JobRecord:
     next_notice: int = 0
     gates: Gates = field(default_factory=Gates)
     outside: AuditorList = NOBODY_OUTSIDE
+    targets: TargetCounts | None = None  # once the history has them, in a job that counts them
     checking: Checking = field(default_factory=Unchecked)
     cursor: Cursor = field(default_factory=Cursor)  # of the items that seals cover
     updates: int = 0  # of the model so far
@@ -74,6 +76,11 @@ class JobRecord:
     def ended(self) -> bool:
         """Whether a seal said that it was the last."""
         return self.pay.ended
+
+    @cached_property
+    def weights(self) -> ItemWeights:
+        """What items weigh; raises Conflict: the counts of their targets are not known yet."""
+        return item_weights(self.spec, self.targets)
 
     def seal_before(self, step: StepNumber) -> Digest | None:
         """The seal before `step`, which work of that step extends; None: its base has changed."""
@@ -147,6 +154,17 @@ def with_auditors(record: JobRecord, outside: AuditorList, begin: Begin) -> JobR
     if outside.digest() != record.opening.outside_auditors:
         raise Conflict("the opening names another list of outside auditors")
     return replace(record, outside=outside, checking=begin(record.spec, outside))
+
+
+def with_targets(record: JobRecord, targets: TargetCounts) -> JobRecord:
+    """The record of a job on chats with the counts that its spec names.
+
+    Raises:
+        Conflict: the job names none, they are known already, or these are others.
+    """
+    if record.targets is not None or record.spec.data.targets != targets.digest():
+        raise Conflict("the job names no such counts of targets, or has them already")
+    return replace(record, targets=targets)
 
 
 def with_lease(record: JobRecord, lease: Signed[LeaseAccept]) -> JobRecord:

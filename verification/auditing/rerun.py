@@ -7,6 +7,7 @@ bundle holds; this machine's own thresholds decide. It opens no socket and trust
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,7 +33,7 @@ from training.strategies.port import Comparison, Replayed
 from training.strategies.registry import strategy_of
 from training.worker.engine import Engine
 from verification.auditing.auditor import compared
-from verification.auditing.bundle import Shown
+from verification.auditing.bundle import Papers, Shown
 from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
 from verification.auditing.outcome import Distance, Outcome
@@ -127,12 +128,18 @@ async def _sums_to_it(held: BundledBytes, device: str) -> bool:
         return await sums_to_it(source, held.shown.sealed, source.strategy, source.meter)
 
 
-class _NoBlobs:
-    """Satisfies `BlobSource`: a bundle has all that a replay needs."""
+@dataclass(frozen=True)
+class _PaperBlobs:
+    """Satisfies `BlobSource` by the papers: of blobs a replay needs the counts of targets alone."""
+
+    papers: Papers
 
     def fetch(self, digest: Digest) -> bytes:
         """See `BlobSource.fetch`."""
-        raise NotFound("a bundle has no blobs", digest=digest.hex())
+        targets = self.papers.targets
+        if targets is None or targets.digest() != digest:
+            raise NotFound("a bundle has no such blob", digest=digest.hex())
+        return targets.encoded()
 
 
 @asynccontextmanager
@@ -149,7 +156,7 @@ class Bundled:
 
     def __init__(self, held: BundledBytes, weights: Path, meter: Meter, device: str) -> None:
         self._held, self._weights, self.meter = held, weights, meter
-        self.strategy = strategy_of(self.spec, _NoBlobs(), meter, device=device)
+        self.strategy = strategy_of(self.spec, _PaperBlobs(held.shown.papers), meter, device=device)
 
     @property
     def spec(self) -> JobSpec:

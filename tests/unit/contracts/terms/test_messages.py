@@ -80,7 +80,7 @@ def test_decode_message__amount_above_the_64_bits_of_msgpack__comes_back() -> No
 
 
 def test_digest__of_a_wallet_message__is_the_struct_hash_and_covers_every_field() -> None:
-    spec, seal = examples()["job_spec.v6"], examples()["seal.v3"]
+    spec, seal = examples()["job_spec.v7"], examples()["seal.v3"]
 
     for message in examples().values():
         if isinstance(message, WalletMessage):
@@ -98,7 +98,7 @@ def test_stated_name__what_it_is_made_of__follows_protocol_section_1() -> None:
 
     assert other.stated_name() != notice.stated_name()
     assert same.stated_name() == notice.stated_name()
-    assert examples()["job_spec.v6"].stated_name() is None
+    assert examples()["job_spec.v7"].stated_name() is None
 
 
 def test_model_copy__of_a_message_that_was_digested__has_a_digest_of_its_own() -> None:
