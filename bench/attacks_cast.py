@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any, Literal, TypeAlias
 
 from contracts.governance.job import JobHistory, follow
-from contracts.governance.rounds import claims_of, of_kind, samples_of
+from contracts.governance.rounds import claims_of, of_kind
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId
 from contracts.terms.items import ItemNumber, count
@@ -82,7 +82,7 @@ class Run:
         of_stage = {each.digest(): each for each in self.work_claims if each.group == claim.group}
         for closed in reversed(of_kind(self.messages, RoundClosed)):
             weights = {
-                name: Fraction(weight, samples_of(self.spec, of_stage[name]))
+                name: Fraction(weight, count(of_stage[name].items))
                 for name, weight in closed.claims
                 if name in of_stage
             }

@@ -29,6 +29,7 @@ from random import Random
 
 from bench.measuring import about, limit, markdown, parsed, parser_of, tell
 from contracts.terms.ids import ZERO_DIGEST, Address, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.targets import ItemWeights
 from training.rounds.membership import group_for_newcomer
 from training.rounds.state import Terms, first_state
 from training.strategies.every_step.rebalance import rebalance
@@ -163,11 +164,11 @@ def terms_of(num_stages: int) -> Terms:
         outputs={group: () for group in groups},
         items_per_round=1,
         ordered_items=1,
-        rows_per_item=1,
     )
     return Terms(
         job=JobId(ZERO_DIGEST),
         layout=layout,
+        weights=ItemWeights(1, ZERO_DIGEST, 0),
         peers_per_group=1,
         round_ms=1,
         commit_ms=1,

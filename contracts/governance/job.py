@@ -1,11 +1,11 @@
 """A job's history as it arrives, item by item: what may come next, and what it establishes. Pure.
 
 The order of `contracts.terms.history`: JobSpec, JobOpening, of a checked job the list of outside
-auditors, LeaseAccepts, then the messages of a round, each claim of work or report followed by its
-leaves, then the Seal. It covers all of them but claims of work that no update holds; these stay
-pending while a later RoundClosed may name them, and are dropped then. A LeaseAccept may also come
-between rounds. Coordinator, members, API and audit read histories by this one fold, so that what
-one accepts no other refuses.
+auditors, of a job on chats the counts of targets, LeaseAccepts, then the messages of a round, each
+claim of work or report followed by its leaves, then the Seal. It covers all of them but claims of
+work that no update holds; these stay pending while a later RoundClosed may name them, and are
+dropped then. A LeaseAccept may also come between rounds. Coordinator, members, API and audit read
+histories by this one fold, so that what one accepts no other refuses.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,6 +20,7 @@ from contracts.governance.record import (
     open_job,
     with_auditors,
     with_lease,
+    with_targets,
 )
 from contracts.governance.rounds import eligible
 from contracts.governance.seals import UnderSeal, verify_seal
@@ -29,6 +30,7 @@ from contracts.terms.history import Kept, Leaves, claim_leaves_root
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept, Message, Seal
 from contracts.terms.signatures import Signed, expect, verify_wallet
+from contracts.terms.targets import TargetCounts
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import UNDER_A_SEAL, Leaf, WorkClaim, findings_of
 
@@ -80,6 +82,8 @@ def follow(history: JobHistory, item: Kept) -> JobHistory:
     if isinstance(item, AuditorList):
         record = with_auditors(_opened(history), item, history.begin)
         return replace(history, record=record)
+    if isinstance(item, TargetCounts):
+        return replace(history, record=with_targets(_opened(history), item))
     match item.message:
         case JobSpec():
             return _with_spec(history, expect(item, JobSpec))

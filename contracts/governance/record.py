@@ -39,6 +39,7 @@ from contracts.terms.messages import (
     Validation,
 )
 from contracts.terms.signatures import Signed, verify_session, verify_wallet
+from contracts.terms.targets import ItemWeights, TargetCounts, item_weights
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import RoundClosed, WorkClaim
 
@@ -60,6 +61,7 @@ class JobRecord:
     next_notice: int = 0
     gates: Gates = field(default_factory=Gates)
     outside: AuditorList = NOBODY_OUTSIDE
+    targets: TargetCounts | None = None  # once the history has them, in a job that counts them
     checking: Checking = field(default_factory=Unchecked)
     cursor: Cursor = field(default_factory=Cursor)  # of the items that seals cover
     updates: int = 0  # of the model so far
@@ -82,6 +84,11 @@ class JobRecord:
     def newest_update(self) -> StepNumber:
         """The step whose update made the newest state; 0: none did."""
         return StepNumber(self.step + 1 - len(self.since_update))
+
+    @cached_property
+    def weights(self) -> ItemWeights:
+        """What items weigh; raises Conflict: the counts of their targets are not known yet."""
+        return item_weights(self.spec, self.targets)
 
     def seal_before(self, step: StepNumber) -> Digest | None:
         """The seal before `step`, which work of that step extends; None: its base has changed."""
@@ -155,6 +162,17 @@ def with_auditors(record: JobRecord, outside: AuditorList, begin: Begin) -> JobR
     if outside.digest() != record.opening.outside_auditors:
         raise Conflict("the opening names another list of outside auditors")
     return replace(record, outside=outside, checking=begin(record.spec, outside))
+
+
+def with_targets(record: JobRecord, targets: TargetCounts) -> JobRecord:
+    """The record of a job on chats with the counts that its spec names.
+
+    Raises:
+        Conflict: the job names none, they are known already, or these are others.
+    """
+    if record.targets is not None or record.spec.data.targets != targets.digest():
+        raise Conflict("the job names no such counts of targets, or has them already")
+    return replace(record, targets=targets)
 
 
 def with_lease(record: JobRecord, lease: Signed[LeaseAccept]) -> JobRecord:

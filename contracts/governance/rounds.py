@@ -25,7 +25,7 @@ from contracts.terms.amounts import Flops
 from contracts.terms.chunks import Chunk
 from contracts.terms.errors import Equivocation, InvalidSeal, Malformed
 from contracts.terms.history import claim_leaves_root
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.items import Cursor, ItemNumber, contains, count
 from contracts.terms.messages import GradientCodecName, JobSpec, Message
 from contracts.terms.work import Leaf, RoundClosed, WhatField, WorkClaim, findings_of
@@ -90,11 +90,6 @@ def claims_of(messages: Iterable[Message], what: WhatField) -> list[WorkClaim]:
 def flops_of(spec: JobSpec, claim: WorkClaim) -> Flops:
     """FLOPs that a claim of work is paid for; 0 for every other claim."""
     return Flops(count(claim.items) * spec.item_flops[claim.group])
-
-
-def samples_of(spec: JobSpec, claim: WorkClaim) -> int:
-    """Rows that a claim of work is about: its weight before the norm gate."""
-    return count(claim.items) * spec.batch.rows_per_unit
 
 
 # ------------------------------------------------------------------------------ what a seal covers
@@ -186,8 +181,10 @@ def _outcome(
     record: JobRecord, step: StepNumber, merge: Merge, reports: tuple[Reported, ...]
 ) -> RoundOutcome:
     spec = record.spec
+    is_counted = record.targets is not None or spec.data.targets == ZERO_DIGEST
+    require(is_counted, "targets", "the counts that the JobSpec names are missing")
     steps = [
-        peer_step(claim, record.leases[claim.peer].account, samples_of(spec, claim))
+        peer_step(claim, record.leases[claim.peer].account, record.weights.of(claim.items))
         for claim in merge.merged
     ]
     gated = gate(record.gates, step, steps, norms_grow=spec.batch.norms_grow)

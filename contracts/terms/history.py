@@ -2,7 +2,8 @@
 
 The coordinator's journal, the table of messages, the API and the audit file all hold these items
 in this form. A claim of work or a report is followed by its leaves, whose root it names; the
-opening of a checked job by the list of outside auditors, which it names.
+opening of a checked job by the list of outside auditors, which it names; in a job on chats they
+are followed by the counts of targets, which its JobSpec names.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from contracts.terms.items import MAX_ITEMS
 from contracts.terms.merkle import Proof, plain_leaf, plain_root
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed, signed_from_value
+from contracts.terms.targets import TargetCounts, decode_targets
 from contracts.terms.work import Leaf
 
 
@@ -30,7 +32,7 @@ class Leaves:
     leaves: tuple[Leaf, ...]
 
 
-Kept: TypeAlias = Signed[Message] | Leaves | AuditorList
+Kept: TypeAlias = Signed[Message] | Leaves | AuditorList | TargetCounts
 
 
 def claim_leaves_root(leaves: Sequence[Leaf]) -> Digest:
@@ -74,6 +76,8 @@ def kept_value(item: Kept) -> dict[str, Value]:
             return {"type": "leaves", "claim": claim, "leaves": [leaf.value() for leaf in leaves]}
         case AuditorList():
             return {"type": "auditors", "data": item.value()}
+        case TargetCounts():
+            return {"type": "targets", "data": item.value()}
 
 
 def decode_kept(data: bytes) -> Kept:
@@ -91,7 +95,9 @@ def decode_kept(data: bytes) -> Kept:
             return Leaves(Digest(name), tuple(Leaf.from_value(leaf) for leaf in leaves))
         case {"type": "auditors", "data": listed, **rest} if not rest:
             return decode_auditors(encode(listed))
-    raise Malformed("a kept item is a signed message, leaves of a claim or a list of auditors")
+        case {"type": "targets", "data": counted, **rest} if not rest:
+            return decode_targets(encode(counted))
+    raise Malformed("a kept item is a signed message, leaves of a claim, auditors or targets")
 
 
 def kept_digest(item: Kept) -> Digest:

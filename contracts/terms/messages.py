@@ -240,11 +240,19 @@ class OptimizerSpec(Record):
 
 
 class DataSpec(Record):
-    """Which rows are trained on: a manifest of content-hashed shards and a seed."""
+    """Which rows are trained on, and which of their tokens the loss counts: its targets."""
 
     manifest: DigestField
     seed: Count
     tokenizer: DigestField  # blob, a `tokenizers` file; zero: one token a byte
+    objective: Literal["pretrain", "sft"] = "pretrain"  # sft: the assistant's turns in chats
+    targets: DigestField = ZERO_DIGEST  # blob: how many each row has (sft); zero: every token
+
+    @model_validator(mode="after")
+    def _names_its_targets(self) -> Self:
+        if (self.objective == "sft") != (self.targets != ZERO_DIGEST):
+            raise ValueError("data.targets comes with the objective `sft`, no other")
+        return self
 
 
 NUMBERS_OF_STEP = 10
@@ -432,6 +440,8 @@ class JobSpec(WalletMessage):
             raise ValueError("batch.local comes with the strategy `local`, no other")
         if not is_local and is_seeded(self.rules.gradient_codec):
             raise ValueError("gradient_codec: seeded codes are of the strategy `local`")
+        if is_local and self.data.objective == "sft":
+            raise ValueError("data.objective: sft is trained by the strategy `every_step` alone")
         if is_local and self.rules.audit is not None and not self.rules.audit.device_class:
             raise ValueError("audit.device_class: replays of `local` are compared within one class")
         return self

@@ -115,7 +115,11 @@ def least_budget_at(spec: JobSpec, price: PricePerPflop) -> BaseUnits:
 
 def named_blobs(spec: JobSpec) -> dict[str, Digest]:
     """The blobs that a job cannot start without, by what they are."""
-    optional = {"tokenizer": spec.data.tokenizer, "weights": spec.model.weights}
+    optional = {
+        "tokenizer": spec.data.tokenizer,
+        "targets": spec.data.targets,
+        "weights": spec.model.weights,
+    }
     named = {what: name for what, name in optional.items() if name != ZERO_DIGEST}
     return {"manifest": spec.data.manifest, **named}
 

@@ -75,12 +75,10 @@ def _of_seal(seal: Seal, before: JobHistory, record: JobRecord, at: UnixMillis) 
 
 
 def _loss(before: JobHistory, merged: Sequence[WorkClaim]) -> int | None:
-    """The mean of the losses claimed, as its coordinator reports it: halves up.
+    """The mean of the losses claimed, by the weights of items, as its coordinator reports it.
 
     The first number of a leaf is the loss; leaves without it are of groups that compute none.
     """
     leaves = (leaf for claim in merged for leaf in before.leaves[claim.digest()])
-    losses = [leaf.numbers[0] for leaf in leaves if leaf.numbers]
-    if not losses:
-        return None
-    return (2 * sum(losses) + len(losses)) // (2 * len(losses))
+    losses = {leaf.item: leaf.numbers[0] for leaf in leaves if leaf.numbers}
+    return None if before.record is None else before.record.weights.mean(losses)

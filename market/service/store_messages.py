@@ -19,6 +19,7 @@ from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobOpening, LeaseAccept, Seal
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
+from contracts.terms.targets import TargetCounts
 from contracts.terms.work import UNDER_A_SEAL
 from market.bodies.base import Stored
 from market.domain.jobs import (
@@ -174,7 +175,7 @@ def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
     kind = "leaves"
     if isinstance(item, Signed):
         kind = item.message.kind
-    elif isinstance(item, AuditorList):
+    elif isinstance(item, AuditorList | TargetCounts):
         kind = item.kind
     return MessageRow(
         job=row.job,

@@ -22,9 +22,10 @@ from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.store import load_or_create_session, load_wallet
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.errors import DeadlineExceeded, Misbehaved, NotFound, Refused, Unavailable
-from contracts.terms.ids import JobId
-from contracts.terms.messages import LeaseAccept
+from contracts.terms.ids import ZERO_DIGEST, JobId
+from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.targets import TargetCounts, decode_targets
 from market.bodies.jobs import PostReports
 from market.bodies.jobs import StepReport as StepReportBody
 from market.bodies.market import NetworkView
@@ -110,6 +111,16 @@ async def hand_in(client: MarketClient, job: JobId, order: Order) -> None:
         raise DeadlineExceeded("the market took no order in time") from error
 
 
+async def targets_of(folder: Path, spec: JobSpec, client: MarketClient) -> TargetCounts | None:
+    """The counts of targets that a job on chats names; kept in its folder once they are here."""
+    if spec.data.targets == ZERO_DIGEST:
+        return None
+    file = folder / "targets.msgpack"
+    if not file.exists():
+        replace_file(file, await retrying(lambda: client.get_blob(spec.data.targets)))
+    return decode_targets(file.read_bytes())
+
+
 @contextmanager
 def noting_refusals(folder: Path) -> Iterator[None]:
     """Write down for the host what the market refuses."""
@@ -140,6 +151,7 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
             anchorer=network.anchorer,
             opening_block=network.block if told.opening_block is None else told.opening_block,
             auditors=load_auditors(folder),
+            targets=await targets_of(folder, spec.message, client),
         )
         deployment = deployment_of(network)
         signer = Signer(wallet, session, deployment.domain)

@@ -168,6 +168,7 @@ Checking = Annotated[
 BoundaryCodec = Annotated[CodecName, BeforeValidator(_none)]
 ShardCodec = Annotated[ShardCodecName | None, BeforeValidator(_none)]
 Strategy = Literal["every_step", "local"]
+Objective = Literal["pretrain", "sft"]
 
 
 def _in_one_line(schema: dict[str, Any]) -> None:
@@ -363,6 +364,9 @@ class JobFile(Fields):
     replicas take many steps each and average what they changed, for slow lines."""
     local: Annotated[LocalFields, Field(examples=[{"inner_steps": 50}])] = LocalFields()
     """Of the strategy local: its rounds."""
+    objective: Objective = "pretrain"
+    """What the loss counts: pretrain every token of a text; sft, in chats, the assistant's turns.
+    Then `data` names files of JSON lines with `messages`, and the tokenizer has a chat template."""
     steps: Annotated[Whole | None, Le(MAX_STEPS), Field(examples=[60])] = None
     """Optimiser updates; with strategy local rounds, of local.inner_steps x local.segments each."""
     passes: Annotated[Number | None, Gt(0), Le(MAX_STEPS), Field(examples=[1.5])] = None
@@ -470,6 +474,19 @@ class JobFile(Fields):
     def _only_if_local(cls, value: LocalFields, info: ValidationInfo) -> LocalFields:
         if info.data.get("strategy") == "every_step":
             raise ValueError("it is of the strategy local: add `strategy: local`, or leave it out")
+        return value
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _has_data_and_strategy(cls, value: Any, info: ValidationInfo) -> Any:
+        if value not in get_args(Objective):
+            raise ValueError(
+                "it is pretrain (text) or sft (chats); no other is trained here, DPO neither"
+            )
+        if value == "sft" and info.data.get("strategy") == "local":
+            raise ValueError("sft is trained by the strategy every_step: leave `strategy` out")
+        if value == "sft" and info.data.get("data") == "builtin":
+            raise ValueError("sft needs chats: name files of JSON lines as `data`")
         return value
 
     @field_validator("gradient_codec")

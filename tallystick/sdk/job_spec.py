@@ -48,7 +48,15 @@ from training.config import (
     shares_embedding,
     slices_of,
 )
-from training.data.corpus import ShardedCorpus, corpus_bytes, need_enough_rows, shard_corpus
+from training.data.chat_template import read_template
+from training.data.chats import ChatCorpus, chat_corpus
+from training.data.corpus import (
+    ShardedCorpus,
+    corpus_bytes,
+    matching_files,
+    need_enough_rows,
+    shard_corpus,
+)
 from training.data.tokens import TokenFile, read_token_file
 from training.flops import item_flops
 from training.memory import FP32, num_parameters, peer_memory
@@ -113,6 +121,7 @@ class DataNames:
     manifest: Digest  # of the corpus
     tokenizer: Digest = ZERO_DIGEST
     weights: Digest = ZERO_DIGEST  # of the model that it starts from
+    targets: Digest = ZERO_DIGEST  # counts of the targets in rows of chats
 
 
 def build_spec(
@@ -171,7 +180,13 @@ def build_spec(
             strategy=job.strategy,
             model=model_spec(config.model, weights=data.weights),
             optimizer=optimizer_spec(config.optimizer),
-            data=DataSpec(manifest=data.manifest, seed=config.data.seed, tokenizer=data.tokenizer),
+            data=DataSpec(
+                manifest=data.manifest,
+                seed=config.data.seed,
+                tokenizer=data.tokenizer,
+                objective=job.objective,
+                targets=data.targets,
+            ),
             batch=BatchSpec(
                 steps=config.num_steps,
                 units_per_step=config.data.units_per_step,
@@ -357,6 +372,7 @@ class Prepared:
     tokenizer: Digest  # zero: a byte is a token
     start: Start | None  # None: drawn from the seed
     num_rows: int  # to train on
+    chats: ChatCorpus | None = None  # that the corpus is made of
 
     @property
     def weights(self) -> Digest:
@@ -366,7 +382,8 @@ class Prepared:
     @property
     def names(self) -> DataNames:
         """What the job that is signed says of its data."""
-        return DataNames(self.corpus.manifest.digest(), self.tokenizer, self.weights)
+        targets = ZERO_DIGEST if self.chats is None else self.chats.targets.digest()
+        return DataNames(self.corpus.manifest.digest(), self.tokenizer, self.weights, targets)
 
     @property
     def length(self) -> str:
@@ -400,13 +417,18 @@ def prepare(job: JobFile, *, part_bytes: int = MAX_PART_BYTES) -> Prepared:
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
     started = None if model is None else model.config
     config = job.train_config(started=started, vocab_size=vocab_size)
-    corpus = _sharded(job, tokenizer)
+    chats = None
+    if job.objective == "sft":
+        own = None if model is None else model.tokenizer
+        chats = _chats(job, tokenizer, own, config.model.sequence_length)
+        _add(blobs, chats.targets.encoded(), "the counts of targets")
+    corpus = _sharded(job, tokenizer) if chats is None else chats.corpus
     num_rows = need_enough_rows(corpus.manifest, config)
     config = job.train_config(started=started, vocab_size=vocab_size, num_rows=num_rows)
     named = ZERO_DIGEST if tokenizer is None else _add(blobs, tokenizer.data, "the tokenizer")
     corpus = ShardedCorpus(corpus.manifest, corpus.blobs | blobs)
     start = None if model is None else start_of(model, part_bytes=part_bytes)
-    return Prepared(config, corpus, named, start, num_rows)
+    return Prepared(config, corpus, named, start, num_rows, chats)
 
 
 def model_in(folder: Path) -> "ModelFolder":
@@ -440,6 +462,19 @@ def _tokenizer(job: JobFile, own: Path | None) -> TokenFile | None:
     """The one that the file names, else the model's own."""
     path = own if job.tokenizer is None else Path(job.tokenizer)
     return None if path is None else read_token_file(path)
+
+
+def _chats(
+    job: JobFile, tokenizer: TokenFile | None, own: Path | None, sequence_length: int
+) -> ChatCorpus:
+    path = own if job.tokenizer is None else Path(job.tokenizer)
+    if tokenizer is None or path is None:
+        raise Refused(
+            "tokenizer: objective sft needs one with a chat template: name a model's folder as "
+            "`model`, or its tokenizer.json as `tokenizer`"
+        )
+    files = matching_files([job.data] if isinstance(job.data, str) else job.data)
+    return chat_corpus(files, tokenizer, read_template(path), sequence_length)
 
 
 def _sharded(job: JobFile, tokenizer: TokenFile | None) -> ShardedCorpus:

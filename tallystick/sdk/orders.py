@@ -174,6 +174,7 @@ def fingerprint_of(job: JobFile, poster: Address, network: NetworkView, prepared
         prepared.corpus.manifest.digest(),
         prepared.tokenizer,
         prepared.weights,
+        prepared.names.targets,
     )
     return hashlib.sha256(b"|".join(parts)).hexdigest()[:24]
 

@@ -137,6 +137,8 @@ async def submit(
     corpus = prepared.corpus
     say(f"corpus: {len(corpus.manifest.train)} shards to train, "
         f"{len(corpus.manifest.validation)} to validate; {prepared.length}")  # fmt: skip
+    if prepared.chats is not None:
+        say(prepared.chats.in_words)
     network = await client.call(GET_NETWORK)
     check_clock(network.clock, now)
     name = fingerprint_of(job, wallet.account, network, prepared)

@@ -63,9 +63,9 @@ def spec_of(*layer_ends: int, config: TrainConfig | None = None, **changed: Any)
     return make_spec(**values)
 
 
-def source_of(spec: JobSpec) -> MemorySource:
+def source_of(spec: JobSpec, blobs: MemoryBlobs = BLOBS) -> MemorySource:
     """Rows of a job; no tensors yet."""
-    return MemorySource(corpus_rows(spec, BLOBS).read)
+    return MemorySource(corpus_rows(spec, blobs).read)
 
 
 @dataclass
@@ -93,10 +93,14 @@ class Peer:
 
 
 def peer_of(
-    spec: JobSpec, stage: int, source: MemorySource | None = None, device: str = "cpu"
+    spec: JobSpec,
+    stage: int,
+    source: MemorySource | None = None,
+    device: str = "cpu",
+    blobs: MemoryBlobs = BLOBS,
 ) -> Peer:
     """A peer at the initial weights, in round 1."""
-    made = strategy_of(spec, BLOBS, at_once, device=device)
+    made = strategy_of(spec, blobs, at_once, device=device)
     assert isinstance(made, EveryStepWithTorch)
     state = made.first_state(StageIndex(stage))
     made.start(state, FIRST)

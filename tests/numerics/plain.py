@@ -29,6 +29,7 @@ from training.data.manifest import decode_manifest
 from training.models.initial import initial_weights
 from training.models.starting import starting_weights
 
+MARK = 2**31
 Weights = dict[str, Tensor]
 OnStep = Callable[[int, float], None]
 
@@ -39,14 +40,16 @@ def plain_losses(
     *,
     weights: Weights | None = None,
     on_step: OnStep | None = None,
+    is_marked: bool = False,
 ) -> list[float]:
-    """Mean loss of each step's batch before its update, in nats per token.
+    """Mean loss of each step's batch before its update, in nats per token that counts.
 
     Args:
         config: What the job signs.
         rows: Its data.
         weights: Where to start and what to train in place; the initial weights by default.
         on_step: Called after each step with its number and loss.
+        is_marked: Whether only tokens with the highest of 32 bits count.
     """
     if weights is None:
         weights = initial_weights(config.model, whole_model(config.model))
@@ -56,7 +59,7 @@ def plain_losses(
     losses = []
     for step in range(1, config.num_steps + 1):
         batch = _batch(config, rows, step)
-        losses.append(_step(config, optimizer, weights, batch, step))
+        losses.append(_step(config, optimizer, weights, batch, step, is_marked=is_marked))
         if on_step is not None:
             on_step(step, losses[-1])
     return losses
@@ -96,17 +99,28 @@ def _step(
     weights: Weights,
     batch_BT: Tensor,
     step: int,
+    *,
+    is_marked: bool,
 ) -> float:
     for group in optimizer.param_groups:
         group["lr"] = rate(config.optimizer, step)
-    logits_BTV = logits(config.model, weights, batch_BT[:, :-1])
-    loss = functional.cross_entropy(logits_BTV.flatten(0, 1), batch_BT[:, 1:].flatten())
+    loss = mean_loss(config.model, weights, batch_BT, is_marked=is_marked)
     optimizer.zero_grad()
     loss.backward()
     if config.optimizer.clip_norm:
         torch.nn.utils.clip_grad_norm_(weights.values(), config.optimizer.clip_norm)
     optimizer.step()
     return float(loss.detach())
+
+
+def mean_loss(
+    config: ModelConfig, weights: Weights, batch_BT: Tensor, *, is_marked: bool = False
+) -> Tensor:
+    """Mean loss of the labels that count, (), in nats."""
+    tokens_BT = batch_BT % MARK if is_marked else batch_BT
+    counts_BT = batch_BT[:, 1:] >= MARK if is_marked else torch.ones_like(batch_BT[:, 1:]).bool()
+    chosen = logits(config, weights, tokens_BT[:, :-1])[counts_BT]
+    return functional.cross_entropy(chosen, tokens_BT[:, 1:][counts_BT])
 
 
 def rate(config: OptimizerConfig, step: int) -> float:
@@ -202,7 +216,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"plain step {step}: loss {loss:.6f}", file=sys.stderr, flush=True)
 
     weights = starting_weights(spec.model, config.model, whole_model(config.model), blobs)
-    losses = plain_losses(config, rows, weights=weights, on_step=report)
+    is_marked = spec.data.objective == "sft"
+    losses = plain_losses(config, rows, weights=weights, on_step=report, is_marked=is_marked)
     options.out.write_text(json.dumps({"losses": losses}) + "\n")
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Refused, TallystickError
 from contracts.terms.items import ItemNumber
+from contracts.terms.row_order import permuted
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import (
@@ -20,7 +21,7 @@ from training.data.corpus import (
 )
 from training.data.loading import UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
-from training.data.order import index_rows, permuted, row_numbers
+from training.data.order import index_rows, row_numbers
 from training.stages.torch_free import chunk_bounds
 
 keys = st.binary(min_size=32, max_size=32)

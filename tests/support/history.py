@@ -15,7 +15,7 @@ from contracts.governance.claims import PayTree
 from contracts.governance.gates import gate, peer_step
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
-from contracts.governance.rounds import claims_of, samples_of
+from contracts.governance.rounds import claims_of
 from contracts.governance.seals import Derived, UnderSeal, derive_seal
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
@@ -50,6 +50,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
+from contracts.terms.targets import TargetCounts
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import (
     Leaf,
@@ -237,6 +238,8 @@ class JobMaker:
     outside: AuditorList | None = None
     """Who may audit a checked job; None where nobody checks."""
     begin: Begin = unread
+    targets: TargetCounts | None = None
+    """Of a job on chats, whose `spec_changes` name them."""
 
     def __post_init__(self) -> None:
         stages = max((member.stage for member in self.members), default=0) + 1
@@ -258,6 +261,8 @@ class JobMaker:
         self.keep(self.coordinator.sign(self.opening, self.domain))
         if self.outside is not None:
             self.keep(self.outside)
+        if self.targets is not None:
+            self.keep(self.targets)
         for member in self.members:
             self.keep(member.wallet.sign(self.lease(member), self.domain))
 
@@ -410,7 +415,7 @@ class JobMaker:
         """RoundClosed over claims, weighted by their samples, as far as the norm gate lets them."""
         leases, spec, step = self.record.leases, self.spec, self.next_step
         steps = [
-            peer_step(claim, leases[claim.peer].account, samples_of(spec, claim))
+            peer_step(claim, leases[claim.peer].account, self.record.weights.of(claim.items))
             for claim in claims
         ]
         gated = gate(self.record.gates, step, steps, norms_grow=spec.batch.norms_grow)

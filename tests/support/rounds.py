@@ -13,6 +13,7 @@ from contracts.terms.digest import digest
 from contracts.terms.ids import ZERO_DIGEST, Address, ChunkIndex, Digest, JobId, PeerId, StageIndex
 from contracts.terms.items import ItemNumber, ranges_of
 from contracts.terms.moments import UnixMillis
+from contracts.terms.targets import ItemWeights
 from contracts.terms.work import MAX_SEQ, Output, RoundClosed, WorkClaim
 from tests.support.history import make_claim
 from training.rounds import events, owed
@@ -72,14 +73,16 @@ def layout(
         outputs={group: chunking.of_stage(group) for group in map(StageIndex, range(groups))},
         items_per_round=items,
         ordered_items=items * rounds,
-        rows_per_item=2,
     )
 
 
 def terms(shape: Layout | None = None, peers: int = 1, *, is_checked: bool = False) -> Terms:
     """A round of 10 s; claims, delivery and reducing 1 s each; 0.3 s to hold; redo after 0.5 s."""
     shape = shape or layout()
-    return Terms(JOB, shape, peers, 10_000, 1000, 1000, 1000, 300, 500, 8000, is_checked=is_checked)
+    weights = ItemWeights(2, ZERO_DIGEST, 0)
+    return Terms(
+        JOB, shape, weights, peers, 10_000, 1000, 1000, 1000, 300, 500, 8000, is_checked=is_checked
+    )
 
 
 def member(

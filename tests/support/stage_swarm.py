@@ -1,11 +1,13 @@
 """A `MemorySwarm` with the real stage: the job of a configuration, cut into stages."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import DataSpec, JobSpec
+from contracts.terms.targets import TargetCounts
 from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.swarm_job import MemorySwarm, Papers, make_papers
 from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
@@ -22,6 +24,7 @@ def stage_papers(
     *workers: str,
     stages: int = 1,
     weights: Digest = ZERO_DIGEST,
+    targets: TargetCounts | None = None,
     **changed: Any,
 ) -> Papers:
     """Papers of a job that trains `config` on a corpus; `changed` as in `make_papers`."""
@@ -31,7 +34,7 @@ def stage_papers(
     values: dict[str, Any] = {
         "model": model_spec(config.model, weights=weights),
         "optimizer": optimizer_spec(config.optimizer),
-        "data": DataSpec(manifest=manifest, seed=config.data.seed, tokenizer=ZERO_DIGEST),
+        "data": data_spec(config, manifest, targets),
         "item_flops": tuple(
             item_flops(config.model, piece, rows) for piece in slices_of(config.model, ends)
         ),
@@ -44,7 +47,19 @@ def stage_papers(
         "checkpoint_every": 2,
         "validate_every": config.num_steps,
     } | changed
-    return make_papers(*workers, **values)
+    papers = make_papers(*workers, **values)
+    return replace(papers, opening=replace(papers.opening, targets=targets))
+
+
+def data_spec(config: TrainConfig, manifest: Digest, targets: TargetCounts | None) -> DataSpec:
+    """What a job signs of a corpus; with targets of one that is made of chats."""
+    return DataSpec(
+        manifest=manifest,
+        seed=config.data.seed,
+        tokenizer=ZERO_DIGEST,
+        objective="pretrain" if targets is None else "sft",
+        targets=ZERO_DIGEST if targets is None else targets.digest(),
+    )
 
 
 def stage_swarm(folder: Path, papers: Papers, corpus: ShardedCorpus) -> MemorySwarm:

@@ -29,7 +29,7 @@ from training.rounds.state import (
     Work,
     can_work,
 )
-from training.stages.torch_free import num_groups
+from training.stages.torch_free import validation_weights
 from training.strategies.port import Group, Member, RoundNumber
 from training.telling import Rarely, Tell
 from training.transport.calls import ItemTasks, NextItem, TaskName
@@ -65,6 +65,8 @@ class ItemRoutes:
         self._dropped: dict[PeerId, frozenset[TaskName]] = {}  # that a peer was told of
         self._poke = asyncio.Event()
         self._listed: tuple[tuple[object, ...], Round] = (), Round(NO_ROUND)
+        record = job.record_of_job
+        self._row_weights = validation_weights(record.spec.batch.rows_at_once, record.targets)
 
     async def next(self, peer: PeerId, request: NextItem) -> ItemTasks:
         """Take what is handed in; tasks at once if anything was, else when there are some."""
@@ -163,14 +165,13 @@ class ItemRoutes:
         ):
             self._listed = about, self._list(off)
         is_open = isinstance(state.phase, Work | Commit)
-        rows = self._job.record_of_job.spec.batch.rows_at_once
         return replace(
             self._listed[1],
             view=view(state, self._clock()) if is_open else None,
             unclaimed={} if open is None else open.unclaimed,
             may_lack=isinstance(state.phase, Work) and state.phase.open.num_commits == 0,
             validate_after=due,
-            num_rows=num_groups(rows),
+            row_weights=self._row_weights,
         )
 
     def _list(self, off: frozenset[PeerId]) -> Round:

@@ -25,6 +25,7 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, SessionKey
 from contracts.terms.messages import JobOpening, JobSpec, Message, Seal, Validation
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
+from contracts.terms.targets import TargetCounts, item_weights
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import Leaf, RoundClosed, WorkClaim, findings_of
 from training.changes import Changes
@@ -72,6 +73,7 @@ class Opening:
     anchorer: Address
     opening_block: int
     auditors: AuditorList | None = None  # outside of the job; None while checking is off
+    targets: TargetCounts | None = None  # that the JobSpec names; None in pretraining
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,12 @@ class Signer:
     domain: Domain
 
 
-def terms_of(spec: JobSpec, rules: PureStrategy) -> Terms:
-    """What the machine goes by, of a signed job."""
+def terms_of(spec: JobSpec, rules: PureStrategy, targets: TargetCounts | None) -> Terms:
+    """What the machine goes by, of a signed job; raises Conflict: other targets than it names."""
     return Terms(
         job=spec.job(),
         layout=rules.layout(spec),
+        weights=item_weights(spec, targets),
         peers_per_group=spec.batch.peers_per_stage,
         round_ms=spec.batch.local.round_time
         if spec.batch.local
@@ -124,7 +127,7 @@ class JobJournal:
         self.exchanged = Changes()  # of what members exchange: claims, RoundClosed, who reduces
         self.failure: InvariantBroken | None = None
         self.rules = rules
-        self.state = first_state(terms_of(spec.message, rules))
+        self.state = first_state(terms_of(spec.message, rules, opening.targets))
         self.history = JobHistory(signer.domain, begin)
         self.on_effect: Callable[[events.Effect], None] = lambda _effect: None
         self.may_work: Callable[[], frozenset[PeerId] | None] = lambda: None
@@ -144,8 +147,8 @@ class JobJournal:
         self._paid: SealedStep | None = None  # the newest seal that is in it
         self._views: tuple[object, object, tuple[calls.MemberView, ...]] = (None, None, ())
         if not len(file):
-            listed = [opening.auditors] if opening.auditors else []
-            self._store([spec, _opening_of(spec.message, opening, signer), *listed])
+            beside = [each for each in (opening.auditors, opening.targets) if each]
+            self._store([spec, _opening_of(spec.message, opening, signer), *beside])
         self._read(spec)
 
     def _read(self, spec: Signed[JobSpec]) -> None:
@@ -459,18 +462,18 @@ class JobJournal:
         batch, model = self.record_of_job.spec.batch, self.record_of_job.spec.model
         merged = [phase.open.claims[name] for name in phase.closed.weights]
         items = {(claim.group, item) for claim in merged for item in claim.numbers}
-        losses = [
-            result.loss
+        losses = {
+            item: result.loss
             for group, results in phase.open.counted.items()
             for item, result in results.items()
             if result.loss is not None and (group, item) in items
-        ]
-        if not losses:
+        }
+        mean = self.record_of_job.weights.mean(losses)
+        if mean is None:
             return None
         tokens = len(losses) * batch.rows_per_unit * model.sequence_length
         since = self.newest_report.at if self.newest_report else self._began_at
         speed = tokens * 1000 // max(1, at - since) if since is not None else 0
-        mean = (2 * sum(losses) + len(losses)) // (2 * len(losses))  # halves up
         return StepReport(StepNumber(round), mean, speed, at)
 
     def _tell_reopened(self, after: RoundState) -> None:

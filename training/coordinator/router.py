@@ -27,6 +27,7 @@ from itertools import count
 from contracts.terms import errors
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex
 from contracts.terms.items import ItemNumber
+from contracts.terms.targets import rounded_mean
 from training.coordinator.throughput import Throughput
 from training.coordinator.walks import (
     WEIGHT_OF_ITEM,
@@ -128,7 +129,7 @@ class Router:
         self._num_counted = -1
         self._num_evaluating = 0
         self._rows: list[Item] = []
-        self._losses: list[int] = []
+        self._losses: dict[Item, int] = {}
         self._moments: list[tuple[float, int, Callable[[float], None]]] = []
         self._number = count()
 
@@ -141,8 +142,8 @@ class Router:
             self._begin_round(is_first=not before.number)
         if round.validate_after != before.validate_after:
             self._abandon(evaluations=True)
-            number = round.num_rows if round.validate_after else 0
-            self._rows, self._losses = [ItemNumber(rows) for rows in range(number)], []
+            number = len(round.row_weights) if round.validate_after else 0
+            self._rows, self._losses = [ItemNumber(rows) for rows in range(number)], {}
         if round.here is not before.here:
             self._awaited -= before.here.keys() - round.here.keys()
             for peer in self._out.keys() - round.here.keys():
@@ -611,11 +612,11 @@ class Router:
     def _note_loss(self, passed: Result) -> None:
         if passed.loss is None:
             return
-        self._losses.append(passed.loss)
-        number = self._round.num_rows
-        if len(self._losses) == number:
-            mean = (2 * sum(self._losses) + number) // (2 * number)  # halves up
-            self.validated = self._round.validate_after, mean
+        self._losses[passed.item] = passed.loss
+        weights = self._round.row_weights
+        if len(self._losses) == len(weights):
+            losses = (self._losses[ItemNumber(rows)] for rows in range(len(weights)))
+            self.validated = self._round.validate_after, rounded_mean(losses, weights)
 
 
 def _passed(peer: PeerId, group: Group, said: TaskResult) -> Result:

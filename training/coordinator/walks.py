@@ -25,7 +25,7 @@ class Round:
     here: Mapping[PeerId, Group] = field(default_factory=dict)  # may end what they have begun
     caps: Mapping[PeerId, int] = field(default_factory=dict)  # absent: none of the round's items
     validate_after: RoundNumber = NO_ROUND  # none: no validation is due
-    num_rows: int = 0  # groups of validation rows
+    row_weights: tuple[int, ...] = ()  # of each group of validation rows
 
 
 @dataclass(eq=False)

@@ -30,6 +30,7 @@ from training.data.manifest import (
     Manifest,
     Shard,
     TokenKind,
+    version_of,
 )
 from training.data.order import index_rows
 from training.data.plain_text import need_plain_start, need_plain_text
@@ -191,7 +192,7 @@ def _split(blobs: dict[Digest, bytes], tokens: TokenKind, validation_fraction: f
     every = min(every, len(shards))
     chosen = {i for i in range(len(shards)) if i % every == every // 2}
     return Manifest(
-        kind="manifest.v1" if tokens == "bytes" else "manifest.v2",
+        kind=version_of(tokens),
         tokens=tokens,
         train=tuple(shard for i, shard in enumerate(shards) if i not in chosen),
         validation=tuple(shard for i, shard in enumerate(shards) if i in chosen),
@@ -204,9 +205,13 @@ def need_enough_rows(manifest: Manifest, config: TrainConfig) -> int:
     Raises:
         Refused: with how much text would do.
     """
-    length, width = config.model.sequence_length, manifest.token_bytes
-    index_rows(manifest.validation, length, token_bytes=width)
-    num_rows = index_rows(manifest.train, length, token_bytes=width).num_rows
+    length = config.model.sequence_length
+    _, num_rows = (
+        index_rows(
+            shards, length, token_bytes=manifest.token_bytes, is_marked=manifest.is_marked
+        ).num_rows
+        for shards in (manifest.validation, manifest.train)
+    )
     if num_rows < config.data.rows_per_step:
         what = "bytes" if manifest.tokens == "bytes" else "tokens"
         raise Refused(

@@ -5,17 +5,19 @@ Invariant: no byte of a blob is used before its BLAKE3 was compared. Shards stay
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Protocol
 
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import Refused, WrongBytes
-from contracts.terms.ids import Digest
+from contracts.terms.errors import Malformed, Refused, WrongBytes
+from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
+from contracts.terms.targets import TargetCounts, decode_targets
 from training.config import DataConfig, train_config
 from training.data.manifest import Manifest, decode_manifest
 from training.data.order import RowPosition, index_rows, row_numbers
-from training.stages.torch_free import VALIDATION_ROWS, group_rows, num_groups
+from training.stages.torch_free import VALIDATION_ROWS, group_rows, num_groups, spaced
 
 CACHE_BYTES = 256 * 2**20
 
@@ -88,9 +90,19 @@ class UnitRows:
         self._manifest_id = manifest.digest()
         self.token_bytes = manifest.token_bytes
         self._train, self._validation = (
-            index_rows(shards, sequence_length, token_bytes=manifest.token_bytes)
+            index_rows(
+                shards,
+                sequence_length,
+                token_bytes=manifest.token_bytes,
+                is_marked=manifest.is_marked,
+            )
             for shards in (manifest.train, manifest.validation)
         )
+
+    @property
+    def num_rows(self) -> tuple[int, int]:
+        """How many there are to train on, and to validate on."""
+        return self._train.num_rows, self._validation.num_rows
 
     def positions(self, item: ItemNumber) -> tuple[RowPosition, ...]:
         """Where the rows of `item` lie."""
@@ -117,10 +129,10 @@ class UnitRows:
 
     def validation_rows(self, max_rows: int | None = None) -> tuple[bytes, ...]:
         """Rows of the validation shards, at most `max_rows` of them, evenly spaced."""
-        total = self._validation.num_rows
-        count = total if max_rows is None else min(max_rows, total)
+        numbers: Sequence[int] = range(self._validation.num_rows)
         return tuple(
-            self._read(self._validation.position(i * total // count)) for i in range(count)
+            self._read(self._validation.position(number))
+            for number in (numbers if max_rows is None else spaced(numbers, max_rows))
         )
 
     def _read(self, position: RowPosition) -> bytes:
@@ -132,9 +144,28 @@ def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:
     """The rows of a job's corpus; fetches its manifest.
 
     Raises:
-        NotFound, ServiceUnreachable, WrongBytes: the manifest.
+        NotFound, ServiceUnreachable, WrongBytes: the manifest, or the counts of targets.
+        Malformed: either is none, or they are not of the same rows.
     """
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
     manifest = decode_manifest(CheckedBlobs(blobs).fetch(spec.data.manifest))
     length, size = config.model.sequence_length, spec.batch.rows_at_once
-    return UnitRows(manifest, config.data, length, blobs, rows_at_once=size)
+    rows, targets = (
+        UnitRows(manifest, config.data, length, blobs, rows_at_once=size),
+        targets_of(spec, blobs),
+    )
+    counted = None if targets is None else (len(targets.of_train), len(targets.of_validation))
+    if counted != (rows.num_rows if manifest.is_marked else None):
+        raise Malformed("the manifest and the counts of targets are not of the same rows")
+    return rows
+
+
+def targets_of(spec: JobSpec, blobs: BlobSource) -> TargetCounts | None:
+    """How many targets each row has, where the job says which tokens are targets.
+
+    Raises:
+        NotFound, ServiceUnreachable, WrongBytes: the counts. Malformed: they are none.
+    """
+    if spec.data.targets == ZERO_DIGEST:
+        return None
+    return decode_targets(CheckedBlobs(blobs).fetch(spec.data.targets))

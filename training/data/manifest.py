@@ -3,7 +3,8 @@
 Invariant: a manifest that was read is canonical and bounded, and no shard stands in it twice, so
 train and validation are disjoint by hash. In version 1 a shard is a blob of bytes, and a byte is a
 token; in version 2 it is a run of tokens that the poster made once, little-endian, all equally
-wide, and the job's `data.tokenizer` names the file that made them.
+wide, and the job's `data.tokenizer` names the file that made them. In version 3 it is whole rows of
+chats, and the highest bit of a token of 4 bytes marks it as a target of the loss.
 """
 
 from typing import Annotated, Literal, Self, get_args
@@ -21,8 +22,17 @@ MAX_SHARDS = 32_768
 MAX_SHARD_BYTES = 64 * 2**20
 MAX_MANIFEST_BYTES = 4 * 2**20
 
-TokenKind = Literal["bytes", "uint16", "uint32"]
-TOKEN_BYTES: dict[TokenKind, int] = {"bytes": 1, "uint16": 2, "uint32": 4}
+TokenKind = Literal["bytes", "uint16", "uint32", "marked32"]
+TOKEN_BYTES: dict[TokenKind, int] = {"bytes": 1, "uint16": 2, "uint32": 4, "marked32": 4}
+TARGET_MARK = 2**31
+"""Added to a token of `marked32` that the loss counts."""
+Version = Literal["manifest.v1", "manifest.v2", "manifest.v3"]
+_VERSIONS: dict[TokenKind, Version] = {"bytes": "manifest.v1", "marked32": "manifest.v3"}
+
+
+def version_of(tokens: TokenKind) -> Version:
+    """The kind of a manifest whose shards hold such tokens."""
+    return _VERSIONS.get(tokens, "manifest.v2")
 
 
 class Shard(Record):
@@ -35,15 +45,15 @@ class Shard(Record):
 class Manifest(Record):
     """The corpus: shards to train on and shards to validate on, each in a fixed order."""
 
-    kind: Literal["manifest.v1", "manifest.v2"] = "manifest.v1"
+    kind: Version = "manifest.v1"
     tokens: TokenKind = "bytes"
     train: Annotated[tuple[Shard, ...], Len(1, MAX_SHARDS)]
     validation: Annotated[tuple[Shard, ...], Len(1, MAX_SHARDS)]
 
     @model_validator(mode="after")
     def _whole_tokens(self) -> Self:
-        if (self.kind == "manifest.v1") != (self.tokens == "bytes"):
-            raise ValueError("bytes are tokens in version 1, and in no other")
+        if self.kind != version_of(self.tokens):
+            raise ValueError(f"its tokens are those of {version_of(self.tokens)}")
         if any(shard.num_bytes % self.token_bytes for shard in self.shards()):
             raise ValueError("a shard ends within a token")
         return self
@@ -59,6 +69,11 @@ class Manifest(Record):
     def token_bytes(self) -> int:
         """Bytes of one token."""
         return TOKEN_BYTES[self.tokens]
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether its tokens say which of them the loss counts, and rows do not overlap."""
+        return self.tokens == "marked32"
 
     def encoded(self) -> bytes:
         """Canonical bytes: the blob that the job's `data.manifest` names."""

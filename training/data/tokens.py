@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 MAX_TOKENIZER_BYTES = 64 * 2**20
 PIECE_BYTES = 2**16
 PIECES_AT_A_TIME = 64
-_ARRAY_CODES: dict[TokenKind, str] = {"bytes": "B", "uint16": "H", "uint32": "I"}
+_ARRAY_CODES: dict[TokenKind, str] = {
+    "bytes": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "marked32": "I",
+}
 
 
 @dataclass(frozen=True)
@@ -39,20 +44,24 @@ class TokenFile:
         """How wide its tokens are."""
         return "uint16" if self.vocab_size <= 2**16 else "uint32"
 
+    def parsed(self) -> "Tokenizer":
+        """The library's tokenizer; raises Refused: it is not installed."""
+        return _parsed(self.data)
+
     def encode(self, text: bytes) -> bytes:
         """The tokens of UTF-8 text, without special tokens.
 
         Raises:
             Refused: it is not UTF-8, or the library is not installed.
         """
-        tokenizer = _parsed(self.data)
+        tokenizer = self.parsed()
         tokens = array(_ARRAY_CODES[self.kind])
         pieces = list(_pieces(_decoded(text)))
         for start in range(0, len(pieces), PIECES_AT_A_TIME):
             batch = pieces[start : start + PIECES_AT_A_TIME]
             for encoded in tokenizer.encode_batch_fast(batch, add_special_tokens=False):
                 tokens.extend(encoded.ids)
-        return _little_endian(tokens)
+        return little_endian(tokens)
 
 
 def read_token_file(path: Path) -> TokenFile:
@@ -93,7 +102,8 @@ def token_values(data: bytes, kind: TokenKind) -> "array[int]":
     return values
 
 
-def _little_endian(tokens: "array[int]") -> bytes:
+def little_endian(tokens: "array[int]") -> bytes:
+    """Tokens as they stand in a shard; on a big-endian machine they are turned in place."""
     if sys.byteorder == "big":
         tokens.byteswap()
     return tokens.tobytes()

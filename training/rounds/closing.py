@@ -308,13 +308,12 @@ def close_round(state: RoundState) -> Change:
 
 def peer_steps(state: RoundState, claims: Mapping[Digest, WorkClaim]) -> list[PeerStep]:
     """What the gate looks at of each claim."""
-    rows = state.terms.layout.rows_per_item
     return [
         PeerStep(
             name,
             claim.group,
             state.owners[claim.peer],
-            len(claim.numbers) * rows,
+            state.terms.weights.of(claim.items),
             isqrt(sum(output.norm_squared for output in claim.outputs) * 10**6),
         )
         for name, claim in claims.items()

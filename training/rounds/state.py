@@ -14,6 +14,7 @@ from contracts.terms.ids import Address, Digest, JobId, PeerId
 from contracts.terms.items import Cursor, count
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
+from contracts.terms.targets import ItemWeights
 from contracts.terms.work import RoundClosed, WorkClaim
 from training.strategies.port import (
     Bucket,
@@ -46,6 +47,7 @@ class Terms:
 
     job: JobId
     layout: Layout
+    weights: ItemWeights
     peers_per_group: int
     """Members that each group waits for before the first round; later one is enough."""
     round_ms: int  # until nothing new is begun; once more as long for what was

@@ -1,9 +1,10 @@
 """One stage at work: forward and backward of units, the gradient of a step, the update.
 
 Invariants
-- The gradient is the sum over units, in the order of their backward calls, of rows x (gradient of
+- The gradient is the sum over units, in the order of their backward calls, of weight x (gradient of
   the unit's mean token loss); so a peer that repeats its units in order repeats its bytes (on the
-  same device with the same number of threads), and `mean_buckets` is the mean over rows.
+  same device with the same number of threads), and `mean_buckets` is the mean by weights. A unit
+  weighs its rows, or where only some tokens are targets of the loss, these.
 - A unit counts once, and is never taken out again but with all others.
 - A unit whose gradient turns out not finite leaves an empty gradient, never a spoilt one.
 - x and dy above `LARGEST` are refused like inf: by their bytes, so by everybody. What comes of
@@ -57,19 +58,24 @@ class UnitInputs:
 
     rows_RT: Tokens of the rows (R, T + 1) int64, on the first and the last stage.
     x_RTD: Output of the stage before, on every stage but the first.
+    targets_RT: Which tokens the loss counts (R, T) bool, of the labels; None: all.
+    weight: In the gradient; with `targets_RT` their number. None: the rows.
     """
 
     rows_RT: Tensor | None = None
     x_RTD: Tensor | None = None
+    targets_RT: Tensor | None = None
+    weight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    num_rows: int
+    weight: int
     x: Tensor | None  # leaf that collects dx, none on the first stage
-    y: Tensor  # output, or on the last stage rows x mean loss
+    y: Tensor  # output, or on the last stage weight x mean loss
 
 
+_NO_TARGET = -100  # a label that `cross_entropy` leaves out
 _TOKENS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
 
 
@@ -129,7 +135,7 @@ class Stage(SealedState):
                 frozen = {name: initial_parameter(config, name, shape) for name, shape in shapes}
             bind_frozen(self._model, frozen, self.device)
         self._graphs: OrderedDict[ItemNumber, _Graph] = OrderedDict()
-        self._done: dict[ItemNumber, int] = {}  # rows
+        self._done: dict[ItemNumber, int] = {}  # weights
 
     @property
     def num_parameters(self) -> int:
@@ -172,7 +178,7 @@ class Stage(SealedState):
             self._graphs.popitem(last=False)
         self._graphs[unit] = graph
         output = graph.y.detach()
-        return output / graph.num_rows if self.slice.has_head else output
+        return output / graph.weight if self.slice.has_head else output
 
     def backward(self, unit: ItemNumber, dy: Tensor | None = None) -> Tensor | None:
         """Add a unit's gradient.
@@ -194,7 +200,7 @@ class Stage(SealedState):
         if (graph := self._graphs.get(unit)) is None:
             raise Refused(f"unit {unit} has no graph here", unit=unit)
         dx = self._accumulate(unit, graph, dy)
-        self._done[unit] = graph.num_rows
+        self._done[unit] = graph.weight
         return dx
 
     def keeps(self, unit: ItemNumber) -> bool:
@@ -209,10 +215,9 @@ class Stage(SealedState):
         leaf = None if self.slice.has_embedding else x.detach().requires_grad_()
         y: Tensor = self._model(x if leaf is None else leaf)
         if labels_RT is not None:
-            labels_RT = labels_RT.to(self.device)
-            y = functional.cross_entropy(y.flatten(0, 1), labels_RT.flatten()) * len(labels_RT)
+            y = _weighted_loss(y, labels_RT.to(self.device), inputs.targets_RT)
         self._need_finite(y, "the output of a unit")
-        return _Graph(len(x), leaf, y)
+        return _Graph(inputs.weight or len(x), leaf, y)
 
     def _accumulate(self, unit: ItemNumber, graph: _Graph, dy: Tensor | None) -> Tensor | None:
         if (dy is None) != self.slice.has_head:
@@ -248,7 +253,7 @@ class Stage(SealedState):
 
     @property
     def num_samples(self) -> int:
-        """Rows in the gradient: the weight of their mean."""
+        """Rows, or targets, in the gradient: the weight of their mean."""
         return sum(self._done.values())
 
     @property
@@ -257,7 +262,7 @@ class Stage(SealedState):
         return self._gradient
 
     def mean_buckets(self, num_buckets: int) -> Iterator[Tensor]:
-        """Gradient of the mean loss over this step's rows so far, fp32, cut as `chunk_bounds` says.
+        """Gradient of the mean loss of this step's units so far, fp32, cut as `chunk_bounds` says.
 
         A shared embedding comes behind the rest, cut alike. Each is made as it is asked for.
 
@@ -363,6 +368,16 @@ class Stage(SealedState):
                 logits_RTV.flatten(0, 1), labels_RT.to(self.device).flatten(), reduction="none"
             )
         return flat.view(labels_RT.shape)
+
+
+def _weighted_loss(logits_RTV: Tensor, labels_RT: Tensor, targets_RT: Tensor | None) -> Tensor:
+    """Mean loss x rows; or the sum of the losses of targets, which is their mean x their number."""
+    logits = logits_RTV.flatten(0, 1)
+    if targets_RT is None:
+        return functional.cross_entropy(logits, labels_RT.flatten()) * len(labels_RT)
+    labels_RT = labels_RT.masked_fill(~targets_RT.to(labels_RT.device), _NO_TARGET)
+    flat = labels_RT.flatten()
+    return functional.cross_entropy(logits, flat, ignore_index=_NO_TARGET, reduction="sum")
 
 
 def _seed(y: Tensor, dy: Tensor | None) -> Tensor:

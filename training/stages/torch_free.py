@@ -8,9 +8,9 @@ root and counter can name the state root, so weights alone can be checked agains
 without the moments.
 
 Validation rows come in groups as large as the job's units. Invariant: groups are of equal size, so
-the mean of their losses is the mean over all rows, and whoever drives the stages needs to know
-`rows_per_unit` alone. With 128 rows or more in the corpus, and units that divide 128, each row is
-used once; else some are used twice.
+the mean of their losses, each by its targets, is the mean over all of them, and whoever drives the
+stages needs to know `rows_per_unit` and the counts of targets alone. With 128 rows or more in the
+corpus, and units that divide 128, each row is used once; else some are used twice.
 
 The update's learning rate, clip, decay, bias corrections. Invariant: equal (config, update, sealed
 norm) give equal bits on every machine. Only operations that IEEE 754 rounds correctly are used (no
@@ -32,6 +32,7 @@ from contracts.terms.encoding import encode
 from contracts.terms.errors import Refused
 from contracts.terms.ids import Digest, StageIndex
 from contracts.terms.messages import NORM_SCALE, JobSpec
+from contracts.terms.targets import TargetCounts
 from training.config import OptimizerConfig, slices_of, train_config
 from training.memory import num_parameters, num_shared
 
@@ -96,6 +97,20 @@ VALIDATION_ROWS = 128
 def num_groups(rows_per_unit: int) -> int:
     """How many groups there are: enough for `VALIDATION_ROWS` rows."""
     return -(-VALIDATION_ROWS // rows_per_unit)
+
+
+def spaced(rows: Sequence[Row], most: int = VALIDATION_ROWS) -> tuple[Row, ...]:
+    """At most so many of some rows, evenly spaced."""
+    number = min(most, len(rows))
+    return tuple(rows[at * len(rows) // number] for at in range(number))
+
+
+def validation_weights(rows_per_unit: int, targets: TargetCounts | None) -> tuple[int, ...]:
+    """What each group weighs in the loss on validation rows: rows, or the targets in them."""
+    if targets is None:
+        return (rows_per_unit,) * num_groups(rows_per_unit)
+    counts, groups = spaced(targets.of_validation), range(num_groups(rows_per_unit))
+    return tuple(sum(group_rows(counts, group, rows_per_unit)) for group in groups)
 
 
 def group_rows(rows: Sequence[Row], group: int, rows_per_unit: int) -> tuple[Row, ...]:

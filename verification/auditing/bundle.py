@@ -34,6 +34,7 @@ from contracts.terms.ids import Digest, PeerId
 from contracts.terms.items import MAX_ITEMS, ItemNumber, contains
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept, Message, StepBeacon
 from contracts.terms.signatures import Signed, expect, verify_wallet
+from contracts.terms.targets import TargetCounts, decode_targets, item_weights
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import (
     Findings,
@@ -58,7 +59,7 @@ from verification.reading import (
 )
 from verification.verdicts import is_complete, limits_of, verdict_of
 
-VERSION = "bundle.v4"
+VERSION = "bundle.v5"
 MAX_PAPERS_BYTES = 64 * 2**20
 MAX_BUNDLE_BYTES = 2_000_000_000
 """Of its file: below what a zip needs 64-bit fields for."""
@@ -110,6 +111,7 @@ class Papers:
     leases: tuple[Signed[LeaseAccept], ...]  # of all who are named and no outside auditor
     claim: ShownWork | ShownSum
     report: ShownClaim  # what the auditor says who made the bundle
+    targets: TargetCounts | None = None  # that the spec names; None in pretraining
 
     def encoded(self) -> bytes:
         """Canonical bytes."""
@@ -122,6 +124,7 @@ class Papers:
             "leases": [lease.value() for lease in self.leases],
             "claim": _claim_value(self.claim),
             "report": _shown_value(self.report),
+            "targets": None if self.targets is None else self.targets.value(),
         }
         return encode(value)  # type: ignore[arg-type]  # nested dicts of Value, invariant to mypy
 
@@ -155,7 +158,7 @@ def read_papers(data: bytes) -> Papers:
     """
     value = read_map(data, VERSION, max_bytes=MAX_PAPERS_BYTES)
     fields = Field(value).record(
-        "version", "chain", "spec", "opening", "outside", "leases", "claim", "report"
+        "version", "chain", "spec", "opening", "outside", "leases", "claim", "report", "targets"
     )
     with at("outside"):
         outside = decode_auditors(encode(fields["outside"].value))
@@ -167,7 +170,13 @@ def read_papers(data: bytes) -> Papers:
         tuple(_signed(each, LeaseAccept) for each in fields["leases"].list()),
         _read_claim(fields["claim"]),
         _shown(fields["report"]),
+        _read_targets(fields["targets"]),
     )
+
+
+def _read_targets(field: Field) -> TargetCounts | None:
+    with at("targets"):
+        return None if field.value is None else decode_targets(encode(field.value))
 
 
 def _read_claim(field: Field) -> ShownWork | ShownSum:
@@ -285,6 +294,10 @@ def _record(papers: Papers, begin: Begin) -> JobRecord:
         record = with_auditors(record, papers.outside, begin)
     except Conflict as error:
         mismatch("outside", error.message)
+    try:
+        item_weights(record.spec, papers.targets)
+    except Conflict as error:
+        mismatch("targets", error.message)
     for index, lease in enumerate(papers.leases):
         with at(f"leases/{index}"):
             record = with_lease(record, lease)

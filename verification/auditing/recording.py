@@ -229,6 +229,7 @@ def papers_of(host: Host, case: Case, report: ShownClaim) -> Papers:
         tuple(own[peer] for peer in sorted(named & own.keys())),
         claim,
         report,
+        record.targets,
     )
 
 

@@ -7,6 +7,7 @@ bundle holds; this machine's own thresholds decide. It opens no socket and trust
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,7 +34,7 @@ from training.strategies.port import Comparison, Replayed
 from training.strategies.registry import strategy_of
 from training.worker.engine import Engine
 from verification.auditing.auditor import compared
-from verification.auditing.bundle import Shown
+from verification.auditing.bundle import Papers, Shown
 from verification.auditing.bundle_bytes import BundledBytes, show
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
 from verification.auditing.outcome import Distance, Outcome
@@ -88,7 +89,7 @@ async def rerun(
             weights = Path(folder) / WEIGHTS
             if shown.is_replayed:
                 file.copy_weights(weights)
-            here = await _replayed(held, weights, device, start or _NoBlobs())
+            here = await _replayed(held, weights, device, start)
     names = sorted(limits)
     said = dict(zip(names, shown.findings.distances, strict=True))  # checked with the report
     return Outcome(
@@ -126,7 +127,7 @@ def _need_start(spec: JobSpec, start: BlobSource | None) -> None:
 
 
 async def _replayed(
-    held: BundledBytes, weights: Path, device: str, start: BlobSource
+    held: BundledBytes, weights: Path, device: str, start: BlobSource | None
 ) -> dict[str, int]:
     """Distances between the claim and what comes of it here."""
     shown, claim = held.shown, held.shown.sealed.claim
@@ -146,21 +147,30 @@ async def _replayed(
 
 async def _sums_to_it(held: BundledBytes, device: str) -> bool:
     """Whether the parts come to the mean that was bound."""
-    async with _bundled(held, Path(), device, _NoBlobs()) as source:
+    async with _bundled(held, Path(), device, None) as source:
         return await sums_to_it(source, held.shown.sealed, source.strategy, source.meter)
 
 
-class _NoBlobs:
-    """Satisfies `BlobSource`: but for an adapter's base, a bundle has all that a replay needs."""
+@dataclass(frozen=True)
+class _Blobs:
+    """Satisfies `BlobSource`: counts of targets by the papers, an adapter's base by the start."""
+
+    papers: Papers
+    start: BlobSource | None
 
     def fetch(self, digest: Digest) -> bytes:
         """See `BlobSource.fetch`."""
-        raise NotFound("a bundle has no blobs", digest=digest.hex())
+        targets = self.papers.targets
+        if targets is not None and targets.digest() == digest:
+            return targets.encoded()
+        if self.start is None:
+            raise NotFound("a bundle has no such blob", digest=digest.hex())
+        return self.start.fetch(digest)
 
 
 @asynccontextmanager
 async def _bundled(
-    held: BundledBytes, weights: Path, device: str, start: BlobSource
+    held: BundledBytes, weights: Path, device: str, start: BlobSource | None
 ) -> AsyncIterator["Bundled"]:
     engine = Engine()
     try:
@@ -173,10 +183,16 @@ class Bundled:
     """Satisfies `replays.Source`; its replay begins on the bundle's weights."""
 
     def __init__(
-        self, held: BundledBytes, weights: Path, meter: Meter, device: str, start: BlobSource
+        self,
+        held: BundledBytes,
+        weights: Path,
+        meter: Meter,
+        device: str,
+        start: BlobSource | None,
     ) -> None:
         self._held, self._weights, self.meter = held, weights, meter
-        self.strategy = strategy_of(self.spec, start, meter, device=device)
+        blobs = _Blobs(held.shown.papers, start)
+        self.strategy = strategy_of(self.spec, blobs, meter, device=device)
 
     @property
     def spec(self) -> JobSpec:

@@ -9,6 +9,7 @@ from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, Refused, UnknownVersion, WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
+from contracts.terms.row_order import permuted
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import (
@@ -19,7 +20,6 @@ from training.data.corpus import (
 )
 from training.data.loading import CheckedBlobs, UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
-from training.data.order import permuted
 
 TWO_ROWS = DataConfig(rows_per_unit=2, units_per_step=2, seed=5)
 
@@ -66,7 +66,7 @@ def test_corpus_bytes__pattern__joins_files_sorted_by_name(tmp_path: Path) -> No
         (b"", Malformed),
         (b"\xc1", Malformed),
         (encode([1]), Malformed),
-        (encode({"kind": "manifest.v3"}), UnknownVersion),
+        (encode({"kind": "manifest.v9"}), UnknownVersion),
         (encode({"kind": "manifest.v1"}), Malformed),
         (
             encode({"kind": "manifest.v1", "tokens": "bytes", "train": [], "validation": []}),

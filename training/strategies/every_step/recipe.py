@@ -18,12 +18,14 @@ from contracts.terms.errors import Malformed, Refused, WrongBytes
 from contracts.terms.ids import ChunkIndex, StageIndex
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
+from contracts.terms.targets import TargetCounts, item_weights
 from contracts.terms.work import LeafNames, Output, leaf_names
 from training.averaging.forms import Forms
 from training.averaging.slices import Slice
 from training.averaging.sums import slice_of, vector_of
 from training.compression.codecs import codec as codec_named
 from training.config import slices_of, train_config
+from training.data.manifest import TARGET_MARK
 from training.models.parameters import Shape, parameter_shapes
 from training.stages.exact import norm_squared
 from training.stages.stage import Stage, UnitInputs, rows_tensor
@@ -32,11 +34,14 @@ from training.stages.stage import Stage, UnitInputs, rows_tensor
 class Recipe:
     """Of one stage of one job."""
 
-    def __init__(self, spec: JobSpec, stage: StageIndex) -> None:
-        """Of this stage.
+    def __init__(
+        self, spec: JobSpec, stage: StageIndex, targets: TargetCounts | None = None
+    ) -> None:
+        """Of this stage; `targets` are those that the spec names.
 
         Raises:
             Refused: no such stage, or a spec that does not fit itself.
+            Conflict: other targets than it names.
         """
         config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
         pieces = slices_of(config.model, spec.batch.layer_ends)
@@ -46,7 +51,7 @@ class Recipe:
         self.batch, self.gradient_codec = spec.batch, spec.rules.mean_codec
         self.buckets = tuple(number for _, number in spec.chunking.of_stage(stage))
         self._boundary = codec_named(spec.rules.boundary_codec)
-        self.forms = Forms(spec)
+        self.forms, self._weights = Forms(spec), item_weights(spec, targets)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -85,18 +90,31 @@ class Recipe:
 
     # ------------------------------------------------------------------------------------ items
 
-    def inputs(self, rows: bytes | None, x: bytes | None) -> UnitInputs:
+    def inputs(
+        self, rows: bytes | None, x: bytes | None, item: ItemNumber | None = None
+    ) -> UnitInputs:
         """What the stage computes an item from.
 
         Args:
             rows: Bytes of its rows, in the first and the last stage.
             x: A boundary tensor with its form, in every stage but the first.
+            item: Which it is; None: rows to validate on, which weigh nothing.
 
         Raises:
-            Malformed: either is of another form. NotFinite: x holds inf or nan.
+            Malformed: either is of another form, or has not the targets that the job counts.
+            NotFinite: x holds inf or nan.
         """
+        x_RTD = None if x is None else self.boundary(x)
         rows_RT = None if rows is None else self._tokens(rows)
-        return UnitInputs(rows_RT=rows_RT, x_RTD=None if x is None else self.boundary(x))
+        if self._weights.targets is None:
+            return UnitInputs(rows_RT, x_RTD)
+        weight = None if item is None else self._weights.of_item(item)
+        if rows_RT is None:
+            return UnitInputs(None, x_RTD, weight=weight)
+        targets_RT = (rows_RT >= TARGET_MARK)[:, 1:]
+        if weight not in (None, int(targets_RT.sum())):
+            raise Malformed(f"the rows of item {item} have not the {weight} targets that count")
+        return UnitInputs(rows_RT % TARGET_MARK, x_RTD, targets_RT, weight)
 
     def _tokens(self, rows: bytes) -> Tensor:
         num_rows, size = self.batch.rows_per_unit, self.forms.token_bytes(rows)

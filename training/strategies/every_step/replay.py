@@ -73,7 +73,7 @@ class StageAgain:
         """Forward and backward of the next item."""
         recipe, stage = self._recipe, self._stage
         try:
-            output = stage.forward(leaf.item, recipe.inputs(rows, x))
+            output = stage.forward(leaf.item, recipe.inputs(rows, x, leaf.item))
             dx_RTD = stage.backward(leaf.item, None if dy is None else recipe.boundary(dy))
             return Passed(
                 y=None if recipe.slice.has_head else self._received(output),

@@ -25,7 +25,6 @@ class EveryStep:
             outputs={stage: chunking.of_stage(stage) for stage in stages},
             items_per_round=batch.units_per_step,
             ordered_items=batch.units_per_step * batch.steps,
-            rows_per_item=batch.rows_per_unit,
         )
 
     def closes(self, view: View) -> Decision:

@@ -33,7 +33,7 @@ from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.work import Leaf, WorkClaim
 from training.averaging.sums import mean_slice, vector_of
-from training.data.loading import BlobSource
+from training.data.loading import BlobSource, targets_of
 from training.models.starting import FrozenWeights, starting_weights
 from training.stages.exact import millionths
 from training.stages.stage import Stage
@@ -82,9 +82,10 @@ class EveryStepWithTorch(EveryStep):
         self._leaves: dict[ItemNumber, Leaf] = {}  # of what is in the gradient
 
     def recipe(self, group: Group) -> Recipe:
-        """The numeric recipe of a stage; raises Refused."""
+        """The numeric recipe of a stage; raises Refused, and as `targets_of`."""
         if group not in self._recipes:
-            self._recipes[group] = Recipe(self.spec, group)
+            targets = targets_of(self.spec, self._blobs)
+            self._recipes[group] = Recipe(self.spec, group, targets)
         return self._recipes[group]
 
     def first_state(self, group: Group) -> StageState:
@@ -155,7 +156,10 @@ class EveryStepWithTorch(EveryStep):
                 return None
             rows_RT = cast(Tensor, inputs.rows_RT)
             taken = rows_RT[:, :-1] if inputs.x_RTD is None else inputs.x_RTD
-            loss = millionths(self._stage.losses(taken, rows_RT[:, 1:]).mean())
+            losses_RT = self._stage.losses(taken, rows_RT[:, 1:])
+            if inputs.targets_RT is not None:
+                losses_RT = losses_RT[inputs.targets_RT.to(losses_RT.device)]
+            loss = millionths(losses_RT.mean())
             return self._leaf(item, {}, (loss,))
 
         return await self.compute(lambda: self._whole(work))
@@ -190,7 +194,7 @@ class EveryStepWithTorch(EveryStep):
         if x is not None:
             made[names.x] = source.digest(names.x)
         with _blaming(made.get(names.x)):
-            output = self._stage.forward(item, recipe.inputs(rows, x))
+            output = self._stage.forward(item, recipe.inputs(rows, x, item))
         if names.y:
             made[names.y] = source.put(names.y, recipe.sent(output))
         self._forwards[item] = made

@@ -39,7 +39,6 @@ class Local:
             outputs={GROUP: spec.chunking.of_stage(GROUP)},
             items_per_round=batch.units_per_step,
             ordered_items=batch.units_per_step * batch.steps,
-            rows_per_item=batch.rows_per_unit,
             norms_grow=batch.norms_grow,
             most_items=self._most_items,
         )

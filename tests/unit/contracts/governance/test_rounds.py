@@ -10,7 +10,6 @@ from contracts.governance.rounds import (
     check_bucket,
     flops_of,
     merge_of,
-    samples_of,
 )
 from contracts.governance.seals import derive_seal
 from contracts.terms.errors import Conflict, InvalidSeal
@@ -144,7 +143,7 @@ def test_flops_of__claim__are_those_of_its_items_and_none_but_for_work() -> None
     work, bucket = claims_in(items, "work")[0], claims_in(items, "bucket")[0]
 
     assert flops_of(maker.spec, work) == 3 * maker.spec.item_flops[0]
-    assert samples_of(maker.spec, work) == 3 * maker.spec.batch.rows_per_unit
+    assert maker.record.weights.of(work.items) == 3 * maker.spec.batch.rows_per_unit
     assert flops_of(maker.spec, bucket) == 0
 
 

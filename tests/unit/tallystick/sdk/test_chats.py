@@ -1,0 +1,100 @@
+"""A job on chats, from its file to what its poster signs and brings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.terms.errors import Malformed, NotFound, Refused
+from contracts.terms.ids import Address
+from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixSeconds
+from contracts.terms.targets import decode_targets
+from tallystick.sdk.job_file import JobFile, parse_job_file
+from tallystick.sdk.job_spec import Prepared, build_spec, prepare
+from tests.support.chats import made_up, write_chats, write_tokenizer
+from tests.support.fakes.blobs import MemoryBlobs
+from training.data.loading import corpus_rows, targets_of
+
+
+def job(folder: Path, **changed: Any) -> JobFile:
+    """A job on the chats in `folder`."""
+    values: dict[str, Any] = {
+        "name": "chats",
+        "recipe": "micro",
+        "budget": 10,
+        "price_ceiling": 2000,
+        "deadline": "1h",
+        "objective": "sft",
+        "data": str(folder / "*.jsonl"),
+        "tokenizer": str(folder / "tokenizer.json"),
+        "model": {"sequence_length": 96},
+    }
+    return parse_job_file({name: each for name, each in (values | changed).items() if each})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Holds a tokenizer and a file of chats."""
+    write_tokenizer(tmp_path)
+    write_chats(tmp_path / "chats.jsonl", made_up())
+    return tmp_path
+
+
+def signed(made: JobFile, prepared: Prepared) -> JobSpec:
+    poster = Address(bytes(20))
+    return build_spec(
+        made,
+        prepared.config,
+        poster=poster,
+        coordinator=poster,
+        salt=1,
+        data=prepared.names,
+        now=UnixSeconds(1000),
+    )
+
+
+def test_prepare__chats__spec_names_blobs_that_give_rows_and_their_targets(folder: Path) -> None:
+    made = job(folder)
+
+    prepared = prepare(made)
+
+    spec, blobs = signed(made, prepared), MemoryBlobs(prepared.corpus.blobs)
+    assert spec.data.objective == "sft"
+    assert prepared.chats is not None
+    targets = decode_targets(blobs.fetch(spec.data.targets))
+    assert targets_of(spec, blobs) == targets == prepared.chats.targets
+    assert corpus_rows(spec, blobs).num_rows[0] == len(targets.of_train)
+
+
+def test_prepare__text__names_no_targets(folder: Path) -> None:
+    (folder / "text.txt").write_text("text to learn " * 4000)
+    made = job(folder, objective=None, data=str(folder / "text.txt"), tokenizer=None)
+
+    spec = signed(made, prepare(made))
+
+    assert (spec.data.objective, spec.data.targets) == ("pretrain", bytes(32))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"objective": "dpo"}, r"it is pretrain \(text\) or sft \(chats\); .* DPO"),
+        ({"strategy": "local"}, "sft is trained by the strategy every_step"),
+        ({"data": "builtin"}, "sft needs chats"),
+        ({"data": None}, "sft needs chats"),
+    ],
+)
+def test_parse__objective_that_does_not_fit__is_one_sentence(
+    folder: Path, change: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(Malformed, match=f"objective: .*{why}"):
+        job(folder, **change)
+
+
+def test_prepare__without_tokenizer_or_template__is_refused(folder: Path) -> None:
+    with pytest.raises(Refused, match="tokenizer: objective sft needs one with a chat template"):
+        prepare(job(folder, tokenizer=None))
+    write_tokenizer(folder, None)
+    with pytest.raises(NotFound, match="has no chat template"):
+        prepare(job(folder))
