@@ -169,6 +169,15 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"rope_factor": 32.0, "rope_theta": 500_000, "tied_head": True},
     ),
+    "SmolLM2 135M, converted from GGUF": (
+        {
+            "model_type": "llama", "head_dim": 64, "hidden_size": 576, "intermediate_size": 1536,
+            "max_position_embeddings": 8192, "num_attention_heads": 9, "num_hidden_layers": 30,
+            "num_key_value_heads": 3, "rms_norm_eps": 9.999999747378752e-06,
+            "rope_theta": 100_000.0, "tie_word_embeddings": True, "vocab_size": 49_152,
+        },
+        {"rope_theta": 100_000, "tied_head": True},
+    ),
     "Qwen2.5 0.5B": (
         {
             "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
@@ -223,7 +232,7 @@ def test_model_config__written_by_version_4__what_version_5_makes_of_it(name: st
 
     plain = {each.name: each.default for each in fields(ModelConfig) if each.default != MISSING}
     assert {key: getattr(found, key) for key in plain} == plain | wanted | {
-        "norm_eps": raw["rms_norm_eps"]
+        "norm_eps": round(raw["rms_norm_eps"], 12)
     }
     theirs: Any = AutoConfig.for_model(**raw)
     assert model_config(theirs.to_dict(), name) == found

@@ -10,6 +10,7 @@ of a file with all of them the first decides. Version 4 also says `torch_dtype` 
 """
 
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -152,7 +153,7 @@ def _read(fields: Mapping[str, Any], family: Family) -> ModelConfig:
         ffn_width=_whole(fields, "intermediate_size"),
         sequence_length=_whole(fields, CONTEXT),
         rope_theta=int(rope["rope_theta"]),
-        norm_eps=float(fields["rms_norm_eps"]),
+        norm_eps=_as_decimal(float(fields["rms_norm_eps"])),
         tied_head=bool(fields["tie_word_embeddings"]),
         head_dim=0 if head_dim * num_heads == width else head_dim,
         qkv_bias=family.qkv_bias,
@@ -162,6 +163,12 @@ def _read(fields: Mapping[str, Any], family: Family) -> ModelConfig:
         unrotated_layers=unrotated,
         **{ours: rope[theirs] for theirs, ours in scaling.items()},
     )
+
+
+def _as_decimal(eps: float) -> float:
+    """What a converter wrote as fp32: 1e-5 for 9.999999747378752e-06, to which fp32 adds alike."""
+    decimal = round(eps, 12)
+    return decimal if struct.pack("f", decimal) == struct.pack("f", eps) else eps
 
 
 def _unrotated(fields: Mapping[str, Any], num_layers: int) -> tuple[int, ...]:
