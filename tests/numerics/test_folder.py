@@ -155,6 +155,7 @@ def test_read_folder__weights_in_several_files__are_all_read(tmp_path: Path) -> 
     assert weights_file(one.weights) == weights_file(many.weights)
 
 
+FULL, SLIDING = "full_attention", "sliding_attention"
 PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Llama 3.2 1B": (
         {
@@ -221,7 +222,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"unrotated_layers": tuple(range(3, 36, 4)), "tied_head": True, "rope_theta": 5_000_000},
     ),
 }  # fmt: skip
-"""Fields as version 4 wrote them for well-known models, and what of them is no plain Llama."""
+"""Shapes of well-known models in the words of version 4, and what of each is no plain Llama."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -294,6 +295,16 @@ def test_training__from_a_folder_of_transformers__starts_at_its_loss_and_goes_on
             {"rope_scaling": {"rope_type": "llama3", **SCALING, "high_freq_factor": 0.5}},
             "rope_low_factor above 0 and below rope_high_factor",
         ),
+        (
+            {
+                "rope_scaling": {
+                    **SCALING,
+                    "type": "llama3",
+                    "original_max_position_embeddings": 8.0,
+                }
+            },
+            "original_max_position_embeddings is 8.0, a whole number",
+        ),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "differ from layer to"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaled .'linear'."),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "scaled .'yarn'."),
@@ -328,6 +339,26 @@ def test_read_config__size_missing_or_no_number__malformed(
 
     with pytest.raises(errors.Malformed, match="a whole number is needed"):
         read_config(altered(tmp_path, **changed))
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "error", "problem"),
+    [
+        ("Qwen2.5 0.5B", {"layer_types": [SLIDING] * 24}, errors.Malformed, "the window is 0"),
+        ("Qwen2.5 0.5B", {"layer_types": [FULL] * 2}, errors.Malformed, "there are 24 layers"),
+        ("Qwen3 0.6B", {"attention_bias": True}, errors.Refused, "biases of o_proj"),
+        ("Mistral 7B", {"layer_types": [FULL] * 32}, errors.Refused, "no mistral has that"),
+        ("Mistral 7B", {"sliding_window": 0}, errors.Refused, "sliding_window is 0"),
+        ("Mistral 7B", {"sliding_window": 8.0}, errors.Malformed, "sliding_window is 8.0"),
+        ("SmolLM3 3B", {"no_rope_layers": [1, 0]}, errors.Malformed, "no_rope_layers is"),
+        ("SmolLM3 3B", {"num_hidden_layers": 10**12}, errors.Malformed, "at most 1024"),
+    ],
+)
+def test_model_config__fields_of_a_family_that_do_not_fit__refused_by_name(
+    name: str, changed: dict[str, Any], error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        model_config(PUBLISHED[name][0] | changed, name)
 
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"

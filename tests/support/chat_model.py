@@ -7,7 +7,12 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+)
 
 Generation: Any = GenerationConfig
 FastTokenizer: Any = PreTrainedTokenizerFast
@@ -23,15 +28,16 @@ STAYS = {
 """Files of the folder that do not travel, and why."""
 
 
-def chat_folder(folder: Path) -> Path:
+def chat_folder(folder: Path, family: str) -> Path:
     """Save a model that counts: after token t it says t + 1, until one of `STOPS`."""
-    config = LlamaConfig(
-        vocab_size=WIDTH, hidden_size=WIDTH, intermediate_size=32, num_hidden_layers=2,
+    config = AutoConfig.for_model(
+        family, vocab_size=WIDTH, hidden_size=WIDTH, intermediate_size=32, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=CONTEXT,
         bos_token_id=1, eos_token_id=STOPS, pad_token_id=0,
     )  # fmt: skip
     torch.manual_seed(7)
-    model: Any = LlamaForCausalLM(config)
+    auto: Any = AutoModelForCausalLM
+    model = auto.from_config(config)
     with torch.no_grad():
         for layer in model.model.layers:  # what they add is small beside the embedding
             layer.self_attn.o_proj.weight.mul_(0.01)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from contracts.terms.errors import Malformed, Refused
-from training.config import ModelConfig
+from training.config import MAX_LAYERS, ModelConfig
 
 CONTEXT = "max_position_embeddings"
 DTYPES: Mapping[str | None, Literal["F32", "F16", "BF16"]] = {
@@ -140,6 +140,8 @@ def dtype_of(raw: Mapping[str, Any]) -> str | None:
 def _read(fields: Mapping[str, Any], family: Family) -> ModelConfig:
     width, num_heads = _whole(fields, "hidden_size"), _whole(fields, "num_attention_heads")
     num_layers, head_dim = _whole(fields, "num_hidden_layers"), _whole(fields, "head_dim", 0)
+    if num_layers > MAX_LAYERS:  # before lists of them are made
+        raise ValueError(f"num_hidden_layers is {num_layers}, at most {MAX_LAYERS} are known")
     unrotated = _unrotated(fields, num_layers)
     window, full = _windows(fields, family, num_layers, unrotated)
     rope = _rope(fields)
@@ -302,6 +304,8 @@ def _rope_problems(fields: Mapping[str, Any]) -> list[str]:
             for name in _LLAMA3
             if not _is_number(rope.get(name)) or rope[name] != round(rope[name], 6)
         ]
+        if type(rope.get(_ORIGINAL)) is float:
+            problems.append(f"{_ORIGINAL} is {rope[_ORIGINAL]}, a whole number is needed")
     return problems
 
 

@@ -200,14 +200,15 @@ async def test_store_checkpoint__job_unknown_or_not_open__refused(world: World) 
         await claimed_checkpoints(JobId(bytes(32)), world.new_work(), world.blobs)
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
 async def test_download__job_that_started_from_a_chat_model__all_but_the_weights_as_it_was_given(
-    world: World, tmp_path: Path
+    world: World, tmp_path: Path, family: str
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer  # slow to import
 
     from tests.support.chat_model import STAYS, chat_folder, chat_text, files_of
 
-    given = chat_folder(tmp_path / "given")
+    given = chat_folder(tmp_path / "given", family)
     (tmp_path / "text.txt").write_text(chat_text())
     job = parse_job_file(
         {
