@@ -265,15 +265,27 @@ async def ours(options: argparse.Namespace, folder: Path, file: Path) -> dict[st
         watching.cancel()
         market = ("--market", running.client.url)
         download = ("job", "download", job.hex(), *market, "--to")
-        await asyncio.to_thread(said, running, *download, str(folder / "trained"))
+        await _when_published(running, *download, str(folder / "trained"))
         if not options.all:
-            await asyncio.to_thread(said, running, *download, str(folder / "merged"), "--merged")
+            await _when_published(running, *download, str(folder / "merged"), "--merged")
         return {
             "outcome": view.outcome,
             "reports": sorted(view.reports, key=lambda each: each.step),
             "sent": [_sent(running, running.peer_log(name, job)) for name in names],
             "peak": max(peaks.values()),
         }
+
+
+async def _when_published(running: Stack, *words: str) -> None:
+    """Download; members first measure the last validation loss, which takes a while here."""
+    while True:
+        try:
+            await asyncio.to_thread(said, running, *words)
+        except AssertionError as error:
+            if "not there yet" not in str(error):
+                raise
+        else:
+            return
 
 
 async def _watch_memory(running: Stack, peaks: dict[int, int]) -> None:

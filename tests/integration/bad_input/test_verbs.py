@@ -78,6 +78,7 @@ class Place:
             "market": self.market,
             "rpc": self.market,
             "job": JOB_ID,
+            "jobs": JOB_ID,
             "evidence": JOB_ID,
             "bundle": str(self.folder / "job.yaml"),
             "ask": "1000",
