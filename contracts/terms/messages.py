@@ -55,6 +55,8 @@ NORM_SCALE = 10**9  # a gradient norm of 1 is 1_000_000_000
 NORM_SQUARED_SCALE = 10**12
 DISTANCE_SCALE = 10**9
 MILLION = 10**6
+MAX_TARGETS = 2**32
+"""Of a step, by which its claims are weighed: finer weights still fit their field."""
 
 
 _DERIVED = ("cached_details", "chunking")
@@ -442,6 +444,11 @@ class JobSpec(WalletMessage):
             raise ValueError("gradient_codec: seeded codes are of the strategy `local`")
         if is_local and self.data.objective == "sft":
             raise ValueError("data.objective: sft is trained by the strategy `every_step` alone")
+        tokens = self.batch.units_per_step * self.batch.rows_per_unit * self.model.sequence_length
+        if self.data.objective == "sft" and tokens > MAX_TARGETS:
+            raise ValueError(
+                "data.objective: a step of sft has at most 2^32 tokens, which it weighs"
+            )
         if is_local and self.rules.audit is not None and not self.rules.audit.device_class:
             raise ValueError("audit.device_class: replays of `local` are compared within one class")
         return self

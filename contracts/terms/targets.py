@@ -27,7 +27,7 @@ from contracts.terms.row_order import rows_at
 MAX_TARGET_ROWS = 2**20
 """Rows to train on, and to validate on, whose targets are counted one by one."""
 MAX_COUNTS_BYTES = 2**22
-_Counts = Annotated[bytes, Len(2, 2 * MAX_TARGET_ROWS - 2**12)]
+_Counts = Annotated[bytes, Len(2, 2 * MAX_TARGET_ROWS)]
 
 
 class TargetCounts(Record):

@@ -147,11 +147,13 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
     wallet = load_wallet(Path(told.wallet))
     async with MarketClient(told.market) as client:
         network = await network_of(client, folder)
+        with noting_refusals(folder):
+            targets = await targets_of(folder, spec.message, client)
         opening = Opening(
             anchorer=network.anchorer,
             opening_block=network.block if told.opening_block is None else told.opening_block,
             auditors=load_auditors(folder),
-            targets=await targets_of(folder, spec.message, client),
+            targets=targets,
         )
         deployment = deployment_of(network)
         signer = Signer(wallet, session, deployment.domain)

@@ -46,7 +46,7 @@ BLOBS = MemoryBlobs(CHATS.corpus.blobs)
 _MICRO = micro(num_steps=STEPS)
 CONFIG = replace(
     _MICRO,
-    model=replace(_MICRO.model, vocab_size=VOCABULARY, sequence_length=LENGTH),
+    model=replace(_MICRO.model, vocab_size=VOCABULARY, sequence_length=LENGTH, num_layers=3),
     data=replace(_MICRO.data, units_per_step=8, rows_per_unit=2),
 )
 TOLERANCE = 1e-5  # relative, of a step's loss
@@ -95,11 +95,11 @@ def whole() -> Any:
 @pytest.mark.parametrize(
     "kill", [None, ("p0", "item_done", 2), (COORDINATOR, "claim_stored", 2)], ids=str
 )
-def test_swarm__chats_in_two_stages__has_the_losses_of_the_plain_loop(
+def test_swarm__chats_in_three_stages__has_the_losses_of_the_plain_loop(
     tmp_path: Path, kill: tuple[str, str, int] | None
 ) -> None:
-    names = ("p0", "p1", "p2", "p3")
-    swarm = stage_swarm(tmp_path, papers_of(*names, stages=2), CHATS.corpus)
+    names = ("p0", "p1", "p2", "p3", "p4", "p5")
+    swarm = stage_swarm(tmp_path, papers_of(*names, stages=3), CHATS.corpus)
     if kill is not None:
         swarm.deadly, swarm.together = {kill: kill[0]}, True
 
@@ -150,7 +150,7 @@ def test_swarm__chats_that_are_checked__a_liar_alone_is_found_and_shown_again(
 
 def spec_of(*layer_ends: int) -> JobSpec:
     """A job on the chats that is cut behind these layers."""
-    names = ("p0", "p1")[: len(layer_ends)]
+    names = ("p0", "p1", "p2")[: len(layer_ends)]
     papers = papers_of(*names, stages=len(layer_ends))
     spec: JobSpec = papers.spec.message
     assert spec.batch.layer_ends == layer_ends
@@ -216,7 +216,7 @@ def plain_gradient(items: list[ItemNumber]) -> dict[str, Tensor]:
     return {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
 
 
-@pytest.mark.parametrize("layer_ends", [(2,), (1, 2)])
+@pytest.mark.parametrize("layer_ends", [(3,), (1, 2, 3)])
 @given(
     dealt=st.dictionaries(
         st.integers(0, 40).map(ItemNumber), st.integers(0, 2), min_size=1, max_size=6

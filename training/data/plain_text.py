@@ -147,7 +147,7 @@ def _of_records(record: dict[str, Any], kind: str, path: str) -> Kind:
         if isinstance(record.get(field), list):
             return Kind(
                 f"{kind} of chats",
-                "write the turns as the text that the model should learn, for example with "
+                "train on them with `objective: sft`, or write the turns as text, for example with "
                 f"`jq -r '{_joined(path, field)}[]|.role+\": \"+.content'`",
             )
     texts = [name for name, value in record.items() if isinstance(value, str)]

@@ -33,6 +33,7 @@ from tests.support.history import (
     make_spec,
     messages_of,
 )
+from tests.support.local_jobs import of_local_steps
 
 COUNTS = target_counts(array("H", [1, 20, 300, 4000, 65_535, 6]), array("H", [7, 8]))
 DATA = DataSpec(
@@ -140,3 +141,17 @@ def test_data_spec__objective_and_targets_that_do_not_fit__are_refused(
 ) -> None:
     with pytest.raises(ValidationError):
         DataSpec(**change["data"])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (of_local_steps(), "every_step"),
+        ({"units_per_step": 2**13, "rows_per_unit": 2**16}, "2\\^32 tokens"),
+    ],
+)
+def test_job_spec__chats_that_it_cannot_weigh__are_refused(
+    change: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValidationError, match=why):
+        make_spec(stages=1, data=DATA, **change)
