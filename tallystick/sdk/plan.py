@@ -306,12 +306,17 @@ def _stake(spec: JobSpec, quote: QuoteView, lag_pay: BaseUnits) -> StakePlan:
 def _why(spec: JobSpec, config: TrainConfig, quote: QuoteView) -> dict[str, str]:
     """Name of a number -> how it is made."""
     batch, row, audit = spec.batch, config.model.sequence_length, spec.rules.audit
+    trained = "trainable numbers of the whole model: embedding, layers, head, norms"
+    backward = "twice the forward"
+    if config.model.adapter is not None:
+        trained = "of the adapters alone: rank x (inputs + outputs) of each target"
+        backward = "as much as the forward, of adapters and attention twice"
     found = {
-        "parameters": "trainable numbers of the whole model: embedding, layers, head, norms",
+        "parameters": trained,
         "tokens": f"{batch.steps} steps x {batch.units_per_step} units x {batch.rows_per_unit} "
         f"rows x {row} tokens of a row",
         "flops": f"{batch.steps} steps x {batch.units_per_step} units x model FLOPs of one unit "
-        "through all stages (2 for each multiply-add, backward twice the forward)",
+        f"through all stages (2 for each multiply-add, backward {backward})",
         "upload_bytes": "shards of the data, tokenizer, weights to start from; what the market has "
         "stays here",
         "disk_bytes": "four checkpoints, averaged chunks since the older one that is kept, and the "

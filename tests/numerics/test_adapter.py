@@ -223,6 +223,7 @@ def test_adapter__local_steps__have_the_weights_of_a_plain_loop(tmp_path: Path) 
     assert job.losses()[-1] < job.losses()[0]
 
 
+@pytest.mark.nightly
 def test_adapter__checked_local_steps__every_claim_is_replayed_and_matches(tmp_path: Path) -> None:
     make = checked(tmp_path, *PEERS, strategy="local", local=LOCAL, gradient_codec="seeded4")
 
@@ -238,7 +239,7 @@ def test_adapter__a_scaled_gradient__is_convicted_alone_and_run_again_beside_its
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_HOOKS", MODULE)
-    make = checked(tmp_path, "ann", "bob", "cem", "dan", stages=STAGES)
+    make = checked(tmp_path, "ann", "bob", "cem", "dan")
     job = job_of(tmp_path, micro(num_steps=STEPS), make)
     liar = job.swarm.session_of("ann").peer
     job.swarm.behaviours["ann"] = behaviour_of("scaled:from=2", job.swarm.papers.spec.message.rules)

@@ -26,13 +26,12 @@ from contracts.terms.items import ItemNumber, ranges_of
 from contracts.terms.messages import JobSpec, LocalSpec, ShardCodecName
 from contracts.terms.work import Leaf, Output, WorkClaim, tensor_name
 from tests.architecture.checkout import ROOT
-from tests.numerics.pipeline import BLOBS, FIRST, source_of, spec_of
+from tests.numerics.pipeline import FIRST, source_of, spec_of
 from tests.support.dockets import audit_spec
 from tests.support.fakes.memory_source import MemorySource, at_once
 from tests.support.history import make_claim
 from training.config import TrainConfig
 from training.models.initial import initial_weights
-from training.models.starting import FrozenWeights
 from training.recipes import micro
 from training.stages.stage import Stage, UnitInputs
 from training.strategies.local.inner import Replica
@@ -122,7 +121,7 @@ class Claimed:
         work = replay_claim(
             LocalRecipe(self.spec),
             "cpu",
-            FrozenWeights(self.spec.model, BLOBS, "cpu"),
+            dict,
             at_once,
             self.claim,
             self.leaves,

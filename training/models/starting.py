@@ -7,6 +7,8 @@ digest was compared, and tensors have the names and shapes of the config. Of the
 job's index lists a stage fetches those alone in which its tensors lie, one after the other.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -33,24 +35,27 @@ def starting_weights(
     return named_weights(spec, config, stage, blobs)
 
 
-class FrozenWeights:
-    """What adapters are trained beside: of the newest slice that was asked for, on the device.
+_FROZEN: dict[tuple[ModelSpec, StageSlice, str], dict[str, Tensor]] = {}
+"""Of the newest slice that was asked for: who trains a stage, and replays work of it with another
+strategy, has these weights once."""
 
-    Whoever trains a stage and replays work of it has these weights once.
+
+def frozen_weights(
+    spec: ModelSpec, config: ModelConfig, stage: StageSlice, blobs: BlobSource, device: str
+) -> Mapping[str, Tensor]:
+    """What an adapter of `stage` is trained beside, by name, on the device; else nothing.
+
+    Raises: as `named_weights`.
     """
-
-    def __init__(self, spec: ModelSpec, blobs: BlobSource, device: str) -> None:
-        self._spec, self._blobs, self._device = spec, blobs, device
-        self._held: tuple[StageSlice | None, dict[str, Tensor]] = (None, {})
-
-    def of(self, config: ModelConfig, stage: StageSlice) -> dict[str, Tensor]:
-        """By name; nothing in a job without an adapter. Raises as `named_weights`."""
-        if self._spec.adapter is not None and self._held[0] != stage:
-            self._held = (None, {})  # before the next ones take memory
-            found = named_weights(self._spec, config, stage, self._blobs)
-            on_device = {name: tensor.to(self._device) for name, tensor in found.items()}
-            self._held = (stage, on_device)
-        return self._held[1]
+    if spec.adapter is None:
+        return {}
+    key = (spec, stage, device)
+    found = _FROZEN.get(key)
+    if found is None:
+        _FROZEN.clear()  # before the next ones take memory
+        loaded = named_weights(spec, config, stage, blobs)
+        found = _FROZEN[key] = {name: tensor.to(device) for name, tensor in loaded.items()}
+    return found
 
 
 def named_weights(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +14,14 @@ import torch
 
 from contracts.keys.wallet import Session
 from contracts.terms.digest import blob_digest, peer_id
-from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound, ServiceUnreachable
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Refused,
+    ServiceUnreachable,
+)
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import DataSpec
 from market.api.app import make_app
@@ -34,7 +42,8 @@ from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import MANIFEST, World, sign_digest
 from tests.support.weights import in_parts
 from training.config import model_spec, optimizer_spec, whole_model
-from training.models.sources import parts_of, read
+from training.models.adapters import PREFIX
+from training.models.sources import parts_of
 from training.models.starting import starting_weights
 from training.recipes import micro
 from training.stages.stage import Stage
@@ -200,55 +209,66 @@ async def test_store_checkpoint__job_unknown_or_not_open__refused(world: World) 
         await claimed_checkpoints(JobId(bytes(32)), world.new_work(), world.blobs)
 
 
+@asynccontextmanager
+async def trained(
+    world: World, given: Path, folder: Path, family: str = "llama", **said: object
+) -> AsyncIterator[tuple[MarketClient, JobMaker, Stage]]:
+    """A job that started from the folder `given` and has published; `said` stands in its file."""
+    from tests.support.chat_model import chat_folder, chat_text  # slow to import
+
+    chat_folder(given, family)
+    (folder / "text.txt").write_text(chat_text())
+    job = parse_job_file(
+        {
+            "name": "a chat", "recipe": "micro", "budget": 10, "price_ceiling": 2000,
+            "deadline": "1h", "data": str(folder / "text.txt"),
+            "model": {"folder": str(given), "sequence_length": 64}, **said,
+        }
+    )  # fmt: skip
+    prepared = prepare(job, part_bytes=5000)
+    start = prepared.start
+    assert start is not None
+    parts = [start.fetch(name) for name in (*start.index.parts, start.index.digest())]
+    for blob in (*parts, *prepared.corpus.blobs.values()):
+        world.blobs.blobs[blob_digest(blob)] = blob
+    model = prepared.config.model
+    maker = await world.start_job(
+        model=model_spec(model, weights=start.index.digest()),
+        optimizer=optimizer_spec(CONFIG.optimizer),
+        data=DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=prepared.tokenizer),
+        rows_per_unit=CONFIG.data.rows_per_unit,
+    )
+    await world.seal(maker)
+    stage, whole = Stage(model, whole_model(model), CONFIG.optimizer), whole_model(model)
+    first = starting_weights(maker.spec.model, model, whole, Fetched(world.blobs.blobs))
+    if model.adapter is not None:  # B begins at zero
+        first = {name: torch.randn_like(tensor) for name, tensor in first.items()}
+    stage.load(first | stage.moments(), 0)
+    path = saved(stage, folder / "checkpoints", 1)
+    async with client_of_app(world) as client:
+        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
+        await artifacts.publish(StageIndex(0), StepNumber(1), path, turn=0)
+        yield client, maker, stage
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 async def test_download__job_that_started_from_a_chat_model__all_but_the_weights_as_it_was_given(
     world: World, tmp_path: Path, family: str
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer  # slow to import
 
-    from tests.support.chat_model import STAYS, chat_folder, chat_text, files_of
+    from tests.support.chat_model import STAYS, files_of
 
-    given = chat_folder(tmp_path / "given", family)
-    (tmp_path / "text.txt").write_text(chat_text())
-    job = parse_job_file(
-        {
-            "name": "a chat", "recipe": "micro", "budget": 10, "price_ceiling": 2000,
-            "deadline": "1h", "data": str(tmp_path / "text.txt"),
-            "model": {"folder": str(given), "sequence_length": 64},
-        }
-    )  # fmt: skip
-    prepared = prepare(job, part_bytes=5000)
-    assert prepared.start is not None
-    index, file = prepared.start.index, prepared.start.file
-    starts = range(0, file.num_bytes, 5000)
-    pieces = [(start, min(start + 5000, file.num_bytes)) for start in starts]
-    parts = [bytes(read(file, *piece)) for piece in pieces]
-    for blob in (*parts, index.encoded(), *prepared.corpus.blobs.values()):
-        world.blobs.blobs[blob_digest(blob)] = blob
-    model = prepared.config.model
-    maker = await world.start_job(
-        model=model_spec(model, weights=index.digest()),
-        optimizer=optimizer_spec(CONFIG.optimizer),
-        data=DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=prepared.tokenizer),
-        rows_per_unit=CONFIG.data.rows_per_unit,
-    )
-    await world.seal(maker)
-    stage = Stage(model, whole_model(model), CONFIG.optimizer)
-    blobs = Fetched(world.blobs.blobs)
-    stage.load(
-        starting_weights(maker.spec.model, model, whole_model(model), blobs) | stage.moments(), 0
-    )
-    path = saved(stage, tmp_path / "checkpoints", 1)
-
-    async with client_of_app(world) as client:
-        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
-        await artifacts.publish(StageIndex(0), StepNumber(1), path, turn=0)
+    given = tmp_path / "given"
+    async with trained(world, given, tmp_path, family) as (client, maker, stage):
         await download(client, maker.spec.job(), tmp_path / "back")
+        with pytest.raises(Refused, match="trains no adapter"):
+            await download(client, maker.spec.job(), tmp_path / "merged", merges=True)
 
     before, after = files_of(given), files_of(tmp_path / "back")
     assert set(before) - set(after) == set(STAYS)
     assert after == {name: data for name, data in before.items() if name not in STAYS}
-    assert model.sequence_length == 64
+    assert stage.config.sequence_length == 64
     tokenizers = [AutoTokenizer.from_pretrained(each) for each in (given, tmp_path / "back")]
     models = [AutoModelForCausalLM.from_pretrained(each) for each in (given, tmp_path / "back")]
     turns = [{"role": "user", "content": "a7 b8"}]
@@ -265,6 +285,40 @@ async def test_download__job_that_started_from_a_chat_model__all_but_the_weights
         torch.equal(tensor, models[0].state_dict()[name])
         for name, tensor in models[1].state_dict().items()
     )
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+async def test_download__adapter__is_a_folder_of_peft_or_added_to_the_weights_it_started_from(
+    world: World, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    given, adapter = tmp_path / "given", {"rank": 4, "alpha": 2, "targets": ["v_proj", "q_proj"]}
+    async with trained(world, given, tmp_path, adapter=adapter) as (client, maker, stage):
+        job = maker.spec.job()
+        await download(client, job, tmp_path / "adapter")
+        await download(client, job, tmp_path / "merged", merges=True)
+
+    base = AutoModelForCausalLM.from_pretrained(given)
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    before, after, ours = base.state_dict(), merged.state_dict(), stage.weights()
+    for name, tensor in before.items():
+        layer, wanted = name.removesuffix(".weight"), tensor.float()
+        if f"{layer}.lora_A.weight" in ours:
+            wanted += ours[f"{layer}.lora_B.weight"] @ ours[f"{layer}.lora_A.weight"] / 2
+        assert torch.allclose(after[name], wanted.bfloat16(), rtol=0.01)
+    opened = PeftModel.from_pretrained(base, tmp_path / "adapter")
+    said: Any = opened.peft_config["default"]
+    assert (said.r, said.lora_alpha) == (4, 2)
+    loaded = {n: t for n, t in opened.state_dict().items() if "lora_" in n}
+    assert {n.removeprefix(PREFIX).replace(".default", "") for n in loaded} == set(ours)
+    assert all(
+        torch.equal(tensor, ours[name.removeprefix(PREFIX).replace(".default", "")])
+        for name, tensor in loaded.items()
+    )
+    assert not (tmp_path / "adapter" / "config.json").exists()
+    AutoTokenizer.from_pretrained(tmp_path / "adapter")
 
 
 class Losing(MemoryBlobs):

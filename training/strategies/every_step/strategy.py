@@ -34,7 +34,7 @@ from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.work import Leaf, WorkClaim
 from training.averaging.sums import mean_slice, vector_of
 from training.data.loading import BlobSource, targets_of
-from training.models.starting import FrozenWeights, starting_weights
+from training.models.starting import frozen_weights, starting_weights
 from training.stages.exact import millionths
 from training.stages.stage import Stage
 from training.strategies.every_step.recipe import Recipe, output_of
@@ -75,7 +75,6 @@ class EveryStepWithTorch(EveryStep):
         """Of a job; `blobs` has the weights that it starts from."""
         self.spec, self.compute, self.device = spec, compute, device
         self._blobs, self._recipes = blobs, dict[Group, Recipe]()
-        self._base = FrozenWeights(spec.model, blobs, device)
         self._started: StageState | None = None
         self._round = RoundNumber(0)
         self._forwards: dict[ItemNumber, Named] = {}  # whose graphs may be kept
@@ -96,8 +95,8 @@ class EveryStepWithTorch(EveryStep):
         return StageState(group, stage, self.spec.batch.rows_per_unit)
 
     def _frozen(self, group: Group) -> Mapping[str, Tensor]:
-        recipe = self.recipe(group)
-        return self._base.of(recipe.config.model, recipe.slice)
+        recipe, model = self.recipe(group), self.spec.model
+        return frozen_weights(model, recipe.config.model, recipe.slice, self._blobs, self.device)
 
     # ------------------------------------------------------------------------------------ items
 

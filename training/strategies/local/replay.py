@@ -11,7 +11,7 @@ far off as can be (docs/protocol.md 5).
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from contracts.terms.errors import Malformed, NotFinite, WrongBytes
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE
 from contracts.terms.work import Leaf, WorkClaim, tensor_name
-from training.models.starting import FrozenWeights
 from training.stages.stage import UnitInputs
 from training.strategies.local.recipe import LocalRecipe, leaf_numbers, traced_steps
 from training.strategies.local.rules import GROUP
@@ -39,7 +38,7 @@ class RoundAgain:
         self,
         recipe: LocalRecipe,
         device: str,
-        base: FrozenWeights,
+        frozen: Callable[[], Mapping[str, Tensor]],
         claim: WorkClaim,
         seed: bytes,
         weights: Path,
@@ -47,8 +46,7 @@ class RoundAgain:
         """On the weights in a file; raises as `load_weights`, if they are not under the base."""
         tensors = load_weights(weights, recipe.parameter_shapes, claim.base)
         first = recipe.steps_before(roots_of_weights(weights).counter)
-        frozen = base.of(recipe.config.model, recipe.slice)
-        stage = recipe.build(tensors, device, frozen=frozen)
+        stage = recipe.build(tensors, device, frozen=frozen())
         self._recipe, self._claim, self._views = recipe, claim, stage.layout.views
         self._replica, self._projector = (
             recipe.replica(stage),
@@ -80,7 +78,7 @@ class RoundAgain:
 async def replay_claim(
     recipe: LocalRecipe,
     device: str,
-    base: FrozenWeights,
+    frozen: Callable[[], Mapping[str, Tensor]],
     compute: Compute,
     claim: WorkClaim,
     leaves: Sequence[Leaf],
@@ -90,7 +88,7 @@ async def replay_claim(
 ) -> Replayed:
     """See `Strategy.replay`; projections are of the last step of each item."""
     path = await source.get(BASE)
-    again = await compute(partial(RoundAgain, recipe, device, base, claim, seed, path))
+    again = await compute(partial(RoundAgain, recipe, device, frozen, claim, seed, path))
     projections, is_computable = [], True
     for leaf in leaves:
         rows = await source.get(tensor_name("rows", GROUP, leaf.item))

@@ -9,10 +9,11 @@ Invariants
 - The sealed state changes in `apply` alone, to equal bytes everywhere.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.errors import (
@@ -26,7 +27,7 @@ from contracts.terms.items import ItemNumber, count
 from contracts.terms.messages import MILLION, JobSpec, Seal
 from contracts.terms.work import Leaf, WorkClaim, tensor_name
 from training.data.loading import BlobSource
-from training.models.starting import FrozenWeights, starting_weights
+from training.models.starting import frozen_weights, starting_weights
 from training.stages.exact import millionths, weighted_mean
 from training.stages.stage import UnitInputs
 from training.strategies.local.inner import Replica
@@ -70,7 +71,6 @@ class LocalWithTorch(Local):
         super().__init__(spec)
         self.spec, self.compute, self.device = spec, compute, device
         self.recipe, self._blobs = LocalRecipe(spec), blobs
-        self._frozen = FrozenWeights(spec.model, blobs, device)
         self._started: LocalState | None = None
         self._round, self._base = RoundNumber(0), Digest(bytes(32))
         self._replica: Replica | None = None  # since the first step of the round
@@ -82,8 +82,12 @@ class LocalWithTorch(Local):
             raise Refused(f"there is no group {group}, all peers are in group {GROUP}")
         recipe = self.recipe
         weights = starting_weights(self.spec.model, recipe.config.model, recipe.slice, self._blobs)
-        frozen = self._frozen.of(recipe.config.model, recipe.slice)
-        return LocalState(GROUP, recipe, recipe.build(weights, self.device, frozen=frozen))
+        stage = recipe.build(weights, self.device, frozen=self._frozen())
+        return LocalState(GROUP, recipe, stage)
+
+    def _frozen(self) -> Mapping[str, Tensor]:
+        recipe, model = self.recipe, self.spec.model
+        return frozen_weights(model, recipe.config.model, recipe.slice, self._blobs, self.device)
 
     # ------------------------------------------------------------------------------------ items
 
