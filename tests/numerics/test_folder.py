@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,17 +68,17 @@ def our_logits(config: ModelConfig, weights: Weights, tokens_RT: Tensor) -> Tens
     return logits_RTV
 
 
-class Counting:
+class Counting(MemoryBlobs):
     """Blobs, and which of them were wanted."""
 
-    def __init__(self, source: MemoryBlobs) -> None:
-        self._source = source
+    def __init__(self, blobs: Mapping[Digest, bytes]) -> None:
+        super().__init__(blobs)
         self.fetched: set[Digest] = set()
 
     def fetch(self, digest: Digest) -> bytes:
         """See `BlobSource.fetch`."""
         self.fetched.add(digest)
-        return self._source.fetch(digest)
+        return super().fetch(digest)
 
 
 def tokens(config: ModelConfig) -> Tensor:
@@ -474,7 +474,7 @@ def test_starting_weights__other_bytes_are_served__refused() -> None:
 def test_starting_weights__a_stage__fetches_the_parts_of_its_own_tensors_alone() -> None:
     name, blobs = in_parts(weights_file(drawn(CONFIG.model)))
     spec, first = model_spec(CONFIG.model, weights=name), slices_of(CONFIG.model, (1, 2))[0]
-    source = Counting(MemoryBlobs(blobs))
+    source = Counting(blobs)
 
     starting_weights(spec, CONFIG.model, first, source)
 

@@ -29,7 +29,7 @@ _ROUNDS = 4
 class RowPosition:
     """Where a row lies: `length` bytes of `shard` from `offset`."""
 
-    shard: Digest
+    shard: Shard
     offset: int
     length: int
 
@@ -54,7 +54,7 @@ class RowIndex:
         first = self.ends[shard - 1] if shard else 0
         offset = (row - first) * self.sequence_length * self.token_bytes
         length = (self.sequence_length + 1) * self.token_bytes
-        return RowPosition(self.shards[shard].digest, offset, length)
+        return RowPosition(self.shards[shard], offset, length)
 
 
 def index_rows(shards: Sequence[Shard], sequence_length: int, *, token_bytes: int = 1) -> RowIndex:

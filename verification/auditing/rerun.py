@@ -134,6 +134,10 @@ class _NoBlobs:
         """See `BlobSource.fetch`."""
         raise NotFound("a bundle has no blobs", digest=digest.hex())
 
+    def fetch_range(self, digest: Digest, start: int, end: int) -> bytes:
+        """See `BlobSource.fetch_range`."""
+        return self.fetch(digest)
+
 
 @asynccontextmanager
 async def _bundled(held: BundledBytes, weights: Path, device: str) -> AsyncIterator["Bundled"]:
