@@ -216,13 +216,17 @@ async def test_download__job_that_started_from_a_chat_model__all_but_the_weights
             "model": {"folder": str(given), "sequence_length": 64},
         }
     )  # fmt: skip
-    prepared = prepare(job, part_bytes=5000)
+    prepared = prepare(job, tmp_path / "data", part_bytes=5000)
     assert prepared.start is not None
     index, file = prepared.start.index, prepared.start.file
     starts = range(0, file.num_bytes, 5000)
     pieces = [(start, min(start + 5000, file.num_bytes)) for start in starts]
     parts = [bytes(read(file, *piece)) for piece in pieces]
-    for blob in (*parts, index.encoded(), *prepared.corpus.blobs.values()):
+    for blob in (
+        *parts,
+        index.encoded(),
+        *(path.read_bytes() for _, path in prepared.corpus.files()),
+    ):
         world.blobs.blobs[blob_digest(blob)] = blob
     model = prepared.config.model
     maker = await world.start_job(
@@ -281,11 +285,13 @@ class Losing(MemoryBlobs):
             raise ServiceUnreachable("the disk is gone")
         return await super().size(name)
 
-    async def read(self, name: Digest) -> AsyncIterator[bytes]:
+    async def read(
+        self, name: Digest, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
         """See `BlobStore.read`."""
         self.left -= 1
         self.served.append(name)
-        yield self.blobs[name]
+        yield self.blobs[name][start:end]
 
 
 async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_there_and_verifies(
