@@ -20,7 +20,7 @@ from bench.measuring import ROOT
 
 BENCHMARKS = (
     "attacks", "audit_overhead", "averaging", "calibration", "calibration_local",
-    "coordinator_scale", "goodput", "home_links", "large_models", "local_residuals",
+    "coordinator_scale", "data_prepare", "goodput", "home_links", "large_models", "local_residuals",
     "local_steps", "model_throughput", "rebalancing", "round_scale", "stage_throughput",
     "swarm_efficiency", "transport",
 )  # fmt: skip
