@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import Refused, TooLarge
+from contracts.terms.errors import NotFound, Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
@@ -22,6 +22,8 @@ from tests.support.fakes.memory_source import at_once
 from training.config import ModelConfig, slices_of, train_config, whole_model
 from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
+from training.data.prepare import prepare_data, recipe_of
+from training.data.tokens import read_token_file
 from training.models.folder import write_folder
 from training.models.initial import initial_weights
 from training.models.sources import read
@@ -204,3 +206,30 @@ def test_prepare__folder_without_a_tokenizer__refused_unless_bytes_are_its_token
         prepare(job(tmp_path, model=str(tmp_path / "model")), tmp_path / "data")
     named = job(tmp_path, model=str(tmp_path / "model"), tokenizer=str(tmp_path / "words.json"))
     assert prepare(named, tmp_path / "data").tokenizer == blob_digest(words)
+
+
+def test_prepare__folder_of_data_prepare__is_the_same_data_with_its_own_tokenizer_alone(
+    tmp_path: Path, words: bytes
+) -> None:
+    (tmp_path / "words.json").write_bytes(words)
+    made = job(tmp_path, tokenizer=str(tmp_path / "words.json"))
+    by_itself = prepare(made, tmp_path / "data")
+    tokenizer = read_token_file(tmp_path / "words.json")
+    recipe = recipe_of([str(tmp_path / "text.txt")], tokenizer=tokenizer)
+    prepare_data(recipe, tmp_path / "prepared")
+    folder = {"data": str(tmp_path / "prepared")}
+
+    for named in ({}, {"tokenizer": str(tmp_path / "words.json")}):
+        found = prepare(job(tmp_path, **folder, **named), tmp_path / "data")
+        assert found.names == by_itself.names and found.config == by_itself.config
+        assert found.corpus.folder == tmp_path / "prepared"
+    (tmp_path / "others.json").write_bytes(words + b" ")
+    with pytest.raises(Refused, match="was prepared with another tokenizer"):
+        prepare(job(tmp_path, tokenizer=str(tmp_path / "others.json"), **folder), tmp_path / "data")
+    (tmp_path / "prepared" / "tokenizer.json").unlink()
+    with pytest.raises(Refused, match="was prepared with another tokenizer"):
+        prepare(job(tmp_path, **folder), tmp_path / "data")
+    state = tmp_path / "prepared" / "prepared.json"
+    state.write_text(state.read_text().replace(by_itself.names.manifest.hex(), ""))
+    with pytest.raises(NotFound, match="was not prepared to its end"):
+        prepare(job(tmp_path, **folder, **named), tmp_path / "data")

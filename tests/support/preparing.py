@@ -38,7 +38,7 @@ def table_of(documents: list[str]) -> Any:
 
 def write_parquet(path: Path, documents: list[str]) -> None:
     """A file of several row groups."""
-    parquet.write_table(table_of(documents), path, row_group_size=700)
+    parquet.write_table(table_of(documents), path, row_group_size=700, compression="none")
 
 
 def write_arrow(path: Path, documents: list[str], *, is_stream: bool = True) -> None:

@@ -32,6 +32,7 @@ BUILTIN_BYTES = 4_000_000
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests"})
 _REMEDY = "give files as `data: path/to/*.txt`, or `data: builtin`"
 BLOCK = 2**20  # bytes that are read at a time
+REMOTE_BLOCK = 2**23  # the same of a store, where each read takes a while
 _STAMPS = ("size", "ETag", "etag", "mtime", "LastModified", "last_modified", "blob_id", "created")
 
 
@@ -193,7 +194,7 @@ def _file_of(system: Any, path: str, *, is_page: bool) -> SourceFile:
 
     def opened(*, is_streamed: bool) -> BinaryIO:
         # Not every web server knows ranges, so what is read from its start is one request.
-        block = 0 if is_page and is_streamed else BLOCK
+        block = 0 if is_page and is_streamed else REMOTE_BLOCK
         with _asking(path):
             raw = _RemoteFile(path, system.open(path, "rb", block_size=block))
         return io.BufferedReader(raw, buffer_size=BLOCK)

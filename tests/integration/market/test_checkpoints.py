@@ -222,11 +222,9 @@ async def test_download__job_that_started_from_a_chat_model__all_but_the_weights
     starts = range(0, file.num_bytes, 5000)
     pieces = [(start, min(start + 5000, file.num_bytes)) for start in starts]
     parts = [bytes(read(file, *piece)) for piece in pieces]
-    for blob in (
-        *parts,
-        index.encoded(),
-        *(path.read_bytes() for _, path in prepared.corpus.files()),
-    ):
+    data = [path.read_bytes() for _, path in prepared.corpus.files()]
+    assert prepared.tokenizer_file is not None
+    for blob in (*parts, index.encoded(), *data, prepared.tokenizer_file):
         world.blobs.blobs[blob_digest(blob)] = blob
     model = prepared.config.model
     maker = await world.start_job(
