@@ -20,9 +20,9 @@ from bench.measuring import ROOT
 
 BENCHMARKS = (
     "attacks", "audit_overhead", "averaging", "calibration", "calibration_local",
-    "coordinator_scale", "families", "goodput", "home_links", "large_models", "local_detection",
-    "local_residuals", "local_steps", "model_throughput", "rebalancing", "round_scale",
-    "stage_throughput", "swarm_efficiency", "transport",
+    "coordinator_scale", "data_prepare", "families", "goodput", "home_links", "large_models",
+    "local_detection", "local_residuals", "local_steps", "model_throughput", "rebalancing",
+    "round_scale", "stage_throughput", "swarm_efficiency", "transport",
 )  # fmt: skip
 NEED_ROOT = ("home_links",)  # for network namespaces
 SECONDS = 900  # of one; each has a shorter limit of its own

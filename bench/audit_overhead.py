@@ -54,8 +54,8 @@ from bench.measuring import (
     tell,
 )
 from contracts.terms.messages import MILLION
+from tests.support.corpora import builtin_text, cut_corpus
 from tests.support.swarm_job import COORDINATOR
-from training.data.corpus import builtin_files, read_corpus, shard_corpus
 from training.stages.exact import device_class
 
 PLAIN = "off"
@@ -218,7 +218,7 @@ def running_jobs(
     folder: Path, options: argparse.Namespace, begins: Sequence[int]
 ) -> Iterator[dict[str, RunningJob]]:
     """One job a setting, each at the beginning of its first turn."""
-    corpus = shard_corpus(read_corpus(builtin_files(), max_bytes=CORPUS_BYTES))
+    corpus = cut_corpus(builtin_text(CORPUS_BYTES), shard_bytes=32_768)
     with ExitStack() as started:
         found: dict[str, RunningJob] = {}
         for name, rate in SETTINGS.items():

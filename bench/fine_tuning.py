@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from bench.measuring import about, limit, memory_of, parsed, parser_of, tell
@@ -45,6 +46,8 @@ from training.data.loading import UnitRows
 from training.memory import num_parameters
 from training.models.adapters import PREFIX
 from training.models.initial import initial_weights
+from training.stages.stage import rows_tensor
+from training.stages.torch_free import VALIDATION_ROWS
 
 MODULES = [
     "abc",
@@ -136,7 +139,7 @@ MODULES = [
     "zlib",
 ]
 LONGEST_ANSWER = 400  # characters
-TOKENS_OF_ROW = 128
+TOKENS_OF_ROW, ROWS_AT_ONCE = 128, 6
 SENTENCE = "The capital of France is"
 
 
@@ -205,7 +208,7 @@ def plain(prepared: Prepared, model: Path) -> list[float]:
     from transformers import AutoModelForCausalLM
 
     config, manifest = prepared.config, prepared.corpus.manifest
-    blobs = MemoryBlobs(prepared.corpus.blobs)
+    blobs = MemoryBlobs({name: path.read_bytes() for name, path in prepared.corpus.files()})
     rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
     theirs: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     if (adapter := config.model.adapter) is not None:
@@ -225,16 +228,20 @@ def plain(prepared: Prepared, model: Path) -> list[float]:
         with torch.no_grad():
             for name, values in initial_weights(config.model, whole_model(config.model)).items():
                 trained[PREFIX + name].copy_(values)
+    with torch.no_grad():
+        row_bytes = rows.validation_rows(VALIDATION_ROWS)
+        batch = torch.stack(
+            [rows_tensor([row], token_bytes=rows.token_bytes)[0] for row in row_bytes]
+        )
+        print(f"validation loss of the base: {float(_loss(theirs, batch)):.4f}")
     optimizer, losses = adamw(config.optimizer, trained), []
     for step in range(1, config.num_steps + 1):
         size = config.data.units_per_step
         items = map(ItemNumber, range((step - 1) * size, step * size))
         batch_BT = tokens_of(rows, items).view(-1, config.model.sequence_length + 1)
-        counts_BT = batch_BT[:, 1:] >= MARK
         for group in optimizer.param_groups:
             group["lr"] = rate(config.optimizer, step)
-        logits_BTV = theirs(batch_BT[:, :-1] % MARK).logits
-        loss = functional.cross_entropy(logits_BTV[counts_BT], batch_BT[:, 1:][counts_BT] % MARK)
+        loss = _loss(theirs, batch_BT)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained.values(), config.optimizer.clip_norm)
@@ -242,6 +249,19 @@ def plain(prepared: Prepared, model: Path) -> list[float]:
         losses.append(float(loss.detach()))
         tell(f"plain step {step}: {losses[-1]:.4f}")
     return losses
+
+
+def _loss(model: Any, batch_BT: Tensor) -> Tensor:
+    """Mean over the marked tokens, (), in nats; few rows at a time, as logits are large."""
+    total, count = torch.zeros(()), 0
+    for rows_RT in batch_BT.split(ROWS_AT_ONCE):
+        labels_RT = rows_RT[:, 1:]
+        counts_RT = labels_RT >= MARK
+        logits = model(rows_RT[:, :-1] % MARK).logits[counts_RT]
+        labels = labels_RT[counts_RT] % MARK
+        total = total + functional.cross_entropy(logits, labels, reduction="sum")
+        count += len(labels)
+    return total / count
 
 
 # ------------------------------------------------------------------------------------ our side
@@ -270,7 +290,7 @@ async def ours(options: argparse.Namespace, folder: Path, file: Path) -> dict[st
             await _when_published(running, *download, str(folder / "merged"), "--merged")
         return {
             "outcome": view.outcome,
-            "reports": sorted(view.reports, key=lambda each: each.step),
+            "reports": sorted((await running.job(job)).reports, key=lambda each: each.step),
             "sent": [_sent(running, running.peer_log(name, job)) for name in names],
             "peak": max(peaks.values()),
         }
@@ -296,15 +316,10 @@ async def _watch_memory(running: Stack, peaks: dict[int, int]) -> None:
         await asyncio.sleep(0.5)
 
 
-def _sent(running: Stack, log: Path) -> float:
-    """Bytes that a peer sent a step: between the first and the last of one process."""
-    told = [each for each in running.events(log) if "bytes_out" in each]
-    pairs = [
-        (after["bytes_out"] - before["bytes_out"])
-        for before, after in pairwise(told)
-        if after["bytes_out"] > before["bytes_out"]
-    ]
-    return statistics.median(pairs) if pairs else 0.0
+def _sent(running: Stack, log: Path) -> int:
+    """Bytes that the processes of a peer have sent."""
+    told = [0, *(each["bytes_out"] for each in running.events(log) if "bytes_out" in each)]
+    return sum(after - before if after >= before else after for before, after in pairwise(told))
 
 
 def report(options: argparse.Namespace, prepared: Prepared, found: dict[str, Any]) -> None:
@@ -319,7 +334,7 @@ def report(options: argparse.Namespace, prepared: Prepared, found: dict[str, Any
     print(f"s a step: median {statistics.median(seconds):.1f}, longest {max(seconds):.1f}, "
           f"all {sum(seconds):.0f}")  # fmt: skip
     full = 4 * num_parameters(whole, whole_model(whole)) / options.stages
-    sent = statistics.median(found["sent"])
+    sent = statistics.median(found["sent"]) / len(reports)
     print(f"a peer sends {sent / 1e6:.2f} MB a step; fp32 gradients of all parameters of a stage "
           f"are {full / 1e6:.1f} MB")  # fmt: skip
     print(f"peak resident memory of a peer: {found['peak'] / 2**20:.0f} MiB")
@@ -361,7 +376,7 @@ def main() -> None:
         print(f"{write_chats(data)} conversations")
         job = job_of(options, data)
         file.write_text(json.dumps(job))
-        prepared = prepare(parse_job_file(job))
+        prepared = prepare(parse_job_file(job), folder / "data")
         found = asyncio.run(ours(options, folder, file))
         report(options, prepared, found)
         opened(options, folder)

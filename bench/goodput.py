@@ -37,8 +37,8 @@ from bench.measuring import (
     spread,
     tell,
 )
+from tests.support.corpora import builtin_text, cut_corpus
 from tests.support.swarm_job import COORDINATOR
-from training.data.corpus import builtin_files, read_corpus, shard_corpus
 
 CORPUS_BYTES = 1_000_000
 
@@ -58,7 +58,7 @@ class Swarm(Processes):
 
     def __init__(self, folder: Path, seed: int, round_time: int, *, quick: bool) -> None:
         super().__init__("bench.goodput_process", folder)
-        corpus = shard_corpus(read_corpus(builtin_files(), max_bytes=CORPUS_BYTES))
+        corpus = cut_corpus(builtin_text(CORPUS_BYTES), shard_bytes=32_768)
         corpus.write(folder / "blobs")
         self.job = GoodputJob(seed, quick, corpus.manifest.digest().hex(), round_time)
         self.job.write(folder)

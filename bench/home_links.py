@@ -32,9 +32,9 @@ import torch
 from bench.home_links_process import HIDDEN, PEERS, ROLES, HomeJob
 from bench.measuring import MICROSECONDS, Processes, about, limit, markdown, parsed, parser_of, tell
 from contracts.terms.messages import MILLION
+from tests.support.corpora import builtin_text, cut_corpus
 from tests.support.namespaces import Site, network, packets_as_sent, why_not
 from tests.support.swarm_job import COORDINATOR
-from training.data.corpus import builtin_files, read_corpus, shard_corpus
 from training.stages.exact import device_class
 
 DELAY, RATE = 0.025, "50mbit"  # of a cable, each way
@@ -116,7 +116,7 @@ def main() -> None:
         for site in sites.values():
             packets_as_sent(site)
             stack.enter_context(site.slow(delay=DELAY, rate=RATE))
-        corpus = shard_corpus(read_corpus(builtin_files(), max_bytes=CORPUS_BYTES))
+        corpus = cut_corpus(builtin_text(CORPUS_BYTES), shard_bytes=32_768)
         for inner_steps, rounds in ((0, options.steps), (options.inner_steps, options.rounds)):
             job = HomeJob(
                 inner_steps,

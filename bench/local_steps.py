@@ -37,10 +37,11 @@ from contracts.terms.encoding import encode
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import ShardCodecName
 from tests.numerics.diloco import classic_diloco
+from tests.support.corpora import Corpus, builtin_text, cut_corpus
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import OptimizerConfig, TrainConfig, whole_model
-from training.data.corpus import ShardedCorpus, corpus_bytes, shard_corpus
 from training.data.loading import UnitRows
+from training.data.sources import BUILTIN_BYTES
 from training.recipes import tiny_llama
 from training.stages.exact import Moments, device_class, set_threads, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
@@ -117,9 +118,9 @@ def config_of(run: Run) -> TrainConfig:
 
 
 @cache
-def corpus() -> ShardedCorpus:
+def corpus() -> Corpus:
     """The built-in corpus, cut."""
-    return shard_corpus(corpus_bytes("builtin"), shard_bytes=32_768)
+    return cut_corpus(builtin_text(BUILTIN_BYTES), shard_bytes=32_768)
 
 
 def rows_of(config: TrainConfig) -> UnitRows:

@@ -31,7 +31,8 @@ STAMP = ".tallystick-stamp"
 MIN_PYTHON = (3, 11)
 MIN_NODE = 18
 MIN_FREE_BYTES = 4_000_000_000
-EXTRAS = "provider,models,tensorboard,market,dev"
+EXTRAS = "provider,models,tensorboard,data,market,dev"
+NIGHTLY_EXTRAS = f"{EXTRAS},nightly"
 
 
 class Missing(Exception):
@@ -41,10 +42,10 @@ class Missing(Exception):
         super().__init__(f"error: {what}\n  remedy: {remedy}")
 
 
-def venv_stamp() -> str:
+def venv_stamp(extras: str) -> str:
     """Hash of the pins, the project file, the Python and the place (scripts name their folder)."""
     digest = hashlib.sha256(PINS.read_bytes() + PROJECT.read_bytes())
-    digest.update(f"{ROOT} {sys.version_info[:2]}".encode())
+    digest.update(f"{ROOT} {sys.version_info[:2]} {extras}".encode())
     return digest.hexdigest()
 
 
@@ -126,7 +127,7 @@ def run(*command: str, cwd: Path = ROOT) -> None:
         )
 
 
-def make_venv() -> None:
+def make_venv(extras: str) -> None:
     """Make or complete .venv. Torch goes first and alone, so that its CPU build is found."""
     python = str(VENV / "bin" / "python")
     say("making .venv: about 3 minutes and 2.3 GB the first time")
@@ -140,8 +141,8 @@ def make_venv() -> None:
     torch = next(line for line in PINS.read_text().splitlines() if line.startswith("torch=="))
     run(*install, *pins, torch)
     say("everything else")
-    run(*install, *pins, "--no-build-isolation", "--editable", f".[{EXTRAS}]")
-    (VENV / STAMP).write_text(venv_stamp())
+    run(*install, *pins, "--no-build-isolation", "--editable", f".[{extras}]")
+    (VENV / STAMP).write_text(venv_stamp(extras))
 
 
 def fits_here(python: str) -> bool:
@@ -199,15 +200,18 @@ def alone() -> Iterator[None]:
 
 def main(words: list[str]) -> int:
     """Bring all parts up to date; 1 with one clear error when that is impossible."""
-    npm_parts = NPM_PARTS | NIGHTLY_PARTS if "nightly" in words else NPM_PARTS
+    is_nightly = "nightly" in words
+    npm_parts = NPM_PARTS | NIGHTLY_PARTS if is_nightly else NPM_PARTS
+    extras = NIGHTLY_EXTRAS if is_nightly else EXTRAS
     try:
         with alone():
-            stale_venv = not is_stamped(VENV, venv_stamp())
+            enough = {extras, NIGHTLY_EXTRAS}
+            stale_venv = not any(is_stamped(VENV, venv_stamp(each)) for each in enough)
             stale_parts = [part for part in npm_parts if is_stale(part)]
             if stale_venv or stale_parts:
                 preflight()
             if stale_venv:
-                make_venv()
+                make_venv(extras)
             for part in stale_parts:
                 make_npm_part(part)
     except Missing as missing:

@@ -5,6 +5,7 @@ renamed only if its bytes hash to its name; a crash leaves drafts that a later s
 """
 
 import asyncio
+import math
 import os
 import secrets
 import shutil
@@ -84,7 +85,9 @@ class FileBlobs:
         except OSError as error:
             raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 
-    async def read(self, name: Digest) -> AsyncIterator[bytes]:
+    async def read(
+        self, name: Digest, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
         """See `BlobStore.read`."""
         try:
             file = open(self.path(name), "rb")  # noqa: SIM115  # closed below
@@ -93,7 +96,10 @@ class FileBlobs:
         except OSError as error:
             raise ServiceUnreachable(f"blob store: {error.strerror}") from error
         with file:
-            while chunk := await asyncio.to_thread(file.read, CHUNK):
+            file.seek(start)
+            left = math.inf if end is None else end - start
+            while left > 0 and (chunk := await asyncio.to_thread(file.read, int(min(CHUNK, left)))):
+                left -= len(chunk)
                 yield chunk
 
     @property

@@ -174,8 +174,8 @@ class BlobStore(Protocol):
         counts uploads under way with all their bytes.
         """
 
-    def read(self, name: Digest) -> AsyncIterator[bytes]:
-        """Its bytes in pieces.
+    def read(self, name: Digest, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """Its bytes in pieces, those of [start, end).
 
         Raises:
             NotFound: it is not here.

@@ -186,8 +186,8 @@ def plan_command(
 
     Example: tallystick job plan examples/tiny.yaml --why
     """
-    job = load_job_file(file)
-    found = ask(market, lambda client: plan(client, job))
+    job, data = load_job_file(file), data_folder(poster_wallet(None))
+    found = ask(market, lambda client: plan(client, job, data=data, say=notice))
     answer(found, plan_lines(found, why=why))
     if found.costly or not found.fits:
         raise typer.Exit(EXIT_COSTLY if found.fits else EXIT_NO_MATCH)
@@ -267,6 +267,7 @@ def submit_command(
             poster,
             job,
             orders=keystore.parent / "orders",
+            data=data_folder(keystore),
             now=_now(),
             consent=consent,
             say=notice,
@@ -328,8 +329,14 @@ async def _rehearse(client: MarketClient, keystore: Path, job: JobFile) -> Submi
     held = (
         BaseUnits(0) if poster is None else (await client.call(GET_ACCOUNT, account=poster)).token
     )
-    dry = Rehearsed(poster=poster, held=held, plan=await plan(client, job))
+    found = await plan(client, job, data=data_folder(keystore), say=notice)
+    dry = Rehearsed(poster=poster, held=held, plan=found)
     return Submitted(job=None, dry_run=dry)
+
+
+def data_folder(keystore: Path) -> Path:
+    """Where shards of the jobs of a wallet are kept."""
+    return keystore.parent / "data"
 
 
 def _now() -> UnixSeconds:

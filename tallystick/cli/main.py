@@ -37,6 +37,7 @@ NOUNS = (
     Noun("down", "Stop the services of a market on this machine."),
     Noun("doctor", "Check this machine: what is wanted, what was found, how to remedy it."),
     Noun("provider", "Offer this machine's compute and work for pay."),
+    Noun("data", "Make texts the shards that a job trains on."),
     Noun("job", "Plan and post a training job, follow it, see what came of it."),
     Noun("offers", "See what machines are offered."),
     Noun("market", "See depth, demand and prices of a market."),

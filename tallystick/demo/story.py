@@ -16,9 +16,10 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -35,7 +36,7 @@ from contracts.terms.auditors import decode_auditors
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.history import Kept
-from contracts.terms.ids import Address, Digest, JobId, PeerId
+from contracts.terms.ids import Address, JobId, PeerId
 from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import decode_signed, expect
@@ -84,6 +85,7 @@ from tallystick.up.processes import RUN_ID
 from tallystick.up.settings import read_settings
 from tallystick.up.stack import Services
 from training.data.corpus import unigram_perplexity
+from training.data.prepare import FolderBlobs
 from training.tasks import first_error
 
 _WORKED = ("matched", "running")
@@ -163,7 +165,7 @@ class Story:
             if each.validation_millionths is not None
         )
         validated_step, nats = max(validations, default=(0, math.inf))
-        blobs = _CorpusBlobs(submitted.corpus.blobs)
+        blobs = FolderBlobs(submitted.corpus)
         return Report(
             losses=[report.loss_millionths / 1e6 for report in view.reports],
             reference=reference,
@@ -267,6 +269,7 @@ class Story:
             self._poster(),
             demo_job(),
             orders=self.home / "orders",
+            data=self.home / "data",
             now=UnixSeconds(int(time.time())),
             consent=Consent(agree),
             offered=lambda: offering,
@@ -470,7 +473,9 @@ class Story:
             self.say("   no plain run: this is an installation without the tests")
             return
         folder = self.home / "plain"
-        submitted.corpus.write(folder / "blobs")
+        (folder / "blobs").mkdir(parents=True, exist_ok=True)
+        for digest, path in submitted.corpus.files():
+            shutil.copy(path, folder / "blobs" / digest.hex())
         (folder / "job.msgpack").write_bytes(submitted.spec.encoded())
         options = ("--job", "job.msgpack", "--blobs", "blobs", "--out", "losses.json")
         self._plain = self.crowd.start("plain", "tests.numerics.plain", *options, folder=folder)
@@ -523,14 +528,6 @@ class Story:
         for name, value in changes.items():
             setattr(self.notes, name, value)
         save_notes(self.home, self.notes)
-
-
-@dataclass(frozen=True)
-class _CorpusBlobs:
-    blobs: Mapping[Digest, bytes]
-
-    def fetch(self, digest: Digest) -> bytes:
-        return self.blobs[digest]
 
 
 def _now() -> UnixMillis:

@@ -74,22 +74,29 @@ class MarketBlobs:
         if path.exists() and blob_digest(data := path.read_bytes()) == digest:
             return data
         data = self._download(digest)
+        if (actual := blob_digest(data)) != digest:
+            raise errors.WrongBytes(f"blob {digest.hex()}", expected=digest, actual=actual)
         replace_file(path, data, durable=False)
         return data
 
-    def _download(self, digest: Digest) -> bytes:
+    def fetch_range(self, digest: Digest, start: int, end: int) -> bytes:
+        """Bytes [start, end) of a blob, unchecked and not kept; raises as `fetch`."""
+        return self._download(digest, range(start, end))
+
+    def _download(self, digest: Digest, part: range | None = None) -> bytes:
         ends = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
-                return self._get(digest)
+                return self._get(digest, part)
             except errors.ServiceUnreachable:
                 if time.monotonic() > ends:
                     raise
                 time.sleep(_PAUSE_SECONDS)
 
-    def _get(self, digest: Digest) -> bytes:
+    def _get(self, digest: Digest, part: range | None) -> bytes:
+        headers = {} if part is None else {"range": f"bytes={part.start}-{part.stop - 1}"}
         try:
-            with self._http.stream("GET", f"/blobs/{digest.hex()}") as answer:
+            with self._http.stream("GET", f"/blobs/{digest.hex()}", headers=headers) as answer:
                 if answer.status_code == httpx.codes.NOT_FOUND:
                     raise errors.NotFound(f"the market has no blob {digest.hex()}")
                 if not answer.is_success:
@@ -97,13 +104,13 @@ class MarketBlobs:
                         f"blob {digest.hex()}: HTTP {answer.status_code}{by_proxy(self._market)}"
                     )
                 data = _read(answer, digest)
+                if part is None or answer.status_code == httpx.codes.PARTIAL_CONTENT:
+                    return data
+                return data[part.start : part.stop]  # of a proxy that knows no ranges
         except httpx.HTTPError as error:
             raise errors.ServiceUnreachable(
                 f"blob {digest.hex()}: {error!r}{by_proxy(self._market)}"
             ) from error
-        if (actual := blob_digest(data)) != digest:
-            raise errors.WrongBytes(f"blob {digest.hex()}", expected=digest, actual=actual)
-        return data
 
 
 def _read(answer: httpx.Response, digest: Digest) -> bytes:

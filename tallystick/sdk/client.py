@@ -259,13 +259,17 @@ class MarketClient:
             raise errors.WrongBytes(f"blob {name.hex()}", expected=name, actual=actual)
         return data
 
-    async def put_file(self, path: Path, *, by: Signer) -> Digest:
+    async def put_file(self, path: Path, *, by: Signer, name: Digest | None = None) -> Digest:
         """Store a file as `put_blob` does, a piece at a time.
 
         Raises:
             TooLarge: no market takes as much, or the account has no room for it.
+            Refused: it should be `name`, and is not.
         """
-        size, name = await asyncio.to_thread(measured, path)
+        size, found = await asyncio.to_thread(measured, path)
+        if name not in (None, found):
+            raise errors.Refused(f"{path} was altered since it was prepared: delete {path.parent}")
+        name = found
         if size > (most := MAX_BUNDLE_BYTES):
             raise errors.TooLarge(
                 f"{path} has {size} bytes, a blob at most {most}", size=size, limit=most

@@ -125,7 +125,7 @@ def _checking(value: object) -> object:
 
 def _kind(value: object) -> str:
     """Which alternative of a union is meant, so that a refusal is of that one alone."""
-    return "text" if isinstance(value, str) else "other"
+    return "text" if isinstance(value, str) else "list" if isinstance(value, list) else "other"
 
 
 # ------------------------------------------------------------------------------- kinds of fields
@@ -174,6 +174,9 @@ Objective = Literal["pretrain", "sft"]
 def _in_one_line(schema: dict[str, Any]) -> None:
     for field in schema["properties"].values():
         field["description"] = " ".join(field["description"].split()).removesuffix(".")
+
+
+_TEXTS = {"items": {"type": "string"}, "type": "array"}
 
 
 class Fields(BaseModel):
@@ -245,7 +248,7 @@ class AdapterFields(Fields):
     """Their product counts alpha / rank times."""
     targets: Annotated[
         Annotated[Literal["all-linear"], Tag("text")]
-        | Annotated[list[LinearName], Field(min_length=1), Tag("other")],
+        | Annotated[list[LinearName], Field(min_length=1), Tag("list")],
         Discriminator(_kind),
     ] = "all-linear"
     """Linear layers that have an adapter: `all-linear`, or some of q_proj, k_proj, v_proj, o_proj,
@@ -322,6 +325,20 @@ class StopEarlyFields(Fields):
     """Nats per token by which a better loss is lower; 0: any lower one is."""
 
 
+class DataFields(Fields):
+    """Where documents are, and which field of a record is one."""
+
+    sources: Annotated[
+        list[str],
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+        WithJsonSchema({"anyOf": [{"type": "string"}, _TEXTS]}),
+        Field(alias="from"),
+    ]
+    """Patterns of files, or URLs: text, JSON lines, Parquet, folders of Dataset.save_to_disk."""
+    field: str = "text"
+    """Of JSON lines, Parquet and saved datasets, the field or column with the text."""
+
+
 class JobFile(Fields):
     """A job as its poster writes it."""
 
@@ -352,11 +369,20 @@ class JobFile(Fields):
     )
     """Fields of the recipe's optimizer that differ."""
     data: Annotated[
-        Annotated[str, Tag("text")] | Annotated[list[str], Tag("other")],
+        Annotated[str, Tag("text")]
+        | Annotated[list[str], Tag("list")]
+        | Annotated[DataFields, Tag("other")],
         Discriminator(_kind),
-        Field(examples=["builtin", "texts/*.txt"]),
+        Field(
+            examples=[
+                "builtin",
+                "texts/*.txt",
+                {"from": ["s3://bucket/*.parquet"], "field": "text"},
+            ]
+        ),
     ] = "builtin"
-    """Text to train on: patterns of files, or `builtin` for Python's sources."""
+    """Text to train on: patterns of files or URLs, a folder of `tallystick data prepare`, or
+    `builtin` for Python's sources."""
     data_seed: Annotated[Count, Le(MAX_SEED)] = 0
     """The order of the rows is drawn from it."""
     strategy: Strategy = "every_step"
@@ -487,6 +513,8 @@ class JobFile(Fields):
             raise ValueError("sft is trained by the strategy every_step: leave `strategy` out")
         if value == "sft" and info.data.get("data") == "builtin":
             raise ValueError("sft needs chats: name files of JSON lines as `data`")
+        if value == "sft" and "field" in getattr(info.data.get("data"), "model_fields_set", ()):
+            raise ValueError("sft reads whole chats: leave `field` of `data` out")
         return value
 
     @field_validator("gradient_codec")
@@ -508,6 +536,13 @@ class JobFile(Fields):
     def shard_codec(self) -> ShardCodecName:
         """What `gradient_codec` says, or its default."""
         return self.gradient_codec or ("seeded4" if self.is_local else "none")
+
+    @property
+    def documents(self) -> DataFields:
+        """What `data` says, in its long form."""
+        if isinstance(self.data, DataFields):
+            return self.data
+        return DataFields.model_validate({"from": self.data})
 
     @property
     def model_folder(self) -> Path | None:
@@ -682,12 +717,13 @@ def _model(
 
 def _with_absolute_paths(job: JobFile, folder: Path) -> JobFile:
     def absolute(path: str) -> str:
-        return str(folder / expanded(Path(path)))
+        return path if "://" in path else str(folder / expanded(Path(path)))
 
     changed: dict[str, Any] = {}
     if job.data != "builtin":
-        patterns = [job.data] if isinstance(job.data, str) else job.data
-        changed["data"] = [absolute(pattern) for pattern in patterns]
+        said = job.documents
+        sources = [absolute(each) for each in said.sources]
+        changed["data"] = said.model_copy(update={"sources": sources})
     if isinstance(job.model, str):
         changed["model"] = absolute(job.model)
     elif job.model.folder is not None:

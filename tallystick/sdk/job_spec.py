@@ -49,13 +49,16 @@ from training.config import (
     slices_of,
 )
 from training.data.chat_template import read_template
-from training.data.chats import ChatCorpus, chat_corpus
-from training.data.corpus import (
-    ShardedCorpus,
-    corpus_bytes,
-    matching_files,
-    need_enough_rows,
-    shard_corpus,
+from training.data.chats import ChatForm, chat_form
+from training.data.corpus import need_enough_rows
+from training.data.prepare import (
+    TOKENIZER,
+    PreparedData,
+    Say,
+    is_prepared,
+    load_prepared,
+    prepare_data,
+    recipe_of,
 )
 from training.data.tokens import TokenFile, read_token_file
 from training.flops import item_flops
@@ -362,17 +365,26 @@ class Start:
             raise NotFound(f"these weights are not, nor have a part, {digest.hex()}")
         return self.index.encoded()
 
+    def fetch_range(self, digest: Digest, start: int, end: int) -> bytes:
+        """See `BlobSource.fetch_range`."""
+        return self.fetch(digest)[start:end]
+
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job that is ready to be signed; `corpus.blobs` holds all of its blobs but `start`."""
+    """A job that is ready to be signed."""
 
     config: TrainConfig
-    corpus: ShardedCorpus
-    tokenizer: Digest  # zero: a byte is a token
+    corpus: PreparedData
+    tokenizer_file: bytes | None  # None: a byte is a token
     start: Start | None  # None: drawn from the seed
     num_rows: int  # to train on
-    chats: ChatCorpus | None = None  # that the corpus is made of
+
+    @property
+    def tokenizer(self) -> Digest:
+        """Name of the tokenizer; zero: a byte is a token."""
+        file = self.tokenizer_file
+        return ZERO_DIGEST if file is None else blob_digest(file)
 
     @property
     def weights(self) -> Digest:
@@ -382,7 +394,8 @@ class Prepared:
     @property
     def names(self) -> DataNames:
         """What the job that is signed says of its data."""
-        targets = ZERO_DIGEST if self.chats is None else self.chats.targets.digest()
+        counts = self.corpus.targets
+        targets = ZERO_DIGEST if counts is None else counts.digest()
         return DataNames(self.corpus.manifest.digest(), self.tokenizer, self.weights, targets)
 
     @property
@@ -395,40 +408,51 @@ class Prepared:
     def num_bytes(self) -> int:
         """Of everything that the market is brought."""
         start = 0 if self.start is None else self.start.index.num_bytes
-        return start + sum(map(len, self.corpus.blobs.values()))
+        return start + self.corpus.num_bytes + len(self.tokenizer_file or b"")
 
 
-def prepare(job: JobFile, *, part_bytes: int = MAX_PART_BYTES) -> Prepared:
-    """Read, check, cut and hash everything that `job` names; weights in parts of `part_bytes`.
+def prepare(
+    job: JobFile,
+    folder: Path,
+    *,
+    part_bytes: int = MAX_PART_BYTES,
+    say: Say = lambda line: None,
+) -> Prepared:
+    """Read, check, cut and hash everything that `job` names.
+
+    Args:
+        job: The file.
+        folder: Where shards of its data are kept, those of equal data once.
+        part_bytes: Of the parts of weights.
+        say: Told how far the data is, if it takes a while.
 
     Raises:
         NotFound, Refused, Malformed, TooLarge: missing, unreadable, unfit, too large or too small.
+        Conflict: another process prepares the same data.
+        ServiceUnreachable: a store of data does not answer.
     """
-    blobs: dict[Digest, bytes] = {}
     model = None if job.model_folder is None else model_in(job.model_folder)
     tokenizer = _tokenizer(job, None if model is None else model.tokenizer)
     if tokenizer is None and model is not None and model.config.vocab_size != BYTE_VOCABULARY:
-        folder = str(job.model_folder)
+        named = str(job.model_folder)
         raise Refused(
-            f"model: {folder} has no tokenizer.json, and without it its tokens mean nothing: make "
-            f"it with AutoTokenizer.from_pretrained({folder!r}).save_pretrained({folder!r}), or "
+            f"model: {named} has no tokenizer.json, and without it its tokens mean nothing: make "
+            f"it with AutoTokenizer.from_pretrained({named!r}).save_pretrained({named!r}), or "
             "name one as `tokenizer`"
         )
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
     started = None if model is None else model.config
     config = job.train_config(started=started, vocab_size=vocab_size)
-    chats = None
+    form = None
     if job.objective == "sft":
         own = None if model is None else model.tokenizer
-        chats = _chats(job, tokenizer, own, config.model.sequence_length)
-        _add(blobs, chats.targets.encoded(), "the counts of targets")
-    corpus = _sharded(job, tokenizer) if chats is None else chats.corpus
+        form = _form(job, own, config.model.sequence_length)
+    corpus = _data(job, tokenizer, form, folder, say)
     num_rows = need_enough_rows(corpus.manifest, config)
     config = job.train_config(started=started, vocab_size=vocab_size, num_rows=num_rows)
-    named = ZERO_DIGEST if tokenizer is None else _add(blobs, tokenizer.data, "the tokenizer")
-    corpus = ShardedCorpus(corpus.manifest, corpus.blobs | blobs)
     start = None if model is None else start_of(model, part_bytes=part_bytes)
-    return Prepared(config, corpus, named, start, num_rows, chats)
+    file = None if tokenizer is None else tokenizer.data
+    return Prepared(config, corpus, file, start, num_rows)
 
 
 def model_in(folder: Path) -> "ModelFolder":
@@ -459,38 +483,58 @@ def start_of(model: "ModelFolder", *, part_bytes: int = MAX_PART_BYTES) -> Start
 
 
 def _tokenizer(job: JobFile, own: Path | None) -> TokenFile | None:
-    """The one that the file names, else the model's own."""
+    """The one that the file names, else the model's own, else that of a prepared folder."""
     path = own if job.tokenizer is None else Path(job.tokenizer)
-    return None if path is None else read_token_file(path)
+    data = _prepared_folder(job)
+    if path is None and data is not None and (data / TOKENIZER).exists():
+        path = data / TOKENIZER
+    found = None if path is None else read_token_file(path)
+    if found is not None and len(found.data) > MAX_BLOB_BYTES:
+        raise TooLarge(
+            f"the tokenizer has {len(found.data)} bytes, a blob at most {MAX_BLOB_BYTES}: use a "
+            "smaller one",
+            size=len(found.data),
+            limit=MAX_BLOB_BYTES,
+        )
+    return found
 
 
-def _chats(
-    job: JobFile, tokenizer: TokenFile | None, own: Path | None, sequence_length: int
-) -> ChatCorpus:
+def _form(job: JobFile, own: Path | None, sequence_length: int) -> ChatForm:
     path = own if job.tokenizer is None else Path(job.tokenizer)
-    if tokenizer is None or path is None:
+    if path is None:
         raise Refused(
             "tokenizer: objective sft needs one with a chat template: name a model's folder as "
             "`model`, or its tokenizer.json as `tokenizer`"
         )
-    files = matching_files([job.data] if isinstance(job.data, str) else job.data)
-    return chat_corpus(files, tokenizer, read_template(path), sequence_length)
-
-
-def _sharded(job: JobFile, tokenizer: TokenFile | None) -> ShardedCorpus:
-    text = corpus_bytes(job.data)
-    if tokenizer is None:
-        return shard_corpus(text)
-    return shard_corpus(tokenizer.encode(text), tokens=tokenizer.kind)
-
-
-def _add(blobs: dict[Digest, bytes], data: bytes, what: str) -> Digest:
-    if len(data) > MAX_BLOB_BYTES:
-        raise TooLarge(
-            f"{what} has {len(data)} bytes, a blob at most {MAX_BLOB_BYTES}: use a smaller one",
-            size=len(data),
-            limit=MAX_BLOB_BYTES,
+    if _prepared_folder(job) is not None:
+        raise Refused(
+            "data: objective sft reads chats, not what `tallystick data prepare` made of texts: "
+            "name files of JSON lines"
         )
-    name = blob_digest(data)
-    blobs[name] = data
-    return name
+    return chat_form(read_template(path), sequence_length)
+
+
+def _prepared_folder(job: JobFile) -> Path | None:
+    sources = job.documents.sources
+    is_one = len(sources) == 1 and is_prepared(Path(sources[0]))
+    return Path(sources[0]) if is_one else None
+
+
+def _data(
+    job: JobFile, tokenizer: TokenFile | None, form: ChatForm | None, folder: Path, say: Say
+) -> PreparedData:
+    """What was prepared, or is now: one folder below `folder` for each recipe."""
+    if (done := _prepared_folder(job)) is not None:
+        found, wanted = load_prepared(done), tokenizer
+        if found.tokenizer != (ZERO_DIGEST if wanted is None else blob_digest(wanted.data)):
+            made = "bytes" if found.tokenizer == ZERO_DIGEST else "another tokenizer"
+            raise Refused(
+                f"data: {done} was prepared with {made}: prepare it with the tokenizer of the job, "
+                "or name its own as `tokenizer`"
+            )
+        if found.targets is not None:
+            raise Refused(f"data: {done} holds chats, prepared for a job with `objective: sft`")
+        return found
+    said = job.documents
+    recipe = recipe_of(said.sources, field=said.field, tokenizer=tokenizer, form=form)
+    return prepare_data(recipe, folder / recipe.digest.hex()[:32], say=say)

@@ -162,7 +162,7 @@ def _at(where: Any, problem: str) -> yaml.YAMLError:
 # -------------------------------------------------------------------------------------- complaints
 
 MAX_GIVEN = 60  # characters of a value that are shown
-TAGS = frozenset({"text", "other"})
+TAGS = frozenset({"text", "list", "other"})
 """Names of alternatives that pydantic puts into a path, and nobody wrote into a file."""
 _KINDS = {
     "integer": "a whole number",

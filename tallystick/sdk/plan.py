@@ -8,6 +8,7 @@ Amounts are in base units, prices in base units a PFLOP, rates and parts in mill
 from collections.abc import Iterator
 from fractions import Fraction
 from math import ceil
+from pathlib import Path
 
 from contracts.terms.amounts import BaseUnits, in_tokens
 from contracts.terms.errors import Refused
@@ -31,6 +32,7 @@ from tallystick.sdk.strategies import (
     strategy_plan,
 )
 from training.config import TrainConfig, whole_model
+from training.data.prepare import Say
 from training.disk import lease_disk
 from training.memory import num_parameters
 from verification.distances.thresholds import shipped_calibration
@@ -135,14 +137,22 @@ def devices_of(is_checked: bool) -> tuple[str, ...] | None:
     return tuple(filter(calibration.admits, calibration.classes))
 
 
-async def plan(client: MarketClient, job: JobFile) -> Plan:
+async def plan(
+    client: MarketClient, job: JobFile, *, data: Path, say: Say = lambda line: None
+) -> Plan:
     """What submitting `job` now would mean; nothing is signed, uploaded or reserved.
+
+    Args:
+        client: The market.
+        job: The file.
+        data: Folder for shards of its data, as `submit` has it.
+        say: Told how far the data is, if it takes a while.
 
     Raises:
         NotFound, Refused: what the file names is missing, or its numbers do not fit each other.
         Unavailable: the market does not answer.
     """
-    prepared, network = prepare(job), await client.call(GET_NETWORK)
+    prepared, network = prepare(job, data, say=say), await client.call(GET_NETWORK)
     now = UnixSeconds(network.clock // 1000)
     spec, quote = await draft(
         client, job, prepared, poster=NOBODY, now=now, confirmations=network.confirmations

@@ -50,7 +50,7 @@ from tallystick.sdk.orders import (
 from tallystick.sdk.parts import put_parts
 from tallystick.sdk.plan import Plan, draft, plan_of_draft
 from tallystick.sdk.watch import DONE_STATES
-from training.data.corpus import ShardedCorpus
+from training.data.prepare import PreparedData
 
 PERMIT_SECONDS = 3600
 MAX_SKEW_MILLIS = 120_000
@@ -72,7 +72,7 @@ class Submitted:
 
     job: JobId
     spec: JobSpec
-    corpus: ShardedCorpus
+    corpus: PreparedData
     state: str = "draft"
     is_new: bool = True  # False: ordered before, and found again
 
@@ -105,6 +105,7 @@ async def submit(
     job: JobFile,
     *,
     orders: Path,
+    data: Path,
     now: UnixSeconds,
     consent: Consent = EVERYTHING,
     offered: Wait = at_once,
@@ -117,6 +118,7 @@ async def submit(
         wallet: The poster; pays the budget by a permit and needs no gas.
         job: What to train.
         orders: Folder of this wallet's orders.
+        data: Folder for shards of its data.
         now: This machine's clock; must agree with the market's within two minutes.
         consent: What the poster agrees to.
         offered: Awaited before the market is asked what the job would meet: until the offers are
@@ -133,12 +135,9 @@ async def submit(
         WrongChain: the market names the domain of another token.
         Refused, Unavailable: as the market answers.
     """
-    prepared = prepare(job)
+    prepared = prepare(job, data, say=say)
     corpus = prepared.corpus
-    say(f"corpus: {len(corpus.manifest.train)} shards to train, "
-        f"{len(corpus.manifest.validation)} to validate; {prepared.length}")  # fmt: skip
-    if prepared.chats is not None:
-        say(prepared.chats.in_words)
+    say(f"{corpus.in_words}; {prepared.length}")
     network = await client.call(GET_NETWORK)
     check_clock(network.clock, now)
     name = fingerprint_of(job, wallet.account, network, prepared)
@@ -161,7 +160,7 @@ async def submit(
 
 
 async def _ordered(
-    client: MarketClient, file: OrderFile, corpus: ShardedCorpus, *, again: bool
+    client: MarketClient, file: OrderFile, corpus: PreparedData, *, again: bool
 ) -> Submitted | None:
     """The job of the stored order, if the market has it; None if there is something to send.
 
@@ -251,10 +250,13 @@ class _Placing:
         return signed.message
 
     async def _bring(self) -> None:
-        blobs = self.prepared.corpus.blobs
-        for data in blobs.values():
-            await self.client.put_blob(data, by=self.wallet)
-        self.say(f"data: {len(blobs)} blobs are with the market")
+        num_blobs, corpus = 0, self.prepared.corpus
+        for name, path in corpus.files():
+            await self.client.put_file(path, by=self.wallet, name=name)
+            num_blobs += 1
+        if (tokenizer := self.prepared.tokenizer_file) is not None:
+            await self.client.put_blob(tokenizer, by=self.wallet)
+        self.say(f"data: {num_blobs} blobs are with the market")
         if (start := self.prepared.start) is not None:
             await put_parts(self.client, start.file, start.index, by=self.wallet)
             self.say(f"weights: {start.index.num_bytes} bytes in {len(start.index.parts)} parts, "

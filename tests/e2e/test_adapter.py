@@ -28,7 +28,7 @@ async def test_adapter__ordered_by_its_file__is_trained_checked_paid_and_opened_
     from peft import PeftModel  # slow to import
     from transformers import AutoModelForCausalLM
 
-    base, file = chat_folder(tmp_path / "base"), tmp_path / "job.json"
+    base, file = chat_folder(tmp_path / "base", "llama"), tmp_path / "job.json"
     (tmp_path / "text.txt").write_text(chat_text())
     fields = {
         "name": "an adapter", "recipe": "micro", "budget": 1000, "price_ceiling": 2_000_000,

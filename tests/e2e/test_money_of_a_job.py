@@ -253,10 +253,10 @@ async def test_poster__takes_all_back_in_the_middle__agents_stop_and_all_work_is
         tell("poster that reclaims in the middle", await losses_of(running, told, accounts))
 
 
-def least_budget(**changes: Any) -> BaseUnits:
+def least_budget(data: Path, **changes: Any) -> BaseUnits:
     """What the market takes at least: the work at the ceiling, and no room for limits beyond it."""
     job = parse_job_file(MICRO_JOB | changes)
-    prepared = prepare(job)
+    prepared = prepare(job, data)
     now = UnixSeconds(int(time.time()))
     spec = build_spec(
         job,
@@ -276,7 +276,7 @@ async def test_budget__too_small_for_the_limits__work_stops_before_it_is_not_pai
     async with short_stack(tmp_path) as running:
         accounts = start_all(running, *NAMES)
         short = PAIR | {"steps": 12}
-        budget = least_budget(**short)
+        budget = least_budget(tmp_path / "data", **short)
         job = (await running.submit(**short | {"budget": format_tokens(budget)})).job
         for name in NAMES:
             await until_said(running, name, "leaves no room for 2 rounds", within=120)

@@ -47,10 +47,10 @@ def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 async def post(url: str, folder: Path) -> JobId:
-    job, orders, now = parse_job_file(MICRO_JOB | {"steps": STEPS}), folder / "orders", time.time()
+    job, now = parse_job_file(MICRO_JOB | {"steps": STEPS}), UnixSeconds(int(time.time()))
+    orders, data, wallet = folder / "orders", folder / "data", make_wallet("poster")
     async with MarketClient(url) as client:
-        wallet = make_wallet("poster")
-        return (await submit(client, wallet, job, orders=orders, now=UnixSeconds(int(now)))).job
+        return (await submit(client, wallet, job, orders=orders, data=data, now=now)).job
 
 
 async def state_of(url: str, job: JobId) -> str:

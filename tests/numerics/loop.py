@@ -14,9 +14,9 @@ from torch import Tensor
 
 from contracts.terms.ids import Digest, StageIndex
 from contracts.terms.items import ItemNumber
+from tests.support.corpora import Corpus, cut_corpus
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import TrainConfig, whole_model
-from training.data.corpus import ShardedCorpus, shard_corpus
 from training.data.loading import UnitRows
 from training.stages.exact import norm_squared, to_wire, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
@@ -37,16 +37,16 @@ class Run:
     roots: list[Digest] = field(default_factory=list)
 
 
-def synthetic_corpus(num_words: int = 12_000) -> ShardedCorpus:
+def synthetic_corpus(num_words: int = 12_000) -> Corpus:
     """Text with some structure, the same on every Python version."""
     state, known, words = 1, TEXT.split(), []
     for _ in range(num_words):
         state = (1103515245 * state + 12345) % 2**31
         words.append(known[(state >> 16) % len(known)])
-    return shard_corpus(" ".join(words).encode(), shard_bytes=1024, validation_fraction=1 / 16)
+    return cut_corpus(" ".join(words).encode(), shard_bytes=1024, every=16)
 
 
-def rows_of(config: TrainConfig, corpus: ShardedCorpus) -> UnitRows:
+def rows_of(config: TrainConfig, corpus: Corpus) -> UnitRows:
     """The rows of a corpus under a configuration."""
     blobs = MemoryBlobs(corpus.blobs)
     return UnitRows(corpus.manifest, config.data, config.model.sequence_length, blobs)

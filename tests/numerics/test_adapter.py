@@ -27,11 +27,11 @@ from tests.numerics.plain import adamw, greatest_difference, rate, tokens_of
 from tests.numerics.test_folder import saved
 from tests.numerics.test_local_swarm import LOCAL, PEERS, Plain, weights_roots
 from tests.numerics.test_local_swarm import config_of as local_config
+from tests.support.corpora import Corpus
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import MemorySwarm
 from training.config import TrainConfig, slices_of, whole_model
-from training.data.corpus import ShardedCorpus
 from training.models.adapters import PREFIX, Merged, write_adapter
 from training.models.folder import read_folder, write_folder
 from training.models.initial import initial_weights
@@ -100,14 +100,14 @@ def job_of(
     )
     start = start_of(read, part_bytes=PART_BYTES)
     parts = {name: start.fetch(name) for name in (start.index.digest(), *start.index.parts)}
-    corpus = ShardedCorpus(CORPUS.manifest, {**CORPUS.blobs, **parts})
+    corpus = Corpus(CORPUS.manifest, {**CORPUS.blobs, **parts})
     return Job(folder / "base", config, make(config, corpus, weights=start.index.digest()))
 
 
 def unchecked(folder: Path, *names: str, **said: Any) -> Callable[..., MemorySwarm]:
     """Of these peers; `said` as in `make_papers`."""
 
-    def make(config: TrainConfig, corpus: ShardedCorpus, weights: Digest) -> MemorySwarm:
+    def make(config: TrainConfig, corpus: Corpus, weights: Digest) -> MemorySwarm:
         values: dict[str, Any] = {"checkpoint_every": 1, "weights": weights} | said
         papers = stage_papers(config, corpus.manifest.digest(), *names, **values)
         return stage_swarm(folder, papers, corpus)
@@ -118,7 +118,7 @@ def unchecked(folder: Path, *names: str, **said: Any) -> Callable[..., MemorySwa
 def checked(folder: Path, *names: str, **said: Any) -> Callable[..., MemorySwarm]:
     """Everything is drawn, and replayed by what the shipped table says."""
 
-    def make(config: TrainConfig, corpus: ShardedCorpus, weights: Digest) -> MemorySwarm:
+    def make(config: TrainConfig, corpus: Corpus, weights: Digest) -> MemorySwarm:
         outside = ("out", "oda")
         return evidence_swarm(
             folder, config, corpus, *names, outside=outside, weights=weights, **said

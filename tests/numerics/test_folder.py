@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
 from functools import partial
 from pathlib import Path
@@ -51,17 +51,17 @@ CONFIG = micro()
 ALLOWED = 1e-4  # of the logits, and of the gradient of any parameter
 
 
-class Counting:
+class Counting(MemoryBlobs):
     """Blobs, and which of them were wanted."""
 
-    def __init__(self, source: MemoryBlobs) -> None:
-        self._source = source
+    def __init__(self, blobs: Mapping[Digest, bytes]) -> None:
+        super().__init__(blobs)
         self.fetched: set[Digest] = set()
 
     def fetch(self, digest: Digest) -> bytes:
         """See `BlobSource.fetch`."""
         self.fetched.add(digest)
-        return self._source.fetch(digest)
+        return super().fetch(digest)
 
 
 def saved(folder: Path, dtype: torch.dtype = torch.float32, **changed: Any) -> Any:
@@ -606,7 +606,7 @@ def test_starting_weights__other_bytes_are_served__refused() -> None:
 def test_starting_weights__a_stage__fetches_the_parts_of_its_own_tensors_alone() -> None:
     name, blobs = in_parts(weights_file(drawn(CONFIG.model)))
     spec, first = model_spec(CONFIG.model, weights=name), slices_of(CONFIG.model, (1, 2))[0]
-    source = Counting(MemoryBlobs(blobs))
+    source = Counting(blobs)
 
     starting_weights(spec, CONFIG.model, first, source)
 

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import Refused, TooLarge
+from contracts.terms.errors import NotFound, Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
@@ -22,6 +22,8 @@ from tests.support.fakes.memory_source import at_once
 from training.config import ModelConfig, slices_of, train_config, whole_model
 from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
+from training.data.prepare import prepare_data, recipe_of
+from training.data.tokens import read_token_file
 from training.models.folder import write_folder
 from training.models.initial import initial_weights
 from training.models.sources import read
@@ -74,7 +76,7 @@ def signed(made: JobFile, prepared: Prepared) -> JobSpec:
 
 def brought(prepared: Prepared) -> dict[Digest, bytes]:
     """All blobs that the market gets."""
-    blobs = dict(prepared.corpus.blobs)
+    blobs = {name: path.read_bytes() for name, path in prepared.corpus.files()}
     if (start := prepared.start) is not None:
         blobs[start.index.digest()] = start.index.encoded()
         for number, name in enumerate(start.index.parts):
@@ -94,10 +96,10 @@ def losses_of(spec: JobSpec, prepared: Prepared) -> list[float]:
 
 
 def test_prepare__plain_job__bytes_and_a_seed(tmp_path: Path) -> None:
-    prepared = prepare(job(tmp_path))
+    prepared = prepare(job(tmp_path), tmp_path / "data")
 
     assert prepared.tokenizer == prepared.weights == ZERO_DIGEST
-    assert prepared.corpus.manifest.kind == "manifest.v1"
+    assert prepared.corpus.manifest.tokens == "bytes"
     assert prepared.config.model == MODEL
 
 
@@ -110,7 +112,7 @@ def test_prepare__passes__are_the_least_steps_that_go_through_the_rows_so_often(
 ) -> None:
     made = job(tmp_path, steps=None, passes=passes, **strategy)
 
-    prepared = prepare(made)
+    prepared = prepare(made, tmp_path / "data")
     batch, rows = signed(made, prepared).batch, prepared.config.data.rows_per_step
 
     assert (batch.steps - 1) * rows < passes * prepared.num_rows <= batch.steps * rows
@@ -120,7 +122,7 @@ def test_prepare__passes__are_the_least_steps_that_go_through_the_rows_so_often(
 
 def test_prepare__passes_of_too_many_steps__refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"passes: .* have fewer passes"):
-        prepare(job(tmp_path, steps=None, passes=10_000_000))
+        prepare(job(tmp_path, steps=None, passes=10_000_000), tmp_path / "data")
 
 
 def test_prepare__tokenizer__decides_vocabulary_and_shards_and_the_model_learns(
@@ -129,11 +131,11 @@ def test_prepare__tokenizer__decides_vocabulary_and_shards_and_the_model_learns(
     (tmp_path / "words.json").write_bytes(words)
     made = job(tmp_path, tokenizer=str(tmp_path / "words.json"))
 
-    prepared = prepare(made)
+    prepared = prepare(made, tmp_path / "data")
 
     assert prepared.config.model == replace(MODEL, vocab_size=300)
     assert (prepared.corpus.manifest.tokens, prepared.tokenizer) == ("uint16", blob_digest(words))
-    assert prepared.corpus.blobs[prepared.tokenizer] == words
+    assert prepared.tokenizer_file == words
     losses = losses_of(signed(made, prepared), prepared)
     assert losses[-1] < losses[0]
 
@@ -145,7 +147,7 @@ def test_prepare__folder_with_a_tokenizer__both_are_used_and_stages_get_their_we
     started = written(tmp_path, model, words)
     made = job(tmp_path, model={"folder": str(tmp_path / "model"), "sequence_length": 16}, stages=2)
 
-    prepared = prepare(made)
+    prepared = prepare(made, tmp_path / "data")
     spec = signed(made, prepared)
 
     assert prepared.config.model == replace(model, sequence_length=16, init_seed=0)
@@ -168,14 +170,14 @@ def test_prepare__tokenizer_with_more_ids_than_the_model__refused(
     written(tmp_path, MODEL, words)
 
     with pytest.raises(Refused, match="gives 300 different tokens, the model has vocab_size 256"):
-        prepare(job(tmp_path, model=str(tmp_path / "model")))
+        prepare(job(tmp_path, model=str(tmp_path / "model")), tmp_path / "data")
 
 
 def test_prepare__weights_larger_than_a_blob__are_parts(tmp_path: Path) -> None:
     weights = written(tmp_path, MODEL)
     made = job(tmp_path, model=str(tmp_path / "model"))
 
-    prepared = prepare(made, part_bytes=1000)
+    prepared = prepare(made, tmp_path / "data", part_bytes=1000)
 
     assert prepared.start is not None and len(prepared.start.index.parts) > 10
     blobs = MemoryBlobs(brought(prepared))
@@ -191,7 +193,7 @@ def test_prepare__weights_larger_than_all_parts__refused_with_the_limit(
     monkeypatch.setattr(prepare_module, "MAX_WHOLE_BYTES", 1000)
 
     with pytest.raises(TooLarge, match="a job starts from at most 1000"):
-        prepare(job(tmp_path, model=str(tmp_path / "model")))
+        prepare(job(tmp_path, model=str(tmp_path / "model")), tmp_path / "data")
 
 
 def test_prepare__folder_without_a_tokenizer__refused_unless_bytes_are_its_tokens(
@@ -201,6 +203,33 @@ def test_prepare__folder_without_a_tokenizer__refused_unless_bytes_are_its_token
     (tmp_path / "words.json").write_bytes(words)
 
     with pytest.raises(Refused, match=r"has no tokenizer\.json.*save_pretrained.*or name one"):
-        prepare(job(tmp_path, model=str(tmp_path / "model")))
+        prepare(job(tmp_path, model=str(tmp_path / "model")), tmp_path / "data")
     named = job(tmp_path, model=str(tmp_path / "model"), tokenizer=str(tmp_path / "words.json"))
-    assert prepare(named).tokenizer == blob_digest(words)
+    assert prepare(named, tmp_path / "data").tokenizer == blob_digest(words)
+
+
+def test_prepare__folder_of_data_prepare__is_the_same_data_with_its_own_tokenizer_alone(
+    tmp_path: Path, words: bytes
+) -> None:
+    (tmp_path / "words.json").write_bytes(words)
+    made = job(tmp_path, tokenizer=str(tmp_path / "words.json"))
+    by_itself = prepare(made, tmp_path / "data")
+    tokenizer = read_token_file(tmp_path / "words.json")
+    recipe = recipe_of([str(tmp_path / "text.txt")], tokenizer=tokenizer)
+    prepare_data(recipe, tmp_path / "prepared")
+    folder = {"data": str(tmp_path / "prepared")}
+
+    for named in ({}, {"tokenizer": str(tmp_path / "words.json")}):
+        found = prepare(job(tmp_path, **folder, **named), tmp_path / "data")
+        assert found.names == by_itself.names and found.config == by_itself.config
+        assert found.corpus.folder == tmp_path / "prepared"
+    (tmp_path / "others.json").write_bytes(words + b" ")
+    with pytest.raises(Refused, match="was prepared with another tokenizer"):
+        prepare(job(tmp_path, tokenizer=str(tmp_path / "others.json"), **folder), tmp_path / "data")
+    (tmp_path / "prepared" / "tokenizer.json").unlink()
+    with pytest.raises(Refused, match="was prepared with another tokenizer"):
+        prepare(job(tmp_path, **folder), tmp_path / "data")
+    state = tmp_path / "prepared" / "prepared.json"
+    state.write_text(state.read_text().replace(by_itself.names.manifest.hex(), ""))
+    with pytest.raises(NotFound, match="was not prepared to its end"):
+        prepare(job(tmp_path, **folder, **named), tmp_path / "data")

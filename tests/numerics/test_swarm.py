@@ -36,7 +36,7 @@ CONFIG = replace(
     model=replace(_MICRO.model, num_layers=STAGES),
     data=replace(_MICRO.data, units_per_step=8, rows_per_unit=8),
 )
-GOLDEN = [5.836350, 5.436197, 4.946681]
+GOLDEN = [5.837505, 5.456225, 4.971336]
 """Losses of this configuration on the corpus that `synthetic_corpus` generates."""
 GOLDEN_AT = "AVX512"
 

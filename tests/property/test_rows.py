@@ -10,16 +10,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Refused, TallystickError
 from contracts.terms.items import ItemNumber
 from contracts.terms.row_order import permuted
-from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
-from training.data.corpus import (
-    MIN_SHARDS,
-    builtin_files,
-    corpus_bytes,
-    shard_corpus,
-    unigram_perplexity,
-)
-from training.data.loading import UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.order import index_rows, row_numbers
 from training.stages.torch_free import chunk_bounds
@@ -71,39 +62,13 @@ def test_index_rows__every_shard_list__rows_lie_in_their_shard_and_do_not_overla
 
     length_of = {shard.digest: shard.num_bytes for shard in listed}
     inputs = [
-        (p.shard, at)
+        (p.shard.digest, at)
         for p in map(index.position, range(index.num_rows))
         for at in range(p.offset, p.offset + p.length - 1)
     ]
     assert len(set(inputs)) == len(inputs)
     assert all(at + 1 < length_of[shard] for shard, at in inputs)
     assert index.num_rows == sum((n - 1) // sequence_length for n in lengths)
-
-
-@given(
-    corpus=st.binary(max_size=6000).map(lambda b: b * 3),
-    shard_bytes=st.integers(256, 900),
-    fraction=st.floats(0.01, 0.5),
-)
-def test_shard_corpus__every_corpus__disjoint_verified_and_without_duplicates(
-    corpus: bytes, shard_bytes: int, fraction: float
-) -> None:
-    pieces = {corpus[at : at + shard_bytes] for at in range(0, len(corpus), shard_bytes)}
-    if len(pieces) < MIN_SHARDS:
-        with pytest.raises(Refused):
-            shard_corpus(corpus, shard_bytes=shard_bytes, validation_fraction=fraction)
-        return
-
-    sharded = shard_corpus(corpus, shard_bytes=shard_bytes, validation_fraction=fraction)
-
-    train, validation = (
-        {sharded.blobs[shard.digest] for shard in part}
-        for part in (sharded.manifest.train, sharded.manifest.validation)
-    )
-    assert not train & validation
-    assert train | validation == pieces
-    assert all(blob_digest(data) == digest for digest, data in sharded.blobs.items())
-    assert decode_manifest(sharded.blobs[sharded.manifest.digest()]) == sharded.manifest
 
 
 @given(data=st.binary(max_size=300))
@@ -145,17 +110,3 @@ def test_chunk_bounds__every_size__covers_each_element_once(
     assert [at for start, end in bounds for at in range(start, end)] == list(range(num_elements))
     lengths = [end - start for start, end in bounds]
     assert max(lengths) - min(lengths) <= 1
-
-
-def test_builtin_corpus__standard_library__is_capped_repeatable_and_enough_for_the_demo() -> None:
-    first, second = corpus_bytes("builtin"), corpus_bytes("builtin")
-
-    assert first == second
-    assert len(first) == 4_000_000
-    assert all("site-packages" not in path.parts for path in builtin_files())
-    sharded = shard_corpus(first)
-    assert {shard.num_bytes for shard in sharded.manifest.train[:-1]} == {32_768}
-    assert 15 < unigram_perplexity(sharded.manifest, MemoryBlobs(sharded.blobs)) < 40
-    rows = UnitRows(sharded.manifest, DataConfig(4, 8), 128, MemoryBlobs(sharded.blobs))
-    assert index_rows(sharded.manifest.train, 128).num_rows > 60 * 32  # no row twice in the demo
-    assert len(rows.load(ItemNumber(479))) == 4

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,9 +11,11 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from contracts.terms.targets import TargetCounts
+from tests.support.corpora import Corpus, loaded
 from training.data.chat_template import read_template
-from training.data.chats import ChatCorpus, chat_corpus
-from training.data.corpus import ShardedCorpus
+from training.data.chats import chat_form
+from training.data.prepare import PreparedData, Recipe, prepare_data, recipe_of
 from training.data.tokens import read_token_file
 
 VOCABULARY = 258
@@ -86,13 +88,33 @@ def write_chats(file: Path, chats: Iterator[list[dict[str, str]]]) -> Path:
     return file
 
 
+def prepare_chats(
+    file: Path, tokenizer: Path, folder: Path, sequence_length: int = 96
+) -> PreparedData:
+    """The rows of a file of chats, in a folder."""
+    return prepare_data(chats_recipe(file, tokenizer, sequence_length), folder)
+
+
+def chats_recipe(file: Path, tokenizer: Path, sequence_length: int = 96) -> Recipe:
+    """What makes rows of a file of chats."""
+    form = chat_form(read_template(tokenizer), sequence_length)
+    return recipe_of([str(file)], tokenizer=read_token_file(tokenizer), form=form)
+
+
+@dataclass(frozen=True)
+class ChatCorpus:
+    """Rows of chats in memory; the blobs hold the counts of targets too."""
+
+    corpus: Corpus
+    targets: TargetCounts
+
+
 @cache
 def corpus_of_chats(sequence_length: int = 96, number: int = 200) -> ChatCorpus:
-    """Rows of made-up chats; its blobs hold the counts of targets too."""
-    with TemporaryDirectory() as folder:
-        tokenizer = write_tokenizer(Path(folder))
-        file = write_chats(Path(folder, "chats.jsonl"), made_up(number))
-        read, template = read_token_file(tokenizer), read_template(tokenizer)
-        found = chat_corpus([file], read, template, sequence_length)
-    counts = {found.targets.digest(): found.targets.encoded()}
-    return replace(found, corpus=ShardedCorpus(found.corpus.manifest, found.corpus.blobs | counts))
+    """Rows of made-up chats."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        file = write_chats(folder / "chats.jsonl", made_up(number))
+        found = prepare_chats(file, write_tokenizer(folder), folder / "data", sequence_length)
+        assert found.targets is not None
+        return ChatCorpus(loaded(found), found.targets)

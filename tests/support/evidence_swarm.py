@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.corpora import Corpus
 from tests.support.dockets import audit_spec
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import MemorySwarm
 from training.config import TrainConfig
-from training.data.corpus import ShardedCorpus
 from verification.distances.thresholds import shipped_calibration
 from verification.docket import begin_job
 
@@ -22,7 +22,7 @@ CLASS = "cpu/x86_64/AVX2/torch-2.13.0"
 def evidence_swarm(
     folder: Path,
     config: TrainConfig,
-    corpus: ShardedCorpus,
+    corpus: Corpus,
     *workers: str,
     outside: Sequence[str] = (),
     **changed: Any,

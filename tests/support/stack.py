@@ -58,6 +58,7 @@ from tallystick.up.processes import (
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
 from tests.support.anvil import FAST_TIMES
+from tests.support.corpora import write_blobs
 from tests.support.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,6 +180,7 @@ class Stack:
             self.poster,
             parse_job_file(MICRO_JOB | changes),
             orders=self.folder / "orders",
+            data=self.folder / "data",
             now=UnixSeconds(int(time.time())),
             consent=Consent(again=True),
         )
@@ -311,7 +313,7 @@ def _json_lines(log: Path) -> Iterator[dict[str, Any]]:
 
 async def plain_curve(submitted: Submitted, folder: Path) -> list[float]:
     """Losses of a job's plain twin, in nats per token: one process, torch's own optimiser."""
-    submitted.corpus.write(folder / "blobs")
+    write_blobs(submitted.corpus, folder / "blobs")
     (folder / "job.msgpack").write_bytes(submitted.spec.encoded())
     options = ("--job", "job.msgpack", "--blobs", "blobs", "--out", "losses.json")
     process = await asyncio.create_subprocess_exec(

@@ -8,10 +8,10 @@ from typing import Any
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import DataSpec, JobSpec
 from contracts.terms.targets import TargetCounts
+from tests.support.corpora import Corpus
 from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.swarm_job import MemorySwarm, Papers, make_papers
 from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
-from training.data.corpus import ShardedCorpus
 from training.data.loading import BlobSource, corpus_rows
 from training.flops import item_flops
 from training.strategies.registry import strategy_of
@@ -62,7 +62,7 @@ def data_spec(config: TrainConfig, manifest: Digest, targets: TargetCounts | Non
     )
 
 
-def stage_swarm(folder: Path, papers: Papers, corpus: ShardedCorpus) -> MemorySwarm:
+def stage_swarm(folder: Path, papers: Papers, corpus: Corpus) -> MemorySwarm:
     """The swarm of that job."""
     return MemorySwarm(
         papers, folder, lambda spec: stage_arithmetic(spec, MemoryBlobs(corpus.blobs))

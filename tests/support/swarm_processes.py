@@ -16,11 +16,11 @@ from typing import Any
 
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.history import decode_kept
+from tests.support.corpora import builtin_text, cut_corpus
 from tests.support.history import DOMAIN
 from tests.support.namespaces import Site
 from tests.support.patience import patience
 from tests.support.swarm_job import COORDINATOR
-from training.data.corpus import builtin_files, read_corpus, shard_corpus
 
 Line = dict[str, Any]
 
@@ -48,7 +48,7 @@ class ProcessSwarm:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        corpus = shard_corpus(read_corpus(builtin_files(), max_bytes=60_000), shard_bytes=4096)
+        corpus = cut_corpus(builtin_text(60_000), shard_bytes=4096)
         corpus.write(self.folder / "blobs")
         about = {
             "manifest": corpus.manifest.digest().hex(),

@@ -1,12 +1,14 @@
 """The bytes of rows, from blobs that are checked against their digests.
 
-Invariant: no byte of a blob is used before its BLAKE3 was compared. Shards stay in memory up to
-`cache_bytes`; the least recently used goes first. Not thread-safe: one loader per worker.
+Invariant: no byte is used before a BLAKE3 was compared, of a blob or of the piece of a shard that
+it lies in. Of a shard of up to `WHOLE_BYTES` all pieces are fetched at once, of a longer one those
+that a row lies in. Up to `cache_bytes` of them stay in memory; the least recently used goes first.
+Not thread-safe: one loader per worker.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Malformed, Refused, WrongBytes
@@ -15,11 +17,22 @@ from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
 from contracts.terms.targets import TargetCounts, decode_targets
 from training.config import DataConfig, train_config
-from training.data.manifest import Manifest, decode_manifest
+from training.data.manifest import (
+    PIECE_BYTES,
+    Manifest,
+    Shard,
+    ShardIndex,
+    decode_index,
+    decode_manifest,
+)
 from training.data.order import RowPosition, index_rows, row_numbers
 from training.stages.torch_free import VALIDATION_ROWS, group_rows, num_groups, spaced
 
 CACHE_BYTES = 256 * 2**20
+INDEX_CACHE_BYTES = 64 * 2**20
+WHOLE_BYTES = 4 * 2**20
+
+K = TypeVar("K")
 
 
 class BlobSource(Protocol):
@@ -33,15 +46,40 @@ class BlobSource(Protocol):
             ServiceUnreachable: the store does not answer.
         """
 
+    def fetch_range(self, digest: Digest, start: int, end: int) -> bytes:
+        """Bytes that claim to be [start, end) of this blob, fewer where it ends; raises alike."""
+
+
+class _Kept(Generic[K]):
+    """Values by digest, up to so many bytes; the least recently used goes first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._num_bytes = max_bytes, 0
+        self._values: OrderedDict[Digest, tuple[K, int]] = OrderedDict()
+
+    def get(self, digest: Digest) -> K | None:
+        found = self._values.get(digest)
+        if found is None:
+            return None
+        self._values.move_to_end(digest)
+        return found[0]
+
+    def put(self, digest: Digest, value: K, num_bytes: int) -> None:
+        if digest not in self._values:
+            self._num_bytes += num_bytes
+        self._values[digest] = value, num_bytes
+        while self._num_bytes > self._max_bytes and len(self._values) > 1:
+            _, (_, dropped) = self._values.popitem(last=False)
+            self._num_bytes -= dropped
+
 
 class CheckedBlobs:
-    """Blobs of `source` after their digests were compared, with a bounded memory of them."""
+    """Blobs and pieces of shards of `source`, their digests compared, with a bounded memory."""
 
     def __init__(self, source: BlobSource, *, cache_bytes: int = CACHE_BYTES) -> None:
         self._source = source
-        self._cache_bytes = cache_bytes
-        self._kept: OrderedDict[Digest, bytes] = OrderedDict()
-        self._kept_bytes = 0
+        self._kept = _Kept[bytes](cache_bytes)
+        self._indexes = _Kept[ShardIndex](min(cache_bytes, INDEX_CACHE_BYTES))
 
     def fetch(self, digest: Digest) -> bytes:
         """The blob with this digest.
@@ -51,24 +89,59 @@ class CheckedBlobs:
             NotFound: there is no such blob.
             ServiceUnreachable: the source does not answer.
         """
-        if digest in self._kept:
-            self._kept.move_to_end(digest)
-            return self._kept[digest]
-        data = self._source.fetch(digest)
-        actual = blob_digest(data)
-        if actual != digest:
-            raise WrongBytes(
-                f"blob {digest.hex()} has other bytes", expected=digest.hex(), actual=actual.hex()
-            )
-        self._keep(digest, data)
+        if (kept := self._kept.get(digest)) is not None:
+            return kept
+        data = _checked(self._source.fetch(digest), digest, f"blob {digest.hex()}")
+        self._kept.put(digest, data, len(data))
         return data
 
-    def _keep(self, digest: Digest, data: bytes) -> None:
-        self._kept[digest] = data
-        self._kept_bytes += len(data)
-        while self._kept_bytes > self._cache_bytes and len(self._kept) > 1:
-            _, dropped = self._kept.popitem(last=False)
-            self._kept_bytes -= len(dropped)
+    def read(self, shard: Shard, start: int, end: int) -> bytes:
+        """Bytes [start, end) of a shard, 0 <= start < end <= its length.
+
+        Raises:
+            Malformed, UnknownVersion, TooLarge: no index of this shard. Also as `fetch`.
+        """
+        index = self._index(shard)
+        numbers = range(start // PIECE_BYTES, -(-end // PIECE_BYTES))
+        found = {number: self._kept.get(index.piece(number)) for number in numbers}
+        lacking = [number for number, piece in found.items() if piece is None]
+        if lacking:
+            found |= self._pieces(index, lacking[0], lacking[-1] + 1)
+        joined = b"".join(found[number] or b"" for number in numbers)
+        first = numbers.start * PIECE_BYTES
+        return joined[start - first : end - first]
+
+    def _index(self, shard: Shard) -> ShardIndex:
+        if (kept := self._indexes.get(shard.digest)) is not None:
+            return kept
+        what = f"index {shard.digest.hex()}"
+        data = _checked(self._source.fetch(shard.digest), shard.digest, what)
+        index = decode_index(data)
+        if index.num_bytes != shard.num_bytes:
+            raise Malformed(f"{what}: {index.num_bytes} bytes, not {shard.num_bytes}")
+        self._indexes.put(shard.digest, index, len(data))
+        return index
+
+    def _pieces(self, index: ShardIndex, first: int, end: int) -> dict[int, bytes]:
+        """Pieces [first, end) of a shard, all of a short one."""
+        if index.num_bytes <= WHOLE_BYTES:
+            first, data = 0, self._source.fetch(index.blob)
+            end = -(-index.num_bytes // PIECE_BYTES)
+        else:
+            data = self._source.fetch_range(index.blob, first * PIECE_BYTES, end * PIECE_BYTES)
+        pieces = {}
+        for number in range(first, end):
+            at = (number - first) * PIECE_BYTES
+            what = f"piece {number} of shard {index.blob.hex()}"
+            pieces[number] = _checked(data[at : at + PIECE_BYTES], index.piece(number), what)
+            self._kept.put(index.piece(number), pieces[number], len(pieces[number]))
+        return pieces
+
+
+def _checked(data: bytes, digest: Digest, what: str) -> bytes:
+    if (actual := blob_digest(data)) != digest:
+        raise WrongBytes(f"{what} has other bytes", expected=digest.hex(), actual=actual.hex())
+    return data
 
 
 class UnitRows:
@@ -110,14 +183,14 @@ class UnitRows:
         return tuple(self._train.position(number) for number in numbers)
 
     def load(self, item: ItemNumber) -> tuple[bytes, ...]:
-        """The item's rows, each sequence_length + 1 tokens; errors as `CheckedBlobs.fetch`."""
+        """The item's rows, each sequence_length + 1 tokens; errors as `CheckedBlobs.read`."""
         return tuple(self._read(position) for position in self.positions(item))
 
     def read(self, name: str) -> bytes:
         """All rows of `rows/STAGE/ITEM` or `validation/NUMBER`, one after another.
 
         Raises:
-            Refused: no such set of validation rows. Also as `CheckedBlobs.fetch`.
+            Refused: no such set of validation rows. Also as `CheckedBlobs.read`.
         """
         kind, *_, number = name.split("/")
         if kind == "rows":
@@ -136,8 +209,8 @@ class UnitRows:
         )
 
     def _read(self, position: RowPosition) -> bytes:
-        shard = self._blobs.fetch(position.shard)
-        return shard[position.offset : position.offset + position.length]
+        start = position.offset
+        return self._blobs.read(position.shard, start, start + position.length)
 
 
 def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:

@@ -1,18 +1,23 @@
 """What a job is trained and judged on: a list of content-hashed shards, named by its own digest.
 
-Invariant: a manifest that was read is canonical and bounded, and no shard stands in it twice, so
-train and validation are disjoint by hash. In version 1 a shard is a blob of bytes, and a byte is a
-token; in version 2 it is a run of tokens that the poster made once, little-endian, all equally
-wide, and the job's `data.tokenizer` names the file that made them. In version 3 it is whole rows of
-chats, and the highest bit of a token of 4 bytes marks it as a target of the loss.
+A shard is a run of tokens, little-endian, all equally wide; where a byte is a token the job names
+no tokenizer. Of chats (`marked32`) it is whole rows, and the highest bit of a token marks it as a
+target of the loss. Its bytes are one blob of up to 64 MiB. A second blob, its index, lists the
+digests of the shard's pieces of 16 KiB, and the manifest lists the digests of indexes: so a peer
+that wants a row fetches the manifest (of 20 GB: 20 KB), one index (131 KB at most) and a piece or
+two, and checks each of them before it is used.
+
+Invariants: a manifest or index that was read is canonical and bounded. Equal shards have equal
+indexes and no index stands in a manifest twice, so no shard is in train and in validation.
 """
 
-from typing import Annotated, Literal, Self, get_args
+from collections.abc import Callable
+from typing import Annotated, Any, BinaryIO, Literal, Self, TypeVar
 
 from annotated_types import Ge, Le, Len
 from pydantic import model_validator
 
-from contracts.terms.digest import blob_digest
+from contracts.terms.digest import BlobHasher, blob_digest
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.ids import Digest, DigestField
@@ -20,47 +25,71 @@ from contracts.terms.messages import Record
 
 MAX_SHARDS = 32_768
 MAX_SHARD_BYTES = 64 * 2**20
+PIECE_BYTES = 2**14
 MAX_MANIFEST_BYTES = 4 * 2**20
+MAX_INDEX_BYTES = 2**18
+_DIGEST_BYTES = 32
 
 TokenKind = Literal["bytes", "uint16", "uint32", "marked32"]
 TOKEN_BYTES: dict[TokenKind, int] = {"bytes": 1, "uint16": 2, "uint32": 4, "marked32": 4}
 TARGET_MARK = 2**31
 """Added to a token of `marked32` that the loss counts."""
-Version = Literal["manifest.v1", "manifest.v2", "manifest.v3"]
-_VERSIONS: dict[TokenKind, Version] = {"bytes": "manifest.v1", "marked32": "manifest.v3"}
 
-
-def version_of(tokens: TokenKind) -> Version:
-    """The kind of a manifest whose shards hold such tokens."""
-    return _VERSIONS.get(tokens, "manifest.v2")
+NumBytes = Annotated[int, Ge(1), Le(MAX_SHARD_BYTES)]
+R = TypeVar("R", bound=Record)
 
 
 class Shard(Record):
-    """One blob of the corpus."""
+    """A shard as the manifest names it."""
 
-    digest: DigestField
-    num_bytes: Annotated[int, Ge(1), Le(MAX_SHARD_BYTES)]
+    digest: DigestField  # of its index
+    num_bytes: NumBytes
+
+
+class ShardIndex(Record):
+    """Where the bytes of a shard are, and what they have to be."""
+
+    kind: Literal["shard.v1"] = "shard.v1"
+    blob: DigestField  # of all of its bytes
+    num_bytes: NumBytes
+    pieces: Annotated[bytes, Len(_DIGEST_BYTES, MAX_SHARD_BYTES // PIECE_BYTES * _DIGEST_BYTES)]
+
+    @model_validator(mode="after")
+    def _as_many_as_it_takes(self) -> Self:
+        if len(self.pieces) != -(-self.num_bytes // PIECE_BYTES) * _DIGEST_BYTES:
+            raise ValueError(f"{len(self.pieces)} bytes of digests for {self.num_bytes} bytes")
+        return self
+
+    def piece(self, number: int) -> Digest:
+        """What the bytes from `number` times `PIECE_BYTES` on have to be; the last are fewer."""
+        return Digest(self.pieces[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES])
+
+    def encoded(self) -> bytes:
+        """Canonical bytes."""
+        return encode(self.value())
+
+    def shard(self) -> Shard:
+        """The shard as a manifest names it."""
+        return Shard(digest=blob_digest(self.encoded()), num_bytes=self.num_bytes)
 
 
 class Manifest(Record):
     """The corpus: shards to train on and shards to validate on, each in a fixed order."""
 
-    kind: Version = "manifest.v1"
+    kind: Literal["manifest.v3"] = "manifest.v3"
     tokens: TokenKind = "bytes"
     train: Annotated[tuple[Shard, ...], Len(1, MAX_SHARDS)]
     validation: Annotated[tuple[Shard, ...], Len(1, MAX_SHARDS)]
 
     @model_validator(mode="after")
     def _whole_tokens(self) -> Self:
-        if self.kind != version_of(self.tokens):
-            raise ValueError(f"its tokens are those of {version_of(self.tokens)}")
         if any(shard.num_bytes % self.token_bytes for shard in self.shards()):
             raise ValueError("a shard ends within a token")
         return self
 
     @model_validator(mode="after")
     def _no_shard_twice(self) -> Self:
-        digests = [shard.digest for shard in (*self.train, *self.validation)]
+        digests = [shard.digest for shard in self.shards()]
         if len(set(digests)) != len(digests):
             raise ValueError("a shard stands in the manifest twice")
         return self
@@ -88,7 +117,19 @@ class Manifest(Record):
         return (*self.train, *self.validation)
 
 
-KINDS = get_args(Manifest.model_fields["kind"].annotation)
+def index_of(file: BinaryIO) -> ShardIndex:
+    """The index of a shard; reads it a piece at a time.
+
+    Raises:
+        Malformed: it is empty, or too long.
+    """
+    hasher, pieces, num_bytes = BlobHasher(), bytearray(), 0
+    while piece := file.read(PIECE_BYTES):
+        hasher.update(piece)
+        pieces += blob_digest(piece)
+        num_bytes += len(piece)
+    value = {"blob": hasher.digest(), "num_bytes": num_bytes, "pieces": bytes(pieces)}
+    return ShardIndex.from_value(value)
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -99,12 +140,21 @@ def decode_manifest(data: bytes) -> Manifest:
         UnknownVersion: another kind or version.
         Malformed: anything else that does not fit, another spelling of the same value included.
     """
-    value = decode(data, max_bytes=MAX_MANIFEST_BYTES)
+    return _read("manifest", data, MAX_MANIFEST_BYTES, "manifest.v3", Manifest.from_value)
+
+
+def decode_index(data: bytes) -> ShardIndex:
+    """The index of a shard that a blob spells; raises as `decode_manifest`."""
+    return _read("index of a shard", data, MAX_INDEX_BYTES, "shard.v1", ShardIndex.from_value)
+
+
+def _read(what: str, data: bytes, max_bytes: int, kind: str, make: Callable[[Any], R]) -> R:
+    value = decode(data, max_bytes=max_bytes)
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise Malformed("no manifest: its kind is missing")
-    if value["kind"] not in KINDS:
+        raise Malformed(f"no {what}: its kind is missing")
+    if value["kind"] != kind:
         raise UnknownVersion(f"unknown kind {value['kind']!r:.80}", kind=value["kind"])
-    manifest = Manifest.from_value(value)
-    if manifest.encoded() != data:
-        raise Malformed("manifest: not in canonical form")
-    return manifest
+    record = make(value)
+    if encode(record.value()) != data:
+        raise Malformed(f"{what}: not in canonical form")
+    return record

@@ -25,7 +25,7 @@ from training.data.manifest import Shard
 class RowPosition:
     """Where a row lies: `length` bytes of `shard` from `offset`."""
 
-    shard: Digest
+    shard: Shard
     offset: int
     length: int
 
@@ -51,7 +51,7 @@ class RowIndex:
         first = self.ends[shard - 1] if shard else 0
         offset = (row - first) * self.stride * self.token_bytes
         length = (self.sequence_length + 1) * self.token_bytes
-        return RowPosition(self.shards[shard].digest, offset, length)
+        return RowPosition(self.shards[shard], offset, length)
 
 
 def index_rows(

@@ -1,25 +1,26 @@
-"""Is a file the text that a model should learn, or something that would be misread as text? Pure.
+"""What does a file hold: documents as JSON lines, text, or what would be misread as text? Pure.
 
-Bytes are trained as they are, so markup, compression and containers would be learned with the text
-or instead of it. Foreign formats are told by their first bytes (`training/content.py`). Records are
-told by what parses as JSON, tables by rows that are as long as their header; of a large file only
-its start and single lines are looked at.
+A file is judged by its first `LOOKED_AT` bytes, never by its name. Text is trained as it is, so
+markup, compression and containers would be learned with it or instead of it: they are refused.
 """
 
-import codecs
 import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 from contracts.terms.errors import Refused
-from training.content import LOOKED_AT, UTF8_MARK, Kind, ends_early, what_is
+from training.content import LOOKED_AT, UTF8_MARK, Kind, what_is
 
-_CHAT_FIELDS = ("messages", "conversations", "conversation")
-_TEXT_FIELDS = ("text", "content", "body", "story", "completion")
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_DOCUMENT = re.compile(rf'\s*(\[\s*(\{{\s*["}}]|{_STRING}\s*[,\]])|\{{\s*\n\s*{_STRING}\s*:)')
+_RECORD = re.compile(rf"\{{\s*({_STRING}\s*:|\}})")
+_LINES_LOOKED_AT = 9
+_AS_LINES = Kind(
+    "a JSON document", "write a record in each line, for example with `jq -c '.[]'`, or `jq -c .`"
+)
 _KNOWN_COLUMN = re.compile(
     "text|content|body|story|completion|id|title|name|label|date|author|url|category|summary|"
     "prompt|response|question|answer|input|output|instruction|context|source|target|sentence|"
@@ -29,199 +30,48 @@ _KNOWN_COLUMN = re.compile(
 _COLUMN = re.compile(r"(?! )[^\W\d][\w .()/%#-]{0,39}(?<! )")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?|\d{4}-\d\d-\d\d([T ].*)?")
 _ROWS_LOOKED_AT = 200
-_LINES_LOOKED_AT = 64  # of a large file
-_LONG_LINE = 2**16  # a longer one is not parsed
-_MOST_OF = 0.8  # of the lines, or all but a few rows of a table
-_BETWEEN = re.compile(r"[\s,]*")
-_BEGUN = re.compile(r'\{\s*"([^"\\]|\\.){0,200}"\s*:')
-_OF_PRETTY = re.compile(r'\s*([][{}]+|"([^"\\]|\\.)*"\s*:.*|"([^"\\]|\\.)*"),?\s*')
-_BEGINS_WITHIN = "it begins within a record: cut files between records, then "
 
 
-def need_plain_text(name: str, data: bytes) -> None:
-    """Refuse a file that is no plain UTF-8 text; a byte order mark of UTF-8 is allowed.
+def is_json_lines(start: bytes) -> bool:
+    """Whether a file with this start holds JSON objects, one in each line, the first may be cut."""
+    lines = start[:LOOKED_AT].removeprefix(UTF8_MARK).lstrip().split(b"\n")
+    if _begins_record(lines[0].strip()):
+        return True
+    whole = lines[1 : _LINES_LOOKED_AT + 1] if len(start) < LOOKED_AT else lines[1:-1]
+    shown = [line for line in whole[:_LINES_LOOKED_AT] if line.strip()]
+    return len(shown) > 1 and all(_begins_record(line.strip()) for line in shown)
 
-    Args:
-        name: Of the file, for the refusal.
-        data: All of it.
+
+def _begins_record(line: bytes) -> bool:
+    """Whether it is a JSON object, or the start of one; prose may begin with one and go on."""
+    text = line.decode(errors="replace")
+    if not _RECORD.match(text):
+        return False
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return not error.msg.startswith("Extra data")
+    except (ValueError, RecursionError):
+        pass
+    return True
+
+
+def need_plain_start(name: str, start: bytes) -> None:
+    """Refuse a file that is no plain text, by its first `LOOKED_AT` bytes.
 
     Raises:
         Refused: with what it is, and what to do.
     """
-    need_plain_start(name, data[:LOOKED_AT])
-    if (at := data.find(0)) >= 0:
-        raise _refusal(name, Kind(f"binary (a zero byte at {at})", "give UTF-8 text files"))
-    if (wrong := _undecodable(data)) is not None:
-        kind = f"no UTF-8 text (byte 0x{data[wrong]:02x} at {wrong})"
-        remedy = "convert it, for example with `iconv -f LATIN1 -t UTF-8`"
-        if wrong >= len(data) - 3:
-            remedy += "; if it was cut within its last character, cut it at a line's end"
-        raise _refusal(name, Kind(kind, remedy))
-    if (kind_of_lines := _record_lines(_some_lines(data))) is not None:
-        raise _refusal(name, kind_of_lines)
-
-
-def need_plain_start(name: str, start: bytes) -> None:
-    """Refuse a file of any size by its first `LOOKED_AT` bytes; raises Refused."""
     text = start.removeprefix(UTF8_MARK).decode(errors="ignore").strip()
-    kind = what_is(start) or _values(text) or _pieces_of_pretty(text) or _table(text)
+    is_document = _DOCUMENT.match(text) is not None
+    kind = what_is(start) or (_AS_LINES if is_document else None) or _table(text)
     if kind is not None:
-        raise _refusal(name, kind)
+        raise refusal(name, kind)
 
 
-def _refusal(name: str, kind: Kind) -> Refused:
-    return Refused(
-        f"data: {name} is {kind.name}, which would be trained as it stands: {kind.remedy}"
-    )
-
-
-def _undecodable(data: bytes) -> int | None:
-    """Where the first byte is that UTF-8 cannot have there."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    for at in range(0, max(len(data), 1), LOOKED_AT):
-        pending = len(decoder.getstate()[0])
-        try:
-            decoder.decode(data[at : at + LOOKED_AT], final=at + LOOKED_AT >= len(data))
-        except UnicodeDecodeError as error:
-            return at - pending + error.start
-    return None
-
-
-# ------------------------------------------------------------------------------------- records
-
-
-def _values(text: str) -> Kind | None:
-    """Of JSON values, one after the other or in a list, whose end may be missing."""
-    values = _parsed_from(text, 0)
-    if values is not None and len(values) == 1 and isinstance(values[0], list):
-        return _kind_of(values[0], "a JSON document", ".[]")
-    if values is None and text.startswith("["):
-        return _kind_of(_parsed_from(text, 1) or [], "a JSON document", ".[]")
-    if values is None or len(values) == 1:
-        return _kind_of(values or [], "a JSON document", ".")
-    in_lines = text.partition("\n")[0].rstrip(", ").endswith(("}", "]", '"', "null"))
-    if all(isinstance(value, str) for value in values) and "\\" not in text:
-        return None  # lines in quotation marks, as people write them
-    return _kind_of(values, "JSON lines" if in_lines else "JSON objects, one after the other", ".")
-
-
-def _parsed_from(text: str, at: int) -> list[Any] | None:
-    """The values from `at` on, an object that is cut as {}; None if there is something else."""
-    decoder, found = json.JSONDecoder(), list[Any]()
-    while (at := _BETWEEN.match(text, at).end()) < len(text):  # type: ignore[union-attr]
-        if at == len(text) - 1 and text[at] == "]":
-            break
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            if text[at] not in '{["' or not ends_early(error):
-                return None
-            return [*found, {}] if _BEGUN.match(text, at) else found or None
-        except (ValueError, RecursionError):
-            return None
-        found.append(value)
-    return found
-
-
-def _kind_of(values: Sequence[Any], kind: str, path: str) -> Kind | None:
-    """Of values that hold text; None if they are numbers and the like."""
-    records = [value for value in values if isinstance(value, dict)]
-    if records:
-        return _of_records(next(filter(None, records), {}), kind, path)
-    if any(isinstance(value, list) and _kind_of(value, kind, path) for value in values):
-        return Kind(
-            f"{kind} of lists", "write its texts alone, for example with `jq -r '..|strings'`"
-        )
-    texts = sum(isinstance(value, str) for value in values)
-    if path == ".[]" and texts:
-        return Kind("a JSON list of texts", "write the texts alone, for example with `jq -r '.[]'`")
-    if texts > 1:
-        return Kind(
-            "JSON texts, one after the other", "write them without quotes, with `jq -r '.'`"
-        )
-    return None
-
-
-def _of_records(record: dict[str, Any], kind: str, path: str) -> Kind:
-    for field in _CHAT_FIELDS:
-        if isinstance(record.get(field), list):
-            return Kind(
-                f"{kind} of chats",
-                "train on them with `objective: sft`, or write the turns as text, for example with "
-                f"`jq -r '{_joined(path, field)}[]|.role+\": \"+.content'`",
-            )
-    texts = [name for name, value in record.items() if isinstance(value, str)]
-    field = _text_of(texts) or "text"
-    command = f"`jq -r '{_joined(path, field)}'`"
-    return Kind(kind, f"write its text alone into a file, for example with {command}")
-
-
-def _text_of(names: Sequence[str]) -> str | None:
-    return next((name for name in _TEXT_FIELDS if name in names), next(iter(names), None))
-
-
-def _joined(path: str, field: str) -> str:
-    """The path of `jq` to a field of what `path` names."""
-    dotted = "." if path == "." else f"{path}|."
-    return dotted + (field if re.fullmatch(r"\w{1,40}", field) else "[]")
-
-
-def _some_lines(data: bytes) -> list[bytes]:
-    """All lines of a file that are not empty; of a large one single lines from all over it."""
-    if len(data) <= LOOKED_AT:
-        lines: Iterable[bytes] = data.removeprefix(UTF8_MARK).splitlines()
-    else:
-        steps = (len(data) * i // _LINES_LOOKED_AT for i in range(1, _LINES_LOOKED_AT))
-        starts = {0} | {data.find(b"\n", step) + 1 for step in steps}
-        lines = (_line(data, start) for start in sorted(starts))
-    return [stripped for line in lines if (stripped := line.strip(b" \t\r\n,")) not in b"[]"]
-
-
-def _line(data: bytes, start: int) -> bytes:
-    """The line that starts there; of a long one both ends."""
-    end = data.find(b"\n", start)
-    end = len(data) if end < 0 else end
-    if end - start <= _LONG_LINE:
-        return data[start:end]
-    return data[start : start + _LONG_LINE] + data[end - _LONG_LINE : end]
-
-
-def _record_lines(lines: Sequence[bytes]) -> Kind | None:
-    """Of lines that are JSON objects but for a few, the first and the last perhaps cut."""
-    parsed = [_parsed(line) for line in lines]
-    records = [value for value in parsed if isinstance(value, dict)]
-    if len(lines) < 2 or not records:
-        return None
-    begins_within = parsed[0] is None and lines[0] != b"null"
-    fits = len(records) + (lines[0] == b"null") + (begins_within and lines[0].endswith(b"}"))
-    fits += parsed[-1] is None and lines[-1].startswith(b'{"')
-    if fits < _MOST_OF * len(lines):
-        return None
-    kind = _of_records(next(filter(None, records), {}), "JSON lines", ".")
-    return kind._replace(remedy=_BEGINS_WITHIN + kind.remedy) if begins_within else kind
-
-
-def _parsed(line: bytes) -> Any:
-    """The JSON value of a line, {} for a long one with the ends of an object, else None."""
-    if len(line) > _LONG_LINE:
-        return {} if line.startswith(b'{"') and line.endswith(b"}") else None
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _pieces_of_pretty(text: str) -> Kind | None:
-    """Of objects that are spread over lines, the first and the last perhaps cut."""
-    first, *lines = text.split("\n")[:-1] or [""]
-    if not (_OF_PRETTY.fullmatch(first) or re.search(r'(["\]}],?|\d,)$', first)):
-        return None
-    if len(lines) < 3 or not all(map(_OF_PRETTY.fullmatch, lines)):
-        return None
-    if not re.search(r"\}\s*,?\s*\{", text):
-        return None  # one object, as programs have them too
-    kind = _of_records({}, "JSON objects, one after the other", ".")
-    return kind._replace(remedy=_BEGINS_WITHIN + kind.remedy)
+def refusal(name: str, kind: Kind) -> Refused:
+    """What is said of a file that is no text."""
+    return Refused(f"data: {name} is {kind.name}: {kind.remedy}")
 
 
 # -------------------------------------------------------------------------------------- tables
@@ -232,13 +82,11 @@ def _table(text: str) -> Kind | None:
     for delimiter, name in ((",", "CSV"), ("\t", "TSV"), (";", "CSV")):
         rows = list(islice(_rows(text, delimiter), _ROWS_LOOKED_AT))
         if _is_table(rows, delimiter):
-            known = [cell for cell in rows[0] if _KNOWN_COLUMN.fullmatch(cell) and cell != "id"]
-            column = _text_of(known or list(filter(None, rows[0])))
             options = "" if delimiter == "," else f', delimiter="{delimiter}"'.replace("\t", "\\t")
             return Kind(
                 f"a table ({name})",
-                "write its text column into a file, for example with `python3 -c 'import csv, sys; "
-                f'[print(row["{column}"]) for row in csv.DictReader(sys.stdin{options})]\'`',
+                "write its rows as JSON lines, for example with `python3 -c 'import csv, json, "
+                f"sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{options})]'`",
             )
     return None
 

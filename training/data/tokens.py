@@ -1,35 +1,90 @@
-"""From text to tokens: what the poster does once with a `tokenizers` file, before he shards.
+"""From text to tokens: what the poster does once, with a `tokenizers` file or without one.
 
 Invariant: equal text, file and library give equal tokens; nobody else tokenizes, so peers do not
 need the library, and a difference between its versions changes a manifest, never a running job.
-Tokens are little-endian, 2 bytes each where every id of the file fits, else 4. No special token is
-added. The text is cut at line ends into pieces of `PIECE_BYTES` or more, so that memory is bounded.
+Tokens are little-endian: bytes of UTF-8 without a file; with one 2 bytes each where every id fits,
+else 4. A text is cut at line ends into pieces of `PIECE_CHARACTERS` or more, so that memory is
+bounded. No special token is added to a text; what stands between documents is `separator`: the
+first of `ENDS_OF_TEXT` that the file has as a special token, else what a newline is.
 """
 
 import json
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from contracts.terms.errors import Malformed, Refused, TooLarge
 from training.content import need_target, why_no_json
+from training.data.documents import Document
 from training.data.manifest import TOKEN_BYTES, TokenKind
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
-PIECE_BYTES = 2**16
-PIECES_AT_A_TIME = 64
+PIECE_CHARACTERS = 2**16
+ENDS_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "[EOS]", "[SEP]")
 _ARRAY_CODES: dict[TokenKind, str] = {
     "bytes": "B",
     "uint16": "H",
     "uint32": "I",
     "marked32": "I",
 }
+
+
+class Encoder(Protocol):
+    """Makes tokens of texts."""
+
+    kind: TokenKind
+    separator: bytes
+    """The tokens between two documents."""
+
+    def encode(self, documents: Sequence[Document]) -> list[bytes]:
+        """The tokens of each text."""
+
+
+class ByteEncoder:
+    """A byte of UTF-8 is a token, and a newline stands between documents."""
+
+    kind: TokenKind = "bytes"
+    separator = b"\n"
+
+    def encode(self, documents: Sequence[Document]) -> list[bytes]:
+        """See `Encoder.encode`."""
+        return [document.text.encode() for document in documents]
+
+
+class TokenEncoder:
+    """Tokens of a `tokenizers` file."""
+
+    def __init__(self, tokenizer: "Tokenizer", kind: TokenKind) -> None:
+        self.kind, self._tokenizer = kind, tokenizer
+        special = {
+            token.content: number
+            for number, token in tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
+        end = next((special[name] for name in ENDS_OF_TEXT if name in special), None)
+        self.separator = self._encode(["\n"])[0] if end is None else self._packed([[end]])
+
+    def encode(self, documents: Sequence[Document]) -> list[bytes]:
+        """See `Encoder.encode`."""
+        return self._encode([document.text for document in documents])
+
+    def _encode(self, texts: Sequence[str]) -> list[bytes]:
+        pieces = [list(_pieces(text)) for text in texts]
+        flat = [piece for each in pieces for piece in each]
+        encoded = iter(self._tokenizer.encode_batch_fast(flat, add_special_tokens=False))
+        return [self._packed([next(encoded).ids for _ in each]) for each in pieces]
+
+    def _packed(self, ids: Sequence[list[int]]) -> bytes:
+        tokens = array(_ARRAY_CODES[self.kind])
+        for each in ids:
+            tokens.extend(each)
+        return little_endian(tokens)
 
 
 @dataclass(frozen=True)
@@ -48,20 +103,9 @@ class TokenFile:
         """The library's tokenizer; raises Refused: it is not installed."""
         return _parsed(self.data)
 
-    def encode(self, text: bytes) -> bytes:
-        """The tokens of UTF-8 text, without special tokens.
-
-        Raises:
-            Refused: it is not UTF-8, or the library is not installed.
-        """
-        tokenizer = self.parsed()
-        tokens = array(_ARRAY_CODES[self.kind])
-        pieces = list(_pieces(_decoded(text)))
-        for start in range(0, len(pieces), PIECES_AT_A_TIME):
-            batch = pieces[start : start + PIECES_AT_A_TIME]
-            for encoded in tokenizer.encode_batch_fast(batch, add_special_tokens=False):
-                tokens.extend(encoded.ids)
-        return little_endian(tokens)
+    def encoder(self) -> TokenEncoder:
+        """What makes its tokens; raises Refused if the library is not installed."""
+        return TokenEncoder(self.parsed(), self.kind)
 
 
 def read_token_file(path: Path) -> TokenFile:
@@ -109,20 +153,10 @@ def little_endian(tokens: "array[int]") -> bytes:
     return tokens.tobytes()
 
 
-def _decoded(text: bytes) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError as error:
-        raise Refused(
-            f"data: byte {error.start} of the corpus is not UTF-8, which a tokenizer needs: "
-            "convert the text, or leave `tokenizer` out to train on bytes"
-        ) from error
-
-
 def _pieces(text: str) -> Iterator[str]:
     start = 0
     while start < len(text):
-        end = text.find("\n", start + PIECE_BYTES) + 1 or len(text)
+        end = text.find("\n", start + PIECE_CHARACTERS) + 1 or len(text)
         yield text[start:end]
         start = end
 

@@ -167,6 +167,10 @@ class _Blobs:
             raise NotFound("a bundle has no such blob", digest=digest.hex())
         return self.start.fetch(digest)
 
+    def fetch_range(self, digest: Digest, start: int, end: int) -> bytes:
+        """See `BlobSource.fetch_range`."""
+        return self.fetch(digest)[start:end]
+
 
 @asynccontextmanager
 async def _bundled(

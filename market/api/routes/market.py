@@ -6,6 +6,7 @@ manifests, checkpoints, evidence. Whoever stores one is an account, which is cha
 reads one need be nobody.
 """
 
+import re
 from typing import Annotated
 
 from fastapi import Query, Request, Response
@@ -197,6 +198,8 @@ async def get_batch(root: DigestPath, work: WorkDep) -> Response:
 
 # ------------------------------------------------------------------------------------------- blobs
 
+_RANGE = re.compile(r"bytes=([0-9]{1,12})-([0-9]{1,12})")
+
 
 @blobs_router.on(routes.PUT_BLOB)
 async def put_blob(
@@ -244,10 +247,20 @@ def _check_signed(blob: Digest, request: Request) -> None:
 
 @blobs_router.on(routes.GET_BLOB)
 async def get_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
-    """The bytes of a blob."""
+    """The bytes of a blob, or those of `Range: bytes=START-END`; other ranges are not looked at."""
     headers = await _headers(blob, api)
     if is_known(request, headers["ETag"]):
         return Response(status_code=304, headers={**IMMUTABLE, "ETag": headers["ETag"]})
+    if (asked := _RANGE.fullmatch(request.headers.get("range", ""))) is not None:
+        size = int(headers["Content-Length"])
+        start, end = int(asked[1]), min(int(asked[2]) + 1, size)
+        if start < end:
+            headers |= {
+                "Content-Length": str(end - start),
+                "Content-Range": f"bytes {start}-{end - 1}/{size}",
+            }
+            part = api.market.blobs.read(blob, start, end)
+            return StreamingResponse(part, 206, media_type=routes.OCTETS, headers=headers)
     return StreamingResponse(api.market.blobs.read(blob), media_type=routes.OCTETS, headers=headers)
 
 
@@ -261,4 +274,5 @@ async def _headers(blob: DigestPath, api: ApiDep) -> dict[str, str]:
     size = await api.market.blobs.size(blob)
     if size is None:
         raise errors.NotFound("no such blob", digest=blob.hex())
-    return {**IMMUTABLE, "Content-Length": str(size), "ETag": f'"{blob.hex()}"'}
+    tag = f'"{blob.hex()}"'
+    return {**IMMUTABLE, "Accept-Ranges": "bytes", "Content-Length": str(size), "ETag": tag}

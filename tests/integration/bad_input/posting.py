@@ -214,6 +214,7 @@ class Poster:
                 self.wallet,
                 job,
                 orders=self.folder / "orders",
+                data=self.folder / "data",
                 now=now,
                 consent=Consent(agree, again=again, unmatched=unmatched),
             )

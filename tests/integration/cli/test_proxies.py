@@ -59,7 +59,7 @@ async def ask_blobs(url: str, folder: Path) -> None:
     def ask() -> None:
         blobs = MarketBlobs(url, folder)
         with pytest.raises(NotFound):
-            blobs._get(blob_digest(b"none"))  # `fetch` would wait for a market to come back
+            blobs._get(blob_digest(b"none"), None)  # `fetch` would wait for a market to come back
         blobs.close()
 
     await asyncio.to_thread(ask)

@@ -225,11 +225,12 @@ async def trained(
             "model": {"folder": str(given), "sequence_length": 64}, **said,
         }
     )  # fmt: skip
-    prepared = prepare(job, part_bytes=5000)
+    prepared = prepare(job, folder / "data", part_bytes=5000)
     start = prepared.start
-    assert start is not None
+    assert start is not None and prepared.tokenizer_file is not None
     parts = [start.fetch(name) for name in (*start.index.parts, start.index.digest())]
-    for blob in (*parts, *prepared.corpus.blobs.values()):
+    data = [path.read_bytes() for _, path in prepared.corpus.files()]
+    for blob in (*parts, *data, prepared.tokenizer_file):
         world.blobs.blobs[blob_digest(blob)] = blob
     model = prepared.config.model
     maker = await world.start_job(
@@ -336,11 +337,13 @@ class Losing(MemoryBlobs):
             raise ServiceUnreachable("the disk is gone")
         return await super().size(name)
 
-    async def read(self, name: Digest) -> AsyncIterator[bytes]:
+    async def read(
+        self, name: Digest, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
         """See `BlobStore.read`."""
         self.left -= 1
         self.served.append(name)
-        yield self.blobs[name]
+        yield self.blobs[name][start:end]
 
 
 async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_there_and_verifies(

@@ -18,7 +18,7 @@ CHECKED = {"checking": "on", "peers_per_stage": 3, "price_ceiling": 200_000, "mi
 
 async def planned(poster: Poster, job: JobFile) -> Plan:
     async with MarketClient("http://market", transport=poster.wire()) as client:
-        return await plan(client, job)
+        return await plan(client, job, data=poster.folder / "data")
 
 
 async def offering(poster: Poster, number: int, price: int, **changed: Any) -> None:

@@ -19,6 +19,10 @@ class MemoryBlobs:
             raise NotFound(f"no blob {digest.hex()}")
         return self._blobs[digest]
 
+    def fetch_range(self, digest: Digest, start: int, end: int) -> bytes:
+        """See `BlobSource.fetch_range`."""
+        return self.fetch(digest)[start:end]
+
 
 class FolderBlobs:
     """A folder of files named by the hexadecimal digest of their bytes."""
@@ -32,3 +36,7 @@ class FolderBlobs:
             return (self._folder / digest.hex()).read_bytes()
         except FileNotFoundError as error:
             raise NotFound(f"no blob {digest.hex()}") from error
+
+    def fetch_range(self, digest: Digest, start: int, end: int) -> bytes:
+        """See `BlobSource.fetch_range`."""
+        return self.fetch(digest)[start:end]

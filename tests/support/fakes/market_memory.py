@@ -100,11 +100,13 @@ class MemoryBlobs:
         """See `BlobStore.free_bytes`."""
         return self.free
 
-    async def read(self, name: Digest) -> AsyncIterator[bytes]:
+    async def read(
+        self, name: Digest, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
         """See `BlobStore.read`."""
         if name not in self.blobs:
             raise NotFound("no such blob", digest=name.hex())
-        yield self.blobs[name]
+        yield self.blobs[name][start:end]
 
 
 class MemoryBundles:

@@ -26,13 +26,14 @@ def test_is_stamped__other_stamp__is_false(tmp_path: Path) -> None:
 
 
 def test_venv_stamp__changed_pins__differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = environment.venv_stamp()
+    before = environment.venv_stamp(environment.EXTRAS)
     pins = tmp_path / "pins.txt"
     pins.write_text("torch==0.0\n")
 
     monkeypatch.setattr(environment, "PINS", pins)
 
-    assert environment.venv_stamp() != before
+    assert environment.venv_stamp(environment.EXTRAS) != before
+    assert environment.venv_stamp(environment.NIGHTLY_EXTRAS) != before
 
 
 def test_main__nightly__also_makes_what_nothing_else_needs(monkeypatch: pytest.MonkeyPatch) -> None:

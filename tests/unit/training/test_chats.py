@@ -1,28 +1,34 @@
 """Which tokens of a chat are targets, how chats are packed, what is refused by file and line?"""
 
+import gzip
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from contracts.terms.errors import Malformed, NotFound, Refused
+from contracts.terms.errors import Malformed, NotFound, Refused, TooLarge
 from tests.support.chats import (
     END,
     MARKED,
     PLAIN,
     VOCABULARY,
+    chats_recipe,
     corpus_of_chats,
     made_up,
+    prepare_chats,
     turns,
     write_chats,
     write_tokenizer,
 )
+from tests.support.corpora import Corpus, loaded
+from training.data import prepare as prepare_module
 from training.data.chat_template import read_template
-from training.data.chats import ChatCorpus, chat_corpus
-from training.data.manifest import TARGET_MARK, decode_manifest
+from training.data.manifest import TARGET_MARK, decode_index, decode_manifest
 from training.data.order import index_rows
+from training.data.prepare import PreparedData, prepare_data
 from training.data.tokens import read_token_file, token_values
 
 LENGTH = 96
@@ -31,20 +37,21 @@ CHAT = turns("Hi", "Hello!")
 
 def prepared(
     folder: Path, *lines: Any, template: str | None = MARKED, length: int = LENGTH
-) -> ChatCorpus:
-    """The corpus of these lines, which are JSON unless they are text, and of enough others."""
+) -> PreparedData:
+    """The rows of these lines, which are JSON unless they are text, and of enough others."""
     tokenizer = write_tokenizer(folder, template)
     file = write_chats(folder / "chats.jsonl", made_up(60))
     said = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     file.write_text("\n".join(said) + "\n" * bool(said) + file.read_text())
-    return chat_corpus([file], read_token_file(tokenizer), read_template(tokenizer), length)
+    return prepare_chats(file, tokenizer, folder / "data", length)
 
 
-def rows_of(found: ChatCorpus, length: int = LENGTH) -> list[list[int]]:
+def rows_of(corpus: Corpus, length: int = LENGTH) -> list[list[int]]:
     """All rows, to train on first."""
-    manifest, rows = found.corpus.manifest, []
-    for shard in manifest.shards():
-        tokens = token_values(found.corpus.blobs[shard.digest], "marked32").tolist()
+    rows = []
+    for shard in corpus.manifest.shards():
+        data = corpus.blobs[decode_index(corpus.blobs[shard.digest]).blob]
+        tokens = token_values(data, "marked32").tolist()
         rows += [tokens[at : at + length + 1] for at in range(0, len(tokens), length + 1)]
     return rows
 
@@ -53,9 +60,9 @@ def targets_in(text_ids: list[int]) -> list[int]:
     return [token - TARGET_MARK for token in text_ids if token >= TARGET_MARK]
 
 
-def row_with(found: ChatCorpus, ids: list[int]) -> list[int]:
+def row_with(found: PreparedData, ids: list[int]) -> list[int]:
     """The part of a row that holds these ids, whatever is marked in it."""
-    for row in rows_of(found):
+    for row in rows_of(loaded(found)):
         plain = [token % TARGET_MARK for token in row]
         for at in range(len(plain) - len(ids) + 1):
             if plain[at : at + len(ids)] == ids:
@@ -109,13 +116,13 @@ def test_chat_corpus__conversations_with_from_and_value__are_the_same_rows(tmp_p
     one = prepared(tmp_path / "one", {"messages": CHAT})
     other = prepared(tmp_path / "other", {"id": "7", "conversations": old})
 
-    assert one.corpus.manifest == other.corpus.manifest
+    assert one.manifest == other.manifest
     assert one.targets == other.targets
 
 
 def test_chat_corpus__rows__are_whole_have_their_counts_and_hold_whole_chats() -> None:
     found = corpus_of_chats(LENGTH)
-    manifest, rows = found.corpus.manifest, rows_of(found)
+    manifest, rows = found.corpus.manifest, rows_of(found.corpus)
     counted = [*found.targets.of_train, *found.targets.of_validation]
 
     assert decode_manifest(manifest.encoded()) == manifest
@@ -128,7 +135,7 @@ def test_chat_corpus__rows__are_whole_have_their_counts_and_hold_whole_chats() -
     assert num_train == len(found.targets.of_train)
     whole = sum(row.count(END + TARGET_MARK) for row in rows)
     answers = sum(len(chat) // 2 for chat in made_up())
-    assert whole <= answers < whole + 3 * found.num_cut + 3  # those that were cut off are missing
+    assert whole <= answers  # those that were cut off are missing
 
 
 def test_chat_corpus__chats_longer_than_a_row__are_cut_and_left_out_and_counted(
@@ -137,10 +144,58 @@ def test_chat_corpus__chats_longer_than_a_row__are_cut_and_left_out_and_counted(
     long_answer, long_question = turns("Hi", "x" * 200), turns("x" * 200, "Hi")
 
     found = prepared(tmp_path, {"messages": long_answer}, {"messages": long_question})
-    none = prepared(tmp_path)
+    none = prepared(tmp_path / "none")
 
-    assert (found.num_cut - none.num_cut, found.num_left_out - none.num_left_out) == (2, 1)
+    counted, before = found.counted, none.counted
+    assert (counted.cut - before.cut, counted.left_out - before.left_out) == (2, 1)
     assert "chats: 62 in" in found.in_words
+
+
+def test_prepare__chats_interrupted_anywhere__are_the_same_rows_and_no_shard_cuts_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare_module, "MAX_SHARD_BYTES", 2**13)
+    monkeypatch.setattr(prepare_module, "BATCH_CHARACTERS", 300)
+    monkeypatch.setattr(prepare_module, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(prepare_module, "SAY_SECONDS", 0.0)
+    whole = prepared(tmp_path)
+    recipe = chats_recipe(tmp_path / "chats.jsonl", tmp_path / "tokenizer.json", LENGTH)
+    times = 0
+
+    def interrupt(_: str) -> None:
+        nonlocal times
+        times += 1
+        if times % 7 == 6:
+            raise KeyboardInterrupt
+
+    found = None
+    while found is None:
+        with suppress(KeyboardInterrupt):
+            found = prepare_data(recipe, tmp_path / "again", say=interrupt)
+
+    assert times > 14 and len(whole.manifest.train) > 2
+    assert (found.manifest, found.targets, found.counted) == (
+        whole.manifest,
+        whole.targets,
+        whole.counted,
+    )
+    assert all(shard.num_bytes % (4 * (LENGTH + 1)) == 0 for shard in whole.manifest.shards())
+
+
+def test_prepare__more_rows_of_chats_than_are_counted__is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare_module, "MAX_TARGET_ROWS", 20)
+
+    with pytest.raises(TooLarge, match="more than 20 rows of chats: use fewer chats or a longer"):
+        prepared(tmp_path)
+
+
+def test_prepare__chats_in_another_kind_of_file__is_refused(tmp_path: Path) -> None:
+    (tmp_path / "chats.gz").write_bytes(gzip.compress(b"{}"))
+
+    with pytest.raises(Refused, match="compressed by gzip: chats are read from JSON lines"):
+        prepare_chats(tmp_path / "chats.gz", write_tokenizer(tmp_path), tmp_path / "data")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +211,7 @@ def test_chat_corpus__chats_longer_than_a_row__are_cut_and_left_out_and_counted(
         ({"messages": [{"role": "user", "content": None}]}, "role and content are text"),
         ({"messages": turns("Hi")}, "it has no turn of the assistant"),
         ({"messages": turns("Hi", "\ufdd0")}, "noncharacter"),
+        ({"messages": turns("Hi", "\ud800")}, "has half a character"),
     ],
 )
 def test_chat_corpus__line_that_is_no_chat__is_refused_by_file_and_line(
@@ -206,5 +262,5 @@ def test_chat_corpus__rows_that_are_too_long_or_too_few__are_refused(tmp_path: P
         prepared(tmp_path, length=2**16)
     tokenizer = write_tokenizer(tmp_path)
     file = write_chats(tmp_path / "few.jsonl", iter([CHAT]))
-    with pytest.raises(Refused, match="use more text"):
-        chat_corpus([file], read_token_file(tokenizer), read_template(tokenizer), LENGTH)
+    with pytest.raises(Refused, match=r"1 documents .* are too few"):
+        prepare_chats(file, tokenizer, tmp_path / "data", LENGTH)

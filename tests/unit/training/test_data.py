@@ -1,6 +1,6 @@
 """Are shards what their digests say, and rows where the order says?"""
 
-from pathlib import Path
+from io import BytesIO
 
 import pytest
 
@@ -10,16 +10,18 @@ from contracts.terms.errors import Malformed, Refused, UnknownVersion, WrongByte
 from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
 from contracts.terms.row_order import permuted
+from tests.support.corpora import Corpus, corpus_of, cut_corpus
 from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
-from training.data.corpus import (
-    ShardedCorpus,
-    corpus_bytes,
-    shard_corpus,
-    unigram_perplexity,
+from training.data.corpus import unigram_perplexity
+from training.data.loading import WHOLE_BYTES, CheckedBlobs, UnitRows
+from training.data.manifest import (
+    PIECE_BYTES,
+    Manifest,
+    decode_index,
+    decode_manifest,
+    index_of,
 )
-from training.data.loading import CheckedBlobs, UnitRows
-from training.data.manifest import Manifest, Shard, decode_manifest
 
 TWO_ROWS = DataConfig(rows_per_unit=2, units_per_step=2, seed=5)
 
@@ -28,36 +30,8 @@ def text(num_bytes: int) -> bytes:
     return b"".join(b"%08d" % i for i in range(num_bytes // 8 + 1))[:num_bytes]
 
 
-def sharded() -> ShardedCorpus:
-    return shard_corpus(text(8192), shard_bytes=512, validation_fraction=1 / 8)
-
-
-def shard(data: bytes) -> Shard:
-    return Shard(digest=blob_digest(data), num_bytes=len(data))
-
-
-def test_shard_corpus__even_text__sets_every_eighth_shard_aside() -> None:
-    corpus = sharded()
-
-    assert len(corpus.manifest.train) == 14
-    assert [s.digest for s in corpus.manifest.validation] == [
-        blob_digest(text(8192)[at * 512 : at * 512 + 512]) for at in (4, 12)
-    ]
-
-
-@pytest.mark.parametrize("corpus", [b"", text(1500), b"x" * 100_000])
-def test_shard_corpus__too_little_different_text__refused_with_what_to_do(corpus: bytes) -> None:
-    with pytest.raises(Refused, match="use more text"):
-        shard_corpus(corpus, shard_bytes=512)
-
-
-def test_corpus_bytes__pattern__joins_files_sorted_by_name(tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_bytes(b"second")
-    (tmp_path / "a.txt").write_bytes(b"first")
-    (tmp_path / "c.md").write_bytes(b"other")
-
-    assert corpus_bytes(f"{tmp_path}/*.txt") == b"first\nsecond\n"
-    assert corpus_bytes([f"{tmp_path}/*.md", f"{tmp_path}/*"]) == b"first\nsecond\nother\n"
+def sharded() -> Corpus:
+    return cut_corpus(text(8192), shard_bytes=512, every=8)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +40,10 @@ def test_corpus_bytes__pattern__joins_files_sorted_by_name(tmp_path: Path) -> No
         (b"", Malformed),
         (b"\xc1", Malformed),
         (encode([1]), Malformed),
-        (encode({"kind": "manifest.v9"}), UnknownVersion),
-        (encode({"kind": "manifest.v1"}), Malformed),
+        (encode({"kind": "manifest.v2"}), UnknownVersion),
+        (encode({"kind": "manifest.v3"}), Malformed),
         (
-            encode({"kind": "manifest.v1", "tokens": "bytes", "train": [], "validation": []}),
+            encode({"kind": "manifest.v3", "tokens": "bytes", "train": [], "validation": []}),
             Malformed,
         ),
     ],
@@ -88,14 +62,29 @@ def test_decode_manifest__default_left_out__refused_as_another_spelling() -> Non
 
 
 def test_manifest__shard_in_train_and_validation__refused() -> None:
-    one, two = shard(b"one"), shard(b"two")
+    one, two = (index_of(BytesIO(data)).shard() for data in (b"one", b"two"))
 
     with pytest.raises(Malformed, match="twice"):
         Manifest.from_value({"train": [one.value(), two.value()], "validation": [one.value()]})
 
 
+def test_index_of__shard__lists_its_pieces_and_is_read_in_one_spelling_alone() -> None:
+    data = text(2 * PIECE_BYTES + 10)
+
+    index = index_of(BytesIO(data))
+
+    assert index.blob == blob_digest(data)
+    assert [index.piece(n) for n in range(3)] == [
+        blob_digest(data[at : at + PIECE_BYTES]) for at in (0, PIECE_BYTES, 2 * PIECE_BYTES)
+    ]
+    assert decode_index(index.encoded()) == index
+    value = index.value() | {"pieces": index.pieces[:-32]}
+    with pytest.raises(Malformed, match="64 bytes of digests"):
+        decode_index(encode(value))
+
+
 def test_permuted__fixed_key__is_this_order() -> None:
-    # A change of this order changes what every signed job means: it needs manifest.v2.
+    # A change of this order changes what every signed job means: it needs another manifest.
     assert [permuted(i, 10, bytes(32)) for i in range(10)] == [5, 8, 4, 2, 7, 0, 1, 9, 3, 6]
 
 
@@ -118,7 +107,10 @@ def test_unit_rows__by_name__gives_the_bytes_at_the_positions() -> None:
     loaded = rows.load(ItemNumber(3))
 
     positions = rows.positions(ItemNumber(3))
-    assert loaded == tuple(corpus.blobs[p.shard][p.offset : p.offset + 33] for p in positions)
+    whole = {p.shard: decode_index(corpus.blobs[p.shard.digest]).blob for p in positions}
+    assert loaded == tuple(
+        corpus.blobs[whole[p.shard]][p.offset : p.offset + 33] for p in positions
+    )
     assert rows.read("rows/1/3") == b"".join(loaded)
     assert rows.read("validation/1") == b"".join(rows.validation_rows()[place] for place in (0, 0))
     with pytest.raises(Refused, match="no group 64"):
@@ -145,16 +137,22 @@ def test_validation_rows__capped__are_evenly_spaced() -> None:
     assert rows.validation_rows(1000) == everything
 
 
-class CountingBlobs:
-    """Counts how often a blob was fetched."""
+class CountingBlobs(MemoryBlobs):
+    """Counts how often blobs were fetched, and how many bytes of them in ranges."""
 
     def __init__(self, blobs: dict[Digest, bytes]) -> None:
-        self.blobs, self.num_fetched = blobs, 0
+        super().__init__(blobs)
+        self.num_fetched, self.num_ranged = 0, 0
 
     def fetch(self, digest: Digest) -> bytes:
         """See `BlobSource.fetch`."""
         self.num_fetched += 1
-        return self.blobs[digest]
+        return super().fetch(digest)
+
+    def fetch_range(self, digest: Digest, start: int, end: int) -> bytes:
+        """See `BlobSource.fetch_range`."""
+        self.num_ranged += end - start
+        return self._blobs[digest][start:end]
 
 
 def test_checked_blobs__cache_of_two__forgets_the_least_recently_used() -> None:
@@ -169,10 +167,50 @@ def test_checked_blobs__cache_of_two__forgets_the_least_recently_used() -> None:
     assert source.num_fetched == 4  # a, b, c, and b again
 
 
-def test_unigram_perplexity__two_even_bytes__is_two() -> None:
-    train, validation = shard(b"train"), shard(b"abab")
-    manifest = Manifest(train=(train,), validation=(validation,))
+LONG = text(WHOLE_BYTES + PIECE_BYTES + 1)
 
-    assert unigram_perplexity(manifest, MemoryBlobs({validation.digest: b"abab"})) == pytest.approx(
-        2
-    )
+
+def test_read__long_shard__fetches_the_index_and_the_pieces_of_the_range_once() -> None:
+    corpus = corpus_of([LONG], [b"v"])
+    source = CountingBlobs(corpus.blobs)
+    blobs, shard = CheckedBlobs(source), corpus.manifest.train[0]
+
+    start, end = 3 * PIECE_BYTES - 5, 3 * PIECE_BYTES + 5
+    found = [blobs.read(shard, start, end) for _ in range(2)]
+    last = blobs.read(shard, len(LONG) - 9, len(LONG))
+
+    assert found == 2 * [LONG[start:end]] and last == LONG[-9:]
+    assert source.num_fetched == 1
+    assert source.num_ranged == 4 * PIECE_BYTES
+
+
+def test_read__short_shard__is_fetched_whole_and_once() -> None:
+    corpus = corpus_of([LONG[:WHOLE_BYTES]], [b"v"])
+    source = CountingBlobs(corpus.blobs)
+    blobs, shard = CheckedBlobs(source), corpus.manifest.train[0]
+
+    assert b"".join(
+        blobs.read(shard, at, at + PIECE_BYTES) for at in range(0, WHOLE_BYTES, PIECE_BYTES)
+    ) == LONG[:WHOLE_BYTES]  # fmt: skip
+    assert (source.num_fetched, source.num_ranged) == (2, 0)
+
+
+@pytest.mark.parametrize("size", [WHOLE_BYTES, len(LONG)])
+def test_read__one_bit_of_the_shard_altered__its_piece_alone_is_refused(size: int) -> None:
+    corpus = corpus_of([LONG[:size]], [b"v"])
+    shard = corpus.manifest.train[0]
+    name = decode_index(corpus.blobs[shard.digest]).blob
+    forged = bytearray(corpus.blobs[name])
+    forged[2 * PIECE_BYTES + 7] ^= 1
+    blobs = CheckedBlobs(MemoryBlobs(corpus.blobs | {name: bytes(forged)}))
+
+    with pytest.raises(WrongBytes, match=f"piece 2 of shard {name.hex()} has other bytes"):
+        blobs.read(shard, 2 * PIECE_BYTES, 3 * PIECE_BYTES)
+
+
+def test_unigram_perplexity__two_even_bytes__is_two() -> None:
+    corpus = corpus_of([b"train"], [b"abab"])
+
+    found = unigram_perplexity(corpus.manifest, MemoryBlobs(corpus.blobs))
+
+    assert found == pytest.approx(2)

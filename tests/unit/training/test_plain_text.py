@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.errors import NotFound, Refused
-from training.data.corpus import corpus_bytes
-from training.data.plain_text import need_plain_text
+from training.data.documents import Place, documents
+from training.data.plain_text import is_json_lines, need_plain_start
+from training.data.sources import find_files
 
 BOM = b"\xef\xbb\xbf"
-CHAT = json.dumps({"messages": [{"role": "user", "content": "hello"}]})
 RECORDS = [
     {"id": str(i), "text": f"once upon a time, {i}\nthere was \u00e9", "tags": ["a", {"b": None}]}
     for i in range(40)
@@ -21,77 +21,96 @@ RECORD = json.dumps(RECORDS[0])
 LINES = "".join(json.dumps(record) + "\n" for record in RECORDS).encode()
 PRETTY = "\n".join(json.dumps(record, indent=2) for record in RECORDS).encode()
 LIST = json.dumps(RECORDS).encode()
-STRINGS = [record["text"] for record in RECORDS]
-LONG = json.dumps({"text": "word " * 300_000}).encode()  # longer than what is parsed
+LONG = json.dumps({"text": "word " * 300_000}).encode()  # longer than what is looked at
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 ANNEX = b"/annex/objects/SHA256E-s123--0f0f.txt\n"
 CSV = 'id,text,label\n1,"Hello, you",good\n2,"one\ntwo",bad\n3,plain,good\n'
 S3 = b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>AccessDenied</Code></Error>'
 
 
+def read(folder: Path, data: bytes, field: str = "text") -> str:
+    """The text of a file with these bytes."""
+    (folder / "corpus.txt").write_bytes(data)
+    [file] = find_files([str(folder / "*.txt")])
+    return "|".join(each.text for each in documents(file, field, Place()) if each.text)
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"PAR1\x15\x04PAR1", ("Parquet", "text column")),
         (gzip.compress(b"text"), ("gzip", "gunzip")),
         (b"PK\x03\x04rest", ("zip archive", "unzip")),
         ("text".encode("utf-16"), ("UTF-16", "iconv")),
         ("text".encode("utf-32"), ("UTF-32", "iconv -f UTF-32")),
         (b"some\x00thing", ("zero byte at 4", "UTF-8")),
         (b"ab\xe9cd", ("byte 0xe9 at 2", "iconv")),
+        (BOM + b"ab\xe9cd", ("byte 0xe9 at 5",)),
         (b"a" * (2**20 - 1) + b"\xc3\x28", (f"byte 0xc3 at {2**20 - 1}",)),
         (b"cut \xc3", ("byte 0xc3 at 4",)),
-        (f"{RECORD}\n\n{RECORD}\n".encode(), ("JSON lines", "jq -r '.text'")),
-        (f"{CHAT}\n{CHAT}\n".encode(), ("JSON lines of chats", "'.messages[]|.role")),
-        (RECORD.encode(), ("a JSON document", "jq -r '.text'")),
-        (f"[\n  {RECORD}\n]".encode(), ("a JSON document", "'.[]|.text'")),
-        (BOM + LINES, ("JSON lines", "jq -r '.text'")),
-        (BOM + f"{CHAT}\n{CHAT}\n".encode(), ("of chats",)),
+        (f"[\n  {RECORD}\n]".encode(), ("a JSON document", "jq -c '.[]'")),
+        (LIST, ("a JSON document",)),
         (BOM + LIST, ("a JSON document",)),
-        (PRETTY, ("JSON objects, one after the other", "jq -r '.text'")),
-        (b"null\n" + LINES, ("JSON lines", "jq -r '.text'")),
-        (LINES[200:], ("JSON lines", "begins within a record")),
-        (LINES[20:-20], ("JSON lines", "begins within a record")),
-        (PRETTY[30:], ("JSON objects, one after the other", "begins within a record")),
-        (b"".join(LINES.splitlines(True)[:9]) + b"broken\n", ("JSON lines",)),
-        (b",\n".join(LINES.splitlines()), ("JSON", "jq")),
-        (json.dumps(STRINGS).encode(), ("a JSON list of texts", "jq -r '.[]'")),
-        (json.dumps(STRINGS, indent=1).encode(), ("a JSON list of texts",)),
-        ("\n".join(map(json.dumps, STRINGS)).encode(), ("JSON texts", "jq -r '.'")),
-        (json.dumps([["user", "hi"], ["bot", "hello"]]).encode(), ("a JSON document of lists",)),
-        (LIST[:-100], ("a JSON document",)),
-        (LONG, ("a JSON document",)),
-        (b"[" + LONG + b"," + LONG + b"]", ("a JSON document", "'.[]|")),
-        (LONG + b"\n" + LONG, ("JSON",)),
-        (LONG[50:] + b"\n" + LONG + b"\n" + LONG[:-9], ("JSON lines", "begins within")),
-        (b"[" + LIST[1:-1] * 600 + b"]", ("a JSON document", "'.[]|.text'")),
-        (b"[" + b",\n".join(LINES.splitlines() * 300) + b"]", ("a JSON document",)),
-        (CSV.encode(), ("a table (CSV)", '"text"')),
+        (PRETTY, ("a JSON document",)),
+        (json.dumps(["one", "two"]).encode(), ("a JSON document",)),
+        (CSV.encode(), ("a table (CSV)", "json.dumps(row)")),
         (BOM + CSV.encode(), ("a table (CSV)",)),
-        (CSV.replace(",g", ";g").replace(",", ";").encode(), ("a table (CSV)",)),
+        (CSV.replace(",g", ";g").replace(",", ";").encode(), ("a table (CSV)", 'delimiter=";"')),
         (b"".join(b"%d\tline %d\n" % (i, i) for i in range(9)).join([b"a\tb\n", b""]), ("TSV",)),
         (b"text\n" + b'"Hello, you"\n' * 4, ("a table (CSV)",)),
-        (b",prompt,answer\n" + b"0,why,so\n" * 4, ("a table (CSV)", '"prompt"')),
+        (b",prompt,answer\n" + b"0,why,so\n" * 4, ("a table (CSV)",)),
         (LFS, ("a Git LFS pointer", "git lfs pull")),
         (ANNEX, ("a git-annex pointer", "git annex get")),
         (b"../../.git/annex/objects/x/y/SHA256E-s1--0f.txt/SHA256E-s1--0f.txt", ("annex get",)),
         (b"\n<!DOCTYPE html>\n<title>404 Not Found</title>", ("an HTML page", "download")),
         (S3, ("an XML document", "download")),
         (rb"{\rtf1\ansi text}", ("RTF", "textutil")),
+        (LINES + b'{"text": 5', (", line 41 is broken JSON",)),
+        (LINES[200:], ("line 1 is broken JSON",)),
+        (b"null\n" + LINES, ("line 1 is no JSON object",)),
+        (b'{"text": "a"}\n[1]\n', ("line 2 is no JSON object",)),
+        (b'{"text": "a"}\n{"body": 1, "id": 2}\n', ("line 2 has no field 'text'", "body, id")),
+        (b'{"text": ["a"]}\n', ("line 1: 'text' is no text but list",)),
+        (b'{"text": "\\ud800"}\n', ("line 1: text has half a character",)),
+        (b'{"text": "\xff"}\n', ("line 1 is broken JSON",)),
+        (b'{"messages": []}\n', ("line 1 has no field 'text'", "there are messages")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_need_plain_text__something_else__is_refused_with_what_to_do(
-    data: bytes, words: tuple[str, ...]
+def test_documents__something_else__is_refused_with_what_to_do(
+    data: bytes, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     with pytest.raises(Refused) as refused:
-        need_plain_text("corpus.txt", data)
+        read(tmp_path, data)
 
     message = str(refused.value)
-    assert message.startswith("data: corpus.txt is ")
+    assert "corpus.txt" in message
     for each in words:
         assert each in message
-    assert "\n" not in message and len(message) < 400
+    assert "\n" not in message and len(message.replace(str(tmp_path), "")) < 400
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (BOM + b"text\n", "text\n"),
+        (LINES, "|".join(str(record["text"]) for record in RECORDS)),
+        (BOM + LINES, "|".join(str(record["text"]) for record in RECORDS)),
+        (b'\n{"text": "a"}\n\n{"text": null}\n{"text": ""}\n{"text": "b"}', "a|b"),
+        (LONG + b"\n" + LONG, "|".join(2 * ["word " * 300_000])),
+    ],
+    ids=["mark", "lines", "marked lines", "empty ones", "long lines"],
+)
+def test_documents__text_or_json_lines__are_read(data: bytes, text: str, tmp_path: Path) -> None:
+    assert read(tmp_path, data) == text
+
+
+def test_documents__line_longer_than_a_record_may_be__refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.data.documents.MAX_RECORD_BYTES", 2**20)
+
+    with pytest.raises(Refused, match="line 2 has more than 1048576 bytes"):
+        read(tmp_path, b'{"text": "a"}\n' + LONG)
 
 
 POEM = "Tyger Tyger, burning bright,\nIn the forests, of the night:\nWhat immortal, hand or eye,\n"
@@ -122,7 +141,7 @@ HTML_TALK = (
         '["Well," she said.]\n',
         "null\n",
         POEM,
-        POEM * 30,
+        POEM * 3000,
         "\u6625\u7720\u4e0d\u89c9\u6653,\u5904\u5904\u95fb\u557c\u9e1f\n" * 9,
         "Dear Ann,\nI came, I saw, I won.\nYours,\nBob\n",
         "apples, pears\nnuts, plums\nmilk, bread\n",
@@ -148,26 +167,8 @@ HTML_TALK = (
         "BZhang went to the market.\n",
     ],
 )
-def test_need_plain_text__text__is_taken(text: str) -> None:
-    need_plain_text("corpus.txt", text.encode())
-
-
-def in_a_folder(folder: Path, data: bytes) -> str:
-    (folder / "a.txt").write_bytes(data)
-    return str(folder / "*.txt")
-
-
-def test_corpus_bytes__text_with_a_mark_of_utf8__mark_is_no_part_of_it(tmp_path: Path) -> None:
-    assert corpus_bytes(in_a_folder(tmp_path, BOM + b"text\n")) == b"text\n\n"
-
-
-def test_corpus_bytes__larger_than_any_corpus__told_by_its_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("training.data.corpus.MAX_CORPUS_BYTES", 2**21)
-
-    with pytest.raises(Refused, match="a JSON document"):
-        corpus_bytes(in_a_folder(tmp_path, b"[" + LIST[1:-1] * 900 + b"]"))
+def test_documents__text__is_taken_whole(text: str, tmp_path: Path) -> None:
+    assert read(tmp_path, text.encode()).replace("|", "") == text.removeprefix("\ufeff")
 
 
 @pytest.mark.parametrize(
@@ -177,19 +178,21 @@ def test_corpus_bytes__larger_than_any_corpus__told_by_its_start(
         ("../gone.txt", "is a link to ../gone.txt, which is not here"),
     ],
 )
-def test_corpus_bytes__link_to_nothing_beside_a_text__is_not_passed_over(
+def test_find_files__link_to_nothing_beside_a_text__is_not_passed_over(
     tmp_path: Path, target: str, words: str
 ) -> None:
     (tmp_path / "b.txt").symlink_to(target)
 
     with pytest.raises(NotFound, match=words):
-        corpus_bytes(in_a_folder(tmp_path, b"text"))
+        read(tmp_path, b"text")
 
 
 @pytest.mark.parametrize("suffix", ["py", "md", "rst", "toml", "js", "c", "sol"])
-def test_need_plain_text__sources_and_documents_of_this_project__are_taken(suffix: str) -> None:
+def test_need_plain_start__sources_and_documents_of_this_project__are_taken(suffix: str) -> None:
     root = Path(__file__).parents[3]
     found: Callable[[str], list[Path]] = lambda name: list((root / name).rglob(f"*.{suffix}"))  # noqa: E731
     for path in [p for name in ("training", "docs", "contracts", "market") for p in found(name)]:
         if "node_modules" not in path.parts and path.is_file():  # forge's folders end in .sol
-            need_plain_text(path.name, path.read_bytes())
+            data = path.read_bytes()
+            need_plain_start(path.name, data)
+            assert not is_json_lines(data)

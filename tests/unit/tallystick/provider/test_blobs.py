@@ -52,3 +52,19 @@ def test_fetch__shard__is_read_once_and_kept(tmp_path: Path) -> None:
     assert [blobs.fetch(name), blobs.fetch(name)] == 2 * [3 * PIECE]
 
     assert market.num_read == 3
+
+
+@pytest.mark.parametrize("status", [200, 206])
+def test_fetch_range__server_that_knows_ranges_or_none__is_the_range(
+    status: int, tmp_path: Path
+) -> None:
+    data = bytes(range(100))
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["range"] == "bytes=7-10"
+        return httpx.Response(status, content=data[7:11] if status == 206 else data)
+
+    blobs = MarketBlobs("http://market", tmp_path, transport=httpx.MockTransport(answer))
+
+    assert blobs.fetch_range(Digest(bytes(32)), 7, 11) == data[7:11]
+    assert list(tmp_path.iterdir()) == []

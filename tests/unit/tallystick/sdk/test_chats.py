@@ -13,8 +13,8 @@ from contracts.terms.targets import decode_targets
 from tallystick.sdk.job_file import JobFile, parse_job_file
 from tallystick.sdk.job_spec import Prepared, build_spec, prepare
 from tests.support.chats import made_up, write_chats, write_tokenizer
-from tests.support.fakes.blobs import MemoryBlobs
 from training.data.loading import corpus_rows, targets_of
+from training.data.prepare import FolderBlobs
 
 
 def job(folder: Path, **changed: Any) -> JobFile:
@@ -57,21 +57,20 @@ def signed(made: JobFile, prepared: Prepared) -> JobSpec:
 def test_prepare__chats__spec_names_blobs_that_give_rows_and_their_targets(folder: Path) -> None:
     made = job(folder)
 
-    prepared = prepare(made)
+    prepared = prepare(made, folder / "data")
 
-    spec, blobs = signed(made, prepared), MemoryBlobs(prepared.corpus.blobs)
+    spec, blobs = signed(made, prepared), FolderBlobs(prepared.corpus)
     assert spec.data.objective == "sft"
-    assert prepared.chats is not None
     targets = decode_targets(blobs.fetch(spec.data.targets))
-    assert targets_of(spec, blobs) == targets == prepared.chats.targets
+    assert targets_of(spec, blobs) == targets == prepared.corpus.targets
     assert corpus_rows(spec, blobs).num_rows[0] == len(targets.of_train)
 
 
 def test_prepare__text__names_no_targets(folder: Path) -> None:
-    (folder / "text.txt").write_text("text to learn " * 4000)
+    (folder / "text.txt").write_text("".join(f"line {n} to learn\n" for n in range(4000)))
     made = job(folder, objective=None, data=str(folder / "text.txt"), tokenizer=None)
 
-    spec = signed(made, prepare(made))
+    spec = signed(made, prepare(made, folder / "data"))
 
     assert (spec.data.objective, spec.data.targets) == ("pretrain", bytes(32))
 
@@ -83,6 +82,7 @@ def test_prepare__text__names_no_targets(folder: Path) -> None:
         ({"strategy": "local"}, "sft is trained by the strategy every_step"),
         ({"data": "builtin"}, "sft needs chats"),
         ({"data": None}, "sft needs chats"),
+        ({"data": {"from": "*.jsonl", "field": "text"}}, "leave `field` of `data` out"),
     ],
 )
 def test_parse__objective_that_does_not_fit__is_one_sentence(
@@ -92,9 +92,18 @@ def test_parse__objective_that_does_not_fit__is_one_sentence(
         job(folder, **change)
 
 
+def test_prepare__folder_of_the_other_objective__is_refused(folder: Path) -> None:
+    rows = prepare(job(folder), folder / "data").corpus.folder
+
+    with pytest.raises(Refused, match="holds chats, prepared for a job with `objective: sft`"):
+        prepare(job(folder, objective=None, data=str(rows)), folder / "data")
+    with pytest.raises(Refused, match="objective sft reads chats, not what `tallystick data"):
+        prepare(job(folder, data=str(rows)), folder / "data")
+
+
 def test_prepare__without_tokenizer_or_template__is_refused(folder: Path) -> None:
     with pytest.raises(Refused, match="tokenizer: objective sft needs one with a chat template"):
-        prepare(job(folder, tokenizer=None))
+        prepare(job(folder, tokenizer=None), folder / "data")
     write_tokenizer(folder, None)
     with pytest.raises(NotFound, match="has no chat template"):
-        prepare(job(folder))
+        prepare(job(folder), folder / "data")

@@ -15,11 +15,11 @@ from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError
 from contracts.terms.ids import Address, Digest, StageIndex
 from contracts.terms.messages import AdapterSpec, JobSpec, LinearName, LocalSpec, StopEarlySpec
 from contracts.terms.moments import UnixSeconds
-from tallystick.sdk.job_file import JobFile, load_job_file, parse_job_file, size, span
+from tallystick.sdk.job_file import DataFields, JobFile, load_job_file, parse_job_file, size, span
 from tallystick.sdk.job_spec import DataNames, build_spec
 from tallystick.sdk.job_text import MAX_FILE_BYTES
 from training.config import slices_of, train_config
-from training.data.corpus import matching_files
+from training.data.sources import matching_files
 from training.flops import item_flops
 from training.memory import peer_memory
 from training.recipes import micro
@@ -111,14 +111,15 @@ def test_load__paths__are_relative_to_the_file_and_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "jobs").mkdir()
-    paths = "data: ['text/*.txt', /etc/words, '~/t/*']\ntokenizer: ~/t.json\n"
+    paths = "data: ['text/*.txt', /etc/words, '~/t/*', 's3://a/b']\ntokenizer: ~/t.json\n"
     written(tmp_path / "jobs", TEXT + paths + "model: {folder: llama, sequence_length: 64}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/ann")
 
     loaded = load_job_file(Path("jobs/job.yaml"))
 
-    assert loaded.data == [f"{tmp_path}/jobs/text/*.txt", "/etc/words", "/home/ann/t/*"]
+    here = [f"{tmp_path}/jobs/text/*.txt", "/etc/words", "/home/ann/t/*", "s3://a/b"]
+    assert loaded.documents == DataFields.model_validate({"from": here})
     assert (loaded.tokenizer, loaded.model_folder) == ("/home/ann/t.json", tmp_path / "jobs/llama")
     assert load_job_file(written(tmp_path, TEXT + "model: ~/llama")).model == "/home/ann/llama"
     assert load_job_file(written(tmp_path, TEXT)).model_folder is None
@@ -137,7 +138,7 @@ def test_load__names_that_would_be_patterns__are_taken_literally_where_they_exis
 
     loaded = load_job_file(written(tmp_path / folder, f"{TEXT}data: {data}\n"))
 
-    assert matching_files(loaded.data) == [text]
+    assert matching_files(loaded.documents.sources) == [text]
 
 
 @pytest.mark.parametrize(

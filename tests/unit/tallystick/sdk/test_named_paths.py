@@ -9,7 +9,7 @@ from contracts.chain.deployment import load_deployment
 from contracts.terms.errors import Refused
 from tallystick.reading import read_whole
 from tallystick.sdk.job_file import load_job_file
-from training.data.corpus import matching_files
+from training.data.sources import matching_files
 from training.data.tokens import read_token_file
 from training.models.folder import read_config
 
