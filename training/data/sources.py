@@ -122,6 +122,8 @@ def matching_files(patterns: Sequence[str]) -> list[Path]:
 
 def _named(pattern: str) -> list[str]:
     """What exists under its literal name is no pattern: a folder may be called `[work]`."""
+    if not pattern:
+        return []
     if os.path.isfile(pattern):
         return [pattern]
     folder = next((str(each) for each in Path(pattern).parents if os.path.isdir(each)), "")

@@ -79,6 +79,7 @@ class Place:
             "rpc": self.market,
             "job": JOB_ID,
             "jobs": JOB_ID,
+            "names": str(self.folder / "job.yaml"),
             "evidence": JOB_ID,
             "bundle": str(self.folder / "job.yaml"),
             "ask": "1000",
