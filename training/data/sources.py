@@ -142,13 +142,18 @@ def _saved_dataset(folder: str, read: Callable[[str], bytes]) -> list[str]:
         raise Refused(f"data: {folder} holds splits, name one of them: {folder}/{splits[0]}")
     except FileNotFoundError:
         pass
+    except (ValueError, LookupError, TypeError) as error:
+        raise Malformed(f"data: {folder} is not what `save_to_disk` writes") from error
     try:
         state = json.loads(read(f"{folder}/state.json"))
-        return [f"{folder}/{each['filename']}" for each in state["_data_files"]]
+        names = [each["filename"] for each in state["_data_files"]]
     except FileNotFoundError as error:
         raise Refused(f"data: {folder} is a folder; write {folder}/*.txt") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise Malformed(f"data: {folder}/state.json is not what `save_to_disk` writes") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise Malformed(f"data: {folder} is not what `save_to_disk` writes") from error
+    if any(re.fullmatch(r"[\w-][\w.-]*\.arrow", str(name)) is None for name in names):
+        raise Refused(f"data: {folder}/state.json names other files than Arrow files of the folder")
+    return [f"{folder}/{name}" for name in names]
 
 
 # -------------------------------------------------------------------------------------------- URLs
