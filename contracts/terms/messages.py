@@ -55,8 +55,8 @@ NORM_SCALE = 10**9  # a gradient norm of 1 is 1_000_000_000
 NORM_SQUARED_SCALE = 10**12
 DISTANCE_SCALE = 10**9
 MILLION = 10**6
-MAX_TARGETS = 2**32
-"""Of a step, by which its claims are weighed: finer weights still fit their field."""
+MAX_CHAT_ROWS = 2**14
+"""Of a step, whose targets everybody counts who reads the history: half a second at most."""
 
 
 _DERIVED = ("cached_details", "chunking")
@@ -444,11 +444,9 @@ class JobSpec(WalletMessage):
             raise ValueError("gradient_codec: seeded codes are of the strategy `local`")
         if is_local and self.data.objective == "sft":
             raise ValueError("data.objective: sft is trained by the strategy `every_step` alone")
-        tokens = self.batch.units_per_step * self.batch.rows_per_unit * self.model.sequence_length
-        if self.data.objective == "sft" and tokens > MAX_TARGETS:
-            raise ValueError(
-                "data.objective: a step of sft has at most 2^32 tokens, which it weighs"
-            )
+        rows = self.batch.units_per_step * self.batch.rows_per_unit
+        if self.data.objective == "sft" and rows > MAX_CHAT_ROWS:
+            raise ValueError(f"data.objective: a step of sft has at most {MAX_CHAT_ROWS} rows")
         if is_local and self.rules.audit is not None and not self.rules.audit.device_class:
             raise ValueError("audit.device_class: replays of `local` are compared within one class")
         return self

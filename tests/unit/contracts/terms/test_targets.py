@@ -147,7 +147,7 @@ def test_data_spec__objective_and_targets_that_do_not_fit__are_refused(
     ("change", "why"),
     [
         (of_local_steps(), "every_step"),
-        ({"units_per_step": 2**13, "rows_per_unit": 2**16}, "2\\^32 tokens"),
+        ({"units_per_step": 2**9, "rows_per_unit": 2**6}, "at most 16384 rows"),
     ],
 )
 def test_job_spec__chats_that_it_cannot_weigh__are_refused(
