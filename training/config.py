@@ -37,6 +37,7 @@ MAX_HEAD_WIDTH = 1024
 MAX_SEQUENCE = 2**20
 MAX_VOCABULARY = 2**20
 MAX_SEED = 2**53 - 1
+MAX_ADAPTER_SCALE = 64  # alpha / rank
 MAX_STEPS = 10_000_000
 MAX_ROPE_FACTOR = 10**6
 
@@ -140,6 +141,9 @@ class ModelConfig:
         )
         _need(self.rope_theta > 1, "model rope_theta must be above 1")
         _need(0 < self.norm_eps < 1, "model norm_eps must be between 0 and 1")
+        if self.adapter is not None:  # honest gradients are apart by as much more
+            most = MAX_ADAPTER_SCALE * self.adapter.rank
+            _need(self.adapter.alpha <= most, f"adapter alpha must be at most {most} at this rank")
         _need(0 <= self.init_seed <= MAX_SEED, "model init_seed must be 0 to 2**53 - 1")
         self._need_known_family()
 
