@@ -351,9 +351,9 @@ class Blobs:
                 self._silent.discard(peer)
                 await asyncio.to_thread(self._forms.need, lack.sort, data, lack.digest)
             except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
-                if isinstance(error, errors.Unavailable):
+                if isinstance(error, errors.DeadlineExceeded):
                     self._silent.add(peer)
-                    is_sure = False
+                is_sure &= not isinstance(error, errors.Unavailable)
                 about = {"peer": peer, "code": error.code, "reason": error.message}
                 self._tell("not_found", step=self._job.state.round, **about)
             else:
