@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, get_args
 
 import pytest
@@ -234,7 +235,7 @@ def test_replay__report_without_all_of_the_work__projections_far_outside_the_tol
 
     for fake in (lazy, stale, [0] * 4):
         apart = [abs(a - b) for a, b in zip(honest, fake, strict=True)]
-        assert min(apart[1:]) > 100 * allowed
+        assert min(apart[1:]) > 10 * allowed and median(apart[1:]) > 100 * allowed
 
 
 def test_replay__lie_in_the_sent_gradient__shows_in_the_parameter_it_was_told_of(

@@ -96,6 +96,7 @@ class Place:
             "doctor": ["--home", f"{at}/nothing"],
             "version": [],
             "schema": [],
+            "data prepare": ["builtin", "--to", f"{at}/prepared"],
             "provider answer": [NAME.hex(), f"{at}/job.yaml", *slashing],
             "provider status": [],
             "provider earnings": ["--job", job],
