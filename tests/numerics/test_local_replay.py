@@ -331,6 +331,17 @@ def test_replay__shard_that_spells_nothing__mismatch(tmp_path: Path, shard: byte
     assert work.verdict() == "mismatch"
 
 
+def test_replay__row_with_a_token_outside_the_vocabulary__not_computable(tmp_path: Path) -> None:
+    config = micro(num_steps=100)
+    spec = spec_under("none", replace(config, model=replace(config.model, vocab_size=64)))
+    steps = dict.fromkeys(ITEMS, (TracedStep(0, 0, (0,) * 8),) * STEPS)
+    difference = torch.zeros(LocalRecipe(spec).num_parameters)
+
+    replayed, _ = claimed(spec, Done(steps, difference), tmp_path).replayed()
+
+    assert not replayed.is_computable
+
+
 def test_replay__weights_from_which_nothing_finite_comes__not_computable(tmp_path: Path) -> None:
     work = claimed(spec_under("none"), honest(), tmp_path)
     stage = stage_at_first(LocalRecipe(work.spec))

@@ -404,5 +404,5 @@ def _split(
     if x is not None and len(x) != len(rows):
         raise Refused(f"{len(rows)} rows came with {len(x)} rows of activations")
     if int(rows.max()) >= config.vocab_size:
-        raise Refused(f"a token is outside the vocabulary of {config.vocab_size}")
+        raise Malformed(f"a token is outside the vocabulary of {config.vocab_size}")
     return rows[:, :-1] if x is None else x, rows[:, 1:] if stage.has_head else None
