@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from functools import partial
 
 from contracts.terms.errors import Refused
 from training.config import TrainConfig
@@ -18,12 +19,14 @@ def need_enough_rows(manifest: Manifest, config: TrainConfig) -> int:
         Refused: with how much text would do.
     """
     length = config.model.sequence_length
-    _, num_rows = (
-        index_rows(
-            shards, length, token_bytes=manifest.token_bytes, is_marked=manifest.is_marked
-        ).num_rows
-        for shards in (manifest.validation, manifest.train)
+    number = partial(
+        index_rows,
+        sequence_length=length,
+        token_bytes=manifest.token_bytes,
+        is_marked=manifest.is_marked,
     )
+    number(manifest.validation)
+    num_rows = number(manifest.train).num_rows
     if num_rows < config.data.rows_per_step:
         what = "bytes" if manifest.tokens == "bytes" else "tokens"
         raise Refused(

@@ -223,10 +223,8 @@ def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
     manifest = decode_manifest(CheckedBlobs(blobs).fetch(spec.data.manifest))
     length, size = config.model.sequence_length, spec.batch.rows_at_once
-    rows, targets = (
-        UnitRows(manifest, config.data, length, blobs, rows_at_once=size),
-        targets_of(spec, blobs),
-    )
+    rows = UnitRows(manifest, config.data, length, blobs, rows_at_once=size)
+    targets = targets_of(spec, blobs)
     counted = None if targets is None else (len(targets.of_train), len(targets.of_validation))
     if counted != (rows.num_rows if manifest.is_marked else None):
         raise Malformed("the manifest and the counts of targets are not of the same rows")

@@ -137,21 +137,22 @@ def _saved_dataset(folder: str, read: Callable[[str], bytes]) -> list[str]:
     Raises:
         Refused: it is another folder, or holds several splits.
     """
-    try:
-        splits = json.loads(read(f"{folder}/dataset_dict.json"))["splits"]
-        raise Refused(f"data: {folder} holds splits, name one of them: {folder}/{splits[0]}")
-    except FileNotFoundError:
-        pass
-    except (ValueError, LookupError, TypeError) as error:
-        raise Malformed(f"data: {folder} is not what `save_to_disk` writes") from error
-    try:
-        state = json.loads(read(f"{folder}/state.json"))
-        names = [each["filename"] for each in state["_data_files"]]
-    except FileNotFoundError as error:
-        raise Refused(f"data: {folder} is a folder; write {folder}/*.txt") from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise Malformed(f"data: {folder} is not what `save_to_disk` writes") from error
-    if any(re.fullmatch(r"[\w-][\w.-]*\.arrow", str(name)) is None for name in names):
+
+    def said(file: str, get: Callable[[Any], Any]) -> Any:
+        """What `get` finds in a file of the folder; None: there is none."""
+        try:
+            return get(json.loads(read(f"{folder}/{file}")))
+        except FileNotFoundError:
+            return None
+        except (ValueError, LookupError, TypeError) as error:
+            raise Malformed(f"data: {folder}/{file} is not what `save_to_disk` writes") from error
+
+    if (split := said("dataset_dict.json", lambda found: found["splits"][0])) is not None:
+        raise Refused(f"data: {folder} holds splits, name one of them: {folder}/{split}")
+    names = said("state.json", lambda found: [each["filename"] for each in found["_data_files"]])
+    if names is None:
+        raise Refused(f"data: {folder} is a folder; write {folder}/*.txt")
+    if not all(re.fullmatch(r"[\w-][\w.-]*\.arrow", str(name)) for name in names):
         raise Refused(f"data: {folder}/state.json names other files than Arrow files of the folder")
     return [f"{folder}/{name}" for name in names]
 

@@ -7,7 +7,7 @@ import pytest
 
 from contracts.terms.errors import Refused
 from contracts.terms.ids import ZERO_DIGEST
-from contracts.terms.messages import BatchSpec, DataSpec
+from contracts.terms.messages import AdapterSpec, BatchSpec, DataSpec
 from tests.support.history import make_spec
 from training.config import (
     StageSlice,
@@ -79,6 +79,7 @@ def test_train_config__recipe_signed_and_read_back__same_numbers(config: TrainCo
         ({"window": 8, "full_layers": (0, 1)}, "not all layers"),
         ({"unrotated_layers": (2,)}, "layers, counted from 0"),
         ({"unrotated_layers": (1, 0)}, "each once and ascending"),
+        ({"adapter": AdapterSpec(rank=2, alpha=129, targets=("q_proj",))}, "at most 128"),
     ],
 )
 def test_model_config__size_that_does_not_fit__refused(

@@ -120,6 +120,8 @@ def test_prepare__urls__are_read_as_files(tmp_path: Path) -> None:
         ("{}", Refused, "is a folder; write {}/*.txt"),
         ("{}/splits", Refused, "holds splits, name one of them: {}/splits/train"),
         ("{}/bad", Malformed, "is not what `save_to_disk` writes"),
+        ("{}/odd", Malformed, "is not what `save_to_disk` writes"),
+        ("{}/foreign", Refused, "names other files than Arrow files of the folder"),
         ("{}/a.parquet", Refused, "has no field 'text': name one as `field`, there are id, body"),
         ("{}/b.parquet", Refused, "'text' is no text but int64: name another `field`"),
         ("{}/cut.parquet", Refused, "cut.parquet is broken"),
@@ -131,6 +133,12 @@ def test_prepare__data_that_cannot_be_read__is_explained_without_secrets(
     for folder, file in (("splits", "dataset_dict.json"), ("bad", "state.json")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / file).write_text('{"splits": ["train", "test"]}')
+    for folder, file, said in (
+        ("odd", "dataset_dict.json", '{"splits": []}'),
+        ("foreign", "state.json", '{"_data_files": [{"filename": "../a.arrow"}]}'),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text(said)
     table = preparing.table_of(TEXTS[:9])
     parquet.write_table(table.rename_columns(["id", "body"]), tmp_path / "a.parquet")
     parquet.write_table(table.select(["id"]).rename_columns(["text"]), tmp_path / "b.parquet")
