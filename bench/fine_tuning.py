@@ -44,8 +44,6 @@ from tests.support.stack import Stack, kill_and_see, said, stack
 from training.config import whole_model
 from training.data.loading import UnitRows
 from training.memory import num_parameters
-from training.models.adapters import PREFIX
-from training.models.initial import initial_weights
 from training.stages.stage import rows_tensor
 from training.stages.torch_free import VALIDATION_ROWS
 
@@ -204,35 +202,20 @@ def job_of(options: argparse.Namespace, data: Path) -> dict[str, Any]:
 
 def plain(prepared: Prepared, model: Path) -> list[float]:
     """Losses of each step in `transformers`, and with an adapter `peft`, on the same rows."""
-    import peft
     from transformers import AutoModelForCausalLM
+
+    from tests.numerics.with_peft import adapted
 
     config, manifest = prepared.config, prepared.corpus.manifest
     blobs = MemoryBlobs({name: path.read_bytes() for name, path in prepared.corpus.files()})
     rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
     theirs: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    if (adapter := config.model.adapter) is not None:
-        settings = peft.LoraConfig(
-            r=adapter.rank,
-            lora_alpha=adapter.alpha,
-            target_modules=list(adapter.targets),
-            task_type="CAUSAL_LM",
-        )
-        theirs = peft.get_peft_model(theirs, settings)
-    trained = {
-        name.replace(".default", ""): parameter
-        for name, parameter in theirs.named_parameters()
-        if parameter.requires_grad
-    }
-    if adapter is not None:
-        with torch.no_grad():
-            for name, values in initial_weights(config.model, whole_model(config.model)).items():
-                trained[PREFIX + name].copy_(values)
+    trained = dict(theirs.named_parameters())
+    if config.model.adapter is not None:
+        theirs, trained = adapted(theirs, config.model)
     with torch.no_grad():
         row_bytes = rows.validation_rows(VALIDATION_ROWS)
-        batch = torch.stack(
-            [rows_tensor([row], token_bytes=rows.token_bytes)[0] for row in row_bytes]
-        )
+        batch = rows_tensor(row_bytes, token_bytes=rows.token_bytes)
         print(f"validation loss of the base: {float(_loss(theirs, batch)):.4f}")
     optimizer, losses = adamw(config.optimizer, trained), []
     for step in range(1, config.num_steps + 1):

@@ -27,6 +27,7 @@ from tests.numerics.plain import adamw, greatest_difference, rate, tokens_of
 from tests.numerics.test_folder import saved
 from tests.numerics.test_local_swarm import LOCAL, PEERS, Plain, weights_roots
 from tests.numerics.test_local_swarm import config_of as local_config
+from tests.numerics.with_peft import adapted
 from tests.support.corpora import Corpus
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
 from tests.support.stage_swarm import stage_papers, stage_swarm
@@ -34,7 +35,6 @@ from tests.support.swarm_job import MemorySwarm
 from training.config import TrainConfig, slices_of, whole_model
 from training.models.adapters import PREFIX, Merged, write_adapter
 from training.models.folder import read_folder, write_folder
-from training.models.initial import initial_weights
 from training.models.parameters import parameter_shapes
 from training.models.sources import FileSource
 from training.models.weights import Weights, decode_weights
@@ -138,25 +138,10 @@ class Theirs:
     """The same adapter in `peft`, at the same first values."""
 
     def __init__(self, job: Job) -> None:
-        self.config, adapter = job.config, job.config.model.adapter
-        assert adapter is not None
-        settings = peft.LoraConfig(
-            r=adapter.rank,
-            lora_alpha=adapter.alpha,
-            target_modules=list(adapter.targets),
-            task_type="CAUSAL_LM",
-        )
-        self.model: Any = peft.get_peft_model(job.model, settings)
-        first = initial_weights(job.config.model, whole_model(job.config.model))
-        self.trained: dict[str, Tensor] = {
-            name.replace(".default", ""): parameter
-            for name, parameter in self.model.named_parameters()
-            if parameter.requires_grad
-        }
-        assert self.trained.keys() == {PREFIX + name for name in first}
-        with torch.no_grad():
-            for name, values in first.items():
-                self.trained[PREFIX + name].copy_(values)
+        self.config = job.config
+        self.model, self.trained = adapted(job.model, job.config.model)
+        shapes = parameter_shapes(job.config.model, whole_model(job.config.model))
+        assert self.trained.keys() == {PREFIX + name for name in shapes}
 
     def losses(self) -> list[float]:
         """Of each step of one full batch, before its update."""
