@@ -68,6 +68,7 @@ def test_quotas__any_stage__place_every_unit_within_a_unit_of_the_caps(
     owners = by_owner(workers, caps)
 
     assert sum(quotas.values()) >= num_units
+    assert min(whole.values()) >= 1  # nobody is shut out for what was measured once
     assert all(quota < caps[peer] * num_units + 1 for peer, quota in quotas.items())
     assert all(whole[owner] <= ceil(cap * num_units) for owner, cap in owners.items())
 
@@ -92,7 +93,7 @@ def test_quotas__any_cover__are_within_it_as_far_as_the_step_can_be_done(
     if sum(room.values()) >= num_units:
         assert all(quota <= room[each] for each, quota in quotas.items())
     else:
-        assert sum(quotas.values()) == num_units
+        assert sum(quotas.values()) < num_units + len({worker.owner for worker in workers})
         assert all(quota < by_speed[each] + 1 for each, quota in quotas.items())
         assert all(
             quota >= min(room[each], floor(by_speed[each])) for each, quota in quotas.items()

@@ -11,8 +11,10 @@ of its draws says (`Covered`). What that takes from some goes to who is covered 
 caps by speed, quarters included, are lifted by one common factor for it. Only where all of a group
 are covered for less than a round are the caps by money lifted, by one common factor too, as far as
 speed allows: the round must be done, and what lies above the cover is drawn for certain, as q is 1.
-Who is covered for less than one item is given one all the same: the peers of a group are its
-auditors, and one who idles audits nobody, earns nothing that waits, and never comes to be covered.
+
+An owner whose caps come to less than one item may be given one all the same. The peers of a group
+are its auditors, and one who idles audits nobody, earns nothing that waits, and never comes to be
+covered; and who was measured while its machine was busy is measured again by its work alone.
 
 Exact: rationals, then whole items by largest remainder.
 
@@ -89,11 +91,14 @@ def quotas_in_group(
     for peer, items in quotas.items():
         left[owner_of[peer]] -= items
     lacking = wanted - sum(quotas.values())
+    without = set(left) - {owner_of[peer] for peer, items in quotas.items() if items}
     for peer in _by_remainder(exact, turn):
-        if lacking > 0 and left[owner_of[peer]]:
+        owner = owner_of[peer]
+        if left[owner] and (lacking > 0 or owner in without):
             lacking -= 1
-            left[owner_of[peer]] -= 1
+            left[owner] -= 1
             quotas[peer] += 1
+            without.discard(owner)
     return quotas
 
 

@@ -339,10 +339,9 @@ class Router:
         if room:
             lifted = 1 + int((now - self._stuck_since.get(group, now)) / LIFT_AFTER)
             caps = {peer: max(lifted - 1, lifted * self._round.caps.get(peer, 0)) for peer in room}
-            rates = {peer: self._peers[peer].speed for peer in room if peer in self._peers}
-            known = Known(
-                {peer: rate_of(speed) for peer, speed in rates.items()}, caps, room, self._dealt
-            )
+            speeds = {peer: self._peers[peer].speed for peer in room if peer in self._peers}
+            rates = {peer: rate_of(each) for peer, each in speeds.items() if each.num_updates}
+            known = Known(rates, caps, room, self._dealt)
             ready = replace(view, issued=frozenset(waiting), router=known)
             for given in self._rules.assign(ready):
                 for item in given.items:

@@ -1,6 +1,8 @@
 """Which peer of a stage is given an item next: interleaved weighted round robin. Pure.
 
 Each item goes to the peer that would be through with it first: least (dealt + counted + 1) / rate.
+Who was not timed at work yet is given one before all others: what was measured when it joined may
+be far too low, as its machine was busy, and who is given nothing is never measured again.
 Items that another stage has done come first, as the round waits for them; when its time is over,
 they alone are dealt.
 
@@ -54,6 +56,8 @@ def _in_group(
     }
 
     def through(peer: PeerId) -> tuple[int, PeerId]:
+        if peer not in rates and not loads[peer]:
+            return 0, peer
         return (loads[peer] + 1) * _MICRO // max(1, rates.get(peer, view.peers[peer].rate)), peer
 
     heap = [through(peer) for peer in left if left[peer] > 0]

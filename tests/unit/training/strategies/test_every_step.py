@@ -49,7 +49,18 @@ def dealt(seen: View, **router: object) -> dict[PeerId, tuple[int, ...]]:
 
 
 def test_assign__by_rate__slower_peers_get_less() -> None:
-    assert dealt(view(member(A, rate=300), member(B, rate=100))) == {A: (0, 1, 2), B: (3,)}
+    rates = {A: 300, B: 100}
+
+    assert dealt(view(member(A), member(B)), rates=rates) == {A: (0, 1, 2), B: (3,)}
+
+
+def test_assign__peer_whose_work_was_not_timed_yet__is_given_one_item_however_slow_it_seems() -> (
+    None
+):
+    seen = view(member(A, rate=300), member(B, rate=1))
+
+    assert dealt(seen, rates={A: 300}) == {B: (0,), A: (1, 2, 3)}
+    assert dealt(seen, rates={A: 300, B: 1}) == {A: (0, 1, 2, 3)}
 
 
 def test_assign__items_that_another_stage_has_done__come_first() -> None:
