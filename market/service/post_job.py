@@ -17,6 +17,7 @@ from market.service.feeds import event_of, tell_job
 from market.service.life import tell_of_state
 from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import CoordinatorRow, JobRow, MessageRow
+from market.service.stored_corpus import check_corpus
 from market.service.stored_parts import size_in_parts
 from verification.distances.thresholds import shipped_calibration
 
@@ -36,7 +37,7 @@ async def post_job(
         BadSignature: not signed by its poster.
         Expired: the permit is over before the job could be funded.
         Conflict: the escrow would not take the poster's signature yet.
-        Refused: see `market.domain.admission.check_job`.
+        Refused: see `market.domain.admission.check_job` and `check_corpus`.
     """
     signed = expect(decode_signed(encoded), JobSpec)
     spec, margin = signed.message, (await chain.times()).margin
@@ -45,6 +46,7 @@ async def post_job(
         if known := await work[JobRow].get(spec.job()):
             return known
         check_job(spec, await _surroundings(spec, now, work, blobs))
+        await check_corpus(spec, blobs)
         if spec.open_by > now // 1000 + margin:
             raise Conflict(
                 f"open_by lies more than {margin} s ahead, so the escrow would refuse it",

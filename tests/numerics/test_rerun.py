@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from contracts.terms.errors import AuditMismatch, Refused
+from contracts.terms.errors import AuditMismatch, NotFound, Refused
 from contracts.terms.work import Verdict, findings_of
 from tallystick.audit import rerun_report
 from tests.support.bundles import shown_claim
-from tests.support.evidence_job import NAMES, RealHost, RealMaker, played
+from tests.support.evidence_job import NAMES, RealHost, RealMaker, audit_all, played
 from tests.support.evidence_swarm import bundles_in
 from tests.support.history import report_claim
 from tests.support.patience import patience
@@ -93,6 +93,26 @@ def test_audits__of_two_liars_and_others__each_leave_a_bundle_that_is_confirmed(
         found = run_again(path)
         lied = (shown.case.doer, shown.case.kind) in lies
         assert found.is_confirmed and (found.verdict == "mismatch") is lied
+
+
+class WithoutRows(RealHost):
+    """Of an auditor whom the market gives no rows."""
+
+    def rows(self, name: str) -> bytes:
+        """See `Host.rows`."""
+        raise NotFound(f"the market has no {name}")
+
+
+def test_audits__market_gives_no_rows__wait_and_blame_nobody_who_worked(
+    left: Left, tmp_path: Path
+) -> None:
+    hosts = asyncio.run(audit_all(left.job, tmp_path, NAMES, WithoutRows))
+
+    told = [(host, *line) for host in hosts for line in host.told]
+    waiting = {host.session.peer for host, event, _ in told if event == "audit_waits"}
+    assert waiting and not [event for _, event, _ in told if event == "audit_data_missing"]
+    reports = [findings_of([leaf]) for host in hosts for _, leaf in host.taken]
+    assert "missing" not in {each.verdict for each in reports}
 
 
 def test_rerun__lie_in_a_gradient__is_confirmed_with_the_same_distances(left: Left) -> None:

@@ -182,13 +182,15 @@ class RealHost(MemoryHost):
         return file
 
 
-async def audit_all(job: RealMaker, folder: Path, names: Iterable[str]) -> list[RealHost]:
+async def audit_all(
+    job: RealMaker, folder: Path, names: Iterable[str], kind: type[RealHost] = RealHost
+) -> list[RealHost]:
     """Everybody audits what it was asked for."""
     hosts, engine = [], Engine()
     followed_job = FollowedJob(job.spec.job(), job.domain, begin_job, job.items_after, job)
     for name in names:
         followed, session = Followed(followed_job), job.named(name).session
-        host = RealHost(followed, session, folder / name, engine, [job], job=job)
+        host = kind(followed, session, folder / name, engine, [job], job=job)
         host.folder.mkdir(parents=True)
         await followed.look(host.tell)
         with pytest.raises(Enough):

@@ -6,6 +6,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import Any
 
 from contracts.keys.wallet import Session, Wallet
@@ -75,8 +76,12 @@ from tests.support.history import (
     make_wallet,
 )
 from training.config import train_config
+from training.data.manifest import Manifest, index_of
 
-MANIFEST = b"a manifest"
+SHARDS = (b"to train on " * 1000, b"to validate on " * 1000)
+INDEXES = tuple(index_of(BytesIO(shard)) for shard in SHARDS)
+MANIFEST = Manifest(train=(INDEXES[0].shard(),), validation=(INDEXES[1].shard(),)).encoded()
+CORPUS = {blob_digest(data): data for data in (MANIFEST, *SHARDS, *(i.encoded() for i in INDEXES))}
 ANCHORER = make_wallet("anchorer").account
 SUBJECT = Digest(b"s" * 32)
 STAKE = 10_000_000
@@ -139,7 +144,7 @@ class World:
     def __post_init__(self) -> None:
         self.histories = Histories(self.domain)
         self.bundles = MemoryBundles(self.blobs)
-        self.blobs.blobs[blob_digest(MANIFEST)] = MANIFEST
+        self.blobs.blobs.update(CORPUS)
 
     @property
     def ports(self) -> Chain:

@@ -25,7 +25,7 @@ from training.data.manifest import (
     decode_index,
     decode_manifest,
 )
-from training.data.order import RowPosition, index_rows, row_numbers
+from training.data.order import RowPosition, check_counts, index_corpus, row_numbers
 from training.stages.torch_free import VALIDATION_ROWS, group_rows, num_groups, spaced
 
 CACHE_BYTES = 256 * 2**20
@@ -162,20 +162,7 @@ class UnitRows:
         self._rows_at_once = rows_at_once or data.rows_per_unit
         self._manifest_id = manifest.digest()
         self.token_bytes = manifest.token_bytes
-        self._train, self._validation = (
-            index_rows(
-                shards,
-                sequence_length,
-                token_bytes=manifest.token_bytes,
-                is_marked=manifest.is_marked,
-            )
-            for shards in (manifest.train, manifest.validation)
-        )
-
-    @property
-    def num_rows(self) -> tuple[int, int]:
-        """How many there are to train on, and to validate on."""
-        return self._train.num_rows, self._validation.num_rows
+        self._train, self._validation = index_corpus(manifest, sequence_length)
 
     def positions(self, item: ItemNumber) -> tuple[RowPosition, ...]:
         """Where the rows of `item` lie."""
@@ -223,12 +210,8 @@ def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
     manifest = decode_manifest(CheckedBlobs(blobs).fetch(spec.data.manifest))
     length, size = config.model.sequence_length, spec.batch.rows_at_once
-    rows = UnitRows(manifest, config.data, length, blobs, rows_at_once=size)
-    targets = targets_of(spec, blobs)
-    counted = None if targets is None else (len(targets.of_train), len(targets.of_validation))
-    if counted != (rows.num_rows if manifest.is_marked else None):
-        raise Malformed("the manifest and the counts of targets are not of the same rows")
-    return rows
+    check_counts(manifest, targets_of(spec, blobs), length)
+    return UnitRows(manifest, config.data, length, blobs, rows_at_once=size)
 
 
 def targets_of(spec: JobSpec, blobs: BlobSource) -> TargetCounts | None:

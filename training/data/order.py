@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from contracts.terms.errors import Refused
+from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import Digest
 from contracts.terms.items import ItemNumber
 from contracts.terms.row_order import rows_at
+from contracts.terms.targets import TargetCounts
 from training.config import DataConfig
-from training.data.manifest import Shard
+from training.data.manifest import Manifest, Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,27 @@ def index_rows(
             f"{max(lengths, default=0)}): use a larger corpus or a shorter sequence_length"
         )
     return RowIndex(tuple(shards), sequence_length, token_bytes, tuple(accumulate(counts)), stride)
+
+
+def index_corpus(manifest: Manifest, sequence_length: int) -> tuple[RowIndex, RowIndex]:
+    """Number the rows to train on, and those to validate on; raises as `index_rows`."""
+    size, is_marked = manifest.token_bytes, manifest.is_marked
+    return (
+        index_rows(manifest.train, sequence_length, token_bytes=size, is_marked=is_marked),
+        index_rows(manifest.validation, sequence_length, token_bytes=size, is_marked=is_marked),
+    )
+
+
+def check_counts(manifest: Manifest, targets: TargetCounts | None, sequence_length: int) -> None:
+    """Compare the number of rows with that of their counts of targets.
+
+    Raises:
+        Malformed: they are not of the same rows. Also as `index_rows`.
+    """
+    rows = tuple(each.num_rows for each in index_corpus(manifest, sequence_length))
+    counted = None if targets is None else (len(targets.of_train), len(targets.of_validation))
+    if counted != (rows if manifest.is_marked else None):
+        raise Malformed("the manifest and the counts of targets are not of the same rows")
 
 
 def row_numbers(

@@ -71,6 +71,7 @@ class Recording:
     def __init__(self, host: Host, case: Case, spool: "_Spool") -> None:
         self._host, self._case, self._spool = host, case, spool
         self._lost: str | None = None  # why nothing can be kept
+        self._lacking = set[Digest]()  # what nobody had when it was asked for last
 
     @property
     def spec(self) -> JobSpec:
@@ -82,7 +83,11 @@ class Recording:
         return findings_of(self._host.work.claim(report).leaves)
 
     async def replay(self, sealed: SealedClaim, seed: bytes, comparison: Comparison) -> Replayed:
-        """See `Source.replay`; tells what it has cost, as `replayed`."""
+        """See `Source.replay`; tells what it has cost, as `replayed`.
+
+        Raises:
+            Unavailable: also of data of the job, which whoever did the work does not have to show.
+        """
         host, claim, meter = self._host, sealed.claim, Meter(self._host.engine)
 
         async def rows_of(name: str) -> bytes:
@@ -99,6 +104,10 @@ class Recording:
         try:
             strategy = host.strategy_for(meter)
             return await strategy.replay(claim, sealed.leaves, source, seed, comparison)
+        except NotFound as error:
+            if self._lacking:
+                raise
+            raise Unavailable(error.message) from error
         finally:  # what broke off has cost something, too
             items = len(sealed.leaves)
             about = {"step": claim.round, "stage": claim.group, "items": items}
@@ -127,7 +136,12 @@ class Recording:
         with suppress(OSError):
             return await asyncio.to_thread(blob.read_bytes)
         host, doer = self._host, self._case.worker
-        data = await fetch(host.sources, host.work, doer, digest, sort)
+        try:
+            data = await fetch(host.sources, host.work, doer, digest, sort)
+        except NotFound:
+            self._lacking.add(digest)
+            raise
+        self._lacking.discard(digest)
         await self._put(digest, data)
         return data
 

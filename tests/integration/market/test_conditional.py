@@ -43,7 +43,7 @@ async def test_blob__tag_shown__is_not_read_again(world: World) -> None:
     [
         ("bytes=2-5", 206, 2, 6),
         ("bytes=2-999999999999", 206, 2, len(MANIFEST)),
-        ("bytes=99-100", 200, 0, len(MANIFEST)),
+        ("bytes=9999-10000", 200, 0, len(MANIFEST)),
         ("bytes=5-2", 200, 0, len(MANIFEST)),
         ("bytes=-5", 200, 0, len(MANIFEST)),
         ("bytes=0-1,4-5", 200, 0, len(MANIFEST)),

@@ -7,6 +7,7 @@ import pytest
 
 from contracts.terms.errors import Malformed, NotFound, Refused
 from contracts.terms.ids import Address
+from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.targets import decode_targets
@@ -63,7 +64,7 @@ def test_prepare__chats__spec_names_blobs_that_give_rows_and_their_targets(folde
     assert spec.data.objective == "sft"
     targets = decode_targets(blobs.fetch(spec.data.targets))
     assert targets_of(spec, blobs) == targets == prepared.corpus.targets
-    assert corpus_rows(spec, blobs).num_rows[0] == len(targets.of_train)
+    assert corpus_rows(spec, blobs).load(ItemNumber(0))
 
 
 def test_prepare__text__names_no_targets(folder: Path) -> None:

@@ -1,0 +1,109 @@
+"""Posting a job whose data are not all there, or do not fit each other."""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+
+import pytest
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import Malformed, NotFound, Refused, TooLarge, UnknownVersion
+from contracts.terms.ids import ZERO_DIGEST, Digest
+from contracts.terms.messages import DataSpec
+from contracts.terms.targets import target_counts
+from market.service.rows import JobRow
+from tests.support.market_world import CORPUS, INDEXES, MANIFEST, World, market_spec
+from training.data.manifest import MAX_MANIFEST_BYTES, Manifest, ShardIndex, index_of
+
+LENGTH = market_spec().model.sequence_length
+ROWS = 3
+MANIFEST_DIGEST = blob_digest(MANIFEST)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a poster has uploaded; the job names manifest and counts."""
+
+    blobs: dict[Digest, bytes]
+    manifest: Digest = MANIFEST_DIGEST
+    targets: Digest = ZERO_DIGEST
+
+
+def without(name: Digest) -> Data:
+    return Data({each: data for each, data in CORPUS.items() if each != name})
+
+
+def chats(num_counted: int) -> Data:
+    """`ROWS` rows of chats in each shard, of which so many are counted."""
+    shards = [each * (4 * (LENGTH + 1) * ROWS) for each in (b"t", b"v")]
+    indexes = [index_of(BytesIO(shard)) for shard in shards]
+    train, validation = ((index.shard(),) for index in indexes)
+    manifest = Manifest(tokens="marked32", train=train, validation=validation).encoded()
+    counts = target_counts(array("H", [2] * num_counted), array("H", [2] * ROWS)).encoded()
+    blobs = [manifest, counts, *shards, *(index.encoded() for index in indexes)]
+    found = {blob_digest(each): each for each in blobs}
+    return Data(found, blob_digest(manifest), blob_digest(counts))
+
+
+def named(manifest: bytes) -> Data:
+    return Data({**CORPUS, blob_digest(manifest): manifest}, blob_digest(manifest))
+
+
+def cut_short() -> Data:
+    """A shard of which the store has other bytes than its index says."""
+    whole = INDEXES[0]
+    index = ShardIndex(blob=INDEXES[1].blob, num_bytes=whole.num_bytes, pieces=whole.pieces)
+    manifest = Manifest(train=(index.shard(),), validation=(INDEXES[1].shard(),)).encoded()
+    blobs = {**CORPUS, blob_digest(index.encoded()): index.encoded()}
+    return Data(blobs | {blob_digest(manifest): manifest}, blob_digest(manifest))
+
+
+def without_rows() -> Data:
+    short = index_of(BytesIO(b"x" * LENGTH))
+    return named(Manifest(train=(short.shard(),), validation=(INDEXES[1].shard(),)).encoded())
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: without(INDEXES[0].blob), NotFound, "shard 0 of the manifest"),
+        (lambda: without(INDEXES[1].shard().digest), NotFound, "shard 1 of the manifest"),
+        (cut_short, NotFound, "not whole"),
+        (without_rows, Refused, "no shard holds a row"),
+        (lambda: named(b"no manifest"), Malformed, "not msgpack"),
+        (lambda: named(INDEXES[0].encoded()), UnknownVersion, "shard.v1"),
+        (lambda: named(bytes(MAX_MANIFEST_BYTES + 1)), TooLarge, "more than"),
+        (lambda: chats(ROWS - 1), Malformed, "not of the same rows"),
+        (lambda: chats(ROWS + 1), Malformed, "not of the same rows"),
+    ],
+)
+async def test_job__data_not_whole__is_refused(
+    world: World, make: Callable[[], Data], error: type[Refused], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        await _post(world, make())
+
+    assert await world.rows(JobRow) == []
+
+
+@pytest.mark.parametrize("make", [lambda: Data(CORPUS), lambda: chats(ROWS)])
+async def test_job__all_of_its_data_there__is_taken(world: World, make: Callable[[], Data]) -> None:
+    await _post(world, make())
+
+    assert len(await world.rows(JobRow)) == 1
+
+
+async def _post(world: World, data: Data) -> None:
+    await world.register()
+    world.blobs.blobs.clear()
+    world.blobs.blobs.update(data.blobs)
+    is_chats = data.targets != ZERO_DIGEST
+    names = DataSpec(
+        manifest=data.manifest,
+        seed=3,
+        tokenizer=ZERO_DIGEST,
+        objective="sft" if is_chats else "pretrain",
+        targets=data.targets,
+    )
+    await world.post(market_spec(data=names))
