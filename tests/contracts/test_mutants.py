@@ -54,7 +54,12 @@ MUTANTS = (
         "",
         "test_quit__gives_back",
     ),
-    Mutant("committed money flows back", "if (amount > free) amount = free;", "", "invariant_J2"),
+    Mutant(
+        "committed money flows back",
+        "if (amount > free) amount = free;",
+        "",
+        "test_reclaim__only_what_is_not_committed",
+    ),
     Mutant(
         "a held bond fills up what was burned",
         "if (it.end != 0 || stake <= it.stake)",

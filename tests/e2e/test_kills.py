@@ -35,7 +35,7 @@ SERVICES = (
 JOB_PROCESSES = ("coordinator", "agent", "peer")
 FIRST_STEP = 2
 WINDOWS = {
-    "claim_stored": "round_closed",
+    "claim_stored": "bucket_stored",  # the last claim and RoundClosed are stored together
     "round_closed": "bucket_stored",
     "bucket_stored": "seal_stored",
     "seal_stored": "seal_applied",
