@@ -2,13 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import torch
 
@@ -24,31 +22,24 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import DataSpec
-from market.api.app import make_app
 from market.bodies.jobs import CheckpointView, PostCheckpoint
 from market.bodies.routes import GET_CHECKPOINTS
 from market.bodies.signing import checkpoint_digest
 from market.service.rows import CheckpointRow, LeaseRow
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
 from tallystick.provider.blobs import MarketArtifacts, weights_of
-from tallystick.sdk.client import MarketClient
-from tallystick.sdk.job_file import parse_job_file
-from tallystick.sdk.job_spec import prepare
 from tallystick.sdk.parts import download
 from tests.numerics.loop import saved
-from tests.support.fakes.blobs import MemoryBlobs as Fetched
 from tests.support.fakes.market_memory import MemoryBlobs
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import MANIFEST, World, sign_digest
+from tests.support.trained_job import CONFIG, PART_BYTES, client_of_app, member_of, silent, trained
 from tests.support.weights import in_parts
 from training.config import model_spec, optimizer_spec, whole_model
 from training.models.adapters import PREFIX
 from training.models.sources import parts_of
-from training.models.starting import starting_weights
-from training.recipes import micro
 from training.stages.stage import Stage
 
-CONFIG = micro()
 BLOB, OTHER = Digest(b"b" * 32), Digest(b"o" * 32)
 
 
@@ -56,10 +47,6 @@ def saved_stage(folder: Path, step: int) -> tuple[Stage, Path]:
     torch.set_num_threads(1)
     stage = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer)
     return stage, saved(stage, folder / "checkpoints", step)
-
-
-def silent(event: str, **fields: object) -> None:
-    """A log that nobody reads."""
 
 
 async def started(world: World) -> JobMaker:
@@ -72,10 +59,6 @@ async def started(world: World) -> JobMaker:
     )
     await world.seal(maker)
     return maker
-
-
-def member_of(maker: JobMaker) -> Session:
-    return maker.members[0].session
 
 
 def claim(
@@ -106,11 +89,6 @@ async def told(world: World, maker: JobMaker, made: PostCheckpoint) -> bool:
 async def claims_of(world: World, maker: JobMaker) -> tuple[CheckpointView, ...]:
     found = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
     return found.checkpoints
-
-
-def client_of_app(world: World) -> MarketClient:
-    transport = httpx.ASGITransport(make_app(world.api()), raise_app_exceptions=False)
-    return MarketClient("http://127.0.0.1:1", transport=transport)
 
 
 async def test_store_checkpoint__newest_claim_of_a_member__is_listed_and_older_ones_change_nothing(
@@ -207,49 +185,6 @@ async def test_store_checkpoint__job_unknown_or_not_open__refused(world: World) 
         await told(world, maker, claim(maker, member_of(maker)))
     with pytest.raises(NotFound):
         await claimed_checkpoints(JobId(bytes(32)), world.new_work(), world.blobs)
-
-
-@asynccontextmanager
-async def trained(
-    world: World, given: Path, folder: Path, family: str = "llama", **said: object
-) -> AsyncIterator[tuple[MarketClient, JobMaker, Stage]]:
-    """A job that started from the folder `given` and has published; `said` stands in its file."""
-    from tests.support.chat_model import chat_folder, chat_text  # slow to import
-
-    chat_folder(given, family)
-    (folder / "text.txt").write_text(chat_text())
-    job = parse_job_file(
-        {
-            "name": "a chat", "recipe": "micro", "budget": 10, "price_ceiling": 2000,
-            "deadline": "1h", "data": str(folder / "text.txt"),
-            "model": {"folder": str(given), "sequence_length": 64}, **said,
-        }
-    )  # fmt: skip
-    prepared = prepare(job, folder / "data", part_bytes=5000)
-    start = prepared.start
-    assert start is not None and prepared.tokenizer_file is not None
-    parts = [start.fetch(name) for name in (*start.index.parts, start.index.digest())]
-    data = [path.read_bytes() for _, path in prepared.corpus.files()]
-    for blob in (*parts, *data, prepared.tokenizer_file):
-        world.blobs.blobs[blob_digest(blob)] = blob
-    model = prepared.config.model
-    maker = await world.start_job(
-        model=model_spec(model, weights=start.index.digest()),
-        optimizer=optimizer_spec(CONFIG.optimizer),
-        data=DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=prepared.tokenizer),
-        rows_per_unit=CONFIG.data.rows_per_unit,
-    )
-    await world.seal(maker)
-    stage, whole = Stage(model, whole_model(model), CONFIG.optimizer), whole_model(model)
-    first = starting_weights(maker.spec.model, model, whole, Fetched(world.blobs.blobs))
-    if model.adapter is not None:  # B begins at zero
-        first = {name: torch.randn_like(tensor) for name, tensor in first.items()}
-    stage.load(first | stage.moments(), 0)
-    path = saved(stage, folder / "checkpoints", 1)
-    async with client_of_app(world) as client:
-        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
-        await artifacts.publish(StageIndex(0), StepNumber(1), path, turn=0)
-        yield client, maker, stage
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
@@ -358,7 +293,7 @@ async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_ther
         with pytest.raises(NotFound, match=r"not there yet.*missing: stage 0"):
             await download(client, maker.spec.job(), tmp_path / "model")
         artifacts = MarketArtifacts(
-            client, maker.spec.job(), member_of(maker), silent, part_bytes=5000
+            client, maker.spec.job(), member_of(maker), silent, part_bytes=PART_BYTES
         )
         for turn in (0, 3):  # and once more after a crash, when it is there already
             await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=turn)
