@@ -162,7 +162,8 @@ def _saved_dataset(folder: str, read: Callable[[str], bytes]) -> list[str]:
 
 def _shown(text: str) -> str:
     """A URL, or what tells of one, without what may be secret in it."""
-    return re.sub(r"\?[^\s'\"]*", "", re.sub(r"//[^/@\s]*@", "//", text))
+    hidden = r"//(?:[^/@\s]*|[^/@\s]*:[^@\s'\"]*)@"
+    return re.sub(r"\?[^\s'\"]*", "", re.sub(hidden, "//", text))
 
 
 def _remote(url: str) -> dict[str, SourceFile]:
@@ -191,7 +192,7 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         found: tuple[Any, str] = url_to_fs(url)
     except (ImportError, ValueError) as error:  # a protocol whose package is missing, or none
-        raise Refused(f"data: {_shown(url)}: {error}") from error
+        raise Refused(f"data: {_shown(url)}: {_shown(str(error))}") from error
     return found
 
 

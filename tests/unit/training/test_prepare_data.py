@@ -117,6 +117,7 @@ def test_prepare__urls__are_read_as_files(tmp_path: Path) -> None:
         ("memory://nowhere/a", NotFound, "nowhere/a is not there"),
         ("memory://nowhere/*.txt", NotFound, "no file matches memory://nowhere/*.txt"),
         ("unheard://me:secret@of/it?sig=secret", Refused, "unheard://of/it: Protocol not known"),
+        ("unheard://me:sec/secret@of/it", Refused, "unheard://of/it: Protocol not known"),
         ("{}", Refused, "is a folder; write {}/*.txt"),
         ("{}/splits", Refused, "holds splits, name one of them: {}/splits/train"),
         ("{}/bad", Malformed, "is not what `save_to_disk` writes"),
