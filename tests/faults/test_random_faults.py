@@ -35,6 +35,7 @@ class Chaos:
     swarm: MemorySwarm
     chance: Random
     left: int = 10
+    has_begun: bool = False
     seen: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -43,9 +44,10 @@ class Chaos:
         self.swarm.for_good = frozenset({lost})
         self.swarm.leaving = {(COORDINATOR, "claim_stored", step): leaver}
 
-    def __call__(self, _name: str, _line: Line) -> str | None:
-        """Who dies at this line."""
-        if not self.left or self.chance.random() > OFTEN:
+    def __call__(self, _name: str, line: Line) -> str | None:
+        """Who dies at this line; nobody before there is work, for which all nine are waited for."""
+        self.has_begun |= line["event"] == "item_done"
+        if not self.has_begun or not self.left or self.chance.random() > OFTEN:
             return None
         self.left -= 1
         kind = self.chance.choice(("kill", "kill", "wipe", "cut"))

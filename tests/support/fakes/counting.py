@@ -15,7 +15,6 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -25,9 +24,10 @@ from typing_extensions import Buffer
 from contracts.terms.digest import digest, formed_digest, formed_tensor, wire_bytes
 from contracts.terms.errors import Malformed, NotFinite, NotFound, Refused, Unavailable, WrongBytes
 from contracts.terms.ids import MAX_STAGES, ChunkIndex, Digest
-from contracts.terms.messages import NORM_SQUARED_SCALE, JobSpec, Seal
+from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.work import Leaf, LeafNames, Output, WorkClaim, leaf_names
 from training.averaging.forms import Forms
+from training.averaging.norms import norm_squared
 from training.averaging.slices import slice_digest
 from training.stages.torch_free import StateRoots
 from training.strategies.every_step.rules import EveryStep
@@ -446,10 +446,7 @@ def _pieces(vector: Sequence[float], num_chunks: int) -> list[Piece]:
 
 def _piece(number: int, numbers: Sequence[float]) -> Piece:
     data = _bytes(numbers)
-    square = sum(Fraction(value) ** 2 for value in _numbers(data))
     output = Output(
-        bucket=ChunkIndex(number),
-        digest=slice_digest(data),
-        norm_squared=round(square * NORM_SQUARED_SCALE),
+        bucket=ChunkIndex(number), digest=slice_digest(data), norm_squared=norm_squared(data)
     )
     return output, data
