@@ -99,7 +99,7 @@ async def tell(story: Story) -> tuple[Counter[str], Counter[str], set[str]]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("variant", [{}, {"salt": 2, "vesting_window": 4}, {"salt": 3}])
+@pytest.mark.parametrize("variant", [{}, {"salt": 4, "vesting_window": 4}, {"salt": 3}])
 async def test_earnings__story_of_a_checked_job__sums_are_those_of_seal_and_escrow(
     world: World, variant: dict[str, int]
 ) -> None:
