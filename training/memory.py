@@ -120,7 +120,8 @@ def peer_memory(
         audits: It also replays somebody's claim meanwhile: weights and a gradient of its own, one
             more graph, and at the end both gradients that are compared, as bytes and as numbers.
         is_local: It takes local steps. A replay of them has moments and the weights that it
-            began with too, and compares differences instead of gradients.
+            began with too, and compares differences instead of gradients. No graph is more: each
+            step, of work or of a replay, is done whole before the next.
     """
     memory, graphs = stage_memory(config, stage, rows_at_once), 1 if stage.has_head else MAX_GRAPHS
     trained = memory.gradient  # what of the weights changes, so is there more than once
@@ -129,8 +130,8 @@ def peer_memory(
         return memory.total(graphs) + of_local
     replay = trained + (1 + COMPARED) * memory.gradient
     if is_local:
-        replay += memory.moments + trained
-    return memory.total(graphs + 1) + of_local + replay
+        return memory.total(graphs) + of_local + replay + memory.moments + trained
+    return memory.total(graphs + 1) + replay
 
 
 def stage_memories(spec: JobSpec, config: ModelConfig) -> tuple[int, ...]:

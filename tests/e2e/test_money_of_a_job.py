@@ -190,7 +190,7 @@ async def test_coordinator__leaves_out_one_member__it_stops_and_newest_honest_se
 ) -> None:
     async with short_stack(tmp_path, "tests.support.leaving_out") as running:
         accounts = start_all(running, *NAMES, slowdown=SLOWDOWN)
-        # Who is left out rests 2, 4, 8 and more rounds, each after as long as a claim is waited for.
+        # Who is left out rests 2, 4, 8 and more rounds, after each wait for its claim.
         job = (await running.submit(**LONG, vesting_window=1, commit_timeout="5s")).job
         view = await running.until(job, lambda view: view.vested > 0, within=120)
         step = view.progress.step + 2
