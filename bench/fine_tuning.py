@@ -189,7 +189,7 @@ def job_of(options: argparse.Namespace, data: Path) -> dict[str, Any]:
         "units_per_step": 6,
         "rows_per_unit": 2,
         "optimizer": {
-            "learning_rate": 5e-5 if options.all else 1e-3,
+            "learning_rate": 1e-4 if options.all else 1e-3,
             "warmup_steps": 3,
             "schedule": "linear",
         },

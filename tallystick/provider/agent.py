@@ -572,13 +572,16 @@ class Agent:
             self.faults.tell(fault, f"no work comes in {about}: {idle.why}")
 
     async def _why_idle(self, lease: LeaseView) -> Idleness | None:
+        pay = load_pay(self.folder.lease(lease.lease))
+        if pay is not None and pay.seal.message.last:
+            return None  # its peer measures and publishes what was trained; we may have quit by now
         if await self._has_quit(lease.job):
             return Idleness(HAS_QUIT)
         leases = (self._active | self._started).values()
         here = [each for each in leases if each.job == lease.job] or [lease]
         return await self._guard.why_idle(
             spec_of(lease),
-            load_pay(self.folder.lease(lease.lease)),
+            pay,
             stake=max(each.stake for each in here),
             prices=[each.price for each in here],
         )

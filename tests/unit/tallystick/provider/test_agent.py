@@ -378,6 +378,21 @@ async def test_follow__quit_that_we_signed_still_counts__we_work_there_no_more(
     assert idle == [Idleness(HAS_QUIT), None]
 
 
+async def test_why_idle__job_is_over_and_we_have_quit__peer_stays_to_publish_what_was_trained(
+    world: World,
+) -> None:
+    ann, folder = make_wallet("ann"), world.folder.lease(ACTIVE.lease)
+    by = UnixSeconds(world.chain.now + 50)
+    quit_there = Quit(job=SPEC.job(), account=ann.account, keep=BaseUnits(9), by=by)
+    save_signed(folder, ann.sign(quit_there, DOMAIN))
+    save_pay(folder, sealed(3, 9, spec=SPEC))
+    before = await world.agent._why_idle(ACTIVE)
+    save_pay(folder, sealed(4, 9, last=True, spec=SPEC))
+
+    assert before == Idleness(HAS_QUIT)
+    assert await world.agent._why_idle(ACTIVE) is None
+
+
 async def test_look_at_limits__limit_comes_and_account_ends__peer_starts_and_leaves(
     world: World,
 ) -> None:
