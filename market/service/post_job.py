@@ -46,7 +46,6 @@ async def post_job(
         if known := await work[JobRow].get(spec.job()):
             return known
         check_job(spec, await _surroundings(spec, now, work, blobs))
-        await check_corpus(spec, blobs)
         if spec.open_by > now // 1000 + margin:
             raise Conflict(
                 f"open_by lies more than {margin} s ahead, so the escrow would refuse it",
@@ -54,6 +53,7 @@ async def post_job(
             )
         if permit.deadline * 1000 <= now:
             raise Expired("the permit is over", deadline=permit.deadline, now=now // 1000)
+        await check_corpus(spec, blobs)
         row = _row(signed, encoded, permit, now)
         await work[JobRow].add(row)
         await work[MessageRow].add(_first_message(signed))

@@ -5,11 +5,12 @@ pays for it. So the market looks before it takes a job: at every shard that the 
 at the counts of targets. It hashes no shard again.
 """
 
-from contracts.terms.errors import NotFound, Refused, TooLarge
-from contracts.terms.ids import ZERO_DIGEST, Digest
+from contracts.terms.errors import NotFound, Refused
+from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.messages import JobSpec
 from contracts.terms.targets import MAX_COUNTS_BYTES, decode_targets
 from market.service.ports import BlobStore
+from market.service.stored_parts import read_blob
 from training.data.manifest import (
     MAX_INDEX_BYTES,
     MAX_MANIFEST_BYTES,
@@ -34,10 +35,10 @@ async def check_corpus(spec: JobSpec, blobs: BlobStore) -> None:
             they are not of the same rows.
         Refused: no shard holds a row.
     """
-    manifest = decode_manifest(await _read(spec.data.manifest, MAX_MANIFEST_BYTES, blobs))
+    manifest = decode_manifest(await read_blob(spec.data.manifest, MAX_MANIFEST_BYTES, blobs))
     targets = None
     if spec.data.targets != ZERO_DIGEST:
-        targets = decode_targets(await _read(spec.data.targets, MAX_COUNTS_BYTES, blobs))
+        targets = decode_targets(await read_blob(spec.data.targets, MAX_COUNTS_BYTES, blobs))
     check_counts(manifest, targets, spec.model.sequence_length)
     await _check_shards(manifest, blobs)
 
@@ -48,7 +49,6 @@ async def _check_shards(manifest: Manifest, blobs: BlobStore) -> None:
             raise NotFound(
                 f"shard {number} of the manifest is not in the blob store, or not whole; PUT "
                 "/v1/blobs/{digest} its index and its bytes first",
-                missing=["shard"],
                 shard=number,
                 index=shard.digest.hex(),
             )
@@ -56,14 +56,7 @@ async def _check_shards(manifest: Manifest, blobs: BlobStore) -> None:
 
 async def _is_here(shard: Shard, blobs: BlobStore) -> bool:
     try:
-        index = decode_index(await _read(shard.digest, MAX_INDEX_BYTES, blobs))
+        index = decode_index(await read_blob(shard.digest, MAX_INDEX_BYTES, blobs))
     except Refused:  # it is not here, or somebody's other blob
         return False
     return shard.num_bytes == index.num_bytes == await blobs.size(index.blob)
-
-
-async def _read(name: Digest, max_bytes: int, blobs: BlobStore) -> bytes:
-    size = await blobs.size(name)
-    if size is not None and size > max_bytes:
-        raise TooLarge(f"blob {name.hex()} has more than {max_bytes} bytes", limit=max_bytes)
-    return b"".join([piece async for piece in blobs.read(name)])

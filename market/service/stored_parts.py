@@ -1,27 +1,31 @@
 """Is a thing that travels in parts with us, index and all? A blob that is no index is as none."""
 
-from contracts.terms.errors import Malformed, NotFound, UnknownVersion
+from contracts.terms.errors import NotFound, Refused, TooLarge
 from contracts.terms.ids import Digest
-from contracts.terms.parts import MAX_INDEX_BYTES, Parts, decode_parts
+from contracts.terms.parts import MAX_INDEX_BYTES, decode_parts
 from market.service.ports import BlobStore
+
+
+async def read_blob(name: Digest, max_bytes: int, blobs: BlobStore) -> bytes:
+    """All bytes of a blob.
+
+    Raises:
+        NotFound: it is not here. TooLarge: it has more than `max_bytes`.
+    """
+    if (size := await blobs.size(name)) is None:
+        raise NotFound("no such blob", digest=name.hex())
+    if size > max_bytes:
+        raise TooLarge(f"blob {name.hex()} has more than {max_bytes} bytes", limit=max_bytes)
+    return b"".join([piece async for piece in blobs.read(name)])
 
 
 async def size_in_parts(name: Digest, blobs: BlobStore) -> int | None:
     """Bytes of what the index `name` lists; None if it, or any of its parts, is not here."""
-    index = await _index(name, blobs)
-    if index is None:
+    try:
+        index = decode_parts(await read_blob(name, MAX_INDEX_BYTES, blobs))
+    except Refused:  # it is not here, or somebody's other blob
         return None
     for part, size in index.sizes():
         if await blobs.size(part) != size:
             return None
     return index.num_bytes
-
-
-async def _index(name: Digest, blobs: BlobStore) -> Parts | None:
-    size = await blobs.size(name)
-    if size is None or size > MAX_INDEX_BYTES:
-        return None
-    try:
-        return decode_parts(b"".join([piece async for piece in blobs.read(name)]))
-    except (Malformed, UnknownVersion, NotFound):  # somebody's other blob
-        return None

@@ -75,7 +75,7 @@ from tallystick.provider.folder import (
     save_peer_file,
     save_signed,
 )
-from tallystick.provider.limits import Guard, Idleness, check_tail, round_seconds
+from tallystick.provider.limits import Guard, Idleness, check_tail, ends_work, round_seconds
 from tallystick.provider.machine import LEAST_MEMORY, Machine, told
 from tallystick.provider.money import HAS_QUIT, Money, bond_for, prepare
 from tallystick.provider.outside_audits import OutsideAudits, cancelled, ended
@@ -572,15 +572,15 @@ class Agent:
             self.faults.tell(fault, f"no work comes in {about}: {idle.why}")
 
     async def _why_idle(self, lease: LeaseView) -> Idleness | None:
-        pay = load_pay(self.folder.lease(lease.lease))
-        if pay is not None and pay.seal.message.last:
-            return None  # its peer measures and publishes what was trained; we may have quit by now
-        if await self._has_quit(lease.job):
+        pay, spec = load_pay(self.folder.lease(lease.lease)), spec_of(lease)
+        # When no work is left its peer still audits and publishes, though we may have quit by then.
+        is_over = pay is not None and ends_work(pay.seal.message, spec)
+        if not is_over and await self._has_quit(lease.job):
             return Idleness(HAS_QUIT)
         leases = (self._active | self._started).values()
         here = [each for each in leases if each.job == lease.job] or [lease]
         return await self._guard.why_idle(
-            spec_of(lease),
+            spec,
             pay,
             stake=max(each.stake for each in here),
             prices=[each.price for each in here],

@@ -117,7 +117,7 @@ class Guard:
             prices: Of our leases there.
         """
         job = spec.job()
-        if pay is not None and _ends_work(pay.seal.message, spec):
+        if pay is not None and ends_work(pay.seal.message, spec):
             return None  # what is left are audits, without which nothing vests
         found = self._jobs.setdefault(job, _Looked(OwnPay(self._account, lag_of(spec))))
         if pay is not None:
@@ -153,7 +153,7 @@ class Guard:
             found.error = error
 
 
-def _ends_work(seal: Seal, spec: JobSpec) -> bool:
+def ends_work(seal: Seal, spec: JobSpec) -> bool:
     """Whether no round after this seal has items."""
     sealed = seal.next - count(seal.unsealed)
     return seal.last or sealed >= spec.batch.steps * spec.batch.units_per_step

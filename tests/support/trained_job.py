@@ -24,13 +24,10 @@ from training.config import model_spec, optimizer_spec, whole_model
 from training.models.starting import starting_weights
 from training.recipes import micro
 from training.stages.stage import Stage
+from training.telling import tell_nobody
 
 CONFIG = micro()
 PART_BYTES = 5000
-
-
-def silent(event: str, **fields: object) -> None:
-    """A log that nobody reads."""
 
 
 def member_of(maker: JobMaker) -> Session:
@@ -83,7 +80,7 @@ async def trained(
     path = saved(stage, folder / "checkpoints", 1)
     async with client_of_app(world) as client:
         artifacts = MarketArtifacts(
-            client, maker.spec.job(), member_of(maker), silent, part_bytes=PART_BYTES
+            client, maker.spec.job(), member_of(maker), tell_nobody, part_bytes=PART_BYTES
         )
         await artifacts.publish(StageIndex(0), StepNumber(1), path, turn=0)
         yield client, maker, stage

@@ -269,3 +269,11 @@ async def world_of_a_person(folder: Path, *, num_coordinators: int) -> World:
     poster = load_or_create_wallet(folder / "home" / "poster.json")
     world.chain.give_tokens(poster.account, BaseUnits(1000 * 10**6))
     return world
+
+
+async def escrows(world: World) -> dict[JobId, int]:
+    """Base units in escrow, by job, once the market has paid in all that it was posted."""
+    for _ in range(3):
+        await world.tick()
+    rows = await world.rows(JobRow)
+    return {row.job: (await world.chain.budget(row.job)).funded for row in rows}

@@ -15,12 +15,9 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from contracts.terms.ids import JobId
 from market.api.app import make_app
-from market.service.rows import JobRow
-from tests.integration.bad_input.posting import world_of_a_person
+from tests.integration.bad_input.posting import escrows, world_of_a_person
 from tests.integration.bad_input.servers import market_in_a_thread
-from tests.support.market_world import World
 from tests.support.stack import ROOT
 
 BUDGET = 10 * 10**6
@@ -106,14 +103,6 @@ class Person:
         return process.returncode, said, complained
 
 
-async def _escrows(world: World) -> dict[JobId, int]:
-    """Base units in escrow, by job, once the market has paid in all that it was posted."""
-    for _ in range(3):
-        await world.tick()
-    rows = await world.rows(JobRow)
-    return {row.job: (await world.chain.budget(row.job)).funded for row in rows}
-
-
 def test_submit__ended_three_times__one_id_and_one_escrow(tmp_path: Path) -> None:
     """One order, ended at each moment in turn, then left alone: it is one job, paid once."""
     drawn, folder = ONE_AFTER_THE_OTHER, tmp_path
@@ -126,4 +115,4 @@ def test_submit__ended_three_times__one_id_and_one_escrow(tmp_path: Path) -> Non
     assert (code, complained) == (0, complained)
     assert ender.num_ended == len(drawn), ender.steps
     assert {each.strip() for each in printed} <= {"", said.strip()}, drawn
-    assert asyncio.run(_escrows(world)) == {bytes.fromhex(said.strip()): BUDGET}, drawn
+    assert asyncio.run(escrows(world)) == {bytes.fromhex(said.strip()): BUDGET}, drawn

@@ -33,12 +33,13 @@ from tests.numerics.loop import saved
 from tests.support.fakes.market_memory import MemoryBlobs
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import MANIFEST, World, sign_digest
-from tests.support.trained_job import CONFIG, PART_BYTES, client_of_app, member_of, silent, trained
+from tests.support.trained_job import CONFIG, PART_BYTES, client_of_app, member_of, trained
 from tests.support.weights import in_parts
 from training.config import model_spec, optimizer_spec, whole_model
 from training.models.adapters import PREFIX
 from training.models.sources import parts_of
 from training.stages.stage import Stage
+from training.telling import tell_nobody
 
 BLOB, OTHER = Digest(b"b" * 32), Digest(b"o" * 32)
 
@@ -293,11 +294,11 @@ async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_ther
         with pytest.raises(NotFound, match=r"not there yet.*missing: stage 0"):
             await download(client, maker.spec.job(), tmp_path / "model")
         artifacts = MarketArtifacts(
-            client, maker.spec.job(), member_of(maker), silent, part_bytes=PART_BYTES
+            client, maker.spec.job(), member_of(maker), tell_nobody, part_bytes=PART_BYTES
         )
         for turn in (0, 3):  # and once more after a crash, when it is there already
             await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=turn)
-        num_parts = len(parts_of(weights_of(saved), part_bytes=5000).parts)
+        num_parts = len(parts_of(weights_of(saved), part_bytes=PART_BYTES).parts)
         store.served.clear()
         store.left = 6  # the market looks at the index, we fetch it, and four parts
         with pytest.raises(ServiceUnreachable):
@@ -339,7 +340,7 @@ async def test_publish__market_takes_no_part__the_poster_is_told_and_it_is_tried
 
     async with client_of_app(world) as client:
         artifacts = MarketArtifacts(
-            client, job, member_of(maker), silent, patience=timedelta(seconds=0.2)
+            client, job, member_of(maker), tell_nobody, patience=timedelta(seconds=0.2)
         )
         publishing = asyncio.create_task(
             artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)

@@ -121,9 +121,7 @@ def test_num_parameters__tied_head_cut_off_from_the_embedding__counts_both_copie
     assert sum(parts) == whole + tied.vocab_size * tied.width
 
 
-def test_peer_memory__local_steps__four_vectors_more_three_in_a_replay_and_no_second_graph() -> (
-    None
-):
+def test_peer_memory__local_steps__replay_has_three_vectors_more_and_no_graph() -> None:
     model = micro().model
     whole = whole_model(model)
     vector = 4 * num_parameters(model, whole)

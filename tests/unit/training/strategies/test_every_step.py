@@ -54,9 +54,7 @@ def test_assign__by_rate__slower_peers_get_less() -> None:
     assert dealt(view(member(A), member(B)), rates=rates) == {A: (0, 1, 2), B: (3,)}
 
 
-def test_assign__peer_whose_work_was_not_timed_yet__is_given_one_item_however_slow_it_seems() -> (
-    None
-):
+def test_assign__peer_not_timed_at_work_yet__is_given_one_item_first() -> None:
     seen = view(member(A, rate=300), member(B, rate=1))
 
     assert dealt(seen, rates={A: 300}) == {B: (0,), A: (1, 2, 3)}
