@@ -15,7 +15,7 @@ from training.rounds.dealing import Ring, deal
 from training.rounds.journaled import decode_event
 from training.rounds.membership import checkpoint_to_load
 from training.rounds.owed import all_applied, next_deadline
-from training.rounds.state import Failings, Work
+from training.rounds.state import Failings, RoundState, Work
 from training.strategies.port import RoundNumber
 
 A, B, C = peer("a"), peer("b"), peer("c")
@@ -29,17 +29,33 @@ def shell_of(groups: int = 1, peers: int = 3, buckets: int = 6) -> Shell:
     return shell
 
 
-@pytest.mark.parametrize(("applied", "expected"), [(9, 8), (8, 8), (7, 4), (4, 4)])
-def test_checkpoint__newest_that_all_of_the_group_hold(applied: int, expected: int) -> None:
-    shell = shell_of(peers=2)
+def at_round_ten(shell: Shell, applied: dict[PeerId, int]) -> RoundState:
+    """Nine rounds are sealed, and a member has applied so many of them."""
     members = {
-        who: replace(member, applied=RoundNumber(9 if who == A else applied))
+        who: replace(member, applied=RoundNumber(applied[who]))
         for who, member in shell.state.members.items()
     }
-    state = replace(shell.state, round=RoundNumber(10), members=members)
+    return replace(shell.state, round=RoundNumber(10), members=members)
 
-    assert checkpoint_to_load(state, StageIndex(0), every=4) == expected
-    assert all_applied(state) == applied
+
+@pytest.mark.parametrize(("applied", "expected"), [(9, 8), (8, 8), (7, 4), (4, 4)])
+def test_checkpoint__newest_that_all_of_the_group_hold(applied: int, expected: int) -> None:
+    state = at_round_ten(shell_of(), {A: 9, B: applied, C: 0})
+
+    assert checkpoint_to_load(state, C, every=4) == expected
+
+
+def test_checkpoint__who_asks_has_lost_what_it_had__is_told_what_others_hold() -> None:
+    state = at_round_ten(shell_of(), {A: 9, B: 9, C: 5})
+
+    assert checkpoint_to_load(state, C, every=4) == 8
+    assert all_applied(state) == 5
+
+
+def test_checkpoint__nobody_else_in_the_group__is_not_told_to_load() -> None:
+    state = at_round_ten(shell_of(peers=1), {A: 1})
+
+    assert checkpoint_to_load(state, A, every=4) == 0
 
 
 def test_deal__whole_buckets_in_proportion_to_bandwidth() -> None:
