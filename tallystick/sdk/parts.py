@@ -1,6 +1,6 @@
 """What is larger than a blob, to and from a market: its parts, and a trained model made of them.
 
-An index lists the parts, which travel one at a time. Safe to repeat: a part that the market has is
+An index lists the parts. Safe to repeat: a part that the market has is
 not sent again, and one that is on disk and has its digest is not fetched again. Parts go out as
 they are read and to disk as they come.
 
@@ -16,10 +16,11 @@ goes on after an interruption. Neither parts nor model are in memory but tensor 
 import asyncio
 import math
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from contracts.terms.errors import Conflict, Malformed, NotFinite, NotFound, Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
@@ -32,8 +33,12 @@ from tallystick.sdk.orders import signed_spec
 from training.config import slices_of, train_config, whole_model
 from training.memory import FP32
 from training.models.sources import FileSource, PartsSource, Source, read
+from training.tasks import all_of
 
 # ------------------------------------------------------------------------------------------- parts
+
+UPLOADS = 4
+"""On their way at once: one connection does not fill a line with a long way to the market."""
 
 Stored = Callable[[], None]
 
@@ -59,14 +64,28 @@ async def put_parts(
         WrongBytes: `source` is no longer what the index was made of, says the market.
         Refused, Unavailable: as the market answers.
     """
-    start = 0
-    for name, size in index.sizes():
+
+    async def put(number: int) -> None:
+        name, start = index.parts[number], number * index.part_bytes
+        size = index.size_of(number)
         if not await client.has_blob(name):
             content = partial(_pieces, source, start, start + size)
             await client.put_pieces(name, size, content, by=by)
-        start += size
         stored()
+
+    await few_at_once(partial(put, number) for number in range(len(index.parts)))
     await client.put_blob(index.encoded(), by=by)
+
+
+async def few_at_once(uploads: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    """Run these, `UPLOADS` at a time; the first error cancels the others and is raised."""
+    lanes = asyncio.Semaphore(UPLOADS)
+
+    async def run(upload: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async with lanes:
+            await upload()
+
+    await all_of(map(run, uploads))
 
 
 async def _pieces(source: Source, start: int, end: int) -> AsyncIterator[bytes]:

@@ -9,15 +9,17 @@ What a market refused is paid for only instead of what comes after it (`Permitte
 
 import hashlib
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from contracts.governance.escrow import signing_seconds
 from contracts.keys.wallet import Wallet
 from contracts.terms import errors
 from contracts.terms.amounts import format_tokens
-from contracts.terms.ids import JobId
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
@@ -47,13 +49,14 @@ from tallystick.sdk.orders import (
     fingerprint_of,
     open_order,
 )
-from tallystick.sdk.parts import put_parts
+from tallystick.sdk.parts import few_at_once, put_parts
 from tallystick.sdk.plan import Plan, draft, plan_of_draft
 from tallystick.sdk.watch import DONE_STATES
 from training.data.prepare import PreparedData
 
 PERMIT_SECONDS = 3600
 MAX_SKEW_MILLIS = 120_000
+SAY_SECONDS = 2.0  # between two lines about an upload
 LASTING = ("price", "memory", "device", "window")
 """Constraints of matching that an offer fails for good; others pass with time."""
 
@@ -250,17 +253,35 @@ class _Placing:
         return signed.message
 
     async def _bring(self) -> None:
-        num_blobs, corpus = 0, self.prepared.corpus
-        for name, path in corpus.files():
+        files = [*self.prepared.corpus.files()]
+        stored = self._counted("data", len(files), "blobs")
+
+        async def put(name: Digest, path: Path) -> None:
             await self.client.put_file(path, by=self.wallet, name=name)
-            num_blobs += 1
+            stored()
+
+        await few_at_once(partial(put, *each) for each in files)
         if (tokenizer := self.prepared.tokenizer_file) is not None:
             await self.client.put_blob(tokenizer, by=self.wallet)
-        self.say(f"data: {num_blobs} blobs are with the market")
+        self.say(f"data: {len(files)} blobs are with the market")
         if (start := self.prepared.start) is not None:
-            await put_parts(self.client, start.file, start.index, by=self.wallet)
+            stored = self._counted("weights", len(start.index.parts), "parts")
+            await put_parts(self.client, start.file, start.index, by=self.wallet, stored=stored)
             self.say(f"weights: {start.index.num_bytes} bytes in {len(start.index.parts)} parts, "
                      f"with {', '.join(start.beside)}")  # fmt: skip
+
+    def _counted(self, what: str, num_all: int, things: str) -> Callable[[], None]:
+        """To be called for each that is stored; says now and then how far it is."""
+        num_stored, said_at = 0, time.monotonic()
+
+        def stored() -> None:
+            nonlocal num_stored, said_at
+            num_stored += 1
+            if num_stored < num_all and time.monotonic() > said_at + SAY_SECONDS:
+                said_at = time.monotonic()
+                self.say(f"{what}: {num_stored} of {num_all} {things} are with the market")
+
+        return stored
 
     async def _send(self, signed: Signed[JobSpec], now: UnixSeconds, *, refused: Order) -> None:
         """Send an order; if the market refuses it and does not have it, `refused` is stored."""

@@ -31,8 +31,9 @@ from tests.numerics.with_peft import adapted
 from tests.support.corpora import Corpus
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
 from tests.support.stage_swarm import stage_papers, stage_swarm
-from tests.support.swarm_job import MemorySwarm
+from tests.support.swarm_job import Line, MemorySwarm
 from training.config import TrainConfig, slices_of, whole_model
+from training.models import starting
 from training.models.adapters import PREFIX, Merged, write_adapter
 from training.models.folder import read_folder, write_folder
 from training.models.parameters import parameter_shapes
@@ -60,6 +61,7 @@ class Job:
     base: Path
     config: TrainConfig
     swarm: MemorySwarm
+    blobs: dict[Digest, bytes]  # where its peers fetch; the parts of the base and their index last
 
     @property
     def model(self) -> Any:
@@ -99,9 +101,10 @@ def job_of(
         optimizer=replace(config.optimizer, learning_rate=0.02, warmup_steps=2),
     )
     start = start_of(read, part_bytes=PART_BYTES)
-    parts = {name: start.fetch(name) for name in (start.index.digest(), *start.index.parts)}
-    corpus = Corpus(CORPUS.manifest, {**CORPUS.blobs, **parts})
-    return Job(folder / "base", config, make(config, corpus, weights=start.index.digest()))
+    parts = {name: start.fetch(name) for name in (*start.index.parts, start.index.digest())}
+    blobs = {**CORPUS.blobs, **parts}
+    swarm = make(config, Corpus(CORPUS.manifest, blobs), weights=start.index.digest())
+    return Job(folder / "base", config, swarm, blobs)
 
 
 def unchecked(folder: Path, *names: str, **said: Any) -> Callable[..., MemorySwarm]:
@@ -237,3 +240,25 @@ def test_adapter__a_scaled_gradient__is_convicted_alone_and_run_again_beside_its
     assert asyncio.run(rerun(bundles[0], start=start)).verdict == "mismatch"
     with pytest.raises(Refused, match=r"trains an adapter: .*--start"):
         asyncio.run(rerun(bundles[0]))
+
+
+def test_adapter__base_differs_from_its_digest__is_said_and_the_job_begins_once_it_is_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "_FROZEN", {})  # of a test before
+    job = job_of(tmp_path, micro(num_steps=STEPS), unchecked(tmp_path, "ann"))
+    blobs, name = job.blobs, [*job.blobs][-2]
+    right, said = blobs[name], []
+
+    def watch(peer: str, line: Line) -> None:
+        if peer == "ann" and line["event"] == "waits" and name.hex() in line["reason"]:
+            said.append(line["reason"])
+            blobs[name] = right
+
+    job.swarm.watch = watch
+    blobs[name] = bytes(len(right))
+
+    finished(job)
+
+    assert said == [f"the reference item was not done: blob {name.hex()} has other bytes"]
+    assert greatest_difference(job.losses(), Theirs(job).losses()) < ALLOWED

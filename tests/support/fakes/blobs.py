@@ -11,7 +11,7 @@ class MemoryBlobs:
     """Satisfies `BlobSource` by a dict."""
 
     def __init__(self, blobs: Mapping[Digest, bytes]) -> None:
-        self._blobs = dict(blobs)
+        self._blobs = blobs
 
     def fetch(self, digest: Digest) -> bytes:
         """See `BlobSource.fetch`."""
