@@ -93,6 +93,13 @@ class FundingRefused:
 
 
 @dataclass(frozen=True)
+class CorpusRefused:
+    """The bytes of its data are not what it names."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Closed:
     """Its poster closed it in the escrow."""
 
@@ -106,6 +113,7 @@ Event: TypeAlias = (
     | DeadlinePassed
     | Cancelled
     | FundingRefused
+    | CorpusRefused
     | Closed
 )
 
@@ -146,6 +154,8 @@ def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]
             return JobState.FAILED, (NoteFailure(_DROPPED),)
         case ((JobState.FUNDED | JobState.MATCHED), Cancelled()):
             return JobState.FAILED, (NoteFailure(_DROPPED), EndLeases())
+        case JobState.FUNDED, CorpusRefused(reason):
+            return JobState.FAILED, (NoteFailure(reason), EndLeases())
         case JobState.FUNDED, Leased():
             return JobState.MATCHED, (AskForHost(),)
         case JobState.MATCHED, LeaseLapsed():

@@ -134,6 +134,7 @@ async def _funded(pace: Pace, work: UnitOfWork) -> list[JobRow]:
     """The page of funded jobs that is this round's: the oldest, when there are no more."""
     rows = await work[JobRow].where(
         state=JobState.FUNDED.value,
+        is_compared=True,
         order="posted_at",
         after=pace.behind,
         limit=MAX_JOBS_A_ROUND,

@@ -1,5 +1,7 @@
 """A poster orders work, or asks what it would cost."""
 
+from dataclasses import replace
+
 from contracts.terms.errors import Conflict, Expired
 from contracts.terms.history import encode_kept, kept_digest
 from contracts.terms.ids import Digest
@@ -53,8 +55,8 @@ async def post_job(
             )
         if permit.deadline * 1000 <= now:
             raise Expired("the permit is over", deadline=permit.deadline, now=now // 1000)
-        await check_corpus(spec, blobs)
-        row = _row(signed, encoded, permit, now)
+        is_compared = await check_corpus(spec, blobs)
+        row = replace(_row(signed, encoded, permit, now), is_compared=is_compared)
         await work[JobRow].add(row)
         await work[MessageRow].add(_first_message(signed))
         tell_job(row.job, _posted(row, spec), work)

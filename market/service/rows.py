@@ -155,6 +155,8 @@ class JobRow(Row):
     step: int = 0  # the last sealed one
     trained: int = 0  # steps of the order whose items are sealed
     is_sealed: bool = False  # the last seal is here
+    num_compared: int = 0  # shards of its corpus whose bytes are what it names
+    is_compared: bool = False  # all of them are
     not_matched: bytes = b"{}"  # `coding.WHY_NOT`
     wanted: str = "running"  # by its poster: paused, cancelled
     wish: int = 0  # number of what is wanted: grows with every change

@@ -1,36 +1,94 @@
 """Is the corpus of a job with us, whole, and does it fit the job?
 
 Whoever works on an item, or repeats it, fetches its rows while the job runs, and who lacks them
-pays for it. So the market looks before it takes a job: at every shard that the manifest lists, and
-at the counts of targets. It hashes no shard again.
+pays for it. So the market looks before it takes a job, at every shard that the manifest lists and
+at the counts of targets; and it compares the bytes of all shards with what index and counts say
+before anybody is matched with the job: of a short corpus at once, else a little in each round.
 """
 
-from contracts.terms.errors import NotFound, Refused
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from io import BytesIO
+
+from contracts.terms.errors import Malformed, NotFound, Refused
 from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.messages import JobSpec
-from contracts.terms.targets import MAX_COUNTS_BYTES, decode_targets
-from market.service.ports import BlobStore
+from contracts.terms.moments import UnixMillis
+from contracts.terms.targets import MAX_COUNTS_BYTES, TargetCounts, decode_targets
+from market.domain.jobs import CorpusRefused, JobState
+from market.service.coding import spec_of
+from market.service.life import happen
+from market.service.ports import BlobStore, UnitOfWork
+from market.service.rows import JobRow
 from market.service.stored_parts import read_blob
 from training.data.manifest import (
     MAX_INDEX_BYTES,
     MAX_MANIFEST_BYTES,
+    MAX_SHARD_BYTES,
     Manifest,
     Shard,
+    ShardIndex,
+    count_targets,
     decode_index,
     decode_manifest,
+    index_of,
 )
 from training.data.order import check_counts
 
+AT_ONCE = 64 * 2**20
+"""Bytes of a corpus that are compared while its poster waits."""
+MAX_JOBS_A_ROUND = 50
+SECONDS = 0.5
+"""In which a round begins to compare a shard."""
 
-async def check_corpus(spec: JobSpec, blobs: BlobStore) -> None:
-    """Refuse a job whose corpus is not all here.
 
-    Args:
-        spec: Of a job whose manifest and counts are here.
-        blobs: Of the market.
+@dataclass(frozen=True)
+class Corpus:
+    """What a job names."""
+
+    manifest: Manifest
+    targets: TargetCounts | None
+    sequence_length: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all shards."""
+        return sum(shard.num_bytes for shard in self.manifest.shards())
+
+    async def compare(self, number: int, blobs: BlobStore) -> None:
+        """Compare the bytes of a shard, as `Manifest.shards` counts, with its index and counts.
+
+        Raises:
+            NotFound: it is not here. Malformed: they differ.
+        """
+        index = decode_index(
+            await read_blob(self.manifest.shards()[number].digest, MAX_INDEX_BYTES, blobs)
+        )
+        data = await read_blob(index.blob, MAX_SHARD_BYTES, blobs)
+        await asyncio.to_thread(self._compare, number, index, data)
+
+    def _compare(self, number: int, index: ShardIndex, data: bytes) -> None:
+        if index_of(BytesIO(data)) != index:
+            raise Malformed(f"the index of shard {number} is not that of its bytes")
+        if self.targets is None:
+            return
+        run, counts = self.manifest.train, self.targets.of_train
+        if number >= len(run):
+            number -= len(run)
+            run, counts = self.manifest.validation, self.targets.of_validation
+        row_bytes = self.manifest.token_bytes * (self.sequence_length + 1)
+        first = sum(shard.num_bytes // row_bytes for shard in run[:number])
+        found = count_targets(BytesIO(data), row_bytes)
+        if found != counts[first : first + len(found)]:
+            raise Malformed("the counts of targets are not those of the rows")
+
+
+async def stored_corpus(spec: JobSpec, blobs: BlobStore) -> Corpus:
+    """What a job whose manifest and counts are here names.
 
     Raises:
-        NotFound: a shard, or its index, is not here.
         Malformed, UnknownVersion, TooLarge: what the spec names is no manifest, or no counts, or
             they are not of the same rows.
         Refused: no shard holds a row.
@@ -40,11 +98,19 @@ async def check_corpus(spec: JobSpec, blobs: BlobStore) -> None:
     if spec.data.targets != ZERO_DIGEST:
         targets = decode_targets(await read_blob(spec.data.targets, MAX_COUNTS_BYTES, blobs))
     check_counts(manifest, targets, spec.model.sequence_length)
-    await _check_shards(manifest, blobs)
+    return Corpus(manifest, targets, spec.model.sequence_length)
 
 
-async def _check_shards(manifest: Manifest, blobs: BlobStore) -> None:
-    for number, shard in enumerate(manifest.shards()):
+async def check_corpus(spec: JobSpec, blobs: BlobStore) -> bool:
+    """Refuse a job whose corpus is not all here; returns whether its bytes were compared, too.
+
+    Raises:
+        NotFound: a shard, or its index, is not here.
+        Refused: as `stored_corpus` and `Corpus.compare`.
+    """
+    corpus = await stored_corpus(spec, blobs)
+    shards = corpus.manifest.shards()
+    for number, shard in enumerate(shards):
         if not await _is_here(shard, blobs):
             raise NotFound(
                 f"shard {number} of the manifest is not in the blob store, or not whole; PUT "
@@ -52,6 +118,11 @@ async def _check_shards(manifest: Manifest, blobs: BlobStore) -> None:
                 shard=number,
                 index=shard.digest.hex(),
             )
+    if corpus.num_bytes > AT_ONCE:
+        return False
+    for number in range(len(shards)):
+        await corpus.compare(number, blobs)
+    return True
 
 
 async def _is_here(shard: Shard, blobs: BlobStore) -> bool:
@@ -60,3 +131,58 @@ async def _is_here(shard: Shard, blobs: BlobStore) -> bool:
     except Refused:  # it is not here, or somebody's other blob
         return False
     return shard.num_bytes == index.num_bytes == await blobs.size(index.blob)
+
+
+# --------------------------------------------------------------------------- before it is matched
+
+
+async def compare_corpora(
+    now: UnixMillis,
+    work: UnitOfWork,
+    blobs: BlobStore,
+    *,
+    seconds: float = SECONDS,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> int:
+    """Compare some shards of funded jobs; returns how many. A job that has other bytes fails.
+
+    Each job has its turn, so a large corpus keeps no other waiting. Safe to repeat.
+    """
+    async with work:
+        waiting = await work[JobRow].where(
+            state=JobState.FUNDED.value,
+            is_compared=False,
+            order="posted_at",
+            limit=MAX_JOBS_A_ROUND,
+        )
+    num_compared, ends = 0, monotonic() + seconds
+    while waiting and monotonic() < ends:
+        row = waiting.pop(0)
+        after = await _compare_next(row, now, work, blobs)
+        num_compared += 1
+        if after is not None:
+            waiting.append(after)
+    return num_compared
+
+
+async def _compare_next(
+    row: JobRow, now: UnixMillis, work: UnitOfWork, blobs: BlobStore
+) -> JobRow | None:
+    """Compare a job's next shard; returns its row if there is another one."""
+    failure, is_last = None, False
+    try:
+        corpus = await stored_corpus(spec_of(row).message, blobs)
+        is_last = row.num_compared + 1 == len(corpus.manifest.shards())
+        await corpus.compare(row.num_compared, blobs)
+    except Refused as error:
+        failure = CorpusRefused(f"its data are not what it names: {error.message}")
+    async with work:
+        held = await work[JobRow].lock(row.job)
+        if held is None or held.state != JobState.FUNDED.value:
+            return None
+        if failure is not None:
+            await happen(held, failure, now, work)
+            return None
+        after = replace(held, num_compared=row.num_compared + 1, is_compared=is_last)
+        await work[JobRow].put(after)
+    return None if is_last else after

@@ -48,6 +48,7 @@ from market.service.ports import Chain, UnitOfWork
 from market.service.reconcile import reconcile
 from market.service.releases import release_job
 from market.service.slash import announce_slashes, burn_slashes
+from market.service.stored_corpus import compare_corpora
 from market.service.sync_chain import sync_chain
 from market.settings import Settings
 
@@ -226,6 +227,11 @@ async def _clear(runtime: Runtime) -> object:
     return await clear_jobs(market.clock(), market.new_work(), runtime.pace)
 
 
+async def _corpora(runtime: Runtime) -> object:
+    market = runtime.market
+    return await compare_corpora(market.clock(), market.new_work(), market.blobs)
+
+
 async def _faucet(runtime: Runtime) -> object:
     return await give_faucet(runtime.market.new_work(), runtime.market.chain)
 
@@ -275,6 +281,7 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "lapse": Periodic(_by_clock(lapse_leases), 2 * seconds, chain=False, of_jobs=True),
         "silent": Periodic(_by_clock(release_silent), 5 * seconds, chain=False),
         "deadlines": Periodic(_by_clock(pass_deadlines), 2 * seconds, chain=False, of_jobs=True),
+        "corpora": Periodic(_corpora, seconds, chain=False, of_jobs=True),
         "clear": Periodic(_clear, seconds, chain=False, of_jobs=True),
         "auditors": Periodic(_on_chain(fix_auditors), seconds, chain=False, of_jobs=True),
         "money": Periodic(_start_money, seconds, chain=False),

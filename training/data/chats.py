@@ -10,7 +10,6 @@ import json
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contracts.terms.errors import Malformed, Refused
@@ -28,7 +27,6 @@ MAX_SEQUENCE = 2**16 - 1
 """Tokens that a row of chats predicts, at most: as many targets are counted in 2 bytes."""
 _ROLES = {"human": "user", "gpt": "assistant"}
 """What chats with `from` and `value` call them."""
-_UNMARKED = bytes(range(128))
 
 
 @dataclass(frozen=True)
@@ -54,20 +52,6 @@ def chat_form(template: ChatTemplate, sequence_length: int) -> ChatForm:
     if sequence_length > MAX_SEQUENCE:
         raise Refused(f"sequence_length: rows of chats have at most {MAX_SEQUENCE} tokens")
     return ChatForm(template, sequence_length)
-
-
-def num_targets(row: bytes) -> int:
-    """Targets of a row, or of a chat: its first token is predicted from nothing."""
-    return len(row[7::4].translate(None, _UNMARKED))  # the highest byte of each token behind it
-
-
-def count_targets(shard: Path, row_bytes: int) -> "array[int]":
-    """The targets of each row in a shard."""
-    counts = array("H")
-    with shard.open("rb") as file:
-        while row := file.read(row_bytes):
-            counts.append(num_targets(row))
-    return counts
 
 
 # ------------------------------------------------------------------------------------ tokens

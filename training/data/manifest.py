@@ -11,6 +11,7 @@ Invariants: a manifest or index that was read is canonical and bounded. Equal sh
 indexes and no index stands in a manifest twice, so no shard is in train and in validation.
 """
 
+from array import array
 from collections.abc import Callable
 from typing import Annotated, Any, BinaryIO, Literal, Self, TypeVar
 
@@ -36,6 +37,7 @@ TARGET_MARK = 2**31
 """Added to a token of `marked32` that the loss counts."""
 
 NumBytes = Annotated[int, Ge(1), Le(MAX_SHARD_BYTES)]
+_UNMARKED = bytes(range(128))
 R = TypeVar("R", bound=Record)
 
 
@@ -115,6 +117,19 @@ class Manifest(Record):
     def shards(self) -> tuple[Shard, ...]:
         """All shards, train first."""
         return (*self.train, *self.validation)
+
+
+def num_targets(row: bytes) -> int:
+    """Targets of a row of marked tokens, or of a chat: its first is predicted from nothing."""
+    return len(row[7::4].translate(None, _UNMARKED))  # the highest byte of each token behind it
+
+
+def count_targets(file: BinaryIO, row_bytes: int) -> "array[int]":
+    """The targets of each whole row in a shard of marked tokens."""
+    counts = array("H")
+    while len(row := file.read(row_bytes)) == row_bytes:
+        counts.append(num_targets(row))
+    return counts
 
 
 def index_of(file: BinaryIO) -> ShardIndex:

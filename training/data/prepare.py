@@ -40,7 +40,7 @@ from contracts.terms.digest import blob_digest, digest
 from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.targets import MAX_TARGET_ROWS, TargetCounts, decode_targets, target_counts
-from training.data.chats import ChatEncoder, ChatForm, chats, count_targets, num_targets
+from training.data.chats import ChatEncoder, ChatForm, chats
 from training.data.documents import Document, Place, documents, piece_bytes
 from training.data.manifest import (
     MAX_SHARD_BYTES,
@@ -49,9 +49,11 @@ from training.data.manifest import (
     Shard,
     ShardIndex,
     TokenKind,
+    count_targets,
     decode_index,
     decode_manifest,
     index_of,
+    num_targets,
 )
 from training.data.sources import SourceFile, find_files
 from training.data.tokens import ByteEncoder, Encoder, TokenFile
@@ -406,7 +408,8 @@ def _count(folder: Path, manifest: Manifest, row_bytes: int) -> TargetCounts:
     counts = {run: array("H") for run in RUNS}
     for run, counted in counts.items():
         for number in range(len(getattr(manifest, run))):
-            counted.extend(count_targets(_shard_path(folder, run, number), row_bytes))
+            with _shard_path(folder, run, number).open("rb") as file:
+                counted.extend(count_targets(file, row_bytes))
     return target_counts(counts["train"], counts["validation"])
 
 

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 
 import pytest
@@ -12,6 +12,8 @@ from contracts.terms.errors import Malformed, NotFound, Refused, TooLarge, Unkno
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import DataSpec
 from contracts.terms.targets import target_counts
+from market.service import stored_corpus
+from market.service.fund_jobs import fund_jobs
 from market.service.rows import JobRow
 from tests.support.market_world import CORPUS, INDEXES, MANIFEST, World, market_spec
 from training.data.manifest import MAX_MANIFEST_BYTES, Manifest, ShardIndex, index_of
@@ -34,13 +36,15 @@ def without(name: Digest) -> Data:
     return Data({each: data for each, data in CORPUS.items() if each != name})
 
 
-def chats(num_counted: int) -> Data:
-    """`ROWS` rows of chats in each shard, of which so many are counted."""
-    shards = [each * (4 * (LENGTH + 1) * ROWS) for each in (b"t", b"v")]
+def chats(num_counted: int, num_targets: int = 2) -> Data:
+    """`ROWS` rows of chats in each shard, of which so many are counted, each with two targets."""
+    targets, row = b"\0\0\0\x80" * 2, b"\0" * (4 * (LENGTH - 2))
+    shards = [(start + targets + row) * ROWS for start in (b"t\0\0\0", b"v\0\0\0")]
     indexes = [index_of(BytesIO(shard)) for shard in shards]
     train, validation = ((index.shard(),) for index in indexes)
     manifest = Manifest(tokens="marked32", train=train, validation=validation).encoded()
-    counts = target_counts(array("H", [2] * num_counted), array("H", [2] * ROWS)).encoded()
+    counted = array("H", [num_targets] * num_counted), array("H", [2] * ROWS)
+    counts = target_counts(*counted).encoded()
     blobs = [manifest, counts, *shards, *(index.encoded() for index in indexes)]
     found = {blob_digest(each): each for each in blobs}
     return Data(found, blob_digest(manifest), blob_digest(counts))
@@ -57,6 +61,15 @@ def cut_short() -> Data:
     manifest = Manifest(train=(index.shard(),), validation=(INDEXES[1].shard(),)).encoded()
     blobs = {**CORPUS, blob_digest(index.encoded()): index.encoded()}
     return Data(blobs | {blob_digest(manifest): manifest}, blob_digest(manifest))
+
+
+def other_pieces() -> Data:
+    """A shard whose index has digests of other bytes."""
+    whole = INDEXES[0]
+    index = ShardIndex(blob=whole.blob, num_bytes=whole.num_bytes, pieces=bytes(len(whole.pieces)))
+    manifest = Manifest(train=(index.shard(),), validation=(INDEXES[1].shard(),)).encoded()
+    data = named(manifest)
+    return replace(data, blobs=data.blobs | {blob_digest(index.encoded()): index.encoded()})
 
 
 def without_rows() -> Data:
@@ -76,6 +89,8 @@ def without_rows() -> Data:
         (lambda: named(bytes(MAX_MANIFEST_BYTES + 1)), TooLarge, "more than"),
         (lambda: chats(ROWS - 1), Malformed, "not of the same rows"),
         (lambda: chats(ROWS + 1), Malformed, "not of the same rows"),
+        (lambda: chats(ROWS, 1), Malformed, "not those of the rows"),
+        (other_pieces, Malformed, "the index of shard 0"),
     ],
 )
 async def test_job__data_not_whole__is_refused(
@@ -94,7 +109,68 @@ async def test_job__all_of_its_data_there__is_taken(world: World, make: Callable
     assert len(await world.rows(JobRow)) == 1
 
 
-async def _post(world: World, data: Data) -> None:
+async def test_job__large_corpus__is_matched_once_its_bytes_were_compared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_corpus, "AT_ONCE", 0)
+    await world.offer("ann", 5)
+    job = (await _post(world, Data(CORPUS))).job
+    await world.sync()
+
+    assert not await world.clear()
+    for num_compared in (1, 2):
+        await compare(world)
+        assert (await world.job(job)).num_compared == num_compared
+    assert await world.clear()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: chats(ROWS, 1), "counts of targets"),
+        (other_pieces, "the index of shard 0"),
+    ],
+)
+async def test_job__large_corpus_has_other_bytes__fails_before_anybody_works(
+    world: World, monkeypatch: pytest.MonkeyPatch, make: Callable[[], Data], says: str
+) -> None:
+    monkeypatch.setattr(stored_corpus, "AT_ONCE", 0)
+    await world.offer("ann", 5)
+    job = (await _post(world, make())).job
+    await world.sync()
+
+    await compare(world)
+
+    row = await world.job(job)
+    assert row.state == "failed" and says in (row.failure or "")
+    assert not await world.clear()
+
+
+async def test_job__large_corpus_of_another__keeps_no_other_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_corpus, "AT_ONCE", 0)
+    jobs = [(await _post(world, Data(CORPUS), salt=salt)).job for salt in (1, 2)]
+    await world.sync()
+
+    await compare(world, shards=2)
+
+    assert [(await world.job(job)).num_compared for job in jobs] == [1, 1]
+
+
+async def compare(world: World, shards: int = 1) -> None:
+    """A round with time for so many."""
+    seconds = iter(range(shards + 2))
+    await stored_corpus.compare_corpora(
+        world.now,
+        world.new_work(),
+        world.blobs,
+        seconds=shards + 0.5,
+        monotonic=lambda: next(seconds),
+    )
+
+
+async def _post(world: World, data: Data, salt: int = 1) -> JobRow:
     await world.register()
     world.blobs.blobs.clear()
     world.blobs.blobs.update(data.blobs)
@@ -106,4 +182,6 @@ async def _post(world: World, data: Data) -> None:
         objective="sft" if is_chats else "pretrain",
         targets=data.targets,
     )
-    await world.post(market_spec(data=names))
+    row = await world.post(market_spec(data=names, salt=salt))
+    await fund_jobs(world.now, world.new_work(), world.ports)
+    return row
