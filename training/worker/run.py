@@ -175,8 +175,9 @@ class _Joining:
         while not self._is_over:
             try:
                 if (session := await self._joined()) is not None:
-                    backoff.begin()
                     await self._while_open(session)
+                    if not self._work.states.outdated.is_set():
+                        backoff.begin()
             except errors.Conflict:
                 raise  # another job, or one that goes on without us: asking again changes nothing
             except (errors.Unavailable, errors.Refused, errors.Misbehaved) as error:
