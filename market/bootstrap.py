@@ -14,6 +14,7 @@ from contracts.chain.fees import GWEI
 from contracts.chain.sender import Sender, Watch
 from contracts.keys.files import load_or_create_token
 from contracts.keys.store import account_in, load_or_create_wallet
+from contracts.settings import expanded
 from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
 from market.adapters.bundles import FileBundles
@@ -26,7 +27,7 @@ from market.adapters.transactions import RowTransactions
 from market.service.convictions import Bundles
 from market.service.histories import Histories
 from market.service.ports import BlobStore, Chain, Limiter, Locks, UnitOfWork, Wakeup
-from market.settings import Settings
+from market.settings import S3, Settings
 from training.hooks import hooks
 from training.telling import JsonLines
 
@@ -83,7 +84,7 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
     stack.push_async_callback(engine.dispose)
     reading = make_engine(settings.database_url.get_secret_value(), reads=True)
     stack.push_async_callback(reading.dispose)
-    blobs = FileBlobs(settings.blobs, keep_free=settings.blob_keep_free)
+    blobs = await _open_blobs(settings, stack)
 
     def new_work() -> UnitOfWork:
         return PostgresWork(engine, wakeup)
@@ -131,9 +132,13 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
     return Assembled(market, locks, deployment.block, stack)
 
 
-def prepare_blobs(settings: Settings, *, older_than_seconds: float) -> None:
-    """See `FileBlobs.prepare`."""
-    FileBlobs(settings.blobs).prepare(older_than_seconds=older_than_seconds)
+async def _open_blobs(settings: Settings, stack: AsyncExitStack) -> BlobStore:
+    if not settings.blobs.startswith(S3):
+        folder = expanded(Path(settings.blobs))
+        return FileBlobs(folder, keep_free=settings.blob_keep_free)
+    from market.adapters.s3_blobs import open_bucket  # of the extra `s3`
+
+    return await open_bucket(settings.blobs, stack)
 
 
 def watch_transactions(folder: Path) -> Watch:

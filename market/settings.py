@@ -4,15 +4,17 @@ What a job costs and how it is checked is not here: jobs say it themselves, or t
 contract does (docs/architecture.md 1).
 """
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Ge
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from contracts.settings import ProcessSettings
 
 DEFAULT_PORT = 8420
+S3 = "s3://"
 
 
 class Settings(ProcessSettings):
@@ -28,8 +30,8 @@ class Settings(ProcessSettings):
     """The embedded chain itself, where the market mines an empty block; empty: a public chain."""
     contracts: Path
     """The deployment file."""
-    blobs: Path
-    """Folder of the blob store."""
+    blobs: str
+    """Folder of the blob store; or `s3://bucket/prefix`, with the usual AWS_* variables."""
     keys: Path
     """Folder of the role keystores."""
     home: Path
@@ -78,6 +80,13 @@ class Settings(ProcessSettings):
     """Base units that the faucet gives at once; the token contract has caps of its own."""
     faucet_grants: Annotated[int, Ge(0)] = 10
     """How often one account is given something."""
+
+    @field_validator("blobs")
+    @classmethod
+    def _need_extra(cls, blobs: str) -> str:
+        if blobs.startswith(S3) and find_spec("aiobotocore") is None:
+            raise ValueError("a bucket needs more packages: pip install 'tallystick[s3]'")
+        return blobs
 
     def site(self) -> str:
         """Origin under which people reach the API."""

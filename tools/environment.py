@@ -31,7 +31,7 @@ STAMP = ".tallystick-stamp"
 MIN_PYTHON = (3, 11)
 MIN_NODE = 18
 MIN_FREE_BYTES = 4_000_000_000
-EXTRAS = "provider,models,tensorboard,data,market,dev"
+EXTRAS = "provider,models,tensorboard,data,market,s3,dev"
 NIGHTLY_EXTRAS = f"{EXTRAS},nightly"
 
 

@@ -34,13 +34,11 @@ class FileBlobs:
         self._folder, self._keep_free = folder, keep_free
         self._under_way: set[Path] = set()  # drafts that this process writes
 
-    def prepare(self, *, older_than_seconds: float) -> None:
-        """Make the folder and remove drafts of processes that died.
+    async def prepare(self, *, older_than_seconds: float) -> None:
+        """See `BlobStore.prepare`."""
+        await asyncio.to_thread(self._prepare, older_than_seconds)
 
-        Args:
-            older_than_seconds: Since a draft was written to; another process may still write to
-                one that is younger.
-        """
+    def _prepare(self, older_than_seconds: float) -> None:
         try:
             self._drafts.mkdir(parents=True, exist_ok=True)
             for draft in self._drafts.iterdir():
@@ -56,8 +54,8 @@ class FileBlobs:
         self._under_way.add(draft)
         try:
             with open(draft, "xb") as file:
-                size = await _write(file, name, chunks, max_bytes)
-            await asyncio.to_thread(self._publish, draft, self.path(name))
+                size = await _write(file, checked(name, chunks, max_bytes=max_bytes))
+            await asyncio.to_thread(self._publish, draft, self._path(name))
         except OSError as error:  # no space, no permission
             raise ServiceUnreachable(f"blob store: {error.strerror}") from error
         finally:
@@ -68,7 +66,7 @@ class FileBlobs:
     async def size(self, name: Digest) -> int | None:
         """See `BlobStore.size`."""
         try:
-            return self.path(name).stat().st_size
+            return self._path(name).stat().st_size
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -90,7 +88,7 @@ class FileBlobs:
     ) -> AsyncIterator[bytes]:
         """See `BlobStore.read`."""
         try:
-            file = open(self.path(name), "rb")  # noqa: SIM115  # closed below
+            file = open(self._path(name), "rb")  # noqa: SIM115  # closed below
         except FileNotFoundError as error:
             raise NotFound("no such blob", digest=name.hex()) from error
         except OSError as error:
@@ -106,8 +104,7 @@ class FileBlobs:
     def _drafts(self) -> Path:
         return self._folder / "drafts"
 
-    def path(self, name: Digest) -> Path:
-        """Where the file of a blob lies, or would."""
+    def _path(self, name: Digest) -> Path:
         return self._folder / name.hex()[:2] / name.hex()
 
     def _publish(self, draft: Path, path: Path) -> None:
@@ -130,18 +127,28 @@ def _size_of(draft: Path) -> int:
         return 0
 
 
-async def _write(file: BinaryIO, name: Digest, chunks: AsyncIterator[bytes], max_bytes: int) -> int:
+async def checked(
+    name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int
+) -> AsyncIterator[bytes]:
+    """The chunks, whose end is reached only if they are `name`; raises as `BlobStore.put`."""
     hasher, size = BlobHasher(), 0
     async for chunk in chunks:
         size += len(chunk)
         if size > max_bytes:
             raise TooLarge(f"more than {max_bytes} bytes", size=size, limit=max_bytes)
         hasher.update(chunk)
-        await asyncio.to_thread(file.write, chunk)
+        yield chunk
     if hasher.digest() != name:
         raise WrongBytes(
             "these bytes have another name", expected=name.hex(), actual=hasher.digest().hex()
         )
+
+
+async def _write(file: BinaryIO, chunks: AsyncIterator[bytes]) -> int:
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        await asyncio.to_thread(file.write, chunk)
     file.flush()
     await asyncio.to_thread(os.fsync, file.fileno())
     return size

@@ -1,14 +1,16 @@
-"""Evidence bundles in the folder of blobs: read where they lie, without torch."""
+"""Evidence bundles among the blobs, read without torch: a bundle is copied to a file for that."""
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from contracts.governance.checking import Begin
-from contracts.terms.errors import AuditMismatch, Malformed, Unreadable
+from contracts.terms.errors import AuditMismatch, Malformed, ServiceUnreachable, Unreadable
 from contracts.terms.history import Kept, kept_digest
 from contracts.terms.ids import Digest
-from market.adapters.blobs import FileBlobs
 from market.service.convictions import BundleSays
+from market.service.ports import BlobStore
 from verification.auditing.bundle import Papers, Shown, ShownWork
 from verification.auditing.bundle_bytes import show
 from verification.auditing.bundle_file import BundleFile
@@ -16,19 +18,27 @@ from verification.docket import begin_job
 
 
 class FileBundles:
-    """`Bundles` over `FileBlobs`."""
+    """`Bundles` over any `BlobStore`."""
 
-    def __init__(self, blobs: FileBlobs, begin: Begin = begin_job) -> None:
+    def __init__(self, blobs: BlobStore, begin: Begin = begin_job) -> None:
         """Of these blobs; `begin` makes the rules of a job's draws."""
         self._blobs, self._begin = blobs, begin
 
     async def read(self, name: Digest) -> BundleSays:
         """See `Bundles.read`."""
-        return await asyncio.to_thread(self._read, name)
-
-    def _read(self, name: Digest) -> BundleSays:
         try:
-            with BundleFile(self._blobs.path(name)) as file:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "bundle")
+                with path.open("wb") as file:
+                    async for piece in self._blobs.read(name):
+                        await asyncio.to_thread(file.write, piece)
+                return await asyncio.to_thread(self._read, path)
+        except OSError as error:
+            raise ServiceUnreachable(f"evidence could not be copied: {error.strerror}") from error
+
+    def _read(self, path: Path) -> BundleSays:
+        try:
+            with BundleFile(path) as file:
                 file.check()  # made so, it would read as damage to whoever repeats the audit
                 return says(show(file, self._begin))
         except (AuditMismatch, Unreadable) as error:

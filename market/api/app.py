@@ -1,6 +1,5 @@
 """The application: routes under /v1, every error a problem; pages for people beside them."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -14,7 +13,7 @@ from market.api.limits import Limits
 from market.api.routes import events, jobs, market, providers, tracing
 from market.api.routing import ABOUT, DocumentedApp
 from market.bodies.base import API_PREFIX, MAX_BUNDLE_BYTES
-from market.bootstrap import assemble, load_host_token, prepare_blobs
+from market.bootstrap import assemble, load_host_token
 from market.domain.limits import BlobBounds, Rate
 from market.service.store_blob import patience_seconds
 from market.settings import Settings
@@ -65,9 +64,9 @@ def app_of(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await asyncio.to_thread(prepare_blobs, settings, older_than_seconds=DEAD_SECONDS)
         assembled = await assemble(settings, writes=False)
         try:
+            await assembled.market.blobs.prepare(older_than_seconds=DEAD_SECONDS)
             app.state.api = Api(
                 market=assembled.market,
                 host_token=load_host_token(settings),

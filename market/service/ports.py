@@ -154,7 +154,15 @@ class Limiter(Protocol):
 
 
 class BlobStore(Protocol):
-    """Blobs by their BLAKE3 digest."""
+    """Blobs by their BLAKE3 digest. Whatever asks the store raises ServiceUnreachable."""
+
+    async def prepare(self, *, older_than_seconds: float) -> None:
+        """Make the place, and remove what processes that died have left of uploads.
+
+        Args:
+            older_than_seconds: Since one was begun or written to; another process may still write
+                to one that is younger.
+        """
 
     async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
         """Store what `chunks` yields; returns its size. Nothing is kept unless it is `name`.

@@ -88,7 +88,7 @@ def environment_of(parts: Parts) -> dict[str, str]:
         "TALLYSTICK_REDIS_URL": where.redis,
         "TALLYSTICK_RPC_URL": where.rpc,
         "TALLYSTICK_CONTRACTS": where.contracts,
-        "TALLYSTICK_BLOBS": str(folder.blobs),
+        "TALLYSTICK_BLOBS": parts.settings.blobs or str(folder.blobs),
         "TALLYSTICK_KEYS": str(folder.keys),
         "TALLYSTICK_JOBS": str(folder.jobs),
         "TALLYSTICK_API_URL": where.api,

@@ -24,6 +24,8 @@ class UpSettings(ProcessSettings):
     """An Ethereum JSON-RPC endpoint; needs `contracts` as well."""
     contracts: Path | None = None
     """The deployment to use: what `tallystick deploy` wrote."""
+    blobs: str = ""
+    """A folder or `s3://bucket/prefix`, instead of `blobs` in the data folder."""
     anvil: Path | None = None
     """The anvil program to run, instead of npm's."""
     chain_parameters: Annotated[dict[str, int], Field(default_factory=dict)]

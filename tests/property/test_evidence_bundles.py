@@ -14,6 +14,7 @@ from market.adapters.blobs import FileBlobs
 from market.adapters.bundles import FileBundles
 from tests.support.bundles import KINDS, Story, make_story, work_papers, write
 from tests.support.dockets import begin_checked
+from tests.support.market_world import one_chunk
 from verification.auditing.bundle import ShownSum
 
 SEED = 20_261_123
@@ -24,18 +25,17 @@ def story() -> Story:
     return make_story()
 
 
-def stored(folder: Path, data: bytes) -> tuple[FileBundles, Digest]:
+async def stored(folder: Path, data: bytes) -> tuple[FileBundles, Digest]:
     """A blob of a market, by its name."""
     blobs, name = FileBlobs(folder), blob_digest(data)
-    blobs.path(name).parent.mkdir(parents=True, exist_ok=True)
-    blobs.path(name).write_bytes(data)
+    await blobs.put(name, one_chunk(data), max_bytes=len(data))
     return FileBundles(blobs, begin_checked), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_read__whole_bundle__says_what_its_papers_bind(tmp_path: Path, kind: str) -> None:
     papers = KINDS[kind](story())
-    bundles, name = stored(tmp_path, write(papers, story(), tmp_path / "a").read_bytes())
+    bundles, name = await stored(tmp_path, write(papers, story(), tmp_path / "a").read_bytes())
 
     says = await bundles.read(name)
 
@@ -60,7 +60,7 @@ async def test_read__no_bundle_or_a_byte_of_its_papers_flipped__is_malformed(
         false.append(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
 
     for data in false:
-        bundles, name = stored(tmp_path, data)
+        bundles, name = await stored(tmp_path, data)
         with pytest.raises(Malformed):
             await bundles.read(name)
 

@@ -1,4 +1,4 @@
-"""Postgres and Redis for tests of the market: real servers, in a folder of the test run."""
+"""Postgres, Redis and S3 for tests of the market: real servers, in a folder of the test run."""
 
 import contextlib
 import os
@@ -6,7 +6,9 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +97,18 @@ def run_redis(folder: Path) -> Iterator[str]:
         client = redis.Redis.from_url(url)
         _wait(client.ping, redis.exceptions.RedisError)
         client.close()
+        yield url
+
+
+@contextlib.contextmanager
+def run_s3(folder: Path) -> Iterator[str]:
+    """The URL of an S3 server (moto, in memory), stopped at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    argv = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    with _running(argv, _environment(folder), folder / "log", signal.SIGTERM):
+        _wait(lambda: urllib.request.urlopen(url).close(), OSError)
         yield url
 
 

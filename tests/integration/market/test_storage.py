@@ -1,10 +1,8 @@
 """Adapters keep what their ports promise, the real ones and their twins alike."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,24 +13,19 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contracts.chain.transactions import SqliteTransactions, StoredTransaction, TransactionStore
 from contracts.terms.amounts import UINT96_MAX, BaseUnits
-from contracts.terms.digest import blob_digest
 from contracts.terms.errors import (
     Conflict,
     InvariantBroken,
-    NotFound,
     ServiceUnreachable,
-    TooLarge,
-    WrongBytes,
 )
 from contracts.terms.ids import Address, Digest, SessionKey
 from contracts.terms.moments import UnixMillis
-from market.adapters.blobs import FileBlobs
 from market.adapters.locks import PostgresLocks
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
 from market.migrate import main, migrate
-from market.service.ports import BlobStore, Place, UnitOfWork
+from market.service.ports import Place, UnitOfWork
 from market.service.rows import (
     AuditorRow,
     BlobUploadRow,
@@ -42,7 +35,7 @@ from market.service.rows import (
     HeartbeatRow,
 )
 from tests.support.market_services import PostgresServer
-from tests.support.market_world import World, one_chunk
+from tests.support.market_world import World
 from tests.support.patience import patience
 
 ACCOUNT = Address(bytes([3]) * 20)
@@ -291,61 +284,6 @@ def test_migrate__no_database__is_one_line_and_a_code(
     assert main() == code
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("error: ") and "secret" not in said.err
-
-
-# ------------------------------------------------------------------------------------------ blobs
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    """A blob store in a folder."""
-    return FileBlobs(tmp_path / "blobs")
-
-
-async def pieces(data: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(data), 1000):
-        yield data[start : start + 1000]
-
-
-async def read_all(blobs: BlobStore, name: Digest) -> bytes:
-    return b"".join([chunk async for chunk in blobs.read(name)])
-
-
-async def test_blobs__put_in_pieces__come_back_whole(blobs: BlobStore) -> None:
-    data = os.urandom(700_000)
-    name = blob_digest(data)
-
-    for _ in range(2):
-        assert await blobs.put(name, pieces(data), max_bytes=len(data)) == len(data)
-
-    assert await blobs.size(name) == len(data)
-    assert await read_all(blobs, name) == data
-
-
-async def test_free_bytes__some_are_kept_free__are_not_offered(tmp_path: Path) -> None:
-    all_of_it = await FileBlobs(tmp_path).free_bytes()
-    assert all_of_it is not None and all_of_it > 2**20
-    kept = await FileBlobs(tmp_path, keep_free=all_of_it // 2).free_bytes()
-    nothing = await FileBlobs(tmp_path, keep_free=2 * all_of_it).free_bytes()
-
-    assert kept is not None and 0 < kept < 3 * all_of_it // 4
-    assert nothing == 0
-
-
-async def test_blobs__other_bytes_or_too_many__leave_nothing(
-    blobs: BlobStore, tmp_path: Path
-) -> None:
-    name = blob_digest(b"these")
-
-    with pytest.raises(WrongBytes):
-        await blobs.put(name, one_chunk(b"those"), max_bytes=100)
-    with pytest.raises(TooLarge):
-        await blobs.put(name, one_chunk(b"these"), max_bytes=4)
-    with pytest.raises(NotFound):
-        await read_all(blobs, name)
-
-    assert await blobs.size(name) is None
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 # ---------------------------------------------------------------------------------------- wake-ups

@@ -79,6 +79,9 @@ class MemoryBlobs:
         self.blobs: dict[Digest, bytes] = {}
         self.free: int | None = None
 
+    async def prepare(self, *, older_than_seconds: float) -> None:
+        """See `BlobStore.prepare`."""
+
     async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
         """See `BlobStore.put`."""
         data = b""
