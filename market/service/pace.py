@@ -1,4 +1,4 @@
-"""How long a clearing round may take, and where the next one goes on.
+"""How long a round of clearing, or of comparing, may take, and where the next one goes on.
 
 What lapses, falls silent or passes its deadline is found in the same worker, so a round of many
 jobs is cut into rounds of bounded time: one that ran out of time is followed by one that begins
@@ -47,13 +47,18 @@ class Pace:
         yield
         self._all_told &= self._left > 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the round has had its time."""
+        return self.monotonic() > self._ends
+
     def turns(self, jobs: Sequence[T], key: Callable[[T], JobId]) -> Iterator[T]:
         """`jobs` while there is time, at least one; first the one at which the last round stopped,
         and those behind it."""
         place = next((n for n, job in enumerate(jobs) if key(job) == self._next), 0)
         self._next = None
         for number, job in enumerate((*jobs[place:], *jobs[:place])):
-            if number and self.monotonic() > self._ends:
+            if number and self.is_over:
                 self._next = key(job)
                 return
             yield job

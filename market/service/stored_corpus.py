@@ -7,8 +7,6 @@ before anybody is matched with the job: of a short corpus at once, else a little
 """
 
 import asyncio
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from io import BytesIO
 
@@ -20,6 +18,7 @@ from contracts.terms.targets import MAX_COUNTS_BYTES, TargetCounts, decode_targe
 from market.domain.jobs import CorpusRefused, JobState
 from market.service.coding import spec_of
 from market.service.life import happen
+from market.service.pace import Pace
 from market.service.ports import BlobStore, UnitOfWork
 from market.service.rows import JobRow
 from market.service.stored_parts import read_blob
@@ -37,9 +36,10 @@ from training.data.manifest import (
 )
 from training.data.order import check_counts
 
-AT_ONCE = 64 * 2**20
+AT_ONCE = 16 * 2**20
 """Bytes of a corpus that are compared while its poster waits."""
-MAX_JOBS_A_ROUND = 50
+SHARDS_AT_ONCE = 64
+"""And shards of it: meanwhile who posts holds memory and a connection to the database."""
 SECONDS = 0.5
 """In which a round begins to compare a shard."""
 
@@ -118,7 +118,7 @@ async def check_corpus(spec: JobSpec, blobs: BlobStore) -> bool:
                 shard=number,
                 index=shard.digest.hex(),
             )
-    if corpus.num_bytes > AT_ONCE:
+    if corpus.num_bytes > AT_ONCE or len(shards) > SHARDS_AT_ONCE:
         return False
     for number in range(len(shards)):
         await corpus.compare(number, blobs)
@@ -137,52 +137,55 @@ async def _is_here(shard: Shard, blobs: BlobStore) -> bool:
 
 
 async def compare_corpora(
-    now: UnixMillis,
-    work: UnitOfWork,
-    blobs: BlobStore,
-    *,
-    seconds: float = SECONDS,
-    monotonic: Callable[[], float] = time.monotonic,
+    now: UnixMillis, work: UnitOfWork, blobs: BlobStore, pace: Pace | None = None
 ) -> int:
-    """Compare some shards of funded jobs; returns how many. A job that has other bytes fails.
+    """Compare shards of funded jobs; returns how many. A job that has other bytes fails.
 
-    Each job has its turn, so a large corpus keeps no other waiting. Safe to repeat.
+    One job has the time of a round, and those behind it what it leaves; the next round goes on
+    behind the last, so a large corpus keeps no other waiting. Safe to run twice at once.
+
+    Raises:
+        ExceptionGroup: what broke at single jobs, a blob that is not here any more included.
     """
+    pace = pace or Pace(SECONDS)
     async with work:
         waiting = await work[JobRow].where(
-            state=JobState.FUNDED.value,
-            is_compared=False,
-            order="posted_at",
-            limit=MAX_JOBS_A_ROUND,
+            state=JobState.FUNDED.value, is_compared=False, order="posted_at"
         )
-    num_compared, ends = 0, monotonic() + seconds
-    while waiting and monotonic() < ends:
-        row = waiting.pop(0)
-        after = await _compare_next(row, now, work, blobs)
-        num_compared += 1
-        if after is not None:
-            waiting.append(after)
+    num_compared, broken = 0, list[Exception]()
+    with pace.round():
+        for row in pace.turns(waiting, key=lambda each: each.job):
+            try:
+                num_compared += await _compare_some(row, now, work, blobs, pace)
+            except Exception as error:  # whatever it is, it is of this job: others have their turn
+                error.add_note(f"at job {row.job.hex()}")
+                broken.append(error)
+    if broken:
+        raise ExceptionGroup("jobs that broke", broken)
     return num_compared
 
 
-async def _compare_next(
-    row: JobRow, now: UnixMillis, work: UnitOfWork, blobs: BlobStore
-) -> JobRow | None:
-    """Compare a job's next shard; returns its row if there is another one."""
-    failure, is_last = None, False
+async def _compare_some(
+    row: JobRow, now: UnixMillis, work: UnitOfWork, blobs: BlobStore, pace: Pace
+) -> int:
+    """Compare a job's next shards, at least one, while the round lasts; returns how many."""
+    failure, number, is_last = None, row.num_compared, False
     try:
         corpus = await stored_corpus(spec_of(row).message, blobs)
-        is_last = row.num_compared + 1 == len(corpus.manifest.shards())
-        await corpus.compare(row.num_compared, blobs)
+        while not is_last and (number == row.num_compared or not pace.is_over):
+            await corpus.compare(number, blobs)
+            number += 1
+            is_last = number == len(corpus.manifest.shards())
+    except NotFound:  # all were here when it was posted: it is no fault of the poster's
+        raise
     except Refused as error:
         failure = CorpusRefused(f"its data are not what it names: {error.message}")
     async with work:
         held = await work[JobRow].lock(row.job)
-        if held is None or held.state != JobState.FUNDED.value:
-            return None
+        if held is None or (held.state, held.num_compared) != (row.state, row.num_compared):
+            return 0  # it has ended, or another round was here
         if failure is not None:
             await happen(held, failure, now, work)
-            return None
-        after = replace(held, num_compared=row.num_compared + 1, is_compared=is_last)
-        await work[JobRow].put(after)
-    return None if is_last else after
+        else:
+            await work[JobRow].put(replace(held, num_compared=number, is_compared=is_last))
+    return number - row.num_compared

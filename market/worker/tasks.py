@@ -48,7 +48,7 @@ from market.service.ports import Chain, UnitOfWork
 from market.service.reconcile import reconcile
 from market.service.releases import release_job
 from market.service.slash import announce_slashes, burn_slashes
-from market.service.stored_corpus import compare_corpora
+from market.service.stored_corpus import SECONDS, compare_corpora
 from market.service.sync_chain import sync_chain
 from market.settings import Settings
 
@@ -99,6 +99,7 @@ class Runtime:
         """
         self.settings, self.start = settings, start
         self.pace = Pace(CLEARING_SECONDS, EXPLAINING_SECONDS)
+        self.comparing = Pace(SECONDS)
         self._due_at: dict[str, float] = {}  # monotonic
         self._ran_at: dict[str, float] = {}  # monotonic; those of jobs alone
         self._runner: asyncio.Runner | None = None
@@ -229,7 +230,7 @@ async def _clear(runtime: Runtime) -> object:
 
 async def _corpora(runtime: Runtime) -> object:
     market = runtime.market
-    return await compare_corpora(market.clock(), market.new_work(), market.blobs)
+    return await compare_corpora(market.clock(), market.new_work(), market.blobs, runtime.comparing)
 
 
 async def _faucet(runtime: Runtime) -> object:

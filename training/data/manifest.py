@@ -125,10 +125,17 @@ def num_targets(row: bytes) -> int:
 
 
 def count_targets(file: BinaryIO, row_bytes: int) -> "array[int]":
-    """The targets of each whole row in a shard of marked tokens."""
+    """The targets of each whole row in a shard of marked tokens.
+
+    Raises:
+        Malformed: a row has more than 2 bytes count.
+    """
     counts = array("H")
-    while len(row := file.read(row_bytes)) == row_bytes:
-        counts.append(num_targets(row))
+    try:
+        while len(row := file.read(row_bytes)) == row_bytes:
+            counts.append(num_targets(row))
+    except OverflowError as error:
+        raise Malformed("a row has more targets than 2 bytes count") from error
     return counts
 
 

@@ -1,7 +1,8 @@
 """Posting a job whose data are not all there, or do not fit each other."""
 
+import itertools
 from array import array
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from io import BytesIO
 
@@ -14,8 +15,10 @@ from contracts.terms.messages import DataSpec
 from contracts.terms.targets import target_counts
 from market.service import stored_corpus
 from market.service.fund_jobs import fund_jobs
+from market.service.pace import Pace
 from market.service.rows import JobRow
 from tests.support.market_world import CORPUS, INDEXES, MANIFEST, World, market_spec
+from training.data import manifest as manifests
 from training.data.manifest import MAX_MANIFEST_BYTES, Manifest, ShardIndex, index_of
 
 LENGTH = market_spec().model.sequence_length
@@ -124,6 +127,14 @@ async def test_job__large_corpus__is_matched_once_its_bytes_were_compared(
     assert await world.clear()
 
 
+async def test_job__short_corpus_of_many_shards__keeps_nobody_who_posts_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_corpus, "SHARDS_AT_ONCE", 1)
+
+    assert not (await _post(world, Data(CORPUS))).is_compared
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -152,21 +163,85 @@ async def test_job__large_corpus_of_another__keeps_no_other_waiting(
     monkeypatch.setattr(stored_corpus, "AT_ONCE", 0)
     jobs = [(await _post(world, Data(CORPUS), salt=salt)).job for salt in (1, 2)]
     await world.sync()
+    pace = short_rounds()
 
-    await compare(world, shards=2)
+    for _ in jobs:  # there is time for one shard a round
+        await compare(world, pace)
 
     assert [(await world.job(job)).num_compared for job in jobs] == [1, 1]
 
 
-async def compare(world: World, shards: int = 1) -> None:
-    """A round with time for so many."""
-    seconds = iter(range(shards + 2))
+async def test_job__rows_with_more_targets_than_can_be_counted__fails_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_corpus, "AT_ONCE", 0)
+    monkeypatch.setattr(manifests, "num_targets", lambda row: 2**16)  # of rows of so many tokens
+    jobs = [
+        (await _post(world, data, salt=salt)).job
+        for salt, data in ((1, chats(ROWS)), (2, Data(CORPUS)))
+    ]
+    world.blobs.blobs.update(chats(ROWS).blobs)
+    await world.sync()
+
+    await compare(world, Pace())
+
+    assert [(await world.job(job)).state for job in jobs] == ["failed", "funded"]
+    assert (await world.job(jobs[1])).is_compared
+
+
+async def test_job__market_has_lost_a_shard__waits_until_it_is_back_and_no_other_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_corpus, "AT_ONCE", 0)
+    jobs = [
+        (await _post(world, data, salt=salt)).job
+        for salt, data in ((1, chats(ROWS)), (2, Data(CORPUS)))
+    ]
+    await world.sync()
+
+    with pytest.raises(ExceptionGroup, match="jobs that broke"):
+        await compare(world, Pace())
+
+    assert [(await world.job(job)).is_compared for job in jobs] == [False, True]
+    world.blobs.blobs.update(chats(ROWS).blobs)
+    await compare(world, Pace())
+    row = await world.job(jobs[0])
+    assert (row.state, row.is_compared) == ("funded", True)
+
+
+async def test_compare__two_rounds_at_once__the_slower_one_undoes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_corpus, "AT_ONCE", 0)
+    job = (await _post(world, Data(CORPUS))).job
+    await world.sync()
+    read, reads = world.blobs.read, 0
+
+    async def read_slowly(name: Digest) -> AsyncIterator[bytes]:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            await compare(world, Pace())  # another worker's, from begin to end
+        async for piece in read(name):
+            yield piece
+
+    monkeypatch.setattr(world.blobs, "read", read_slowly)
+    await compare(world)
+
+    row = await world.job(job)
+    assert (row.num_compared, row.is_compared) == (2, True)
+
+
+def short_rounds() -> Pace:
+    """Rounds with time for one shard."""
+    seconds = itertools.count()
+    return Pace(0.5, monotonic=lambda: next(seconds))
+
+
+async def compare(world: World, pace: Pace | None = None) -> None:
+    """A round, with time for one shard if nothing else is said."""
     await stored_corpus.compare_corpora(
-        world.now,
-        world.new_work(),
-        world.blobs,
-        seconds=shards + 0.5,
-        monotonic=lambda: next(seconds),
+        world.now, world.new_work(), world.blobs, pace or short_rounds()
     )
 
 
