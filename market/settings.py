@@ -54,16 +54,17 @@ class Settings(ProcessSettings):
     blob_quota: Annotated[int, Ge(0)] = 2 * 2**30
     """Bytes of blobs that any account may store; wallets are free to make, see `blob_reserve`."""
     blob_quota_known: Annotated[int, Ge(0)] = 20 * 2**30
-    """Of one with stake, a paid job or a lease; and 8 for each parameter of its jobs' models.
-
-    Nothing is deleted, so a quota is for good: raise it when honest accounts come near.
-    """
+    """Of one with stake, a paid job or a lease; and 8 for each parameter of its jobs' models."""
     blob_known_from: Annotated[int, Ge(0)] = 1_000_000
     """Stake, or budget of a job, that makes an account known; base units."""
     blob_reserve: Annotated[int, Ge(0)] = 2 * 2**30
     """Bytes that accounts which are not known leave on the disk of the blobs, beside the next."""
     blob_keep_free: Annotated[int, Ge(0)] = 2**30
     """Bytes of that disk that no blob takes: the database and the chain may lie on it, too."""
+    blob_unnamed_days: Annotated[float, Field(gt=0, le=36_500)] = 7
+    """For how long a blob stays that nothing names, since it was stored."""
+    blob_ended_days: Annotated[float, Field(gt=0, le=36_500)] = 30
+    """For how long a job that ended keeps its blobs; if it sealed nothing, `blob_unnamed_days`."""
     confirmations: Annotated[int, Ge(1)] = 1
     """Blocks until an event counts; 1 is the block itself."""
     settling_seconds: Annotated[float, Field(ge=0)] = 2.0

@@ -7,6 +7,7 @@ renamed only if its bytes hash to its name; a crash leaves drafts that a later s
 import asyncio
 import math
 import os
+import re
 import secrets
 import shutil
 import time
@@ -18,8 +19,11 @@ from contracts.disk import sync
 from contracts.terms.digest import BlobHasher
 from contracts.terms.errors import NotFound, ServiceUnreachable, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
+from contracts.terms.moments import UnixMillis
 
 CHUNK = 2**18
+NAME = re.compile("[0-9a-f]{64}")
+"""How a blob is called where it is stored."""
 
 
 class FileBlobs:
@@ -99,6 +103,34 @@ class FileBlobs:
             while left > 0 and (chunk := await asyncio.to_thread(file.read, int(min(CHUNK, left)))):
                 left -= len(chunk)
                 yield chunk
+
+    async def names(self, after: Digest) -> AsyncIterator[tuple[Digest, UnixMillis]]:
+        """See `BlobStore.names`."""
+        for number in range(after[0], 256):
+            for name, stored_at in await asyncio.to_thread(self._names, f"{number:02x}"):
+                if name > after:
+                    yield name, stored_at
+
+    def _names(self, first: str) -> list[tuple[Digest, UnixMillis]]:
+        """Those whose names begin with these two digits."""
+        try:
+            with os.scandir(self._folder / first) as found:
+                files = [entry for entry in found if NAME.fullmatch(entry.name)]
+                return sorted(
+                    (Digest(bytes.fromhex(file.name)), UnixMillis(file.stat().st_mtime_ns // 10**6))
+                    for file in files
+                )
+        except FileNotFoundError:  # none, or one that has just gone
+            return []
+        except OSError as error:
+            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
+
+    async def remove(self, name: Digest) -> None:
+        """See `BlobStore.remove`."""
+        try:
+            await asyncio.to_thread(self._path(name).unlink, missing_ok=True)
+        except OSError as error:
+            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 
     @property
     def _drafts(self) -> Path:

@@ -129,7 +129,9 @@ class PostgresRows:
 
     async def remove(self, *key: object) -> None:
         """See `Rows.remove`."""
-        await self._execute(delete(self._table).where(*self._is(key)))
+        first = self._key[: len(key)]
+        begins = [column == value for column, value in zip(first, key, strict=True)]
+        await self._execute(delete(self._table).where(*begins))
 
     async def where(
         self,

@@ -19,7 +19,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from contracts.terms.errors import NotFound, ServiceUnreachable, WrongConfiguration
 from contracts.terms.ids import Digest
-from market.adapters.blobs import checked
+from contracts.terms.moments import UnixMillis
+from market.adapters.blobs import NAME, checked
 
 PART_BYTES = 8 * 2**20
 """Of all parts but the last, as some servers ask; of 5 MiB at least, 10,000 parts at most."""
@@ -111,6 +112,25 @@ class S3Blobs:
             if len(piece) < PIECE_BYTES:
                 return
             start = until
+
+    async def names(self, after: Digest) -> AsyncIterator[tuple[Digest, UnixMillis]]:
+        """See `BlobStore.names`. A bucket lists them in order, a thousand at once."""
+        key, is_all = self._key(after), False
+        while not is_all:
+            asked = {"Bucket": self._bucket, "Prefix": self._prefix, "StartAfter": key}
+            with _answered():
+                page = await self._client.list_objects_v2(**asked)
+            for found in page.get("Contents", ()):
+                key = found["Key"]
+                if NAME.fullmatch(hexadecimal := key.removeprefix(self._prefix)):
+                    stored_at = UnixMillis(round(1000 * found["LastModified"].timestamp()))
+                    yield Digest(bytes.fromhex(hexadecimal)), stored_at
+            is_all = not page["IsTruncated"]
+
+    async def remove(self, name: Digest) -> None:
+        """See `BlobStore.remove`."""
+        with _answered():
+            await self._client.delete_object(**self._object(name))
 
     async def _piece(self, name: Digest, start: int, end: int) -> bytes:
         """Those of [start, end) that there are."""

@@ -12,16 +12,14 @@ from market.api.context import Api
 from market.api.limits import Limits
 from market.api.routes import events, jobs, market, providers, tracing
 from market.api.routing import ABOUT, DocumentedApp
-from market.bodies.base import API_PREFIX, MAX_BUNDLE_BYTES
+from market.bodies.base import API_PREFIX
 from market.bootstrap import assemble, load_host_token
 from market.domain.limits import BlobBounds, Rate
-from market.service.store_blob import patience_seconds
+from market.service.store_blob import DEAD_SECONDS
 from market.settings import Settings
 from market.web.site import add_pages
 
 VERSION = "0.1.0"
-DEAD_SECONDS = 2 * patience_seconds(MAX_BUNDLE_BYTES)
-"""After which no upload of any process is still under way."""
 ROUTERS = (
     *market.ROUTERS,
     *providers.ROUTERS,

@@ -25,7 +25,8 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_data import Domain
 from market.bodies.signing import evidence_digest
 from market.service.coding import items
-from market.service.ports import Chain, UnitOfWork
+from market.service.named_blobs import need_blobs
+from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import ConvictionRow, EvidenceRow, MessageRow, SlashRow
 from market.service.session import check_session
 from market.service.slash import convict
@@ -81,6 +82,7 @@ async def publish_evidence(
     now: UnixMillis,
     work: UnitOfWork,
     bundles: Bundles,
+    blobs: BlobStore,
     chain: Chain,
 ) -> SlashRow:
     """An auditor names the bundle that shows it; the conviction goes its way. Safe to repeat.
@@ -107,6 +109,7 @@ async def publish_evidence(
         row = await _audited_by(auditor, job, subject, work)
         if not await _is_shown(row, auditor, bundle, work):
             await _need_kept(says, work)
+            await need_blobs((bundle,), work, blobs)
             number = len(await work[EvidenceRow].where(job=job, subject=subject))
             await work[EvidenceRow].add(EvidenceRow(job, subject, auditor, bundle, number))
         return await _tried_now(row, now, work)

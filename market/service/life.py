@@ -38,6 +38,8 @@ async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -
                 await end_leases(row.job, now, work)
             case AskForHost():
                 work.wake(FOR_HOSTS)
+    if JobState(state) in HAS_ENDED and row.ended_at is None:
+        after = replace(after, ended_at=now if row.state != JobState.DRAFT else UnixMillis(0))
     if after != row:
         await work[JobRow].put(after)
         tell_of_state(after, now, work)

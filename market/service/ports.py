@@ -76,7 +76,7 @@ class Rows(Protocol[R]):
         """
 
     async def remove(self, *key: object) -> None:
-        """Forget the row with this key; nothing if there is none."""
+        """Forget the row with this key, or all whose keys begin so; nothing if there is none."""
 
     async def where(
         self,
@@ -188,6 +188,12 @@ class BlobStore(Protocol):
         Raises:
             NotFound: it is not here.
         """
+
+    def names(self, after: Digest) -> AsyncIterator[tuple[Digest, UnixMillis]]:
+        """All that are here and whose names lie behind `after`, in order; when each was stored."""
+
+    async def remove(self, name: Digest) -> None:
+        """Delete it; nothing if it is not here."""
 
 
 # ------------------------------------------------------------------------------------------- chain

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from contracts.terms.errors import Conflict, Expired
 from contracts.terms.history import encode_kept, kept_digest
-from contracts.terms.ids import Digest
+from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.kinds import decode_message
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.parts import MAX_INDEX_BYTES, decode_parts
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from market.bodies.events import PostedEvent
 from market.bodies.jobs import Permit, QuoteView
@@ -17,10 +18,11 @@ from market.domain.quote import quote
 from market.service.candidates import candidates
 from market.service.feeds import event_of, tell_job
 from market.service.life import tell_of_state
+from market.service.named_blobs import name_blobs
 from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import CoordinatorRow, JobRow, MessageRow
 from market.service.stored_corpus import check_corpus
-from market.service.stored_parts import size_in_parts
+from market.service.stored_parts import read_blob, size_in_parts
 from verification.distances.thresholds import shipped_calibration
 
 
@@ -39,7 +41,7 @@ async def post_job(
         BadSignature: not signed by its poster.
         Expired: the permit is over before the job could be funded.
         Conflict: the escrow would not take the poster's signature yet.
-        Refused: see `market.domain.admission.check_job` and `check_corpus`.
+        Refused: see `market.domain.admission.check_job`, `check_corpus` and `name_blobs`.
     """
     signed = expect(decode_signed(encoded), JobSpec)
     spec, margin = signed.message, (await chain.times()).margin
@@ -55,9 +57,14 @@ async def post_job(
             )
         if permit.deadline * 1000 <= now:
             raise Expired("the permit is over", deadline=permit.deadline, now=now // 1000)
-        is_compared = await check_corpus(spec, blobs)
+        corpus, is_compared = await check_corpus(spec, blobs)
+        wholes = {spec.data.manifest: corpus}
+        if (weights := spec.model.weights) != ZERO_DIGEST:
+            index = decode_parts(await read_blob(weights, MAX_INDEX_BYTES, blobs))
+            wholes[weights] = list(index.parts)
         row = replace(_row(signed, encoded, permit, now), is_compared=is_compared)
         await work[JobRow].add(row)
+        await name_blobs(row.job, named_blobs(spec).values(), wholes, work, blobs)
         await work[MessageRow].add(_first_message(signed))
         tell_job(row.job, _posted(row, spec), work)
         tell_of_state(row, now, work)

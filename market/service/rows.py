@@ -162,6 +162,7 @@ class JobRow(Row):
     wish: int = 0  # number of what is wanted: grows with every change
     heeded: int = 0  # number of the newest wish that its coordinator is known to follow
     wished_at: UnixMillis | None = None  # as the poster said; grows
+    ended_at: UnixMillis | None = None  # nobody works for it since; 0: it was never paid for
 
 
 @dataclass(frozen=True)
@@ -308,7 +309,7 @@ class SlashRow(Row):
 
     TABLE = "slashes"
     KEY = ("evidence",)
-    INDEX = (("state",), ("job", "account"), ("account",))
+    INDEX = (("state",), ("job", "account"), ("account",), ("answer",))
 
     evidence: Digest  # blob: the bundle that anyone can run again
     job: JobId
@@ -384,6 +385,7 @@ class CheckpointRow(Row):
 
     TABLE = "checkpoints"
     KEY = ("job", "peer")
+    INDEX = (("blob",),)
 
     job: JobId
     peer: PeerId
@@ -433,6 +435,30 @@ class BlobUseRow(Row):
 
     account: Address
     num_bytes: int
+
+
+@dataclass(frozen=True)
+class BlobNameRow(Row):
+    """A blob that the spec of a job names."""
+
+    TABLE = "blob_names"
+    KEY = ("job", "blob")
+    INDEX = (("blob",),)
+
+    job: JobId
+    blob: Digest
+
+
+@dataclass(frozen=True)
+class BlobPartRow(Row):
+    """A blob that another one lists: of weights an index, of a corpus the manifest."""
+
+    TABLE = "blob_parts"
+    KEY = ("whole", "blob")
+    INDEX = (("blob",),)
+
+    whole: Digest
+    blob: Digest
 
 
 # ----------------------------------------------------------------------------------------- anchors

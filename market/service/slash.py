@@ -23,7 +23,7 @@ from typing import cast
 
 from contracts.governance.escrow import Channel, EscrowTimes
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import BadSignature, Conflict, ContractRefused, NotFound
+from contracts.terms.errors import BadSignature, Conflict, ContractRefused
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import recover
@@ -34,6 +34,7 @@ from market.service.coding import decode_arguments, wide
 from market.service.feeds import event_of, tell_job
 from market.service.find_job import need
 from market.service.money import budget_of, channel_of
+from market.service.named_blobs import need_blobs
 from market.service.ports import BlobStore, Chain, ChainEvent, UnitOfWork
 from market.service.rows import BudgetRow, ChainEventRow, JobRow, LimitRow, SlashRow
 
@@ -162,8 +163,6 @@ async def answer_slash(
         BadSignature: not by the convicted account's wallet.
         Conflict: it was answered with another blob.
     """
-    if await blobs.size(answer) is None:
-        raise NotFound("no such blob", digest=answer.hex())
     async with work:
         row = need(await work[SlashRow].lock(evidence), "slash", evidence=evidence)
         if recover(answer_digest(evidence, answer), signature) != row.account:
@@ -172,6 +171,7 @@ async def answer_slash(
             return row
         if row.answer is not None:
             raise Conflict("this slash was answered before", answer=row.answer.hex())
+        await need_blobs((answer,), work, blobs)
         row = replace(row, answer=answer)
         await work[SlashRow].put(row)
         tell_of_slash(row, now, work)

@@ -8,8 +8,7 @@ judged one after the other. No transaction is open while bytes come.
 An upload lasts no longer than its bytes need at `SLOWEST`, so that who announces much and sends
 nothing keeps nobody out for long. One that its process did not live to end is settled after twice
 that time, by the next one of whomever, or replaced at once by one of the same account and name.
-Nothing is ever deleted here, as nothing knows all that names a blob: what nobody wants any more
-stays, and stays charged (README, decision 7).
+What is stored stays charged until nothing names it any more (`collect_blobs`).
 """
 
 import asyncio
@@ -22,6 +21,7 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
+from market.bodies.base import MAX_BUNDLE_BYTES
 from market.domain.jobs import JobState
 from market.domain.limits import (
     STRANGER,
@@ -116,7 +116,7 @@ async def store_blob(
     finally:
         try:
             async with uploads.turn, work:
-                await _lock_total(work)
+                await hold_blobs(work)
                 await _settle(row, work, is_stored=is_stored)
         finally:
             uploads.under_way.discard(row)
@@ -125,6 +125,10 @@ async def store_blob(
 def patience_seconds(num_bytes: int) -> float:
     """How long so many bytes may take to come."""
     return GRACE_SECONDS + num_bytes / SLOWEST
+
+
+DEAD_SECONDS = 2 * patience_seconds(MAX_BUNDLE_BYTES)
+"""After which no upload of any process is still under way."""
 
 
 async def _paced(chunks: AsyncIterator[bytes], limit: asyncio.Timeout) -> AsyncIterator[bytes]:
@@ -148,7 +152,7 @@ async def _begin(
     """Charge it, before anything of it is here; raises as `store_blob`."""
     wanted = charged(upload.num_bytes)
     async with work:
-        await _lock_total(work)
+        await hold_blobs(work)
         rows = await work[BlobUploadRow].where()
         # One that this process has under way still writes, so it stays charged.
         if not uploads.is_under_way(upload):
@@ -169,7 +173,7 @@ async def _begin(
             check(STRANGER)
         except (TooLarge, ServiceUnreachable):  # unless something of it is at stake here
             check(await _standing(upload.by, bounds, work))
-        await _charge(upload.by, wanted, work)
+        await charge(upload.by, wanted, work)
         return await work[BlobUploadRow].add(
             BlobUploadRow(0, upload.by, upload.name, wanted, began_at=now)
         )
@@ -185,7 +189,8 @@ async def used_by(account: Address, work: UnitOfWork) -> int:
     return 0 if row is None else row.num_bytes
 
 
-async def _lock_total(work: UnitOfWork) -> None:
+async def hold_blobs(work: UnitOfWork) -> None:
+    """Hold what uploads, postings and `collect_blobs` hold, until the transaction ends."""
     if await work[BlobUseRow].lock(EVERYBODY) is None:  # the first upload of this market
         await work[BlobUseRow].put_later(BlobUseRow(EVERYBODY, 0), "num_bytes")
         await work[BlobUseRow].lock(EVERYBODY)
@@ -196,7 +201,7 @@ async def settle_forgotten(now: UnixMillis, work: UnitOfWork, blobs: BlobStore) 
     async with work:
         rows = [row for row in await work[BlobUploadRow].where() if _is_forgotten(row, now)]
         if rows:
-            await _lock_total(work)
+            await hold_blobs(work)
         for row in rows:
             await _settle(row, work, is_stored=await blobs.size(row.blob) is not None)
     return len(rows)
@@ -210,13 +215,14 @@ async def _settle(row: BlobUploadRow, work: UnitOfWork, *, is_stored: bool) -> N
     """End an upload: its account has the blob, or its bytes again. Safe to repeat."""
     if await work[BlobUploadRow].get(row.number) is not None:
         await work[BlobUploadRow].remove(row.number)
-        await _charge(row.account, -row.num_bytes, work)
+        await charge(row.account, -row.num_bytes, work)
     if is_stored and await work[BlobOwnerRow].get(row.account, row.blob) is None:
         await work[BlobOwnerRow].add(BlobOwnerRow(row.account, row.blob, row.num_bytes))
-        await _charge(row.account, row.num_bytes, work)
+        await charge(row.account, row.num_bytes, work)
 
 
-async def _charge(account: Address, num_bytes: int, work: UnitOfWork) -> None:
+async def charge(account: Address, num_bytes: int, work: UnitOfWork) -> None:
+    """Change what an account, and everybody together, is charged for. The caller holds all."""
     for each in (account, EVERYBODY):
         await work[BlobUseRow].put(BlobUseRow(each, await used_by(each, work) + num_bytes))
 

@@ -10,19 +10,21 @@ Peers of one owner stand for one: of those that name the same index the first is
 from collections.abc import Iterable
 
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Conflict, Forbidden
+from contracts.terms.errors import Conflict, Forbidden, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
+from contracts.terms.parts import Parts
 from market.bodies.events import CheckpointEvent, UnpublishedEvent
 from market.bodies.jobs import CheckpointsView, CheckpointView, PostCheckpoint, UnpublishedView
 from market.bodies.signing import checkpoint_digest
 from market.service.feeds import event_of, tell_job
 from market.service.find_job import find_job
 from market.service.histories import Histories
+from market.service.named_blobs import need_blobs
 from market.service.ports import BlobStore, UnitOfWork
 from market.service.rows import CheckpointRow, LeaseRow
 from market.service.session import check_session
-from market.service.stored_parts import size_in_parts
+from market.service.stored_parts import size_in_parts, stored_whole
 
 
 async def store_checkpoint(
@@ -50,7 +52,8 @@ async def store_checkpoint(
     async with work:
         await _check_member(job, peer, claim.stage, work, histories)
         # Of members alone: an index is looked for part by part.
-        is_here = await size_in_parts(claim.blob, blobs) is not None
+        whole = await stored_whole(claim.blob, blobs)
+        is_here = whole is not None and await _list(claim.blob, whole, work, blobs)
         known = await work[CheckpointRow].get(job, peer)
         if known is None or known.step <= claim.step:
             claimed = _claimed(job, peer, claim, known, is_here=is_here)
@@ -69,6 +72,15 @@ async def _check_member(
         raise Conflict("the job is not opened yet")
     if record.members.get(peer) != stage:
         raise Forbidden(f"{peer.hex()} is no sealed member of stage {stage}")
+
+
+async def _list(name: Digest, whole: Parts, work: UnitOfWork, blobs: BlobStore) -> bool:
+    """Note the parts that a claim names by their index; whether all is here still."""
+    try:
+        await need_blobs((name,), work, blobs, wholes={name: whole.parts})
+    except NotFound:
+        return False
+    return True
 
 
 def _claimed(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 
 from contracts.terms.errors import Malformed, NotFound, Refused
-from contracts.terms.ids import ZERO_DIGEST
+from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.targets import MAX_COUNTS_BYTES, TargetCounts, decode_targets
@@ -101,36 +101,43 @@ async def stored_corpus(spec: JobSpec, blobs: BlobStore) -> Corpus:
     return Corpus(manifest, targets, spec.model.sequence_length)
 
 
-async def check_corpus(spec: JobSpec, blobs: BlobStore) -> bool:
-    """Refuse a job whose corpus is not all here; returns whether its bytes were compared, too.
+async def check_corpus(spec: JobSpec, blobs: BlobStore) -> tuple[list[Digest], bool]:
+    """Refuse a job whose corpus is not all here.
+
+    Returns:
+        What its manifest lists, indexes too, and whether the bytes were compared.
 
     Raises:
         NotFound: a shard, or its index, is not here.
         Refused: as `stored_corpus` and `Corpus.compare`.
     """
-    corpus = await stored_corpus(spec, blobs)
+    corpus, found = await stored_corpus(spec, blobs), list[Digest]()
     shards = corpus.manifest.shards()
     for number, shard in enumerate(shards):
-        if not await _is_here(shard, blobs):
+        index = await _index(shard, blobs)
+        if index is None:
             raise NotFound(
                 f"shard {number} of the manifest is not in the blob store, or not whole; PUT "
                 "/v1/blobs/{digest} its index and its bytes first",
                 shard=number,
                 index=shard.digest.hex(),
             )
+        found += [shard.digest, index.blob]
     if corpus.num_bytes > AT_ONCE or len(shards) > SHARDS_AT_ONCE:
-        return False
+        return found, False
     for number in range(len(shards)):
         await corpus.compare(number, blobs)
-    return True
+    return found, True
 
 
-async def _is_here(shard: Shard, blobs: BlobStore) -> bool:
+async def _index(shard: Shard, blobs: BlobStore) -> ShardIndex | None:
+    """Of a shard that is here, whole."""
     try:
         index = decode_index(await read_blob(shard.digest, MAX_INDEX_BYTES, blobs))
     except Refused:  # it is not here, or somebody's other blob
-        return False
-    return shard.num_bytes == index.num_bytes == await blobs.size(index.blob)
+        return None
+    is_whole = shard.num_bytes == index.num_bytes == await blobs.size(index.blob)
+    return index if is_whole else None
 
 
 # --------------------------------------------------------------------------- before it is matched

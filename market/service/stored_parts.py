@@ -2,7 +2,7 @@
 
 from contracts.terms.errors import NotFound, Refused, TooLarge
 from contracts.terms.ids import Digest
-from contracts.terms.parts import MAX_INDEX_BYTES, decode_parts
+from contracts.terms.parts import MAX_INDEX_BYTES, Parts, decode_parts
 from market.service.ports import BlobStore
 
 
@@ -19,13 +19,24 @@ async def read_blob(name: Digest, max_bytes: int, blobs: BlobStore) -> bytes:
     return b"".join([piece async for piece in blobs.read(name)])
 
 
-async def size_in_parts(name: Digest, blobs: BlobStore) -> int | None:
-    """Bytes of what the index `name` lists; None if it, or any of its parts, is not here."""
+async def read_index(name: Digest, blobs: BlobStore) -> Parts | None:
+    """The index of this name; None if it is not here, or somebody's other blob."""
     try:
-        index = decode_parts(await read_blob(name, MAX_INDEX_BYTES, blobs))
-    except Refused:  # it is not here, or somebody's other blob
+        return decode_parts(await read_blob(name, MAX_INDEX_BYTES, blobs))
+    except Refused:
         return None
-    for part, size in index.sizes():
+
+
+async def stored_whole(name: Digest, blobs: BlobStore) -> Parts | None:
+    """The index of this name; None if it, or any of its parts, is not here."""
+    index = await read_index(name, blobs)
+    for part, size in () if index is None else index.sizes():
         if await blobs.size(part) != size:
             return None
-    return index.num_bytes
+    return index
+
+
+async def size_in_parts(name: Digest, blobs: BlobStore) -> int | None:
+    """Bytes of what the index `name` lists; None if it, or any of its parts, is not here."""
+    index = await stored_whole(name, blobs)
+    return None if index is None else index.num_bytes

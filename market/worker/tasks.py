@@ -15,6 +15,7 @@ chain per worker process.
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -29,7 +30,7 @@ from celery.beat import PersistentScheduler
 from celery.signals import worker_process_shutdown, worker_shutdown
 
 from contracts.terms.errors import Refused, ServiceUnreachable, Unavailable
-from contracts.terms.ids import JobId
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.bootstrap import Assembled, Market, assemble
 from market.service.anchor_seals import anchor_seals, is_anchor_due
@@ -37,9 +38,11 @@ from market.service.at_rest import is_at_rest
 from market.service.auditors import fix_auditors
 from market.service.claims import claim_job
 from market.service.clear_jobs import clear_jobs
+from market.service.collect_blobs import collect_blobs
 from market.service.due import AGAIN_MILLIS, Task, begin_due, note_done, start_due
 from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
+from market.service.named_blobs import Spans
 from market.service.note_beat import NOTED_EVERY, note_beat
 from market.service.orders import relay_orders
 from market.service.pace import Pace
@@ -100,6 +103,8 @@ class Runtime:
         self.settings, self.start = settings, start
         self.pace = Pace(CLEARING_SECONDS, EXPLAINING_SECONDS)
         self.comparing = Pace(SECONDS)
+        self.swept_to = Digest(secrets.token_bytes(32))
+        """Where `collect_blobs` goes on: anywhere, so that restarts leave out none for long."""
         self._due_at: dict[str, float] = {}  # monotonic
         self._ran_at: dict[str, float] = {}  # monotonic; those of jobs alone
         self._runner: asyncio.Runner | None = None
@@ -223,6 +228,22 @@ class Runtime:
         self._runner = self._assembled = None
 
 
+async def _collect(runtime: Runtime) -> object:
+    market, settings = runtime.market, runtime.settings
+    spans = Spans(
+        timedelta(days=settings.blob_unnamed_days), timedelta(days=settings.blob_ended_days)
+    )
+    done = await collect_blobs(
+        runtime.swept_to, spans, now=market.clock(), work=market.new_work(), blobs=market.blobs
+    )
+    runtime.swept_to = done.next
+    log.info(
+        "collect_blobs: looked at %d, deleted %d, gave back %d bytes",
+        done.looked_at, done.removed, done.given_back,
+    )  # fmt: skip
+    return done
+
+
 async def _clear(runtime: Runtime) -> object:
     market = runtime.market
     return await clear_jobs(market.clock(), market.new_work(), runtime.pace)
@@ -287,6 +308,7 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "auditors": Periodic(_on_chain(fix_auditors), seconds, chain=False, of_jobs=True),
         "money": Periodic(_start_money, seconds, chain=False),
         "anchor": Periodic(_start_anchor, anchoring, chain=False, of_jobs=True),
+        "collect_blobs": Periodic(_collect, 600 * seconds, chain=False),
         "reconcile": Periodic(_reconcile, 60 * seconds, chain=False),
         "beat": Periodic(_by_clock(partial(note_beat, "default")), NOTED_EVERY, chain=False),
         "faucet": Periodic(_faucet, seconds),

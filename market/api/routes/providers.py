@@ -196,6 +196,7 @@ async def post_evidence(
         now=api.market.clock(),
         work=work,
         bundles=api.market.bundles,
+        blobs=api.market.blobs,
         chain=api.market.chain,
     )
     return slashes.SlashView.of(row)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -197,6 +198,34 @@ async def test_bundles__no_such_blob_or_no_bundle__leave_no_copy(
         await FileBundles(blobs).read(name)
 
     assert list(copies.iterdir()) == []
+
+
+async def test_names__stored_and_removed__are_listed_in_order_behind_a_name(
+    stored: tuple[BlobStore, Left], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    blobs, left = stored
+    began = time.time_ns() // 10**6 - 1000  # a bucket tells seconds
+    names = sorted([await put(blobs, bytes([number])) for number in range(5)])
+    if isinstance(blobs, FileBlobs):
+        (tmp_path / "blobs" / names[0].hex()[:2] / "stray").touch()
+    else:
+        bucket = request.getfixturevalue("bucket")
+        bucket.s3.put_object(Bucket=bucket.name, Key=f"folder/{names[0].hex()[:2]}stray")
+
+    for _ in range(2):
+        await blobs.remove(names[1])
+    listed = [each async for each in blobs.names(Digest(bytes(32)))]
+
+    assert [name for name, _ in listed] == [names[0], *names[2:]]
+    assert all(began <= stored_at <= time.time_ns() // 10**6 for _, stored_at in listed)
+    assert [name async for name, _ in blobs.names(names[2])] == names[3:]
+    assert len(left()) == 5
+    assert await blobs.size(names[1]) is None
+
+
+async def put(blobs: BlobStore, data: bytes) -> Digest:
+    await blobs.put(blob_digest(data), one_chunk(data), max_bytes=len(data))
+    return blob_digest(data)
 
 
 async def test_free_bytes__some_are_kept_free__are_not_offered(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Malformed, NotFound, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
+from contracts.terms.moments import UnixMillis
 from market.domain.limits import Allowance, Rate, take
 from market.service.convictions import BundleSays
 
@@ -78,6 +79,8 @@ class MemoryBlobs:
     def __init__(self) -> None:
         self.blobs: dict[Digest, bytes] = {}
         self.free: int | None = None
+        self.stored_at: dict[Digest, UnixMillis] = {}  # as a test says; else just now
+        self.now: Callable[[], UnixMillis] = lambda: UnixMillis(time.time_ns() // 10**6)
 
     async def prepare(self, *, older_than_seconds: float) -> None:
         """See `BlobStore.prepare`."""
@@ -92,7 +95,7 @@ class MemoryBlobs:
         actual = blob_digest(data)
         if actual != name:
             raise WrongBytes("these bytes have another name", expected=name, actual=actual)
-        self.blobs[name] = data
+        self.blobs[name], self.stored_at[name] = data, self.now()
         return len(data)
 
     async def size(self, name: Digest) -> int | None:
@@ -110,6 +113,15 @@ class MemoryBlobs:
         if name not in self.blobs:
             raise NotFound("no such blob", digest=name.hex())
         yield self.blobs[name][start:end]
+
+    async def names(self, after: Digest) -> AsyncIterator[tuple[Digest, UnixMillis]]:
+        """See `BlobStore.names`."""
+        for name in sorted(name for name in self.blobs if name > after):
+            yield name, self.stored_at.get(name, self.now())
+
+    async def remove(self, name: Digest) -> None:
+        """See `BlobStore.remove`."""
+        self.blobs.pop(name, None)
 
 
 class MemoryBundles:
