@@ -421,6 +421,9 @@ class JobFile(Fields):
     how a peer's change is: in 4 bits (seeded4) by default, or 8 (seeded8)."""
     checkpoint_every: Whole = 10
     """Steps between two checkpoints."""
+    publish_every: Count = 0
+    """Steps after which the weights can be downloaded while the job runs, again and again; a
+    multiple of checkpoint_every. 0: at its end alone."""
     validate_every: Whole | None = None
     """Steps between two validations; without it one at the end."""
     stop_early: Annotated[StopEarlyFields | None, Field(examples=[{"patience": 3}])] = None
@@ -460,6 +463,16 @@ class JobFile(Fields):
     """How long a lost peer's work waits for it before others do it."""
     lease_grace: Span = timedelta(seconds=60)
     """How long a lost peer keeps its place."""
+
+    @field_validator("publish_every")
+    @classmethod
+    def _with_a_checkpoint(cls, value: int, info: ValidationInfo) -> int:
+        every = info.data.get("checkpoint_every", 1)
+        if value % every:
+            raise ValueError(
+                f"checkpoints are what is published: make it a multiple of checkpoint_every, {every}"
+            )
+        return value
 
     @field_validator("stop_early")
     @classmethod

@@ -366,6 +366,17 @@ def test_job_file__steps_or_schedule_that_cannot_be__says_what_is_wrong(
         job(**changed)
 
 
+def test_build_spec__publish_every__is_signed_and_not_too_often() -> None:
+    said = {"checkpoint_every": 4, "steps": 100}
+
+    assert spec_of(job(**said)).batch.publish_every == 0
+    assert spec_of(job(**said, publish_every=8)).batch.publish_every == 8
+    with pytest.raises(Malformed, match="publish_every: .*a multiple of checkpoint_every, 4"):
+        job(**said, publish_every=6)
+    with pytest.raises(Malformed, match="^job: publish_every: .*99 times before the end, at most"):
+        spec_of(job(steps=100, checkpoint_every=1, publish_every=1))
+
+
 # ---------------------------------------------------------------------- models from elsewhere
 
 
