@@ -250,10 +250,11 @@ async def with_model_of_job(
     if model.exists():
         say(f"model: downloaded before; to have it anew delete {model}")
     else:
-        at = int(step) if step else None
-        chosen = await download(
-            client, JobId(bytes.fromhex(name)), model, merges=None, step=at, say=say
-        )
+        job, at = JobId(bytes.fromhex(name)), int(step) if step else None
+        try:
+            chosen = await download(client, job, model, merges=None, step=at, say=say)
+        except NotFound as error:
+            raise NotFound(f"model: of job {name} at {client.url}: {error.message}") from error
         say(f"model: that of job {name} after step {chosen.step}, in {model}")
     return file.with_model_folder(model)
 

@@ -33,7 +33,8 @@ from market.service.show_jobs import show_job
 from market.service.store_blob import standing_of
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
 from tallystick.provider.blobs import MarketArtifacts, weights_of
-from tallystick.sdk.parts import download
+from tallystick.sdk.job_file import parse_job_file
+from tallystick.sdk.parts import download, with_model_of_job
 from tests.numerics.loop import saved
 from tests.support.fakes.market_memory import MemoryBlobs
 from tests.support.history import JobMaker, make_session, make_wallet
@@ -46,6 +47,7 @@ from training.models.sources import parts_of
 from training.stages.stage import Stage
 from training.telling import tell_nobody
 
+JOB_FILE = {"name": "next", "budget": 1, "price_ceiling": 1, "deadline": "1h"}
 BLOB, OTHER = Digest(b"b" * 32), Digest(b"o" * 32)
 
 
@@ -314,10 +316,21 @@ async def test_download__adapter__is_a_folder_of_peft_or_added_to_the_weights_it
     async with trained(world, given, tmp_path, adapter=adapter) as (client, maker, stage):
         job = maker.spec.job()
         await download(client, job, tmp_path / "adapter")
-        await download(client, job, tmp_path / "merged", merges=True)
+        file = parse_job_file(JOB_FILE | {"model": {"job": job.hex()}})
+        for _ in range(2):  # and once more, when it is there
+            started = await with_model_of_job(client, file, tmp_path)
+        assert started.model_folder == tmp_path / "models" / job.hex()
+        with pytest.raises(
+            NotFound, match=r"after step 7 are not there yet.*; there are .* step 1$"
+        ):
+            at_seven = parse_job_file(JOB_FILE | {"model": {"job": f"{job.hex()}@7"}})
+            await with_model_of_job(client, at_seven, tmp_path)
+        with pytest.raises(NotFound, match=f"model: of job {'ab' * 32} at .*: no such job"):
+            unknown = parse_job_file(JOB_FILE | {"model": {"job": "ab" * 32}})
+            await with_model_of_job(client, unknown, tmp_path)
 
     base = AutoModelForCausalLM.from_pretrained(given)
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    merged = AutoModelForCausalLM.from_pretrained(started.model_folder)
     before, after, ours = base.state_dict(), merged.state_dict(), stage.weights()
     for name, tensor in before.items():
         layer, wanted = name.removesuffix(".weight"), tensor.float()
