@@ -2,7 +2,7 @@
 
 A peer's folder holds, of its stage,
 - checkpoints: weights and two moments, with local steps weights and one momentum, fp32: two that
-  are kept, one that is being written, and one that a newcomer downloads;
+  are kept, one that is being written, one that a newcomer downloads, and one that is published;
 - the buckets since the older checkpoint that is kept, for a restart and for late members;
 - the open step, and in a checked job up to `MOST_STEPS` sealed ones whose draws are open: the
   weights before the step, the shards of our gradient and those that we reduce or hold for others,
@@ -49,7 +49,9 @@ def lease_disk(spec: JobSpec) -> int:
     state = STATE if batch.local is None else STATE_OF_LOCAL
     chunks = min(batch.steps, 2 * batch.checkpoint_every + 1)
     return SMALL + max(
-        CHECKPOINTS * state * weights + chunks * weights + (_num_kept(spec) + OPEN) * step
+        (CHECKPOINTS + (batch.publish_every > 0)) * state * weights
+        + chunks * weights
+        + (_num_kept(spec) + OPEN) * step
         for weights, step in _sizes(spec)
     )
 

@@ -57,6 +57,8 @@ DISTANCE_SCALE = 10**9
 MILLION = 10**6
 MAX_CHAT_ROWS = 2**14
 """Of a step, whose targets everybody counts who reads the history, at some 30 to 80 us each."""
+MAX_PUBLICATIONS = 32
+"""Of a job's weights before its end: each takes room at the market, and lines of its members."""
 
 
 _DERIVED = ("cached_details", "chunking")
@@ -302,6 +304,7 @@ class BatchSpec(Record):
     chunks: Annotated[int, Ge(1), Le(MAX_CHUNKS)]
     checkpoint_every: Positive  # steps
     validate_every: Positive  # steps
+    publish_every: Count  # steps between publications of the weights; 0: at the job's end alone
     local: LocalSpec | None  # of the strategy `local`
     stop_early: StopEarlySpec | None
 
@@ -313,7 +316,24 @@ class BatchSpec(Record):
             raise ValueError("local: one stage, and units of equally many rows a step")
         if self.local and self.local.quorum > self.peers_per_stage + self.spares:
             raise ValueError("local.quorum is above the number of peers, spares included")
+        if self.publish_every % self.checkpoint_every:
+            raise ValueError("publish_every is no multiple of checkpoint_every")
+        if self.num_publications > MAX_PUBLICATIONS:
+            raise ValueError(
+                f"publish_every: weights would be published {self.num_publications} times before "
+                f"the end, at most {MAX_PUBLICATIONS} are: publish less often"
+            )
         return self
+
+    @property
+    def num_publications(self) -> int:
+        """How often the weights are published before the job's end, at most."""
+        return (self.steps - 1) // self.publish_every if self.publish_every else 0
+
+    def publishes(self, step: int) -> bool:
+        """Whether the weights after `step` are published while the job goes on."""
+        every = self.publish_every
+        return every > 0 and 0 < step < self.steps and step % every == 0
 
     @property
     def norms_grow(self) -> bool:
@@ -408,7 +428,7 @@ class JobSpec(WalletMessage):
     Signed as a `JobHeader`, whose `specHash` is `details`; so the contract knows the job by it.
     """
 
-    kind: Literal["job_spec.v7"] = "job_spec.v7"
+    kind: Literal["job_spec.v8"] = "job_spec.v8"
     typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
 
     poster: AddressField

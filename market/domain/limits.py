@@ -86,7 +86,8 @@ class Standing:
 
     is_known: bool = False
     parameters: int = 0
-    """Of the models of all jobs that it paid for or worked in."""
+    """Of the models of all jobs that it paid for; of those that it worked in as often as their
+    weights are published."""
 
 
 STRANGER = Standing()

@@ -226,7 +226,9 @@ def _sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> Iterat
         yield Size("a unit between two stages", boundary, MAX_CHUNK_BYTES, "lower rows_per_unit")
     if free_bytes is not None:
         remedy = "the market's disk is too full for it, ask its operator or train a smaller one"
-        yield Size("the trained model", sum(weights), free_bytes, remedy)
+        times = 1 + spec.batch.num_publications
+        what = "the trained model" if times == 1 else f"the trained model, published {times} times,"
+        yield Size(what, times * sum(weights), free_bytes, remedy)
 
 
 def _chunk_bytes(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:

@@ -99,7 +99,7 @@ async def _list_late_parts(
 ) -> None:
     """Note the parts of checkpoints that came after they were claimed."""
     async with work:
-        claims = await work[CheckpointRow].where(is_here=False)
+        claims = await work[CheckpointRow].where(num_bytes=None)
         jobs = await work[JobRow].where(job=tuple({row.job for row in claims}))
     over = {job.job for job in jobs if spans.is_over(job, now)}
     for index in {row.blob for row in claims if row.job not in over} - {ZERO_DIGEST}:

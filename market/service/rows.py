@@ -381,10 +381,10 @@ class ReportRow(Row):
 
 @dataclass(frozen=True)
 class CheckpointRow(Row):
-    """Which index lists a stage's weights, as a member said last."""
+    """Which index lists a stage's weights after a step, as a member said last."""
 
     TABLE = "checkpoints"
-    KEY = ("job", "peer")
+    KEY = ("job", "peer", "step")
     INDEX = (("blob",),)
 
     job: JobId
@@ -392,8 +392,13 @@ class CheckpointRow(Row):
     stage: int
     step: int
     blob: Digest
-    is_here: bool  # all of it was, when the member said it last
+    num_bytes: int | None  # None: not all of it was here when the member said it last
     failure: str  # why the member could not upload it; empty: nothing failed
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all of it was, when the member said it last."""
+        return self.num_bytes is not None
 
 
 # ------------------------------------------------------------------------------------------- blobs

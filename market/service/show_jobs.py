@@ -24,7 +24,6 @@ from market.service.listing import Asked, Listing
 from market.service.ports import UnitOfWork
 from market.service.rows import (
     ChainEventRow,
-    CheckpointRow,
     HostedJobRow,
     JobRow,
     LeaseRow,
@@ -33,7 +32,7 @@ from market.service.rows import (
 )
 from market.service.show_money import money_totals
 from market.service.show_offers import lease_views
-from market.service.store_checkpoints import failures, unpublished_view
+from market.service.store_checkpoints import counted_claims, failures, unpublished_view
 
 JOBS = Listing(JobRow, "-posted_at")
 _NAMED = {"Opened": "opened", "Closed": "closed"}
@@ -81,7 +80,7 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
     """A job with everything. The caller is inside a transaction."""
     hosted = await work[HostedJobRow].get(row.job)
     reports = await work[ReportRow].where(job=row.job, order="step")
-    claims = await work[CheckpointRow].where(job=row.job, order="peer")
+    claims = await counted_claims(row, work)
     why = WhyNot() if row.state in _MATCHED else WHY_NOT.validate_json(row.not_matched)
     return JobView.of(
         row,

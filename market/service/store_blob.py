@@ -172,7 +172,7 @@ async def _begin(
         try:
             check(STRANGER)
         except (TooLarge, ServiceUnreachable):  # unless something of it is at stake here
-            check(await _standing(upload.by, bounds, work))
+            check(await standing_of(upload.by, bounds, work))
         await charge(upload.by, wanted, work)
         return await work[BlobUploadRow].add(
             BlobUploadRow(0, upload.by, upload.name, wanted, began_at=now)
@@ -227,7 +227,7 @@ async def charge(account: Address, num_bytes: int, work: UnitOfWork) -> None:
         await work[BlobUseRow].put(BlobUseRow(each, await used_by(each, work) + num_bytes))
 
 
-async def _standing(account: Address, bounds: BlobBounds, work: UnitOfWork) -> Standing:
+async def standing_of(account: Address, bounds: BlobBounds, work: UnitOfWork) -> Standing:
     """What an account has at stake here; leases that wind down, and ended ones, count too."""
     free = await work[FreeMoneyRow].get(account)
     stakes = [each.stake for each in await work[LimitRow].where(account=account)]
@@ -238,14 +238,17 @@ async def _standing(account: Address, bounds: BlobBounds, work: UnitOfWork) -> S
     ]
     names = {lease.job for lease in await work[LeaseRow].where(account=account, state=_WORKED)}
     worked = await work[JobRow].where(job=tuple(sorted(names)))
-    jobs = {job.job: job for job in (*paid, *worked)}
+    room = {job.job: _parameters(job.signed)[0] for job in paid}
+    room |= {job.job: sum(_parameters(job.signed)) for job in worked}
     has_stake = sum(stakes) + (free.amount if free else 0) >= bounds.known_from
     return Standing(
-        is_known=has_stake or bool(jobs),
-        parameters=sum(_parameters(job.signed) for job in jobs.values()),
+        is_known=has_stake or bool(room),
+        parameters=sum(room.values()),
     )
 
 
 @lru_cache(maxsize=10_000)
-def _parameters(signed_spec: bytes) -> int:
-    return parameters_of(expect(decode_signed(signed_spec), JobSpec).message)
+def _parameters(signed_spec: bytes) -> tuple[int, int]:
+    """Of a job's model, and of all that is published of it before its end."""
+    spec = expect(decode_signed(signed_spec), JobSpec).message
+    return parameters_of(spec), parameters_of(spec) * spec.batch.num_publications

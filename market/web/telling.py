@@ -160,7 +160,9 @@ def _checkpoint(event: events.CheckpointEvent, job: str) -> Said:
 
 
 def _unpublished(event: events.UnpublishedEvent, job: str) -> Said:
-    text = f"weights of stage {event.stage} were not published: {event.reason}"
+    text = (
+        f"weights of stage {event.stage} after step {event.step} were not published: {event.reason}"
+    )
     return Said(text, "#checkpoints-title", "failed")
 
 

@@ -219,15 +219,20 @@ def download_command(
     merged: Annotated[
         bool, typer.Option("--merged", help="Of an adapter: the model with it in its weights.")
     ] = False,
+    step: Annotated[
+        int | None, typer.Option("--step", help="After this step; else the newest there is.", min=1)
+    ] = None,
     market: Market = None,
 ) -> Downloaded:
     """Download the trained model as a folder that transformers opens; an adapter as one of peft.
+
+    While the job runs, what its members have published so far (`publish_every` in its file).
 
     Example: tallystick job download JOB --to my-model
     """
 
     async def run(client: MarketClient, wanted: JobId) -> Downloaded:
-        chosen = await download(client, wanted, to, merges=merged, say=notice)
+        chosen = await download(client, wanted, to, merges=merged, step=step, say=notice)
         return Downloaded(folder=str(to), step=chosen.step)
 
     return ask_of_job(market, job, run)

@@ -48,7 +48,9 @@ def job_table(view: JobView) -> Table:
             f"{excluded.offers} offers; would fit: {excluded.would_fit}"
         )
     for each in view.unpublished:
-        rows[f"weights of stage {each.stage}"] = f"were not published: {each.reason}"
+        rows[f"weights of stage {each.stage} after step {each.step}"] = (
+            f"were not published: {each.reason}"
+        )
     if view.advice is not None:
         now, budget = UnixSeconds(int(time.time())), BaseUnits(int(view.spec["budget"]))
         rows["to match it now"] = in_words(view.advice, now=now, budget=budget)

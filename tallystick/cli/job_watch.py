@@ -27,6 +27,7 @@ from tallystick.cli.options import Job, Market, Timeout, ask_of_job
 from tallystick.cli.output import Show, notice, screen, shows
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.curves import points_of
+from tallystick.sdk.parts import unpublished_lines
 from tallystick.sdk.watch import DONE_STATES
 from tallystick.watch.run_folder import NO_TENSORBOARD, RunFolder
 
@@ -47,9 +48,7 @@ def live_line(view: JobView) -> str:
     parts.append(f"{_tokens(view.earned)} of {_tokens(int(view.spec['budget']))} tokens")
     if (left := seconds_left(view)) is not None:
         parts.append(f"{timedelta(seconds=left)} left")
-    parts += (
-        f"weights of stage {e.stage} were not published: {e.reason}" for e in view.unpublished
-    )
+    parts += unpublished_lines(view.unpublished)
     return "  ".join(parts)
 
 

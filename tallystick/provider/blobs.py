@@ -12,6 +12,7 @@ the poster. Weights are read from the checkpoint part by part: one part is in me
 """
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,6 +37,7 @@ from training.models.sources import FileSource, Source, parts_of
 from training.models.weights import StoredWeights, tensors_in, weights_source
 from training.stages.sealed_state import EXP_AVG, EXP_AVG_SQ, MOMENTUM
 from training.telling import Tell
+from training.worker.run import StateFile
 
 _PATIENCE_SECONDS = 300.0
 _PAUSE_SECONDS = 0.25
@@ -260,6 +262,36 @@ class MarketArtifacts:
             session_key=self._session.key,
             signature=self._session.private_key.sign(signed),
         )
+
+
+class Midway:
+    """Publishes checkpoints of a job that goes on, one at a time; the newest one takes the place of
+    one that still waits. Whatever goes wrong is told, and nothing waits for it."""
+
+    def __init__(self, folder: Path, artifacts: MarketArtifacts, tell: Tell) -> None:
+        """`folder` is that of the lease, on the disk of its checkpoints."""
+        self._file, self._artifacts, self._tell = folder / "publishing", artifacts, tell
+        self._newest = asyncio.Queue[StateFile](maxsize=1)
+
+    def take(self, state: StateFile) -> None:
+        """Publish this one next."""
+        if self._newest.full():
+            self._tell("publication_skipped", step=self._newest.get_nowait().step)
+        self._newest.put_nowait(state)
+
+    async def run(self) -> None:
+        """Publish what was taken, until cancelled."""
+        while True:
+            state = await self._newest.get()
+            try:
+                self._file.unlink(missing_ok=True)
+                os.link(state.checkpoint, self._file)  # the worker drops its own in a while
+                self._tell("publishing", step=state.step)
+                await self._artifacts.publish(state.stage, state.step, self._file, turn=state.turn)
+            except (errors.Refused, errors.Misbehaved, OSError) as error:
+                self._tell("publication_failed", step=state.step, reason=str(error))
+            finally:
+                self._file.unlink(missing_ok=True)
 
 
 def _printable(reason: str) -> str:

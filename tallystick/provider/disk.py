@@ -116,7 +116,7 @@ def megabytes(size: int) -> str:
 
 # ------------------------------------------------------------------------------- folders of leases
 
-BULK = (*KINDS, "groups/*/weights", "download", "recording")
+BULK = (*KINDS, "groups/*/weights", "download", "recording", "publishing")
 CHECKPOINTS, SHARDS = "groups/*/checkpoints", "blobs"
 LEASE_OVER = ("ended", "lapsed")
 """States of a job in which the market has all of its seals."""
@@ -167,9 +167,12 @@ class LeaseFolders:
         return Ended(is_over, has_weights, is_settled(folder))
 
     async def _has_weights(self, lease: LeaseView) -> bool:
+        """Whether the market has all of the last step; what was published before does not do."""
         stages = expect(decode_signed(lease.spec), JobSpec).message.batch.stages
+        last = (await self._client.call(GET_JOB, job=lease.job)).progress.step
         claims = (await self._client.call(GET_CHECKPOINTS, job=lease.job)).checkpoints
-        return len({each.stage for each in claims if each.num_bytes is not None}) == stages
+        here = {each.stage for each in claims if each.step == last and each.num_bytes is not None}
+        return len(here) == stages
 
     async def _audit(self, job: JobId, folder: Path) -> Ended:
         try:

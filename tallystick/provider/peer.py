@@ -30,7 +30,7 @@ from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
 from tallystick.provider.beacons import BeaconFile
-from tallystick.provider.blobs import MarketArtifacts, MarketBlobs
+from tallystick.provider.blobs import MarketArtifacts, MarketBlobs, Midway
 from tallystick.provider.folder import (
     check_promise,
     end_upload,
@@ -50,12 +50,13 @@ from tallystick.sdk.process import (
 from tallystick.sdk.watch import DONE_STATES
 from training.hooks import hooks
 from training.stages.exact import device_class, set_threads
+from training.tasks import end
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from training.worker.arithmetic import arithmetic_of
 from training.worker.checking import Checking
-from training.worker.run import Connection, Finished, Membership, run_worker
+from training.worker.run import Connection, Membership, StateFile, run_worker
 from verification.auditing.auditor import compared
 from verification.auditing.program import Auditing
 from verification.docket import begin_job
@@ -125,24 +126,30 @@ async def _work(
 ) -> None:
     spec, opening = membership.spec.message, membership.opening.message
     job, session = JobId(opening.job), connection.session
+    midway = Midway(folder, MarketArtifacts(client, job, session, tell), tell)
     with contextlib.closing(MarketBlobs(client.url, folder.parent.parent / "blobs")) as blobs:
-        finished = await run_worker(
-            folder,
-            membership,
-            connection,
-            arithmetic_of(spec, blobs, settings.device),
-            tell,
-            leave=leave,
-            behaviour=hooks().behaviour(spec.rules),
-            checking=await _checking(client, spec, opening, folder),
-        )
+        publishing = asyncio.create_task(midway.run())
+        try:
+            finished = await run_worker(
+                folder,
+                membership,
+                connection,
+                arithmetic_of(spec, blobs, settings.device),
+                tell,
+                leave=leave,
+                behaviour=hooks().behaviour(spec.rules),
+                checking=await _checking(client, spec, opening, folder),
+                published=midway.take,
+            )
+        finally:
+            await end([publishing])
         if finished is not None:
             await _publish(folder, finished, client, job, session, tell)
 
 
 async def _publish(
     folder: Path,
-    finished: Finished,
+    finished: StateFile,
     client: MarketClient,
     job: JobId,
     session: Session,

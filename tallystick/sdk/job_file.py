@@ -6,8 +6,9 @@ memory as `8GiB`. What is left out takes the recipe's value or the default that 
 here. The JSON schema for editors (`job_schema`), what a refusal says (`job_text`) and the
 comments of a starter file (`sample`) are all made from the fields below.
 
-`model` changes fields of the recipe's model, or names a folder of `transformers` to train further;
-of a folder's model only the length of its rows may be changed: `{folder: F, sequence_length: N}`.
+`model` changes fields of the recipe's model, or names what is trained further: a folder of
+`transformers`, or a job. Of that only the length of the rows may be changed:
+`{folder: F, sequence_length: N}`.
 """
 
 import re
@@ -69,6 +70,7 @@ MAX_ROWS = 65_536  # of a unit
 _SPAN = re.compile(r"([0-9]{1,12})\s*([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SIZE = re.compile(r"([0-9]{1,9})\s*([KMGT])iB")
+_MODEL_JOB = r"[0-9a-f]{64}(@[1-9][0-9]{0,6})?"
 _BYTES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -111,6 +113,17 @@ def size(value: object) -> int:
     if match is None or not int(match[1]):
         raise ValueError("a memory is a number with KiB, MiB, GiB or TiB, e.g. 8GiB")
     return int(match[1]) * _BYTES[match[2]]
+
+
+def model_job(value: object) -> str:
+    """A job, with @ and a step if one is meant: `JOB` or `JOB@200`.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if re.fullmatch(_MODEL_JOB, str(value)) is None:
+        raise ValueError("it is the id of a job, or one with @ and a step behind it, as JOB@200")
+    return str(value)
 
 
 def _none(value: object) -> object:
@@ -159,6 +172,11 @@ Size = Annotated[
     BeforeValidator(size),
     _with_unit(r"^\s*[0-9]{1,9}\s*[KMGT]iB\s*$", "KiB, MiB, GiB or TiB"),
 ]
+ModelJob = Annotated[
+    str,
+    BeforeValidator(model_job),
+    WithJsonSchema({"type": "string", "pattern": f"^{_MODEL_JOB}$"}),
+]
 Recipe = Annotated[str, WithJsonSchema({"type": "string", "enum": sorted(RECIPES)})]
 Checking = Annotated[
     Literal["off", "on"],
@@ -195,6 +213,9 @@ class ModelFields(Fields):
 
     folder: str | None = None
     """A folder that transformers saved: training goes on from it."""
+    job: ModelJob | None = None
+    """Instead of a folder: a job, JOB or JOB@STEP, whose model is downloaded as one; without a step
+    the newest that is published. Of an adapter with it in the weights."""
     vocab_size: Annotated[Whole | None, Le(MAX_VOCABULARY)] = None
     """Different tokens that it knows."""
     width: Annotated[Whole | None, Le(MAX_WIDTH)] = None
@@ -237,6 +258,13 @@ class ModelFields(Fields):
     """Layers, counted from 0, that have no window."""
     unrotated_layers: tuple[Layer, ...] | None = None
     """Layers, counted from 0, without rotary positions, as in SmolLM3."""
+
+    @field_validator("job")
+    @classmethod
+    def _instead_of_a_folder(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("folder") is not None:
+            raise ValueError("folder says already what training starts from: leave one of both out")
+        return value
 
 
 class AdapterFields(Fields):
@@ -421,6 +449,9 @@ class JobFile(Fields):
     how a peer's change is: in 4 bits (seeded4) by default, or 8 (seeded8)."""
     checkpoint_every: Whole = 10
     """Steps between two checkpoints."""
+    publish_every: Count = 0
+    """Steps after which the weights can be downloaded while the job runs, again and again; a
+    multiple of checkpoint_every. 0: at its end alone."""
     validate_every: Whole | None = None
     """Steps between two validations; without it one at the end."""
     stop_early: Annotated[StopEarlyFields | None, Field(examples=[{"patience": 3}])] = None
@@ -461,6 +492,14 @@ class JobFile(Fields):
     lease_grace: Span = timedelta(seconds=60)
     """How long a lost peer keeps its place."""
 
+    @field_validator("publish_every")
+    @classmethod
+    def _with_a_checkpoint(cls, value: int, info: ValidationInfo) -> int:
+        every = info.data.get("checkpoint_every", 1)
+        if value % every:
+            raise ValueError(f"make it a multiple of checkpoint_every, {every}: those are kept")
+        return value
+
     @field_validator("stop_early")
     @classmethod
     def _by_validations(
@@ -483,7 +522,7 @@ class JobFile(Fields):
         cls, value: AdapterFields | None, info: ValidationInfo
     ) -> AdapterFields | None:
         model = info.data.get("model")
-        if value is not None and isinstance(model, ModelFields) and model.folder is None:
+        if value is not None and isinstance(model, ModelFields) and not (model.folder or model.job):
             raise ValueError("it changes a model that exists: name its folder as `model`")
         return value
 
@@ -543,6 +582,17 @@ class JobFile(Fields):
         if isinstance(self.data, DataFields):
             return self.data
         return DataFields.model_validate({"from": self.data})
+
+    @property
+    def model_job(self) -> str | None:
+        """The job, and perhaps @ and a step, whose model training starts from."""
+        return None if isinstance(self.model, str) else self.model.job
+
+    def with_model_folder(self, folder: Path) -> "JobFile":
+        """The file with a folder in place of `model_job`."""
+        assert isinstance(self.model, ModelFields)
+        model = self.model.model_copy(update={"folder": str(folder), "job": None})
+        return self.model_copy(update={"model": model})
 
     @property
     def model_folder(self) -> Path | None:
@@ -698,6 +748,7 @@ def _model(
 ) -> ModelConfig:
     changes = {} if isinstance(said, str) else _said(said)
     changes.pop("folder", None)
+    assert "job" not in changes, "its model is downloaded before"
     if started is not None:
         if unknown := sorted(set(changes) - {"sequence_length"}):
             raise Malformed(

@@ -201,6 +201,7 @@ def build_spec(
                 chunks=job.chunks or _chunks(config.model, stages, job.peers_per_stage),
                 checkpoint_every=job.checkpoint_every,
                 validate_every=job.validate_every or config.num_steps,
+                publish_every=job.publish_every,
                 local=_local(job),
                 stop_early=_stop_early(job),
             ),
@@ -217,7 +218,8 @@ def build_spec(
         )
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
-        raise Malformed(f"job: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
+        where = ".".join(("job", *map(str, detail["loc"])))
+        raise Malformed(f"{where}: {detail['msg'].removeprefix('Value error, ')}") from error
 
 
 def _local(job: JobFile) -> LocalSpec | None:

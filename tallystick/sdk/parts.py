@@ -8,28 +8,32 @@ A trained model is a folder of `transformers`, from the parts that the job's mem
 Every stage is taken after the same step, the newest that the market has of all stages. Where
 members of a stage name different indexes, the one with most owners behind it is taken or waited
 for, and it is said: members of a stage hold equal bytes, so one of them is wrong. With as many
-behind another one neither is taken: who lies could choose which of the two comes first. Its parts
-go to a folder beside the model's and stay there until the model is whole, so that the same call
-goes on after an interruption. Neither parts nor model are in memory but tensor by tensor.
+behind another one neither is taken: who lies could choose which of the two comes first. Before the
+last step more than half of the stage's owners have to name it: others may not have spoken yet. Its
+parts go to a folder beside the model's and stay there until the model is whole, so that the same
+call goes on after an interruption. Neither parts nor model are in memory but tensor by tensor.
 """
 
 import asyncio
 import math
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from contracts.terms.errors import Conflict, Malformed, NotFinite, NotFound, Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
+from contracts.terms.messages import BatchSpec
 from contracts.terms.parts import MAX_INDEX_BYTES, MAX_WHOLE_BYTES, Parts, decode_parts
 from market.bodies.jobs import CheckpointsView, CheckpointView, UnpublishedView
 from market.bodies.routes import GET_CHECKPOINTS, GET_JOB
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import PIECE, Signer, measured
+from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.orders import signed_spec
+from tallystick.sdk.watch import DONE_STATES
 from training.config import slices_of, train_config, whole_model
 from training.memory import FP32
 from training.models.sources import FileSource, PartsSource, Source, read
@@ -138,18 +142,33 @@ class Chosen:
     disputed: tuple[int, ...]  # stages whose members differ
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which weights of a job are asked for."""
+
+    batch: BatchSpec
+    step: int | None = None  # None: the newest
+    last: int | None = None  # of a job that has ended
+
+    def num_owners(self, step: int) -> int:
+        """Of a stage, who have to name the same weights so that they are believed."""
+        return 1 if step == self.last else self.batch.peers_per_stage // 2 + 1
+
+
 async def download(
     client: MarketClient,
     job: JobId,
     folder: Path,
     *,
-    merges: bool = False,
+    merges: bool | None = False,
+    step: int | None = None,
     say: Say = lambda line: None,
 ) -> Chosen:
     """Write the trained model of `job` to `folder`, which must not be there yet.
 
     What stood beside the weights that the job started from stands beside them again. Of an adapter
-    it is a folder of `peft`, or with `merges` the model with the adapter added to its weights.
+    it is a folder of `peft`, or with `merges` the model with the adapter added to its weights; None
+    is with `merges` if there is an adapter. Without a `step` it is the newest that is here.
 
     Weights of a job that has ended are waited for, as they are perhaps on their way. What a call
     that was interrupted has fetched is not fetched again.
@@ -176,8 +195,11 @@ async def download(
     model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     if merges and model.adapter is None:
         raise Refused(f"job {job.hex()} trains no adapter that could be merged")
-    looks = round(PATIENCE / POLL) if view.state in ENDED else 0
-    chosen = await _published(client, job, spec.batch.stages, looks=looks, say=say)
+    merges = model.adapter is not None if merges is None else merges
+    last = view.progress.step if view.state in DONE_STATES else None
+    wanted = Wanted(spec.batch, step, last)
+    looks = round(PATIENCE / POLL) if view.state in ENDED and step in (None, last) else 0
+    chosen = await _published(client, job, wanted, looks=looks, say=say)
     for stage in chosen.disputed:
         say(f"members of stage {stage} differ after step {chosen.step}: most of them are believed")
     parts = folder.with_name(f".{folder.name}.parts")
@@ -229,6 +251,33 @@ async def download(
     return chosen
 
 
+async def with_model_of_job(
+    client: MarketClient, file: JobFile, folder: Path, *, say: Say = lambda line: None
+) -> JobFile:
+    """The file with a folder in place of the job that its model is of, downloaded once.
+
+    The folder lies in `folder`, under the words of the file, so that the same file goes on from the
+    same model: also one that named no step, when a newer one has come.
+
+    Raises:
+        As `download`.
+    """
+    if file.model_job is None:
+        return file
+    name, _, step = file.model_job.partition("@")
+    model = folder / "models" / file.model_job
+    if model.exists():
+        say(f"model: downloaded before; to have it anew delete {model}")
+    else:
+        job, at = JobId(bytes.fromhex(name)), int(step) if step else None
+        try:
+            chosen = await download(client, job, model, merges=None, step=at, say=say)
+        except NotFound as error:
+            raise NotFound(f"model: of job {name} at {client.url}: {error.message}") from error
+        say(f"model: that of job {name} after step {chosen.step}, in {model}")
+    return file.with_model_folder(model)
+
+
 def _need_room(folder: Path, num_bytes: int) -> None:
     """The parts, and the model that is made of them."""
     above = next(path for path in folder.absolute().parents if path.exists())
@@ -251,29 +300,32 @@ async def _fetched(
 
 
 async def _published(
-    client: MarketClient, job: JobId, num_stages: int, *, looks: int, say: Say
+    client: MarketClient, job: JobId, wanted: Wanted, *, looks: int, say: Say
 ) -> Chosen:
-    """What `choose` chooses, at the latest at one look after `looks` others."""
+    """What `choose` chooses, at the latest at one look after `looks` others for the last step."""
+    exact = replace(wanted, step=wanted.step or wanted.last)
     for look in range(looks):
         try:
-            return choose(await client.call(GET_CHECKPOINTS, job=job), num_stages)
+            return choose(await client.call(GET_CHECKPOINTS, job=job), exact)
         except NotFound:
             if look == 0:
                 say(f"waiting up to {PATIENCE:.0f} s for the members' weights")
             await asyncio.sleep(POLL)
-    return choose(await client.call(GET_CHECKPOINTS, job=job), num_stages)
+    return choose(await client.call(GET_CHECKPOINTS, job=job), wanted)
 
 
-def choose(view: CheckpointsView, num_stages: int) -> Chosen:
-    """The newest step after which the market has every stage, and its indexes.
+def choose(view: CheckpointsView, wanted: Wanted) -> Chosen:
+    """The newest step after which the market has every stage, or the one asked for: its indexes.
 
     Args:
         view: Claims by stage, the newest step first, then by the number of owners.
-        num_stages: Of the job.
+        wanted: Of which job, and after which step.
 
     Raises:
-        NotFound: there is no such step; says which stages are missing, and what failed.
+        NotFound: there is no such step; says which stages are missing, which steps there are, and
+            what failed.
     """
+    num_stages = wanted.batch.stages
     claims = view.checkpoints
     found: dict[tuple[int, int], list[CheckpointView]] = {}
     for claim in claims:
@@ -283,21 +335,37 @@ def choose(view: CheckpointsView, num_stages: int) -> Chosen:
     here = {
         place
         for place, views in found.items()
-        if views[0].num_bytes is not None and place not in tied
+        if views[0].num_bytes is not None
+        and place not in tied
+        and len(views[0].peers) >= wanted.num_owners(place[0])
     }
-    steps = sorted({step for step, _ in here}, reverse=True)
+    steps = [
+        step
+        for step in sorted({step for step, _ in here}, reverse=True)
+        if all((step, stage) in here for stage in range(num_stages))
+    ]
     for step in steps:
-        if all((step, stage) in here for stage in range(num_stages)):
+        if wanted.step in (None, step):
             of_step = [found[step, stage] for stage in range(num_stages)]
             return Chosen(
                 step,
                 tuple(views[0] for views in of_step),
                 tuple(views[0].stage for views in of_step if len(views) > 1),
             )
-    missing = [str(s) for s in range(num_stages) if all(stage != s for _, stage in here)]
+    missing = [
+        str(stage)
+        for stage in range(num_stages)
+        if not any(of == stage and wanted.step in (None, step) for step, of in here)
+    ]
+    every = wanted.batch.publish_every
     raise NotFound(
-        "the weights are not there yet: members publish them when the job has ended"
+        "the weights "
+        + (f"after step {wanted.step} " if wanted.step else "")
+        + "are not there yet: members publish them "
+        + (f"after each {every} steps and " if every else "")
+        + "when the job has ended"
         + (f" (missing: stage {', '.join(missing)})" if missing else "")
+        + (f"; there are those after step {', '.join(map(str, steps))}" if steps else "")
         + "".join(
             f"; members of stage {stage} differ after step {step}, as many of them name "
             + " as ".join(each.blob.hex() for each in views)
@@ -313,5 +381,8 @@ def _is_tied(views: Sequence[CheckpointView]) -> bool:
 
 def unpublished_lines(failed: Sequence[UnpublishedView]) -> tuple[str, ...]:
     """What could not be uploaded, a line for each stage and reason."""
-    lines = (f"weights of stage {each.stage} were not published: {each.reason}" for each in failed)
+    lines = (
+        f"weights of stage {each.stage} after step {each.step} were not published: {each.reason}"
+        for each in failed
+    )
     return tuple(dict.fromkeys(lines))

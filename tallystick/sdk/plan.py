@@ -24,6 +24,7 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.funding import LAST_ROUNDS, ROOM, funding_of, taken
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import USUAL_STAKE, Prepared, build_spec, prepare, with_funding
+from tallystick.sdk.parts import with_model_of_job
 from tallystick.sdk.strategies import (
     StrategyPlan,
     machines_for,
@@ -152,6 +153,7 @@ async def plan(
         NotFound, Refused: what the file names is missing, or its numbers do not fit each other.
         Unavailable: the market does not answer.
     """
+    job = await with_model_of_job(client, job, data, say=say)
     prepared, network = prepare(job, data, say=say), await client.call(GET_NETWORK)
     now = UnixSeconds(network.clock // 1000)
     spec, quote = await draft(

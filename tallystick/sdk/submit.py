@@ -49,7 +49,7 @@ from tallystick.sdk.orders import (
     fingerprint_of,
     open_order,
 )
-from tallystick.sdk.parts import few_at_once, put_parts
+from tallystick.sdk.parts import few_at_once, put_parts, with_model_of_job
 from tallystick.sdk.plan import Plan, draft, plan_of_draft
 from tallystick.sdk.watch import DONE_STATES
 from training.data.prepare import PreparedData
@@ -138,6 +138,7 @@ async def submit(
         WrongChain: the market names the domain of another token.
         Refused, Unavailable: as the market answers.
     """
+    job = await with_model_of_job(client, job, data, say=say)
     prepared = prepare(job, data, say=say)
     corpus = prepared.corpus
     say(f"{corpus.in_words}; {prepared.length}")

@@ -49,6 +49,24 @@ async def test_worker__killed_right_after_it_has_loaded__goes_on_from_there(
     assert [seal.step for seal in swarm.seals()] == [1, 2, 3, 4, 5, 6]
 
 
+async def test_worker__killed_before_a_checkpoint_is_published__publishes_it_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(
+        tmp_path, "ann", "bob", steps=10, checkpoint_every=2, publish_every=4, peers_per_stage=2
+    )
+    swarm.deadly["ann", "checkpoint_stored", 8] = "ann"
+
+    await swarm.run()
+
+    assert swarm.restarts == 1
+    turns = {name: turn for name, _, turn in swarm.published}
+    assert sorted(turns.values()) == [0, 1]
+    assert sorted(swarm.published) == [
+        (name, step, turns[name]) for name in ("ann", "bob") for step in (4, 8)
+    ]
+
+
 async def test_worker__session_ends_while_it_writes_its_last_checkpoint__ends_when_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

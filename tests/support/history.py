@@ -180,7 +180,7 @@ def make_spec(
     batch: dict[str, Any] = {
         "steps": 12, "units_per_step": 6, "rows_per_unit": 4, "stages": 1, "peers_per_stage": 3,
         "spares": 0, "chunks": 2, "checkpoint_every": 5, "validate_every": 5, "local": None,
-        "stop_early": None,
+        "stop_early": None, "publish_every": 0,
     }  # fmt: skip
     batch |= {key: changed.pop(key) for key in tuple(changed) if key in batch}
     model = MODEL if batch["stages"] == 1 else MODEL.model_copy(update={"tied_head": False})

@@ -152,6 +152,8 @@ class MemorySwarm:
         self.roster = MemoryRoster(tuple(self.papers.leases.values()))
         self.escrow = MemoryLimits()
         self.restarts = 0
+        self.published = list[tuple[str, int, int]]()
+        """By whom, after which step, in which turn."""
         self.refused: dict[str, Refused] = {}
         self._ended = set[str]()
         self._told: dict[When, asyncio.Event] = {}
@@ -357,6 +359,7 @@ class MemorySwarm:
             leave=self._leave[name],
             behaviour=self.behaviours.get(name, HONEST),
             checking=self._checking(),
+            published=lambda state: self.published.append((name, state.step, state.turn)),
         )
 
     async def _outside(self, name: str, transport: Transport) -> None:

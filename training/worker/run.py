@@ -31,12 +31,12 @@ from training.worker.work import Work
 
 
 @dataclass(frozen=True)
-class Finished:
-    """What the end of a job left here, for who keeps the model."""
+class StateFile:
+    """Where the state of our stage is, for who keeps the model."""
 
     stage: StageIndex
     step: StepNumber
-    checkpoint: Path  # of the state after `step`, the last one
+    checkpoint: Path  # of the state after `step`
     turn: int  # members of the stage that come before us, in peer order
 
 
@@ -84,7 +84,8 @@ async def run_worker(
     leave: asyncio.Event | None = None,
     behaviour: Behaviour = HONEST,
     checking: Checking | None = None,
-) -> Finished | None:
+    published: Callable[[StateFile], None] = lambda state: None,
+) -> StateFile | None:
     """Work under one lease until the job has ended, or we have left; start again where it was.
 
     Args:
@@ -96,9 +97,11 @@ async def run_worker(
         leave: When it is set, we ask to go, and go when our work is sealed.
         behaviour: Where we lie, if we do.
         checking: Of a checked job: who is drawn by what, and what we do about it.
+        published: Told of checkpoints that the job publishes while it goes on; they stay until two
+            newer ones are stored.
 
     Returns:
-        What the end of the job left here; None if we have left before.
+        The state that the job ended with; None if we have left before.
 
     Raises:
         BadSignature, Conflict: the documents do not belong together, or to this folder; the job has
@@ -117,6 +120,7 @@ async def run_worker(
             Station(book, folder, peers, connection.session, arithmetic, behaviour, tell),
             beacons=checking.beacons if checking else None,
             leave=leave,
+            published=lambda step: published(_state_file(work, step)),
         )
         auditing: asyncio.Task[None] | None = None
         try:
@@ -128,7 +132,11 @@ async def run_worker(
             address = await transport.serve(handler, listen=connection.listen or None) or ""
             joining = _Joining(work, membership.lease, connection, address, tell)
             await joining.until_over()
-            return None if joining.has_left or work.has_left else _finished(work)
+            return (
+                None
+                if joining.has_left or work.has_left
+                else _state_file(work, work.station.applied)
+            )
         finally:
             if auditing:
                 await end([auditing])
@@ -141,11 +149,10 @@ def _note_end(work: Work, auditing: asyncio.Task[None]) -> None:
         work.broken.set_result(errors.InvariantBroken(f"auditing ended: {auditing.exception()!r}"))
 
 
-def _finished(work: Work) -> Finished:
+def _state_file(work: Work, step: StepNumber) -> StateFile:
     at, members = work.station, work.book.record.members
     before = [peer for peer, stage in members.items() if stage == at.group and peer < at.peer]
-    checkpoint = at.state.checkpoint(at.checkpoints, at.applied)
-    return Finished(at.group, at.applied, checkpoint, len(before))
+    return StateFile(at.group, step, at.state.checkpoint(at.checkpoints, step), len(before))
 
 
 class _Joining:

@@ -14,6 +14,7 @@ another group is one: what it did in the old one stays in that group's folder.
 """
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
@@ -53,9 +54,11 @@ class States:
         exchange: Exchange,
         keeping: Keeping,
         beacons: Beacons | None = None,
+        published: Callable[[StepNumber], None] = lambda step: None,
     ) -> None:
+        """`published` is told which of our checkpoints the job publishes, once they are stored."""
         self._at, self._items, self._exchange = station, items, exchange
-        self._keeping, self._beacons = keeping, beacons
+        self._keeping, self._beacons, self._published = keeping, beacons, published
         self._load_from = self._joined_in = _NEVER
         self._left_out = 0  # see `SealedPay.left_out`
         self._is_disputed = False
@@ -85,6 +88,9 @@ class States:
         if round > at.book.sealed:
             raise errors.Conflict("checkpoints are ahead of the journal: it was lost or replaced")
         await self._move_to(round)
+        every = at.book.record.spec.batch.publish_every or round + 1
+        with contextlib.suppress(errors.NotFound):  # perhaps we ended while it was on its way
+            self._publish(StepNumber(round - round % every))
         while at.applied < at.book.sealed:
             sealed = at.book.rounds[at.round]
             here = [await at.holds(each.outputs[0].digest, "part") for each in self._own(sealed)]
@@ -320,6 +326,12 @@ class States:
         unwanted = min(kept, at.all_applied)
         await at.engine.run_io(lambda: at.store.drop(["buckets"], lambda of: of > unwanted))
         at.tell("checkpoint_stored", step=round, stage=at.group)
+        if not is_last:
+            self._publish(round)
+
+    def _publish(self, round: StepNumber) -> None:
+        if self._at.book.record.spec.batch.publishes(round):
+            self._published(round)
 
     @property
     def _every(self) -> int:

@@ -6,6 +6,7 @@ its engine lets one work at a time.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Literal
 
 from contracts.terms.beacons import Beacons
@@ -29,9 +30,10 @@ class Work:
         *,
         beacons: Beacons | None = None,
         leave: asyncio.Event | None = None,
+        published: Callable[[StepNumber], None] = lambda step: None,
     ) -> None:
         """`leave` is set by whoever wants us to go, ourselves included; by `beacons` we compare
-        what seals say of the chain.
+        what seals say of the chain; `published` is as `States` has it.
         """
         self.station, self.book, self.behaviour = station, station.book, station.behaviour
         self.broken = station.engine.broken
@@ -41,7 +43,8 @@ class Work:
         self.claims = Claims(station, self.items)
         self.exchange = Exchange(station)
         self.keeping = Keeping(station)
-        self.states = States(station, self.items, self.exchange, self.keeping, beacons)
+        parts = self.items, self.exchange, self.keeping
+        self.states = States(station, *parts, beacons, published)
 
     @property
     def is_over(self) -> bool:

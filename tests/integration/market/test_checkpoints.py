@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from contracts.keys.wallet import Session
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest, peer_id
 from contracts.terms.errors import (
     BadSignature,
@@ -25,10 +26,15 @@ from contracts.terms.messages import DataSpec
 from market.bodies.jobs import CheckpointView, PostCheckpoint
 from market.bodies.routes import GET_CHECKPOINTS
 from market.bodies.signing import checkpoint_digest
+from market.domain.limits import BlobBounds
+from market.domain.sizes import parameters_of
 from market.service.rows import CheckpointRow, LeaseRow
+from market.service.show_jobs import show_job
+from market.service.store_blob import standing_of
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
 from tallystick.provider.blobs import MarketArtifacts, weights_of
-from tallystick.sdk.parts import download
+from tallystick.sdk.job_file import parse_job_file
+from tallystick.sdk.parts import download, with_model_of_job
 from tests.numerics.loop import saved
 from tests.support.fakes.market_memory import MemoryBlobs
 from tests.support.history import JobMaker, make_session, make_wallet
@@ -41,6 +47,7 @@ from training.models.sources import parts_of
 from training.stages.stage import Stage
 from training.telling import tell_nobody
 
+JOB_FILE = {"name": "next", "budget": 1, "price_ceiling": 1, "deadline": "1h"}
 BLOB, OTHER = Digest(b"b" * 32), Digest(b"o" * 32)
 
 
@@ -50,29 +57,36 @@ def saved_stage(folder: Path, step: int) -> tuple[Stage, Path]:
     return stage, saved(stage, folder / "checkpoints", step)
 
 
-async def started(world: World) -> JobMaker:
+async def started(world: World, **changed: Any) -> JobMaker:
     """A running job of the micro model with one member, one step sealed."""
     maker = await world.start_job(
         model=model_spec(CONFIG.model),
         optimizer=optimizer_spec(CONFIG.optimizer),
         data=DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=ZERO_DIGEST),
         rows_per_unit=CONFIG.data.rows_per_unit,
+        **changed,
     )
     await world.seal(maker)
     return maker
 
 
 def claim(
-    maker: JobMaker, session: Session, *, stage: int = 0, step: int = 1, blob: Digest = BLOB
+    maker: JobMaker,
+    session: Session,
+    *,
+    stage: int = 0,
+    step: int = 1,
+    blob: Digest = BLOB,
+    failure: str = "",
 ) -> PostCheckpoint:
-    signed = checkpoint_digest(maker.spec.job(), stage, step, blob, "")
+    signed = checkpoint_digest(maker.spec.job(), stage, step, blob, failure)
     return PostCheckpoint(
         session_key=session.key,
         stage=StageIndex(stage),
         step=StepNumber(step),
         blob=blob,
         signature=sign_digest(session, signed),
-        failure="",
+        failure=failure,
     )
 
 
@@ -92,19 +106,86 @@ async def claims_of(world: World, maker: JobMaker) -> tuple[CheckpointView, ...]
     return found.checkpoints
 
 
-async def test_store_checkpoint__newest_claim_of_a_member__is_listed_and_older_ones_change_nothing(
+async def rows_of(world: World, maker: JobMaker) -> list[int]:
+    """Steps that the market has claims of."""
+    async with world.new_work() as work:
+        return [row.step for row in await work[CheckpointRow].where(job=maker.spec.job())]
+
+
+async def test_store_checkpoint__step_that_may_be_the_last__takes_the_place_of_the_one_before(
     world: World,
 ) -> None:
     maker = await started(world)
     session = member_of(maker)
+    await told(world, maker, claim(maker, session, blob=OTHER))
     await world.seal(maker, 2)
 
-    for step, blob in ((1, OTHER), (3, BLOB), (2, OTHER), (3, BLOB)):
-        assert await told(world, maker, claim(maker, session, step=step, blob=blob))
+    for _ in range(2):
+        assert await told(world, maker, claim(maker, session, step=3))
+    for step in (1, 2):  # neither the last, nor published on the way
+        with pytest.raises(Conflict, match=f"step {step} is not one that this job publishes"):
+            await told(world, maker, claim(maker, session, step=step))
 
     (found,) = await claims_of(world, maker)
     assert (found.stage, found.step, found.blob, found.num_bytes) == (0, 3, BLOB, None)
     assert found.peers == (peer_id(session.key),)
+    await told(world, maker, claim(maker, session, step=9_999_999))
+    assert await rows_of(world, maker) == [9_999_999]
+    assert await claims_of(world, maker) == ()
+
+
+async def test_store_checkpoint__steps_that_the_job_publishes__each_stays_and_no_other(
+    world: World,
+) -> None:
+    maker = await started(world, checkpoint_every=2, publish_every=2)
+    session = member_of(maker)
+    await world.seal(maker, 4)
+
+    for step in (2, 4, 6, 5, 7, 4, 10, 12, 14, 16):  # 12 are ordered
+        await told(world, maker, claim(maker, session, step=step))
+    with pytest.raises(Conflict, match="step 3 is not one"):
+        await told(world, maker, claim(maker, session, step=3))
+
+    assert await rows_of(world, maker) == [2, 4, 6, 10, 16]
+    assert [found.step for found in await claims_of(world, maker)] == [4, 2]
+    await world.seal(maker)
+    assert [found.step for found in await claims_of(world, maker)] == [6, 4, 2]
+
+
+async def test_claimed_checkpoints__failure_of_an_older_step__is_over_once_a_newer_one_is_here(
+    world: World,
+) -> None:
+    maker = await started(world, checkpoint_every=1, publish_every=1)
+    session, job = member_of(maker), maker.spec.job()
+    name, blobs = in_parts(bytes(range(100)), 30)
+    await world.seal(maker, 2)
+
+    async def failed() -> list[int]:
+        shown = await show_job(job, world.new_work())
+        found = await claimed_checkpoints(job, world.new_work(), world.blobs)
+        assert shown.unpublished == found.unpublished
+        return [each.step for each in found.unpublished]
+
+    for step in (1, 3):
+        await told(world, maker, claim(maker, session, step=step, failure="no room"))
+    assert await failed() == [1, 3]
+    world.blobs.blobs.update(blobs)
+    await told(world, maker, claim(maker, session, step=2, blob=name))
+    assert await failed() == [3]
+
+
+async def test_quota__member_of_a_job_that_publishes__has_room_for_all_that_it_may_upload(
+    world: World,
+) -> None:
+    maker = await started(world, checkpoint_every=1, publish_every=4)  # of 12 steps: 4, 8, the end
+    spec = maker.spec
+    bounds, room = BlobBounds(known_from=BaseUnits(1)), {}
+    async with world.new_work() as work:
+        for account in (maker.members[0].wallet.account, spec.poster):
+            room[account] = (await standing_of(account, bounds, work)).parameters
+
+    assert room == {maker.members[0].wallet.account: 3 * parameters_of(spec),
+                    spec.poster: parameters_of(spec)}  # fmt: skip
 
 
 async def test_claimed_checkpoints__step_that_is_not_sealed__is_shown_when_it_is(
@@ -136,7 +217,7 @@ async def test_claimed_checkpoints__peers_of_one_owner__are_one_against_two_othe
                 await work[LeaseRow].add(
                     replace(lease, lease=other, live_offer=other, account=account, session_key=key)
                 )
-                row = CheckpointRow(job, peer_id(key), 0, 1, blob, is_here=True, failure="")
+                row = CheckpointRow(job, peer_id(key), 0, 1, blob, num_bytes=9, failure="")
                 await work[CheckpointRow].add(row)
 
     most, least = await claims_of(world, maker)
@@ -235,10 +316,21 @@ async def test_download__adapter__is_a_folder_of_peft_or_added_to_the_weights_it
     async with trained(world, given, tmp_path, adapter=adapter) as (client, maker, stage):
         job = maker.spec.job()
         await download(client, job, tmp_path / "adapter")
-        await download(client, job, tmp_path / "merged", merges=True)
+        file = parse_job_file(JOB_FILE | {"model": {"job": job.hex()}})
+        for _ in range(2):  # and once more, when it is there
+            started = await with_model_of_job(client, file, tmp_path)
+        assert started.model_folder == tmp_path / "models" / job.hex()
+        with pytest.raises(
+            NotFound, match=r"after step 7 are not there yet.*; there are .* step 1$"
+        ):
+            at_seven = parse_job_file(JOB_FILE | {"model": {"job": f"{job.hex()}@7"}})
+            await with_model_of_job(client, at_seven, tmp_path)
+        with pytest.raises(NotFound, match=f"model: of job {'ab' * 32} at .*: no such job"):
+            unknown = parse_job_file(JOB_FILE | {"model": {"job": "ab" * 32}})
+            await with_model_of_job(client, unknown, tmp_path)
 
     base = AutoModelForCausalLM.from_pretrained(given)
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    merged = AutoModelForCausalLM.from_pretrained(started.model_folder)
     before, after, ours = base.state_dict(), merged.state_dict(), stage.weights()
     for name, tensor in before.items():
         layer, wanted = name.removesuffix(".weight"), tensor.float()
@@ -300,7 +392,7 @@ async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_ther
             await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=turn)
         num_parts = len(parts_of(weights_of(saved), part_bytes=PART_BYTES).parts)
         store.served.clear()
-        store.left = 6  # the market looks at the index, we fetch it, and four parts
+        store.left = 5  # we fetch the index, and four parts
         with pytest.raises(ServiceUnreachable):
             await download(client, maker.spec.job(), tmp_path / "model")
         kept = sorted(parts.iterdir())
@@ -313,7 +405,7 @@ async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_ther
     assert len(kept) == 4
     fetched = [name for name in store.served[before:] if name.hex() in {p.name for p in kept}]
     assert [name.hex() for name in fetched] == [kept[0].name]
-    assert len(store.served) - before == 2 + num_parts - 3
+    assert len(store.served) - before == 1 + num_parts - 3
     assert (tmp_path / "model" / "model.safetensors").exists() and not parts.exists()
 
 
@@ -347,7 +439,7 @@ async def test_publish__market_takes_no_part__the_poster_is_told_and_it_is_tried
         )
         while not (failed := (await client.call(GET_CHECKPOINTS, job=job)).unpublished):
             await asyncio.sleep(0.01)
-        with pytest.raises(NotFound, match="stage 0 were not published: blob store: No space"):
+        with pytest.raises(NotFound, match="after step 1 were not published: blob store: No space"):
             await download(client, job, tmp_path / "model")
         store.error = None
         await publishing

@@ -174,7 +174,7 @@ async def test_collect__checkpoint_is_claimed__its_parts_stay_until_a_newer_one(
     maker = await world.start_job()
     await world.seal(maker)
     (member,) = maker.members
-    row = CheckpointRow(maker.spec.job(), member.session.peer, 0, 1, ZERO_DIGEST, False, "")
+    row = CheckpointRow(maker.spec.job(), member.session.peer, 0, 1, ZERO_DIGEST, None, "")
     indexes = []
     for number in (1, 2):
         index, blobs = in_parts(bytes([number]) * 100, 30)

@@ -265,8 +265,13 @@ def test_check_job__billions_of_parameters_in_one_stage__are_admitted() -> None:
             replace(AROUND, free_bytes=10**9),
             "the trained model has .* bytes, at most 1000000000 fit: the market's disk is too full",
         ),
+        (
+            {"batch": {"steps": 50, "checkpoint_every": 10, "publish_every": 10}},
+            replace(AROUND, free_bytes=10**11),
+            "the trained model, published 5 times, has .* bytes, at most 100000000000 fit: the",
+        ),
     ],
-    ids=["chunk", "boundary", "evidence", "disk"],
+    ids=["chunk", "boundary", "evidence", "disk", "disk of all publications"],
 )
 def test_check_job__larger_than_what_carries_or_keeps_it__refused_with_the_bound(
     changed: dict[str, Any], around: Surroundings, words: str

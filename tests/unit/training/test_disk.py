@@ -32,5 +32,9 @@ def test_lease_disk__rarer_checkpoints__more_averaged_chunks_wait_for_one() -> N
     assert often < rarely
 
 
+def test_lease_disk__weights_are_published__one_checkpoint_more_stays() -> None:
+    assert lease_disk(job()) < lease_disk(job(publish_every=5))
+
+
 def test_lease_disk__local_steps__checkpoints_have_no_moments() -> None:
     assert lease_disk(job(**of_local_steps())) < lease_disk(job())

@@ -366,6 +366,19 @@ def test_job_file__steps_or_schedule_that_cannot_be__says_what_is_wrong(
         job(**changed)
 
 
+def test_build_spec__publish_every__is_signed_and_not_too_often() -> None:
+    said = {"checkpoint_every": 4, "steps": 100}
+
+    assert spec_of(job(**said)).batch.publish_every == 0
+    assert spec_of(job(**said, publish_every=8)).batch.publish_every == 8
+    with pytest.raises(
+        Malformed, match=r"publish_every: make it a multiple of checkpoint_every, 4"
+    ):
+        job(**said, publish_every=6)
+    with pytest.raises(Malformed, match=r"^job: publish_every: .*99 times before the end, at most"):
+        spec_of(job(steps=100, checkpoint_every=1, publish_every=1))
+
+
 # ---------------------------------------------------------------------- models from elsewhere
 
 
@@ -398,15 +411,27 @@ def test_train_config__adapter__is_of_the_folders_model_and_as_said() -> None:
         ({"adapter": {"rank": 4}}, "adapter: .*name its folder as `model`"),
         ({"model": {"width": 32}, "adapter": {}}, "adapter: .*name its folder as `model`"),
         ({"model": "m", "adapter": {"rank": 0}}, r"adapter\.rank"),
+        ({"model": {"job": "my-job"}}, r"model\.job: it is the id .* as JOB@200"),
+        ({"model": {"job": "ab" * 32, "folder": "m"}}, r"model\.job: folder says already"),
         ({"model": "m", "adapter": {"targets": "q_proj"}}, r"adapter\.targets"),
         ({"model": "m", "adapter": {"targets": ["lm_head"]}}, r"adapter\.targets"),
     ],
 )
-def test_job_file__adapter_that_cannot_be__says_what_would_do(
+def test_job_file__adapter_or_start_that_cannot_be__says_what_would_do(
     changed: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(Malformed, match=words):
         job(**changed)
+
+
+def test_job_file__model_of_a_job__is_as_its_folder_once_it_is_there() -> None:
+    made = job(model={"job": "ab" * 32 + "@40", "sequence_length": 8}, adapter={})
+
+    assert made.model_job == "ab" * 32 + "@40" and made.model_folder is None
+    folder = made.with_model_folder(Path("/m"))
+    assert folder.model_job is None and folder == job(
+        model={"folder": "/m", "sequence_length": 8}, adapter={}
+    )
 
 
 def test_train_config__tokenizer__decides_the_vocabulary_of_a_recipe() -> None:
