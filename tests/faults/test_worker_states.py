@@ -205,12 +205,28 @@ async def test_states__a_newcomer_for_whom_nobody_has_a_bucket_any_more__joins_a
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:
     async with worker_again(sealed, tmp_path) as (work, _):
+        await take(work, sealed, 1)
         work.station.store.drop(["buckets"], lambda _: False)
-        for joined_in in (1, 4):
+        for joined_in, goes_on_from in ((2, 1), (4, 0)):
             await work.states.take_group(FIRST, NEVER, joined_in=StepNumber(joined_in))
             with pytest.raises(errors.Unavailable):
-                await take(work, sealed, 1)
+                await take(work, sealed, 2)
             assert work.states.outdated.is_set() == (joined_in == 4)
+            assert work.states.goes_on_from == goes_on_from
+
+
+async def test_states__mates_withhold_the_checkpoint__a_peer_that_is_outdated_stays_so(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    async with worker_again(sealed, tmp_path) as (work, _):
+        await work.states.take_group(FIRST, StepNumber(4))
+        await take(work, sealed, 1, 2, 3)
+        work.states.outdated.set()
+
+        with pytest.raises(errors.Unavailable, match="no member with a checkpoint of round 2"):
+            await work.states.take_group(FIRST, StepNumber(2))
+
+        assert work.states.outdated.is_set()
 
 
 async def test_states__checkpoints__buckets_go_only_with_the_second_and_ranges_are_what_is_there(
