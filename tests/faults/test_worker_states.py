@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 from unittest.mock import Mock
 
@@ -47,6 +47,25 @@ async def test_worker__killed_right_after_it_has_loaded__goes_on_from_there(
     assert len(swarm.lines("state_loaded", of="eve")) == 1
     assert [len(roots) for roots in swarm.state_roots()] == [1]
     assert [seal.step for seal in swarm.seals()] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_worker__lost_its_disk_and_a_bucket_is_gone_everywhere__loads_the_next_checkpoint(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "eve", steps=8)
+    swarm.deadly["eve", "seal_applied", 5] = "eve"
+
+    def watch(name: str, line: Line) -> None:
+        if (name, line["event"], line.get("step")) == ("eve", "seal_applied", 5):
+            rmtree(tmp_path / "eve")
+        if (name, line["event"], line.get("step")) == ("eve", "state_loaded", 4):
+            rmtree(tmp_path / "ann" / "buckets" / "00000005")
+
+    swarm.watch = watch
+    await swarm.run()
+
+    assert [line["step"] for line in swarm.lines("state_loaded", of="eve")] == [4, 6]
+    assert [len(roots) for roots in swarm.state_roots()] == [1]
 
 
 async def test_worker__session_ends_while_it_writes_its_last_checkpoint__ends_when_it_is_there(
