@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 from unittest.mock import Mock
 
@@ -65,6 +65,25 @@ async def test_worker__killed_before_a_checkpoint_is_published__publishes_it_whe
     assert sorted(swarm.published) == [
         (name, step, turns[name]) for name in ("ann", "bob") for step in (4, 8)
     ]
+
+
+async def test_worker__lost_its_disk_and_a_bucket_is_gone_everywhere__loads_the_next_checkpoint(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "eve", steps=8)
+    swarm.deadly["eve", "seal_applied", 5] = "eve"
+
+    def watch(name: str, line: Line) -> None:
+        if (name, line["event"], line.get("step")) == ("eve", "seal_applied", 5):
+            rmtree(tmp_path / "eve")
+        if (name, line["event"], line.get("step")) == ("eve", "state_loaded", 4):
+            rmtree(tmp_path / "ann" / "buckets" / "00000005")
+
+    swarm.watch = watch
+    await swarm.run()
+
+    assert [line["step"] for line in swarm.lines("state_loaded", of="eve")] == [4, 6]
+    assert [len(roots) for roots in swarm.state_roots()] == [1]
 
 
 async def test_worker__session_ends_while_it_writes_its_last_checkpoint__ends_when_it_is_there(
@@ -223,12 +242,28 @@ async def test_states__a_newcomer_for_whom_nobody_has_a_bucket_any_more__joins_a
     tmp_path: Path, sealed: MemorySwarm
 ) -> None:
     async with worker_again(sealed, tmp_path) as (work, _):
+        await take(work, sealed, 1)
         work.station.store.drop(["buckets"], lambda _: False)
-        for joined_in in (1, 4):
+        for joined_in, goes_on_from in ((2, 1), (4, 0)):
             await work.states.take_group(FIRST, NEVER, joined_in=StepNumber(joined_in))
             with pytest.raises(errors.Unavailable):
-                await take(work, sealed, 1)
+                await take(work, sealed, 2)
             assert work.states.outdated.is_set() == (joined_in == 4)
+            assert work.states.goes_on_from == goes_on_from
+
+
+async def test_states__mates_withhold_the_checkpoint__a_peer_that_is_outdated_stays_so(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    async with worker_again(sealed, tmp_path) as (work, _):
+        await work.states.take_group(FIRST, StepNumber(4))
+        await take(work, sealed, 1, 2, 3)
+        work.states.outdated.set()
+
+        with pytest.raises(errors.Unavailable, match="no member with a checkpoint of round 2"):
+            await work.states.take_group(FIRST, StepNumber(2))
+
+        assert work.states.outdated.is_set()
 
 
 async def test_states__checkpoints__buckets_go_only_with_the_second_and_ranges_are_what_is_there(

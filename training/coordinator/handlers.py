@@ -149,7 +149,7 @@ class Handlers:
         joined = calls.Joined(
             group=member.group,
             round=self._job.state.round,
-            state_round=checkpoint_to_load(self._job.state, peer, every),
+            state_round=checkpoint_to_load(self._job.state, member.group, every),
             members=self._job.member_views(),
         )
         return joined, ()

@@ -52,19 +52,16 @@ def group_for_newcomer(state: RoundState, coming: Iterable[Group] = ()) -> Group
     return min(state.terms.groups, key=need)
 
 
-def checkpoint_to_load(state: RoundState, peer: PeerId, every: int) -> RoundNumber:
-    """The newest checkpoint that all others of a group hold or will hold; 0: the initial state.
-
-    What the peer itself lacks may be gone at the others, if it had it and has lost its disk.
+def checkpoint_to_load(state: RoundState, group: Group, every: int) -> RoundNumber:
+    """The newest checkpoint that every member of a group holds or will hold; 0: the initial state.
 
     Args:
         state: Of the job.
-        peer: The member that asks.
+        group: Of the newcomer.
         every: Rounds from one checkpoint to the next.
     """
-    sealed, asks = state.newest_seal, state.members[peer]
-    group = [each for each in state.members.values() if each.group == asks.group]
-    applied = [each.applied for each in group if each != asks] or [asks.applied]
+    sealed = state.newest_seal
+    applied = [m.applied for m in state.members.values() if m.group == group]
     newest = sealed // every * every
     if applied and max(applied) < newest - every:
         newest = max(applied) // every * every

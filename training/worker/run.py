@@ -286,7 +286,7 @@ class _Joining:
             job=work.book.record.job,
             address=self._address,
             bandwidth=self._connection.bandwidth,
-            applied=work.station.applied,
+            applied=work.states.goes_on_from,
         )
         tensors = [self._lease.encoded()]
         joined, _ = await ask(session, calls.JOIN, request, tensors, deadline=JOIN)

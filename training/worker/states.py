@@ -118,6 +118,11 @@ class States:
 
         await at.engine.at(Rank.FORWARD, work)
 
+    @property
+    def goes_on_from(self) -> StepNumber:
+        """Our round; if others have dropped what comes after it, 0, as of who has just come."""
+        return _NEVER if self.outdated.is_set() else self._at.applied
+
     async def take_group(
         self, group: StageIndex, state_round: StepNumber, *, joined_in: StepNumber = _NEVER
     ) -> None:
@@ -139,10 +144,10 @@ class States:
             elif at.seat != group:
                 await self.resume()  # another group was measured meanwhile
             self._load_from, self._joined_in = state_round, joined_in
-            self.outdated.clear()
             if at.applied < state_round <= at.book.sealed:  # we have moved, or lost our buckets
                 await self._load(state_round)
                 await self._catch_up()
+            self.outdated.clear()
 
         await at.engine.at(Rank.STEP, work)
 

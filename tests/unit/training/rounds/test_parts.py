@@ -42,20 +42,20 @@ def at_round_ten(shell: Shell, applied: dict[PeerId, int]) -> RoundState:
 def test_checkpoint__newest_that_all_of_the_group_hold(applied: int, expected: int) -> None:
     state = at_round_ten(shell_of(), {A: 9, B: applied, C: 0})
 
-    assert checkpoint_to_load(state, C, every=4) == expected
+    assert checkpoint_to_load(state, StageIndex(0), every=4) == expected
 
 
-def test_checkpoint__who_asks_has_lost_what_it_had__is_told_what_others_hold() -> None:
-    state = at_round_ten(shell_of(), {A: 9, B: 9, C: 5})
+def test_checkpoint__a_member_is_a_little_late__need_not_load_what_a_mate_may_withhold() -> None:
+    state = at_round_ten(shell_of(peers=2), {A: 7, B: 9})
 
-    assert checkpoint_to_load(state, C, every=4) == 8
-    assert all_applied(state) == 5
+    assert checkpoint_to_load(state, StageIndex(0), every=4) <= 7
+    assert all_applied(state) == 7
 
 
 def test_checkpoint__nobody_else_in_the_group__is_not_told_to_load() -> None:
     state = at_round_ten(shell_of(peers=1), {A: 1})
 
-    assert checkpoint_to_load(state, A, every=4) == 0
+    assert checkpoint_to_load(state, StageIndex(0), every=4) == 0
 
 
 def test_deal__whole_buckets_in_proportion_to_bandwidth() -> None:
