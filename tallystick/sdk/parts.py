@@ -367,6 +367,12 @@ def choose(view: CheckpointsView, wanted: Wanted) -> Chosen:
         + (f" (missing: stage {', '.join(missing)})" if missing else "")
         + (f"; there are those after step {', '.join(map(str, steps))}" if steps else "")
         + "".join(
+            f"; of stage {stage} after step {step} only {len(views[0].peers)} of "
+            f"{wanted.num_owners(step)} owners name the same weights"
+            for (step, stage), views in found.items()
+            if wanted.step in (None, step) and len(views[0].peers) < wanted.num_owners(step)
+        )
+        + "".join(
             f"; members of stage {stage} differ after step {step}, as many of them name "
             + " as ".join(each.blob.hex() for each in views)
             for (step, stage), views in tied.items()

@@ -2,13 +2,17 @@
 
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from market.bodies.base import Problem
+from market.bodies.routes import GET_CHECKPOINTS, GET_JOB, GET_LEASE
 from tallystick.provider.disk import BULK, KEEP_MODEL, Ended, LeaseFolders, remove
 from tallystick.sdk.client import MarketClient
+from tests.support.history import DOMAIN, make_spec, make_wallet
 
 KEPT = ["accept.msgpack", "beacons.v2", "journal.sqlite", "session.key"]
 
@@ -73,6 +77,31 @@ async def test_clear__shards_of_jobs__go_once_nobody_works(
         await LeaseFolders(client, tmp_path).clear(lambda folder: is_at_work)
 
     assert shard.exists() == is_at_work
+
+
+@pytest.mark.parametrize("step", [8, 12])
+async def test_clear__market_has_weights__the_newest_checkpoint_goes_once_they_are_the_last(
+    tmp_path: Path, step: int
+) -> None:
+    folder = folder_of(tmp_path).rename(tmp_path / ("ab" * 32))
+    (tmp_path / "leases").mkdir()
+    folder = folder.rename(tmp_path / "leases" / folder.name)
+    spec = make_wallet("poster").sign(make_spec(), DOMAIN).encoded()
+    answers: dict[object, Any] = {
+        GET_LEASE: SimpleNamespace(state="ended", job=bytes(32), spec=spec),
+        GET_JOB: SimpleNamespace(progress=SimpleNamespace(step=12)),
+        GET_CHECKPOINTS: SimpleNamespace(
+            checkpoints=[SimpleNamespace(stage=0, step=step, num_bytes=9)]
+        ),
+    }
+
+    async def call(route: object, **_: object) -> Any:
+        return answers[route]
+
+    client = cast(MarketClient, SimpleNamespace(call=call))
+    await LeaseFolders(client, tmp_path).clear(lambda folder: False)
+
+    assert left(folder) == ([] if step == 12 else ["00000003"]) + KEPT
 
 
 def unknown(request: httpx.Request) -> httpx.Response:

@@ -80,6 +80,6 @@ def test_fields__of_model_and_optimizer__are_those_of_the_configuration() -> Non
         return {field.name for field in dataclasses.fields(cls)}
 
     own = names(ModelConfig) - {"adapter"}  # a field of the job file itself
-    assert set(ModelFields.model_fields) == own | {"folder"}
+    assert set(ModelFields.model_fields) == own | {"folder", "job"}
     of_steps = {"total_steps"}  # a job's schedule is made for its steps
     assert set(OptimizerFields.model_fields) == names(OptimizerConfig) - of_steps
