@@ -11,7 +11,8 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,13 +44,11 @@ class FileBlobs:
         await asyncio.to_thread(self._prepare, older_than_seconds)
 
     def _prepare(self, older_than_seconds: float) -> None:
-        try:
+        with _disk():
             self._drafts.mkdir(parents=True, exist_ok=True)
             for draft in self._drafts.iterdir():
                 if _age_seconds(draft) > older_than_seconds:
                     draft.unlink(missing_ok=True)
-        except OSError as error:
-            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 
     async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
         """See `BlobStore.put`."""
@@ -69,34 +68,28 @@ class FileBlobs:
 
     async def size(self, name: Digest) -> int | None:
         """See `BlobStore.size`."""
-        try:
+        with _disk(), suppress(FileNotFoundError):
             return self._path(name).stat().st_size
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
+        return None
 
     async def free_bytes(self) -> int | None:
         """See `BlobStore.free_bytes`."""
-        try:
+        with _disk():
             self._folder.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self._folder).free
             # Not those of a crash or of another process: too little is safe, too much is not.
             under_way = sum(_size_of(draft) for draft in self._under_way)
             return max(0, free + under_way - self._keep_free)
-        except OSError as error:
-            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 
     async def read(
         self, name: Digest, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
         """See `BlobStore.read`."""
-        try:
-            file = open(self._path(name), "rb")  # noqa: SIM115  # closed below
-        except FileNotFoundError as error:
-            raise NotFound("no such blob", digest=name.hex()) from error
-        except OSError as error:
-            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
+        with _disk():
+            try:
+                file = open(self._path(name), "rb")  # noqa: SIM115  # closed below
+            except FileNotFoundError as error:
+                raise NotFound("no such blob", digest=name.hex()) from error
         with file:
             file.seek(start)
             left = math.inf if end is None else end - start
@@ -113,24 +106,20 @@ class FileBlobs:
 
     def _names(self, first: str) -> list[tuple[Digest, UnixMillis]]:
         """Those whose names begin with these two digits."""
-        try:
-            with os.scandir(self._folder / first) as found:
-                files = [entry for entry in found if NAME.fullmatch(entry.name)]
-                return sorted(
-                    (Digest(bytes.fromhex(file.name)), UnixMillis(file.stat().st_mtime_ns // 10**6))
-                    for file in files
-                )
-        except FileNotFoundError:  # none, or one that has just gone
-            return []
-        except OSError as error:
-            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
+        folder = self._folder / first
+        # There is none, or a file has just gone: the next look finds the others.
+        with _disk(), suppress(FileNotFoundError), os.scandir(folder) as found:
+            files = [entry for entry in found if NAME.fullmatch(entry.name)]
+            return sorted(
+                (Digest(bytes.fromhex(file.name)), UnixMillis(file.stat().st_mtime_ns // 10**6))
+                for file in files
+            )
+        return []
 
     async def remove(self, name: Digest) -> None:
         """See `BlobStore.remove`."""
-        try:
+        with _disk():
             await asyncio.to_thread(self._path(name).unlink, missing_ok=True)
-        except OSError as error:
-            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 
     @property
     def _drafts(self) -> Path:
@@ -143,6 +132,15 @@ class FileBlobs:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(draft, path)
         sync(path.parent)
+
+
+@contextmanager
+def _disk() -> Iterator[None]:
+    """What the disk refuses, as our error."""
+    try:
+        yield
+    except OSError as error:  # no space, no permission
+        raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 
 
 def _age_seconds(draft: Path) -> float:

@@ -4,7 +4,8 @@ A run looks at some of all blobs, in the order of their names, and the next one 
 Under the row that uploads and postings hold, blobs that nothing names lose their owners; then,
 under it again, those that nobody names, owns or uploads by now are deleted. So nothing that is
 named is ever deleted, and nobody is charged for what is not here: a process that is killed between
-the two leaves at worst a blob that nobody is charged for, which a later run finds by its name.
+the two leaves at worst a blob that nobody is charged for, which a later run finds by its name. As
+uncharged is one that a job names just then, for as long as it does.
 """
 
 from collections import Counter

@@ -1,6 +1,7 @@
 """Postgres, Redis and anvil as values: no secret in argv, broken state repaired."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tallystick.up.data_folder import DataFolder, open_data_folder
 from tallystick.up.postgres import Postgres, Runner
 from tallystick.up.processes import RUN_ID, UP_ID, scrubbed
 from tallystick.up.redis_server import RedisServer, quoted
-from tallystick.up.services import Addresses, Parts, table
+from tallystick.up.services import Addresses, Parts, environment_of, table
 from tallystick.up.settings import UpSettings
 from tallystick.up.spec import ServiceSpec, Step, check_order
 
@@ -45,6 +46,15 @@ def test_table__embedded__is_in_order_and_starts_the_servers(folder: DataFolder)
     check_order(items)
     services = {item.name for item in items if isinstance(item, ServiceSpec)}
     assert services >= {"postgres", "redis", "anvil", "gateway", "api", "worker", "beat", "host"}
+
+
+@pytest.mark.parametrize("blobs", ["", "s3://bucket/market"])
+def test_environment__place_of_blobs__is_the_folder_or_what_is_said(
+    folder: DataFolder, blobs: str
+) -> None:
+    said = replace(parts(folder), settings=UpSettings(home=folder.home, blobs=blobs))
+
+    assert environment_of(said)["TALLYSTICK_BLOBS"] == (blobs or str(folder.blobs))
 
 
 def test_table__outside_servers__starts_none_of_them(folder: DataFolder) -> None:
