@@ -28,7 +28,7 @@ from market.service.named_blobs import need_blobs
 from market.service.ports import BlobStore, UnitOfWork
 from market.service.rows import CheckpointRow, JobRow, LeaseRow
 from market.service.session import check_session
-from market.service.stored_parts import size_in_parts, stored_whole
+from market.service.stored_parts import stored_whole
 
 
 async def store_checkpoint(
@@ -121,7 +121,7 @@ def _tell(row: CheckpointRow, now: UnixMillis, work: UnitOfWork) -> None:
         tell_job(row.job, event_of(CheckpointEvent, row, at=now), work)
 
 
-async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) -> CheckpointsView:
+async def claimed_checkpoints(job: JobId, work: UnitOfWork) -> CheckpointsView:
     """All claims of a job, by stage, the newest step first, then by the number of owners.
 
     Raises:
@@ -138,6 +138,7 @@ async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) ->
             place = (StageIndex(claim.stage), StepNumber(claim.step), claim.blob)
             named = peers.setdefault(place, {})
             named.setdefault(owner_of[claim.peer], claim.peer)
+    # As members say last, who look again when it was uploaded: many ask, and parts are many.
     sizes = {claim.blob: claim.num_bytes for claim in claims if claim.is_here}
     claimed = [
         CheckpointView(
@@ -145,7 +146,7 @@ async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) ->
             step=step,
             blob=blob,
             peers=tuple(found.values()),
-            num_bytes=sizes.get(blob) or await size_in_parts(blob, blobs),
+            num_bytes=sizes.get(blob),
         )
         for (stage, step, blob), found in peers.items()
     ]

@@ -33,7 +33,6 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.http import PIECE, Signer, measured
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.orders import signed_spec
-from tallystick.sdk.watch import DONE_STATES
 from training.config import slices_of, train_config, whole_model
 from training.memory import FP32
 from training.models.sources import FileSource, PartsSource, Source, read
@@ -148,11 +147,19 @@ class Wanted:
 
     batch: BatchSpec
     step: int | None = None  # None: the newest
-    last: int | None = None  # of a job that has ended
+    last: int | None = None  # see `last_step`
 
     def num_owners(self, step: int) -> int:
         """Of a stage, who have to name the same weights so that they are believed."""
         return 1 if step == self.last else self.batch.peers_per_stage // 2 + 1
+
+
+def last_step(state: str, newest: int) -> int | None:
+    """After which a job ended with its last seal; None: it goes on, or failed without that seal.
+
+    Of a failed job members have no weights of the newest step but those that they published.
+    """
+    return newest if state in ENDED else None
 
 
 async def download(
@@ -196,9 +203,9 @@ async def download(
     if merges and model.adapter is None:
         raise Refused(f"job {job.hex()} trains no adapter that could be merged")
     merges = model.adapter is not None if merges is None else merges
-    last = view.progress.step if view.state in DONE_STATES else None
+    last = last_step(view.state, view.progress.step)
     wanted = Wanted(spec.batch, step, last)
-    looks = round(PATIENCE / POLL) if view.state in ENDED and step in (None, last) else 0
+    looks = 0 if last is None or step not in (None, last) else round(PATIENCE / POLL)
     chosen = await _published(client, job, wanted, looks=looks, say=say)
     for stage in chosen.disputed:
         say(f"members of stage {stage} differ after step {chosen.step}: most of them are believed")

@@ -222,9 +222,9 @@ async def post_checkpoint(
 
 
 @jobs_router.on(routes.GET_CHECKPOINTS)
-async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> jobs.CheckpointsView:
+async def get_checkpoints(job: JobPath, work: WorkDep) -> jobs.CheckpointsView:
     """Where the trained weights are, stage by stage."""
-    return await claimed_checkpoints(job, work, api.market.blobs)
+    return await claimed_checkpoints(job, work)
 
 
 def _in_msgpack(encoded: bytes) -> Response:

@@ -172,7 +172,7 @@ async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         "checks": await checks_of_job(job, work, api.followed, ()),
         "verdicts": verdicts,
         "convictions": (await find_convictions(work, job=job)).convictions,
-        "weights": await claimed_checkpoints(job, work, api.market.blobs),
+        "weights": await claimed_checkpoints(job, work),
     }
 
 

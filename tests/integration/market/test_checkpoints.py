@@ -102,7 +102,7 @@ async def told(world: World, maker: JobMaker, made: PostCheckpoint) -> bool:
 
 
 async def claims_of(world: World, maker: JobMaker) -> tuple[CheckpointView, ...]:
-    found = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
+    found = await claimed_checkpoints(maker.spec.job(), world.new_work())
     return found.checkpoints
 
 
@@ -162,7 +162,7 @@ async def test_claimed_checkpoints__failure_of_an_older_step__is_over_once_a_new
 
     async def failed() -> list[int]:
         shown = await show_job(job, world.new_work())
-        found = await claimed_checkpoints(job, world.new_work(), world.blobs)
+        found = await claimed_checkpoints(job, world.new_work())
         assert shown.unpublished == found.unpublished
         return [each.step for each in found.unpublished]
 
@@ -199,6 +199,24 @@ async def test_claimed_checkpoints__step_that_is_not_sealed__is_shown_when_it_is
     await world.seal(maker)
     (found,) = await claims_of(world, maker)
     assert found.step == 2
+
+
+async def test_claimed_checkpoints__indexes_whose_last_part_is_missing__cost_readers_no_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = await started(world, checkpoint_every=1, publish_every=1)
+    session = member_of(maker)
+    await world.seal(maker, 2)
+    for step in (1, 2, 3):
+        data = bytes(range(200 + step))
+        name, blobs = in_parts(data, 1)
+        del blobs[blob_digest(data[-1:])]
+        world.blobs.blobs.update(blobs)
+        await told(world, maker, claim(maker, session, step=step, blob=name))
+
+    monkeypatch.delattr(type(world.blobs), "size")  # of a bucket each is a request
+
+    assert [found.num_bytes for found in await claims_of(world, maker)] == [None] * 3
 
 
 async def test_claimed_checkpoints__peers_of_one_owner__are_one_against_two_others(
@@ -266,7 +284,7 @@ async def test_store_checkpoint__job_unknown_or_not_open__refused(world: World) 
     with pytest.raises(Conflict, match="not opened"):
         await told(world, maker, claim(maker, member_of(maker)))
     with pytest.raises(NotFound):
-        await claimed_checkpoints(JobId(bytes(32)), world.new_work(), world.blobs)
+        await claimed_checkpoints(JobId(bytes(32)), world.new_work())
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])

@@ -7,7 +7,7 @@ import pytest
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from market.bodies.jobs import CheckpointsView, CheckpointView, UnpublishedView
-from tallystick.sdk.parts import Wanted, choose
+from tallystick.sdk.parts import Wanted, choose, last_step
 from tests.support.history import make_spec
 
 
@@ -40,6 +40,19 @@ def test_choose__last_step_lacks_a_stage__is_the_newest_that_has_all() -> None:
     ]  # fmt: skip
 
     assert choose(said(claims), wanted()).stages == (claims[1], claims[3])
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "last"), [("finished", 60, 60), ("failed", 40, None), ("running", 40, None)]
+)
+def test_choose__job_failed_and_a_member_alone_names_its_newest_step__is_what_most_published(
+    state: str, step: int, last: int | None
+) -> None:
+    claims = [view(stage, at, f"{stage}", peers=peers) for stage in (0, 1)
+              for at, peers in ((60, 1), (40, 2))]  # fmt: skip
+
+    assert last_step(state, 60) == last
+    assert choose(said(claims), wanted(last=last, peers=3)).step == step
 
 
 def test_choose__members_differ__most_of_them_are_believed_and_it_is_said() -> None:
