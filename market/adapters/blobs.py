@@ -109,7 +109,7 @@ class FileBlobs:
         folder = self._folder / first
         # There is none, or a file has just gone: the next look finds the others.
         with _disk(), suppress(FileNotFoundError), os.scandir(folder) as found:
-            files = [entry for entry in found if NAME.fullmatch(entry.name)]
+            files = [entry for entry in found if NAME.fullmatch(entry.name) and entry.is_file()]
             return sorted(
                 (Digest(bytes.fromhex(file.name)), UnixMillis(file.stat().st_mtime_ns // 10**6))
                 for file in files

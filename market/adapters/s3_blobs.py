@@ -70,7 +70,8 @@ class S3Blobs:
             pages = self._client.get_paginator("list_multipart_uploads")
             async for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
                 for left in page.get("Uploads", ()):
-                    if time.time() - left["Initiated"].timestamp() > older_than_seconds:
+                    age_seconds = time.time() - left["Initiated"].timestamp()
+                    if self._is_blob(left["Key"]) and age_seconds > older_than_seconds:
                         await self._abort(Key=left["Key"], UploadId=left["UploadId"])
 
     async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
@@ -122,9 +123,9 @@ class S3Blobs:
                 page = await self._client.list_objects_v2(**asked)
             for found in page.get("Contents", ()):
                 key = found["Key"]
-                if NAME.fullmatch(hexadecimal := key.removeprefix(self._prefix)):
+                if self._is_blob(key):
                     stored_at = UnixMillis(round(1000 * found["LastModified"].timestamp()))
-                    yield Digest(bytes.fromhex(hexadecimal)), stored_at
+                    yield Digest(bytes.fromhex(key.removeprefix(self._prefix))), stored_at
             is_all = not page["IsTruncated"]
 
     async def remove(self, name: Digest) -> None:
@@ -144,6 +145,10 @@ class S3Blobs:
                 raise
             async with answer["Body"] as body:
                 return bytes(await body.read())
+
+    def _is_blob(self, key: str) -> bool:
+        """Whether it is one of ours: others may use the bucket, too."""
+        return NAME.fullmatch(key.removeprefix(self._prefix)) is not None
 
     def _key(self, name: Digest) -> str:
         return self._prefix + name.hex()

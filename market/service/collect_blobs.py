@@ -8,6 +8,7 @@ the two leaves at worst a blob that nobody is charged for, which a later run fin
 uncharged is one that a job names just then, for as long as it does.
 """
 
+import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from market.service.stored_parts import read_index
 
 A_RUN, AT_ONCE = 4000, 100
 """Blobs that a run looks at, and those that it holds all uploads for."""
+SECONDS = 2.0
+"""After which a run begins to delete no more, and no more is deleted while uploads wait: the worker
+that runs it also finds what lapses, and a store may be slow."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,11 @@ async def collect_blobs(
             last = name
             break
     removed = given_back = 0
+    ends = time.monotonic() + SECONDS
     for first in range(0, len(old), AT_ONCE):
+        if first and time.monotonic() > ends:
+            last = old[first - 1]
+            break
         async with work:
             await hold_blobs(work)
             unnamed = set(old[first : first + AT_ONCE])
@@ -71,9 +79,7 @@ async def collect_blobs(
             await hold_blobs(work)
             unnamed -= await named_among(unnamed, spans, now, work)
             unnamed -= await _owned_or_coming(unnamed, work)
-            for name in unnamed:
-                await blobs.remove(name)
-        removed += len(unnamed)
+            removed += await _remove(unnamed, blobs)
     return Collected(last, looked_at, removed, given_back)
 
 
@@ -88,6 +94,17 @@ async def _give_back(names: Collection[Digest], work: UnitOfWork) -> int:
     for name in names:
         await work[BlobPartRow].remove(name)
     return charged.total()
+
+
+async def _remove(names: Collection[Digest], blobs: BlobStore) -> int:
+    """Delete at least one of them, while there is time; returns how many."""
+    ends, removed = time.monotonic() + SECONDS, 0
+    for name in names:
+        if removed and time.monotonic() > ends:
+            break  # a later run finds the others by their names
+        await blobs.remove(name)
+        removed += 1
+    return removed
 
 
 async def _owned_or_coming(names: Collection[Digest], work: UnitOfWork) -> set[Digest]:
@@ -106,5 +123,6 @@ async def _list_late_parts(
     for index in {row.blob for row in claims if row.job not in over} - {ZERO_DIGEST}:
         if (listed := await read_index(index, blobs)) is not None:
             async with work:
+                await note_parts(index, listed.parts, work)  # first, as `need_blobs`: no deadlock
                 await hold_blobs(work)
                 await note_parts(index, listed.parts, work)

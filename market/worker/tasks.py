@@ -103,7 +103,7 @@ class Runtime:
         self.settings, self.start = settings, start
         self.pace = Pace(CLEARING_SECONDS, EXPLAINING_SECONDS)
         self.comparing = Pace(SECONDS)
-        self.swept_to = Digest(secrets.token_bytes(32))
+        self.swept_to = anywhere()
         """Where `collect_blobs` goes on: anywhere, so that restarts leave out none for long."""
         self._due_at: dict[str, float] = {}  # monotonic
         self._ran_at: dict[str, float] = {}  # monotonic; those of jobs alone
@@ -228,13 +228,19 @@ class Runtime:
         self._runner = self._assembled = None
 
 
+def anywhere() -> Digest:
+    """A place among all blobs."""
+    return Digest(secrets.token_bytes(32))
+
+
 async def _collect(runtime: Runtime) -> object:
     market, settings = runtime.market, runtime.settings
     spans = Spans(
         timedelta(days=settings.blob_unnamed_days), timedelta(days=settings.blob_ended_days)
     )
+    after, runtime.swept_to = runtime.swept_to, anywhere()  # where one breaks, the next does not
     done = await collect_blobs(
-        runtime.swept_to, spans, now=market.clock(), work=market.new_work(), blobs=market.blobs
+        after, spans, now=market.clock(), work=market.new_work(), blobs=market.blobs
     )
     runtime.swept_to = done.next
     log.info(
@@ -308,7 +314,7 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "auditors": Periodic(_on_chain(fix_auditors), seconds, chain=False, of_jobs=True),
         "money": Periodic(_start_money, seconds, chain=False),
         "anchor": Periodic(_start_anchor, anchoring, chain=False, of_jobs=True),
-        "collect_blobs": Periodic(_collect, 600 * seconds, chain=False),
+        "collect_blobs": Periodic(_collect, 60 * seconds, chain=False),
         "reconcile": Periodic(_reconcile, 60 * seconds, chain=False),
         "beat": Periodic(_by_clock(partial(note_beat, "default")), NOTED_EVERY, chain=False),
         "faucet": Periodic(_faucet, seconds),

@@ -294,6 +294,22 @@ async def test_put__process_is_killed_on_the_way__nothing_is_seen_and_a_later_st
     assert left() == []
 
 
+async def test_prepare__upload_of_others_in_the_bucket__stays(
+    bucket: Bucket, in_bucket: BlobStore
+) -> None:
+    for key in ("folder/other", f"folder/{bytes(32).hex()}"):
+        bucket.s3.create_multipart_upload(Bucket=bucket.name, Key=key)
+    await in_bucket.prepare(older_than_seconds=-60)
+
+    assert bucket.left() == ["folder/other"]
+
+
+async def test_names__folder_with_the_name_of_a_blob__is_none(tmp_path: Path) -> None:
+    (tmp_path / "00" / bytes(31).hex().ljust(64, "1")).mkdir(parents=True)
+
+    assert [name async for name in FileBlobs(tmp_path).names(Digest(bytes(32)))] == []
+
+
 async def test_bucket__server_is_away_or_goes__is_unreachable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import NotFound
+from contracts.terms.errors import NotFound, ServiceUnreachable
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
@@ -34,6 +35,7 @@ from market.service.rows import (
     SlashRow,
 )
 from market.service.store_blob import EVERYBODY, Upload, store_blob
+from market.worker import tasks
 from tests.support.databases import Database
 from tests.support.examples import examples
 from tests.support.history import make_wallet
@@ -221,6 +223,49 @@ async def test_collect__more_than_a_run_looks_at__the_next_goes_on(
         after, removed = done.next, removed + done.removed
 
     assert (removed, after, len(CORPUS)) == (5, ZERO_DIGEST, 5)
+
+
+@pytest.mark.parametrize(("at_once", "goes_on"), [(1, [True] * 4 + [False]), (9, [False])])
+async def test_collect__store_is_slow__a_run_ends_and_later_ones_delete_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, at_once: int, goes_on: list[bool]
+) -> None:
+    monkeypatch.setattr(collecting, "AT_ONCE", at_once)
+    monkeypatch.setattr(collecting, "SECONDS", -1.0)  # any store is too slow
+    world.wait(8 * DAY)
+    after, went_on = ZERO_DIGEST, list[bool]()
+    for left in range(len(CORPUS) - 1, -1, -1):
+        done = await collect_blobs(
+            after, SPANS, now=world.now, work=world.new_work(), blobs=world.blobs
+        )
+        assert done.removed == 1 and len(world.blobs.blobs) == left
+        after = done.next
+        went_on.append(after != ZERO_DIGEST)
+
+    assert went_on == (goes_on * len(CORPUS))[: len(CORPUS)]
+
+
+async def test_collect__one_blob_cannot_be_deleted__runs_after_it_begin_elsewhere(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.wait(8 * DAY)
+    stuck, *others = sorted(world.blobs.blobs)
+    remove = world.blobs.remove
+
+    async def refused(name: Digest) -> None:
+        if name == stuck:
+            raise ServiceUnreachable("blob store: Access Denied")
+        await remove(name)
+
+    monkeypatch.setattr(world.blobs, "remove", refused)
+    monkeypatch.setattr(tasks, "anywhere", lambda: stuck)
+    market = SimpleNamespace(clock=lambda: world.now, new_work=world.new_work, blobs=world.blobs)
+    days = SimpleNamespace(blob_unnamed_days=7, blob_ended_days=30)
+    runtime: Any = SimpleNamespace(market=market, settings=days, swept_to=ZERO_DIGEST)
+    with pytest.raises(ServiceUnreachable):
+        await tasks._collect(runtime)
+    await tasks._collect(runtime)
+
+    assert set(world.blobs.blobs) == {stuck} and others
 
 
 # --------------------------------------------------------------------------------- races, and kills
