@@ -288,7 +288,7 @@ class Midway:
                 os.link(state.checkpoint, self._file)  # the worker drops its own in a while
                 self._tell("publishing", step=state.step)
                 await self._artifacts.publish(state.stage, state.step, self._file, turn=state.turn)
-            except (errors.Refused, errors.Misbehaved, OSError) as error:
+            except (errors.TallystickError, OSError) as error:
                 self._tell("publication_failed", step=state.step, reason=str(error))
             finally:
                 self._file.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """What is larger than a blob, to and from a market: its parts, and a trained model made of them.
 
-An index lists the parts. Safe to repeat: a part that the market has is
-not sent again, and one that is on disk and has its digest is not fetched again. Parts go out as
-they are read and to disk as they come.
+An index lists the parts. Safe to repeat: a part that the market has is not sent again, and one that
+is on disk and has its digest is not fetched again. Parts go out as they are read and to disk as
+they come.
 
 A trained model is a folder of `transformers`, from the parts that the job's members published.
 Every stage is taken after the same step, the newest that the market has of all stages. Where

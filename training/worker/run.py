@@ -132,11 +132,9 @@ async def run_worker(
             address = await transport.serve(handler, listen=connection.listen or None) or ""
             joining = _Joining(work, membership.lease, connection, address, tell)
             await joining.until_over()
-            return (
-                None
-                if joining.has_left or work.has_left
-                else _state_file(work, work.station.applied)
-            )
+            if joining.has_left or work.has_left:
+                return None
+            return _state_file(work, work.station.applied)
         finally:
             if auditing:
                 await end([auditing])
