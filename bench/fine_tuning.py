@@ -3,7 +3,8 @@
 `python -m bench.fine_tuning --model FOLDER [--peers N] [--stages N] [--steps N] [--kill]` orders a
 checked job on a market of its own: an adapter (LoRA, rank 8) beside the folder's model, trained on
 conversations about Python's standard library that are made from its docstrings. `--all` trains all
-parameters instead. With `--kill` a peer is killed in the middle of the job.
+parameters instead. With `--kill` a peer is killed in the middle of the job. A peer that has its
+stage for itself is checked by two strangers from outside.
 
 Beside it `transformers` with `peft` trains on the same rows, on all cores. Printed: the greatest
 distance of a step's losses, validation losses, seconds a step (median, and the longest between two
@@ -24,6 +25,7 @@ import json
 import random
 import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -42,6 +44,7 @@ from tallystick.sdk.job_spec import Prepared, prepare
 from tallystick.sdk.orders import signed_spec
 from tests.numerics.plain import MARK, adamw, rate, tokens_of
 from tests.support.fakes.blobs import MemoryBlobs
+from tests.support.money_story import until_said
 from tests.support.stack import Stack, kill_and_see, said, stack
 from training.config import ModelConfig, whole_model
 from training.data.loading import UnitRows
@@ -197,12 +200,13 @@ def job_of(options: argparse.Namespace, data: Path) -> dict[str, Any]:
         "peers_per_stage": options.peers // options.stages,
         "validate_every": options.steps // 3,
         "checkpoint_every": options.steps,
-        **({"checking": "on", "audit_rate": 0.05} if options.peers > 2 else {"checking": "off"}),
+        **{"checking": "on", "audit_rate": 0.05},
         "budget": 4000,
         "price_ceiling": 20_000,
         "deadline": "3h",
         "commit_timeout": "120s",
         "exchange_timeout": "120s",
+        "lease_grace": "180s",  # a peer alone needs a minute for the last validation
     }
 
 
@@ -265,6 +269,11 @@ async def ours(
     """Order, train and download; what was measured."""
     names, peaks = [f"peer{number}" for number in range(options.peers)], dict.fromkeys(WATCHED, 0)
     async with stack(folder / "run", forked=True) as running, asyncio.TaskGroup() as group:
+        strangers = ("out", "oda") if options.peers == options.stages else ()
+        for name in strangers:
+            running.start_provider(name, ask=None)
+        for name in strangers:
+            await until_said(running, name, "auditing from outside")
         for name in names:
             running.start_provider(name, ask="100", memory=options.memory)
         watching = group.create_task(_watch_memory(running, peaks))
@@ -285,6 +294,7 @@ async def ours(
         view = await running.job(job)
         return {
             "outcome": view.outcome,
+            "audits": _audits(running),
             "reports": sorted(view.reports, key=lambda each: each.step),
             "sent": [_sent(running, running.peer_log(name, job)) for name in names],
             "needed": stage_memories(signed_spec(view.signed, job).message, config),
@@ -313,6 +323,13 @@ async def _watch_memory(running: Stack, peaks: dict[str, int]) -> None:
         await asyncio.sleep(2)  # to look is dear; a poster's command takes longer
 
 
+def _audits(running: Stack) -> Counter[str]:
+    """How many audits ended how."""
+    logs = running.folder.glob("*/logs/*.log")
+    lines = [line for log in logs for line in running.lines(log, "audited")]
+    return Counter(f"{line['kind']} {line['verdict']}" for line in lines)
+
+
 def _sent(running: Stack, log: Path) -> int:
     """Bytes that the processes of a peer have sent."""
     told = [0, *(each["bytes_out"] for each in running.events(log) if "bytes_out" in each)]
@@ -327,6 +344,8 @@ def report(options: argparse.Namespace, prepared: Prepared, found: dict[str, Any
     seconds = [(b.at - a.at) / 1000 for a, b in pairwise(reports)]
     first, last = (reports[at].loss_millionths / 1e6 for at in (0, -1))
     print(f"steps {len(reports)}, {found['outcome']}; losses {first:.4f} to {last:.4f}")
+    audits = ", ".join(f"{what} {count}" for what, count in found["audits"].items())
+    print(f"audits: {audits or 'none'}")
     print(f"validation {' '.join(f'{each:.4f}' for each in validated)}")
     print(f"s a step: median {statistics.median(seconds):.1f}, longest {max(seconds):.1f}, "
           f"all {sum(seconds):.0f}")  # fmt: skip

@@ -490,7 +490,7 @@ class JobFile(Fields):
     redo_after: Span = timedelta(seconds=1)
     """How long a lost peer's work waits for it before others do it."""
     lease_grace: Span = timedelta(seconds=60)
-    """How long a lost peer keeps its place."""
+    """How long a lost peer keeps its place, and what the last validation may take."""
 
     @field_validator("publish_every")
     @classmethod

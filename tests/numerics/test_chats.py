@@ -72,10 +72,9 @@ def plain() -> tuple[list[float], float]:
     torch.set_num_threads(1)
     rows, weights = rows_of(CONFIG, CHATS.corpus), initial_weights(CONFIG.model, whole())
     losses = plain_losses(CONFIG, rows, weights=weights, is_marked=True)
-    # 128 rows in groups, of fewer rows that there are: some are twice in it.
-    every = [row for group in range(64) for row in _rows(rows.read(f"validation/{group}"))]
+    every_RT = _rows(b"".join(rows.validation_rows()))
     with torch.no_grad():
-        mean = mean_loss(CONFIG.model, weights, torch.stack(every), is_marked=True)
+        mean = mean_loss(CONFIG.model, weights, every_RT, is_marked=True)
     return losses, float(mean)
 
 

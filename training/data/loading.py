@@ -155,11 +155,13 @@ class UnitRows:
         source: BlobSource,
         *,
         rows_at_once: int | None = None,
+        targets: TargetCounts | None = None,
     ) -> None:
         """`rows_at_once`: of a set of validation rows, in units of other sizes."""
         self._blobs = CheckedBlobs(source)
         self._data = data
         self._rows_at_once = rows_at_once or data.rows_per_unit
+        self._num_groups = num_groups(self._rows_at_once, targets)
         self._manifest_id = manifest.digest()
         self.token_bytes = manifest.token_bytes
         self._train, self._validation = index_corpus(manifest, sequence_length)
@@ -183,9 +185,10 @@ class UnitRows:
         if kind == "rows":
             return b"".join(self.load(ItemNumber(int(number))))
         group, size = int(number), self._rows_at_once
-        if group >= num_groups(size):
+        if group >= self._num_groups:
             raise Refused(f"there is no group {group} of validation rows")
-        return b"".join(group_rows(self.validation_rows(VALIDATION_ROWS), group, size))
+        rows = self.validation_rows(VALIDATION_ROWS)
+        return b"".join(group_rows(rows, group, self._num_groups, size))
 
     def validation_rows(self, max_rows: int | None = None) -> tuple[bytes, ...]:
         """Rows of the validation shards, at most `max_rows` of them, evenly spaced."""
@@ -210,8 +213,9 @@ def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
     manifest = decode_manifest(CheckedBlobs(blobs).fetch(spec.data.manifest))
     length, size = config.model.sequence_length, spec.batch.rows_at_once
-    check_counts(manifest, targets_of(spec, blobs), length)
-    return UnitRows(manifest, config.data, length, blobs, rows_at_once=size)
+    targets = targets_of(spec, blobs)
+    check_counts(manifest, targets, length)
+    return UnitRows(manifest, config.data, length, blobs, rows_at_once=size, targets=targets)
 
 
 def targets_of(spec: JobSpec, blobs: BlobSource) -> TargetCounts | None:

@@ -94,9 +94,13 @@ Row = TypeVar("Row")
 VALIDATION_ROWS = 128
 
 
-def num_groups(rows_per_unit: int) -> int:
-    """How many groups there are: enough for `VALIDATION_ROWS` rows."""
-    return -(-VALIDATION_ROWS // rows_per_unit)
+def num_groups(rows_per_unit: int, targets: TargetCounts | None = None) -> int:
+    """How many groups there are: enough for `VALIDATION_ROWS` rows.
+
+    With `targets`, which say how many rows there are, enough for these if they are fewer.
+    """
+    number = VALIDATION_ROWS if targets is None else len(targets.of_validation)
+    return -(-min(VALIDATION_ROWS, number) // rows_per_unit)
 
 
 def spaced(rows: Sequence[Row], most: int = VALIDATION_ROWS) -> tuple[Row, ...]:
@@ -107,15 +111,16 @@ def spaced(rows: Sequence[Row], most: int = VALIDATION_ROWS) -> tuple[Row, ...]:
 
 def validation_weights(rows_per_unit: int, targets: TargetCounts | None) -> tuple[int, ...]:
     """What each group weighs in the loss on validation rows: rows, or the targets in them."""
+    groups = num_groups(rows_per_unit, targets)
     if targets is None:
-        return (rows_per_unit,) * num_groups(rows_per_unit)
-    counts, groups = spaced(targets.of_validation), range(num_groups(rows_per_unit))
-    return tuple(sum(group_rows(counts, group, rows_per_unit)) for group in groups)
+        return (rows_per_unit,) * groups
+    counts = spaced(targets.of_validation)
+    return tuple(sum(group_rows(counts, each, groups, rows_per_unit)) for each in range(groups))
 
 
-def group_rows(rows: Sequence[Row], group: int, rows_per_unit: int) -> tuple[Row, ...]:
-    """The rows of one group, evenly spaced over all of `rows`; group < `num_groups`."""
-    total, first = num_groups(rows_per_unit) * rows_per_unit, group * rows_per_unit
+def group_rows(rows: Sequence[Row], group: int, groups: int, rows_per_unit: int) -> tuple[Row, ...]:
+    """The rows of one of `groups` groups, evenly spaced over all of `rows`."""
+    total, first = groups * rows_per_unit, group * rows_per_unit
     return tuple(rows[at * len(rows) // total] for at in range(first, first + rows_per_unit))
 
 
