@@ -401,8 +401,8 @@ class HeededWish(Body):
     wish: WishNumber
 
 
-class RefusedJob(Body):
-    """A job whose coordinator has ended because this market refused its messages."""
+class StandingJob(Body):
+    """A job that stands still: somebody is missing, or its coordinator has ended."""
 
     job: JobIdField
     why: Annotated[str, Len(1, MAX_REASON)]
@@ -414,4 +414,4 @@ class HostHeartbeat(Body):
     jobs: Annotated[tuple[JobIdField, ...], Len(0, 1000)]
     endpoints: Annotated[tuple[JobEndpoint, ...], Len(0, 1000)] = ()
     heeded: Annotated[tuple[HeededWish, ...], Len(0, 1000)] = ()
-    refused: Annotated[tuple[RefusedJob, ...], Len(0, 1000)] = ()
+    standing: Annotated[tuple[StandingJob, ...], Len(0, 1000)] = ()

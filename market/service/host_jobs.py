@@ -22,7 +22,7 @@ from market.service.ports import UnitOfWork
 from market.service.rows import AuditorListRow, CoordinatorRow, HostedJobRow, HostRow, JobRow
 
 HOSTING_MILLIS = 15_000
-_STANDS_STILL = "stands still, the market refused its coordinator's messages: "
+_STANDS_STILL = "stands still: "
 _MAY_BE_HOSTED = tuple(
     state.value for state in JobState if any(is_hosted(state, w) for w in Wanted)
 )
@@ -83,8 +83,8 @@ async def hear_host(
     """
     async with work:
         await note_heeded(host, beat.heeded, work)
-        refused = {each.job: each.why for each in beat.refused}
-        await note_refused(host, beat.jobs, refused, now, work)
+        standing = {each.job: each.why for each in beat.standing}
+        await note_standing(host, beat.jobs, standing, now, work)
         return await renew_jobs(host, beat.jobs, beat.endpoints, now, work)
 
 
@@ -145,16 +145,16 @@ async def note_heeded(host: str, said: Sequence[HeededWish], work: UnitOfWork) -
                 await work[JobRow].put(replace(row, heeded=each.wish))
 
 
-async def note_refused(
+async def note_standing(
     host: str,
     running: Sequence[JobId],
-    refused: Mapping[JobId, str],
+    standing: Mapping[JobId, str],
     now: UnixMillis,
     work: UnitOfWork,
 ) -> None:
-    """Tell who watches a job that its messages were refused, or no longer are. Safe to repeat."""
+    """Tell who watches a job that it stands still, or no longer does. Safe to repeat."""
     said: dict[JobId, str | None] = dict.fromkeys(running)
-    said |= {job: _STANDS_STILL + why for job, why in refused.items()}
+    said |= {job: _STANDS_STILL + why for job, why in standing.items()}
     async with work:
         for job, failure in said.items():
             row = await _hosted_by(host, job, work)

@@ -2,9 +2,9 @@
 
 Joins the library of `training.coordinator` with the wallet, the gRPC transport, the market's API
 and a node of the chain. Everything that it needs after a restart is in its folder, so that a market
-that is away does not stop it. If the market refuses a post, it says why in `refused` and ends: its
-host tells the market, and starts it again when the poster has asked something new of the job. What
-is sealed stays payable.
+that is away does not stop it. If the market refuses a post, it says why in `stands_still` and ends:
+its host tells the market, and starts it again when the poster has asked something new of the job.
+What is sealed stays payable.
 """
 
 import asyncio
@@ -37,12 +37,10 @@ from tallystick.files import replace_file
 from tallystick.host.folder import (
     WishFile,
     announce,
-    forget_refusal,
     listening,
     load_auditors,
     load_job,
-    note_refusal,
-    refusal,
+    standstill,
 )
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import deployment_of, kept_network, transactions_in
@@ -57,6 +55,7 @@ from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from verification.docket import begin_job
 
+REFUSED = "the market refused its coordinator's messages: "
 HAND_IN_SECONDS = 5.0
 """Longest that an order waits for the market's answer: limits are not looked up meanwhile."""
 
@@ -127,17 +126,18 @@ def noting_refusals(folder: Path) -> Iterator[None]:
     try:
         yield
     except (Refused, Misbehaved) as error:
-        note_refusal(folder, f"{error.code}: {error.message}")
+        WishFile(folder).stands_still(f"{REFUSED}{error.code}: {error.message}")
         raise
 
 
 async def coordinate(folder: Path, tell: Tell) -> None:
     """Run the job in `folder` to its end, or until the market refuses what it posts."""
-    forget_refusal(folder)
+    WishFile(folder).stands_still("")
     try:
         await _coordinate(folder, tell)
+        WishFile(folder).stands_still("")
     except (Refused, Misbehaved):
-        if refusal(folder) is None:
+        if not (standstill(folder) or "").startswith(REFUSED):
             raise
 
 

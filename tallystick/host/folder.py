@@ -3,8 +3,8 @@
 `jobs/<id>/`: `job.json` (what the processes are told), `spec.msgpack` (the signed JobSpec),
 `auditors.msgpack` (of a checked job: who may be drawn from outside), `coordinator.key` (its session
 key), `address` (where it listens), and the journals; `wish.json` (what the poster wants of the job
-now) and `heeded` (the number of the newest wish that it is as wanted by); `refused` (why the market
-took no more of its messages);
+now) and `heeded` (the number of the newest wish that it is as wanted by); `stands_still` (why the
+job does: the market took no more of its messages, or somebody is missing);
 `network.json` (contracts and node, as the market said last) and `transactions-*.db` (what the
 coordinator sent itself). The coordinator's wallet lies with the other keys of the host.
 """
@@ -103,7 +103,7 @@ def announced(folder: Path) -> str | None:
 
 @dataclass(frozen=True)
 class WishFile:
-    """Satisfies `training.coordinator.ports.Wishes`: the host writes `wish.json`, we `heeded`."""
+    """Satisfies `training.coordinator.ports.Wishes`: the host writes `wish.json`, we the rest."""
 
     folder: Path
 
@@ -124,6 +124,10 @@ class WishFile:
         """Say that the job is as the wish `number` wants it."""
         replace_file(self.folder / "heeded", str(number).encode(), durable=False)
 
+    def stands_still(self, why: str) -> None:
+        """Say why the job cannot go on; "" once it can."""
+        replace_file(self.folder / "stands_still", why.encode(), durable=False)
+
 
 def tell_wish(folder: Path, wish: Wish) -> None:
     """Hand the coordinator what the poster wants."""
@@ -136,14 +140,9 @@ def heeded(folder: Path) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
-def note_refusal(folder: Path, why: str) -> None:
-    """Say why the coordinator ends before its job does: the market takes no more of it."""
-    replace_file(folder / "refused", why.encode(), durable=False)
-
-
-def refusal(folder: Path) -> str | None:
-    """Why the market took no more of it; None if it did."""
-    return _said(folder / "refused")
+def standstill(folder: Path) -> str | None:
+    """Why the job stands still; None if it does not."""
+    return _said(folder / "stands_still")
 
 
 def _said(file: Path) -> str | None:
@@ -151,8 +150,3 @@ def _said(file: Path) -> str | None:
         return file.read_text() or None
     except FileNotFoundError:
         return None
-
-
-def forget_refusal(folder: Path) -> None:
-    """Try again."""
-    (folder / "refused").unlink(missing_ok=True)

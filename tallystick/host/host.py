@@ -28,8 +28,8 @@ from market.bodies.jobs import (
     HostedJob,
     HostHeartbeat,
     JobEndpoint,
-    RefusedJob,
     RegisterHost,
+    StandingJob,
 )
 from market.bodies.routes import GET_NETWORK, POST_CLAIM, POST_HOST, POST_HOST_HEARTBEAT
 from market.bodies.signing import hosting_digest
@@ -39,7 +39,7 @@ from tallystick.host.folder import (
     announced,
     heeded,
     prepare,
-    refusal,
+    standstill,
     tell_wish,
     wallet_path,
 )
@@ -131,7 +131,7 @@ class Host:
             jobs=tuple(self._running),
             endpoints=self._endpoints(),
             heeded=self._heeded(),
-            refused=self._refusals(),
+            standing=self._standing(),
         )
         if body != self._said:  # claiming keeps the jobs for another while, too
             await self.client.call(POST_HOST_HEARTBEAT, body)
@@ -147,9 +147,10 @@ class Host:
             HeededWish(job=job, wish=number) for job, number in found if number is not None
         )
 
-    def _refusals(self) -> tuple[RefusedJob, ...]:
-        found = ((job, refusal(self._folder(job))) for job in self._refused)
-        return tuple(RefusedJob(job=job, why=why[:MAX_REASON]) for job, why in found if why)
+    def _standing(self) -> tuple[StandingJob, ...]:
+        jobs = (*self._running, *self._refused)
+        found = ((job, standstill(self._folder(job))) for job in jobs)
+        return tuple(StandingJob(job=job, why=why[:MAX_REASON]) for job, why in found if why)
 
     def _tell_wish(self, hosted: HostedJob) -> None:
         """Hand the coordinator what its poster wants, if that is news."""
@@ -179,9 +180,9 @@ class Host:
         """The coordinator until it is done."""
         try:
             await self._coordinate(folder)
-            if why := refusal(folder):
+            if why := standstill(folder):
                 self._refused[job] = self._told[job].number
-                self.say(f"job {job.hex()[:12]} stands still, its messages were refused: {why}")
+                self.say(f"job {job.hex()[:12]} stands still: {why}")
             else:
                 self._over.add(job)
                 self.say(f"job {job.hex()[:12]} is done")

@@ -6,6 +6,7 @@ window. A job that was paused ends with the losses, weights and pay of one that 
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from contracts.terms.messages import MILLION, Notice
@@ -13,7 +14,7 @@ from contracts.terms.work import RoundClosed
 from tests.faults.test_memory_swarm import UNITS, assert_as_plain, swarm_of
 from tests.support.dockets import audit_spec
 from tests.support.plain_swarm import plain_run
-from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
+from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers, patient_rules
 from training.coordinator.ports import Wish
 
 PAUSE, RESUME, CANCEL = Wish(1, "paused"), Wish(2, "running"), Wish(3, "cancelled")
@@ -180,3 +181,26 @@ async def test_cancel__checked_job__what_was_done_is_audited_and_paid(tmp_path: 
     await swarm.run()
 
     assert_audited(swarm, 2)
+
+
+async def test_standstill__who_has_a_stage_s_state_is_away__poster_is_told_until_it_is_back(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, *THREE, stages=3, rules=patient_rules(lease_grace=1000))
+    swarm.in_order = True
+    swarm.deadly = {(COORDINATOR, "claim_stored", 3): "bob"}
+    swarm.watch = partial(stay_away, swarm, "bob", (COORDINATOR, "stands_still", 3))
+
+    await swarm.run()
+
+    assert_as_plain(swarm)
+    empty, why, over = swarm.wishes.why
+    assert (empty, over) == ("", "") and "weights of stage 1;" in why
+
+
+def stay_away(
+    swarm: MemorySwarm, who: str, until: tuple[str, str, int], name: str, line: Line
+) -> None:
+    """Once a party works, its next start waits for a line."""
+    if name == who and line["event"] == "claim_stored":
+        swarm.late[who] = until

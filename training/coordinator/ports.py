@@ -94,6 +94,9 @@ class Wishes(Protocol):
     def heeded(self, number: int) -> None:
         """The job is as the wish `number` wants it; told again after a restart."""
 
+    def stands_still(self, why: str) -> None:
+        """The job cannot go on without somebody, in words; "" once it can."""
+
 
 @dataclass(frozen=True)
 class Earner:

@@ -21,8 +21,8 @@ from market.bodies.jobs import (
     HostHeartbeat,
     Permit,
     PostJob,
-    RefusedJob,
     RegisterHost,
+    StandingJob,
 )
 from market.bodies.routes import (
     GET_JOB,
@@ -137,22 +137,22 @@ async def test_client__market_clock_is_hours_away__signs_by_that_and_asks_again_
 # ------------------------------------------------------------------------------ a feed that stops
 
 
-async def test_heartbeat__coordinator_was_refused__who_watches_the_job_reads_why_until_it_runs(
+async def test_heartbeat__job_stands_still__who_watches_the_job_reads_why_until_it_runs(
     world: World,
 ) -> None:
     maker = await world.start_job()
     job = maker.spec.job()
     await world.send(maker)
-    refused = RefusedJob(job=job, why="conflict: x")
+    standing = StandingJob(job=job, why="conflict: x")
     async with sdk(world, HostCredential("host").shown(TOKEN)) as host:
         await host.call(POST_CLAIM)
         for _ in range(2):
-            await host.call(POST_HOST_HEARTBEAT, HostHeartbeat(jobs=(), refused=(refused,)))
+            await host.call(POST_HOST_HEARTBEAT, HostHeartbeat(jobs=(), standing=(standing,)))
         stands = (await host.call(GET_JOB, job=job)).failure
         await host.call(POST_HOST_HEARTBEAT, HostHeartbeat(jobs=(job,)))
         runs = (await host.call(GET_JOB, job=job)).failure
 
-    assert stands == "stands still, the market refused its coordinator's messages: conflict: x"
+    assert stands == "stands still: conflict: x"
     assert runs is None
     async with world.new_reading() as work:
         told = await newest_events(job, work, limit=2, kinds=("state",))

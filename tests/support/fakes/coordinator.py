@@ -34,6 +34,7 @@ class MemoryWishes:
     def __init__(self) -> None:
         self.wish: Wish | None = None
         self.number = 0
+        self.why = [""]
 
     def newest(self) -> Wish | None:
         """See `Wishes.newest`."""
@@ -42,6 +43,10 @@ class MemoryWishes:
     def heeded(self, number: int) -> None:
         """See `Wishes.heeded`."""
         self.number = number
+
+    def stands_still(self, why: str) -> None:
+        """See `Wishes.stands_still`."""
+        self.why.append(why)
 
 
 class MemoryRoster:

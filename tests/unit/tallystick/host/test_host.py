@@ -11,7 +11,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.jobs import HostedJob, HostedJobs, HostHeartbeat, HostRegistered
 from market.bodies.routes import POST_HOST, POST_HOST_HEARTBEAT, Route
-from tallystick.host.folder import note_refusal
+from tallystick.host.folder import WishFile
 from tallystick.host.host import WAIT_SECONDS, Host
 from tallystick.host.settings import HostSettings
 from tallystick.sdk.client import MarketClient
@@ -59,12 +59,12 @@ class Ended:
         self.ended.set()
 
 
-def host_of(market: FakeMarket, folder: Path, run: Callable[[str], None]) -> Host:
-    """A host whose coordinators do what `run` does, at once."""
+def host_of(market: FakeMarket, folder: Path, run: Callable[[str], Any]) -> Host:
+    """A host whose coordinators are what `run` answers, or else have ended."""
 
     def start(argv: tuple[str, ...], *, environment: Mapping[str, str], log: Path) -> Any:
         if argv[2] == "tallystick.coordinator":
-            run(argv[3])
+            return run(argv[3]) or Ended()
         return Ended()
 
     return Host(
@@ -103,13 +103,13 @@ async def test_host__market_refuses_the_messages__says_why_and_waits_for_the_pos
 
     def refused(folder: str) -> None:
         runs.append(folder)
-        note_refusal(Path(folder), "equivocation: two values of one work_claim.v1")
+        WishFile(Path(folder)).stands_still("equivocation: two values of one work_claim.v1")
 
     host = host_of(market, tmp_path, refused)
     for _ in range(3):
         await beat(host)
     assert len(runs) == 1
-    (said,) = market.beats[-1].refused
+    (said,) = market.beats[-1].standing
     assert (said.job, said.why) == (JOB, "equivocation: two values of one work_claim.v1")
 
     market.wish = 1
@@ -119,12 +119,35 @@ async def test_host__market_refuses_the_messages__says_why_and_waits_for_the_pos
     assert len(runs) == 2
 
 
+async def test_host__job_that_runs_stands_still__says_why_until_it_goes_on(tmp_path: Path) -> None:
+    market, process, wishes = FakeMarket(), Ended(), list[WishFile]()
+    process.ended.clear()
+
+    def running(folder: str) -> Ended:
+        wishes.append(WishFile(Path(folder)))
+        return process
+
+    host = host_of(market, tmp_path, running)
+    await host._beat()
+    await asyncio.sleep(0)  # it is started in a task
+    for why in ("nobody has it", ""):
+        wishes[0].stands_still(why)
+        await host._beat()
+    process.ended.set()
+    await asyncio.gather(*host._running.values())
+
+    said = [[each.why for each in told.standing] for told in market.beats]
+    assert said[-2:] == [["nobody has it"], []]
+    assert {told.jobs for told in market.beats} == {(JOB,)}
+    assert len(wishes) == 1
+
+
 async def test_host__job_was_taken_away_and_comes_back__is_run_again(tmp_path: Path) -> None:
     market, runs = FakeMarket(), list[str]()
 
     def refused(folder: str) -> None:
         runs.append(folder)
-        note_refusal(Path(folder), "conflict: a")
+        WishFile(Path(folder)).stands_still("conflict: a")
 
     host = host_of(market, tmp_path, refused)
     for is_hosted in (True, True, False, True):
