@@ -72,8 +72,10 @@ _STATES = {
 
 
 def _state(event: events.StateEvent, job: str) -> Said:
-    why = f": {event.failure}" if event.failure else ""
-    return Said(f"{_STATES[event.state]}{why}", "#state-title", event.state)
+    words = _STATES[event.state]
+    if event.failure:  # of a job that is not over it says why that stands still
+        words = f"{words}: {event.failure}" if event.state == "failed" else event.failure
+    return Said(words, "#state-title", event.state)
 
 
 def _unmatched(event: events.UnmatchedEvent, job: str) -> Said:

@@ -48,6 +48,7 @@ def live_line(view: JobView) -> str:
     parts.append(f"{_tokens(view.earned)} of {_tokens(int(view.spec['budget']))} tokens")
     if (left := seconds_left(view)) is not None:
         parts.append(f"{timedelta(seconds=left)} left")
+    parts += [view.failure] if view.failure else []
     parts += unpublished_lines(view.unpublished)
     return "  ".join(parts)
 

@@ -52,6 +52,10 @@ def test_live_line__after_two_steps__has_progress_loss_speed_spend_and_time_left
     assert line.endswith("0:00:08 left")
 
 
+def test_live_line__nobody_has_the_weights_of_a_stage__says_why_it_stands_still() -> None:
+    assert live_line(going(failure="stands still: why")).endswith("  stands still: why")
+
+
 def test_live_picture__job_of_a_stranger__fits_and_steers_no_terminal() -> None:
     console = Console(file=io.StringIO(), width=80)
     spec = {"name": "a\x1b[31mjob", "budget": 1000, "rules": {}}
