@@ -36,7 +36,16 @@ from torch import Tensor
 
 from bench.calibration_devices import GPU, KERNELS, capability
 from bench.local_steps import Run, config_of, rows_of
-from bench.measuring import ROOT, about, clopper_pearson, limit, markdown, parsed, parser_of
+from bench.measuring import (
+    ROOT,
+    about,
+    clopper_pearson,
+    limit,
+    markdown,
+    parsed,
+    parser_of,
+    tell,
+)
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.items import ItemNumber
@@ -191,6 +200,7 @@ def in_class(device: str, words: list[str]) -> Any:
                 check=True, cwd=ROOT, stdout=subprocess.PIPE,
                 env=os.environ | dict(KERNELS[device]) | {"GOMP_SPINCOUNT": "0"},
             )  # fmt: skip
+        tell(f"{device}: {done.stdout.decode()}")  # hours of work, if another class does not end
         return json.loads(done.stdout)
 
 
