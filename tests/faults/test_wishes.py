@@ -188,7 +188,7 @@ async def test_standstill__who_has_a_stage_s_state_is_away__poster_is_told_until
 ) -> None:
     swarm = swarm_of(tmp_path, *THREE, stages=3, rules=patient_rules(lease_grace=1000))
     swarm.in_order = True
-    swarm.deadly = {(COORDINATOR, "claim_stored", 3): "bob"}
+    swarm.deadly = {("bob", "seal_applied", 2): "bob"}  # before it claims anything of round 3
     swarm.watch = partial(stay_away, swarm, "bob", (COORDINATOR, "stands_still", 3))
 
     await swarm.run()
@@ -202,5 +202,5 @@ def stay_away(
     swarm: MemorySwarm, who: str, until: tuple[str, str, int], name: str, line: Line
 ) -> None:
     """Once a party works, its next start waits for a line."""
-    if name == who and line["event"] == "claim_stored":
+    if name == who and line["event"] == "claim_stored" and line["step"] == 2:
         swarm.late[who] = until
