@@ -157,7 +157,16 @@ class UnitRows:
         rows_at_once: int | None = None,
         targets: TargetCounts | None = None,
     ) -> None:
-        """`rows_at_once`: of a set of validation rows, in units of other sizes."""
+        """Find the rows of a corpus.
+
+        Args:
+            manifest: Of the corpus.
+            data: Of the job.
+            sequence_length: Tokens of a row, but for the last target.
+            source: Of the corpus's blobs.
+            rows_at_once: Of a set of validation rows, in units of other sizes.
+            targets: Of a job on chats; they say how many validation rows there are.
+        """
         self._blobs = CheckedBlobs(source)
         self._data = data
         self._rows_at_once = rows_at_once or data.rows_per_unit
