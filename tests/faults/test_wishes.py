@@ -9,12 +9,21 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from contracts.terms.messages import MILLION, Notice
 from contracts.terms.work import RoundClosed
-from tests.faults.test_memory_swarm import UNITS, assert_as_plain, swarm_of
+from tests.faults.test_memory_swarm import UNITS, assert_as_plain, assert_paid, swarm_of
 from tests.support.dockets import audit_spec
 from tests.support.plain_swarm import plain_run
-from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers, patient_rules
+from tests.support.swarm_job import (
+    COORDINATOR,
+    Line,
+    MemorySwarm,
+    When,
+    make_papers,
+    patient_rules,
+)
 from training.coordinator.ports import Wish
 
 PAUSE, RESUME, CANCEL = Wish(1, "paused"), Wish(2, "running"), Wish(3, "cancelled")
@@ -183,17 +192,26 @@ async def test_cancel__checked_job__what_was_done_is_audited_and_paid(tmp_path: 
     assert_audited(swarm, 2)
 
 
+BEFORE_IT_CLAIMS = ("bob", "seal_applied", 2)
+ITS_CLAIM_UNHEARD = (COORDINATOR, "claim_stored", 3)
+"""bob has stored a claim of his own, too, or is about to, and nobody has it."""
+
+
+@pytest.mark.parametrize("moment", [BEFORE_IT_CLAIMS, ITS_CLAIM_UNHEARD], ids=["works", "claims"])
 async def test_standstill__who_has_a_stage_s_state_is_away__poster_is_told_until_it_is_back(
-    tmp_path: Path,
+    tmp_path: Path, moment: When
 ) -> None:
     swarm = swarm_of(tmp_path, *THREE, stages=3, rules=patient_rules(lease_grace=1000))
     swarm.in_order = True
-    swarm.deadly = {("bob", "seal_applied", 2): "bob"}  # before it claims anything of round 3
+    swarm.deadly = {moment: "bob"}
     swarm.watch = partial(stay_away, swarm, "bob", (COORDINATOR, "stands_still", 3))
 
     await swarm.run()
 
-    assert_as_plain(swarm)
+    plain = plain_run(swarm.papers.spec.message)
+    assert swarm.state_roots() == [{root} for root in plain.states]
+    assert [*swarm.losses().values()] == [*plain.losses.values()]  # one round may be void
+    assert_paid(swarm)
     empty, why, over = swarm.wishes.why
     assert (empty, over) == ("", "") and "weights of stage 1;" in why
 

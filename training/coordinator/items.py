@@ -144,7 +144,7 @@ class ItemRoutes:
             happened.append((ItemsLost(peer, tuple(sorted(router.lacked[peer])), at), ()))
         if router.gone:
             happened.append((ItemsLost(None, tuple(sorted(router.gone)), at), ()))
-        happened += [(ItemsLost(peer, (), at, off=True), ()) for peer in sorted(router.silent)]
+        happened += [(ItemsLost(peer, (), at, off=True), ()) for peer in sorted(router.off)]
         if happened:
             self._job.record_all(happened)
             router.reported()

@@ -9,10 +9,12 @@ time for it, and goes on from there.
 
 What a failed pass means: a tensor cannot be had: nobody's fault here, it is made again. No result
 in time, while another peer of the group could do it: the task is dropped; who has not begun says
-so by not holding it any more, and who says nothing for `SILENT` more is `silent`, so that its items
+so by not holding it any more, and who says nothing for `SILENT` more is `off`, so that its items
 open again; not where a peer has items of its own in a round (`Layout.most_items`), which last as
-long as the round. Anything else: the peer rests, longer each time. Where nobody of a group may be
-asked for long, the caps of those that are left are lifted (docs/protocol.md 7).
+long as the round. A conflict: the peer, which was away for too long, is bound to the item by a
+claim that does not count; it is `off` at once. Anything else: the peer rests, longer each time.
+Where nobody of a group may be asked for long, the caps of those that are left are lifted
+(docs/protocol.md 7).
 
 Invariants: a pass is with one peer at a time; a result counts only for a pass that its peer was
 asked for, or, after a restart, within its cap. Units: seconds of one clock.
@@ -109,7 +111,7 @@ class Router:
         """What is to count, until it is `reported`."""
         self.lacked: dict[PeerId, Items] = {}  # likewise: what counts, and its peer has lost
         self.gone: set[Item] = set()  # likewise: only a lost tensor could complete them
-        self.silent: set[PeerId] = set()  # likewise: to be off
+        self.off: set[PeerId] = set()  # likewise: to get no more items of the round
         self.validated: tuple[RoundNumber, int] | None = None
         """The round whose state was validated last, and its loss in 1e-6 nats per token."""
         self._round = Round(NO_ROUND)
@@ -161,7 +163,7 @@ class Router:
         self._abandon(evaluations=False)
         if not is_first:
             self._found, self._held = [], {}
-        for of_the_round in (self.done, self.lacked, self.gone, self.silent):
+        for of_the_round in (self.done, self.lacked, self.gone, self.off):
             of_the_round.clear()
         self._num_counted = -1
         for peer in self._peers.values():
@@ -224,9 +226,9 @@ class Router:
     def reported(self) -> None:
         """What was done is in the round that is looked at next; or it did not fit."""
         self._num_counted += sum(len(results) for results in self.done.values())
-        if self.lacked or self.gone or self.silent:
+        if self.lacked or self.gone or self.off:
             self._num_counted = -1
-        for told in (self.done, self.lacked, self.gone, self.silent):
+        for told in (self.done, self.lacked, self.gone, self.off):
             told.clear()
 
     # -------------------------------------------------------------------------------------- time
@@ -435,7 +437,7 @@ class Router:
     def _end_silence(self, out: Out, now: float) -> None:
         if out.walk.out is out:
             self._tell_failed(out, errors.DeadlineExceeded.code, "silent")
-            self.silent.add(out.peer)
+            self.off.add(out.peer)
             self._rest(out.peer, now)
             for each in [*self._out[out.peer].values()]:
                 self._release(each, now)
@@ -543,6 +545,8 @@ class Router:
 
     def _take_failure(self, out: Out, failure: Failure, now: float) -> None:
         walk, lacks = out.walk, Digest(failure.lacks)
+        if failure.code == errors.Conflict.code and not walk.way.evaluates:
+            self.off.add(out.peer)
         if walk.call is None or lacks not in dict(walk.call.inputs).values():
             self._fail(out, failure.code, failure.reason, ZERO_DIGEST, now)
         else:

@@ -156,7 +156,7 @@ def test_router__no_result_in_time__is_dropped_and_another_is_asked_once_it_is_n
     routed.hand_in(slow)
     other, again = routed.only()
     assert (other, named(again)) == (B if slow == A else A, named(task))
-    assert not routed.router.silent
+    assert not routed.router.off
 
 
 def test_router__dropped_task_that_is_held_on__its_peer_is_silent() -> None:
@@ -169,9 +169,19 @@ def test_router__dropped_task_that_is_held_on__its_peer_is_silent() -> None:
     routed.hand_in(slow, holding=(named(task),))
     routed.wait(1.5)
 
-    assert slow in routed.router.silent
+    assert slow in routed.router.off
     routed.wait(0.1)
     assert routed.out()[B] == [task]
+
+
+def test_router__peer_is_bound_to_the_item__is_off_and_another_is_asked() -> None:
+    routed = Routed()
+
+    bound = routed.fail("conflict")
+
+    assert routed.router.off == {bound}
+    other, _ = routed.only()
+    assert other != bound
 
 
 def test_router__nobody_else_could_do_it__is_waited_for() -> None:
@@ -307,4 +317,4 @@ def test_expire__strategy_whose_items_stay__the_peer_keeps_its_task_however_long
     routed.wait(3600)
 
     assert routed.only() == before
-    assert not routed.router.silent
+    assert not routed.router.off
