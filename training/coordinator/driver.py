@@ -131,7 +131,7 @@ class Driver:
             answer = await self._send_seal(session, items, frozenset())
         if answer.lacks or answer.round != exchange.round:
             raise errors.Malformed(f"no receipt for round {exchange.round}")
-        self._job.record(events.Applied(peer, exchange.round, self._clock()))
+        await self._job.record_soon(events.Applied(peer, exchange.round, self._clock()))
         await self._on_applied()
 
     async def _send_seal(
@@ -212,7 +212,7 @@ class Driver:
             raise errors.Malformed("a bucket that its sender was not asked for")
         check_reduced(self._job.state, self._job.record_of_job, signed.message, [bucket])
         verify_session(signed, self._job.key_of(peer))
-        self._job.record(events.Reduced(signed.message, signed.signature, self._clock()))
+        await self._job.record_soon(events.Reduced(signed.message, signed.signature, self._clock()))
 
 
 def _pair(claim: bytes, leaves: bytes) -> tuple[Signed[WorkClaim], Leaves]:

@@ -239,7 +239,7 @@ class Handlers:
         peer = self._member(asked.caller)
         named = self._blobs.named(map(Digest, asked.request.digests))
         if asked.request.round == self._job.state.round and named:
-            self._job.record(events.Held(peer, named, self._clock()))
+            await self._job.record_soon(events.Held(peer, named, self._clock()))
         return calls.Done(), ()
 
     def _member(self, caller: SessionKey) -> PeerId:

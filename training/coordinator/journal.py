@@ -6,6 +6,7 @@ has not happened, or its consequences are on disk with their signatures, and are
 are: never a second value under one name. What else the round machine asks for goes to `on_effect`.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -19,7 +20,14 @@ from contracts.governance.seals import UnderSeal, derive_seal
 from contracts.governance.vesting import forfeited_by
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.auditors import AuditorList
-from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Misbehaved, Refused
+from contracts.terms.errors import (
+    Conflict,
+    Equivocation,
+    InvariantBroken,
+    Misbehaved,
+    Refused,
+    TallystickError,
+)
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_name
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec, Message, Seal, Validation
@@ -61,6 +69,8 @@ ROUND_MS = 600_000
 """Until nothing new is begun in a round: a safety valve, not a pace."""
 HOLD_MS = 5000
 """That a seal waits for members that do not hold its buckets yet, at most."""
+GATHER = 1e-3
+"""Seconds that an event waits for others, so that one write, of some milliseconds, stores them."""
 
 Happened: TypeAlias = tuple[events.Event, Sequence[Kept]]
 """An event, and the messages that it is about."""
@@ -146,6 +156,8 @@ class JobJournal:
         self.pay.add((), {})
         self._paid: SealedStep | None = None  # the newest seal that is in it
         self._views: tuple[object, object, tuple[calls.MemberView, ...]] = (None, None, ())
+        self._gathered: list[events.Event] = []
+        self._stored: asyncio.Future[None] | None = None  # once they are
         if not len(file):
             beside = [each for each in (opening.auditors, opening.targets) if each]
             self._store([spec, _opening_of(spec.message, opening, signer), *beside])
@@ -301,8 +313,31 @@ class JobJournal:
         """Take what happened in one write; errors as `record`."""
         if not happened or not self._take(happened):
             return False
-        self.go_on(happened[-1][0].at)
+        self.go_on(self.state.at)
         return True
+
+    async def record_soon(self, event: events.Event) -> None:
+        """Take an event in one write with others of this kind: those that every member has.
+
+        Raises:
+            Unavailable: the journal cannot be written; nothing has changed.
+        """
+        self._gathered.append(event)
+        if self._stored is None:
+            loop = asyncio.get_running_loop()
+            self._stored = loop.create_future()
+            loop.call_later(GATHER, self._record_gathered, self._stored)
+        await asyncio.shield(self._stored)
+
+    def _record_gathered(self, stored: asyncio.Future[None]) -> None:
+        gathered, self._gathered, self._stored = self._gathered, [], None
+        try:
+            self.record_all([(event, ()) for event in gathered])
+        except TallystickError as error:
+            stored.set_exception(error)
+            stored.exception()  # perhaps nobody waits for it any more
+        else:
+            stored.set_result(None)
 
     def go_on(self, at: UnixMillis) -> None:
         """Store the seals that are due, and what draws ask for; errors as `seal`."""
