@@ -204,7 +204,7 @@ def is_stuck(state: RoundState, open: OpenRound) -> bool:
 
 def _has_hope(state: RoundState, open: OpenRound, group: Group) -> bool:
     return any(
-        member.is_here
+        not is_due(state, member)
         and not member.is_leaving
         and member.peer not in open.off
         and state.may(member.peer)

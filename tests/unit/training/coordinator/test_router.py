@@ -271,11 +271,18 @@ def test_router__tensor_of_a_result_that_counts_is_nowhere__gives_up_after_some_
     routed.look(view=routed.view)
     assert routed.only()[1].direction == "backward"
 
-    for _ in range(20):
-        if routed.out():
-            routed.fail("not_found", make_digest(names.dx))
-        routed.wait(2.0)
+    def refuse_for_long() -> PeerId:
+        for _ in range(20):
+            if routed.out():
+                peer = routed.fail("not_found", make_digest(names.dx))
+            routed.wait(2.0)
+        return peer
 
+    first = refuse_for_long()
+    assert (routed.router.off, routed.router.gone) == ({first}, set())  # its word alone
+    routed.router.reported()
+    routed.look(view=replace(routed.view, off=frozenset({first})))
+    assert refuse_for_long() != first
     assert routed.router.gone == {0}
 
 

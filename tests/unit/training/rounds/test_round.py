@@ -185,6 +185,17 @@ def test_work__everybody_of_a_group_is_off__round_is_void() -> None:
     assert shell.seal_due == (1, "void", False)
 
 
+def test_work__who_is_not_off_is_away_for_a_moment__it_is_waited_for() -> None:
+    shell = shell_of(A, B)
+    shell.tell(events.ItemsLost(A, (), shell.now, off=True))
+
+    shell.tell(events.Disconnected(B, shell.now))
+
+    assert shell.seal_due is None
+    shell.pass_time(shell.now + shell.terms.redo_after)
+    assert shell.seal_due == (1, "void", False)
+
+
 def test_peer_lost__longer_than_redo_after__its_items_go_to_others() -> None:
     shell = shell_of(A, B)
     shell.work(A, 0)
