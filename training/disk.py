@@ -3,6 +3,7 @@
 A peer's folder holds, of its stage,
 - checkpoints: weights and two moments, with local steps weights and one momentum, fp32: two that
   are kept, one that is being written, one that a newcomer downloads, and one that is published;
+- with local steps weights and moments of the round in work, and those that replace them;
 - the buckets since the older checkpoint that is kept, for a restart and for late members;
 - the open step, and in a checked job up to `MOST_STEPS` sealed ones whose draws are open: the
   weights before the step, the shards of our gradient and those that we reduce or hold for others,
@@ -25,6 +26,7 @@ MOST_STEPS = 16
 CHECKPOINTS = 4
 STATE = 3  # a checkpoint in weights: they and two moments
 STATE_OF_LOCAL = 2  # they and the outer momentum
+IN_WORK = 2 * 3  # weights and two moments of a round of local steps, twice
 BOUNDARIES = 4  # tensors of a unit in a middle stage: x, y, dy, dx
 OPEN = 2  # steps beside the sealed ones: the one in work, and others' work that we have for sums
 SHARES = 2  # of a step's units and sums: our own, and those of one member that is lost
@@ -46,11 +48,11 @@ def kept_disk(spec: JobSpec) -> int:
 def lease_disk(spec: JobSpec) -> int:
     """Bytes that the folder of a peer of the largest stage takes at most; raises as `kept_disk`."""
     batch = spec.batch
-    state = STATE if batch.local is None else STATE_OF_LOCAL
+    state, in_work = (STATE, 0) if batch.local is None else (STATE_OF_LOCAL, IN_WORK)
     chunks = min(batch.steps, 2 * batch.checkpoint_every + 1)
     return SMALL + max(
         (CHECKPOINTS + (batch.publish_every > 0)) * state * weights
-        + chunks * weights
+        + (chunks + in_work) * weights
         + (_num_kept(spec) + OPEN) * step
         for weights, step in _sizes(spec)
     )

@@ -10,9 +10,11 @@ must arrive.
 
 import asyncio
 import signal
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,7 @@ class Killing:
         self._log, self._folder = running.coordinator_log(job), running.job_folder(job)
         self._folder.mkdir(parents=True, exist_ok=True)  # before the host makes it
         self._turns = 0
+        self.seconds: dict[bool, list[float]] = {False: [], True: []}
 
     async def carry_out(self, row: Row) -> None:
         """Kill, see that it landed, and wait until all is well again."""
@@ -99,8 +102,20 @@ class Killing:
         said = await self._armed(row, folder, log)
         killed_at = await self._kill(row, said, provider)
         (folder / f"failpoints-{row.teller}").unlink()
-        await self._line_after(killed_at, "seal_stored")
+        sealed = await self._line_after(killed_at, "seal_stored")
+        self.seconds[row.victim == COORDINATOR].append((sealed["at"] - killed_at) / 1000)
         await self._everybody_back(killed_at, row, said, provider)
+
+    def print_seconds(self) -> None:
+        """From a SIGKILL to the next seal, by victim, and from a seal to the next one."""
+        seals = [line["at"] / 1000 for line in self._stack.lines(self._log, "seal_stored")]
+        between = [after - before for before, after in pairwise(seals)]
+        figures = {"peer": self.seconds[False], COORDINATOR: self.seconds[True], "none": between}
+        for victim, seconds in figures.items():
+            if seconds:
+                least, most = min(seconds), max(seconds)
+                usual = statistics.median(seconds)
+                print(f"{victim}: {len(seconds)} times {least:.2f}, {usual:.2f}, {most:.2f} s")
 
     def _next_provider(self, row: Row) -> str:
         """Another one each time; only the last stage, which has no y, tells of no forward pass."""
@@ -225,4 +240,5 @@ async def test_swarm__a_process_killed_in_each_row__the_same_curve_and_all_is_pa
         assert losses == pytest.approx(await plain_curve(submitted, tmp_path / "plain"), rel=1e-4)
         assert (await running.work(submitted.job)).lost == 0
         assert view.claimed == view.vested == view.earned > 0
+        killing.print_seconds()
         assert view.funded == view.committed + view.free

@@ -28,6 +28,7 @@ from contracts.terms.work import Leaf, Output, WorkClaim, tensor_name
 from tests.architecture.checkout import ROOT
 from tests.numerics.pipeline import FIRST, source_of, spec_of
 from tests.support.dockets import audit_spec
+from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.fakes.memory_source import MemorySource, at_once
 from tests.support.history import make_claim
 from training.config import TrainConfig
@@ -38,8 +39,9 @@ from training.strategies.local.inner import Replica
 from training.strategies.local.recipe import LocalRecipe, leaf_numbers
 from training.strategies.local.replay import replay_claim
 from training.strategies.local.rules import GROUP
+from training.strategies.local.strategy import LocalWithTorch
 from training.strategies.local.trace import TracedStep
-from training.strategies.port import BASE, Replayed, shard_name
+from training.strategies.port import BASE, Replayed, RoundNumber, shard_name
 from training.strategies.state_files import StageState
 from verification.distances.comparison import Comparison
 from verification.distances.thresholds import (
@@ -240,6 +242,34 @@ def test_replay__honest_claim_of_another_class__matches_under_each_codec(tmp_pat
     for codec in CODECS:
         work = claimed(spec_under(codec), elsewhere, tmp_path)
         assert work.verdict(DEFAULT) == "match"
+
+
+def test_resume__of_this_round_and_state__goes_on_from_there_and_of_another_begins_anew(
+    tmp_path: Path,
+) -> None:
+    spec, file = spec_under("none"), tmp_path / "round"
+    strategy, source = LocalWithTorch(spec, MemoryBlobs({}), at_once), source_of(spec)
+    state = strategy.first_state(GROUP)
+
+    def run(*items: ItemNumber) -> list[Leaf | None]:
+        return [asyncio.run(strategy.run(item, "whole", source)) for item in items]
+
+    strategy.start(state, RoundNumber(1))
+    leaves = run(*ITEMS)
+    shards = [data for _, data in strategy.commit(frozenset(ITEMS)).shards]
+    strategy.start(state, RoundNumber(1))
+    run(ITEMS[0])
+    strategy.keep(file)
+
+    strategy.start(state, RoundNumber(2))
+    assert strategy.resume(file) == ()
+    strategy.start(state, RoundNumber(1))
+    assert [*strategy.resume(file)] == leaves[:1]
+    assert run(ITEMS[1]) == leaves[1:]
+    assert [data for _, data in strategy.commit(frozenset(ITEMS)).shards] == shards
+    state.updated(6)  # as after a seal
+    strategy.start(state, RoundNumber(1))
+    assert strategy.resume(file) == () and run(ITEMS[0]) != leaves[:1]
 
 
 def test_projections__of_another_seed__are_others(tmp_path: Path) -> None:

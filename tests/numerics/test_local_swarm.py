@@ -17,7 +17,7 @@ from contracts.terms.work import WorkClaim
 from tallystick.gym.registry import MODULE, behaviour_of
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.support.stage_swarm import stage_papers, stage_swarm
-from tests.support.swarm_job import COORDINATOR, MemorySwarm, patient_rules
+from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, patient_rules
 from training.averaging.slices import in_peer_order
 from training.config import TrainConfig, whole_model
 from training.recipes import micro
@@ -26,6 +26,7 @@ from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.strategies.local.inner import Replica
 from training.strategies.local.outer import apply_outer
 from training.strategies.local.recipe import LocalRecipe
+from training.worker import items
 
 PEERS = ("ann", "bob", "cem")
 ROUNDS, INNER_STEPS, ROWS = 4, 3, 2
@@ -205,3 +206,35 @@ def test_local__several_segments__go_on_from_each_other(tmp_path: Path) -> None:
     assert {len(claim.numbers) for claim in claims} == {2}
     assert weights_roots(swarm) == {Plain(swarm).root()}
     assert swarm.losses()[2] < swarm.losses()[1]
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_local__a_peer_dies_between_two_segments__goes_on_from_the_last_one_that_it_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+) -> None:
+    monkeypatch.setattr(items, "KEPT_SHARE", 0)  # after every segment
+    local = LOCAL.model_copy(update={"segments": 2, "quorum": 3})
+    swarm = swarm_of(tmp_path, local=local, units_per_step=6, steps=2, rules=patient_rules())
+    done: list[ItemNumber] = []  # by bob in round 2
+
+    def second_of_bob(name: str, line: Line) -> str | None:
+        if (name, line["event"], line.get("step")) != ("bob", "item_done", 2):
+            return None
+        done.append(line["item"])
+        if len(done) != 2:
+            return None
+        [kept] = (tmp_path / "bob").rglob("groups/00/round")
+        if is_damaged:
+            kept.write_bytes(kept.read_bytes()[:-1])
+        return "bob"
+
+    swarm.dies_at = second_of_bob
+
+    finished(swarm)
+
+    first, _, *again = done
+    resumed = [line["items"] for line in swarm.lines("items_resumed", of="bob")]
+    assert resumed == ([] if is_damaged else [1])
+    assert is_damaged or first not in again
+    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert sorted(sealed_items(swarm)) == [*range(12)]

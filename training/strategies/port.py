@@ -387,6 +387,20 @@ class Strategy(PureStrategy, Protocol):
             Unavailable: the device failed, or is full. Whatever `source` raises.
         """
 
+    def keep(self, file: Path) -> None:
+        """Write the items that are in, where it would take long to run them again.
+
+        Raises:
+            Unavailable: the disk is full or cannot be written; a file from before stays.
+        """
+
+    def resume(self, file: Path) -> tuple[Leaf, ...]:
+        """After `start`, have those items in that `keep` has written of this round and state.
+
+        Returns:
+            Their leaves, in the order in which they were run; none if there is no such file.
+        """
+
     def commit(self, items: Items) -> Draft:
         """What the peer claims of exactly these items. Raises Refused: others are in."""
 

@@ -13,6 +13,8 @@ Invariants
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from contracts.terms import errors
@@ -39,6 +41,7 @@ from training.worker.store import Kind
 from training.worker.turns import Rank
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds
+KEPT_SHARE = 20  # items are kept again after so many times what that took
 MOST_TOLD = 256  # characters of a reason
 
 T = TypeVar("T")
@@ -98,6 +101,7 @@ class Items:
         self._passes: dict[TaskName, _Pass] = {}  # of this round
         self._done: dict[ItemNumber, _Pass] = {}
         self._added: list[ItemNumber] = []  # to the gradient, as far as we know
+        self._keep_from = 0.0  # moment of the loop
         self.worked_in = StepNumber(0)
         """The newest round in which a pass was begun."""
 
@@ -108,6 +112,43 @@ class Items:
             self._held.pop(name).cancel()
         self._results = {n: each for n, each in self._results.items() if not self._is_over(n)}
         self._failures = {n: each for n, each in self._failures.items() if not self._is_over(n)}
+
+    async def resume(self) -> None:
+        """Go on from the items of the round in work that a process before us has kept."""
+        at = self._at
+        leaves = await at.engine.run(partial(at.strategy.resume, self._kept))
+        if not at.book.bound.items.isdisjoint(leaf.item for leaf in leaves):
+            return await self._empty()  # they were claimed since
+        for leaf in leaves:
+            result = TaskResult(
+                direction="whole",
+                round=at.round,
+                item=leaf.item,
+                tensors=leaf.tensors,
+                loss=leaf.numbers[0],
+                given=leaf.given,
+            )
+            made = _Pass(dict(leaf.tensors), result, leaf)
+            self._passes[_name(result)] = self._done[leaf.item] = made
+            self._added.append(leaf.item)
+        if leaves:
+            at.tell("items_resumed", step=at.round, stage=at.group, items=len(leaves))
+
+    @property
+    def _kept(self) -> Path:
+        return self._at.folder_of(self._at.group) / "round"
+
+    async def _keep(self) -> None:
+        """Keep what would be computed again after a restart, where that takes little beside it."""
+        at, clock = self._at, asyncio.get_running_loop().time
+        began = clock()
+        if began < self._keep_from:
+            return
+        try:
+            await at.engine.run(partial(at.strategy.keep, self._kept))
+        except errors.Unavailable as error:
+            self._tell_rarely("items_not_kept", step=at.round, reason=error.message)
+        self._keep_from = clock() + KEPT_SHARE * (clock() - began)
 
     def _is_over(self, name: TaskName) -> bool:
         return name.direction != "evaluate" and name.round < self._at.round
@@ -280,6 +321,8 @@ class Items:
             self._added.append(task.item)
         event = "item_forward" if leaf is None else "item_done"
         at.tell(event, step=round, stage=at.group, item=task.item, loss=result.loss)
+        if task.direction == "whole":
+            await self._keep()
         return result
 
     async def _empty(self) -> None:
@@ -354,8 +397,8 @@ def _without(all_of_them: dict[TaskName, T], handed_in: Mapping[TaskName, T]) ->
     return {n: each for n, each in all_of_them.items() if handed_in.get(n) is not each}
 
 
-def _name(task: Task) -> TaskName:
-    return TaskName(direction=task.direction, round=task.round, item=task.item)
+def _name(about: TaskName) -> TaskName:
+    return TaskName(direction=about.direction, round=about.round, item=about.item)
 
 
 def _failure(name: TaskName, error: errors.TallystickError) -> Failure:

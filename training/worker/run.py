@@ -125,6 +125,8 @@ async def run_worker(
         auditing: asyncio.Task[None] | None = None
         try:
             await work.states.resume()
+            if work.station.seat is not None:
+                await work.items.resume()
             if checking:  # only now: what a replay is done with comes with our group
                 auditing = asyncio.create_task(checking.auditor.run(MemberHost(work, arithmetic)))
                 auditing.add_done_callback(partial(_note_end, work))

@@ -248,6 +248,13 @@ class CountingStrategy(EveryStep):
 
     # --------------------------------------------------------------------------------- exchange
 
+    def keep(self, file: Path) -> None:
+        """See `Strategy.keep`: what items take and make is on disk by digest."""
+
+    def resume(self, file: Path) -> tuple[Leaf, ...]:
+        """See `Strategy.resume`."""
+        return ()
+
     def commit(self, items: Items) -> Draft:
         """See `Strategy.commit`."""
         if not items or items != set(self._leaves):

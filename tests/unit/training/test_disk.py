@@ -36,5 +36,12 @@ def test_lease_disk__weights_are_published__one_checkpoint_more_stays() -> None:
     assert lease_disk(job()) < lease_disk(job(publish_every=5))
 
 
-def test_lease_disk__local_steps__checkpoints_have_no_moments() -> None:
-    assert lease_disk(job(**of_local_steps())) < lease_disk(job())
+def test_lease_disk__local_steps__a_checkpoint_has_two_vectors_and_the_round_in_work_six() -> None:
+    def checkpoint(**changed: Any) -> int:
+        return lease_disk(job(**changed, publish_every=5)) - lease_disk(job(**changed))
+
+    local = of_local_steps()
+
+    assert 3 * checkpoint(**local) == 2 * checkpoint()
+    four_less, in_work = 4 * (checkpoint() - checkpoint(**local)), 3 * checkpoint(**local)
+    assert lease_disk(job(**local)) == lease_disk(job()) - four_less + in_work

@@ -129,6 +129,21 @@ class Replica:
             self._stage.backward(item)
         return sum(losses) / len(losses), torch.cat(list(self._stage.mean_buckets(1)))
 
+    @property
+    def num_steps(self) -> int:
+        """Inner steps of this round so far."""
+        return self._num_steps
+
+    @property
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What a step changes: weights and both moments, (P,); they share the stage's memory."""
+        moments = self._stage.flat_moments
+        return self._stage.flat_weights, moments.exp_avg, moments.exp_avg_sq
+
+    def go_on(self, num_steps: int) -> None:
+        """After `start`: `vectors` were replaced by those after so many steps of the round."""
+        self._num_steps = num_steps
+
     def difference(self) -> Tensor:
         """Weights at the start of the round minus the present ones, fp32 (P,)."""
         return self._base - self._stage.flat_weights

@@ -11,13 +11,15 @@ Invariants
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from torch import Tensor
 from typing_extensions import Buffer
 
+from contracts.terms.encoding import Value
 from contracts.terms.errors import (
     InvariantBroken,
+    Malformed,
     Refused,
     TallystickError,
     Unavailable,
@@ -31,6 +33,7 @@ from training.models.starting import frozen_weights, starting_weights
 from training.stages.exact import millionths, weighted_mean
 from training.stages.stage import UnitInputs
 from training.strategies.local.inner import Replica
+from training.strategies.local.kept import read_about, read_vectors, write_vectors
 from training.strategies.local.outer import apply_outer
 from training.strategies.local.recipe import LocalRecipe, leaf_numbers
 from training.strategies.local.replay import replay_claim
@@ -146,6 +149,34 @@ class LocalWithTorch(Local):
             self._replica = self.recipe.replica(state.stage)
             self._replica.start(self.recipe.steps_before(state.sealed.counter))
         return self._replica
+
+    def keep(self, file: Path) -> None:
+        """See `Strategy.keep`."""
+        if self._replica is not None:
+            about: dict[str, Value] = {
+                "round": self._round,
+                "base": self._base,
+                "steps": self._replica.num_steps,
+                "leaves": [leaf.value() for leaf in self._leaves.values()],
+            }
+            write_vectors(file, about, self._replica.vectors)
+
+    def resume(self, file: Path) -> tuple[Leaf, ...]:
+        """See `Strategy.resume`."""
+        try:
+            match read_about(file):
+                case {"round": self._round, "base": self._base, "steps": int(steps), **rest}:
+                    leaves = tuple(map(Leaf.from_value, cast(list[Value], rest["leaves"])))
+                case _:
+                    return ()
+            replica = self._begun()
+            read_vectors(file, replica.vectors)
+            replica.go_on(steps)
+        except Malformed:
+            self._forget()
+            return ()
+        self._leaves = {leaf.item: leaf for leaf in leaves}
+        return leaves
 
     def _leaf(
         self, item: Item, tensors: tuple[tuple[str, Digest], ...], numbers: tuple[int, ...]
