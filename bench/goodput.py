@@ -4,9 +4,10 @@
 table and one line of JSON. One job of two stages of four peers with one thread each
 (`goodput_process`), every process real, lives for the whole run; with --round one of eight replicas
 that take local steps for so long and then exchange differences in four bits. Windows of so many
-seconds without a kill and with kills take turns; in those with kills a peer gets SIGKILL at the
-beginning and every so many seconds, each peer in its turn in a drawn order. It is started again at
-once, as a provider's agent does, finds what it left on its disk, and takes its place again.
+seconds without a kill and with kills take turns; in those with kills a peer gets SIGKILL once in
+every so many seconds, at a drawn moment, as kills that keep time with rounds cost each time the
+same; each peer in its turn in a drawn order. It is started again at once, as a provider's agent
+does, finds what it left on its disk, and takes its place again.
 
 Goodput is sealed samples of a window with kills / those of the window without before it. All peers
 share this machine: while one is away, or imports torch again, others have its core, or less of
@@ -62,8 +63,8 @@ class Swarm(Processes):
         corpus.write(folder / "blobs")
         self.job = GoodputJob(seed, quick, corpus.manifest.digest().hex(), round_time)
         self.job.write(folder)
-        order = list(PEERS)
-        Random(seed).shuffle(order)
+        order, self._moments = list(PEERS), Random(seed)
+        self._moments.shuffle(order)
         self._victims = cycle(order)
         for role in ROLES:
             self.start(role)
@@ -95,21 +96,23 @@ class Swarm(Processes):
         pid = self.running[peer].pid
         return any(line["pid"] == pid for line in self.lines(peer, "seal_applied"))
 
+    def _wait_until(self, moment: float, what: str) -> None:
+        self.wait(what, lambda: now() >= moment)
+
     def window(self, seconds: float, kill_every: float | None) -> Window:
         """Let it train for so long, after all are back; with a kill every so many seconds."""
         self.settle()
         began, killed = now(), list[float]()
         ends = began + seconds
-        while now() < ends:
-            pause = seconds
-            if kill_every is not None:
-                pause = kill_every
-                victim = next(self._victims)
-                killed.append(now())
-                self.kill(victim)
-                self.start(victim)
-            until = min(ends, now() + pause)
-            self.wait("the end of a window", lambda until=until: now() >= until)
+        slots = 0 if kill_every is None else int(seconds / kill_every)
+        for slot in range(slots):
+            at = began + (slot + self._moments.random()) * (kill_every or 0.0)
+            self._wait_until(at, "the next kill")
+            victim = next(self._victims)
+            killed.append(now())
+            self.kill(victim)
+            self.start(victim)
+        self._wait_until(ends, "the end of a window")
         updates = [line for line in self.updates(began) if line["seconds"] < ends]
         void = [line for line in self.lines(COORDINATOR, "round_void", since=began)]
         self.wait("the seal after the last kill", lambda: bool(self.updates(ends)))
