@@ -140,11 +140,13 @@ class ItemRoutes:
         happened: list[Happened] = [
             (ItemsDone(peer, tuple(router.done[peer]), at), ()) for peer in sorted(router.done)
         ]
-        for peer in sorted(router.lacked):
-            happened.append((ItemsLost(peer, tuple(sorted(router.lacked[peer])), at), ()))
-        if router.gone:
-            happened.append((ItemsLost(None, tuple(sorted(router.gone)), at), ()))
-        happened += [(ItemsLost(peer, (), at, off=True), ()) for peer in sorted(router.off)]
+        if router.round == self._job.state.round:
+            lost = [(peer, items, False) for peer, items in sorted(router.lacked.items())]
+            lost += [(peer, items, True) for peer, items in sorted(router.off.items())]
+            for peer, items, off in lost:
+                happened.append((ItemsLost(peer, tuple(sorted(items)), at, off), ()))
+            if router.gone:
+                happened.append((ItemsLost(None, tuple(sorted(router.gone)), at), ()))
         if happened:
             self._job.record_all(happened)
             router.reported()

@@ -113,7 +113,7 @@ class Router:
         """What is to count, until it is `reported`."""
         self.lacked: dict[PeerId, Items] = {}  # likewise: what counts, and its peer has lost
         self.gone: set[Item] = set()  # likewise: only a lost tensor could complete them
-        self.off: set[PeerId] = set()  # likewise: to get no more items of the round
+        self.off: dict[PeerId, Items] = {}  # likewise: no more items for it; lost are these, or all
         self.validated: tuple[RoundNumber, int] | None = None
         """The round whose state was validated last, and its loss in 1e-6 nats per token."""
         self._round = Round(NO_ROUND)
@@ -138,6 +138,11 @@ class Router:
         self._number = count()
 
     # ---------------------------------------------------------------------------- how things are
+
+    @property
+    def round(self) -> RoundNumber:
+        """The one that it has looked at last."""
+        return self._round.number
 
     def look(self, round: Round, now: float) -> None:
         """Go by this from now on."""
@@ -439,7 +444,7 @@ class Router:
     def _end_silence(self, out: Out, now: float) -> None:
         if out.walk.out is out:
             self._tell_failed(out, errors.DeadlineExceeded.code, "silent")
-            self.off.add(out.peer)
+            self.off[out.peer] = frozenset()
             self._rest(out.peer, now)
             for each in [*self._out[out.peer].values()]:
                 self._release(each, now)
@@ -548,7 +553,7 @@ class Router:
     def _take_failure(self, out: Out, failure: Failure, now: float) -> None:
         walk, lacks = out.walk, Digest(failure.lacks)
         if failure.code == errors.Conflict.code and not walk.way.evaluates:
-            self.off.add(out.peer)
+            self.off.setdefault(out.peer, frozenset({walk.way.item}))
         if walk.call is None or lacks not in dict(walk.call.inputs).values():
             self._fail(out, failure.code, failure.reason, ZERO_DIGEST, now)
         else:
@@ -603,7 +608,8 @@ class Router:
         walk.tries += 1
         walk.sayers.update(walk.lacking)
         if walk.tries == LOST_AFTER and self._others_may_have(walk):
-            self.off |= walk.sayers  # the word of one owner alone tears no claim
+            for peer in walk.sayers:  # the word of one owner alone tears no claim
+                self.off.setdefault(peer, frozenset({walk.way.item}))
             walk.tries = 1
         if walk.tries == LOST_AFTER:
             self._tell("item_gave_up", step=self._round.number, item=walk.way.item)

@@ -75,9 +75,9 @@ class ItemsDone:
 class ItemsLost:
     """Results that count are of no use any more.
 
-    With a peer: it lacks what it made of these items, or is `off`: silent, so that all of its items
-    are lost and it gets none until the next round. Without one: nobody has the tensors from which
-    the rest of these items is to be computed, so they start over.
+    With a peer: it lacks what it made of these items; if `off`, it gets none until the next round,
+    and where none are named, as it is silent, all of its are lost. Without one: nobody has the
+    tensors from which the rest of these items is to be computed, so they start over.
     """
 
     peer: PeerId | None

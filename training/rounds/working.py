@@ -89,7 +89,7 @@ def lose(state: RoundState, event: ItemsLost) -> RoundState:
             if not (event.off or lacks_again):
                 return give_up(state, event.peer, items)
             if event.peer in state.members and event.peer not in open.off:
-                state = give_up(state, event.peer, None if event.off else items)
+                state = give_up(state, event.peer, items or None)
                 return (blame if lacks_again else put_off)(state, {event.peer})
     return state
 

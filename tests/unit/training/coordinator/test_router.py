@@ -179,7 +179,7 @@ def test_router__peer_is_bound_to_the_item__is_off_and_another_is_asked() -> Non
 
     bound = routed.fail("conflict")
 
-    assert routed.router.off == {bound}
+    assert routed.router.off == {bound: {0}}
     other, _ = routed.only()
     assert other != bound
 
@@ -279,7 +279,7 @@ def test_router__tensor_of_a_result_that_counts_is_nowhere__gives_up_after_some_
         return peer
 
     first = refuse_for_long()
-    assert (routed.router.off, routed.router.gone) == ({first}, set())  # its word alone
+    assert (routed.router.off, routed.router.gone) == ({first: {0}}, set())  # its word alone
     routed.router.reported()
     routed.look(view=replace(routed.view, off=frozenset({first})))
     assert refuse_for_long() != first

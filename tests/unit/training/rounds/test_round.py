@@ -178,6 +178,15 @@ def test_items_lost__peer_is_silent__gets_none_until_the_next_round() -> None:
     assert not work(shell).open.unclaimed
 
 
+def test_items_lost__peer_is_off_for_some_items__the_others_stay_its_work() -> None:
+    shell = shell_of(A, B)
+    shell.work(A, 0, 1)
+
+    shell.tell(events.ItemsLost(A, (ItemNumber(1),), shell.now, off=True))
+
+    assert A in work(shell).open.off and work(shell).open.unclaimed == {A: {0}}
+
+
 def test_work__everybody_of_a_group_is_off__round_is_void() -> None:
     shell = shell_of(A)
     shell.tell(events.ItemsLost(A, (), shell.now, off=True))
