@@ -116,7 +116,7 @@ def megabytes(size: int) -> str:
 
 # ------------------------------------------------------------------------------- folders of leases
 
-BULK = (*KINDS, "groups/*/weights", "download", "recording", "publishing")
+BULK = (*KINDS, "groups/*/weights", "groups/*/round", "download", "recording", "publishing")
 CHECKPOINTS, SHARDS = "groups/*/checkpoints", "blobs"
 LEASE_OVER = ("ended", "lapsed")
 """States of a job in which the market has all of its seals."""

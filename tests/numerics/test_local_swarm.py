@@ -223,9 +223,10 @@ def test_local__a_peer_dies_between_two_segments__goes_on_from_the_last_one_that
         done.append(line["item"])
         if len(done) != 2:
             return None
-        [kept] = (tmp_path / "bob").rglob("groups/00/round")
+        [kept] = (tmp_path / "bob").rglob("groups/00/round/kept")
         if is_damaged:
-            kept.write_bytes(kept.read_bytes()[:-1])
+            data = kept.read_bytes()
+            kept.write_bytes(data[:-40] + bytes([data[-40] ^ 1]) + data[-39:])
         return "bob"
 
     swarm.dies_at = second_of_bob

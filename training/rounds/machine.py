@@ -350,7 +350,9 @@ def _work(state: RoundState, rules: Closing) -> events.Change | None:
         return replace(state, paused=True, voids=0), ()
     if phase.ends is None:
         return _opened(state), ()
-    if state.watched and (given_up := give_up_the_lost(state)) is not state:
+    # Who has items of its own in a round may end them while it lasts.
+    takes_over = state.watched and state.terms.layout.most_items is None
+    if takes_over and (given_up := give_up_the_lost(state)) is not state:
         return given_up, ()
     if not state.takes_work or state.standing_since is not None:
         return None

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
@@ -132,11 +133,12 @@ class Items:
             self._passes[_name(result)] = self._done[leaf.item] = made
             self._added.append(leaf.item)
         if leaves:
+            self.worked_in = at.round
             at.tell("items_resumed", step=at.round, stage=at.group, items=len(leaves))
 
     @property
     def _kept(self) -> Path:
-        return self._at.folder_of(self._at.group) / "round"
+        return self._at.folder_of(self._at.group) / "round" / "kept"
 
     async def _keep(self) -> None:
         """Keep what would be computed again after a restart, where that takes little beside it."""
@@ -148,7 +150,9 @@ class Items:
             await at.engine.run(partial(at.strategy.keep, self._kept))
         except errors.Unavailable as error:
             self._tell_rarely("items_not_kept", step=at.round, reason=error.message)
-        self._keep_from = clock() + KEPT_SHARE * (clock() - began)
+        took, commit = clock() - began, at.book.record.spec.rules.commit_timeout / 1000
+        # A claim that is asked for meanwhile must not come too late.
+        self._keep_from = inf if took > commit / 2 else clock() + KEPT_SHARE * took
 
     def _is_over(self, name: TaskName) -> bool:
         return name.direction != "evaluate" and name.round < self._at.round
@@ -166,9 +170,10 @@ class Items:
     async def _hand_in_news(self) -> None:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
+            self._news.clear()
             if not (self._results or self._failures):
                 await self._news.wait()
-            self._news.clear()
+                continue  # perhaps they were handed in already, and a call without any waits long
             await self._hand_in(backoff, is_first=False)
 
     async def _hand_in(self, backoff: Backoff, *, is_first: bool) -> bool:
@@ -229,7 +234,7 @@ class Items:
 
     async def _make(self, name: TaskName, task: Task) -> None:
         try:
-            self._results[name] = await self._result(name, task)
+            await self._compute(name, task)
         except errors.TallystickError as error:
             if not self._is_over(name):
                 self._failures[name] = _failure(name, error)
@@ -247,8 +252,8 @@ class Items:
 
     # ------------------------------------------------------------------------------------ passes
 
-    async def _result(self, name: TaskName, task: Task) -> TaskResult:
-        """What comes of a task.
+    async def _compute(self, name: TaskName, task: Task) -> None:
+        """Have the result of a task.
 
         Raises:
             Unavailable: we have not come to that round; an input is not reached; the device failed.
@@ -258,7 +263,13 @@ class Items:
         self._need_state(name)
         await all_of(self._have(name, each) for each in task.inputs)
         rank = Rank.BACKWARD if task.direction == "backward" else Rank.FORWARD
-        return await self._at.engine.at(rank, lambda: self._pass(name, task))
+        await self._at.engine.at(rank, lambda: self._in_turn(name, task))
+
+    async def _in_turn(self, name: TaskName, task: Task) -> None:
+        self._results[name] = await self._pass(name, task)
+        if name.direction == "whole":
+            self._news.set()  # it is handed in while it is kept
+            await self._keep()
 
     async def _have(self, name: TaskName, wanted: Input) -> None:
         store, digest, round = self._at.store, wanted.digest, StepNumber(name.round)
@@ -321,8 +332,6 @@ class Items:
             self._added.append(task.item)
         event = "item_forward" if leaf is None else "item_done"
         at.tell(event, step=round, stage=at.group, item=task.item, loss=result.loss)
-        if task.direction == "whole":
-            await self._keep()
         return result
 
     async def _empty(self) -> None:

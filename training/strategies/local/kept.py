@@ -1,24 +1,28 @@
 """The vectors of a round in work, on disk beside what they are, with torch.
 
-A file under its final name is whole: written aside, synced, renamed. No more than `PART` elements
-are copied at a time, as the vectors of a large model leave no room for a second one.
+A file under its final name is whole: written aside, synced, renamed. It ends with the digest of the
+rest, as a claim of weights that a disk has altered would cost an honest peer its stake. No more
+than `PART` elements are copied at a time: vectors of a large model leave no room for a second one.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
 
 from contracts.disk import sync
+from contracts.terms.digest import BlobHasher
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import Malformed, Unavailable
 from training.memory import FP32
 
 PART = 2**22  # elements
 MAX_ABOUT_BYTES = 2**26
-_LENGTH_BYTES = 8
+_LENGTH_BYTES, _DIGEST_BYTES = 8, 32
 
 
 def write_vectors(path: Path, about: Value, vectors: Sequence[Tensor]) -> None:
@@ -27,18 +31,26 @@ def write_vectors(path: Path, about: Value, vectors: Sequence[Tensor]) -> None:
     Raises:
         Unavailable: the disk is full or cannot be written; a file from before stays.
     """
-    head, aside = encode(about), path.with_suffix(".tmp")
+    head, aside, hasher = encode(about), path.with_suffix(".tmp"), BlobHasher()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with aside.open("wb") as file:
-            file.write(len(head).to_bytes(_LENGTH_BYTES, "big") + head)
-            for vector in vectors:
-                for part in vector.split(PART):
-                    file.write(memoryview(part.cpu().numpy()))
+            for data in _formed(head, vectors):
+                hasher.update(data)
+                file.write(data)
+            file.write(hasher.digest())
         sync(aside)
         os.replace(aside, path)
     except OSError as error:
+        aside.unlink(missing_ok=True)
         raise Unavailable(f"cannot write {path}: {error}", path=str(path)) from error
+
+
+def _formed(head: bytes, vectors: Sequence[Tensor]) -> Iterator[bytes | memoryview]:
+    yield len(head).to_bytes(_LENGTH_BYTES, "big") + head
+    for vector in vectors:
+        for part in vector.split(PART):
+            yield memoryview(part.cpu().numpy())
 
 
 def read_about(path: Path) -> Value:
@@ -47,31 +59,38 @@ def read_about(path: Path) -> Value:
     Raises:
         Malformed: there is no such file, or it is none of these.
     """
-    try:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(_LENGTH_BYTES), "big")
-            return decode(file.read(min(size, MAX_ABOUT_BYTES)), max_bytes=MAX_ABOUT_BYTES)
-    except OSError as error:
-        raise Malformed(f"cannot read {path}: {error}", path=str(path)) from error
+    with _reading(path), path.open("rb") as file:
+        return decode(_head(file)[_LENGTH_BYTES:], max_bytes=MAX_ABOUT_BYTES)
 
 
 def read_vectors(path: Path, vectors: Sequence[Tensor]) -> None:
     """Fill vectors with those of a file.
 
     Raises:
-        Malformed: it has fewer elements, or more. Then some are changed.
+        Malformed: it has fewer elements, or more, or is damaged. Then they are changed.
     """
-    buffer = memoryview(bytearray(FP32 * PART))
+    buffer, hasher = memoryview(bytearray(FP32 * PART)), BlobHasher()
+    with _reading(path), path.open("rb") as file:
+        hasher.update(_head(file))
+        for vector in vectors:
+            for own in vector.split(PART):
+                data = buffer[: FP32 * len(own)]
+                if file.readinto(data) != len(data):
+                    raise Malformed(f"{path} is cut short", path=str(path))
+                hasher.update(data)
+                own.copy_(torch.frombuffer(data, dtype=torch.float32))
+        if file.read(_DIGEST_BYTES + 1) != hasher.digest():
+            raise Malformed(f"{path} is damaged", path=str(path))
+
+
+def _head(file: BinaryIO) -> bytes:
+    length = file.read(_LENGTH_BYTES)
+    return length + file.read(min(int.from_bytes(length, "big"), MAX_ABOUT_BYTES))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        with path.open("rb") as file:
-            file.seek(int.from_bytes(file.read(_LENGTH_BYTES), "big"), os.SEEK_CUR)
-            for vector in vectors:
-                for own in vector.split(PART):
-                    data = buffer[: FP32 * len(own)]
-                    if file.readinto(data) != len(data):
-                        raise Malformed(f"{path} is cut short", path=str(path))
-                    own.copy_(torch.frombuffer(data, dtype=torch.float32))
-            if file.read(1):
-                raise Malformed(f"{path} is of a larger model", path=str(path))
+        yield
     except OSError as error:
         raise Malformed(f"cannot read {path}: {error}", path=str(path)) from error

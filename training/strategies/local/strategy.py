@@ -11,7 +11,7 @@ Invariants
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from torch import Tensor
 from typing_extensions import Buffer
@@ -30,7 +30,7 @@ from contracts.terms.messages import MILLION, JobSpec, Seal
 from contracts.terms.work import Leaf, WorkClaim, tensor_name
 from training.data.loading import BlobSource
 from training.models.starting import frozen_weights, starting_weights
-from training.stages.exact import millionths, weighted_mean
+from training.stages.exact import device_class, millionths, weighted_mean
 from training.stages.stage import UnitInputs
 from training.strategies.local.inner import Replica
 from training.strategies.local.kept import read_about, read_vectors, write_vectors
@@ -153,30 +153,37 @@ class LocalWithTorch(Local):
     def keep(self, file: Path) -> None:
         """See `Strategy.keep`."""
         if self._replica is not None:
-            about: dict[str, Value] = {
-                "round": self._round,
-                "base": self._base,
+            done: dict[str, Value] = {
                 "steps": self._replica.num_steps,
                 "leaves": [leaf.value() for leaf in self._leaves.values()],
             }
-            write_vectors(file, about, self._replica.vectors)
+            try:
+                write_vectors(file, done | self._place(), self._replica.vectors)
+            except (RuntimeError, MemoryError) as error:  # of torch
+                raise Unavailable(f"a round cannot be kept: {error}") from error
 
     def resume(self, file: Path) -> tuple[Leaf, ...]:
         """See `Strategy.resume`."""
         try:
             match read_about(file):
-                case {"round": self._round, "base": self._base, "steps": int(steps), **rest}:
-                    leaves = tuple(map(Leaf.from_value, cast(list[Value], rest["leaves"])))
+                case {"steps": int(steps), "leaves": list(values), **place}:
+                    if place != self._place():
+                        return ()
                 case _:
                     return ()
-            replica = self._begun()
+            leaves, replica = tuple(map(Leaf.from_value, values)), self._begun()
             read_vectors(file, replica.vectors)
             replica.go_on(steps)
-        except Malformed:
+        except (Malformed, RuntimeError, MemoryError):
             self._forget()
             return ()
         self._leaves = {leaf.item: leaf for leaf in leaves}
         return leaves
+
+    def _place(self) -> dict[str, Value]:
+        """Where a claim is computed: on one device class alone, as its replay is."""
+        device = device_class(self._state.stage.device)
+        return {"round": self._round, "base": self._base, "device": device}
 
     def _leaf(
         self, item: Item, tensors: tuple[tuple[str, Digest], ...], numbers: tuple[int, ...]
