@@ -1,5 +1,7 @@
 """One round from its first item to the next one, and every way back or out of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from contracts.terms.ids import PeerId, StageIndex
@@ -192,6 +194,19 @@ def test_work__everybody_of_a_group_is_off__round_is_void() -> None:
     shell.tell(events.ItemsLost(A, (), shell.now, off=True))
 
     assert shell.seal_due == (1, "void", False)
+
+
+def test_peer_lost__items_of_its_own__stay_its_work_until_claims_are_asked_for() -> None:
+    shell = Shell(terms(replace(layout(1, 4, 3, 2), most_items=4), 2))
+    for who in (A, B):
+        shell.tell(joining(who))
+    shell.work(A, 0)
+    shell.tell(events.Disconnected(A, shell.now))
+    shell.pass_time(shell.now + shell.terms.redo_after)
+
+    assert work(shell).open.unclaimed == {A: {0}}
+    shell.work(B, 1, 2, 3)
+    assert work(shell).open.unclaimed == {B: {1, 2, 3}}
 
 
 def test_work__who_is_not_off_is_away_for_a_moment__it_is_waited_for() -> None:
