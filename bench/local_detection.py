@@ -1,10 +1,10 @@
 """How often does one replay of a claim of local steps accuse an honest replica, or see a lie?
 
-`python -m bench.local_detection [--segments N] [--claims N] [--quick]` lets replicas of three
-models (0.14, 0.31 and 0.71 million parameters) make claims of 20 segments of 5 inner steps, for
-each CPU class (AVX512, AVX2, without vectors) in one process, on one thread as in a checked job.
-Another process replays each claim, and the verdict is that of the shipped thresholds of the class
-with itself.
+`python -m bench.local_detection [--segments N] [--claims N] [--only CLASS] [--quick]` lets replicas
+of three models (0.14, 0.31 and 0.71 million parameters) make claims of 20 segments of 5 inner
+steps, for each CPU class (AVX512, AVX2, without vectors) in one process, on one thread as in a
+checked job. Another process replays each claim, and the verdict is that of the shipped thresholds
+of the class with itself.
 
     honest       claims until there are N segments of them (10,000)
     two threads  honest too, but on two threads, which a checked job does not allow
@@ -209,6 +209,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--segments", type=int, default=10_000, help="honest ones, of all classes")
     parser.add_argument("--claims", type=int, default=20, help="with each lie, in each class")
+    parser.add_argument("--only", default="", help="word in the names of the classes that are run")
     for name, kind in (("--device", str), ("--role", str), ("--folder", Path)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     options = parsed(parser, minutes=120, segments=180, claims=1)
@@ -224,14 +225,15 @@ def main() -> None:
     share = -(-options.segments // len(CPUS))
     words = [f"--segments={share}", f"--claims={options.claims}"]
     with limit(options.minutes, "local_detection"), ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda device: in_class(device, words), CPUS))
+        classes = [device for device in CPUS if options.only in device]
+        found = list(pool.map(lambda device: in_class(device, words), classes))
     claims, seen = Counter[Lie](), Counter[Lie]()
     for _, rows in found:
         for name, of_steps, num_claims, num_seen in rows:
             claims[Lie(name, of_steps)] += num_claims
             seen[Lie(name, of_steps)] += num_seen
     print(markdown([_row(lie, claims[lie], seen[lie]) for lie in claims]))
-    print(json.dumps({"parameters": found[0][0], "classes": CPUS} | about()))
+    print(json.dumps({"parameters": found[0][0], "classes": classes} | about()))
 
 
 def _row(lie: Lie, claims: int, seen: int) -> dict[str, Any]:
