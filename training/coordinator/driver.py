@@ -212,7 +212,7 @@ class Driver:
             raise errors.Malformed("a bucket that its sender was not asked for")
         check_reduced(self._job.state, self._job.record_of_job, signed.message, [bucket])
         verify_session(signed, self._job.key_of(peer))
-        await self._job.record_soon(events.Reduced(signed.message, signed.signature, self._clock()))
+        self._job.record(events.Reduced(signed.message, signed.signature, self._clock()))
 
 
 def _pair(claim: bytes, leaves: bytes) -> tuple[Signed[WorkClaim], Leaves]:

@@ -26,7 +26,6 @@ from contracts.terms.errors import (
     InvariantBroken,
     Misbehaved,
     Refused,
-    TallystickError,
 )
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_name
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, SessionKey, StepNumber
@@ -319,6 +318,8 @@ class JobJournal:
     async def record_soon(self, event: events.Event) -> None:
         """Take an event in one write with others of this kind: those that every member has.
 
+        What was looked at before may have changed by then, so only for what depends on nothing.
+
         Raises:
             Unavailable: the journal cannot be written; nothing has changed.
         """
@@ -333,7 +334,7 @@ class JobJournal:
         gathered, self._gathered, self._stored = self._gathered, [], None
         try:
             self.record_all([(event, ()) for event in gathered])
-        except TallystickError as error:
+        except Exception as error:  # whoever waits has to hear of a bug, too
             stored.set_exception(error)
             stored.exception()  # perhaps nobody waits for it any more
         else:

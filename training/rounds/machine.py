@@ -350,7 +350,7 @@ def _work(state: RoundState, rules: Closing) -> events.Change | None:
         return replace(state, paused=True, voids=0), ()
     if phase.ends is None:
         return _opened(state), ()
-    # Who has items of its own in a round may end them while it lasts.
+    # Who has items of its own in a round keeps them until claims are asked for.
     takes_over = state.watched and state.terms.layout.most_items is None
     if takes_over and (given_up := give_up_the_lost(state)) is not state:
         return given_up, ()
@@ -360,7 +360,7 @@ def _work(state: RoundState, rules: Closing) -> events.Change | None:
         return seal_nothing(state, "void")
     match _decided(state, rules):
         case "close":
-            return begin_commit(state) or seal_nothing(state, "void")
+            return begin_commit(give_up_the_lost(state)) or seal_nothing(state, "void")
         case "void":
             return seal_nothing(state, "void")
     return _extended(state) if passed(state, phase.ends) else None

@@ -206,7 +206,7 @@ def test_peer_lost__items_of_its_own__stay_its_work_until_claims_are_asked_for()
 
     assert work(shell).open.unclaimed == {A: {0}}
     shell.work(B, 1, 2, 3)
-    assert work(shell).open.unclaimed == {B: {1, 2, 3}}
+    assert commit(shell).open.unclaimed == {B: {1, 2, 3}}
 
 
 def test_work__who_is_not_off_is_away_for_a_moment__it_is_waited_for() -> None:
