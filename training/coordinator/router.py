@@ -7,9 +7,7 @@ is in memory alone. A peer that begins a session hands in all that it has of the
 that has just started deals nothing before everybody who is to come back has done so, or had its
 time for it, and goes on from there.
 
-What a failed pass means: a tensor cannot be had: nobody's fault here, it is made again. If only a
-result that counts can have it, the item starts over once two owners have said so, or the only one
-that could; whoever says so alone is `off`, or it could tear what others have claimed. No result
+What a failed pass means: a tensor cannot be had: nobody's fault here, it is made again. No result
 in time, while another peer of the group could do it: the task is dropped; who has not begun says
 so by not holding it any more, and who says nothing for `SILENT` more is `off`, so that its items
 open again; not where a peer has items of its own in a round (`Layout.most_items`), which last as
@@ -606,28 +604,11 @@ class Router:
             walk.way = again
             return self._go(walk, now)
         walk.tries += 1
-        walk.sayers.update(walk.lacking)
-        if walk.tries == LOST_AFTER and self._others_may_have(walk):
-            for peer in walk.sayers:  # the word of one owner alone tears no claim
-                self.off.setdefault(peer, frozenset({walk.way.item}))
-            walk.tries = 1
         if walk.tries == LOST_AFTER:
             self._tell("item_gave_up", step=self._round.number, item=walk.way.item)
             self.gone.add(walk.way.item)
             return self._remove(walk)
         self._pause(walk, now + FIRST_PAUSE * 2 ** (walk.tries - 1))
-
-    def _others_may_have(self, walk: Walk) -> bool:
-        """Whether one owner alone says that it cannot be had, and others could do the item."""
-        view = self._round.view
-        if view is None or walk.call is None:
-            return False
-        owners = {view.peers[peer].owner for peer in walk.sayers if peer in view.peers}
-        return len(owners) == 1 and any(
-            view.peers[peer].owner not in owners
-            for peer, own in self._round.here.items()
-            if own == walk.call.group and peer in view.peers and view.can_work(peer)
-        )
 
     def _pause(self, walk: Walk, until: float) -> None:
         def go_on(now: float) -> None:

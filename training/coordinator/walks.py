@@ -37,7 +37,6 @@ class Walk:
     out: "Out | None" = None
     lacking: list[PeerId] = field(default_factory=list)  # said so of its tensor
     tries: int = 0  # for a tensor that only a result that counts can have
-    sayers: set[PeerId] = field(default_factory=set)  # that it cannot be had
     failures: int = 0
     late: int = 0  # deadlines that have passed
 
