@@ -1,9 +1,9 @@
 """What does it cost to train in a swarm instead of a loop, and where does the time go?
 
-`python -m bench.swarm_efficiency [--pairs N] [--steps N] [--rows N] [--quick]` prints a table and
-one line of JSON. A job of about 20 million parameters (width 384, 12 layers, 256 tokens a row,
-units of 4 rows or of `--rows`, batches of 32, fp32) runs on a whole market, every service,
-commitment and seal: two stages, one peer with one thread each. Beside it:
+`python -m bench.swarm_efficiency [--pairs N] [--steps N] [--quick]` prints a table and one line of
+JSON. A job of about 20 million parameters (width 384, 12 layers, 256 tokens a row, units of 4 rows,
+batches of 32, fp32) runs on a whole market, every service, commitment and seal: two stages, one
+peer with one thread each. Beside it:
 
     two threads     one loop of the same model with two threads
     twice one       two such loops at once with one thread each; their tokens/s are added
@@ -249,9 +249,7 @@ def _kind(pid: int, service: str) -> str:
 
 
 @asynccontextmanager
-async def swarm(
-    folder: Path, model: dict[str, Any], turns: list[int], rows: int
-) -> AsyncIterator[Swarm]:
+async def swarm(folder: Path, model: dict[str, Any], turns: list[int]) -> AsyncIterator[Swarm]:
     """A job whose coordinator stops at these steps; it stands at the first of them."""
     names = ["ann", "bob"]
     async with stack(folder, forked=True) as running_stack:
@@ -264,8 +262,8 @@ async def swarm(
             data_seed=SEED,
             steps=turns[-1],
             stages=2,
-            units_per_step=UNITS * ROWS // rows,
-            rows_per_unit=rows,
+            units_per_step=UNITS,
+            rows_per_unit=ROWS,
             price_ceiling=10,
             deadline="1d",
             validate_every=turns[-1],
@@ -288,7 +286,7 @@ async def swarm(
 # ------------------------------------------------------------------------------------ all of it
 
 
-async def measure(pairs: int, steps: int, rows: int, *, quick: bool) -> dict[str, Any]:
+async def measure(pairs: int, steps: int, *, quick: bool) -> dict[str, Any]:
     """Let the three take turns."""
     model = QUICK if quick else MODEL
     config = config_of(model, 1)
@@ -299,7 +297,7 @@ async def measure(pairs: int, steps: int, rows: int, *, quick: bool) -> dict[str
     with tempfile.TemporaryDirectory(prefix="tallystick-efficiency-") as folder:
         async with AsyncExitStack() as started:
             double, single = started.enter_context(loops(quick=quick))
-            job = await started.enter_async_context(swarm(Path(folder), model, turns, rows))
+            job = await started.enter_async_context(swarm(Path(folder), model, turns))
             for begins in turns[:-1]:
                 seen.append(await job.turn(begins, steps))
                 speeds["swarm"].append(tokens / seen[-1].seconds)
@@ -357,18 +355,16 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--steps", type=int, default=2, help="counted steps of a turn")
-    parser.add_argument("--rows", type=int, default=ROWS, help="of a unit of the swarm")
     parser.add_argument("--loop", type=int, help=argparse.SUPPRESS)
     options = parsed(parser, minutes=90, pairs=2, steps=1)
     if options.loop:
         loop_process(options.loop, QUICK if options.quick else MODEL)
         return
     with limit(options.minutes, "swarm_efficiency"):
-        run = measure(options.pairs, options.steps, options.rows, quick=options.quick)
-        result = asyncio.run(run)
+        result = asyncio.run(measure(options.pairs, options.steps, quick=options.quick))
     for name, value in result.items():
         print(f"{name:40} {value}")
-    asked = {name: getattr(options, name) for name in ("pairs", "steps", "rows")} | {"seed": SEED}
+    asked = {"pairs": options.pairs, "steps": options.steps, "seed": SEED}
     print(json.dumps(result | about(**asked)))
 
 
