@@ -7,7 +7,8 @@ is in memory alone. A peer that begins a session hands in all that it has of the
 that has just started deals nothing before everybody who is to come back has done so, or had its
 time for it, and goes on from there.
 
-What a failed pass means: a tensor cannot be had: nobody's fault here, it is made again. No result
+What a failed pass means: a tensor cannot be had: a peer of another owner is asked, if there is one;
+where it says so too the tensor is made again, which is nobody's fault here. No result
 in time, while another peer of the group could do it: the task is dropped; who has not begun says
 so by not holding it any more, and who says nothing for `SILENT` more is `off`, so that its items
 open again; not where a peer has items of its own in a round (`Layout.most_items`), which last as
@@ -27,7 +28,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from contracts.terms import errors
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, StageIndex
 from contracts.terms.items import ItemNumber
 from contracts.terms.targets import rounded_mean
 from training.coordinator.throughput import Throughput
@@ -55,6 +56,7 @@ from training.strategies.port import (
     Group,
     Item,
     Items,
+    Member,
     PureStrategy,
     Result,
     RoundNumber,
@@ -341,18 +343,26 @@ class Router:
                 resting.append(self._peers[peer].rests_until)
             else:
                 room[peer] = IN_FLIGHT * self._num_groups - self._load[peer]
-        if useful := {peer: free for peer, free in room.items() if not self._is_useless(peer)}:
-            room = useful
-        if room:
-            lifted = 1 + int((now - self._stuck_since.get(group, now)) / LIFT_AFTER)
-            caps = {peer: max(lifted - 1, lifted * self._round.caps.get(peer, 0)) for peer in room}
-            speeds = {peer: self._peers[peer].speed for peer in room if peer in self._peers}
-            rates = {peer: rate_of(each) for peer, each in speeds.items() if each.num_updates}
-            known = Known(rates, caps, room, self._dealt)
-            ready = replace(view, issued=frozenset(waiting), router=known)
+        lifted = 1 + int((now - self._stuck_since.get(group, now)) / LIFT_AFTER)
+        caps = {peer: max(lifted - 1, lifted * self._round.caps.get(peer, 0)) for peer in room}
+        speeds = {peer: self._peers[peer].speed for peer in room if peer in self._peers}
+        rates = {peer: rate_of(each) for peer, each in speeds.items() if each.num_updates}
+
+        def deal(items: Items, among: Mapping[PeerId, int]) -> None:
+            if not items or not among:
+                return
+            ready = replace(view, issued=items, router=Known(rates, caps, among, self._dealt))
             for given in self._rules.assign(ready):
+                room[given.peer] -= len(given.items)
                 for item in given.items:
                     self._assign(given.peer, given.group, waiting.pop(item), now)
+
+        for item in [item for item, walk in waiting.items() if walk.lacking]:
+            others = self._others(waiting[item])
+            among = {peer: free for peer, free in room.items() if peer in others or not others}
+            deal(frozenset({item}), among)
+        useful = {peer: free for peer, free in room.items() if not self._is_useless(peer)}
+        deal(frozenset(item for item, walk in waiting.items() if not walk.lacking), useful or room)
         self._again.pop(group, None)
         if not waiting:
             self._stuck_since.pop(group, None)
@@ -433,11 +443,26 @@ class Router:
             self._at(now + SILENT, lambda at: self._end_silence(out, at))
 
     def _has_others(self, out: Out) -> bool:
-        view, group = self._round.view, self._round.here.get(out.peer)
-        return view is not None and any(
-            own == group and peer != out.peer and peer in view.peers and view.can_work(peer)
-            for peer, own in self._round.here.items()
-        )
+        return any(peer != out.peer for peer in self._able(out.group))
+
+    def _able(self, group: Group) -> dict[PeerId, Member]:
+        """Who of a group may be given items now."""
+        view, here = self._round.view, self._round.here
+        if view is None:
+            return {}
+        own = {p: view.peers[p] for p, its in here.items() if its == group and p in view.peers}
+        return {peer: member for peer, member in own.items() if view.can_work(peer)}
+
+    def _others(self, walk: Walk) -> set[PeerId]:
+        """Who may make a pass, and is of no owner who says that a tensor of it cannot be had."""
+        assert walk.call is not None
+        able, said = self._able(walk.call.group), self._sayers(walk)
+        return {peer for peer, member in able.items() if member.owner not in said}
+
+    def _sayers(self, walk: Walk) -> set[Address]:
+        """Owners who say that a tensor of a pass cannot be had."""
+        members = {} if self._round.view is None else self._round.view.peers
+        return {members[peer].owner for peer in walk.lacking if peer in members}
 
     def _end_silence(self, out: Out, now: float) -> None:
         if out.walk.out is out:
@@ -571,13 +596,19 @@ class Router:
             self._rest(out.peer, now)
             return self._release(out, now)
         walk.lacking.append(out.peer)
-        if len(walk.lacking) < SAID_BY:
+        if not self._is_believed(walk):
             return self._release(out, now)
         self._take_back(walk)
         assert walk.call is not None
         if not walk.way.evaluates:
             self._free(walk.call.group, walk.way.item)
         self._lose(walk, lacks, now)
+
+    def _is_believed(self, walk: Walk) -> bool:
+        """Whether two owners say it, or the only one that there is says it twice."""
+        if len(walk.lacking) < SAID_BY:
+            return False
+        return walk.way.evaluates or len(self._sayers(walk)) > 1 or not self._others(walk)
 
     def _rest(self, peer: PeerId, now: float) -> None:
         """Ask others for a while."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.work import leaf_names
 from tests.support.history import make_digest
@@ -16,7 +16,7 @@ from training.transport.calls import Failure, NextItem, Task, TaskName, TaskResu
 
 ROUND, JOB = StepNumber(3), JobId(bytes(32))
 LOWER, UPPER = StageIndex(0), StageIndex(1)
-A, B, C, D = (PeerId(name * 32) for name in (b"a", b"b", b"c", b"d"))
+A, B, C, D, E = (PeerId(name * 32) for name in (b"a", b"b", b"c", b"d", b"e"))
 GROUPS = {A: LOWER, B: LOWER, C: UPPER, D: UPPER}
 RATE = 1_000_000  # items per 1e6 seconds: one a second
 
@@ -277,6 +277,30 @@ def test_router__tensor_of_a_result_that_counts_is_nowhere__gives_up_after_some_
         routed.wait(2.0)
 
     assert routed.router.gone == {0}
+
+
+def test_router__one_owner_says_again_and_again_it_lacks_a_tensor__another_is_asked() -> None:
+    """It would tear the claims over the item."""
+    routed = Routed()
+    names = leaf_names(UPPER, 2, ItemNumber(0))
+    tensors = tuple(sorted((name, make_digest(name)) for name in names.all))
+    counts = Result(UPPER, ItemNumber(0), C, tensors, 5)
+    members = {**routed.view.peers, B: replace(routed.view.peers[B], owner=Address(A[:20]))}
+    here = {**GROUPS, E: LOWER}
+    members[E] = member(E, LOWER, rate=1, applied=2)  # slow, so asked last
+    routed.view = replace(
+        routed.view, counted={LOWER: {}, UPPER: {ItemNumber(0): counts}}, peers=members
+    )
+    routed.look(view=routed.view, here=here, caps=dict.fromkeys(here, 100))
+
+    for _ in range(20):
+        if routed.out() and routed.only()[0] != E:
+            routed.fail("not_found", make_digest(names.dx))
+        routed.wait(0.1)
+
+    assert routed.router.gone == set()
+    [task] = routed.router.owed(E, ()).tasks
+    assert (task.item, task.direction) == (0, "backward")
 
 
 def test_router__peer_begins_a_session_without_what_counts__has_lost_it() -> None:
