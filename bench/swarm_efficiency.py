@@ -1,15 +1,15 @@
 """What does it cost to train in a swarm instead of a loop, and where does the time go?
 
 `python -m bench.swarm_efficiency [--pairs N] [--steps N] [--quick]` prints a table and one line of
-JSON. A job of about 20 million parameters (width 384, 12 layers, 256 tokens a row, units of 4 rows,
-batches of 32, fp32) runs on a whole market, every service, commitment and seal: two stages, one
+JSON. A job of about 20 million parameters (width 384, 12 layers, 256 tokens a row, items of 2 rows,
+32 a step, fp32) runs on a whole market, every service, commitment and seal: two stages, one
 peer with one thread each. Beside it:
 
     two threads     one loop of the same model with two threads
     twice one       two such loops at once with one thread each; their tokens/s are added
 
 The loops have what a good loop has: our decoder (`scaled_dot_product_attention`), gradients added
-over units of 4 rows, `torch.optim.AdamW`, clipping. All three live for the whole run and take
+over items of 2 rows, `torch.optim.AdamW`, clipping. All three live for the whole run and take
 turns, so that a busy neighbour slows all of them: the swarm's coordinator stops itself by a
 failpoint at the seal before a turn, and the loops wait for a line of input. The first step after a
 turn begins is not counted. Ratios are medians over the turns. Nothing else should use the cores.
@@ -59,7 +59,7 @@ MODEL: dict[str, Any] = {
     "sequence_length": 256,
 }  # fmt: skip
 QUICK: dict[str, Any] = MODEL | {"width": 96, "num_layers": 2, "ffn_width": 128}
-UNITS, ROWS = 8, 4
+UNITS, ROWS = 32, 2
 MEMORY = 8192  # MiB that each machine offers: a stage of the job needs most of it
 PATIENCE = 10.0  # minutes for one turn
 
