@@ -8,7 +8,7 @@ compares all pairs, under every codec. It prints three tables and a line of JSON
 versions, commit and seeds: honest distances beside the shipped thresholds, mismatches among them,
 and the detection rate of each attack with its Clopper-Pearson interval.
 
-`--samples FILE` writes the honest distances for `python -m verification.distances.calibration`; the
+`--samples FILE` writes the honest distances for `python -m bench.calibration_table`; the
 shipped table was made from other seeds than those that it was then measured with
 (verification/README.md). A pair of tensors under a codec is one comparison. Claims of attackers
 come from the first class.
@@ -45,6 +45,7 @@ from bench.calibration_devices import (
     devices,
     save,
 )
+from bench.calibration_table import Sample
 from bench.measuring import about, clopper_pearson, limit, parsed, parser_of, tell
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE, AdapterSpec, CodecName, LinearName, class_name
@@ -55,7 +56,6 @@ from training.models.parameters import parameter_shapes
 from training.recipes import micro, tiny_llama
 from training.stages.exact import set_threads
 from training.stages.stage import Stage, UnitInputs, rows_tensor
-from verification.distances.calibration import Sample
 from verification.distances.comparison import Comparison, Distances
 from verification.distances.thresholds import (
     MEASURES,

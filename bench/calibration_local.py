@@ -5,7 +5,7 @@ inner steps as the strategy `local` does, from initial and from trained weights:
 device class of `calibration_devices` with one and with two threads, the smallest model also on
 simulated ones. It compares all pairs as replays do: loss and trace of each step, and the difference
 of the weights parameter by parameter. FILE gets the samples for
-`python -m verification.distances.calibration`, of rounds that end after 3, 10, 25, 50 and 100 of
+`python -m bench.calibration_table`, of rounds that end after 3, 10, 25, 50 and 100 of
 the steps; printed are the largest distances of each.
 """
 
@@ -33,6 +33,7 @@ from bench.calibration_devices import (
     load,
     sums_of,
 )
+from bench.calibration_table import Sample
 from bench.local_steps import Run, config_of, rows_of
 from bench.measuring import ROOT, about, limit, parsed, parser_of
 from contracts.terms.digest import digest
@@ -45,7 +46,6 @@ from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.strategies.local.inner import Replica
 from training.strategies.local.replay import compare_steps
 from training.strategies.local.trace import TracedStep
-from verification.distances.calibration import Sample
 from verification.distances.comparison import Comparison
 from verification.distances.thresholds import Recipe
 
@@ -115,7 +115,7 @@ def stage_of(config: TrainConfig, base: Base) -> Stage:
 
 def take(of: Round, stage: Stage, num_steps: int, first: int) -> Taken:
     """A round of steps on the stage's weights."""
-    rows, replica = rows_of(of.config), Replica(stage, "restart")
+    rows, replica = rows_of(of.config), Replica(stage)
     replica.start(first)
     steps, differences = [], {}
     for step in range(first, first + num_steps):

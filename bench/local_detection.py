@@ -104,7 +104,7 @@ class Model:
         self._stage = Stage(model, whole_model(model), self._config.optimizer)
         self._base, self._before = self._stage.flat_weights.clone(), Tensor()
         for number in range(TRAINED // STEPS):
-            self._take(Replica(self._stage, "restart"), -1 - number)
+            self._take(Replica(self._stage), -1 - number)
             self._base = self._stage.flat_weights.clone()
 
     @property
@@ -125,7 +125,7 @@ class Model:
 
     def honest(self, number: int) -> Claim:
         """The claim of this number, and what every replay comes to."""
-        return self._take(Replica(self._stage, "restart"), number)
+        return self._take(Replica(self._stage), number)
 
     def verdicts(self, number: int, own: Claim, lies: tuple[Lie, ...]) -> Iterator[tuple[Lie, str]]:
         """What a replay says of an honest claim, and of the same one with each lie."""

@@ -8,7 +8,8 @@ schedules:
 
     every_step  the mean gradient of all replicas at every step, one AdamW
     classic     DiLoCo (arXiv 2311.08105): each replica carries its moments, fp32; `tests/numerics`
-    local       ours: a round starts from sealed state alone; differences under a codec
+    local       ours: a round starts from sealed state alone; differences under a codec. Moments
+                are zero (restart), or means of those of all replicas (mean; no job does that)
 
 Outer step: rate 1 without momentum, for all. Runs are kept in FILE as they end and not done again;
 two (`--processes`) go on at a time, with a thread each. "ppl" is exp(loss); "over classic" and
@@ -37,20 +38,19 @@ from contracts.terms.encoding import encode
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import ShardCodecName
 from tests.numerics.diloco import classic_diloco
+from tests.numerics.loop import KeepingReplica
 from tests.support.corpora import Corpus, builtin_text, cut_corpus
 from tests.support.fakes.blobs import MemoryBlobs
+from training.compression.codecs import codec as codec_named
+from training.compression.formats import part_bytes
 from training.config import OptimizerConfig, TrainConfig, whole_model
 from training.data.loading import UnitRows
 from training.data.sources import BUILTIN_BYTES
 from training.recipes import tiny_llama
 from training.stages.exact import Moments, device_class, set_threads, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
-from training.strategies.local.exchange import (
-    LocalCodec,
-    moments_shard,
-    read_moments,
-)
-from training.strategies.local.inner import MomentsRule, Replica
+from training.strategies.local.exchange import LocalCodec
+from training.strategies.local.inner import Replica
 from training.strategies.local.outer import apply_outer
 
 STEPS, QUICK_STEPS = 2000, 20
@@ -66,7 +66,7 @@ class Run:
     strategy: Literal["every_step", "classic", "local"]
     inner_steps: int = 1
     codec: ShardCodecName = "none"
-    moments: MomentsRule = "restart"
+    moments: Literal["restart", "mean"] = "restart"
     replicas: int = 4
     dropped: int = 0  # per cent of all contributions
     seed: int = 1
@@ -168,7 +168,7 @@ def _inputs(rows: UnitRows, item: ItemNumber) -> UnitInputs:
 
 
 def _train_every_step(run: Run, stage: Stage, rows: UnitRows) -> None:
-    replica = Replica(stage, "mean")  # one, whose moments are its own
+    replica = KeepingReplica(stage)
     replica.start(0)
     for step in range(run.steps):
         items = [ItemNumber(step * run.replicas + k) for k in range(run.replicas)]
@@ -177,7 +177,7 @@ def _train_every_step(run: Run, stage: Stage, rows: UnitRows) -> None:
 
 def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
     codec, size = LocalCodec(run.codec), stage.num_parameters
-    replica = Replica(stage, run.moments)
+    replica = Replica(stage) if run.moments == "restart" else KeepingReplica(stage)
     momentum = torch.zeros_like(stage.flat_weights)
     for round in range(run.steps // run.inner_steps):
         base = stage.flat_weights.clone()
@@ -196,7 +196,7 @@ def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
                 shard = codec.shard(replica.difference(), seed)
                 shards.append(codec.read_shard(shard, size))
                 if run.moments == "mean":
-                    ends.append(read_moments(moments_shard(stage.flat_moments), size))
+                    ends.append(_sent(stage.flat_moments))
         if shards:
             equal = [1] * len(shards)
             mean = codec.read_mean(codec.mean(weighted_mean(shards, equal)), size)
@@ -208,6 +208,16 @@ def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
                 weighted_mean((end.exp_avg_sq for end in ends), equal),
             )
         _set(stage, base, sealed)
+
+
+def _sent(moments: Moments) -> Moments:
+    """As `blockwise8` spells them: the first, and the root of the second."""
+    code = codec_named("blockwise8")
+    first, root = (
+        code.decode(code.encode(each), (len(each),))
+        for each in (moments.exp_avg, moments.exp_avg_sq.sqrt())
+    )
+    return Moments(first, root.square_())
 
 
 def _set(stage: Stage, weights: Tensor, moments: Moments) -> None:
@@ -225,7 +235,8 @@ def _bytes_sent(run: Run, size: int) -> float:
     """By one replica, whose bucket is one part of all: its shards, and its mean to the others."""
     shard, mean = (FP32 * size, FP32 * size)
     if run.strategy == "local":
-        shard, mean = LocalCodec(run.codec).num_bytes(size)
+        shard = part_bytes(run.codec, size)
+        mean = part_bytes(LocalCodec(run.codec).mean_name, size)
         extra = 2 * size if run.moments == "mean" else 0
         shard, mean = shard + extra, mean + extra
     rounds = run.steps // run.inner_steps

@@ -146,7 +146,7 @@ def ours(model: ModelConfig, device: Device, num_steps: int) -> dict[str, Any]:
     began = time.perf_counter()
     stage = Stage(model, whole_model(model), OPTIMIZER, device=device.name)
     found: dict[str, Any] = {"initial weights, s": round(time.perf_counter() - began, 1)}
-    replica = Replica(stage, "restart")
+    replica = Replica(stage)
     replica.start(0)
     for name, seed in ("ours, s", SEED), ("untraced, s", b""):
         step = partial(lambda seed, number: replica.step(items_of(model, number), seed), seed)

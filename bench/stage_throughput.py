@@ -19,10 +19,11 @@ from bench.measuring import about, limit, parsed, parser_of, spread
 from contracts.terms.items import ItemNumber
 from tests.numerics.loop import new_stage, rows_of, sealed_norm, synthetic_corpus, train
 from tests.numerics.plain import plain_losses
+from training.averaging.norms import norm_squared
 from training.config import TrainConfig, whole_model
 from training.flops import item_flops
 from training.recipes import tiny_llama
-from training.stages.exact import norm_squared, set_threads
+from training.stages.exact import set_threads, to_wire
 from training.stages.stage import Stage
 
 STEPS_A_PAIR = 2
@@ -51,7 +52,7 @@ def plain_seconds(config: TrainConfig) -> float:
 def update_milliseconds(stage: Stage) -> dict[str, float]:
     """Where a step's time outside the units goes, in ms."""
     average = torch.randn(stage.num_parameters, generator=torch.Generator().manual_seed(SEED))
-    norm = sealed_norm([norm_squared(average)])
+    norm = sealed_norm([norm_squared(to_wire(average))])
 
     def timed(action: Callable[[], object]) -> float:
         times = []
@@ -62,7 +63,7 @@ def update_milliseconds(stage: Stage) -> dict[str, float]:
         return round(1000 * statistics.median(times), 2)
 
     return {
-        "norm": timed(lambda: norm_squared(average)),
+        "norm": timed(lambda: norm_squared(to_wire(average))),
         "update": timed(lambda: stage.apply([average], norm)),
         "state root": timed(stage.roots),
         "rows of a step": timed(lambda: _read_rows(stage)),

@@ -50,10 +50,16 @@ class Liar(Around):
     """Lies by a plan, in a job whose gradients travel under a codec."""
 
     def __init__(
-        self, make: MakeStrategy, compute: Compute, plan: Plan, codec: GradientCodecName
+        self,
+        make: MakeStrategy,
+        compute: Compute,
+        plan: Plan,
+        codec: GradientCodecName,
+        what: Any = None,
     ) -> None:
+        """`what` is what a kind of lie takes beside the rest."""
         super().__init__(make, compute)
-        self._plan, self._codec = plan, codec
+        self._plan, self._codec, self._what = plan, codec, what
 
 
 class Computing(Behaviour):

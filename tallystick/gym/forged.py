@@ -20,11 +20,9 @@ from contracts.terms.items import ItemNumber
 from contracts.terms.messages import GradientCodecName, ShardCodecName
 from contracts.terms.work import Leaf
 from tallystick.gym.around import Liar, Numbers, Putting, reformed, remade
-from tallystick.gym.plan import Plan
 from training.averaging.slices import slice_digest
 from training.strategies.port import (
     Bucket,
-    Compute,
     Direction,
     Draft,
     Items,
@@ -33,7 +31,6 @@ from training.strategies.port import (
     Source,
     Weights,
 )
-from training.worker.ports import MakeStrategy
 
 # --------------------------------------------------------------------------------------- gradients
 
@@ -44,25 +41,16 @@ Forge: TypeAlias = Callable[[Piece, GradientCodecName], Piece]
 
 
 class Forged(Liar):
-    """Honest, but for the shards of the gradient."""
+    """Honest, but for the shards of the gradient, which a `Forge` makes."""
 
-    def __init__(
-        self,
-        make: MakeStrategy,
-        compute: Compute,
-        plan: Plan,
-        codec: GradientCodecName,
-        forge: Forge,
-    ) -> None:
-        super().__init__(make, compute, plan, codec)
-        self._forge = forge
+    _what: Forge
 
     def commit(self, items: Items) -> Draft:
         """See `Strategy.commit`."""
         honest = self._inner.commit(items)
         if not self._plan.lies_in(self._round):
             return honest
-        return replace(honest, shards=(self._forge(each, self._codec) for each in honest.shards))
+        return replace(honest, shards=(self._what(each, self._codec) for each in honest.shards))
 
 
 def flipped(piece: Piece, codec: GradientCodecName) -> Piece:
@@ -92,18 +80,9 @@ def scaled(times: Fraction, piece: Piece, codec: GradientCodecName) -> Piece:
 
 
 class WrongSum(Liar):
-    """The mean turned around; `named` is the codec of shards, by which a bucket is digested."""
+    """The mean turned around."""
 
-    def __init__(
-        self,
-        make: MakeStrategy,
-        compute: Compute,
-        plan: Plan,
-        codec: GradientCodecName,
-        named: ShardCodecName,
-    ) -> None:
-        super().__init__(make, compute, plan, codec)
-        self._named = named
+    _what: ShardCodecName  # by which buckets are digested
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
         """See `Strategy.reduce`."""
@@ -111,7 +90,7 @@ class WrongSum(Liar):
         if not self._plan.lies_in(self._round):
             return honest
         output, data = turned(honest, self._codec)
-        digest = slice_digest(data, self._named)
+        digest = slice_digest(data, self._what)
         return output.model_copy(update={"digest": digest}), data
 
 
@@ -148,23 +127,14 @@ def oversized(data: bytes) -> bytes:
 
 
 class Spoilt(Liar):
-    """Honest passes, whose boundary tensors nobody can then compute with."""
+    """Honest passes, whose boundary tensors nobody can compute with after a `Spoil`."""
 
-    def __init__(
-        self,
-        make: MakeStrategy,
-        compute: Compute,
-        plan: Plan,
-        codec: GradientCodecName,
-        spoil: Spoil,
-    ) -> None:
-        super().__init__(make, compute, plan, codec)
-        self._spoil = spoil
+    _what: Spoil
 
     async def run(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
         """See `Strategy.run`."""
         if direction != "evaluate" and self._plan.lies_about(self._round, item):
-            source = Putting(source, lambda name, data: reformed(data, self._spoil))
+            source = Putting(source, lambda name, data: reformed(data, self._what))
         return await self._inner.run(item, direction, source)
 
 

@@ -49,7 +49,7 @@ class LyingReplica(Replica):
     def __init__(
         self, stage: Stage, lie: str, lies: Lies, *, rewarm_steps: int = REWARM_STEPS
     ) -> None:
-        super().__init__(stage, "restart", rewarm_steps=rewarm_steps)
+        super().__init__(stage, rewarm_steps=rewarm_steps)
         self._lie, self._lies, self._number = lie, lies, 0
         self._before: tuple[Inputs, tuple[float, Tensor]] | None = None
 
@@ -93,7 +93,7 @@ class FalseDifference(Replica):
     def __init__(
         self, stage: Stage, change: Callable[[Stage, Tensor], Tensor], *, rewarm_steps: int
     ) -> None:
-        super().__init__(stage, "restart", rewarm_steps=rewarm_steps)
+        super().__init__(stage, rewarm_steps=rewarm_steps)
         self._change = change
 
     def difference(self) -> Tensor:

@@ -127,7 +127,7 @@ def one_local_round(model: ModelConfig, part: StageSlice, folder: Path, *, audit
 
 def _replica(model: ModelConfig, part: StageSlice) -> tuple[torch.Tensor, torch.Tensor, Replica]:
     stage = Stage(model, part, OPTIMIZER, frozen=frozen(model, part))
-    sealed, replica = stage.flat_weights.clone(), Replica(stage, "restart")
+    sealed, replica = stage.flat_weights.clone(), Replica(stage)
     replica.start(0)
     return sealed, torch.zeros_like(sealed), replica
 

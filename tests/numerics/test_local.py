@@ -5,25 +5,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from contracts.terms.errors import NotFinite
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE, ShardCodecName
 from tests.numerics.diloco import classic_diloco
-from tests.numerics.loop import items_of, new_stage, rows_of, synthetic_corpus
+from tests.numerics.loop import KeepingReplica, items_of, new_stage, rows_of, synthetic_corpus
 from tests.numerics.plain import greatest_difference, plain_losses
 from training.config import TrainConfig, whole_model
 from training.data.loading import UnitRows
 from training.models.initial import initial_weights
 from training.recipes import micro
-from training.stages.exact import Moments, weighted_mean
+from training.stages.exact import weighted_mean
 from training.stages.stage import UnitInputs, rows_tensor
-from training.strategies.local.exchange import (
-    LocalCodec,
-    moments_shard,
-    read_moments,
-)
+from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
 from training.strategies.local.outer import apply_outer
 
@@ -44,7 +39,7 @@ def local_losses(
 ) -> list[float]:
     """Mean loss of the replicas at each inner step; moments restart."""
     stage, rows, losses = new_stage(config), rows_of(config, CORPUS), []
-    momentum, replica = torch.zeros(stage.num_parameters), Replica(stage, "restart")
+    momentum, replica = torch.zeros(stage.num_parameters), Replica(stage)
     for first in range(0, config.num_steps, inner_steps):
         base, shards, round_losses = stage.flat_weights.clone(), [], []
         for k in range(replicas):
@@ -64,7 +59,7 @@ def local_losses(
 def test_replica__one_that_keeps_its_moments__has_the_losses_of_the_plain_loop() -> None:
     config, num_steps = micro(), 5
     stage, rows = new_stage(config), rows_of(config, CORPUS)
-    replica, losses = Replica(stage, "mean"), []
+    replica, losses = KeepingReplica(stage), []
     momentum = torch.zeros(stage.num_parameters)
 
     for first in range(0, config.num_steps, num_steps):
@@ -111,7 +106,7 @@ def test_replica__started_twice_from_the_same_state__makes_the_same_bytes() -> N
 
     for _ in range(2):
         stage.flat_weights.copy_(base)
-        replica = Replica(stage, "restart")
+        replica = Replica(stage)
         replica.start(3)
         steps = [replica.step(inputs(rows, items_of(config, step)), SEED) for step in (4, 5, 6)]
         found.append((steps, LocalCodec("seeded4").shard(replica.difference(), SEED)))
@@ -122,7 +117,7 @@ def test_replica__started_twice_from_the_same_state__makes_the_same_bytes() -> N
 def test_step__weights_that_overflow__refused_and_nothing_moves() -> None:
     config = micro()
     stage, rows = new_stage(config), rows_of(config, CORPUS)
-    replica = Replica(stage, "restart")
+    replica = Replica(stage)
     stage.flat_weights.mul_(1e30)
     replica.start(0)
 
@@ -147,14 +142,3 @@ def test_apply_outer__three_rounds__is_nesterov_sgd(rate: float, mu: float) -> N
         apply_outer(weights, momentum, mean, rate=rate, mu=mu)
 
     assert torch.allclose(weights, reference.detach(), atol=1e-5)
-
-
-def test_moments_shard__moments_of_a_run__come_back_within_a_code() -> None:
-    generator = torch.Generator().manual_seed(1)
-    sizes: Tensor = torch.rand(5000, generator=generator)
-    moments = Moments(sizes - 0.5, sizes.square() * 1e-6)
-
-    found = read_moments(moments_shard(moments), 5000)
-
-    assert torch.allclose(found.exp_avg, moments.exp_avg, atol=0.01)
-    assert (found.exp_avg_sq.sqrt() - moments.exp_avg_sq.sqrt()).abs().max() < 1e-5

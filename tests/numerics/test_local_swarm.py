@@ -104,7 +104,7 @@ class Plain:
 
     def sent(self, claim: WorkClaim) -> Tensor:
         """The difference that a claim gives."""
-        replica = Replica(self.stage, "restart", rewarm_steps=self.local.rewarm_steps)
+        replica = Replica(self.stage, rewarm_steps=self.local.rewarm_steps)
         self.stage.flat_weights.copy_(self.weights)
         replica.start(self.sealed * INNER_STEPS // len(PEERS))
         for item in claim.numbers:

@@ -1,22 +1,23 @@
-"""The torch-free norm of a chunk's bytes is the one that peers commit to, bit for bit."""
+"""Norms of shards and buckets are those of the numbers that their bytes spell."""
 
+from fractions import Fraction
 from typing import get_args
 
 import pytest
 import torch
 
 from contracts.terms.errors import WrongBytes
-from contracts.terms.messages import GradientCodecName, SeededCodecName
+from contracts.terms.messages import NORM_SQUARED_SCALE, GradientCodecName, SeededCodecName
 from training.averaging.norms import need_norm, norm_squared
-from training.averaging.sums import slice_of
+from training.averaging.sums import slice_of, vector_of
 from training.compression import differences
-from training.stages import exact
+from training.stages.exact import to_wire
 
 LENGTHS = (1, 2, 3, 4, 5, 31, 32, 33, 1000, 4097, 70_001)
 
 
 @pytest.mark.parametrize("codec", get_args(GradientCodecName))
-def test_norm_squared__random_numbers__equals_the_norm_of_the_tensor(
+def test_slice_of__random_numbers__norm_is_that_of_the_numbers_that_are_read(
     codec: GradientCodecName,
 ) -> None:
     for length in LENGTHS:
@@ -26,7 +27,9 @@ def test_norm_squared__random_numbers__equals_the_norm_of_the_tensor(
 
         sent = slice_of(chunk, codec)
 
-        assert norm_squared(sent.data, codec) == sent.norm_squared
+        read = vector_of(sent.data, codec).double()
+        exact = sum(Fraction(each) ** 2 for each in read.tolist()) * NORM_SQUARED_SCALE
+        assert sent.norm_squared == pytest.approx(float(exact), rel=1e-12, abs=1)
 
 
 @pytest.mark.parametrize("codec", get_args(SeededCodecName))
@@ -36,7 +39,7 @@ def test_need_norm__seeded_codes__equals_the_norm_of_the_tensor(
 ) -> None:
     chunk = torch.randn(length, generator=torch.Generator().manual_seed(length))
     data = differences.encode(chunk, codec, bytes(32))
-    norm = exact.norm_squared(differences.decode(data, length, codec))
+    norm = norm_squared(to_wire(differences.decode(data, length, codec)))
 
     need_norm(data, norm, codec, num_elements=length)
     with pytest.raises(WrongBytes):

@@ -1,8 +1,7 @@
-"""How long the numbers are that wire bytes spell. Torch-free twin of `training.stages.exact`.
+"""How long the numbers are that wire bytes spell. Torch-free.
 
-Whoever is given a shard or a bucket (a member, the coordinator) says with this whether it is as
-long as its claim states. Invariant: `norm_squared` is `exact.norm_squared` of the decoded bytes,
-bit for bit: the same exact squares, added in the same tree. Units: 1e-12.
+Whoever makes or is given a shard or a bucket (a member, the coordinator) takes its norm with this.
+Invariant: the same on all machines, as exact squares are added in a tree. Units: 1e-12.
 """
 
 import math
@@ -27,7 +26,9 @@ _BLOCK = 2**16  # elements that are squared at a time: the rest of the memory is
 
 
 def norm_squared(data: Buffer, codec: GradientCodecName = "none") -> int:
-    """Squared L2 norm of the numbers that a bucket's wire bytes spell, in 1e-12.
+    """Squared L2 norm of the numbers that a shard's or bucket's wire bytes spell, in 1e-12.
+
+    Squares of fp32 numbers are exact in fp64; they are added in a tree that halves the vector.
 
     Raises:
         Malformed: no whole number of elements. NotFinite: inf or nan.

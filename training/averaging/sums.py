@@ -13,10 +13,11 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.messages import GradientCodecName
+from training.averaging.norms import norm_squared
 from training.averaging.slices import Slice, slice_digest
 from training.compression.codecs import codec as codec_named
 from training.compression.formats import FORMATS
-from training.stages.exact import norm_squared, weighted_mean
+from training.stages.exact import weighted_mean
 
 
 def slice_of(chunk: Tensor, codec: GradientCodecName = "none") -> Slice:
@@ -26,8 +27,7 @@ def slice_of(chunk: Tensor, codec: GradientCodecName = "none") -> Slice:
         NotFinite: inf or nan.
     """
     data = codec_named(codec).encode(chunk)
-    sent = chunk if codec == "none" else vector_of(data, codec)
-    return Slice(data, slice_digest(data, codec), norm_squared(sent))
+    return Slice(data, slice_digest(data, codec), norm_squared(data, codec))
 
 
 def vector_of(data: Buffer, codec: GradientCodecName = "none") -> Tensor:

@@ -1,9 +1,9 @@
 """Tensors with equal bytes on all threads and devices: arithmetic, update, layout, root.
 
-Invariant: only element-wise operations, each rounded once, in a fixed order; a sum over elements is
-a tree of element-wise additions. What members must derive alike (norms, means, updates) is computed
-here, never with `sum`, `norm`, `dot` or fused kernels, whose order depends on threads. Wire form:
-fp32, little-endian, C order, without header.
+Invariant: only element-wise operations, each rounded once, in a fixed order. What members must
+derive alike (means, updates; norms: `training.averaging.norms`) is never computed with `sum`,
+`norm`, `dot` or fused kernels, whose order depends on threads. Wire form: fp32, little-endian, C
+order, without header.
 
 The AdamW update (docs/protocol.md 3.6). Invariant: weights and both moments after it are a
 function, byte for byte, of the bytes before it, the averaged gradient and the sealed norm. Nothing
@@ -27,7 +27,6 @@ import platform
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
@@ -37,16 +36,16 @@ from contracts.terms.digest import digest, tensor_digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, NotFinite, Refused
 from contracts.terms.ids import Digest
-from contracts.terms.messages import LOSS_SCALE, NORM_SQUARED_SCALE
+from contracts.terms.messages import LOSS_SCALE
 from training.models.decoder import StageModel
 from training.stages.torch_free import UpdateScalars
 
 # ------------------------------------------------------------------------ arithmetic and wire form
 
-_BLOCK = 2**15  # elements at a time: what fits a core's cache is done two to four times faster
-_SUM_BLOCK = 2**18  # of a sum, whose one operation an element costs less than its start
+_SUM_BLOCK = (
+    2**18
+)  # elements of a sum at a time: one operation an element costs less than its start
 _BLOCK_OF_GPU = 2**24  # where starting an operation takes as long as a million elements
-_LEVELS_AT_ONCE = 4
 
 
 def need_finite(tensor: Tensor, what: str, *, largest: float = math.inf) -> None:
@@ -64,45 +63,6 @@ def need_finite(tensor: Tensor, what: str, *, largest: float = math.inf) -> None
         raise NotFinite(f"{what} is not finite")
     if max(extremes) > largest:
         raise NotFinite(f"{what} is so large that it may not be finite elsewhere")
-
-
-def norm_squared(vector: Tensor) -> int:
-    """Squared L2 norm of an fp32 vector, in 1e-12, the same on every device.
-
-    Squares of fp32 numbers are exact in fp64; they are added in a tree that halves the vector.
-
-    Raises:
-        NotFinite: the vector holds inf or nan.
-    """
-    flat = vector.detach().flatten()
-    sizes = [flat.numel()]
-    while sizes[-1] > 1:
-        sizes.append((sizes[-1] + 1) // 2)
-    level = min(_LEVELS_AT_ONCE, len(sizes) - 1)
-    partial = torch.empty(sizes[level], dtype=torch.float64, device=flat.device)
-    block = _BLOCK if flat.device.type == "cpu" else _BLOCK_OF_GPU
-    for start in range(0, len(partial), block):
-        stop = min(start + block, len(partial))
-        partial[start:stop] = _partial_sums(flat, sizes[: level + 1], start, stop)
-    for size in sizes[level + 1 :]:
-        partial[: len(partial) - size] += partial[size:]
-        partial = partial[:size]
-    total = float(partial.sum())
-    if not math.isfinite(total):  # squares of fp32 numbers are far from the end of fp64
-        raise NotFinite("a gradient chunk is not finite")
-    return round(Fraction(total) * NORM_SQUARED_SCALE)
-
-
-def _partial_sums(flat: Tensor, sizes: Sequence[int], start: int, stop: int) -> Tensor:
-    """Elements [start, stop) of the tree's last level; `sizes` are its levels' from the leaves."""
-    *below, size = sizes
-    if not below:
-        return flat[start:stop].double().square_()
-    sums = _partial_sums(flat, below, start, stop)
-    end = min(stop + size, below[-1])
-    if start + size < end:
-        sums[: end - start - size] += _partial_sums(flat, below, start + size, end)
-    return sums
 
 
 def weighted_mean(

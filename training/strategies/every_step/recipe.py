@@ -21,13 +21,13 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.targets import TargetCounts, item_weights
 from contracts.terms.work import LeafNames, Output, leaf_names
 from training.averaging.forms import Forms
+from training.averaging.norms import norm_squared
 from training.averaging.slices import Slice
 from training.averaging.sums import slice_of, vector_of
 from training.compression.codecs import codec as codec_named
 from training.config import slices_of, train_config
 from training.data.manifest import TARGET_MARK
 from training.models.parameters import Shape, parameter_shapes
-from training.stages.exact import norm_squared
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 
 
@@ -152,7 +152,7 @@ class Recipe:
             WrongBytes: a shard is longer or shorter than `norms_squared` says.
         """
         vectors = [vector_of(shard, self.gradient_codec) for shard in shards]
-        if list(norms_squared) != list(map(norm_squared, vectors)):
+        if list(norms_squared) != [norm_squared(each, self.gradient_codec) for each in shards]:
             raise WrongBytes("a shard of a gradient is not as long as was said")
         flat = torch.cat(vectors)
         shapes = self.parameter_shapes

@@ -4,7 +4,7 @@ Invariants: its `Stage` has weights and gradient of its own (8 bytes a parameter
 the round in work is not touched; whoever replays items in the order in which they were added, on
 the same kind of device with the same number of threads, repeats every byte of y, dx, loss and
 gradient. Another order, other threads or another device differ in the last digits; how far is for
-calibration to say (`verification.distances.calibration`).
+calibration to say (`bench.calibration_table`).
 
 A claimed tensor that cannot be read, or is not finite, counts as one of nan, which is as far off as
 can be (docs/protocol.md 5). Of a `given` leaf y and dx were made by another, who is gone: they are

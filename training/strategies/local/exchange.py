@@ -2,8 +2,7 @@
 
 A shard is the difference of one replica under the job's codec, a bucket the mean of shards, which
 is rounded once more: in bfloat16, because a mean in four bits would be rounded a second time with
-an error that no longer falls with the number of replicas. With `moments: mean` the moments travel
-too, in `blockwise8`: the first as it is, the second as its root, whose range is half as wide.
+an error that no longer falls with the number of replicas.
 """
 
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.messages import (
-    CodecName,
     GradientCodecName,
     ShardCodecName,
     is_seeded,
@@ -21,10 +19,7 @@ from contracts.terms.messages import (
 )
 from training.compression import differences
 from training.compression.codecs import codec
-from training.compression.formats import part_bytes
-from training.stages.exact import Moments
 
-_MOMENTS: CodecName = "blockwise8"
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -80,20 +75,3 @@ class LocalCodec:
     def read_mean(self, data: Buffer, num_elements: int) -> Tensor:
         """The mean that a bucket spells, fp32 (P,); raises Malformed, NotFinite."""
         return codec(self.mean_name).decode(data, (num_elements,))
-
-    def num_bytes(self, num_elements: int) -> tuple[int, int]:
-        """Length of a shard, and of a mean."""
-        return part_bytes(self.name, num_elements), part_bytes(self.mean_name, num_elements)
-
-
-def moments_shard(moments: Moments) -> tuple[bytes, bytes]:
-    """Both moments (P,) as they travel; raises NotFinite."""
-    return codec(_MOMENTS).encode(moments.exp_avg), codec(_MOMENTS).encode(
-        moments.exp_avg_sq.sqrt()
-    )
-
-
-def read_moments(data: tuple[Buffer, Buffer], num_elements: int) -> Moments:
-    """The moments that a shard spells, fp32 (P,) each; raises Malformed, NotFinite."""
-    first, root = (codec(_MOMENTS).decode(part, (num_elements,)) for part in data)
-    return Moments(first, root.square_())

@@ -1,12 +1,9 @@
 """The steps that a replica takes by itself in one round, with torch.
 
 A replica starts each round from nothing but sealed state, so that whoever has the seal can replay
-it: its weights are the sealed ones, and its moments (AdamW)
-
-    restart   are zero; the first moment is used without bias correction, the rate rises over the
-              first steps. With bias correction Adam's first steps are sign descent, whose root mean
-              square is 1 instead of about 0.2.
-    mean      are the sealed means of those with which all replicas ended the round before.
+it: its weights are the sealed ones, and its moments (AdamW) are zero; the first moment is used
+without bias correction, the rate rises over the first steps. With bias correction Adam's first
+steps are sign descent, whose root mean square is 1 instead of about 0.2.
 
 A round of DiLoCo (arXiv 2311.08105, algorithm 1, lines 3 to 10) is `start`, H times `step`,
 `difference`. There each replica carries its moments through the job, which nobody else can repeat.
@@ -15,7 +12,6 @@ A round of DiLoCo (arXiv 2311.08105, algorithm 1, lines 3 to 10) is `start`, H t
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,18 +24,11 @@ from training.stages.stage import Stage, UnitInputs
 from training.stages.torch_free import UpdateScalars, fp32, learning_rate, power, update_scalars
 from training.strategies.local.trace import SCALE, TracedStep, projections
 
-MomentsRule = Literal["restart", "mean"]
 REWARM_STEPS = 5
 
 
 def inner_scalars(
-    config: OptimizerConfig,
-    *,
-    first: int,
-    step: int,
-    norm: float,
-    moments: MomentsRule,
-    rewarm_steps: int = REWARM_STEPS,
+    config: OptimizerConfig, *, first: int, step: int, norm: float, rewarm_steps: int = REWARM_STEPS
 ) -> UpdateScalars:
     """What an inner step multiplies with.
 
@@ -48,12 +37,9 @@ def inner_scalars(
         first: Inner steps of the job before this round.
         step: Number of the step in the round, from 0.
         norm: Of the replica's own gradient.
-        moments: What they start from.
-        rewarm_steps: Of `restart`: over which the rate rises in each round.
+        rewarm_steps: Over which the rate rises in each round.
     """
     scalars = update_scalars(config, first + step, round(norm * NORM_SCALE))
-    if moments == "mean":
-        return scalars
     rate = learning_rate(config, first + step) * min(1.0, (step + 1) / rewarm_steps)
     return replace(
         scalars,
@@ -66,10 +52,8 @@ def inner_scalars(
 class Replica:
     """One round of inner steps on a stage that holds the sealed state. Not thread-safe."""
 
-    def __init__(
-        self, stage: Stage, moments: MomentsRule, *, rewarm_steps: int = REWARM_STEPS
-    ) -> None:
-        self._stage, self._moments, self._rewarm_steps = stage, moments, rewarm_steps
+    def __init__(self, stage: Stage, *, rewarm_steps: int = REWARM_STEPS) -> None:
+        self._stage, self._rewarm_steps = stage, rewarm_steps
         self._base = torch.empty(0)
         self._first = self._num_steps = 0
 
@@ -77,9 +61,8 @@ class Replica:
         """Begin a round on the stage's present weights; `first` inner steps were done before."""
         self._base = self._stage.flat_weights.clone()
         self._first, self._num_steps = first, 0
-        if self._moments == "restart":
-            self._stage.flat_moments.exp_avg.zero_()
-            self._stage.flat_moments.exp_avg_sq.zero_()
+        self._stage.flat_moments.exp_avg.zero_()
+        self._stage.flat_moments.exp_avg_sq.zero_()
 
     def step(
         self,
@@ -104,20 +87,21 @@ class Replica:
             raise NotFinite("the norm of a gradient is not finite")
         if look is not None:
             look(gradient)
-        scalars = inner_scalars(
-            self._stage.optimizer,
-            first=self._first,
-            step=self._num_steps,
-            norm=norm,
-            moments=self._moments,
-            rewarm_steps=self._rewarm_steps,
-        )
-        self._stage.update([gradient], scalars)
+        self._stage.update([gradient], self._scalars(norm))
         self._num_steps += 1
         return TracedStep(
             loss=round(LOSS_SCALE * loss),
             norm=round(SCALE * norm),
             projections=projections(gradient, seed) if seed else (),
+        )
+
+    def _scalars(self, norm: float) -> UpdateScalars:
+        return inner_scalars(
+            self._stage.optimizer,
+            first=self._first,
+            step=self._num_steps,
+            norm=norm,
+            rewarm_steps=self._rewarm_steps,
         )
 
     def gradient(self, items: Mapping[ItemNumber, UnitInputs]) -> tuple[float, Tensor]:

@@ -17,11 +17,12 @@ from contracts.terms.items import ItemNumber
 from contracts.terms.messages import NUMBERS_OF_STEP, JobSpec, LocalSpec
 from contracts.terms.work import Output, WorkClaim
 from training.averaging.forms import Forms
+from training.averaging.norms import norm_squared
 from training.averaging.slices import slice_digest
 from training.config import train_config, whole_model
 from training.memory import num_parameters
 from training.models.parameters import Shape, parameter_shapes
-from training.stages.exact import norm_squared
+from training.stages.exact import to_wire
 from training.stages.stage import Stage, rows_tensor
 from training.stages.torch_free import chunk_bounds
 from training.strategies.local.exchange import LocalCodec
@@ -74,7 +75,7 @@ class LocalRecipe:
         """
         if self._is_checked and stage.device.type == "cpu":
             torch.set_num_threads(1)
-        return Replica(stage, "restart", rewarm_steps=self.local.rewarm_steps)
+        return Replica(stage, rewarm_steps=self.local.rewarm_steps)
 
     # ------------------------------------------------------------------------------------- items
 
@@ -150,7 +151,8 @@ class LocalRecipe:
             WrongBytes: a shard is longer or shorter than the claim says.
         """
         sent, first = self.difference(shards, len(difference)), claim.items[0][0]
-        if [norm_squared(each) for each in sent] != [each.norm_squared for each in claim.outputs]:
+        norms = [norm_squared(to_wire(each)) for each in sent]
+        if norms != [each.norm_squared for each in claim.outputs]:
             raise WrongBytes("a shard of a difference is not as long as was said")
         own = difference.split([len(each) for each in sent])
         seeds = (self._shard_seed(claim.base, first, number) for number in self.buckets)
@@ -163,7 +165,7 @@ class LocalRecipe:
     def output(self, number: ChunkIndex, data: bytes, sent: Tensor) -> Output:
         """What a claim says of a shard or a bucket: `data`, which spell `sent`."""
         name = slice_digest(data, self.codec.name)
-        return Output(bucket=number, digest=name, norm_squared=norm_squared(sent))
+        return Output(bucket=number, digest=name, norm_squared=norm_squared(to_wire(sent)))
 
 
 # ------------------------------------------------------------------------------------------ leaves

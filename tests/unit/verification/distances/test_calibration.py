@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.measuring import clopper_pearson
-from contracts.terms.errors import Malformed
-from verification.distances.calibration import (
+from bench.calibration_table import (
     FACTOR,
     Honest,
     Sample,
@@ -18,6 +16,8 @@ from verification.distances.calibration import (
     read_sample,
     two_digits,
 )
+from bench.measuring import clopper_pearson
+from contracts.terms.errors import Malformed
 from verification.distances.thresholds import (
     SATURATED,
     Calibration,

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from bench.calibration_table import calibration_text
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.messages import DISTANCE_SCALE, class_name
-from verification.distances.calibration import calibration_text
 from verification.distances.thresholds import (
     MEASURES,
     Calibration,

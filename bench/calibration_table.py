@@ -12,7 +12,7 @@ Classes whose arithmetic adds in another dtype (`--apart`) keep their own, wider
 not widen those of others.
 
 Samples are JSON lines, `Sample.line()`; `bench/calibration.py` writes them from real
-stages. `python -m verification.distances.calibration --out FILE SAMPLES...` makes the table.
+stages. `python -m bench.calibration_table --out FILE SAMPLES...` makes the table.
 Units: distances in 1e-9.
 """
 
@@ -222,9 +222,7 @@ def _read(paths: Iterable[Path]) -> Iterator[Sample]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make a table from files of samples."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.distances.calibration", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m bench.calibration_table", description=__doc__)
     parser.add_argument("samples", nargs="+", type=Path, help="JSON lines of honest distances")
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
     parser.add_argument("--about", default="honest stages", help="what was compared, in words")
