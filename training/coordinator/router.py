@@ -7,8 +7,9 @@ is in memory alone. A peer that begins a session hands in all that it has of the
 that has just started deals nothing before everybody who is to come back has done so, or had its
 time for it, and goes on from there.
 
-What a failed pass means: a tensor cannot be had: a peer of another owner is asked, if there is one;
-where it says so too the tensor is made again, which is nobody's fault here. No result
+What a failed pass means: a tensor cannot be had: a peer of another owner is asked, or the same one
+once more; where two owners say so, or one twice and nobody else could tell, the tensor is made
+again, which is nobody's fault here. No result
 in time, while another peer of the group could do it: the task is dropped; who has not begun says
 so by not holding it any more, and who says nothing for `SILENT` more is `off`, so that its items
 open again; not where a peer has items of its own in a round (`Layout.most_items`), which last as
@@ -299,7 +300,7 @@ class Router:
             if (passed := self._take_found(walk.way, call)) is None:
                 break
             self._note(walk, call, passed)
-        walk.call, walk.lacking = call, []
+        walk.call, walk.lacking, walk.failed = call, [], []
         if call is None:
             self._remove(walk)
             if walk.way.evaluates:
@@ -358,9 +359,10 @@ class Router:
                     self._assign(given.peer, given.group, waiting.pop(item), now)
 
         for item in [item for item, walk in waiting.items() if walk.lacking]:
-            others = self._others(waiting[item])
-            among = {peer: free for peer, free in room.items() if peer in others or not others}
-            deal(frozenset({item}), among)
+            walk, others = waiting[item], self._others(waiting[item])
+            deal(frozenset({item}), {peer: free for peer, free in room.items() if peer in others})
+            if item in waiting and (not others or len(walk.lacking) < SAID_BY):
+                deal(frozenset({item}), room)
         useful = {peer: free for peer, free in room.items() if not self._is_useless(peer)}
         deal(frozenset(item for item, walk in waiting.items() if not walk.lacking), useful or room)
         self._again.pop(group, None)
@@ -454,10 +456,11 @@ class Router:
         return {peer: member for peer, member in own.items() if view.can_work(peer)}
 
     def _others(self, walk: Walk) -> set[PeerId]:
-        """Who may make a pass, and is of no owner who says that a tensor of it cannot be had."""
+        """Who may make a pass that it has not failed, and is of no owner who lacks a tensor."""
         assert walk.call is not None
         able, said = self._able(walk.call.group), self._sayers(walk)
-        return {peer for peer, member in able.items() if member.owner not in said}
+        others = {peer for peer, member in able.items() if member.owner not in said}
+        return {peer for peer in others.difference(walk.failed) if not self._is_useless(peer)}
 
     def _sayers(self, walk: Walk) -> set[Address]:
         """Owners who say that a tensor of a pass cannot be had."""
@@ -499,6 +502,7 @@ class Router:
         held = {*said.holding}
         for name, out in [*self._out[peer].items()]:
             if out.is_told and name not in held:
+                out.walk.failed.append(peer)
                 self._rest(peer, now)
                 self._release(out, now)
 
@@ -593,8 +597,11 @@ class Router:
             self._take_back(walk)
             return self._abandon(evaluations=True)
         if lacks == ZERO_DIGEST:
+            walk.failed.append(out.peer)
             self._rest(out.peer, now)
             return self._release(out, now)
+        if out.peer in walk.lacking:
+            self._rest(out.peer, now)
         walk.lacking.append(out.peer)
         if not self._is_believed(walk):
             return self._release(out, now)
@@ -605,7 +612,7 @@ class Router:
         self._lose(walk, lacks, now)
 
     def _is_believed(self, walk: Walk) -> bool:
-        """Whether two owners say it, or the only one that there is says it twice."""
+        """Whether two owners say it, or one says it twice where nobody else could tell."""
         if len(walk.lacking) < SAID_BY:
             return False
         return walk.way.evaluates or len(self._sayers(walk)) > 1 or not self._others(walk)

@@ -303,6 +303,46 @@ def test_router__one_owner_says_again_and_again_it_lacks_a_tensor__another_is_as
     assert (task.item, task.direction) == (0, "backward")
 
 
+def test_router__the_other_owner_cannot_make_the_pass_either__who_lacked_once_is_asked_again() -> (
+    None
+):
+    """Else a peer that fails whatever it is given would keep the item for ever."""
+    routed = Routed()
+    routed.make()
+    lacked = routed.fail("unavailable", routed.only()[1].inputs[0].digest)
+    while routed.only()[0] != lacked:
+        routed.fail()
+        routed.wait(0.1)
+        assert routed.now < 10
+
+    assert routed.make() == lacked
+
+
+def test_router__one_owner_lacks_a_tensor_and_the_other_fails_otherwise__it_is_given_up() -> None:
+    routed = Routed()
+    names = leaf_names(UPPER, 2, ItemNumber(0))
+    tensors = tuple(sorted((name, make_digest(name)) for name in names.all))
+    counts = Result(UPPER, ItemNumber(0), C, tensors, 5)
+    routed.view = replace(routed.view, counted={LOWER: {}, UPPER: {ItemNumber(0): counts}})
+    routed.look(view=routed.view)
+
+    while not routed.router.gone:
+        if routed.out():
+            is_lacking = routed.only()[0] == A
+            routed.fail(*("not_found", make_digest(names.dx)) if is_lacking else ())
+        routed.wait(0.1)
+        assert routed.now < 60
+
+
+def test_router__the_other_owner_is_at_its_cap__who_lacked_once_is_asked_again_at_once() -> None:
+    routed = Routed()
+    routed.look(caps={A: 1, B: 1, C: 1, D: 0})
+    routed.make()
+
+    assert routed.fail("unavailable", routed.only()[1].inputs[0].digest) == C
+    assert routed.make() == C
+
+
 def test_router__peer_begins_a_session_without_what_counts__has_lost_it() -> None:
     routed = Routed(items=2)
     items = frozenset(map(ItemNumber, range(2)))
