@@ -1,1 +1,1 @@
-"""The only web3 code: connection, one wrapper per contract, events; proofs without web3."""
+"""The only web3 code: connection, a wrapper per contract, events; without it proofs, blocks."""

@@ -25,6 +25,7 @@ from web3.providers.async_base import AsyncJSONBaseProvider
 from web3.types import RPCEndpoint, RPCResponse, TxReceipt
 
 from contracts.chain.artifacts import explain
+from contracts.chain.blocks import Block
 from contracts.http_clients import server_of
 from contracts.json_rpc import JsonRpc, first_block_hash
 from contracts.terms import errors
@@ -36,16 +37,6 @@ _RAN = ("revert", "evm error", "out of gas", "gas required exceeds", "invalid op
 
 
 _RECEIPT = {"status", "blockNumber", "blockHash", "gasUsed"}
-NO_TIME = UnixSeconds(0)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block that reads are pinned to."""
-
-    number: int
-    hash: Digest
-    timestamp: UnixSeconds
 
 
 @dataclass(frozen=True)
@@ -54,20 +45,6 @@ class Call:
 
     to: Address
     data: bytes
-
-
-@dataclass(frozen=True)
-class Log:
-    """An event of one of our contracts, decoded."""
-
-    address: Address
-    event: str
-    args: Mapping[str, Any]
-    block: int
-    block_hash: Digest
-    transaction: Digest
-    index: int
-    at: UnixSeconds = NO_TIME  # of its block, from contracts whose state depends on it
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from contracts.chain.connection import ChainConnection, Log
+from contracts.chain.blocks import Log
+from contracts.chain.connection import ChainConnection
 from contracts.chain.deployment import Deployment
 from contracts.chain.wrappers.escrow import JobEscrow
 from contracts.chain.wrappers.parameters import ParametersContract
@@ -29,7 +30,7 @@ class Contracts:
         """
         found = await self.escrow.events(from_block, to_block)
         found += await self.seals.events(from_block, to_block)
-        return sorted(found, key=lambda log: (log.block, log.index))
+        return sorted(found, key=lambda log: (log.block, log.log_index))
 
 
 def bind(chain: ChainConnection, deployment: Deployment) -> Contracts:

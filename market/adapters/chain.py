@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from contracts.chain.connection import Block, Call, ChainConnection, Log
+from contracts.chain.blocks import Block, Log
+from contracts.chain.connection import Call, ChainConnection
 from contracts.chain.contracts import Contracts
-from contracts.chain.deployment import NAMES
 from contracts.chain.sender import Sender
 from contracts.governance.escrow import Budget, Channel, EscrowState, EscrowTimes
 from contracts.terms import errors
@@ -24,14 +24,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.market import ContractsView, EscrowTimesView, NetworkView, TokenView
-from market.service.ports import (
-    AccountNow,
-    ChainBlock,
-    ChainEvent,
-    Claim,
-    Locks,
-    Order,
-)
+from market.service.ports import AccountNow, Claim, Locks, Order
 from market.service.rows import SlashRow
 
 log = logging.getLogger(__name__)
@@ -122,14 +115,14 @@ class RpcChain:
             self._times = await self._contracts.escrow.times(await self._chain.head())
         return self._times
 
-    async def head(self) -> ChainBlock:
+    async def head(self) -> Block:
         """See `Chain.head`."""
-        return _block(await self._chain.head())
+        return await self._chain.head()
 
-    async def heads(self) -> tuple[ChainBlock, ChainBlock]:
+    async def heads(self) -> tuple[Block, Block]:
         """See `Chain.heads`."""
         newest = await self._chain.head()
-        return _block(newest), _block(await self._settled(newest))
+        return newest, await self._settled(newest)
 
     async def _settled(self, newest: Block) -> Block:
         on_top = self._confirming.confirmations - 1
@@ -139,17 +132,16 @@ class RpcChain:
             block = await self._chain.block(block.number - 1)
         return block
 
-    async def block(self, number: int) -> ChainBlock | None:
+    async def block(self, number: int) -> Block | None:
         """See `Chain.block`."""
         try:
-            return _block(await self._chain.block(number))
+            return await self._chain.block(number)
         except errors.ChainForgot:
             return None
 
-    async def events(self, first: int, last: int) -> list[ChainEvent]:
+    async def events(self, first: int, last: int) -> list[Log]:
         """See `Chain.events`."""
-        names = {getattr(self._contracts.deployment, name): name for name in NAMES}
-        return [_event(log, names) for log in await self._contracts.events(first, last)]
+        return await self._contracts.events(first, last)
 
     async def account(self, account: Address) -> AccountNow:
         """See `Chain.account`."""
@@ -168,14 +160,14 @@ class RpcChain:
 
     async def channels(
         self, places: Sequence[tuple[JobId, Address]]
-    ) -> tuple[ChainBlock, Mapping[tuple[JobId, Address], Channel]]:
+    ) -> tuple[Block, Mapping[tuple[JobId, Address], Channel]]:
         """See `Chain.channels`."""
         _, block = await self.heads()
-        return block, await self._contracts.escrow.channels(places, _at(block))
+        return block, await self._contracts.escrow.channels(places, block)
 
-    async def escrow_state(self, known: EscrowState, block: ChainBlock) -> EscrowState:
+    async def escrow_state(self, known: EscrowState, block: Block) -> EscrowState:
         """See `Chain.escrow_state`."""
-        return await self._contracts.escrow.state(known, _at(block))
+        return await self._contracts.escrow.state(known, block)
 
     # ------------------------------------------------------------------------------------- writes
 
@@ -275,7 +267,7 @@ class RpcChain:
         call = self._contracts.token.faucet(account, tokens)
         return sent.transaction, await self._send("faucet", f"tokens:{name}", call)
 
-    async def resend(self, newest: ChainBlock) -> int:
+    async def resend(self, newest: Block) -> int:
         """See `Chain.resend`. While the head stays, an account has as many nonces as before."""
         if newest.hash == self._all_ran_at:
             return 0
@@ -320,25 +312,3 @@ class RpcChain:
 
 def _turn(sender: Sender) -> str:
     return f"sender:{sender.account.hex()}"
-
-
-def _at(block: ChainBlock) -> Block:
-    return Block(block.number, block.hash, block.timestamp)
-
-
-def _block(block: Block) -> ChainBlock:
-    return ChainBlock(block.number, block.hash, block.timestamp)
-
-
-def _event(log: Log, names: Mapping[Address, str]) -> ChainEvent:
-    if log.address not in names:
-        raise errors.InvariantBroken(f"an event of 0x{log.address.hex()}, which is not ours")
-    return ChainEvent(
-        contract=names[log.address],
-        event=log.event,
-        args=log.args,
-        block=log.block,
-        transaction=log.transaction,
-        log_index=log.index,
-        at=log.at,
-    )

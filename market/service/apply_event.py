@@ -7,6 +7,7 @@ holds the row of its job. Amounts that are told are of the one job.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from contracts.chain.blocks import Log
 from contracts.governance.escrow import EscrowTimes
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, Digest, JobId, StepNumber
@@ -33,7 +34,7 @@ from market.service.fund_jobs import note_opened
 from market.service.life import happen
 from market.service.money import CONTRACT
 from market.service.pass_time import end_account
-from market.service.ports import ChainEvent, UnitOfWork
+from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, BatchRow, JobRow
 from market.service.slash import NAMES, note_slash
 
@@ -50,7 +51,7 @@ _TOLD: Mapping[str, tuple[type[JobEvent], Mapping[str, str]]] = {
 
 
 async def apply_event(
-    event: ChainEvent, times: EscrowTimes, now: UnixMillis, work: UnitOfWork, anchorer: Address
+    event: Log, times: EscrowTimes, now: UnixMillis, work: UnitOfWork, anchorer: Address
 ) -> None:
     """Change rows as `event` says.
 
@@ -67,7 +68,7 @@ async def apply_event(
             await _of_job(row, event, times, now, work)
 
 
-def _bytes(event: ChainEvent, name: str) -> bytes:
+def _bytes(event: Log, name: str) -> bytes:
     value = event.args[name]
     if not isinstance(value, bytes):
         raise InvariantBroken(f"{event.event}: {name} is {value!r}")
@@ -75,7 +76,7 @@ def _bytes(event: ChainEvent, name: str) -> bytes:
 
 
 async def _of_job(
-    row: JobRow, event: ChainEvent, times: EscrowTimes, now: UnixMillis, work: UnitOfWork
+    row: JobRow, event: Log, times: EscrowTimes, now: UnixMillis, work: UnitOfWork
 ) -> None:
     match event.event:
         case "Opened":
@@ -98,7 +99,7 @@ async def _of_job(
                 await show_next(slash, now, work)
 
 
-async def _anchored(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
+async def _anchored(event: Log, now: UnixMillis, work: UnitOfWork) -> None:
     for batch in await work[BatchRow].where(number=wide(event.args["index"]), lock=True):
         if event.event == "Recorded":
             batch = replace(batch, beacon=Digest(_bytes(event, "beacon")))
@@ -110,7 +111,7 @@ async def _anchored(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> Non
         await _tell_of_batch(batch, now, work)
 
 
-def _tell_of_money(job: JobId, event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
+def _tell_of_money(job: JobId, event: Log, now: UnixMillis, work: UnitOfWork) -> None:
     if event.event not in _TOLD:
         return
     cls, names = _TOLD[event.event]

@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
+from contracts.chain.blocks import Block, Log
 from contracts.governance.claims import Subtree
 from contracts.governance.escrow import Budget, Channel, EscrowState, EscrowTimes
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.encoding import Value
 from contracts.terms.escrow_messages import Bond, Close, End, Grant, Quit
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobHeader, JobSpec, Seal
@@ -21,7 +21,7 @@ from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.market import NetworkView
 from market.domain.limits import Allowance, Rate
-from market.service.rows import NO_TIME, Row, SlashRow
+from market.service.rows import Row, SlashRow
 
 Order: TypeAlias = Grant | Bond | Quit | End | Close
 """What parties of a job sign for the escrow, and anyone may send."""
@@ -200,28 +200,6 @@ class BlobStore(Protocol):
 
 
 @dataclass(frozen=True)
-class ChainBlock:
-    """A block of the chain."""
-
-    number: int
-    hash: Digest
-    timestamp: UnixSeconds
-
-
-@dataclass(frozen=True)
-class ChainEvent:
-    """An event of one of our contracts; addresses and hashes in `args` are bytes."""
-
-    contract: str
-    event: str
-    args: Mapping[str, Value]
-    block: int
-    transaction: Digest
-    log_index: int
-    at: UnixSeconds = NO_TIME  # of its block, for events of the escrow
-
-
-@dataclass(frozen=True)
 class AccountNow:
     """An account at the head of the chain."""
 
@@ -263,16 +241,16 @@ class Chain(Protocol):
     async def times(self) -> EscrowTimes:
         """The times of the escrow, which never change."""
 
-    async def head(self) -> ChainBlock:
+    async def head(self) -> Block:
         """The newest block."""
 
-    async def heads(self) -> tuple[ChainBlock, ChainBlock]:
+    async def heads(self) -> tuple[Block, Block]:
         """The newest block, and the newest one that counts as confirmed."""
 
-    async def block(self, number: int) -> ChainBlock | None:
+    async def block(self, number: int) -> Block | None:
         """The block of this number, if the chain has one."""
 
-    async def events(self, first: int, last: int) -> list[ChainEvent]:
+    async def events(self, first: int, last: int) -> list[Log]:
         """Events of our contracts in blocks `first` to `last`, in chain order.
 
         Raises:
@@ -287,14 +265,14 @@ class Chain(Protocol):
 
     async def channels(
         self, places: Sequence[tuple[JobId, Address]]
-    ) -> tuple[ChainBlock, Mapping[tuple[JobId, Address], Channel]]:
+    ) -> tuple[Block, Mapping[tuple[JobId, Address], Channel]]:
         """Limits and stakes of accounts in jobs, all at one confirmed block.
 
         Raises:
             ChainForgot: the node does not know that block's state any more.
         """
 
-    async def escrow_state(self, known: EscrowState, block: ChainBlock) -> EscrowState:
+    async def escrow_state(self, known: EscrowState, block: Block) -> EscrowState:
         """What the escrow stores in a block of all that `known` has rows of.
 
         Raises:
@@ -341,7 +319,7 @@ class Chain(Protocol):
     ) -> tuple[Digest, Digest]:
         """Grant `number` of an account: gas (wei) and test tokens; their transactions."""
 
-    async def resend(self, newest: ChainBlock) -> int:
+    async def resend(self, newest: Block) -> int:
         """Broadcast again what the chain forgot; returns how many transactions were sent.
 
         Args:

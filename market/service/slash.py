@@ -19,8 +19,8 @@ Units: base units; the market's milliseconds, the chain's seconds.
 
 import logging
 from dataclasses import replace
-from typing import cast
 
+from contracts.chain.blocks import Log
 from contracts.governance.escrow import Channel, EscrowTimes
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import BadSignature, Conflict, ContractRefused
@@ -35,7 +35,7 @@ from market.service.feeds import event_of, tell_job
 from market.service.find_job import need
 from market.service.money import budget_of, channel_of
 from market.service.named_blobs import need_blobs
-from market.service.ports import BlobStore, Chain, ChainEvent, UnitOfWork
+from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import BudgetRow, ChainEventRow, JobRow, LimitRow, SlashRow
 
 OPEN = ("announcing", "announced")
@@ -186,15 +186,12 @@ def tell_of_slash(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
     tell_job(row.job, event_of(SlashEvent, row, at=now), work)
 
 
-async def note_slash(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> SlashRow | None:
+async def note_slash(event: Log, now: UnixMillis, work: UnitOfWork) -> SlashRow | None:
     """A slash was announced, burned or dropped; what it is now, if it is ours.
 
     The rows of the escrow's money know the event already.
     """
-    job, account = (
-        JobId(cast(bytes, event.args["job"])),
-        Address(cast(bytes, event.args["account"])),
-    )
+    job, account = JobId(event.args["job"]), Address(event.args["account"])
     if event.event == "SlashAnnounced":
         row = await work[SlashRow].lock(event.args["evidence"])
         limit = await work[LimitRow].get(job, account)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from contracts.chain.blocks import Block, Log
 from contracts.governance.escrow import EscrowTimes
 from contracts.terms.errors import ChainForgot, WrongConfiguration
 from contracts.terms.ids import Address, JobId
@@ -19,7 +20,7 @@ from market.service.apply_event import apply_event
 from market.service.coding import encode_arguments
 from market.service.due import note_due
 from market.service.money import apply_money, rebuild_money
-from market.service.ports import Chain, ChainBlock, ChainEvent, UnitOfWork
+from market.service.ports import Chain, UnitOfWork
 from market.service.rows import BatchRow, ChainEventRow, CursorRow, JobRow
 from market.service.slash import NAMES, forget_slash
 
@@ -63,7 +64,7 @@ async def _cursor(work: UnitOfWork) -> CursorRow | None:
     return rows[0] if rows else None
 
 
-async def _last_block(number: int, head: ChainBlock, chain: Chain) -> ChainBlock:
+async def _last_block(number: int, head: Block, chain: Chain) -> Block:
     if number == head.number:
         return head
     block = await chain.block(number)
@@ -73,8 +74,8 @@ async def _last_block(number: int, head: ChainBlock, chain: Chain) -> ChainBlock
 
 
 async def _apply(
-    events: Sequence[ChainEvent],
-    last: ChainBlock,
+    events: Sequence[Log],
+    last: Block,
     times: EscrowTimes,
     now: UnixMillis,
     work: UnitOfWork,
@@ -99,7 +100,7 @@ async def _hold_jobs(jobs: Sequence[JobId | None], work: UnitOfWork) -> None:
         await work[JobRow].lock(job)
 
 
-def _row(event: ChainEvent) -> ChainEventRow:
+def _row(event: Log) -> ChainEventRow:
     job = event.args.get("job")
     return ChainEventRow(
         job=JobId(job) if isinstance(job, bytes) else None,

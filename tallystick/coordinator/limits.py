@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, isinf
 
-from contracts.chain.connection import Block, Call
+from contracts.chain.blocks import Block
+from contracts.chain.connection import Call
 from contracts.chain.contracts import Contracts
 from contracts.chain.sender import Sender
 from contracts.governance.escrow import (

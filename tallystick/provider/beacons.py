@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.chain.connection import Block, ChainConnection
+from contracts.chain.blocks import Block
+from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts
 from contracts.chain.wrappers.seals import Seals
 from contracts.governance.anchor_chain import AnchoredBatch

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from contracts.chain.connection import Block, Call
+from contracts.chain.blocks import Block
+from contracts.chain.connection import Call
 from contracts.governance.claims import PayTree, SealedPay
 from contracts.governance.escrow import (
     Budget,

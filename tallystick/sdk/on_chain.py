@@ -20,7 +20,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from contracts.chain.connection import Block, Call, ChainConnection
+from contracts.chain.blocks import Block
+from contracts.chain.connection import Call, ChainConnection
 from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deployment import DEVELOPMENT_CHAINS, Deployment
 from contracts.chain.sender import Sender

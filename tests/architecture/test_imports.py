@@ -74,7 +74,7 @@ BAD_LINES = (
         "import contracts.chain.proofs",
         "the audit knows its proofs",
     ),
-    ("contracts/chain/proofs.py", "import web3", "Proofs and layout know nothing of web3"),
+    ("contracts/chain/proofs.py", "import web3", "blocks know nothing of web3"),
     ("training/coordinator/run.py", "import torch", "The coordinator handles bytes"),
     ("tallystick/sdk/__init__.py", "import market.service", "know of market only its bodies"),
     ("market/bodies/base.py", "import market.domain.jobs", "HTTP bodies are made of terms"),

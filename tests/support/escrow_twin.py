@@ -7,7 +7,8 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import TypeVar
 
-from contracts.chain.connection import Call, ChainConnection, Log
+from contracts.chain.blocks import Log
+from contracts.chain.connection import Call, ChainConnection
 from contracts.chain.deploy import creation_code
 from contracts.chain.wrappers.escrow import JobEscrow
 from contracts.chain.wrappers.token import Token

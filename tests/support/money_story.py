@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from contracts.chain.connection import Block, Call, Log, Receipt
+from contracts.chain.blocks import Block, Log
+from contracts.chain.connection import Call, Receipt
 from contracts.governance.escrow import Budget, Channel, EscrowState, differences, held
 from contracts.governance.limits import lag_of, planned_round
 from contracts.governance.pay import PayLeaf

@@ -8,15 +8,17 @@ from hexbytes import HexBytes
 from web3._utils.events import get_event_data
 
 from contracts.chain.artifacts import artifact
-from contracts.chain.connection import Block, Call, ChainConnection, Log, checksummed
+from contracts.chain.blocks import Block, Log
+from contracts.chain.connection import Call, ChainConnection, checksummed
 from contracts.terms.errors import RpcFailed
 from contracts.terms.ids import Address, Digest
 
 
 class Contract:
-    """A deployed contract. Subclasses name the artifact."""
+    """A deployed contract. Subclasses name the artifact, and its role in a deployment."""
 
     name: ClassVar[str]
+    role: ClassVar[str]
 
     def __init__(self, chain: ChainConnection, address: Address) -> None:
         self.chain, self.address = chain, address
@@ -77,13 +79,13 @@ class Contract:
             receipt,
         )
         return Log(
-            address=self.address,
+            contract=self.role,
             event=decoded["event"],
             args={name: _plain(value) for name, value in decoded["args"].items()},
             block=receipt["blockNumber"],
             block_hash=Digest(bytes(receipt["blockHash"])),
             transaction=Digest(bytes(receipt["transactionHash"])),
-            index=receipt["logIndex"],
+            log_index=receipt["logIndex"],
         )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from contracts.chain.connection import Block, Call, Log, checksummed
+from contracts.chain.blocks import Block, Log
+from contracts.chain.connection import Call, checksummed
 from contracts.chain.wrappers.base import Contract
 from contracts.governance.claims import Path, Subtree
 from contracts.governance.escrow import Budget, Channel, EscrowState, EscrowTimes
@@ -28,6 +29,7 @@ class JobEscrow(Contract):
     """JobEscrow."""
 
     name = "JobEscrow"
+    role = "escrow"
 
     # -------------------------------------------------------------------------------------- reads
 

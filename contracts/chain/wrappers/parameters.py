@@ -1,6 +1,6 @@
 """The protocol's numbers on chain."""
 
-from contracts.chain.connection import Block
+from contracts.chain.blocks import Block
 from contracts.chain.wrappers.base import Contract
 from contracts.governance.parameters import PARAMETERS
 from contracts.terms.errors import InvariantBroken
@@ -10,6 +10,7 @@ class ParametersContract(Contract):
     """Parameters."""
 
     name = "Parameters"
+    role = "parameters"
 
     async def values(self, at: Block) -> dict[str, int]:
         """All values by name."""

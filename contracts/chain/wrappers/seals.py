@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from contracts.chain.connection import Block, Call, checksummed
+from contracts.chain.blocks import Block
+from contracts.chain.connection import Call, checksummed
 from contracts.chain.wrappers.base import Contract
 from contracts.terms.ids import Address, Digest
 
@@ -19,6 +20,7 @@ class Seals(Contract):
     """SealAnchor."""
 
     name = "SealAnchor"
+    role = "seals"
 
     async def anchor_chain(self, anchorer: Address, at: Block) -> AnchorChain:
         """Running hash of an anchorer and how many batches it anchored."""

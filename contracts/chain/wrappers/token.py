@@ -1,6 +1,7 @@
 """The payment token: balances, permits, and the faucet of development chains."""
 
-from contracts.chain.connection import Block, Call, checksummed
+from contracts.chain.blocks import Block
+from contracts.chain.connection import Call, checksummed
 from contracts.chain.wrappers.base import Contract
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, Digest
@@ -10,6 +11,7 @@ class Token(Contract):
     """TestToken; every read but `given` works on any ERC-20 with EIP-2612."""
 
     name = "TestToken"
+    role = "token"
 
     async def balance(self, account: Address, at: Block) -> BaseUnits:
         """Base units that `account` holds."""

@@ -2,10 +2,10 @@
 
 import asyncio
 
+from contracts.chain.blocks import Block, Log
 from contracts.terms.moments import UnixMillis
 from market.bodies.routes import POST_CLAIM
 from market.bodies.signing import HostCredential
-from market.service.ports import ChainBlock, ChainEvent
 from market.service.rows import HostedJobRow, HostRow
 from market.service.sync_chain import sync_chain
 from tests.integration.market.client import TOKEN, sdk
@@ -21,12 +21,12 @@ class Asked(MemoryChain):
         super().__init__(DOMAIN, ANCHORER, now=START)
         self.reads: list[str] = []
 
-    async def block(self, number: int) -> ChainBlock | None:
+    async def block(self, number: int) -> Block | None:
         """See `Chain.block`."""
         self.reads.append("block")
         return await super().block(number)
 
-    async def events(self, first: int, last: int) -> list[ChainEvent]:
+    async def events(self, first: int, last: int) -> list[Log]:
         """See `Chain.events`."""
         self.reads.append("events")
         return await super().events(first, last)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from contracts.chain.connection import Log
+from contracts.chain.blocks import Log
 from contracts.governance.escrow import BURN, Budget, Channel, EscrowState, differences
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from contracts.terms.moments import UnixSeconds
@@ -30,9 +30,9 @@ def rows_of(logs: Sequence[Log]) -> list[ChainEventRow]:
     return [
         ChainEventRow(
             block=log.block,
-            log_index=log.index,
+            log_index=log.log_index,
             transaction=log.transaction,
-            contract=CONTRACT,
+            contract=log.contract,
             event=log.event,
             job=JobId(log.args["job"]) if "job" in log.args else None,
             args=encode_arguments(log.args),
@@ -94,7 +94,16 @@ async def test_money__largest_amounts_that_the_chain_knows__are_kept(world: Worl
         "Claimed": {"account": BURN, "amount": most, "earned": most},
     }
     logs = [
-        Log(BURN, event, {"job": job, **args}, 1, ZERO_DIGEST, ZERO_DIGEST, index, UnixSeconds(1))
+        Log(
+            CONTRACT,
+            event,
+            {"job": job, **args},
+            1,
+            ZERO_DIGEST,
+            ZERO_DIGEST,
+            index,
+            UnixSeconds(1),
+        )
         for index, (event, args) in enumerate(told_of.items())
     ]
     await told(rows_of(logs), world.new_work())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 
+from contracts.chain.blocks import Block, Log
 from contracts.governance.anchor_chain import anchored, recorded
 from contracts.governance.escrow import BURN, Budget, Channel, EscrowState, EscrowTimes
 from contracts.governance.parameters import PARAMETERS
@@ -25,13 +26,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain, WalletDomain
 from market.bodies.market import ContractsView, EscrowTimesView, NetworkView, TokenView
-from market.service.ports import (
-    AccountNow,
-    ChainBlock,
-    ChainEvent,
-    Claim,
-    Order,
-)
+from market.service.ports import AccountNow, Claim, Order
 from market.service.rows import SlashRow
 from tests.support import escrow_model as model
 
@@ -79,7 +74,7 @@ class _Block:
     fork: int  # how often blocks were forgotten before it
     timestamp: int
     transaction: Digest
-    events: list[ChainEvent] = field(default_factory=list)
+    events: list[Log] = field(default_factory=list)
 
     @property
     def hash(self) -> Digest:
@@ -89,11 +84,12 @@ class _Block:
     def log(self, event: str, contract: str = "escrow", **args: Value) -> None:
         """Append an event."""
         self.events.append(
-            ChainEvent(
+            Log(
                 contract,
                 event,
                 args,
                 self.number,
+                self.hash,
                 self.transaction,
                 len(self.events),
                 UnixSeconds(self.timestamp),
@@ -189,19 +185,19 @@ class MemoryChain:
         """See `Chain.times`."""
         return TIMES
 
-    async def head(self) -> ChainBlock:
+    async def head(self) -> Block:
         """See `Chain.head`."""
         return _view(self.blocks[-1])
 
-    async def heads(self) -> tuple[ChainBlock, ChainBlock]:
+    async def heads(self) -> tuple[Block, Block]:
         """See `Chain.heads`."""
         return await self.head(), await self.head()
 
-    async def block(self, number: int) -> ChainBlock | None:
+    async def block(self, number: int) -> Block | None:
         """See `Chain.block`."""
         return _view(self.blocks[number]) if number < len(self.blocks) else None
 
-    async def events(self, first: int, last: int) -> list[ChainEvent]:
+    async def events(self, first: int, last: int) -> list[Log]:
         """See `Chain.events`."""
         return [event for block in self.blocks[first : last + 1] for event in block.events]
 
@@ -224,7 +220,7 @@ class MemoryChain:
 
     async def channels(
         self, places: Sequence[tuple[JobId, Address]]
-    ) -> tuple[ChainBlock, Mapping[tuple[JobId, Address], Channel]]:
+    ) -> tuple[Block, Mapping[tuple[JobId, Address], Channel]]:
         """See `Chain.channels`."""
         return await self.head(), {place: self._channel(*place) for place in places}
 
@@ -233,7 +229,7 @@ class MemoryChain:
             return Channel()
         return Channel(**asdict(self.state.member(job, account)))
 
-    async def escrow_state(self, known: EscrowState, block: ChainBlock) -> EscrowState:
+    async def escrow_state(self, known: EscrowState, block: Block) -> EscrowState:
         """See `Chain.escrow_state`; of the head."""
         return EscrowState(
             known.announce_seconds,
@@ -325,7 +321,7 @@ class MemoryChain:
             self._mine(f"tokens:{name}", lambda s, b: _mint(s, account, tokens)),
         )
 
-    async def resend(self, newest: ChainBlock) -> int:
+    async def resend(self, newest: Block) -> int:
         """See `Chain.resend`."""
         lost = [name for name in self._sent if name not in self._mined]
         for name in lost:
@@ -364,8 +360,8 @@ def _who(account: Address) -> str:
     return model.BURN if account == BURN else account.hex()
 
 
-def _view(block: _Block) -> ChainBlock:
-    return ChainBlock(block.number, block.hash, UnixSeconds(block.timestamp))
+def _view(block: _Block) -> Block:
+    return Block(block.number, block.hash, UnixSeconds(block.timestamp))
 
 
 def _need(holds: bool, error: str) -> None:

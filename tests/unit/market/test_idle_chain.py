@@ -8,19 +8,19 @@ from typing import Any, cast
 
 import pytest
 
+from contracts.chain.blocks import Block
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts
 from contracts.terms.errors import RpcFailed
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
 from market.adapters.chain import Confirming, RpcChain
-from market.service.ports import ChainBlock
 from tests.support.fakes.market_memory import NoLocks
 from tests.support.history import make_wallet
 
-HEAD = ChainBlock(7, Digest(b"\x07" * 32), UnixSeconds(1000))
+HEAD = Block(7, Digest(b"\x07" * 32), UnixSeconds(1000))
 ANCHORER = make_wallet("anchorer").account
-BEFORE = ChainBlock(6, Digest(b"\x06" * 32), UnixSeconds(999))
+BEFORE = Block(6, Digest(b"\x06" * 32), UnixSeconds(999))
 
 
 class Node:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from contracts.chain.connection import Block, Call, ChainConnection, checksummed
+from contracts.chain.blocks import Block
+from contracts.chain.connection import Call, ChainConnection, checksummed
 from contracts.chain.contracts import bind
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.chain.sender import Sender

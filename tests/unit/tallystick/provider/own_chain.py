@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from contracts.chain.connection import Block
+from contracts.chain.blocks import Block
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.governance.escrow import Budget, Channel, EscrowTimes
 from contracts.keys.wallet import Wallet

@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from contracts.chain.connection import Block, ChainConnection
+from contracts.chain.blocks import Block
+from contracts.chain.connection import ChainConnection
 from contracts.chain.wrappers.seals import AnchorChain, Seals
 from contracts.governance.anchor_chain import AnchoredBatch, fold_anchor_chain
 from contracts.terms.beacons import Beacon
