@@ -14,12 +14,8 @@ from pydantic import model_validator
 
 from contracts.terms.amounts import BaseUnitsField
 from contracts.terms.digest import digest, peer_id
-from contracts.terms.encoding import decode, encode
-from contracts.terms.errors import Malformed
 from contracts.terms.ids import MAX_PEERS, AddressField, Digest, PeerId, SessionKeyField
-from contracts.terms.messages import Record, Text
-
-MAX_LIST_BYTES = MAX_PEERS * 256
+from contracts.terms.messages import BlobRecord, Record, Text
 
 
 class OutsideAuditor(Record):
@@ -36,8 +32,10 @@ class OutsideAuditor(Record):
         return peer_id(self.session_key)
 
 
-class AuditorList(Record):
+class AuditorList(BlobRecord):
     """All outside auditors of a job, by account. A changed field is a new version."""
+
+    max_bytes = MAX_PEERS * 256
 
     kind: Literal["auditor_list.v1"] = "auditor_list.v1"
     auditors: Annotated[tuple[OutsideAuditor, ...], Len(0, MAX_PEERS)]
@@ -52,22 +50,6 @@ class AuditorList(Record):
             raise ValueError("an auditor without stake")
         return self
 
-    def encoded(self) -> bytes:
-        """Canonical bytes."""
-        return encode(self.value())
-
     def digest(self) -> Digest:
         """What `JobOpening.outside_auditors` says; of an empty list too."""
         return digest(self.kind, self.encoded())
-
-
-def decode_auditors(data: bytes) -> AuditorList:
-    """The list that `data` spells.
-
-    Raises:
-        TooLarge, Malformed: it is none.
-    """
-    auditors = AuditorList.from_value(decode(data, max_bytes=MAX_LIST_BYTES))
-    if auditors.encoded() != data:
-        raise Malformed("auditor_list.v1: not in canonical form")
-    return auditors

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from contracts.terms import merkle
-from contracts.terms.auditors import AuditorList, decode_auditors
+from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import Malformed, NotFound
@@ -20,7 +20,7 @@ from contracts.terms.items import MAX_ITEMS
 from contracts.terms.merkle import Proof, plain_leaf, plain_root
 from contracts.terms.messages import Message
 from contracts.terms.signatures import Signed, signed_from_value
-from contracts.terms.targets import TargetCounts, decode_targets
+from contracts.terms.targets import TargetCounts
 from contracts.terms.work import Leaf
 
 
@@ -37,7 +37,7 @@ Kept: TypeAlias = Signed[Message] | Leaves | AuditorList | TargetCounts
 
 def claim_leaves_root(leaves: Sequence[Leaf]) -> Digest:
     """What WorkClaim.leaves binds: plain Merkle root over the encoded leaves, in order."""
-    return plain_root([encode(leaf.value()) for leaf in leaves])
+    return plain_root([leaf.encoded() for leaf in leaves])
 
 
 def messages_root(messages: Sequence[Message]) -> Digest:
@@ -94,9 +94,9 @@ def decode_kept(data: bytes) -> Kept:
         ):
             return Leaves(Digest(name), tuple(Leaf.from_value(leaf) for leaf in leaves))
         case {"type": "auditors", "data": listed, **rest} if not rest:
-            return decode_auditors(encode(listed))
+            return AuditorList.decoded(encode(listed))
         case {"type": "targets", "data": counted, **rest} if not rest:
-            return decode_targets(encode(counted))
+            return TargetCounts.decoded(encode(counted))
     raise Malformed("a kept item is a signed message, leaves of a claim, auditors or targets")
 
 

@@ -48,6 +48,6 @@ def message_from_value(value: object) -> Message:
     if cls is None:
         raise UnknownVersion(f"unknown kind or version {value['kind']!r:.80}", kind=value["kind"])
     message = cls.from_value(value)
-    if encode(message.value()) != encode(value):
+    if message.encoded() != encode(value):
         raise Malformed(f"{value['kind']}: not in canonical form")
     return message

@@ -22,9 +22,9 @@ from contracts.terms.amounts import (
     PriceField,
 )
 from contracts.terms.chunks import Chunking
-from contracts.terms.digest import digest
-from contracts.terms.encoding import encode
-from contracts.terms.errors import Malformed
+from contracts.terms.digest import blob_digest, digest
+from contracts.terms.encoding import decode, encode
+from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.ids import (
     MAX_CHUNKS,
     MAX_PEERS,
@@ -80,6 +80,10 @@ class Record(BaseModel):
         """Plain values for `encoding.encode`."""
         return self.model_dump(mode="python")
 
+    def encoded(self) -> bytes:
+        """Canonical bytes."""
+        return encode(self.value())
+
     @classmethod
     def from_value(cls, value: object) -> Self:
         """The record that `value` (decoded msgpack) spells.
@@ -93,6 +97,37 @@ class Record(BaseModel):
             raise Malformed(f"{cls.__name__}: {_first(error)}") from error
 
 
+class BlobRecord(Record):
+    """A record that nobody signs: its canonical bytes are a blob, whose digest is its name."""
+
+    kind: str
+    max_bytes: ClassVar[int]
+
+    def digest(self) -> Digest:
+        """Its name: the digest of its blob."""
+        return blob_digest(self.encoded())
+
+    @classmethod
+    def decoded(cls, data: bytes) -> Self:
+        """The record that `data` spells.
+
+        Raises:
+            TooLarge: more than `max_bytes`.
+            UnknownVersion: another kind or version.
+            Malformed: anything else that does not fit, another spelling of the same value included.
+        """
+        value, wanted = decode(data, max_bytes=cls.max_bytes), cls.model_fields["kind"].default
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if not isinstance(kind, str):
+            raise Malformed(f"no {wanted}: its kind is missing")
+        if kind != wanted:
+            raise UnknownVersion(f"unknown kind {kind!r:.80}", kind=kind)
+        record = cls.from_value(value)
+        if record.encoded() != data:
+            raise Malformed(f"{kind}: not in canonical form")
+        return record
+
+
 class Message(Record):
     """A fact that one party states, with its kind and version."""
 
@@ -100,10 +135,6 @@ class Message(Record):
     typed: ClassVar[TypedStruct | None] = None
     named_by: ClassVar[tuple[str, ...] | None] = None
     """Fields of its `stated_name`; None: nothing says that it is the only one."""
-
-    def encoded(self) -> bytes:
-        """Canonical bytes."""
-        return encode(self.value())
 
     def details(self) -> Digest:
         """BLAKE3 of the canonical bytes in the context of the kind."""

@@ -12,17 +12,13 @@ from typing import Annotated, Literal, NamedTuple, Self
 from annotated_types import Ge, Le, Len
 from pydantic import model_validator
 
-from contracts.terms.digest import blob_digest
-from contracts.terms.encoding import decode, encode
-from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest, DigestField
-from contracts.terms.messages import Record
+from contracts.terms.messages import BlobRecord
 
 MAX_PART_BYTES = 64 * 2**20
 MAX_PARTS = 4096
 MAX_WHOLE_BYTES = MAX_PARTS * MAX_PART_BYTES
-MAX_INDEX_BYTES = 2**18
-KIND: Literal["parts.v1"] = "parts.v1"
 
 
 class Piece(NamedTuple):
@@ -33,10 +29,12 @@ class Piece(NamedTuple):
     end: int
 
 
-class Parts(Record):
+class Parts(BlobRecord):
     """The parts of a whole, in order."""
 
-    kind: Literal["parts.v1"] = KIND
+    max_bytes = 2**18
+
+    kind: Literal["parts.v1"] = "parts.v1"
     num_bytes: Annotated[int, Ge(1), Le(MAX_WHOLE_BYTES)]
     part_bytes: Annotated[int, Ge(1), Le(MAX_PART_BYTES)]
     parts: Annotated[tuple[DigestField, ...], Len(1, MAX_PARTS)]
@@ -46,14 +44,6 @@ class Parts(Record):
         if len(self.parts) != -(-self.num_bytes // self.part_bytes):
             raise ValueError(f"{len(self.parts)} parts do not make {self.num_bytes} bytes")
         return self
-
-    def encoded(self) -> bytes:
-        """Canonical bytes: the blob that names the whole."""
-        return encode(self.value())
-
-    def digest(self) -> Digest:
-        """Name of the whole."""
-        return blob_digest(self.encoded())
 
     def size_of(self, number: int) -> int:
         """Bytes of one part."""
@@ -76,22 +66,3 @@ class Parts(Record):
             until = min(end, (number + 1) * self.part_bytes)
             yield Piece(number, offset, offset + until - start)
             start = until
-
-
-def decode_parts(data: bytes) -> Parts:
-    """The index that a blob spells.
-
-    Raises:
-        TooLarge: more than `MAX_INDEX_BYTES`.
-        UnknownVersion: another kind or version.
-        Malformed: anything else that does not fit, another spelling of the same value included.
-    """
-    value = decode(data, max_bytes=MAX_INDEX_BYTES)
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise Malformed("no index of parts: its kind is missing")
-    if value["kind"] != KIND:
-        raise UnknownVersion(f"unknown kind {value['kind']!r:.80}", kind=value["kind"])
-    index = Parts.from_value(value)
-    if index.encoded() != data:
-        raise Malformed("index of parts: not in canonical form")
-    return index

@@ -16,22 +16,21 @@ from typing import Annotated, Literal, Self
 from annotated_types import Len
 from pydantic import model_validator
 
-from contracts.terms.digest import blob_digest
-from contracts.terms.encoding import decode, encode
-from contracts.terms.errors import Conflict, Malformed
+from contracts.terms.errors import Conflict
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.items import ItemNumber, Ranges, count
-from contracts.terms.messages import JobSpec, Record
+from contracts.terms.messages import BlobRecord, JobSpec
 from contracts.terms.row_order import rows_at
 
 MAX_TARGET_ROWS = 2**20
 """Rows to train on, and to validate on, whose targets are counted one by one."""
-MAX_COUNTS_BYTES = 2**22
 _Counts = Annotated[bytes, Len(2, 2 * MAX_TARGET_ROWS)]
 
 
-class TargetCounts(Record):
+class TargetCounts(BlobRecord):
     """Targets of each row, to train on and to validate on: 2 bytes each, little-endian."""
+
+    max_bytes = 2**22
 
     kind: Literal["target_counts.v1"] = "target_counts.v1"
     train: _Counts
@@ -45,14 +44,6 @@ class TargetCounts(Record):
         if len(self.train) + len(self.validation) > 2 * MAX_TARGET_ROWS:
             raise ValueError(f"at most {MAX_TARGET_ROWS} rows")
         return self
-
-    def encoded(self) -> bytes:
-        """Canonical bytes: the blob that the job's `data.targets` names."""
-        return encode(self.value())
-
-    def digest(self) -> Digest:
-        """Digest of its blob."""
-        return blob_digest(self.encoded())
 
     @cached_property
     def of_train(self) -> "array[int]":
@@ -78,18 +69,6 @@ def target_counts(train: "array[int]", validation: "array[int]") -> TargetCounts
             little.byteswap()
         spelled.append(little.tobytes())
     return TargetCounts(train=spelled[0], validation=spelled[1])
-
-
-def decode_targets(data: bytes) -> TargetCounts:
-    """The counts that a blob spells.
-
-    Raises:
-        TooLarge, Malformed: it spells none.
-    """
-    targets = TargetCounts.from_value(decode(data, max_bytes=MAX_COUNTS_BYTES))
-    if targets.encoded() != data:
-        raise Malformed("target_counts.v1: not in canonical form")
-    return targets
 
 
 def _numbers(counts: bytes) -> "array[int]":

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le, Len
 
-from contracts.terms.auditors import MAX_LIST_BYTES
+from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import (
     MAX_STEPS,
     AddressField,
@@ -378,7 +378,7 @@ class HostedJob(Body):
     wanted: JobWanted = "running"
     wish: WishNumber = 0  # of what is wanted: grows with every change
     opening_block: int | None = None  # that the opening of a checked job has to name
-    auditors: Annotated[bytes, Len(1, MAX_LIST_BYTES), Hex()] | None = None  # and the list
+    auditors: Annotated[bytes, Len(1, AuditorList.max_bytes), Hex()] | None = None  # and the list
 
 
 class HostedJobs(Body):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Len
 
-from contracts.terms.auditors import MAX_LIST_BYTES
+from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import (
     AddressField,
     DigestField,
@@ -226,7 +226,7 @@ class AuditorsView(Body):
 
     block: int
     digest: DigestField
-    encoded: Annotated[bytes, Len(1, MAX_LIST_BYTES), Hex()]  # see `contracts.terms.auditors`
+    encoded: Annotated[bytes, Len(1, AuditorList.max_bytes), Hex()]
     auditors: tuple[AuditorView, ...]  # the same, for people
 
 

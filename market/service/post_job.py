@@ -8,7 +8,7 @@ from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.kinds import decode_message
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from contracts.terms.parts import MAX_INDEX_BYTES, decode_parts
+from contracts.terms.parts import Parts
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from market.bodies.events import PostedEvent
 from market.bodies.jobs import Permit, QuoteView
@@ -60,7 +60,7 @@ async def post_job(
         corpus, is_compared = await check_corpus(spec, blobs)
         wholes = {spec.data.manifest: corpus}
         if (weights := spec.model.weights) != ZERO_DIGEST:
-            index = decode_parts(await read_blob(weights, MAX_INDEX_BYTES, blobs))
+            index = Parts.decoded(await read_blob(weights, Parts.max_bytes, blobs))
             wholes[weights] = list(index.parts)
         row = replace(_row(signed, encoded, permit, now), is_compared=is_compared)
         await work[JobRow].add(row)

@@ -14,7 +14,7 @@ from contracts.terms.errors import Malformed, NotFound, Refused
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from contracts.terms.targets import MAX_COUNTS_BYTES, TargetCounts, decode_targets
+from contracts.terms.targets import TargetCounts
 from market.domain.jobs import CorpusRefused, JobState
 from market.service.coding import spec_of
 from market.service.life import happen
@@ -23,15 +23,11 @@ from market.service.ports import BlobStore, UnitOfWork
 from market.service.rows import JobRow
 from market.service.stored_parts import read_blob
 from training.data.manifest import (
-    MAX_INDEX_BYTES,
-    MAX_MANIFEST_BYTES,
     MAX_SHARD_BYTES,
     Manifest,
     Shard,
     ShardIndex,
     count_targets,
-    decode_index,
-    decode_manifest,
     index_of,
 )
 from training.data.order import check_counts
@@ -63,8 +59,8 @@ class Corpus:
         Raises:
             NotFound: it is not here. Malformed: they differ.
         """
-        index = decode_index(
-            await read_blob(self.manifest.shards()[number].digest, MAX_INDEX_BYTES, blobs)
+        index = ShardIndex.decoded(
+            await read_blob(self.manifest.shards()[number].digest, ShardIndex.max_bytes, blobs)
         )
         data = await read_blob(index.blob, MAX_SHARD_BYTES, blobs)
         await asyncio.to_thread(self._compare, number, index, data)
@@ -93,10 +89,11 @@ async def stored_corpus(spec: JobSpec, blobs: BlobStore) -> Corpus:
             they are not of the same rows.
         Refused: no shard holds a row.
     """
-    manifest = decode_manifest(await read_blob(spec.data.manifest, MAX_MANIFEST_BYTES, blobs))
+    manifest = Manifest.decoded(await read_blob(spec.data.manifest, Manifest.max_bytes, blobs))
     targets = None
     if spec.data.targets != ZERO_DIGEST:
-        targets = decode_targets(await read_blob(spec.data.targets, MAX_COUNTS_BYTES, blobs))
+        data = await read_blob(spec.data.targets, TargetCounts.max_bytes, blobs)
+        targets = TargetCounts.decoded(data)
     check_counts(manifest, targets, spec.model.sequence_length)
     return Corpus(manifest, targets, spec.model.sequence_length)
 
@@ -133,7 +130,7 @@ async def check_corpus(spec: JobSpec, blobs: BlobStore) -> tuple[list[Digest], b
 async def _index(shard: Shard, blobs: BlobStore) -> ShardIndex | None:
     """Of a shard that is here, whole."""
     try:
-        index = decode_index(await read_blob(shard.digest, MAX_INDEX_BYTES, blobs))
+        index = ShardIndex.decoded(await read_blob(shard.digest, ShardIndex.max_bytes, blobs))
     except Refused:  # it is not here, or somebody's other blob
         return None
     is_whole = shard.num_bytes == index.num_bytes == await blobs.size(index.blob)

@@ -2,7 +2,7 @@
 
 from contracts.terms.errors import NotFound, Refused, TooLarge
 from contracts.terms.ids import Digest
-from contracts.terms.parts import MAX_INDEX_BYTES, Parts, decode_parts
+from contracts.terms.parts import Parts
 from market.service.ports import BlobStore
 
 
@@ -22,7 +22,7 @@ async def read_blob(name: Digest, max_bytes: int, blobs: BlobStore) -> bytes:
 async def read_index(name: Digest, blobs: BlobStore) -> Parts | None:
     """The index of this name; None if it is not here, or somebody's other blob."""
     try:
-        return decode_parts(await read_blob(name, MAX_INDEX_BYTES, blobs))
+        return Parts.decoded(await read_blob(name, Parts.max_bytes, blobs))
     except Refused:
         return None
 

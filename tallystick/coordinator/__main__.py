@@ -25,7 +25,7 @@ from contracts.terms.errors import DeadlineExceeded, Misbehaved, NotFound, Refus
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
-from contracts.terms.targets import TargetCounts, decode_targets
+from contracts.terms.targets import TargetCounts
 from market.bodies.jobs import PostReports
 from market.bodies.jobs import StepReport as StepReportBody
 from market.bodies.market import NetworkView
@@ -117,7 +117,7 @@ async def targets_of(folder: Path, spec: JobSpec, client: MarketClient) -> Targe
     file = folder / "targets.msgpack"
     if not file.exists():
         replace_file(file, await retrying(lambda: client.get_blob(spec.data.targets)))
-    return decode_targets(file.read_bytes())
+    return TargetCounts.decoded(file.read_bytes())
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from contracts.governance.escrow import EscrowState, differences, held
 from contracts.keys.store import load_or_create_wallet
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import in_tokens
-from contracts.terms.auditors import decode_auditors
+from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.history import Kept
@@ -396,7 +396,7 @@ class Story:
             if lease.session_key is not None
         }
         auditors = await self._client.call(GET_AUDITORS, job=self._job)
-        listed = decode_auditors(auditors.encoded).auditors
+        listed = AuditorList.decoded(auditors.encoded).auditors
         peers |= {each.peer: names[each.account] for each in listed if each.account in names}
         lazy, accuser = (_peer_of(view, self._account(each)) for each in (LAZY, ACCUSER))
         if lazy is None or accuser is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from contracts.keys.store import load_or_create_session
-from contracts.terms.auditors import AuditorList, decode_auditors
+from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
@@ -76,10 +76,10 @@ def load_auditors(folder: Path) -> AuditorList | None:
     """Who may be drawn from outside; None for a job that nobody checks.
 
     Raises:
-        Malformed: the file is damaged.
+        Malformed, UnknownVersion: the file is damaged.
     """
     try:
-        return decode_auditors((folder / "auditors.msgpack").read_bytes())
+        return AuditorList.decoded((folder / "auditors.msgpack").read_bytes())
     except FileNotFoundError:
         return None
 

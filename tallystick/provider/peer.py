@@ -21,7 +21,7 @@ from pydantic_settings import SettingsConfigDict
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
 from contracts.settings import ProcessSettings, settings_of
-from contracts.terms.auditors import decode_auditors
+from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Conflict, NotFound, Unavailable
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
@@ -174,7 +174,7 @@ async def _checking(
     if spec.rules.audit is None:
         return None
     listed = await retrying(lambda: client.call(GET_AUDITORS, job=opening.job))
-    auditors = decode_auditors(listed.encoded)
+    auditors = AuditorList.decoded(listed.encoded)
     return Checking(auditors, begin_job, BeaconFile(folder), Auditing(compared))
 
 

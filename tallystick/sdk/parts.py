@@ -26,7 +26,7 @@ from typing import Any
 from contracts.terms.errors import Conflict, Malformed, NotFinite, NotFound, Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
 from contracts.terms.messages import BatchSpec
-from contracts.terms.parts import MAX_INDEX_BYTES, MAX_WHOLE_BYTES, Parts, decode_parts
+from contracts.terms.parts import MAX_WHOLE_BYTES, Parts
 from market.bodies.jobs import CheckpointsView, CheckpointView, UnpublishedView
 from market.bodies.routes import GET_CHECKPOINTS, GET_JOB
 from tallystick.sdk.client import MarketClient
@@ -111,7 +111,7 @@ async def get_parts(
         NotFound: the market has not all of it. WrongBytes: it answered with other bytes.
         Malformed, UnknownVersion: no index. OSError: a file cannot be written.
     """
-    index = decode_parts(await client.get_blob(name, max_bytes=MAX_INDEX_BYTES))
+    index = Parts.decoded(await client.get_blob(name, max_bytes=Parts.max_bytes))
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     for part in index.parts[: -(-until // index.part_bytes)]:
         path = folder / part.hex()

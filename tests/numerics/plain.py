@@ -25,7 +25,7 @@ from contracts.terms.messages import JobSpec
 from tests.support.fakes.blobs import FolderBlobs
 from training.config import ModelConfig, OptimizerConfig, TrainConfig, train_config, whole_model
 from training.data.loading import UnitRows
-from training.data.manifest import decode_manifest
+from training.data.manifest import Manifest
 from training.models.initial import initial_weights
 from training.models.starting import starting_weights
 
@@ -209,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise Malformed(f"{options.job} holds a {spec.kind}, not a job")
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
     blobs = FolderBlobs(options.blobs)
-    manifest = decode_manifest(blobs.fetch(spec.data.manifest))
+    manifest = Manifest.decoded(blobs.fetch(spec.data.manifest))
     rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
 
     def report(step: int, loss: float) -> None:

@@ -21,7 +21,7 @@ from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.fakes.memory_source import at_once
 from training.config import ModelConfig, slices_of, train_config, whole_model
 from training.data.loading import UnitRows
-from training.data.manifest import decode_manifest
+from training.data.manifest import Manifest
 from training.data.prepare import prepare_data, recipe_of
 from training.data.tokens import read_token_file
 from training.models.folder import write_folder
@@ -89,7 +89,7 @@ def losses_of(spec: JobSpec, prepared: Prepared) -> list[float]:
     """What a peer that has the spec and the blobs, and nothing else, trains."""
     blobs = MemoryBlobs(brought(prepared))
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
-    manifest = decode_manifest(blobs.fetch(spec.data.manifest))
+    manifest = Manifest.decoded(blobs.fetch(spec.data.manifest))
     rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
     weights = starting_weights(spec.model, config.model, whole_model(config.model), blobs)
     return plain_losses(config, rows, weights=weights)

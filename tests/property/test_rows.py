@@ -11,7 +11,7 @@ from contracts.terms.errors import Refused, TallystickError
 from contracts.terms.items import ItemNumber
 from contracts.terms.row_order import permuted
 from training.config import DataConfig
-from training.data.manifest import Manifest, Shard, decode_manifest
+from training.data.manifest import Manifest, Shard
 from training.data.order import index_rows, row_numbers
 from training.stages.torch_free import chunk_bounds
 
@@ -72,16 +72,16 @@ def test_index_rows__every_shard_list__rows_lie_in_their_shard_and_do_not_overla
 
 
 @given(data=st.binary(max_size=300))
-def test_decode_manifest__any_bytes__a_manifest_or_a_typed_refusal(data: bytes) -> None:
+def test_decoded__any_bytes__a_manifest_or_a_typed_refusal(data: bytes) -> None:
     try:
-        decode_manifest(data)
+        Manifest.decoded(data)
     except TallystickError:
         return
     raise AssertionError("random bytes were read as a manifest")
 
 
 @given(lengths=sizes, at=st.integers(0, 10**6), bit=st.integers(0, 7), drop=st.booleans())
-def test_decode_manifest__one_bit_or_byte_altered__refused_or_another_manifest(
+def test_decoded__one_bit_or_byte_altered__refused_or_another_manifest(
     lengths: list[int], at: int, bit: int, drop: bool
 ) -> None:
     listed = shards([*lengths, 7])
@@ -93,7 +93,7 @@ def test_decode_manifest__one_bit_or_byte_altered__refused_or_another_manifest(
         altered[at % len(altered)] ^= 1 << bit
 
     try:
-        read = decode_manifest(bytes(altered))
+        read = Manifest.decoded(bytes(altered))
     except TallystickError:
         return
     assert read.digest() == blob_digest(bytes(altered)) != manifest.digest()

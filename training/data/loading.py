@@ -15,16 +15,9 @@ from contracts.terms.errors import Malformed, Refused, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
-from contracts.terms.targets import TargetCounts, decode_targets
+from contracts.terms.targets import TargetCounts
 from training.config import DataConfig, train_config
-from training.data.manifest import (
-    PIECE_BYTES,
-    Manifest,
-    Shard,
-    ShardIndex,
-    decode_index,
-    decode_manifest,
-)
+from training.data.manifest import PIECE_BYTES, Manifest, Shard, ShardIndex
 from training.data.order import RowPosition, check_counts, index_corpus, row_numbers
 from training.stages.torch_free import VALIDATION_ROWS, group_rows, num_groups, spaced
 
@@ -116,7 +109,7 @@ class CheckedBlobs:
             return kept
         what = f"index {shard.digest.hex()}"
         data = _checked(self._source.fetch(shard.digest), shard.digest, what)
-        index = decode_index(data)
+        index = ShardIndex.decoded(data)
         if index.num_bytes != shard.num_bytes:
             raise Malformed(f"{what}: {index.num_bytes} bytes, not {shard.num_bytes}")
         self._indexes.put(shard.digest, index, len(data))
@@ -217,10 +210,10 @@ def corpus_rows(spec: JobSpec, blobs: BlobSource) -> UnitRows:
 
     Raises:
         NotFound, ServiceUnreachable, WrongBytes: the manifest, or the counts of targets.
-        Malformed: either is none, or they are not of the same rows.
+        Malformed, UnknownVersion: either is none, or they are not of the same rows.
     """
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
-    manifest = decode_manifest(CheckedBlobs(blobs).fetch(spec.data.manifest))
+    manifest = Manifest.decoded(CheckedBlobs(blobs).fetch(spec.data.manifest))
     length, size = config.model.sequence_length, spec.batch.rows_at_once
     targets = targets_of(spec, blobs)
     check_counts(manifest, targets, length)
@@ -231,8 +224,9 @@ def targets_of(spec: JobSpec, blobs: BlobSource) -> TargetCounts | None:
     """How many targets each row has, where the job says which tokens are targets.
 
     Raises:
-        NotFound, ServiceUnreachable, WrongBytes: the counts. Malformed: they are none.
+        NotFound, ServiceUnreachable, WrongBytes: the counts.
+        Malformed, UnknownVersion: they are none.
     """
     if spec.data.targets == ZERO_DIGEST:
         return None
-    return decode_targets(CheckedBlobs(blobs).fetch(spec.data.targets))
+    return TargetCounts.decoded(CheckedBlobs(blobs).fetch(spec.data.targets))

@@ -12,23 +12,19 @@ indexes and no index stands in a manifest twice, so no shard is in train and in 
 """
 
 from array import array
-from collections.abc import Callable
-from typing import Annotated, Any, BinaryIO, Literal, Self, TypeVar
+from typing import Annotated, BinaryIO, Literal, Self
 
 from annotated_types import Ge, Le, Len
 from pydantic import model_validator
 
 from contracts.terms.digest import BlobHasher, blob_digest
-from contracts.terms.encoding import decode, encode
-from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest, DigestField
-from contracts.terms.messages import Record
+from contracts.terms.messages import BlobRecord, Record
 
 MAX_SHARDS = 32_768
 MAX_SHARD_BYTES = 64 * 2**20
 PIECE_BYTES = 2**14
-MAX_MANIFEST_BYTES = 4 * 2**20
-MAX_INDEX_BYTES = 2**18
 _DIGEST_BYTES = 32
 
 TokenKind = Literal["bytes", "uint16", "uint32", "marked32"]
@@ -38,7 +34,6 @@ TARGET_MARK = 2**31
 
 NumBytes = Annotated[int, Ge(1), Le(MAX_SHARD_BYTES)]
 _UNMARKED = bytes(range(128))
-R = TypeVar("R", bound=Record)
 
 
 class Shard(Record):
@@ -48,8 +43,10 @@ class Shard(Record):
     num_bytes: NumBytes
 
 
-class ShardIndex(Record):
+class ShardIndex(BlobRecord):
     """Where the bytes of a shard are, and what they have to be."""
+
+    max_bytes = 2**18
 
     kind: Literal["shard.v1"] = "shard.v1"
     blob: DigestField  # of all of its bytes
@@ -66,17 +63,15 @@ class ShardIndex(Record):
         """What the bytes from `number` times `PIECE_BYTES` on have to be; the last are fewer."""
         return Digest(self.pieces[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES])
 
-    def encoded(self) -> bytes:
-        """Canonical bytes."""
-        return encode(self.value())
-
     def shard(self) -> Shard:
         """The shard as a manifest names it."""
-        return Shard(digest=blob_digest(self.encoded()), num_bytes=self.num_bytes)
+        return Shard(digest=self.digest(), num_bytes=self.num_bytes)
 
 
-class Manifest(Record):
+class Manifest(BlobRecord):
     """The corpus: shards to train on and shards to validate on, each in a fixed order."""
+
+    max_bytes = 4 * 2**20
 
     kind: Literal["manifest.v3"] = "manifest.v3"
     tokens: TokenKind = "bytes"
@@ -105,14 +100,6 @@ class Manifest(Record):
     def is_marked(self) -> bool:
         """Whether its tokens say which of them the loss counts, and rows do not overlap."""
         return self.tokens == "marked32"
-
-    def encoded(self) -> bytes:
-        """Canonical bytes: the blob that the job's `data.manifest` names."""
-        return encode(self.value())
-
-    def digest(self) -> Digest:
-        """The manifest's name, the digest of its blob."""
-        return blob_digest(self.encoded())
 
     def shards(self) -> tuple[Shard, ...]:
         """All shards, train first."""
@@ -152,31 +139,3 @@ def index_of(file: BinaryIO) -> ShardIndex:
         num_bytes += len(piece)
     value = {"blob": hasher.digest(), "num_bytes": num_bytes, "pieces": bytes(pieces)}
     return ShardIndex.from_value(value)
-
-
-def decode_manifest(data: bytes) -> Manifest:
-    """The manifest that a blob spells.
-
-    Raises:
-        TooLarge: more than `MAX_MANIFEST_BYTES`.
-        UnknownVersion: another kind or version.
-        Malformed: anything else that does not fit, another spelling of the same value included.
-    """
-    return _read("manifest", data, MAX_MANIFEST_BYTES, "manifest.v3", Manifest.from_value)
-
-
-def decode_index(data: bytes) -> ShardIndex:
-    """The index of a shard that a blob spells; raises as `decode_manifest`."""
-    return _read("index of a shard", data, MAX_INDEX_BYTES, "shard.v1", ShardIndex.from_value)
-
-
-def _read(what: str, data: bytes, max_bytes: int, kind: str, make: Callable[[Any], R]) -> R:
-    value = decode(data, max_bytes=max_bytes)
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise Malformed(f"no {what}: its kind is missing")
-    if value["kind"] != kind:
-        raise UnknownVersion(f"unknown kind {value['kind']!r:.80}", kind=value["kind"])
-    record = make(value)
-    if encode(record.value()) != data:
-        raise Malformed(f"{what}: not in canonical form")
-    return record

@@ -39,7 +39,7 @@ from contracts.disk import lock_file, sync
 from contracts.terms.digest import blob_digest, digest
 from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Digest
-from contracts.terms.targets import MAX_TARGET_ROWS, TargetCounts, decode_targets, target_counts
+from contracts.terms.targets import MAX_TARGET_ROWS, TargetCounts, target_counts
 from training.data.chats import ChatEncoder, ChatForm, chats
 from training.data.documents import Document, Place, documents, piece_bytes
 from training.data.manifest import (
@@ -50,8 +50,6 @@ from training.data.manifest import (
     ShardIndex,
     TokenKind,
     count_targets,
-    decode_index,
-    decode_manifest,
     index_of,
     num_targets,
 )
@@ -234,7 +232,7 @@ def load_prepared(folder: Path) -> PreparedData:
             f"data: {folder} was not prepared to its end: call `tallystick data prepare` again"
         )
     try:
-        manifest = decode_manifest((folder / MANIFEST).read_bytes())
+        manifest = Manifest.decoded((folder / MANIFEST).read_bytes())
     except OSError as error:
         raise _altered(folder / MANIFEST) from error
     if manifest.digest().hex() != state.manifest:
@@ -247,8 +245,8 @@ def _targets_in(folder: Path, state: State) -> TargetCounts | None:
     if not state.targets:
         return None
     try:
-        targets = decode_targets((folder / TARGETS).read_bytes())
-    except (OSError, Malformed) as error:
+        targets = TargetCounts.decoded((folder / TARGETS).read_bytes())
+    except (OSError, Refused) as error:
         raise _altered(folder / TARGETS) from error
     if targets.digest().hex() != state.targets:
         raise _altered(folder / TARGETS)
@@ -279,7 +277,7 @@ def _index_path(shard: Path) -> Path:
 
 def _index_in(shard: Path) -> ShardIndex:
     try:
-        return decode_index(_index_path(shard).read_bytes())
+        return ShardIndex.decoded(_index_path(shard).read_bytes())
     except OSError as error:
         raise _altered(_index_path(shard)) from error
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.messages import ModelSpec
-from contracts.terms.parts import MAX_PART_BYTES, decode_parts
+from contracts.terms.parts import MAX_PART_BYTES, Parts
 from training.config import ModelConfig, StageSlice
 from training.data.loading import BlobSource, CheckedBlobs
 from training.models.initial import initial_weights
@@ -66,10 +66,10 @@ def named_weights(
     Raises:
         WrongBytes, NotFound, ServiceUnreachable: as `CheckedBlobs.fetch`.
         UnknownVersion, Malformed, NotFinite: no index of weights that fit the model, see
-            `decode_parts` and `decode_weights`.
+            `Parts.decoded` and `decode_weights`.
     """
     checked = CheckedBlobs(blobs, cache_bytes=MAX_PART_BYTES)
-    index = decode_parts(checked.fetch(spec.weights))
+    index = Parts.decoded(checked.fetch(spec.weights))
     file = PartsSource(index, lambda part: BytesSource(checked.fetch(part)))
     what = f"the weights {spec.weights.hex()}"
     tensors = decode_weights(file, model_shapes(config, stage), what=what)

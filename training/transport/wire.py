@@ -16,7 +16,7 @@ from annotated_types import Ge, Le, Len
 from typing_extensions import Buffer
 
 from contracts.terms import errors
-from contracts.terms.encoding import decode, encode
+from contracts.terms.encoding import decode
 from contracts.terms.ids import JobIdField, SessionKey, SessionKeyField
 from contracts.terms.messages import Record
 from contracts.terms.moments import UnixMillis, UnixMillisField
@@ -35,10 +35,6 @@ class WireMessage(Record):
     """A statement between two peers that nobody signs: TLS says who made it, nobody keeps it."""
 
     kind: str
-
-    def encoded(self) -> bytes:
-        """Canonical bytes."""
-        return encode(self.value())
 
     @classmethod
     def decoded(cls, data: bytes, *, max_bytes: int) -> Self:

@@ -26,7 +26,7 @@ from contracts.governance.record import (
 from contracts.governance.rounds import flops_of
 from contracts.governance.sealed import SealedClaim, needed
 from contracts.terms.amounts import Flops
-from contracts.terms.auditors import AuditorList, decode_auditors
+from contracts.terms.auditors import AuditorList
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Conflict
 from contracts.terms.history import claim_leaves_root
@@ -34,7 +34,7 @@ from contracts.terms.ids import Digest, PeerId
 from contracts.terms.items import MAX_ITEMS, ItemNumber, contains
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept, Message, StepBeacon
 from contracts.terms.signatures import Signed, expect, verify_wallet
-from contracts.terms.targets import TargetCounts, decode_targets, item_weights
+from contracts.terms.targets import TargetCounts, item_weights
 from contracts.terms.typed_data import Domain
 from contracts.terms.work import (
     Findings,
@@ -161,7 +161,7 @@ def read_papers(data: bytes) -> Papers:
         "version", "chain", "spec", "opening", "outside", "leases", "claim", "report", "targets"
     )
     with at("outside"):
-        outside = decode_auditors(encode(fields["outside"].value))
+        outside = AuditorList.decoded(encode(fields["outside"].value))
     return Papers(
         read_domain(fields["chain"].record("chain_id", "escrow")),
         _signed(fields["spec"], JobSpec),
@@ -176,7 +176,7 @@ def read_papers(data: bytes) -> Papers:
 
 def _read_targets(field: Field) -> TargetCounts | None:
     with at("targets"):
-        return None if field.value is None else decode_targets(encode(field.value))
+        return None if field.value is None else TargetCounts.decoded(encode(field.value))
 
 
 def _read_claim(field: Field) -> ShownWork | ShownSum:

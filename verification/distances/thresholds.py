@@ -24,7 +24,6 @@ from typing import Annotated, Literal, TypeAlias
 from annotated_types import Ge, Le, Len
 
 from contracts.terms.digest import digest
-from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import Digest
 from contracts.terms.messages import CodecName, GradientCodecName, Record, class_name
@@ -157,7 +156,7 @@ class Calibration(Record):
 
     def digest(self) -> Digest:
         """What the JobSpec names: BLAKE3 of the canonical bytes."""
-        return digest(self.kind, encode(self.value()))
+        return digest(self.kind, self.encoded())
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.auditors import AuditorList, decode_auditors
+from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import BadSignature, Conflict, Expired, InsufficientStake, NotFound
 from contracts.terms.history import Kept, encode_kept
 from contracts.terms.ids import Digest, JobId
@@ -56,7 +56,7 @@ async def test_fix_auditors__matched_job__lists_who_has_bonded_is_heard_and_outs
 
     block, listed = await fixed(world, maker.spec.job())
     async with sdk(world) as client:
-        shown = decode_auditors((await client.call(GET_AUDITORS, job=maker.spec.job())).encoded)
+        shown = AuditorList.decoded((await client.call(GET_AUDITORS, job=maker.spec.job())).encoded)
 
     wanted = sorted((make_wallet(name).account, 1_000_000, keys[name]) for name in ("out1", "out2"))
     assert [(each.account, each.stake, each.session_key) for each in listed.auditors] == wanted
@@ -93,7 +93,7 @@ async def test_claim_jobs__checked_job__is_handed_out_with_its_list_and_not_befo
     (hosted,) = answered.json()["jobs"]
     assert early.jobs == ()
     assert hosted["job"] == job.hex() and hosted["opening_block"] == block
-    assert decode_auditors(bytes.fromhex(hosted["auditors"])) == listed
+    assert AuditorList.decoded(bytes.fromhex(hosted["auditors"])) == listed
 
 
 async def matched_without_list(world: World) -> JobMaker:

@@ -19,7 +19,7 @@ from market.service.pace import Pace
 from market.service.rows import JobRow
 from tests.support.market_world import CORPUS, INDEXES, MANIFEST, World, market_spec
 from training.data import manifest as manifests
-from training.data.manifest import MAX_MANIFEST_BYTES, Manifest, ShardIndex, index_of
+from training.data.manifest import Manifest, ShardIndex, index_of
 
 LENGTH = market_spec().model.sequence_length
 ROWS = 3
@@ -89,7 +89,7 @@ def without_rows() -> Data:
         (without_rows, Refused, "no shard holds a row"),
         (lambda: named(b"no manifest"), Malformed, "not msgpack"),
         (lambda: named(INDEXES[0].encoded()), UnknownVersion, "shard.v1"),
-        (lambda: named(bytes(MAX_MANIFEST_BYTES + 1)), TooLarge, "more than"),
+        (lambda: named(bytes(Manifest.max_bytes + 1)), TooLarge, "more than"),
         (lambda: chats(ROWS - 1), Malformed, "not of the same rows"),
         (lambda: chats(ROWS + 1), Malformed, "not of the same rows"),
         (lambda: chats(ROWS, 1), Malformed, "not those of the rows"),

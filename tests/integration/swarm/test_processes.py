@@ -21,7 +21,7 @@ from tests.support.swarm_process import NUM_STEPS, process_papers
 from tests.support.swarm_processes import ProcessSwarm
 from training.config import train_config
 from training.data.loading import UnitRows
-from training.data.manifest import decode_manifest
+from training.data.manifest import Manifest
 
 WINDOW = 3
 
@@ -180,7 +180,7 @@ def plain_curve(folder: Path) -> list[float]:
     spec = process_papers(folder).spec.message
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
     blobs = FolderBlobs(folder / "blobs")
-    manifest = decode_manifest(blobs.fetch(spec.data.manifest))
+    manifest = Manifest.decoded(blobs.fetch(spec.data.manifest))
     return plain_losses(
         config, UnitRows(manifest, config.data, config.model.sequence_length, blobs)
     )

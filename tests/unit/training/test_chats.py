@@ -26,7 +26,7 @@ from tests.support.chats import (
 from tests.support.corpora import Corpus, loaded
 from training.data import prepare as prepare_module
 from training.data.chat_template import read_template
-from training.data.manifest import TARGET_MARK, decode_index, decode_manifest
+from training.data.manifest import TARGET_MARK, Manifest, ShardIndex
 from training.data.order import index_rows
 from training.data.prepare import PreparedData, prepare_data
 from training.data.tokens import read_token_file, token_values
@@ -50,7 +50,7 @@ def rows_of(corpus: Corpus, length: int = LENGTH) -> list[list[int]]:
     """All rows, to train on first."""
     rows = []
     for shard in corpus.manifest.shards():
-        data = corpus.blobs[decode_index(corpus.blobs[shard.digest]).blob]
+        data = corpus.blobs[ShardIndex.decoded(corpus.blobs[shard.digest]).blob]
         tokens = token_values(data, "marked32").tolist()
         rows += [tokens[at : at + length + 1] for at in range(0, len(tokens), length + 1)]
     return rows
@@ -125,7 +125,7 @@ def test_chat_corpus__rows__are_whole_have_their_counts_and_hold_whole_chats() -
     manifest, rows = found.corpus.manifest, rows_of(found.corpus)
     counted = [*found.targets.of_train, *found.targets.of_validation]
 
-    assert decode_manifest(manifest.encoded()) == manifest
+    assert Manifest.decoded(manifest.encoded()) == manifest
     assert (manifest.kind, manifest.tokens) == ("manifest.v3", "marked32")
     assert [len(targets_in(row[1:])) for row in rows] == counted
     assert len(set(counted)) > 10  # rows differ in their weight

@@ -15,13 +15,7 @@ from tests.support.fakes.blobs import MemoryBlobs
 from training.config import DataConfig
 from training.data.corpus import unigram_perplexity
 from training.data.loading import WHOLE_BYTES, CheckedBlobs, UnitRows
-from training.data.manifest import (
-    PIECE_BYTES,
-    Manifest,
-    decode_index,
-    decode_manifest,
-    index_of,
-)
+from training.data.manifest import PIECE_BYTES, Manifest, ShardIndex, index_of
 
 TWO_ROWS = DataConfig(rows_per_unit=2, units_per_step=2, seed=5)
 
@@ -48,17 +42,17 @@ def sharded() -> Corpus:
         ),
     ],
 )
-def test_decode_manifest__other_bytes__typed_refusal(data: bytes, error: type[Exception]) -> None:
+def test_decoded__other_bytes__typed_refusal(data: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
-        decode_manifest(data)
+        Manifest.decoded(data)
 
 
-def test_decode_manifest__default_left_out__refused_as_another_spelling() -> None:
+def test_decoded__default_left_out__refused_as_another_spelling() -> None:
     value = sharded().manifest.value()
     del value["tokens"]
 
     with pytest.raises(Malformed, match="canonical"):
-        decode_manifest(encode(value))
+        Manifest.decoded(encode(value))
 
 
 def test_manifest__shard_in_train_and_validation__refused() -> None:
@@ -77,10 +71,10 @@ def test_index_of__shard__lists_its_pieces_and_is_read_in_one_spelling_alone() -
     assert [index.piece(n) for n in range(3)] == [
         blob_digest(data[at : at + PIECE_BYTES]) for at in (0, PIECE_BYTES, 2 * PIECE_BYTES)
     ]
-    assert decode_index(index.encoded()) == index
+    assert ShardIndex.decoded(index.encoded()) == index
     value = index.value() | {"pieces": index.pieces[:-32]}
     with pytest.raises(Malformed, match="64 bytes of digests"):
-        decode_index(encode(value))
+        ShardIndex.decoded(encode(value))
 
 
 def test_permuted__fixed_key__is_this_order() -> None:
@@ -107,7 +101,7 @@ def test_unit_rows__by_name__gives_the_bytes_at_the_positions() -> None:
     loaded = rows.load(ItemNumber(3))
 
     positions = rows.positions(ItemNumber(3))
-    whole = {p.shard: decode_index(corpus.blobs[p.shard.digest]).blob for p in positions}
+    whole = {p.shard: ShardIndex.decoded(corpus.blobs[p.shard.digest]).blob for p in positions}
     assert loaded == tuple(
         corpus.blobs[whole[p.shard]][p.offset : p.offset + 33] for p in positions
     )
@@ -199,7 +193,7 @@ def test_read__short_shard__is_fetched_whole_and_once() -> None:
 def test_read__one_bit_of_the_shard_altered__its_piece_alone_is_refused(size: int) -> None:
     corpus = corpus_of([LONG[:size]], [b"v"])
     shard = corpus.manifest.train[0]
-    name = decode_index(corpus.blobs[shard.digest]).blob
+    name = ShardIndex.decoded(corpus.blobs[shard.digest]).blob
     forged = bytearray(corpus.blobs[name])
     forged[2 * PIECE_BYTES + 7] ^= 1
     blobs = CheckedBlobs(MemoryBlobs(corpus.blobs | {name: bytes(forged)}))

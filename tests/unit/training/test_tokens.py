@@ -13,7 +13,7 @@ from training.config import DataConfig
 from training.data.corpus import need_enough_rows
 from training.data.documents import Document, Place
 from training.data.loading import UnitRows
-from training.data.manifest import Manifest, decode_manifest
+from training.data.manifest import Manifest
 from training.data.tokens import (
     PIECE_CHARACTERS,
     ByteEncoder,
@@ -123,7 +123,7 @@ def test_unit_rows__tokens_of_two_bytes__rows_are_tokens(tmp_path: Path) -> None
 
     manifest = corpus.manifest
     assert manifest.token_bytes == 2
-    assert decode_manifest(corpus.blobs[manifest.digest()]) == manifest
+    assert Manifest.decoded(corpus.blobs[manifest.digest()]) == manifest
     rows = UnitRows(manifest, DataConfig(2, 2), 16, MemoryBlobs(corpus.blobs))
     loaded = rows.load(ItemNumber(0))
     assert [len(row) for row in loaded] == [34, 34]

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.auditors import MAX_LIST_BYTES, AuditorList, OutsideAuditor, decode_auditors
+from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.digest import peer_id
 from contracts.terms.encoding import encode
-from contracts.terms.errors import Malformed, TooLarge
+from contracts.terms.errors import Malformed, TooLarge, UnknownVersion
 from contracts.terms.ids import MAX_PEERS, Address, SessionKey
 
 
@@ -23,8 +23,8 @@ def auditor(number: int, stake: int = 5, key: int | None = None) -> OutsideAudit
 LIST = AuditorList(auditors=(auditor(1), auditor(2, stake=2**95), auditor(9)))
 
 
-def test_decode_auditors__encoded__is_the_list_under_its_digest() -> None:
-    again = decode_auditors(LIST.encoded())
+def test_decoded__encoded__is_the_list_under_its_digest() -> None:
+    again = AuditorList.decoded(LIST.encoded())
 
     assert again == LIST
     assert again.digest() == LIST.digest()
@@ -55,26 +55,31 @@ def test_digest__another_list__is_another(other: AuditorList) -> None:
     ],
     ids=["descending", "account twice", "key twice", "no stake"],
 )
-def test_decode_auditors__list_that_nobody_makes__is_malformed(
+def test_decoded__list_that_nobody_makes__is_malformed(
     auditors: tuple[OutsideAuditor, ...],
 ) -> None:
     value: Any = {"kind": "auditor_list.v1", "auditors": [each.value() for each in auditors]}
 
     with pytest.raises(Malformed):
-        decode_auditors(encode(value))
+        AuditorList.decoded(encode(value))
 
 
-def test_decode_auditors__wide_spelling_of_a_small_stake__is_malformed() -> None:
+def test_decoded__another_version__is_unknown() -> None:
+    with pytest.raises(UnknownVersion):
+        AuditorList.decoded(encode(LIST.value() | {"kind": "auditor_list.v2"}))
+
+
+def test_decoded__wide_spelling_of_a_small_stake__is_malformed() -> None:
     value: Any = LIST.value()
     value["auditors"][0]["stake"] = (5).to_bytes(16, "big")
 
     with pytest.raises(Malformed):
-        decode_auditors(encode(value))
+        AuditorList.decoded(encode(value))
 
 
-def test_decode_auditors__longest_list__fits_and_a_longer_one_is_not_read() -> None:
+def test_decoded__longest_list__fits_and_a_longer_one_is_not_read() -> None:
     widest = auditor(1).model_copy(update={"stake": 2**96 - 1, "device_class": "x" * 64})
 
-    assert len(encode(widest.value())) * MAX_PEERS + 64 < MAX_LIST_BYTES
+    assert len(encode(widest.value())) * MAX_PEERS + 64 < AuditorList.max_bytes
     with pytest.raises(TooLarge):
-        decode_auditors(bytes(MAX_LIST_BYTES + 1))
+        AuditorList.decoded(bytes(AuditorList.max_bytes + 1))

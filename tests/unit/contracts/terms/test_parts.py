@@ -7,7 +7,7 @@ import pytest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, TallystickError, TooLarge, UnknownVersion
 from contracts.terms.ids import Digest
-from contracts.terms.parts import MAX_INDEX_BYTES, MAX_PART_BYTES, MAX_PARTS, Parts, decode_parts
+from contracts.terms.parts import MAX_PART_BYTES, MAX_PARTS, Parts
 
 A, B, C = (Digest(bytes([number]) * 32) for number in range(3))
 TEN = Parts(num_bytes=10, part_bytes=4, parts=(A, B, C))
@@ -39,17 +39,17 @@ def test_pieces__bytes_that_are_not_there__malformed(start: int, end: int) -> No
         list(TEN.pieces(start, end))
 
 
-def test_decode_parts__what_was_encoded__is_the_same() -> None:
-    assert decode_parts(TEN.encoded()) == TEN
+def test_decoded__what_was_encoded__is_the_same() -> None:
+    assert Parts.decoded(TEN.encoded()) == TEN
 
 
-def test_decode_parts__most_parts_there_are__fits_the_bound() -> None:
+def test_decoded__most_parts_there_are__fits_the_bound() -> None:
     most = Parts(
         num_bytes=MAX_PARTS * MAX_PART_BYTES, part_bytes=MAX_PART_BYTES, parts=(A,) * MAX_PARTS
     )
 
-    assert len(most.encoded()) <= MAX_INDEX_BYTES
-    assert decode_parts(most.encoded()) == most
+    assert len(most.encoded()) <= Parts.max_bytes
+    assert Parts.decoded(most.encoded()) == most
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,20 @@ def test_decode_parts__most_parts_there_are__fits_the_bound() -> None:
         ({"more": 1}, Malformed),
         ({"kind": 1}, Malformed),
         ({"kind": "parts.v2"}, UnknownVersion),
-        ({"more": bytes(MAX_INDEX_BYTES)}, TooLarge),
+        ({"more": bytes(Parts.max_bytes)}, TooLarge),
     ],
     ids=lambda each: ",".join(each) if isinstance(each, dict) else "",
 )
-def test_decode_parts__does_not_fit_itself__refused(
+def test_decoded__does_not_fit_itself__refused(
     changed: dict[str, Any], error: type[TallystickError]
 ) -> None:
     with pytest.raises(error):
-        decode_parts(encode(TEN.value() | changed))
+        Parts.decoded(encode(TEN.value() | changed))
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"\x08\x00", encode([1]), encode({}), encode(TEN.value())[:-1]]
 )
-def test_decode_parts__no_index__malformed(data: bytes) -> None:
+def test_decoded__no_index__malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
-        decode_parts(data)
+        Parts.decoded(data)

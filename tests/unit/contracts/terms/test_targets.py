@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from contracts.governance.record import with_targets
 from contracts.governance.seals import derive_seal
 from contracts.terms.encoding import encode
-from contracts.terms.errors import Conflict, InvalidSeal, Malformed
+from contracts.terms.errors import Conflict, InvalidSeal, Malformed, UnknownVersion
 from contracts.terms.history import decode_kept, encode_kept
 from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.items import ItemNumber, ranges_of
@@ -19,7 +19,6 @@ from contracts.terms.row_order import rows_at
 from contracts.terms.targets import (
     ItemWeights,
     TargetCounts,
-    decode_targets,
     item_weights,
     rounded_mean,
     target_counts,
@@ -53,11 +52,13 @@ def maker_of(*, is_counted: bool = True) -> JobMaker:
     return JobMaker(members=make_members("ab"), spec_changes=changes, targets=targets)
 
 
-def test_decode_targets__encoded__come_back_and_no_other_spelling_does() -> None:
-    assert decode_targets(COUNTS.encoded()) == COUNTS == decode_kept(encode_kept(COUNTS))
+def test_decoded__encoded__come_back_and_no_other_spelling_does() -> None:
+    assert TargetCounts.decoded(COUNTS.encoded()) == COUNTS == decode_kept(encode_kept(COUNTS))
     assert (list(COUNTS.of_train)[:3], list(COUNTS.of_validation)) == ([1, 20, 300], [7, 8])
     with pytest.raises(Malformed):
-        decode_targets(encode({**COUNTS.value(), "more": 1}))
+        TargetCounts.decoded(encode({**COUNTS.value(), "more": 1}))
+    with pytest.raises(UnknownVersion):
+        TargetCounts.decoded(encode({**COUNTS.value(), "kind": "target_counts.v2"}))
 
 
 @pytest.mark.parametrize("change", [{"train": b"\1"}, {"train": b"\1\0\0\0"}, {"validation": b""}])

@@ -10,7 +10,7 @@ from contracts.terms.ids import Address
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
-from contracts.terms.targets import decode_targets
+from contracts.terms.targets import TargetCounts
 from tallystick.sdk.job_file import JobFile, parse_job_file
 from tallystick.sdk.job_spec import Prepared, build_spec, prepare
 from tests.support.chats import made_up, write_chats, write_tokenizer
@@ -62,7 +62,7 @@ def test_prepare__chats__spec_names_blobs_that_give_rows_and_their_targets(folde
 
     spec, blobs = signed(made, prepared), FolderBlobs(prepared.corpus)
     assert spec.data.objective == "sft"
-    targets = decode_targets(blobs.fetch(spec.data.targets))
+    targets = TargetCounts.decoded(blobs.fetch(spec.data.targets))
     assert targets_of(spec, blobs) == targets == prepared.corpus.targets
     assert corpus_rows(spec, blobs).load(ItemNumber(0))
 
