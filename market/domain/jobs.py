@@ -20,7 +20,7 @@ job was as this one wanted it. Whoever asks how it is gets it from the job's own
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from contracts.terms.errors import Conflict
 from contracts.terms.items import count
@@ -51,41 +51,6 @@ class Wanted(StrEnum):
 
 
 @dataclass(frozen=True)
-class Funded:
-    """The escrow holds the budget."""
-
-
-@dataclass(frozen=True)
-class Leased:
-    """All leases are reserved."""
-
-
-@dataclass(frozen=True)
-class LeaseLapsed:
-    """A lease ended before anybody worked, and the job is short without it."""
-
-
-@dataclass(frozen=True)
-class Opened:
-    """The coordinator posted its JobOpening."""
-
-
-@dataclass(frozen=True)
-class LastSealed:
-    """A seal with `last` is stored."""
-
-
-@dataclass(frozen=True)
-class DeadlinePassed:
-    """The deadline of the spec is over."""
-
-
-@dataclass(frozen=True)
-class Cancelled:
-    """Its poster wants no more of it."""
-
-
-@dataclass(frozen=True)
 class FundingRefused:
     """The chain will never take the permit."""
 
@@ -99,33 +64,20 @@ class CorpusRefused:
     reason: str
 
 
-@dataclass(frozen=True)
-class Closed:
-    """Its poster closed it in the escrow."""
-
-
 Event: TypeAlias = (
-    Funded
-    | Leased
-    | LeaseLapsed
-    | Opened
-    | LastSealed
-    | DeadlinePassed
-    | Cancelled
+    Literal[
+        "funded",  # the escrow holds the budget
+        "leased",  # all leases are reserved
+        "lease_lapsed",  # one ended before anybody worked, and the job is short without it
+        "opened",  # the coordinator posted its JobOpening
+        "last_sealed",  # a seal with `last` is stored
+        "deadline_passed",  # that of the spec
+        "cancelled",  # its poster wants no more of it
+        "closed",  # its poster closed it in the escrow
+    ]
     | FundingRefused
     | CorpusRefused
-    | Closed
 )
-
-
-@dataclass(frozen=True)
-class AskForHost:
-    """Let a host claim the job."""
-
-
-@dataclass(frozen=True)
-class EndLeases:
-    """Free the offers that worked for it."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +87,7 @@ class NoteFailure:
     reason: str
 
 
-Effect: TypeAlias = AskForHost | EndLeases | NoteFailure
+Effect: TypeAlias = Literal["ask_for_host", "end_leases"] | NoteFailure
 
 _NEVER_TRAINED = "the deadline passed before the job was done"
 _DROPPED = "cancelled by its poster"
@@ -144,32 +96,32 @@ _DROPPED = "cancelled by its poster"
 def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]]:
     """Apply one event; an event that does not fit the state changes nothing."""
     match state, event:
-        case JobState.DRAFT, Funded():
+        case JobState.DRAFT, "funded":
             return JobState.FUNDED, ()
         case JobState.DRAFT, FundingRefused(reason):
             return JobState.FAILED, (NoteFailure(reason),)
-        case JobState.DRAFT, DeadlinePassed():
+        case JobState.DRAFT, "deadline_passed":
             return JobState.FAILED, (NoteFailure(_NEVER_TRAINED),)
-        case JobState.DRAFT, Cancelled():
+        case JobState.DRAFT, "cancelled":
             return JobState.FAILED, (NoteFailure(_DROPPED),)
-        case ((JobState.FUNDED | JobState.MATCHED), Cancelled()):
-            return JobState.FAILED, (NoteFailure(_DROPPED), EndLeases())
+        case ((JobState.FUNDED | JobState.MATCHED), "cancelled"):
+            return JobState.FAILED, (NoteFailure(_DROPPED), "end_leases")
         case JobState.FUNDED, CorpusRefused(reason):
-            return JobState.FAILED, (NoteFailure(reason), EndLeases())
-        case JobState.FUNDED, Leased():
-            return JobState.MATCHED, (AskForHost(),)
-        case JobState.MATCHED, LeaseLapsed():
+            return JobState.FAILED, (NoteFailure(reason), "end_leases")
+        case JobState.FUNDED, "leased":
+            return JobState.MATCHED, ("ask_for_host",)
+        case JobState.MATCHED, "lease_lapsed":
             return JobState.FUNDED, ()
-        case JobState.MATCHED, Opened():
+        case JobState.MATCHED, "opened":
             return JobState.RUNNING, ()
-        case JobState.RUNNING, LastSealed():
-            return JobState.FINISHED, (EndLeases(),)
-        case ((JobState.FUNDED | JobState.MATCHED | JobState.RUNNING), DeadlinePassed()):
-            return JobState.FAILED, (NoteFailure(_NEVER_TRAINED), EndLeases())
+        case JobState.RUNNING, "last_sealed":
+            return JobState.FINISHED, ("end_leases",)
+        case ((JobState.FUNDED | JobState.MATCHED | JobState.RUNNING), "deadline_passed"):
+            return JobState.FAILED, (NoteFailure(_NEVER_TRAINED), "end_leases")
         case ((JobState.DRAFT | JobState.CLOSED), _):
             return state, ()
-        case _, Closed():
-            return JobState.CLOSED, (EndLeases(),)
+        case _, "closed":
+            return JobState.CLOSED, ("end_leases",)
     return state, ()
 
 

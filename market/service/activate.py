@@ -9,7 +9,6 @@ from dataclasses import replace
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
-from market.domain.jobs import Leased
 from market.domain.matching import bundle_of
 from market.service.coding import spec_of
 from market.service.leases import lease_topic, live_leases, tell_of_lease
@@ -35,5 +34,5 @@ async def activate(row: JobRow, account: Address, now: UnixMillis, work: UnitOfW
             tell_of_lease(lease, now, work)
     active = [each for each in await live_leases(row.job, work) if each.state == "active"]
     if not bundle_of(spec_of(row).message).without(len(active)).slots:
-        return await happen(row, Leased(), now, work)
+        return await happen(row, "leased", now, work)
     return row

@@ -23,7 +23,7 @@ from market.bodies.events import (
     QuitEvent,
     ReclaimedEvent,
 )
-from market.domain.jobs import HAS_ENDED, Closed, JobState
+from market.domain.jobs import HAS_ENDED, JobState
 from market.service.activate import activate
 from market.service.auditors import note_bonded
 from market.service.coding import wide
@@ -82,7 +82,7 @@ async def _of_job(
         case "Opened":
             await note_opened(row, now, work)
         case "Closed":
-            await happen(row, Closed(), now, work)
+            await happen(row, "closed", now, work)
             await note_due(row.job, "release", 1000 * (event.at + times.tail), work)
         case "LimitSet" if JobState(row.state) in HAS_ENDED:
             await note_due(row.job, "claim", now, work)

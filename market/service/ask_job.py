@@ -13,14 +13,7 @@ from contracts.terms.errors import Forbidden
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.jobs import JobAction, OperationResult, OperationView
-from market.domain.jobs import (
-    Cancelled,
-    JobState,
-    Standing,
-    Wanted,
-    operation_outcome,
-    wanted_after,
-)
+from market.domain.jobs import JobState, Standing, Wanted, operation_outcome, wanted_after
 from market.domain.offers import check_moment
 from market.service.find_job import find_job, need
 from market.service.life import happen
@@ -83,7 +76,7 @@ async def _with_wish(
     row = replace(row, wanted=wanted.value, wish=row.wish + is_news, wished_at=at)
     await work[JobRow].put(row)
     if is_news and wanted == Wanted.CANCELLED:
-        return await happen(row, Cancelled(), now, work)
+        return await happen(row, "cancelled", now, work)
     return row
 
 

@@ -9,7 +9,7 @@ up those behind it.
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market.domain.jobs import Closed, Funded, FundingRefused, JobState
+from market.domain.jobs import FundingRefused, JobState
 from market.service.coding import spec_of
 from market.service.coordinators import note_paid
 from market.service.life import happen
@@ -40,7 +40,7 @@ async def fund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Job
 async def note_opened(row: JobRow, now: UnixMillis, work: UnitOfWork) -> JobRow:
     """The escrow holds a job's budget; in the caller's transaction, which holds its row."""
     await note_paid(row.coordinator, row.job, work)
-    return await happen(row, Funded(), now, work)
+    return await happen(row, "funded", now, work)
 
 
 async def _is_known(job: JobId, now: UnixMillis, work: UnitOfWork) -> bool:
@@ -51,7 +51,7 @@ async def _is_known(job: JobId, now: UnixMillis, work: UnitOfWork) -> bool:
             return False
         row = await note_opened(row, now, work)
         if budget.closed_at:
-            await happen(row, Closed(), now, work)
+            await happen(row, "closed", now, work)
         return True
 
 

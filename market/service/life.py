@@ -7,15 +7,7 @@ from dataclasses import replace
 
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import JobChangedEvent, StateEvent
-from market.domain.jobs import (
-    HAS_ENDED,
-    AskForHost,
-    EndLeases,
-    Event,
-    JobState,
-    NoteFailure,
-    advance,
-)
+from market.domain.jobs import HAS_ENDED, Event, JobState, NoteFailure, advance
 from market.service.due import note_due
 from market.service.feeds import event_of, tell_job, tell_market
 from market.service.leases import end_leases
@@ -34,9 +26,9 @@ async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -
         match effect:
             case NoteFailure(reason):
                 after = replace(after, failure=reason)
-            case EndLeases():
+            case "end_leases":
                 await end_leases(row.job, now, work)
-            case AskForHost():
+            case "ask_for_host":
                 work.wake(FOR_HOSTS)
     if JobState(state) in HAS_ENDED and row.ended_at is None:
         after = replace(after, ended_at=now if row.state != JobState.DRAFT else UnixMillis(0))

@@ -10,7 +10,7 @@ from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from market.bodies.offers import HEARTBEAT_MILLIS
-from market.domain.jobs import DeadlinePassed, JobState, LeaseLapsed
+from market.domain.jobs import JobState
 from market.domain.matching import bundle_of
 from market.domain.offers import is_heard
 from market.domain.reputation import Outcome
@@ -75,7 +75,7 @@ async def _tell_of_lapse(job: JobRow, now: UnixMillis, work: UnitOfWork) -> None
     """Only a job that is short without it is told: the lapse of a spare stops nothing."""
     num_live = len(await live_leases(job.job, work))
     if bundle_of(spec_of(job).message).without(num_live).slots:
-        await happen(job, LeaseLapsed(), now, work)
+        await happen(job, "lease_lapsed", now, work)
 
 
 async def release_silent(now: UnixMillis, work: UnitOfWork) -> int:
@@ -146,7 +146,7 @@ async def pass_deadlines(now: UnixMillis, work: UnitOfWork) -> int:
         async with work:
             row = await work[JobRow].lock(late.job)
             if row is not None and _is_late(row, now):
-                failed = await happen(row, DeadlinePassed(), now, work)
+                failed = await happen(row, "deadline_passed", now, work)
                 changed += failed != row
     return changed
 

@@ -22,14 +22,7 @@ from contracts.terms.signatures import Signed, expect
 from contracts.terms.targets import TargetCounts
 from contracts.terms.work import UNDER_A_SEAL
 from market.bodies.base import Stored
-from market.domain.jobs import (
-    HAS_ENDED,
-    JobState,
-    LastSealed,
-    Opened,
-    takes_messages,
-    trained_steps,
-)
+from market.domain.jobs import HAS_ENDED, JobState, takes_messages, trained_steps
 from market.service.auditors import check_opening
 from market.service.claims import PAUSE_MILLIS
 from market.service.coding import encode_pay, stored_name
@@ -198,7 +191,7 @@ async def _opened(
     await check_opening(row, opening.message, work)
     block = opening.message.opening_block
     row = replace(row, opening=opening.encoded(), opening_block=block)
-    return await happen(row, Opened(), now, work)
+    return await happen(row, "opened", now, work)
 
 
 async def _check_lease(accept: LeaseAccept, work: UnitOfWork) -> None:
@@ -234,7 +227,7 @@ async def _sealed(
     await note_convictions(record, work)
     await note_outcomes(record, work)
     if message.last:
-        row = await happen(row, LastSealed(), now, work)
+        row = await happen(row, "last_sealed", now, work)
     if JobState(row.state) in HAS_ENDED:
         await note_due(row.job, "claim", now if message.last else now + PAUSE_MILLIS, work)
     return row
