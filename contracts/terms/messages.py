@@ -429,47 +429,45 @@ class RulesSpec(Record):
         return mean_codec_of(self.gradient_codec)
 
 
-class JobHeader(WalletMessage):
-    """The poster opens a job: the struct hash is the job's id, and `spec_hash` signs the JobSpec.
+class JobTerms(WalletMessage):
+    """What the header and the spec of a job both say.
 
     The coordinator may commit `burst` at once and `rate` more an hour: what a lying one costs. All
     headers that a poster signed can be opened until `open_by`.
     """
 
-    kind: Literal["job_header.v1"] = "job_header.v1"
     typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
 
     poster: AddressField
     coordinator: AddressField
-    spec_hash: DigestField
     budget: EscrowAmountField
     burst: EscrowAmountField
     rate: Annotated[EscrowAmountField, Ge(1)]
     open_by: UnixSecondsField
-    salt: Count
+    salt: Count  # makes equal orders different jobs
 
     def job(self) -> JobId:
-        """The job's id."""
+        """The job's id: the struct hash of its header."""
         return JobId(self.digest())
 
 
-class JobSpec(WalletMessage):
+class JobHeader(JobTerms):
+    """The poster opens a job: the struct hash is the job's id, `spec_hash` signs the JobSpec."""
+
+    kind: Literal["job_header.v1"] = "job_header.v1"
+
+    spec_hash: DigestField
+
+
+class JobSpec(JobTerms):
     """The poster orders work: model, data, budget, and the numbers that decide its checking.
 
     Signed as a `JobHeader`, whose `specHash` is `details`; so the contract knows the job by it.
     """
 
     kind: Literal["job_spec.v8"] = "job_spec.v8"
-    typed: ClassVar[TypedStruct] = typed_data.JOB_HEADER
 
-    poster: AddressField
-    coordinator: AddressField
-    salt: Count  # makes equal orders different jobs
     name: Text
-    budget: EscrowAmountField
-    burst: EscrowAmountField  # that the coordinator may commit at once
-    rate: Annotated[EscrowAmountField, Ge(1)]  # and that it may commit more, an hour
-    open_by: UnixSecondsField
     deadline: UnixSecondsField  # no step with work begins after it
     price_ceiling: PriceField
     min_stake: EscrowAmountField  # that an account bonds to work in it
@@ -507,26 +505,15 @@ class JobSpec(WalletMessage):
         """Which chunks its gradients are summed in."""
         return Chunking(self.batch.stages, self.batch.chunks, self.model.trains_one_matrix)
 
+    @property
+    def spec_hash(self) -> Digest:
+        """See `JobHeader`."""
+        return self.details()
+
     def header(self) -> JobHeader:
         """What the contract reads of it."""
-        return JobHeader(
-            poster=self.poster,
-            coordinator=self.coordinator,
-            spec_hash=self.details(),
-            budget=self.budget,
-            burst=self.burst,
-            rate=self.rate,
-            open_by=self.open_by,
-            salt=self.salt,
-        )
-
-    def typed_values(self) -> tuple[object, ...]:
-        """See `typed_data.JOB_HEADER`."""
-        return self.header().typed_values()
-
-    def job(self) -> JobId:
-        """The job's id: the struct hash of its header."""
-        return JobId(self.digest())
+        named = zip(self.typed.attributes, self.typed_values(), strict=True)
+        return JobHeader.model_validate(dict(named))
 
 
 class Offer(WalletMessage):
