@@ -211,7 +211,7 @@ def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
 
 
 def _sent(moments: Moments) -> Moments:
-    """As `blockwise8` spells them: the first, and the root of the second."""
+    """Moments as receivers read them: `blockwise8`, the second as its root of half the range."""
     code = codec_named("blockwise8")
     first, root = (
         code.decode(code.encode(each), (len(each),))

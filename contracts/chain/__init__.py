@@ -1,1 +1,1 @@
-"""The only web3 code: connection, a wrapper per contract, events; without it proofs, blocks."""
+"""The chain: connection and contract wrappers (the only web3 code); blocks, proofs without it."""

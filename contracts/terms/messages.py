@@ -98,7 +98,7 @@ class Record(BaseModel):
 
 
 class BlobRecord(Record):
-    """A record that nobody signs: its canonical bytes are a blob, whose digest is its name."""
+    """A record that nobody signs; it is named by the digest of its canonical bytes."""
 
     kind: str
     max_bytes: ClassVar[int]

@@ -9,11 +9,10 @@ Units: amounts in base units, moments in ms since the Unix epoch unless named se
 from dataclasses import dataclass
 from typing import ClassVar
 
+from contracts.chain.blocks import NO_TIME
 from contracts.terms.amounts import NOTHING, BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest, JobId, PeerId, SessionKey
 from contracts.terms.moments import UnixMillis, UnixSeconds
-
-NO_TIME = UnixSeconds(0)
 
 
 class Row:

@@ -57,7 +57,7 @@ class Liar(Around):
         codec: GradientCodecName,
         what: Any = None,
     ) -> None:
-        """`what` is what a kind of lie takes beside the rest."""
+        """`what`: the argument of a subclass (a `Forge`, a `Spoil`, a codec)."""
         super().__init__(make, compute)
         self._plan, self._codec, self._what = plan, codec, what
 

@@ -127,7 +127,7 @@ def oversized(data: bytes) -> bytes:
 
 
 class Spoilt(Liar):
-    """Honest passes, whose boundary tensors nobody can compute with after a `Spoil`."""
+    """Honest passes whose boundary tensors a `Spoil` has made unusable."""
 
     _what: Spoil
 

@@ -76,7 +76,7 @@ def load_auditors(folder: Path) -> AuditorList | None:
     """Who may be drawn from outside; None for a job that nobody checks.
 
     Raises:
-        Malformed, UnknownVersion: the file is damaged.
+        TooLarge, Malformed, UnknownVersion: the file holds no such list.
     """
     try:
         return AuditorList.decoded((folder / "auditors.msgpack").read_bytes())

@@ -6,6 +6,7 @@ model there, unchecked, on equally many tokens a step. `-s` prints what both cam
 """
 
 import json
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from contracts.terms.messages import class_name
 from tests.support.machines import MARKET, Machines, events, machines
 from tests.support.namespaces import need_namespaces, packets_as_sent
+from tests.support.patience import patience
 from training.stages.exact import device_class
 
 NAMES, HIDDEN = ("ann", "bob", "cem", "dan"), ("cem", "dan")
@@ -64,6 +66,13 @@ def trained(there: Machines, name: str, market: str) -> dict[str, Any]:
     }
 
 
+def claimed(there: Machines, market: str) -> list[int]:
+    """What each provider has been paid."""
+    verb = ("tallystick", "provider", "earnings", "--market", market, "-o", "json")
+    said = (there.run(name, *verb, "--home", str(there.folder / name)) for name in NAMES)
+    return [int(json.loads(each)["parts"]["claimed"]) for each in said]
+
+
 @pytest.mark.nightly
 @pytest.mark.root  # network namespaces
 @pytest.mark.timeout(900)
@@ -77,13 +86,17 @@ def test_homes__two_behind_routers__local_steps_checked_paid_and_much_faster(
             slow.enter_context(site.slow(delay=DELAY, rate=RATE))
         market = there.start_market(*NAMES)
 
-        found = {name: trained(there, name, market) for name in JOBS}
+        found = dict[str, dict[str, Any]]()
+        for name in JOBS:
+            before = claimed(there, market)
+            found[name] = trained(there, name, market)
+            ends = time.monotonic() + patience(60)
+            while any(
+                now <= then for now, then in zip(claimed(there, market), before, strict=True)
+            ):
+                assert time.monotonic() < ends, there.told()
 
         print(json.dumps(found))
         assert any(events(log, "audited") for log in tmp_path.glob("*/logs/peer-*.log"))
-        for name in NAMES:
-            earned = ("tallystick", "provider", "earnings", "--market", market, "-o", "json")
-            parts = json.loads(there.run(name, *earned, "--home", str(tmp_path / name)))["parts"]
-            assert int(parts["claimed"]) > 0
         assert found["local"]["loss"][1] < found["local"]["loss"][0]
         assert found["local"]["tokens/s"] > 10 * found["every_step"]["tokens/s"]

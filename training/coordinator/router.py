@@ -7,13 +7,13 @@ is in memory alone. A peer that begins a session hands in all that it has of the
 that has just started deals nothing before everybody who is to come back has done so, or had its
 time for it, and goes on from there.
 
-What a failed pass means: a tensor cannot be had: a peer of another owner is asked, or the same one
-once more; where two owners say so, or one twice and nobody else could tell, the tensor is made
-again, which is nobody's fault here. No result
-in time, while another peer of the group could do it: the task is dropped; who has not begun says
-so by not holding it any more, and who says nothing for `SILENT` more is `off`, so that its items
-open again; not where a peer has items of its own in a round (`Layout.most_items`), which last as
-long as the round. A conflict: the peer, which was away for too long, is bound to the item by a
+What a failed pass means. A tensor cannot be had: a peer of another owner is asked, or, if none has
+room, the same one once more. When two owners say so, or one says it twice and no other can make the
+pass, the tensor is made again, which is nobody's fault here; an owner at its cap is waited for. No
+result in time, while another peer of the group could do it: the task is dropped; who has not begun
+says so by not holding it any more, and who says nothing for `SILENT` more is `off`, so that its
+items open again; not where a peer has items of its own in a round (`Layout.most_items`), which last
+as long as the round. A conflict: the peer, which was away for too long, is bound to the item by a
 claim that does not count; it is `off` at once. Anything else: the peer rests, longer each time.
 Where nobody of a group may be asked for long, the caps of those that are left are lifted
 (docs/protocol.md 7).
@@ -76,7 +76,7 @@ SILENT = 2.0  # seconds that a peer has to say something of a task that was drop
 LIFT_AFTER = 5.0  # seconds in which nobody could be asked within the caps
 IN_FLIGHT = 2  # items of a group that a peer has at once, for each group that there is
 LOST_AFTER = 4  # tries to get a tensor that only a result that counts can have
-SAID_BY = 2  # how often it is said that a tensor cannot be had, before that is believed
+SAID_BY = 2  # owners who say that a tensor cannot be had, or times that the only one says it
 GROUPS_AT_A_TIME = 4  # of validation rows
 MOST_FAILURES = 5  # of one group of rows: how well a model does is not worth stopping a job for
 WEIGHTS: Mapping[str, int] = {"forward": 1, "backward": 2, "whole": 3, "evaluate": 1}
@@ -456,7 +456,7 @@ class Router:
         return {peer: member for peer, member in own.items() if view.can_work(peer)}
 
     def _others(self, walk: Walk) -> set[PeerId]:
-        """Who may make a pass that it has not failed, and is of no owner who lacks a tensor."""
+        """Peers that can make the pass: they have not failed it, their owner lacks no tensor."""
         assert walk.call is not None
         able, said = self._able(walk.call.group), self._sayers(walk)
         others = {peer for peer, member in able.items() if member.owner not in said}
@@ -600,10 +600,11 @@ class Router:
             walk.failed.append(out.peer)
             self._rest(out.peer, now)
             return self._release(out, now)
-        if out.peer in walk.lacking:
-            self._rest(out.peer, now)
+        is_again = out.peer in walk.lacking
         walk.lacking.append(out.peer)
         if not self._is_believed(walk):
+            if is_again:
+                self._rest(out.peer, now)
             return self._release(out, now)
         self._take_back(walk)
         assert walk.call is not None
@@ -636,7 +637,7 @@ class Router:
         if again is not None:
             for group in walk.way.forwards.keys() - again.forwards.keys():
                 maker = walk.way.forwards[group].peer
-                self._peer(maker).blamed += walk.lacking
+                self._peer(maker).blamed += walk.lacking[-SAID_BY:]
                 self._rest(maker, now)
                 self._free(group, walk.way.item)
             walk.way = again

@@ -35,8 +35,8 @@ class Walk:
     way: Way
     call: Call | None = None
     out: "Out | None" = None
-    lacking: list[PeerId] = field(default_factory=list)  # said so of a tensor of this pass
-    failed: list[PeerId] = field(default_factory=list)  # has not made this pass otherwise
+    lacking: list[PeerId] = field(default_factory=list)  # cannot get an input of this pass
+    failed: list[PeerId] = field(default_factory=list)  # failed this pass for another reason
     tries: int = 0  # for a tensor that only a result that counts can have
     failures: int = 0
     late: int = 0  # deadlines that have passed

@@ -1,8 +1,8 @@
 """Tensors with equal bytes on all threads and devices: arithmetic, update, layout, root.
 
-Invariant: only element-wise operations, each rounded once, in a fixed order. What members must
-derive alike (means, updates; norms: `training.averaging.norms`) is never computed with `sum`,
-`norm`, `dot` or fused kernels, whose order depends on threads. Wire form: fp32, little-endian, C
+Invariant: only element-wise operations, each rounded once, in a fixed order. Means and updates,
+which all members must derive alike, never use `sum`, `norm`, `dot` or fused kernels, whose order
+depends on threads; norms are in `training.averaging.norms`. Wire form: fp32, little-endian, C
 order, without header.
 
 The AdamW update (docs/protocol.md 3.6). Invariant: weights and both moments after it are a
@@ -42,9 +42,7 @@ from training.stages.torch_free import UpdateScalars
 
 # ------------------------------------------------------------------------ arithmetic and wire form
 
-_SUM_BLOCK = (
-    2**18
-)  # elements of a sum at a time: one operation an element costs less than its start
+_SUM_BLOCK = 2**18  # elements at a time, so that starting an operation costs less than it does
 _BLOCK_OF_GPU = 2**24  # where starting an operation takes as long as a million elements
 
 

@@ -2,7 +2,7 @@
 
 Two honest devices never compute equal bytes; the table says how far apart they were seen to be, for
 each pair of device classes, numeric recipe, tensor kind and measure (`comparison` has what the
-measures mean), times a margin (`calibration`). Everybody who reads a report derives its
+measures mean), times a margin (`bench.calibration_table`). Everybody who reads a report derives its
 verdict again: `decide` of the distances that it states. That they are true follows from a repeat of
 the audit, never from here.
 
