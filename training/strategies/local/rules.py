@@ -3,7 +3,8 @@
 An item is a segment of inner steps. A peer is given its items one after another and in ascending
 order, as each goes on from where the one before ended; none that it could not end in time, by its
 rate, but for the first. A round closes when its time is over, or when everybody who may work has
-done all that a peer may do: whoever is fast gains nothing by it. Nothing is opened again in a
+done all that a peer may do, if they are a quorum: others may still be on their way to the newest
+state. So whoever is fast gains nothing by it. Nothing is opened again in a
 round, and no claim is waited for beyond its time: what is missing comes in a later round, as long
 as there is a quorum of owners (DiLoCo, arXiv 2311.08105; Decoupled DiLoCo, 2604.21428).
 """
@@ -108,7 +109,8 @@ class Local:
         loads = Counter(result.peer for result in done.values())
         workers = [peer for peer in view.peers if view.can_work(peer)]
         is_through = all(loads[peer] >= self._most_items for peer in workers)
-        return "close" if workers and is_through else "wait"
+        owners = {view.peers[peer].owner for peer in loads if peer in view.peers}
+        return "close" if workers and is_through and len(owners) >= self._quorum else "wait"
 
 
 def _had(view: View) -> Iterator[tuple[Item, PeerId]]:

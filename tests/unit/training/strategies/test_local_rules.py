@@ -101,6 +101,17 @@ def test_closes__work__at_its_time_or_when_all_are_through(
     assert RULES.closes(view(member(A), member(B), done=done, now=UnixMillis(now))) == decision
 
 
+@pytest.mark.parametrize(("now", "decision"), [(1, "wait"), (10_000, "close")])
+def test_closes__work__one_is_through_before_others_have_the_state__waits_for_a_quorum(
+    now: int, decision: str
+) -> None:
+    """Else its claim alone would be asked for, and the round be void when its time is over."""
+    newest = RoundNumber(1)
+    seen = view(member(A, applied=newest), member(B), done={A: "01"}, newest=newest)
+
+    assert RULES.closes(replace(seen, now=UnixMillis(now))) == decision
+
+
 @pytest.mark.parametrize(
     ("delivered", "now", "decision"),
     [
