@@ -8,6 +8,7 @@ model there, unchecked, on equally many tokens a step. `-s` prints what both cam
 import json
 import time
 from contextlib import ExitStack
+from operator import le
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,6 @@ def trained(there: Machines, name: str, market: str) -> dict[str, Any]:
     }
 
 
-def claimed(there: Machines, market: str) -> list[int]:
-    """What each provider has been paid."""
-    verb = ("tallystick", "provider", "earnings", "--market", market, "-o", "json")
-    said = (there.run(name, *verb, "--home", str(there.folder / name)) for name in NAMES)
-    return [int(json.loads(each)["parts"]["claimed"]) for each in said]
-
-
 @pytest.mark.nightly
 @pytest.mark.root  # network namespaces
 @pytest.mark.timeout(900)
@@ -88,12 +82,10 @@ def test_homes__two_behind_routers__local_steps_checked_paid_and_much_faster(
 
         found = dict[str, dict[str, Any]]()
         for name in JOBS:
-            before = claimed(there, market)
+            before = there.claimed(market, NAMES)
             found[name] = trained(there, name, market)
             ends = time.monotonic() + patience(60)
-            while any(
-                now <= then for now, then in zip(claimed(there, market), before, strict=True)
-            ):
+            while any(map(le, there.claimed(market, NAMES), before)):
                 assert time.monotonic() < ends, there.told()
 
         print(json.dumps(found))

@@ -93,6 +93,12 @@ class Machines:
             self.said(self.start(name, *command, *home), "offering")
         return url
 
+    def claimed(self, market: str, names: Collection[str]) -> list[int]:
+        """What each of these providers has been paid, in base units."""
+        verb = ("tallystick", "provider", "earnings", "--market", market, "-o", "json")
+        told = (self.run(name, *verb, "--home", str(self.folder / name)) for name in names)
+        return [int(json.loads(each)["parts"]["claimed"]) for each in told]
+
     def coordinators(self) -> list[Path]:
         """Logs of the coordinators that the market has hosted."""
         return [*(self.folder / MARKET / "logs").glob("coordinator-*.log")]

@@ -4,9 +4,9 @@ An item is a segment of inner steps. A peer is given its items one after another
 order, as each goes on from where the one before ended; none that it could not end in time, by its
 rate, but for the first. A round closes when its time is over, or when everybody who may work has
 done all that a peer may do, if they are a quorum: others may still be on their way to the newest
-state. So whoever is fast gains nothing by it. Nothing is opened again in a
-round, and no claim is waited for beyond its time: what is missing comes in a later round, as long
-as there is a quorum of owners (DiLoCo, arXiv 2311.08105; Decoupled DiLoCo, 2604.21428).
+state. So whoever is fast gains nothing by it. Nothing is opened again in a round, and no claim is
+waited for beyond its time: what is missing comes in a later round, as long as there is a quorum of
+owners (DiLoCo, arXiv 2311.08105; Decoupled DiLoCo, 2604.21428).
 """
 
 from collections import Counter

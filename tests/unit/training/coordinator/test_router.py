@@ -90,6 +90,15 @@ class Routed:
         self.view = replace(self.view, counted=counted)
         self.look(view=self.view)
 
+    def count_above(self) -> Digest:
+        """Let item 0 count in the upper group; returns the digest that the lower one needs."""
+        names = leaf_names(UPPER, 2, ItemNumber(0))
+        tensors = tuple(sorted((name, make_digest(name)) for name in names.all))
+        counts = {ItemNumber(0): Result(UPPER, ItemNumber(0), C, tensors, 5)}
+        self.view = replace(self.view, counted={LOWER: {}, UPPER: counts})
+        self.look(view=self.view)
+        return make_digest(names.dx)
+
     def wait(self, seconds: float) -> None:
         """Let time pass, with what is due in it."""
         until = self.now + seconds
@@ -264,16 +273,12 @@ def test_router__tensor_that_cannot_be_had__is_made_again() -> None:
 
 def test_router__tensor_of_a_result_that_counts_is_nowhere__gives_up_after_some_tries() -> None:
     routed = Routed()
-    names = leaf_names(UPPER, 2, ItemNumber(0))
-    tensors = tuple(sorted((name, make_digest(name)) for name in names.all))
-    counts = Result(UPPER, ItemNumber(0), C, tensors, 5)
-    routed.view = replace(routed.view, counted={LOWER: {}, UPPER: {ItemNumber(0): counts}})
-    routed.look(view=routed.view)
+    dx = routed.count_above()
     assert routed.only()[1].direction == "backward"
 
     for _ in range(20):
         if routed.out():
-            routed.fail("not_found", make_digest(names.dx))
+            routed.fail("not_found", dx)
         routed.wait(2.0)
 
     assert routed.router.gone == {0}
@@ -282,20 +287,16 @@ def test_router__tensor_of_a_result_that_counts_is_nowhere__gives_up_after_some_
 def test_router__one_owner_says_again_and_again_it_lacks_a_tensor__another_is_asked() -> None:
     """It would tear the claims over the item."""
     routed = Routed()
-    names = leaf_names(UPPER, 2, ItemNumber(0))
-    tensors = tuple(sorted((name, make_digest(name)) for name in names.all))
-    counts = Result(UPPER, ItemNumber(0), C, tensors, 5)
+    dx = routed.count_above()
     members = {**routed.view.peers, B: replace(routed.view.peers[B], owner=Address(A[:20]))}
     here = {**GROUPS, E: LOWER}
     members[E] = member(E, LOWER, rate=1, applied=2)  # slow, so asked last
-    routed.view = replace(
-        routed.view, counted={LOWER: {}, UPPER: {ItemNumber(0): counts}}, peers=members
-    )
+    routed.view = replace(routed.view, peers=members)
     routed.look(view=routed.view, here=here, caps=dict.fromkeys(here, 100))
 
     for _ in range(20):
         if routed.out() and routed.only()[0] != E:
-            routed.fail("not_found", make_digest(names.dx))
+            routed.fail("not_found", dx)
         routed.wait(0.1)
 
     assert routed.router.gone == set()
@@ -320,16 +321,12 @@ def test_router__the_other_owner_cannot_make_the_pass_either__who_lacked_once_is
 
 def test_router__one_owner_lacks_a_tensor_and_the_other_fails_otherwise__it_is_given_up() -> None:
     routed = Routed()
-    names = leaf_names(UPPER, 2, ItemNumber(0))
-    tensors = tuple(sorted((name, make_digest(name)) for name in names.all))
-    counts = Result(UPPER, ItemNumber(0), C, tensors, 5)
-    routed.view = replace(routed.view, counted={LOWER: {}, UPPER: {ItemNumber(0): counts}})
-    routed.look(view=routed.view)
+    dx = routed.count_above()
 
     while not routed.router.gone:
         if routed.out():
             is_lacking = routed.only()[0] == A
-            routed.fail(*("not_found", make_digest(names.dx)) if is_lacking else ())
+            routed.fail(*("not_found", dx) if is_lacking else ())
         routed.wait(0.1)
         assert routed.now < 60
 
