@@ -139,7 +139,7 @@ class Docket:
         None: all, its beacon is not here. A report of it that may be repeated needs the work too; a
         conviction of its auditor opens no work that was not needed before.
         """
-        if step in self.undrawn:
+        if any(each.case.step == step for each in self.undrawn.get(step, ())):
             return None
         undrawn = (each.case for found in self.undrawn.values() for each in found)
         cases = (*(case for case, _ in self.open.values()), *undrawn)

@@ -301,8 +301,6 @@ class States:
         for number in range(oldest, at.book.sealed + 1):
             round = StepNumber(number)
             names = checking.needed_of(round)
-            if round in at.book.rounds and not at.book.rounds[round].buckets:
-                names = frozenset()  # it paid nobody: seals that only wait take no room from work
             if names is not None and round not in pending and names != self._needed.get(round):
                 self._needed[round] = names
                 needed = (at.book.work.needed_by(name) for name in names)
