@@ -67,6 +67,9 @@ class JobRecord:
     updates: int = 0  # of the model so far
     since_update: tuple[Digest, ...] = ()
     """The seal, or opening, that the newest state comes from, and the void ones since."""
+    before_update: tuple[Digest, ...] = ()
+    """The same of the state before, where its claims may still be merged."""
+    bases: tuple[Digest, ...] = ()  # one a group, of the update that made the newest state
     reported: frozenset[Digest] = frozenset()  # reports that the void ones hold
     validations: Validations = field(default_factory=Validations)
 
@@ -91,9 +94,10 @@ class JobRecord:
         return item_weights(self.spec, self.targets)
 
     def seal_before(self, step: StepNumber) -> Digest | None:
-        """The seal before `step`, which work of that step extends; None: its base has changed."""
-        place = step - self.step + len(self.since_update) - 2
-        return self.since_update[place] if 0 <= place < len(self.since_update) else None
+        """The seal before `step`, which work of that step extends; None: its base is too old."""
+        seals = (*self.before_update, *self.since_update)
+        place = step - self.step + len(seals) - 2
+        return seals[place] if 0 <= place < len(seals) else None
 
     def pay_leases(self) -> dict[PeerId, Lease]:
         """Accounts and prices, as `pay_after` wants them; of a member its lease, before a list.

@@ -2,10 +2,11 @@
 
 A round makes an update if its RoundClosed is there and every bucket (`terms/chunks`) has the claim
 of a reducer. Then the seal covers these bucket claims and the claims of work that RoundClosed
-names. Otherwise the round is void: no work is sealed or paid, and claims of work stay pending for a
-later RoundClosed, until an update changes the state that they started from. Reports, beacons and
-Notices are always covered; claims of a state never, as no strategy makes or checks any yet. Nobody
-chooses what a seal covers: it follows from what was said.
+names. Otherwise the round is void: no work is sealed or paid. Claims that are not merged stay
+pending for a later RoundClosed, until an update changes the state that they started from, or, where
+late claims are merged, until the next update. Reports, beacons and Notices are always covered;
+claims of a state never, as no strategy makes or checks any yet. Nobody chooses what a seal covers:
+it follows from what was said.
 
 Invariants: an item is sealed once a group; all groups seal the same items; one name of a tensor has
 one digest; a void round moves neither cursor nor gates. Source: docs/protocol.md 3. Units: norms
@@ -136,6 +137,11 @@ def eligible(record: JobRecord, claim: WorkClaim) -> bool:
     """Whether a RoundClosed after the newest seal may still name a claim."""
     is_member = record.members.get(claim.peer) == claim.group
     return claim.what == "work" and is_member and _fits(record, claim)
+
+
+def is_late(record: JobRecord, claim: WorkClaim) -> bool:
+    """Whether work started from the state before the newest one."""
+    return claim.round <= record.newest_update
 
 
 def _fits(record: JobRecord, claim: WorkClaim) -> bool:
@@ -341,6 +347,8 @@ def _check_merged(record: JobRecord, merge: Merge, leaves: Leaves) -> None:
     """Claims that are merged fit the record, and each other."""
     is_whole = len(merge.merged) == len(merge.closed.claims)
     require(is_whole, "round_closed", "names a claim of work that is not there")
+    is_new = not all(is_late(record, claim) for claim in merge.merged)
+    require(is_new, "bases", "no claim started from the newest state")
     given = dict(merge.closed.given)
     items: list[set[ItemNumber]] = [set() for _ in range(record.spec.batch.stages)]
     digests: dict[str, Digest] = {}
@@ -348,8 +356,8 @@ def _check_merged(record: JobRecord, merge: Merge, leaves: Leaves) -> None:
         own = leaves_of(claim, leaves)
         check_claim(record, claim, own)
         _check_member(record, claim)
-        is_base = claim.base == merge.closed.bases[claim.group]
-        require(is_base, "bases", "a claim started from another state")
+        bases = record.bases if is_late(record, claim) else merge.closed.bases
+        require(claim.base == bases[claim.group], "bases", "a claim started from another state")
         once = items[claim.group].isdisjoint(claim.numbers)
         require(once, "items", "one is claimed twice in a group")
         items[claim.group].update(claim.numbers)

@@ -95,10 +95,18 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
         cursor=outcome.cursor,
         updates=outcome.updates,
         since_update=(*record.since_update, name) if is_void else (name,),
+        before_update=_before_update(record, is_void=is_void),
+        bases=record.bases if outcome.merge is None else outcome.merge.closed.bases,
         reported=record.reported | reported if is_void else frozenset(),
         validations=_validations(record, of_kind(messages, Validation)),
     )
     return Derived(seal, pay, after, names, outcome.paid, standing)
+
+
+def _before_update(record: JobRecord, *, is_void: bool) -> tuple[Digest, ...]:
+    if is_void:
+        return record.before_update
+    return record.since_update if record.spec.batch.merges_late else ()
 
 
 def _validations(record: JobRecord, said: Sequence[Validation]) -> Validations:

@@ -372,6 +372,11 @@ class BatchSpec(Record):
         return self.local is not None
 
     @property
+    def merges_late(self) -> bool:
+        """Whether a claim that is delivered too late is merged in the round after its own."""
+        return self.local is not None
+
+    @property
     def rows_at_once(self) -> int:
         """Rows of one forward pass."""
         return self.rows_per_unit // (self.local.inner_steps if self.local else 1)

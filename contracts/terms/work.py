@@ -265,7 +265,7 @@ class WorkClaim(Message):
 class RoundClosed(Message):
     """Message 4: which claims a round merges and who reduces which bucket, for all groups."""
 
-    kind: Literal["round_closed.v1"] = "round_closed.v1"
+    kind: Literal["round_closed.v2"] = "round_closed.v2"
     named_by = ("job", "round")
 
     job: JobIdField

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tallystick.gym.registry import MODULE, behaviour_of
-from tests.numerics.test_local_swarm import CORPUS, LOCAL, PEERS, config_of
+from tests.numerics.test_local_swarm import CORPUS, LOCAL, PEERS, config_of, slow_to_deliver
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
 from tests.support.swarm_job import MemorySwarm
 from verification.auditing.rerun import rerun
@@ -35,6 +35,39 @@ def test_checked_job__honest__every_claim_is_replayed_and_matches(tmp_path: Path
     heard = {claim.subject for claim in reports}
     assert {claim.digest() for claim in (*swarm.claims(), *swarm.claims("bucket"))} <= heard
     assert heard & {claim.digest() for claim in reports}  # repeated from outside
+
+
+def test_checked_job__a_peer_delivers_late__its_claim_is_merged_later_replayed_and_matches(
+    tmp_path: Path,
+) -> None:
+    swarm = checked_swarm(tmp_path, *PEERS, "dan", exchange_timeout=3_000)
+    slow_to_deliver(swarm, "bob", 2)
+
+    asyncio.run(swarm.run())
+
+    bob, docket = swarm.session_of("bob").peer, swarm.docket()
+    [late] = [claim for claim in swarm.claims() if (claim.peer, claim.round) == (bob, 2)]
+    assert late in swarm.merged()[3]
+    assert docket.is_clear and not docket.convicts
+    verdicts = {each.claim.subject: each.findings.verdict for each in swarm.reports()}
+    assert verdicts[late.digest()] == "match" and {*verdicts.values()} == {"match"}
+
+
+def test_checked_job__a_void_round__its_claims_are_merged_by_the_next_and_replayed(
+    tmp_path: Path,
+) -> None:
+    local = LOCAL.model_copy(update={"quorum": 3})
+    swarm = checked_swarm(tmp_path, *PEERS, local=local, exchange_timeout=2_000)
+    slow_to_deliver(swarm, "bob", 2)
+
+    asyncio.run(swarm.run())
+
+    merged, docket = swarm.merged(), swarm.docket()
+    assert 2 not in merged and {claim.round for claim in merged[3]} == {2}
+    assert docket.is_clear and not docket.convicts
+    verdicts = {each.claim.subject: each.findings.verdict for each in swarm.reports()}
+    assert {claim.digest() for claim in merged[3]} <= verdicts.keys()
+    assert {*verdicts.values()} == {"match"}
 
 
 LIES = (("skipped_step", "none"), ("scaled_difference", "seeded4"))

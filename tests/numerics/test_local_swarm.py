@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Digest, SessionKey
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LocalSpec
 from contracts.terms.work import WorkClaim
 from tallystick.gym.registry import MODULE, behaviour_of
 from tests.numerics.loop import rows_of, synthetic_corpus
+from tests.support.lying import Answer, AnsweringTransport
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, patient_rules
 from training.averaging.slices import in_peer_order
@@ -26,6 +28,8 @@ from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.strategies.local.inner import Replica
 from training.strategies.local.outer import apply_outer
 from training.strategies.local.recipe import LocalRecipe
+from training.transport.calls import GET_BYTES
+from training.transport.port import Handler
 from training.worker import items
 
 PEERS = ("ann", "bob", "cem")
@@ -87,7 +91,9 @@ class Plain:
         self.weights = self.stage.flat_weights.clone()
         self.momentum = torch.zeros_like(self.weights)
         self.rows, self.sealed = rows_of(config, CORPUS), 0
-        for merged in swarm.merged().values():
+        self.bases: dict[int, tuple[Tensor, int]] = {}  # weights, sealed items; by the next update
+        for step, merged in swarm.merged().items():
+            self.bases[step] = self.weights.clone(), self.sealed
             self.update(in_peer_order(merged, (0,)))
 
     def update(self, claims: tuple[WorkClaim, ...]) -> None:
@@ -105,8 +111,9 @@ class Plain:
     def sent(self, claim: WorkClaim) -> Tensor:
         """The difference that a claim gives."""
         replica = Replica(self.stage, rewarm_steps=self.local.rewarm_steps)
-        self.stage.flat_weights.copy_(self.weights)
-        replica.start(self.sealed * INNER_STEPS // len(PEERS))
+        weights, sealed = self.bases[min(step for step in self.bases if step >= claim.round)]
+        self.stage.flat_weights.copy_(weights)
+        replica.start(sealed * INNER_STEPS // len(PEERS))
         for item in claim.numbers:
             for step_RT in rows_tensor(self.rows.load(item)).split(ROWS):
                 replica.step({item: UnitInputs(rows_RT=step_RT)})
@@ -157,6 +164,55 @@ def test_local__a_peer_dies_in_a_round__others_go_on_and_its_items_come_later(
     finished(swarm)
 
     assert swarm.refused == {} and swarm.seals()[-1].last
+    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
+
+
+class _Slow:
+    """A peer's handler that gives no shards until a line is told."""
+
+    def __init__(self, until: asyncio.Event, handler: Handler) -> None:
+        self._until, self._handler = until, handler
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
+    ) -> Answer:
+        if method == GET_BYTES.name:
+            await self._until.wait()
+        return await self._handler.handle(caller, method, header, tensors)
+
+
+def slow_to_deliver(swarm: MemorySwarm, name: str, round: int) -> None:
+    """Of `round` a peer gives nothing before its seal is stored; of others all at once."""
+    until = asyncio.Event()
+    until.set()
+
+    def watch(who: str, line: Line) -> None:
+        if (who, line["event"], line.get("step")) == (name, "claim_stored", round):
+            until.clear()
+        elif (who, line["event"], line.get("step")) == (name, "seal_stored", round):
+            until.set()
+
+    swarm.watch = watch
+    swarm.wrap = lambda who, transport: (
+        AnsweringTransport(transport, partial(_Slow, until)) if who == name else transport
+    )
+
+
+def test_local__a_peer_delivers_late__its_claim_is_merged_a_round_later(tmp_path: Path) -> None:
+    rules = patient_rules(exchange_timeout=3_000, gradient_codec="seeded4")
+    swarm = swarm_of(tmp_path, rules=rules)
+    slow_to_deliver(swarm, "bob", 2)
+
+    finished(swarm)
+
+    bob, merged = swarm.session_of("bob").peer, swarm.merged()
+    [when] = [
+        step
+        for step, claims in merged.items()
+        if any((claim.peer, claim.round) == (bob, 2) for claim in claims)
+    ]
+    assert when == 3 and swarm.refused == {} and swarm.seals()[-1].last
     assert weights_roots(swarm) == {Plain(swarm).root()}
     assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
 

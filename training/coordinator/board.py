@@ -184,7 +184,9 @@ class Board:
         if not isinstance(state.phase, Work | Commit):
             return True
         if self._claimed[0] is not open.claims:
-            self._claimed = open.claims, {claim.peer for claim in open.claims.values()}
+            late = state.late
+            own = (claim for name, claim in open.claims.items() if name not in late)
+            self._claimed = open.claims, {claim.peer for claim in own}
         return peer in self._claimed[1] and peer not in open.unclaimed
 
     def encoded(self, name: Digest) -> bytes:

@@ -5,14 +5,16 @@ delivered, until `deliver_ms` are. A shard is delivered when the reducer of its 
 member of another owner than its maker's, wherever the group has another owner: evidence that only
 the accused holds is none. The coordinator's copy is delivery to everybody. It is asked to keep at
 once what members that are away are to hold, and at half of `deliver_ms` all that is still missing.
-So no reducer can exclude anybody by denial. A claim is lost when only its peer has what it claimed
-and is away too long, and others can do the work again.
+So no reducer can exclude anybody by denial. Where late claims are merged, the next round asks on
+for what was claimed in time and is not delivered, and does not wait for it. A claim is lost when
+only its peer has what it claimed and is away too long, and others can do the work again.
 
 A claim that is missing or not delivered when its time is over expires; its items are opened again,
 other claims stay. Its peer is at fault if it is connected (`working.blame`). RoundClosed is signed
 once, over what is delivered then.
 
-Invariants: what RoundClosed names is delivered, of peers that may work, and of one base in a group.
+Invariants: what RoundClosed names is delivered, of peers that may work, and of one base in a group,
+late claims of the one before.
 """
 
 from collections import Counter, defaultdict
@@ -100,11 +102,12 @@ def differing(state: RoundState, open: OpenRound) -> set[Digest]:
     two bases is right: whoever could decide a tie by what it says would take the other's pay.
     """
     odd: set[Digest] = set()
-    for own in _by_group(open).values():
+    for all_of_it in _by_group(open).values():
+        own = [claim for claim in all_of_it if not state.is_late(claim)]  # late ones were judged
         votes = Counter(base for base, _ in {(each.base, state.owners[each.peer]) for each in own})
-        (chosen, most), *others = votes.most_common(2)
-        is_tie = any(number == most for _, number in others)
-        odd |= {claim.digest() for claim in own if is_tie or claim.base != chosen}
+        best = max(votes.values(), default=0)
+        chosen = [base for base, number in votes.items() if number == best]
+        odd |= {claim.digest() for claim in own if chosen != [claim.base]}
     return odd
 
 
@@ -182,6 +185,12 @@ def without_delivered(lacking: Lacking, event: Held) -> Lacking:
         if shards := left.pop(peer, NO_BYTES) - event.digests:
             left[peer] = shards
     return left
+
+
+def is_waiting(state: RoundState, phase: Commit) -> bool:
+    """Whether shards of claims that are not late are lacking."""
+    late = {output.digest for name in state.late for output in phase.open.claims[name].outputs}
+    return any(not lacking <= late for lacking in phase.lacking.values())
 
 
 def delivered(phase: Commit) -> frozenset[Digest]:
@@ -265,7 +274,8 @@ def blame_late(state: RoundState) -> RoundState:
     """
     assert isinstance(state.phase, Commit)
     open, done = state.phase.open, delivered(state.phase)
-    late = {claim.peer for name, claim in open.claims.items() if name not in done}
+    left = (claim for name, claim in open.claims.items() if name not in done)
+    late = {claim.peer for claim in left if not state.is_late(claim)}  # once for a claim
     return blame(state, late | open.unclaimed.keys())
 
 
@@ -321,7 +331,7 @@ def peer_steps(state: RoundState, claims: Mapping[Digest, WorkClaim]) -> list[Pe
 
 
 def _bases(state: RoundState, merged: Collection[WorkClaim]) -> Sequence[Digest]:
-    bases = {claim.group: claim.base for claim in merged}
+    bases = {claim.group: claim.base for claim in merged if not state.is_late(claim)}
     return [bases.get(group, ZERO_DIGEST) for group in state.terms.groups]
 
 

@@ -36,7 +36,8 @@ def deal(state: RoundState, open: OpenRound) -> OpenRound:
 
 def _able(state: RoundState, open: OpenRound, group: Group) -> list[Member]:
     own = in_group(state, group)
-    at_work = {claim.peer for claim in open.claims.values()} | open.unclaimed.keys()
+    claims = (claim for claim in open.claims.values() if not state.is_late(claim))
+    at_work = {claim.peer for claim in claims} | open.unclaimed.keys()
     here = [m for m in own if m.is_here and state.is_current(m)]
     working = [m for m in here if m.peer in at_work]
     sound = [m for m in working if not has_failed(state.reducing, m.owner, state.round)]

@@ -33,6 +33,7 @@ from training.rounds.closing import (
     close_round,
     delivered,
     differing,
+    is_waiting,
     keep_shards,
     lost_claims,
     reopen,
@@ -422,7 +423,7 @@ def _commit(state: RoundState, rules: Closing) -> events.Change | None:
     if phase.lacking and (keeping := keep_shards(state)):
         return keeping
     is_over = passed(state, phase.ends)
-    if phase.lacking and not is_over:
+    if phase.lacking and not is_over and is_waiting(state, phase):
         return None
     match _decided(state, rules):
         case "close" if delivered(phase):
@@ -474,6 +475,7 @@ def view(state: RoundState, now: UnixMillis, router: Router = IDLE) -> View:
         counted=open.counted,
         missing=open.unclaimed.keys(),
         claims=open.claims,
+        late=state.late,
         delivered=delivered(phase) if isinstance(phase, Commit) else NO_BYTES,
         peers=state.members,
         off=open.off,

@@ -2,16 +2,19 @@
 
 An update seals what RoundClosed names, and moves the cursor. A void round moves nothing: its stored
 claims are handed on with the results that they cover, and are merged once, by a later round, or
-expire with the state that they started from. After three void rounds that blamed nobody new, the
-job pauses. A round without work lets draws go on: in a pause, and at the end of a checked job.
+expire with the state that they started from; where late claims are merged, one update later: who is
+slow to deliver goes on while the next round is worked on. After three void rounds that blamed
+nobody new, the job pauses. A round without work lets draws go on: in a pause, and at the end of a
+checked job.
 
 Invariants: an item is sealed once; a claim is sealed once or expires; a void round seals no work.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from contracts.governance.gates import remember
-from contracts.terms.ids import Digest, PeerId
+from contracts.terms.ids import Digest
 from contracts.terms.work import WorkClaim
 from training.rounds.closing import peer_steps
 from training.rounds.events import Change, Sealed, Send
@@ -20,7 +23,6 @@ from training.rounds.reducing import owners_that_missed
 from training.rounds.state import (
     NO_BYTES,
     Finished,
-    OpenRound,
     Reduce,
     RoundState,
     Seal,
@@ -81,7 +83,7 @@ def sealed(state: RoundState, event: Sealed) -> Change:
     """The next round, or the end."""
     if not isinstance(state.phase, Seal) or event.round != state.round:
         return state, ()
-    phase = state.phase
+    phase, updated = state.phase, state.updated
     is_undrawn = state.terms.is_checked and phase.what != "empty"  # work that was just sealed
     state = replace(
         state,
@@ -98,6 +100,7 @@ def sealed(state: RoundState, event: Sealed) -> Change:
                 state,
                 cursor=state.cursor.after(_sealed_by(state)),
                 updates=state.updates + 1,
+                updated=state.round,
                 gates=remember(state.gates, peer_steps(state, merged)),
                 voids=0,
                 blamed=frozenset(),
@@ -112,17 +115,22 @@ def sealed(state: RoundState, event: Sealed) -> Change:
         # What is left is to validate: whoever is here may, as nothing is earned by it.
         return replace(with_phase(state, Finished()), may_work=None), (Send(here),)
     state = replace(state, round=RoundNumber(state.round + 1))
-    return _next_round(state, phase), (Send(here),)
+    return _next_round(state, phase, updated), (Send(here),)
 
 
-def _next_round(state: RoundState, phase: Seal) -> RoundState:
+def _next_round(state: RoundState, phase: Seal, updated: RoundNumber) -> RoundState:
+    """Args: updated: the newest update before this seal."""
     # Before a pause everybody may try: those for whom others rest may do nothing.
     off = resting(state) if state.voids + 1 < MAX_VOIDS else frozenset()
-    if phase.what == "update":
-        return begin_round(state, {}, {}, {}, off)
     # No seal takes a claim of who has left in the round before (`governance.rounds.eligible`).
     kept = phase.open.claims.items()
     claims = {name: claim for name, claim in kept if claim.peer in state.members}
+    if phase.what == "update":
+        merged = merged_claims(phase)
+        # Of the state before this update alone: staleness 1.
+        claims = {n: each for n, each in claims.items() if n not in merged and each.round > updated}
+        if not state.terms.layout.merges_late or _are_all(state, claims.values()):
+            claims = {}
     counted = {
         group: {
             item: result
@@ -133,9 +141,12 @@ def _next_round(state: RoundState, phase: Seal) -> RoundState:
         }
         for group, results in phase.open.counted.items()
     }
-    return begin_round(state, claims, counted, _shards_held(phase.open), off)
+    shards = frozenset(out.digest for claim in claims.values() for out in claim.outputs)
+    held = {peer: own & shards for peer, own in phase.open.held.items()}
+    return begin_round(state, claims, counted, held, off)
 
 
-def _shards_held(open: OpenRound) -> dict[PeerId, frozenset[Digest]]:
-    shards = frozenset(out.digest for claim in open.claims.values() for out in claim.outputs)
-    return {peer: own & shards for peer, own in open.held.items()}
+def _are_all(state: RoundState, claims: Iterable[WorkClaim]) -> bool:
+    """Whether nothing else is left of the job: an update needs work on the newest state."""
+    num = sum(len(claim.numbers) for claim in claims)
+    return num == state.terms.layout.ordered_items - state.sealed_items

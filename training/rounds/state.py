@@ -209,6 +209,7 @@ class RoundState:
     watched: frozenset[PeerId] = frozenset()  # members that are away or leaving: time matters
     cursor: Cursor = field(default_factory=Cursor)
     updates: int = 0
+    updated: RoundNumber = NO_ROUND  # the round of the newest update
     gates: Gates = field(default_factory=Gates)
     claiming: Remembered = field(default_factory=dict)  # failings at claiming what counts, by owner
     reducing: Remembered = field(default_factory=dict)  # failings at reducing, by owner
@@ -261,6 +262,17 @@ class RoundState:
     def sealed_items(self) -> int:
         """How many items the seals cover."""
         return self.cursor.next - count(self.cursor.unsealed)
+
+    def is_late(self, claim: WorkClaim) -> bool:
+        """Whether work started from the state before the newest one."""
+        return claim.round <= self.updated
+
+    @property
+    def late(self) -> frozenset[Digest]:
+        """Late claims of the round."""
+        if self.open is None or not self.terms.layout.merges_late:
+            return NO_BYTES
+        return frozenset(n for n, claim in self.open.claims.items() if self.is_late(claim))
 
     def is_current(self, member: Member) -> bool:
         """Whether a member has applied every seal."""

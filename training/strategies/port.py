@@ -67,6 +67,8 @@ class Layout:
     norms_grow: bool = False  # with the samples of a claim; see `contracts.governance.gates`
     most_items: int | None = None
     """Of a peer in a round, whatever its speed; None: its share by speed."""
+    merges_late: bool = False
+    """Whether claims that are delivered too late are merged in the round after theirs."""
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -147,6 +149,8 @@ class View:
     router: Router = IDLE
     num_issued: int = 0
     """Items that the round began with; while claims come in, `issued` are those that are left."""
+    late: Set[Digest] = frozenset()
+    """Claims that started from the state before the newest one: see `Layout.merges_late`."""
 
     def open(self, group: Group) -> Items:
         """Issued items that do not count in a group yet."""

@@ -314,6 +314,7 @@ def _check_work(record: JobRecord, claim: ShownWork) -> tuple[Case, SealedClaim]
     is_merged = work.digest() in closed.weights
     require(is_merged, "claim/closed", "it does not name this claim")
     is_based = closed.bases[work.group : work.group + 1] == (work.base,)
+    is_based |= record.spec.batch.merges_late and work.round < closed.round
     require(is_based, "claim/closed", "it names another base")
     given = dict(closed.given).get(work.group, ())
     is_said = all(contains(given, leaf.item) for leaf in claim.work.leaves if leaf.given)

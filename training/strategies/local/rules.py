@@ -5,8 +5,9 @@ order, as each goes on from where the one before ended; none that it could not e
 rate, but for the first. A round closes when its time is over, or when everybody who may work has
 done all that a peer may do, if they are a quorum: others may still be on their way to the newest
 state. So whoever is fast gains nothing by it. Nothing is opened again in a round, and no claim is
-waited for beyond its time: what is missing comes in a later round, as long as there is a quorum of
-owners (DiLoCo, arXiv 2311.08105; Decoupled DiLoCo, 2604.21428).
+waited for beyond its time: one that was not delivered is merged in the next round (staleness 1),
+what is missing is done in a later one, as long as there is a quorum of owners (DiLoCo, arXiv
+2311.08105; Decoupled DiLoCo, 2604.21428).
 """
 
 from collections import Counter
@@ -42,6 +43,7 @@ class Local:
             ordered_items=batch.units_per_step * batch.steps,
             norms_grow=batch.norms_grow,
             most_items=self._most_items,
+            merges_late=batch.merges_late,
         )
 
     def assign(self, view: View) -> tuple[Assignment, ...]:
@@ -91,25 +93,29 @@ class Local:
     def closes(self, view: View) -> Decision:
         """See `Closing.closes`."""
         is_over = view.ends is not None and view.now >= view.ends
-        done = view.counted[GROUP]
+        done, claims = view.counted[GROUP], view.claims.keys() - view.late
         if view.phase == "commit":
-            is_through = len(view.delivered) == len(view.claims)
+            is_through = claims <= view.delivered
             is_rest = view.num_issued < self._items  # of the job: it may be one owner's
-            if is_rest and is_through and not view.missing and len(done) == view.num_issued:
+            is_whole = is_rest and is_through and not view.missing
+            if claims and is_whole and len(done) == view.num_issued:
                 return "close"
-            makers = {view.claims[name].peer for name in view.delivered} & view.peers.keys()
-            if len({view.peers[peer].owner for peer in makers}) < self._quorum:
+            makers = {view.claims[name].peer for name in claims & view.delivered}
+            owners = {view.peers[peer].owner for peer in makers & view.peers.keys()}
+            if len(owners) < self._quorum:
                 return "wait"
             return "close" if is_over or is_through else "wait"
-        if not done:
+        late = {item for name in view.late for item in view.claims[name].numbers}
+        makers = {result.peer for item, result in done.items() if item not in late}
+        if not makers:
             return "void" if is_over and view.extended else "wait"
-        is_back = view.extended and view.claims  # some were lost while claims came in
+        is_back = view.extended and claims  # some were lost while claims came in
         if is_over or is_back or len(done) == len(view.issued):
             return "close"
         loads = Counter(result.peer for result in done.values())
         workers = [peer for peer in view.peers if view.can_work(peer)]
         is_through = all(loads[peer] >= self._most_items for peer in workers)
-        owners = {view.peers[peer].owner for peer in loads if peer in view.peers}
+        owners = {view.peers[peer].owner for peer in makers & view.peers.keys()}
         return "close" if workers and is_through and len(owners) >= self._quorum else "wait"
 
 

@@ -37,7 +37,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "state": WORK | _NO_WORK | {"what": "state", "base": ONE, "outputs": (OUTPUT | {"bucket": 0},)},
 }
 CLOSED: dict[str, Any] = {
-    "kind": "round_closed.v1", "job": ONE, "round": 5, "bases": (ONE,),
+    "kind": "round_closed.v2", "job": ONE, "round": 5, "bases": (ONE,),
     "claims": ((ONE, 4), (TWO, 0)), "reducers": (ONE,), "given": ((0, ((0, 2),)), (2, ((7, 8),))),
     "opened_at": 1, "commit_ends": 2, "closed_at": 3,
 }  # fmt: skip

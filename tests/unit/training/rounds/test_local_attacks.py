@@ -32,7 +32,8 @@ def shell_of(*peers: PeerId, of: dict[PeerId, Address] | None = None, rounds: in
 def work_and_claim(shell: Shell, workers: tuple[PeerId, ...], *claimers: PeerId) -> None:
     """Each does one item of the round, the work ends in its time, and some claim theirs."""
     assert isinstance(shell.state.phase, Work)
-    items = sorted(shell.state.phase.open.issued)
+    open = shell.state.phase.open
+    items = sorted(open.issued.difference(open.counted[GROUP]))
     for who, item in zip(workers, items, strict=False):
         shell.work(who, item)
     if isinstance(shell.state.phase, Work):

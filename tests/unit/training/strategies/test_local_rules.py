@@ -148,3 +148,36 @@ def test_closes__one_owner_alone__is_merged_at_the_end_of_a_job_only(
     )  # fmt: skip
 
     assert RULES.closes(seen) == decision
+
+
+@pytest.mark.parametrize(
+    ("done", "now", "decision"),
+    [
+        ({A: "01"}, 10_000, "wait"),  # nobody began from the newest state
+        ({A: "01", B: "23"}, 1, "wait"),  # of one owner
+        ({A: "01", B: "23", C: "45"}, 1, "close"),
+    ],
+)
+def test_closes__work__late_claims_are_no_quorum(
+    done: dict[PeerId, str], now: int, decision: str
+) -> None:
+    late = claim_of(A, 0, [0, 1], shape=RULES.layout(SPEC))
+    seen = view(
+        member(A), member(B), *([member(C)] if C in done else []), done=done, now=UnixMillis(now),
+        claims={late.digest(): late}, late={late.digest()},
+    )  # fmt: skip
+
+    assert RULES.closes(seen) == decision
+
+
+def test_closes__commit__does_not_wait_for_late_claims_and_counts_them_for_no_quorum() -> None:
+    shape = RULES.layout(SPEC)
+    claims = [claim_of(who, 0, [number], shape=shape) for number, who in enumerate((A, B, C))]
+    names = [claim.digest() for claim in claims]
+    seen = view(
+        member(A), member(B), member(C), done={A: "0", B: "1", C: "2"}, phase="commit",
+        claims=dict(zip(names, claims, strict=True)), late={names[0]}, delivered={*names[1:]},
+    )  # fmt: skip
+
+    assert RULES.closes(seen) == "close"
+    assert RULES.closes(replace(seen, delivered={*names[:2]}, now=UnixMillis(10_000))) == "wait"
