@@ -4,6 +4,7 @@ Peers are lost and come back, are silent or slow, deny what they hold, withhold 
 about buckets; the coordinator is killed and starts again from its journal.
 """
 
+from collections import Counter
 from itertools import pairwise
 
 from hypothesis import given
@@ -13,7 +14,7 @@ from contracts.terms.ids import Digest, PeerId
 from contracts.terms.items import count
 from contracts.terms.messages import Notice
 from contracts.terms.work import RoundClosed
-from tests.support.rounds import RULES, Moment, World, history, replay
+from tests.support.rounds import Moment, World, history, replay
 from training.rounds.events import (
     Checked,
     Connected,
@@ -63,15 +64,15 @@ def check_fold(world: World) -> None:
     events = [moment.event for moment in world.shell.moments]
     stored = [*map(encode_event, events)]
     assert [*map(decode_event, stored)] == events
-    assert replay(world.shell.terms, stored) == world.state
+    assert replay(world.shell.terms, stored, world.rules) == world.state
 
 
 def check_counted_once(world: World) -> None:
     """2: an item counts once in a group, for as long as its peer or its claim does, and fits."""
     for moment in world.shell.moments:
-        open = open_of(moment.state)
-        if open is None:
+        if not isinstance(moment.state.phase, Work | Commit):
             continue
+        open = moment.state.phase.open
         bound: dict[object, PeerId] = {}
         claims = [(claim.peer, claim.group, claim.numbers) for claim in open.claims.values()]
         members = moment.state.members
@@ -95,6 +96,7 @@ def check_counted_once(world: World) -> None:
 
 def check_closed(world: World) -> None:
     """3: RoundClosed covers the same items in all groups, and its evidence is with others."""
+    is_late_merged = world.shell.terms.layout.merges_late
     for moment in world.shell.moments:
         closed = closed_by(moment)
         if closed is None:
@@ -106,14 +108,14 @@ def check_closed(world: World) -> None:
             claim = open.claims[name]
             items[claim.group].update(claim.numbers)
             assert state.may(claim.peer)
-            assert claim.base == closed.bases[claim.group]
+            assert claim.base == closed.bases[claim.group] or state.is_late(claim)
             own = state.owners[claim.peer]
             others = {m.owner for m in state.members.values() if m.group == claim.group} - {own}
             for output in claim.outputs:
                 holders = {who for who, held in open.held.items() if output.digest in held}
                 elsewhere = {who for who in holders if state.owners.get(who) != own}
                 assert elsewhere or not others
-        assert all(each == open.issued for each in items.values())
+        assert is_late_merged or all(each == open.issued for each in items.values())
 
 
 def check_set_is_fixed(world: World) -> None:
@@ -222,7 +224,7 @@ def check_repetition(world: World) -> None:
             continue  # who is here may change in between; a seal is followed by the next round
         if isinstance(moment.event, Controlled | Checked):
             continue  # a restart asks again; what is allowed may have moved the round on
-        state, effects = advance(moment.state, moment.event, RULES)
+        state, effects = advance(moment.state, moment.event, world.rules)
         assert effects == ()
         assert state == moment.state
 
@@ -237,6 +239,34 @@ def check_sent(world: World) -> None:
             if (now := owed(moment.state, who)) is not None and now != owed(moment.before, who)
         }
         assert frozenset().union(*sent) == changed
+
+
+def check_late(world: World) -> None:
+    """Of local steps: what is merged is of the newest state or the one before, as members see it.
+
+    No seal holds more items of a peer than it may do in a round.
+    """
+    most = world.shell.terms.layout.most_items
+    updates = [0, 0]  # rounds of the two newest
+    bases: dict[int, Digest] = {}  # what they were made from
+    for moment in world.shell.moments:
+        phase = moment.before.phase
+        if not isinstance(moment.event, Sealed) or not isinstance(phase, Seal):
+            continue
+        if phase.what != "update":
+            continue
+        assert phase.closed is not None and most is not None
+        merged = merged_claims(phase).values()
+        items = Counter[PeerId]()
+        for claim in merged:
+            items[claim.peer] += len(claim.numbers)
+            assert claim.round > updates[0]
+            is_late = claim.round <= updates[1]
+            assert claim.base == (bases[updates[1]] if is_late else phase.closed.bases[0])
+        assert all(number <= most for number in items.values())
+        assert any(claim.round > updates[1] for claim in merged)
+        updates = [updates[1], moment.before.round]
+        bases[moment.before.round] = phase.closed.bases[0]
 
 
 CHECKS = (
@@ -254,6 +284,15 @@ def test_machine__any_history__keeps_its_invariants(seed: int) -> None:
 
 
 @given(seeds)
+def test_machine__any_history_of_local_steps__keeps_its_invariants(seed: int) -> None:
+    world = history(seed, 800, is_local=True)
+
+    for check in (*CHECKS, check_late):
+        if check is not check_batch:  # what is not done comes in a later round
+            check(world)
+
+
+@given(seeds)
 def test_machine__one_steady_peer_a_group__seals_in_time(seed: int) -> None:
     """8: whatever the others do."""
     world = history(seed, 200)
@@ -267,6 +306,20 @@ def test_machine__one_steady_peer_a_group__seals_in_time(seed: int) -> None:
     while world.state.newest_seal < round:
         world.live(10)
         assert world.shell.now <= begun + longest
+
+
+def test_histories_of_local_steps__of_many_seeds__merge_late_claims_and_let_some_expire() -> None:
+    reached: set[str] = set()
+
+    for seed in range(60):
+        for moment in history(seed, 800, is_local=True).shell.moments:
+            late, phase = moment.before.late, moment.before.phase
+            if late and isinstance(moment.event, Sealed) and isinstance(phase, Seal):
+                merged = merged_claims(phase).keys()
+                reached |= {"merged"} if late & merged else set()
+                reached |= {phase.what} if late - merged else set()
+
+    assert reached >= {"merged", "update", "void"}
 
 
 def test_histories__of_many_seeds__reach_every_phase() -> None:

@@ -4,7 +4,7 @@
 its state again from the journal. `World` adds peers that hold real digests, a router, and time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -15,7 +15,8 @@ from contracts.terms.items import ItemNumber, ranges_of
 from contracts.terms.moments import UnixMillis
 from contracts.terms.targets import ItemWeights
 from contracts.terms.work import MAX_SEQ, Output, RoundClosed, WorkClaim
-from tests.support.history import make_claim
+from tests.support.history import make_claim, make_spec
+from tests.support.local_jobs import of_local_steps
 from training.rounds import events, owed
 from training.rounds.events import Event
 from training.rounds.journaled import decode_event, encode_event
@@ -33,6 +34,7 @@ from training.rounds.state import (
     first_state,
 )
 from training.strategies.every_step.rules import EveryStep
+from training.strategies.local.rules import Local
 from training.strategies.port import (
     Bucket,
     Closing,
@@ -40,6 +42,7 @@ from training.strategies.port import (
     Item,
     Layout,
     Member,
+    PureStrategy,
     Result,
     RoundNumber,
     Router,
@@ -111,11 +114,11 @@ def joining(
     )
 
 
-def replay(terms: Terms, stored: Iterable[bytes]) -> RoundState:
+def replay(terms: Terms, stored: Iterable[bytes], rules: Closing = RULES) -> RoundState:
     """The state that journaled events lead to from the beginning."""
     state = first_state(terms)
     for event in map(decode_event, stored):
-        state, _ = advance(state, event, RULES)
+        state, _ = advance(state, event, rules)
     return state
 
 
@@ -227,7 +230,7 @@ class Shell:
         """The process is killed and starts again from its journal."""
         before = self.state
         self.keeping = {}
-        self.state = replay(self.terms, self.journal)
+        self.state = replay(self.terms, self.journal, self.rules)
         assert self.state == before
         self.tell(events.Controlled("resumed", self.now))
 
@@ -302,7 +305,8 @@ class Shell:
 
 MOODS = ("honest", "honest", "honest", "slow", "silent", "denying", "withholding", "idle", "lying")
 """`slow` does one thing in ten; `silent` nothing; `denying` never says what it holds; `withholding`
-gives nothing to others; `idle` reduces nothing; `lying` claims false buckets and withholds them."""
+gives nothing to others; `idle` reduces nothing; `lying` claims false buckets and withholds them; in
+jobs of local steps `late` gives a shard when its claim is late."""
 
 
 @dataclass
@@ -316,22 +320,34 @@ class Peer:
     has: set[Digest] = field(default_factory=set)
     signed: dict[tuple[int, int], WorkClaim] = field(default_factory=dict)
 
-    @property
-    def gives(self) -> bool:
-        """Whether others can fetch from it while it is connected."""
-        return self.mood not in ("silent", "withholding", "lying")
+    def gives(self, wanted: Digest, late: Collection[Digest]) -> bool:
+        """Whether others can fetch these bytes from it while it is connected."""
+        if self.mood == "late":
+            return wanted in late
+        return wanted in self.has and self.mood not in ("silent", "withholding", "lying")
 
 
 class World:
     """Peers of a job, a router that deals, and a coordinator that may be killed."""
 
-    def __init__(self, seed: int) -> None:
-        """A history is named by its seed."""
+    def __init__(self, seed: int, *, is_local: bool = False) -> None:
+        """A history is named by its seed; of `every_step`, or of local steps."""
         self.chance = chance = Random(seed)
         groups, per_group = chance.choice((1, 2, 2, 3)), chance.choice((1, 2, 3))
         num_items, num_buckets = chance.choice((2, 4)), chance.choice((1, 3))
         shape = layout(groups, num_items, 4, num_buckets, is_tied=chance.random() < 0.3)
-        self.shell = Shell(terms(shape, per_group, is_checked=chance.random() < 0.2))
+        self.rules: PureStrategy = RULES
+        if is_local:
+            groups, per_group = 1, chance.choice((2, 3, 4))
+            quorum, segments = chance.choice((1, 2)), chance.choice((1, 2))
+            size = {"units_per_step": per_group * segments, "peers_per_stage": per_group}
+            local = of_local_steps(segments=segments, quorum=quorum)
+            spec = make_spec(**(local | size), steps=4)
+            self.rules = Local(spec)
+            shape = self.rules.layout(spec)
+        self.rates = {} if not is_local else {peer(letter): 10**8 for letter in "abcdefghi"}
+        is_checked = chance.random() < 0.2
+        self.shell = Shell(terms(shape, per_group, is_checked=is_checked), self.rules)
         accounts = [owner(letter) for letter in "ABC"[: chance.choice((1, 2, 3))]]
         self.peers = {
             who: Peer(who, StageIndex(number % groups), chance.choice(accounts))
@@ -434,8 +450,8 @@ class World:
         for (group, item), (who, _) in self.dealt.items():
             dealt.setdefault(group, {})[item] = who
         room = {each: 2 for each in self.state.members}
-        seen = view(self.state, self.shell.now, Router(room=room, dealt=dealt))
-        for each in RULES.assign(seen):
+        router = Router(room=room, dealt=dealt, rates=self.rates)
+        for each in self.rules.assign(view(self.state, self.shell.now, router)):
             for item in each.items:
                 self.dealt[each.group, item] = each.peer, self.shell.now
 
@@ -494,7 +510,8 @@ class World:
             seq = max(asked.seq, *(number + 1 for number in numbers), 0)
             if seq > MAX_SEQ:
                 return
-            odd = name("odd") if self.chance.random() < 0.03 else None
+            base = name("base", each.group, self.state.updates)
+            odd = name("odd") if self.chance.random() < 0.03 else base
             claim = claim_of(
                 each.who,
                 each.group,
@@ -535,11 +552,18 @@ class World:
             return True
         open = getattr(self.state.phase, "open", None)
         kept = open is not None and wanted in open.held.get(COORDINATOR, ())
-        givers = (p for p in self.peers.values() if wanted in p.has and p.gives)
+        late = self._late()
+        givers = (p for p in self.peers.values() if p.gives(wanted, late))
         if kept or any(self._here(giver.who) for giver in givers):
             each.has.add(wanted)
             return True
         return False
+
+    def _late(self) -> set[Digest]:
+        """Shards of late claims."""
+        open = getattr(self.state.phase, "open", None)
+        claims = [open.claims[name] for name in self.state.late] if open is not None else []
+        return {output.digest for claim in claims for output in claim.outputs}
 
     def fetch(self) -> None:
         """A peer fetches what it is to hold, and says so."""
@@ -562,10 +586,10 @@ class World:
 
     def keep(self) -> None:
         """The coordinator fetches what it was asked to keep."""
-        got = set()
+        got, late = set(), self._late()
         for wanted, givers in self.shell.keeping.items():
             able = (self.peers[who] for who in givers if who in self.peers)
-            if any(p.gives and wanted in p.has and self._here(p.who) for p in able):
+            if any(p.gives(wanted, late) and self._here(p.who) for p in able):
                 got.add(wanted)
         self.shell.keeping = {
             wanted: givers for wanted, givers in self.shell.keeping.items() if wanted not in got
@@ -615,7 +639,7 @@ class World:
         """A peer begins to misbehave, or stops."""
         each = self._any()
         if each.who not in self.steady:
-            each.mood = self.chance.choice(MOODS)
+            each.mood = self.chance.choice((*MOODS, *["late"] * 4) if self.rates else MOODS)
 
     def crash(self) -> None:
         """The coordinator is killed; its router forgets what is out."""
@@ -673,8 +697,8 @@ class World:
             self._tell(events.ItemsLost(each.who, own, self.shell.now))
 
 
-def history(seed: int, num_steps: int = 400) -> World:
+def history(seed: int, num_steps: int = 400, *, is_local: bool = False) -> World:
     """A world after some time."""
-    world = World(seed)
+    world = World(seed, is_local=is_local)
     world.live(num_steps)
     return world
