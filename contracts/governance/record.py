@@ -71,6 +71,8 @@ class JobRecord:
     """The same of the state before, where its claims may still be merged."""
     bases: tuple[Digest, ...] = ()  # one a group, of the update that made the newest state
     reported: frozenset[Digest] = frozenset()  # reports that the void ones hold
+    reported_before: frozenset[Digest] = frozenset()
+    """The same of the state before, the newest update included: late claims may name them."""
     validations: Validations = field(default_factory=Validations)
 
     @property

@@ -174,7 +174,7 @@ def read_round(record: JobRecord, messages: Sequence[Message], leaves: Leaves) -
         return RoundOutcome(record.gates, record.cursor, record.updates, reports)
     _check_merged(record, merge, leaves)
     named = {name for claim in merge.merged for name in claim.reports}
-    known = record.reported | {each.claim.digest() for each in reports}
+    known = record.reported | record.reported_before | {each.claim.digest() for each in reports}
     require(named <= known, "reports", "one that a claim names is missing")
     for claim in merge.buckets:
         _check_member(record, claim)

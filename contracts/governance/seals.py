@@ -6,8 +6,9 @@ coordinator's wallet signed it. Nothing in it is its choice but whether the seal
 Source: docs/protocol.md 3.6.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from contracts.governance.checking import RoundFacts, Standing, Terms
 from contracts.governance.claims import PayTree
@@ -95,18 +96,24 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
         cursor=outcome.cursor,
         updates=outcome.updates,
         since_update=(*record.since_update, name) if is_void else (name,),
-        before_update=_before_update(record, is_void=is_void),
-        bases=record.bases if outcome.merge is None else outcome.merge.closed.bases,
         reported=record.reported | reported if is_void else frozenset(),
+        **_of_the_state_before(record, outcome, reported),
         validations=_validations(record, of_kind(messages, Validation)),
     )
     return Derived(seal, pay, after, names, outcome.paid, standing)
 
 
-def _before_update(record: JobRecord, *, is_void: bool) -> tuple[Digest, ...]:
-    if is_void:
-        return record.before_update
-    return record.since_update if record.spec.batch.merges_late else ()
+def _of_the_state_before(
+    record: JobRecord, outcome: RoundOutcome, reported: Set[Digest]
+) -> dict[str, Any]:
+    """Fields of the next record that late claims are compared with."""
+    if outcome.merge is None or not record.spec.batch.merges_late:
+        return {}
+    return {
+        "before_update": record.since_update,
+        "reported_before": record.reported | reported,
+        "bases": outcome.merge.closed.bases,
+    }
 
 
 def _validations(record: JobRecord, said: Sequence[Validation]) -> Validations:

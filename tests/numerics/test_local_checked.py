@@ -2,16 +2,24 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from contracts.terms.encoding import encode
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import SessionKey
 from tallystick.gym.registry import MODULE, behaviour_of
 from tests.numerics.test_local_swarm import CORPUS, LOCAL, PEERS, config_of, slow_to_deliver
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
-from tests.support.swarm_job import MemorySwarm
+from tests.support.lying import Answer, AnsweringTransport
+from tests.support.swarm_job import Line, MemorySwarm
+from training.transport.calls import GET_BYTES
+from training.transport.port import Handler
+from verification import docket
 from verification.auditing.rerun import rerun
 
 
@@ -67,6 +75,56 @@ def test_checked_job__a_void_round__its_claims_are_merged_by_the_next_and_replay
     assert docket.is_clear and not docket.convicts
     verdicts = {each.claim.subject: each.findings.verdict for each in swarm.reports()}
     assert {claim.digest() for claim in merged[3]} <= verdicts.keys()
+    assert {*verdicts.values()} == {"match"}
+
+
+class _Forgetful:
+    """A peer's handler that has lost some bytes."""
+
+    def __init__(self, lost: set[bytes], handler: Handler) -> None:
+        self._lost, self._handler = lost, handler
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
+    ) -> Answer:
+        if method == GET_BYTES.name and any(digest in header for digest in self._lost):
+            raise NotFound("lost")
+        return await self._handler.handle(caller, method, header, tensors)
+
+
+@pytest.mark.parametrize(("quorum", "what"), [(2, "bucket"), (2, "work"), (3, "bucket")])
+def test_checked_job__claims_of_the_round_before__their_shards_stay_with_whoever_took_them(
+    quorum: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only sums are drawn, or only work, and who made the shards has them no more."""
+    kind = encode([what])[1:]
+    monkeypatch.setattr(docket, "is_drawn", lambda _, name, _rate: name[1:].startswith(kind))
+    local = LOCAL.model_copy(update={"quorum": quorum})
+    swarm = checked_swarm(tmp_path, *PEERS, local=local, exchange_timeout=3_000)
+    slow_to_deliver(swarm, "bob", 2)
+    wrap, watch, lost = swarm.wrap, swarm.watch, set[bytes]()
+
+    def then_lost(who: str, line: Line) -> None:
+        watch(who, line)
+        if (who, line["event"], line.get("step")) == ("bob", "seal_applied", 3):
+            bob = swarm.session_of("bob").peer
+            own = [each for each in swarm.claims() if (each.peer, each.round) == (bob, 2)]
+            lost.update(output.digest for each in own for output in each.outputs)
+
+    swarm.watch = then_lost
+    swarm.wrap = lambda who, transport: (
+        AnsweringTransport(wrap(who, transport), partial(_Forgetful, lost))
+        if who == "bob"
+        else transport
+    )
+
+    asyncio.run(swarm.run())
+
+    bob = swarm.session_of("bob").peer
+    assert (bob, 2) in {(claim.peer, claim.round) for claim in swarm.merged()[3]}
+    verdicts = {each.claim.subject: each.findings.verdict for each in swarm.reports()}
+    drawn = swarm.claims() if what == "work" else swarm.claims("bucket")
+    assert {claim.digest() for claim in drawn} == verdicts.keys() and lost
     assert {*verdicts.values()} == {"match"}
 
 

@@ -181,10 +181,11 @@ def test_kept_file__full_of_what_a_member_never_applies__older_rounds_give_way(
 ) -> None:
     monkeypatch.setattr(blobs, "MOST_BYTES", 100)
     file = blobs.KeptFile(tmp_path / "kept.sqlite")
-    old, new, much = (make_digest(each) for each in ("old", "new", "much"))
-    file.put(1, old, bytes(80))
-    file.put(2, new, bytes(80))
+    old, late, new, much = (make_digest(each) for each in ("old", "late", "new", "much"))
+    file.put(1, old, bytes(60), set())
+    file.put(1, late, bytes(20), set())
+    file.put(2, new, bytes(60), {late})
     with pytest.raises(Unavailable):
-        file.put(2, much, bytes(80))
-    assert (file.find(old), file.find(new)) == (None, bytes(80))
+        file.put(2, much, bytes(60), {late})
+    assert [file.find(each) for each in (old, late, new)] == [None, bytes(20), bytes(60)]
     file.close()

@@ -192,6 +192,12 @@ class Blobs:
         self._bound_of = seen, claims.keys(), found
         return found
 
+    def _handed_on(self) -> Set[Digest]:
+        """Shards of earlier rounds that the round in work may merge."""
+        open, round = self._job.state.open, self._job.state.round
+        claims = open.claims.values() if open is not None else ()
+        return {each.digest for claim in claims if claim.round < round for each in claim.outputs}
+
     def _add(self, found: dict[Digest, Bound], claim: WorkClaim, round: RoundNumber) -> None:
         own = self._job.state.terms.layout.outputs[claim.group]
         buckets = own if claim.what == "work" else ((claim.group, claim.bucket),)
@@ -230,7 +236,8 @@ class Blobs:
                 if data is None:
                     return None
                 try:
-                    await asyncio.to_thread(self._file.put, bound.round, digest, data)
+                    put, needed = self._file.put, self._handed_on()
+                    await asyncio.to_thread(put, bound.round, digest, data, needed)
                 except errors.Unavailable as error:
                     self._tell_rarely("not_kept", step=bound.round, reason=error.message)
                     return data
@@ -431,10 +438,13 @@ class KeptFile:
             "CREATE TABLE IF NOT EXISTS kept (digest BLOB PRIMARY KEY, round INTEGER, data BLOB)"
         )
 
-    def put(self, round: int, digest: Digest, data: bytes) -> None:
-        """On disk when this returns; raises Unavailable."""
+    def put(self, round: int, digest: Digest, data: bytes, needed: Set[Digest]) -> None:
+        """On disk when this returns; raises Unavailable.
+
+        If there is no room what is of earlier rounds, and not `needed`, goes.
+        """
         if self._size() + len(data) > MOST_BYTES:
-            self._run("DELETE FROM kept WHERE round < ?", round)
+            self.drop(round - 1, needed)
         if (size := self._size()) + len(data) > MOST_BYTES:
             raise errors.Unavailable(f"{self._path}: {size} bytes wait for members that are behind")
         self._run("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", digest, round, data)

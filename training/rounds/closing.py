@@ -28,7 +28,15 @@ from contracts.terms.items import Ranges, ranges_of
 from contracts.terms.moments import UnixMillis
 from contracts.terms.work import MAX_SEQ, RoundClosed, WorkClaim
 from training.rounds.dealing import Ring, deal
-from training.rounds.events import Change, Held, KeepBytes, Send, SignRoundClosed, WorkClaimed
+from training.rounds.events import (
+    Change,
+    Effect,
+    Held,
+    KeepBytes,
+    Send,
+    SignRoundClosed,
+    WorkClaimed,
+)
 from training.rounds.membership import is_due, passed
 from training.rounds.state import (
     COORDINATOR,
@@ -212,6 +220,7 @@ def lost_claims(state: RoundState) -> list[Digest]:
     assert isinstance(state.phase, Commit)
     open, members = state.phase.open, state.members
     away = {peer for peer in state.watched if is_due(state, members[peer])}
+    late = state.late  # nobody waits for them
     held = [
         own
         for peer, own in open.held.items()
@@ -221,6 +230,7 @@ def lost_claims(state: RoundState) -> list[Digest]:
         name
         for name, claim in open.claims.items()
         if claim.peer in away
+        and name not in late
         and not all(any(output.digest in own for own in held) for output in claim.outputs)
         and has_worker(state, open, claim.group)
     ]
@@ -237,6 +247,17 @@ def keep_shards(state: RoundState) -> Change | None:
         return None
     state = with_phase(state, replace(phase, keeping=phase.keeping | wanted))
     return state, (with_givers(phase.open, wanted, phase.open.claims.values()),)
+
+
+def keep_late(state: RoundState) -> tuple[Effect, ...]:
+    """While items are worked on: ask the coordinator for what it lacks of late claims."""
+    if not isinstance(state.phase, Work) or not state.late:
+        return ()
+    open = state.phase.open
+    claims = [open.claims[name] for name in state.late]
+    shards = NO_BYTES.union(output.digest for claim in claims for output in claim.outputs)
+    wanted = shards - open.held.get(COORDINATOR, NO_BYTES)
+    return (with_givers(open, wanted, claims),) if wanted else ()
 
 
 def with_givers(

@@ -34,6 +34,7 @@ from training.rounds.closing import (
     delivered,
     differing,
     is_waiting,
+    keep_late,
     keep_shards,
     lost_claims,
     reopen,
@@ -207,7 +208,7 @@ def _controlled(state: RoundState, event: events.Controlled) -> events.Change:
             state = resumed(state, event.at)
             if isinstance(state.phase, Commit | Reduce):
                 state = with_phase(state, replace(state.phase, keeping=NO_BYTES))
-            return state, ()
+            return state, keep_late(state)
 
 
 def _stopping(state: RoundState, at: UnixMillis) -> RoundState:
@@ -235,8 +236,11 @@ def _goes_out(state: RoundState) -> bool:
 
 
 def _is_untouched(state: RoundState) -> bool:
-    """Whether nobody has done anything of the round."""
-    return isinstance(state.phase, Work) and not any(state.phase.open.counted.values())
+    """Whether nobody has done anything of the round; what was handed on to it is not of it."""
+    match state.phase:
+        case Work(open=open):
+            return not (open.unclaimed or open.num_commits)
+    return False
 
 
 def _checked(state: RoundState, event: events.Checked) -> events.Change:
@@ -350,7 +354,7 @@ def _work(state: RoundState, rules: Closing) -> events.Change | None:
     if state.voids >= MAX_VOIDS:
         return replace(state, paused=True, voids=0), ()
     if phase.ends is None:
-        return _opened(state), ()
+        return _opened(state), keep_late(state)
     # Who has items of its own in a round keeps them until claims are asked for.
     takes_over = state.watched and state.terms.layout.most_items is None
     if takes_over and (given_up := give_up_the_lost(state)) is not state:

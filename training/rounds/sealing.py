@@ -120,8 +120,9 @@ def sealed(state: RoundState, event: Sealed) -> Change:
 
 def _next_round(state: RoundState, phase: Seal, updated: RoundNumber) -> RoundState:
     """Args: updated: the newest update before this seal."""
-    # Before a pause everybody may try: those for whom others rest may do nothing.
-    off = resting(state) if state.voids + 1 < MAX_VOIDS else frozenset()
+    # Before a pause everybody may try, at everything: those for whom others rest may do nothing.
+    is_last_try = state.voids + 1 >= MAX_VOIDS
+    off = frozenset() if is_last_try else resting(state)
     # No seal takes a claim of who has left in the round before (`governance.rounds.eligible`).
     kept = phase.open.claims.items()
     claims = {name: claim for name, claim in kept if claim.peer in state.members}
@@ -131,6 +132,8 @@ def _next_round(state: RoundState, phase: Seal, updated: RoundNumber) -> RoundSt
         claims = {n: each for n, each in claims.items() if n not in merged and each.round > updated}
         if not state.terms.layout.merges_late or _are_all(state, claims.values()):
             claims = {}
+    elif is_last_try:  # of late claims alone no update is made
+        claims = {name: each for name, each in claims.items() if not state.is_late(each)}
     counted = {
         group: {
             item: result

@@ -6,7 +6,7 @@ who sent a part names it in a claim, and the part's reducer took it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from contracts.governance.job import JobHistory
@@ -77,6 +77,11 @@ class SealedWork:
             if name in noted.claims:
                 return noted.claims[name]
         raise NotFound("no seal of late holds this claim", name=name.hex())
+
+    def covered_by(self, step: StepNumber) -> Set[Digest]:
+        """Names of the claims that the seal of a step covers."""
+        noted = self._seals.get(step)
+        return noted.claims.keys() if noted else frozenset()
 
     def audited(self, subject: Digest) -> SealedClaim:
         """The work or bucket that an audit of `subject` repeats: itself, or what a report is about.

@@ -298,10 +298,14 @@ class States:
         at, checking = self._at, self._at.book.record.checking
         oldest, pending = at.book.oldest_needed, at.book.pending
         kept = self._keeping.retention.settled_before(oldest).with_pending(pending)
-        for number in range(oldest, at.book.sealed + 1):
-            round = StepNumber(number)
-            names = checking.needed_of(round)
-            if names is not None and round not in pending and names != self._needed.get(round):
+        rounds = map(StepNumber, range(oldest, at.book.sealed + 1))
+        needed_of = {round: checking.needed_of(round) for round in rounds}
+        open = frozenset[Digest]().union(*filter(None, needed_of.values()))
+        for round, names in needed_of.items():
+            if names is None or round in pending:
+                continue
+            names |= open & at.book.work.covered_by(round)  # of earlier rounds, taken in this one
+            if names != self._needed.get(round):
                 self._needed[round] = names
                 needed = (at.book.work.needed_by(name) for name in names)
                 kept = kept.narrowed(round, {digest for each in needed for digest in each})

@@ -1,16 +1,25 @@
 """Claims that a round left out: when a later one may merge them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from contracts.governance.checking import Checking, RoundFacts, Standing, Terms, Unchecked
 from contracts.governance.job import follow
 from contracts.governance.rounds import eligible
 from contracts.terms.errors import Conflict, InvalidSeal
 from contracts.terms.history import Kept, Leaves
-from contracts.terms.ids import Digest, StageIndex
+from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.work import WorkClaim
-from tests.support.history import JobMaker, claims_in, make_digest, make_members
+from tests.support.history import (
+    JobMaker,
+    claims_in,
+    make_digest,
+    make_members,
+    report_claim,
+)
 from tests.support.local_jobs import of_local_steps
 
 
@@ -25,13 +34,17 @@ def update(maker: JobMaker, items: Sequence[Kept], merged: Sequence[WorkClaim]) 
     maker.seal([*items, maker.session.sign(closed), *maker.bucket_claims(closed, merged)])
 
 
-def leave_out(maker: JobMaker, base: Digest | None = None) -> WorkClaim:
-    """A round that merges all but the first member's claim, which is stored; returns that claim."""
-    items, claims = list[Kept](), list[WorkClaim]()
-    usual = maker.base(StageIndex(0))
+def leave_out(maker: JobMaker, said: Sequence[Kept] = (), **changed: Any) -> WorkClaim:
+    """A round that merges all but the first member's claim, which is stored; returns that claim.
+
+    Args:
+        maker: Of the job.
+        said: What else its seal covers.
+        changed: In that claim.
+    """
+    items, claims = [*said], list[WorkClaim]()
     for member in maker.members:
-        own = base if base is not None and member is maker.members[0] else usual
-        claim, leaves = maker.claim(member, base=own)
+        claim, leaves = maker.claim(member, **(changed if member is maker.members[0] else {}))
         claims.append(claim)
         items += [member.session.sign(claim), Leaves(claim.digest(), leaves)]
     notices = [maker.session.sign(each) for each in maker.notices()]
@@ -79,13 +92,38 @@ def test_late_claim__left_out_again__expires_with_the_next_update_and_not_with_a
         follow(maker.history, maker.members[0].session.sign(late))
 
 
+def test_late_claim__names_a_report_that_the_seal_before_holds__is_merged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else its seal could not be made, and the job would end there."""
+    plain = Unchecked.after
+
+    def deaf(self: Unchecked, facts: RoundFacts, terms: Terms) -> tuple[Checking, Standing]:
+        claims = [claim.model_copy(update={"reports": ()}) for claim in facts.claims]
+        return plain(self, replace(facts, claims=claims, reports=()), terms)
+
+    monkeypatch.setattr(Unchecked, "after", deaf)  # what draws want is not tried here
+    maker = job()
+    maker.seal_step()
+    auditor = maker.members[0].session
+    report, leaf = report_claim(
+        maker.spec.job(), auditor.peer, "match", subject=make_digest("x"), round=StepNumber(1)
+    )
+    said: list[Kept] = [auditor.sign(report), Leaves(report.digest(), (leaf,))]
+
+    late = leave_out(maker, said=said, reports=(report.digest(),))
+    assert report.digest() in maker.seals[-1].names
+    items = work(maker)
+    update(maker, items, [late, *claims_in(items, "work")])
+
+    assert late.digest() in maker.seals[-1].paid
+
+
 @pytest.mark.parametrize("what", ["another base", "the newest base", "nothing else"])
 def test_late_claim__of_another_base_or_alone__no_seal_merges_it(what: str) -> None:
     maker = job()
-    base = make_digest("x") if what == "another base" else None
-    if what == "the newest base":
-        base = make_digest("state", 0, 1)
-    late = leave_out(maker, base)
+    bases = {"another base": make_digest("x"), "the newest base": make_digest("state", 0, 1)}
+    late = leave_out(maker, base=bases.get(what, maker.base(StageIndex(0))))
     items = [] if what == "nothing else" else work(maker)
 
     with pytest.raises(InvalidSeal) as caught:
