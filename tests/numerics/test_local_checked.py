@@ -61,6 +61,7 @@ def test_checked_job__a_peer_delivers_late__its_claim_is_merged_later_replayed_a
     assert verdicts[late.digest()] == "match" and {*verdicts.values()} == {"match"}
 
 
+@pytest.mark.nightly
 def test_checked_job__a_void_round__its_claims_are_merged_by_the_next_and_replayed(
     tmp_path: Path,
 ) -> None:
@@ -92,11 +93,23 @@ class _Forgetful:
         return await self._handler.handle(caller, method, header, tensors)
 
 
-@pytest.mark.parametrize(("quorum", "what"), [(2, "bucket"), (2, "work"), (3, "bucket")])
-def test_checked_job__claims_of_the_round_before__their_shards_stay_with_whoever_took_them(
-    quorum: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("quorum", "what", "losers"),
+    [
+        (2, "bucket", ("bob",)),
+        pytest.param(2, "work", ("bob",), marks=pytest.mark.nightly),
+        (3, "bucket", ("bob",)),
+        (2, "bucket", ("ann", "cem")),  # else their false sum of them could not be shown
+    ],
+)
+def test_checked_job__claims_of_the_round_before__their_shards_stay_with_maker_and_takers(
+    quorum: int,
+    what: str,
+    losers: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Only sums are drawn, or only work, and who made the shards has them no more."""
+    """Only sums are drawn, or only work; bob made the shards, and some have them no more."""
     kind = encode([what])[1:]
     monkeypatch.setattr(docket, "is_drawn", lambda _, name, _rate: name[1:].startswith(kind))
     local = LOCAL.model_copy(update={"quorum": quorum})
@@ -114,8 +127,8 @@ def test_checked_job__claims_of_the_round_before__their_shards_stay_with_whoever
     swarm.watch = then_lost
     swarm.wrap = lambda who, transport: (
         AnsweringTransport(wrap(who, transport), partial(_Forgetful, lost))
-        if who == "bob"
-        else transport
+        if who in losers
+        else wrap(who, transport)
     )
 
     asyncio.run(swarm.run())

@@ -22,7 +22,7 @@ from tests.support.rounds import (
 from training.coordinator import blobs
 from training.coordinator.acceptance import need_own_bytes
 from training.rounds import events, owed
-from training.rounds.state import COORDINATOR, Commit, Reduce, Seal, Work
+from training.rounds.state import COORDINATOR, NO_BYTES, Commit, Reduce, Seal, Work
 from training.strategies.every_step.passes import Way, check_answer, next_call
 from training.strategies.port import Result
 
@@ -182,10 +182,32 @@ def test_kept_file__full_of_what_a_member_never_applies__older_rounds_give_way(
     monkeypatch.setattr(blobs, "MOST_BYTES", 100)
     file = blobs.KeptFile(tmp_path / "kept.sqlite")
     old, late, new, much = (make_digest(each) for each in ("old", "late", "new", "much"))
-    file.put(1, old, bytes(60), set())
-    file.put(1, late, bytes(20), set())
-    file.put(2, new, bytes(60), {late})
+    file.put(1, late, bytes(20), lambda: {late})
+    file.put(1, old, bytes(60), set)
+    file.put(2, new, bytes(60), lambda: {late})
     with pytest.raises(Unavailable):
-        file.put(2, much, bytes(60), {late})
+        file.put(2, much, bytes(60), lambda: {late})
     assert [file.find(each) for each in (old, late, new)] == [None, bytes(20), bytes(60)]
+    with pytest.raises(Unavailable):  # of earlier rounds no more than half
+        file.put(2, much, bytes(10), lambda: {late, much})
     file.close()
+
+
+def test_void_round_of_a_checked_job__what_it_hands_on_waits_for_what_its_seal_allows() -> None:
+    """It is claimed already; closed at once, it could be one round too many that is undrawn."""
+    shell = Shell(terms(layout(rounds=9), 2, is_checked=True))
+    for each in (A, B):
+        shell.tell(joining(each))
+    shell.work(A, 0, 1)
+    shell.work(B, 2, 3)
+    shell.claim(A, B)
+    assert isinstance(shell.state.phase, Commit)
+    shell.deliver(*shell.state.phase.lacking)
+    shell.pass_time(shell.now + 2 * shell.terms.reduce_ms)
+    assert shell.seal_due == (1, "void", False)
+
+    shell.store_seal()
+
+    assert isinstance(shell.state.phase, Work) and shell.state.phase.open.claims
+    shell.tell(events.Checked(None, True, False, NO_BYTES, False, (), shell.now))
+    assert not isinstance(shell.state.phase, Work)

@@ -598,8 +598,12 @@ class World:
             self._tell(events.Held(COORDINATOR, frozenset(got), self.shell.now))
 
     def seal(self) -> None:
-        """The seal that is due is stored."""
+        """The seal that is due is stored; in a checked job it is asked what may be closed then."""
+        was_due = self.shell.seal_due
         self.shell.store_seal()
+        if was_due and self.shell.terms.is_checked:
+            told = self.state.may_work, True, self.state.is_clear, frozenset[Digest](), False, ()
+            self._tell(events.Checked(*told, self.shell.now))
 
     def tick(self) -> None:
         """Time goes on to where it matters, or a little."""

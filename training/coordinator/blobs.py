@@ -28,6 +28,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,7 +46,7 @@ from training.coordinator.journal import JobJournal
 from training.coordinator.ports import Clock
 from training.rounds.events import Held, KeepBytes, NoticeDue
 from training.rounds.owed import all_applied
-from training.rounds.state import COORDINATOR, Commit, Reduce, Work
+from training.rounds.state import COORDINATOR, Commit, Reduce, RoundState, Work
 from training.rounds.state import Seal as SealPhase
 from training.strategies.port import Bucket, Group, RoundNumber
 from training.telling import Rarely, Tell
@@ -192,12 +193,6 @@ class Blobs:
         self._bound_of = seen, claims.keys(), found
         return found
 
-    def _handed_on(self) -> Set[Digest]:
-        """Shards of earlier rounds that the round in work may merge."""
-        open, round = self._job.state.open, self._job.state.round
-        claims = open.claims.values() if open is not None else ()
-        return {each.digest for claim in claims if claim.round < round for each in claim.outputs}
-
     def _add(self, found: dict[Digest, Bound], claim: WorkClaim, round: RoundNumber) -> None:
         own = self._job.state.terms.layout.outputs[claim.group]
         buckets = own if claim.what == "work" else ((claim.group, claim.bucket),)
@@ -236,8 +231,8 @@ class Blobs:
                 if data is None:
                     return None
                 try:
-                    put, needed = self._file.put, self._handed_on()
-                    await asyncio.to_thread(put, bound.round, digest, data, needed)
+                    put, handed_on = self._file.put, partial(_handed_on, self._job.state)
+                    await asyncio.to_thread(put, bound.round, digest, data, handed_on)
                 except errors.Unavailable as error:
                     self._tell_rarely("not_kept", step=bound.round, reason=error.message)
                     return data
@@ -420,6 +415,13 @@ class Blobs:
         self._searches = {name: each for name, each in self._searches.items() if name in names}
 
 
+def _handed_on(state: RoundState) -> Set[Digest]:
+    """Shards of earlier rounds that the round in work may merge."""
+    claims = state.open.claims.values() if state.open is not None else ()
+    handed_on = (claim for claim in claims if claim.round < state.round)
+    return {output.digest for claim in handed_on for output in claim.outputs}
+
+
 class KeptFile:
     """One table in a file, bytes under their digest; safe to use from several threads.
 
@@ -438,14 +440,21 @@ class KeptFile:
             "CREATE TABLE IF NOT EXISTS kept (digest BLOB PRIMARY KEY, round INTEGER, data BLOB)"
         )
 
-    def put(self, round: int, digest: Digest, data: bytes, needed: Set[Digest]) -> None:
+    def put(
+        self, round: int, digest: Digest, data: bytes, handed_on: Callable[[], Set[Digest]]
+    ) -> None:
         """On disk when this returns; raises Unavailable.
 
-        If there is no room what is of earlier rounds, and not `needed`, goes.
+        If there is no room what is of earlier rounds goes, but for what was `handed_on`. That may
+        take half of the room, so that it is never in the way of the round's own work.
         """
-        if self._size() + len(data) > MOST_BYTES:
-            self.drop(round - 1, needed)
-        if (size := self._size()) + len(data) > MOST_BYTES:
+        most = MOST_BYTES
+        if self._size() + len(data) > MOST_BYTES // 2:
+            needed = handed_on()
+            most = MOST_BYTES // 2 if digest in needed else MOST_BYTES
+            if self._size() + len(data) > most:
+                self.drop(round - 1, needed)
+        if (size := self._size()) + len(data) > most:
             raise errors.Unavailable(f"{self._path}: {size} bytes wait for members that are behind")
         self._run("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", digest, round, data)
 

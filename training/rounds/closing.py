@@ -257,7 +257,9 @@ def keep_late(state: RoundState) -> tuple[Effect, ...]:
     claims = [open.claims[name] for name in state.late]
     shards = NO_BYTES.union(output.digest for claim in claims for output in claim.outputs)
     wanted = shards - open.held.get(COORDINATOR, NO_BYTES)
-    return (with_givers(open, wanted, claims),) if wanted else ()
+    asked = with_givers(open, wanted, claims).wanted
+    # Holders first: their makers' lines are the slow ones.
+    return (KeepBytes(tuple((each, givers[::-1]) for each, givers in asked)),) if wanted else ()
 
 
 def with_givers(

@@ -89,6 +89,8 @@ def sealed(state: RoundState, event: Sealed) -> Change:
         state,
         draining=ends_work(state),
         is_clear=state.is_clear and not is_undrawn,
+        # Work that is handed on could be closed at once, and what the seal adds may forbid that.
+        takes_work=state.takes_work and not state.terms.is_checked,
         unsealed=NO_BYTES,
         seal_wanted=False,
         noticed=frozenset(),

@@ -204,9 +204,14 @@ class WorkerBook:
 
     @property
     def pending(self) -> frozenset[StepNumber]:
-        """Rounds with claims that no seal holds, and that a later round may merge."""
+        """Rounds with claims that no seal holds and a later round may merge, and those since.
+
+        What was taken of such claims lies under the round that took it.
+        """
         claims = (each.message for each in self.history.pending.values())
-        return frozenset(each.round for each in claims if isinstance(each, WorkClaim))
+        first = min((each.round for each in claims if isinstance(each, WorkClaim)), default=None)
+        rounds = () if first is None else range(first, self.sealed + 1)
+        return frozenset(map(StepNumber, rounds))
 
     @property
     def oldest_needed(self) -> StepNumber:

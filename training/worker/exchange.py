@@ -195,7 +195,10 @@ class Exchange:
         weights = None if closed is None else closed.weights
         for name, claim in (self._heard.claims if weights is None else self._known()).items():
             if weights is None or name in weights:
-                for bucket in self._heard.reduces:
+                # Of what was handed on we are the second who can show what the sum was made of.
+                is_own = claim.peer == self._at.peer and claim.round < self._at.round
+                all_buckets = self._at.layout.outputs[claim.group]
+                for bucket in all_buckets if weights and is_own else self._heard.reduces:
                     self._shard(name, claim, bucket)
                 if holds:
                     own = zip(self._at.layout.outputs[claim.group], claim.outputs, strict=True)
