@@ -98,8 +98,9 @@ def test_verify__checked_job_and_the_shipped_table__is_another_table() -> None:
 
 def test_verify__outside_auditor_was_paid_more_than_vests__is_a_disagreement() -> None:
     made = anchored()
-    account = min(outside_accounts(made.job))
-    vested = next(leaf.vested for leaf in made.job.seals[-1].pay if leaf.account == account)
+    paid = {leaf.account: leaf.vested for leaf in made.job.seals[-1].pay}
+    account = min(outside_accounts(made.job) & paid.keys())  # of those whom a draw has named
+    vested = paid[account]
     made.market.write_account(made.job, account, claimed=vested + 1, earned=vested + 1)
 
     found = check(made.market.file(made.job)).disagreements

@@ -204,21 +204,16 @@ class WorkerBook:
 
     @property
     def pending(self) -> frozenset[StepNumber]:
-        """Rounds with claims that no seal holds and a later round may merge, and those since.
-
-        What was taken of such claims lies under the round that took it.
-        """
+        """Rounds with claims that no seal holds, and that a later round may merge."""
         claims = (each.message for each in self.history.pending.values())
-        first = min((each.round for each in claims if isinstance(each, WorkClaim)), default=None)
-        rounds = () if first is None else range(first, self.sealed + 1)
-        return frozenset(map(StepNumber, rounds))
+        return frozenset(each.round for each in claims if isinstance(each, WorkClaim))
 
     @property
     def oldest_needed(self) -> StepNumber:
         """The oldest round that a draw may still ask for, as far as seals are known here."""
         drawn = self.record.checking.oldest_needed
         rounds = {StepNumber(self.sealed + 1), *self.pending}
-        return min(rounds if drawn is None else {drawn, *rounds})
+        return min(rounds if drawn is None else {drawn, self.work.oldest_of(drawn), *rounds})
 
     def state_root(self, group: StageIndex, round: StepNumber) -> Digest | None:
         """State root of a group after `round`, as the members agreed; None while none is sealed.

@@ -195,10 +195,7 @@ class Exchange:
         weights = None if closed is None else closed.weights
         for name, claim in (self._heard.claims if weights is None else self._known()).items():
             if weights is None or name in weights:
-                # Of what was handed on we are the second who can show what the sum was made of.
-                is_own = claim.peer == self._at.peer and claim.round < self._at.round
-                all_buckets = self._at.layout.outputs[claim.group]
-                for bucket in all_buckets if weights and is_own else self._heard.reduces:
+                for bucket in self._heard.reduces:
                     self._shard(name, claim, bucket)
                 if holds:
                     own = zip(self._at.layout.outputs[claim.group], claim.outputs, strict=True)
@@ -283,12 +280,12 @@ class Exchange:
                 span.begin()
                 holders = [] if claim.peer == at.peer else [claim.peer]
                 data = await self._fetched(output, bucket, holders, self._heard.closed is not None)
-            await self._keep("lent", at.round, claim, output, bucket, data)
+            await self._keep("lent", claim, output, bucket, data)
             about = {"stage": at.group, "bucket": bucket[1], "peer": claim.peer}
             at.tell("shard_stored", step=at.round, **about, **span.take_timings())
-        elif at.store.newest_round(digest) < at.round:  # pending, or a lie sent twice: of our sum
+        elif at.store.newest_round(digest) < claim.round:  # whoever lies may send a shard twice
             data = await at.read(digest, "part")
-            await self._keep("lent", at.round, claim, output, bucket, data)
+            await self._keep("lent", claim, output, bucket, data)
         if claim.peer != at.peer:
             self._note_held(digest)
 
@@ -309,15 +306,9 @@ class Exchange:
             raise errors.Unavailable(error.message) from error
 
     async def _keep(
-        self,
-        kind: Kind,
-        round: StepNumber,
-        claim: WorkClaim,
-        output: Output,
-        bucket: Bucket,
-        data: Buffer,
+        self, kind: Kind, claim: WorkClaim, output: Output, bucket: Bucket, data: Buffer
     ) -> None:
-        """Keep bytes that have the right digest, for as long as audits of `round` want them.
+        """Keep bytes that have the right digest.
 
         Raises:
             WrongBytes: they are not of the length or norm that was bound. NotFinite: inf or nan.
@@ -326,7 +317,7 @@ class Exchange:
 
         def check_and_keep() -> None:
             forms.need_part(claim.what, data, at.elements[bucket], output.norm_squared)
-            at.store.put(kind, round, output.digest, data)
+            at.store.put(kind, claim.round, output.digest, data)
 
         await at.engine.run_io(check_and_keep)
 
@@ -451,7 +442,7 @@ class Exchange:
         holders = sorted(near, key=lambda peer: (peer != claim.peer, peer))
         async with self._lane(claim.peer):
             data = await self._fetched(output, bucket, holders, is_found=True)
-        await self._keep("buckets", claim.round, claim, output, bucket, data)
+        await self._keep("buckets", claim, output, bucket, data)
         at.tell("bucket_stored", step=claim.round, stage=at.group, bucket=claim.bucket)
 
 

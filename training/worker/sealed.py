@@ -79,9 +79,25 @@ class SealedWork:
         raise NotFound("no seal of late holds this claim", name=name.hex())
 
     def covered_by(self, step: StepNumber) -> Set[Digest]:
-        """Names of the claims that the seal of a step covers."""
+        """Names of the work and the buckets that the seal of a step covers."""
         noted = self._seals.get(step)
-        return noted.claims.keys() if noted else frozenset()
+        claims = noted.claims.items() if noted else ()
+        return {name for name, each in claims if each.claim.what != "report"}
+
+    def made_in(self, subject: Digest) -> Set[StepNumber]:
+        """The rounds in which was made what an audit of `subject` fetches.
+
+        Of a bucket perhaps several: what the rounds before have handed on. Raises NotFound.
+        """
+        found = self.audited(subject)
+        claims = found.merged if found.claim.what == "bucket" else (found.claim,)
+        return {claim.round for claim in claims}
+
+    def oldest_of(self, step: StepNumber) -> StepNumber:
+        """The oldest round whose work seals from that of `step` on cover."""
+        seals = (noted for seal, noted in self._seals.items() if seal >= step)
+        claims = (each.claim for noted in seals for each in noted.claims.values())
+        return min((each.round for each in claims if each.what == "work"), default=step)
 
     def audited(self, subject: Digest) -> SealedClaim:
         """The work or bucket that an audit of `subject` repeats: itself, or what a report is about.

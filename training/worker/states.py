@@ -16,6 +16,7 @@ another group is one: what it did in the old one stays in that group's folder.
 import asyncio
 import contextlib
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
@@ -300,12 +301,14 @@ class States:
         kept = self._keeping.retention.settled_before(oldest).with_pending(pending)
         rounds = map(StepNumber, range(oldest, at.book.sealed + 1))
         needed_of = {round: checking.needed_of(round) for round in rounds}
-        open = frozenset[Digest]().union(*filter(None, needed_of.values()))
-        for round, names in needed_of.items():
-            if names is None or round in pending:
-                continue
-            names |= open & at.book.work.covered_by(round)  # of earlier rounds, taken in this one
-            if names != self._needed.get(round):
+        made_in = defaultdict[StepNumber, set[Digest]](set)  # what may be asked for by which names
+        for step, drawn in needed_of.items():
+            for name in at.book.work.covered_by(step) if drawn is None else drawn:
+                for round in at.book.work.made_in(name):
+                    made_in[round].add(name)
+        for round, drawn in needed_of.items():
+            names = frozenset(made_in[round])
+            if drawn is not None and round not in pending and names != self._needed.get(round):
                 self._needed[round] = names
                 needed = (at.book.work.needed_by(name) for name in names)
                 kept = kept.narrowed(round, {digest for each in needed for digest in each})
