@@ -2,8 +2,9 @@
 
 What the round machine asks for (`KeepBytes`) is fetched from who may give it, checked against what
 a claim binds (digest, number of elements, norm), and kept in a SQLite file until every member has
-applied its round. Above `MOST_BYTES` older rounds give way: a member that never applies anything
-can neither fill the disk nor keep us from what the round in work needs.
+applied its round. Above `MOST_BYTES` older rounds give way, but for what they have handed on, which
+takes half of that at most: a member that never applies anything, or delivers late, can neither fill
+the disk nor keep us from what the round in work needs.
 
 Who asks by `blob.get` for a shard or a bucket is given it alike. An auditor is given what its audit
 needs, from whoever has it: the doer last, as it gains by delay. A Notice `missing_data` makes a
