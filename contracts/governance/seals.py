@@ -6,9 +6,8 @@ coordinator's wallet signed it. Nothing in it is its choice but whether the seal
 Source: docs/protocol.md 3.6.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from contracts.governance.checking import RoundFacts, Standing, Terms
 from contracts.governance.claims import PayTree
@@ -97,23 +96,16 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
         updates=outcome.updates,
         since_update=(*record.since_update, name) if is_void else (name,),
         reported=record.reported | reported if is_void else frozenset(),
-        **_of_the_state_before(record, outcome, reported),
         validations=_validations(record, of_kind(messages, Validation)),
     )
+    if outcome.merge is not None and record.spec.batch.merges_late:
+        after = replace(
+            after,
+            before_update=record.since_update,
+            reported_before=record.reported | reported,
+            bases=outcome.merge.closed.bases,
+        )
     return Derived(seal, pay, after, names, outcome.paid, standing)
-
-
-def _of_the_state_before(
-    record: JobRecord, outcome: RoundOutcome, reported: Set[Digest]
-) -> dict[str, Any]:
-    """Fields of the next record that late claims are compared with."""
-    if outcome.merge is None or not record.spec.batch.merges_late:
-        return {}
-    return {
-        "before_update": record.since_update,
-        "reported_before": record.reported | reported,
-        "bases": outcome.merge.closed.bases,
-    }
 
 
 def _validations(record: JobRecord, said: Sequence[Validation]) -> Validations:

@@ -121,7 +121,7 @@ def sealed(state: RoundState, event: Sealed) -> Change:
 
 
 def _next_round(state: RoundState, phase: Seal, updated: RoundNumber) -> RoundState:
-    """Args: updated: the newest update before this seal."""
+    """Begin the next round; `updated` is that of the newest update before this seal."""
     # Before a pause everybody may try, at everything: those for whom others rest may do nothing.
     is_last_try = state.voids + 1 >= MAX_VOIDS
     off = frozenset() if is_last_try else resting(state)
