@@ -5,6 +5,7 @@ rest and is the root of its peer's TLS leaf (docs/protocol.md 1).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import coincurve
@@ -66,18 +67,18 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.key.hex()})"
 
-    @property
+    @cached_property
     def private_key(self) -> Ed25519PrivateKey:
         """For TLS."""
         return Ed25519PrivateKey.from_private_bytes(self.secret)
 
-    @property
+    @cached_property
     def key(self) -> SessionKey:
         """Public key, 32 bytes."""
         public = self.private_key.public_key()
         return SessionKey(public.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
-    @property
+    @cached_property
     def peer(self) -> PeerId:
         """Id of the peer that holds this key."""
         return peer_id(self.key)

@@ -1,11 +1,12 @@
 """Losing any process of a swarm costs seconds and changes nothing (docs/architecture.md 6).
 
-One job of three stages with two peers each; a process gets SIGKILL in each row of
-`ROWS`. A row names a line of a log. The process that tells it has a failpoint there: it ends itself
-at that line (so what the line says is stored, and nobody has heard of it), or it stops at that line
-and the victim is killed meanwhile (what the victim sent has arrived, and nothing came after it).
-Losses must be those of a plain run in one process within 1e-4, no item may be lost, and all money
-must arrive.
+One job of three stages with two peers each, or of six replicas that take local steps; a process
+gets SIGKILL in each row of `ROWS`. A row names a line of a log. The process that tells it has a
+failpoint there: it ends itself at that line (so what the line says is stored, and nobody has heard
+of it), or it stops at that line and the victim is killed meanwhile (what the victim sent has
+arrived, and nothing came after it). Losses must be those of a plain run in one process within 1e-4
+(of local steps: weights those of a plain loop over what the seals merge, bit by bit), no item may
+be lost or sealed twice, and all money must arrive.
 """
 
 import asyncio
@@ -19,11 +20,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from contracts.terms.ids import JobId
+from contracts.governance.job import JobHistory, follow
+from contracts.governance.rounds import merge_of
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.messages import Seal
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
+from contracts.terms.work import WorkClaim
+from market.bodies.jobs import JobView
+from market.bodies.routes import GET_NETWORK
+from tallystick.sdk.submit import Submitted
 from tallystick.up.processes import Identity, identify, send
+from tests.numerics.plain_local import Plain
+from tests.support.corpora import write_blobs
+from tests.support.fakes.blobs import FolderBlobs
 from tests.support.patience import patience
 from tests.support.stack import Stack, is_stopped, kill_and_see, plain_curve, stack
+from training.data.loading import UnitRows
+from training.data.manifest import Manifest
+from training.strategies.local.recipe import LocalRecipe
 
 COORDINATOR, PEER, SPEAKER = "coordinator", "peer", "who it is about"
 PROVIDERS = ("ann", "bob", "cem", "dan", "eve", "fay")
@@ -82,7 +99,13 @@ ROWS = (
     Row(PEER, "bucket_stored", COORDINATOR, "a peer has RoundClosed"),
     Row(PEER, "seal_stored", COORDINATOR, "a peer has its seal"),
 )
-HALF = 13  # of the rows, those before the coordinator's
+OTHERS, COORDINATORS = ROWS[:13], ROWS[13:]
+LOCAL: dict[str, Any] = {
+    "strategy": "local", "local": {"inner_steps": 4, "round_time": "4s", "quorum": 2},
+    "peers_per_stage": len(PROVIDERS), "rows_per_unit": 2, "gradient_codec": "seeded4",
+    "commit_timeout": "8s", "exchange_timeout": "8s", "budget": 200,
+}  # fmt: skip
+ROUNDS_A_ROW = 8  # some are over before a victim is back
 
 
 class Killing:
@@ -220,25 +243,84 @@ async def _gone(pid: int) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("rows", [ROWS[:HALF], ROWS[HALF:]], ids=["others", "coordinator"])
+@pytest.mark.parametrize("rows", [OTHERS, COORDINATORS], ids=["others", "coordinator"])
 async def test_swarm__a_process_killed_in_each_row__the_same_curve_and_all_is_paid(
     rows: Sequence[Row], tmp_path: Path
 ) -> None:
     steps = FIRST_STEP + STEPS_A_ROW * len(rows)
     async with stack(tmp_path, forked=True) as running:
-        for name in PROVIDERS:
-            running.start_provider(name)
-        submitted = await running.submit(**JOB, steps=steps)
-        killing = Killing(running, submitted.job)
-        log = running.coordinator_log(submitted.job)
-        await running.wait_line(log, "seal_stored", step=1, within=60)
-        for row in rows:
-            await killing.carry_out(row)
-        view = await running.settled(submitted.job, within=240)
+        submitted, view = await killed_in(running, rows, JOB | {"steps": steps})
 
         losses = [report.loss_millionths / 1e6 for report in view.reports]
         assert losses == pytest.approx(await plain_curve(submitted, tmp_path / "plain"), rel=1e-4)
         assert (await running.work(submitted.job)).lost == 0
-        assert view.claimed == view.vested == view.earned > 0
-        killing.print_seconds()
-        assert view.funded == view.committed + view.free
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("rows", [OTHERS, COORDINATORS], ids=["others", "coordinator"])
+async def test_local__a_process_killed_in_each_row__weights_of_a_plain_loop_and_all_is_paid(
+    rows: Sequence[Row], tmp_path: Path
+) -> None:
+    rows = [row for row in rows if row.line != "item_forward"]
+    steps = FIRST_STEP + ROUNDS_A_ROW * len(rows)
+    async with stack(tmp_path, forked=True) as running:
+        submitted, _ = await killed_in(running, rows, LOCAL | {"steps": steps})
+
+        merged = await merged_in(running, submitted.job)
+        items = [item for claims in merged.values() for claim in claims for item in claim.numbers]
+        assert sorted(items) == [*range(steps * len(PROVIDERS))]
+        root = await asyncio.to_thread(plain_root, submitted, merged, tmp_path / "plain")
+        for name in PROVIDERS:
+            applied = running.lines(running.peer_log(name, submitted.job), "seal_applied")
+            assert applied[-1]["weights_root"] == root.hex(), name
+
+
+async def killed_in(
+    running: Stack, rows: Sequence[Row], job: dict[str, Any]
+) -> tuple[Submitted, JobView]:
+    """A job in which each row was carried out, at its end."""
+    for name in PROVIDERS:
+        running.start_provider(name)
+    submitted = await running.submit(**job)
+    killing = Killing(running, submitted.job)
+    log = running.coordinator_log(submitted.job)
+    await running.wait_line(log, "seal_stored", step=1, within=60)
+    for row in rows:
+        await killing.carry_out(row)
+    view = await running.settled(submitted.job, within=240)
+    killing.print_seconds()
+    assert view.claimed == view.vested == view.earned > 0
+    assert view.funded == view.committed + view.free
+    return submitted, view
+
+
+async def merged_in(running: Stack, job: JobId) -> dict[int, list[WorkClaim]]:
+    """The claims of each update, by its round; prints those that its seal does not pay.
+
+    A peer earns nothing in an update for which another one had to reduce a bucket of its.
+    """
+    network = await running.client.call(GET_NETWORK)
+    history = JobHistory(Domain(network.chain_id, network.contracts.escrow))
+    merged: dict[int, list[WorkClaim]] = {}
+    async for _, item in running.client.messages(job):
+        before, history = history, follow(history, item)
+        if not (isinstance(item, Signed) and isinstance(item.message, Seal)):
+            continue
+        assert before.record is not None and history.newest is not None
+        pending = [each.message for each in before.pending.values()]
+        if (merge := merge_of(before.record.spec, pending)) is not None:
+            merged[item.message.step] = list(merge.merged)
+            unpaid = [each for each in merge.merged if each.digest() not in history.newest.paid]
+            print(f"round {item.message.step}: {len(unpaid)} claims unpaid") if unpaid else None
+    return merged
+
+
+def plain_root(submitted: Submitted, merged: dict[int, list[WorkClaim]], folder: Path) -> Digest:
+    """Of the weights that a loop in this process comes to."""
+    torch.set_num_threads(1)
+    write_blobs(submitted.corpus, folder)
+    blobs, config = FolderBlobs(folder), LocalRecipe(submitted.spec).config
+    manifest = Manifest.decoded(blobs.fetch(submitted.spec.data.manifest))
+    rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
+    return Plain(submitted.spec, rows, merged).root()

@@ -24,8 +24,9 @@ from tallystick.sdk.job_spec import start_of
 from tests.numerics.families import rows_for
 from tests.numerics.loop import items_of, rows_of, synthetic_corpus
 from tests.numerics.plain import adamw, greatest_difference, rate, tokens_of
+from tests.numerics.plain_local import Plain
 from tests.numerics.test_folder import saved
-from tests.numerics.test_local_swarm import LOCAL, PEERS, Plain, weights_roots
+from tests.numerics.test_local_swarm import LOCAL, PEERS, weights_roots
 from tests.numerics.test_local_swarm import config_of as local_config
 from tests.numerics.with_peft import adapted
 from tests.support.corpora import Corpus
@@ -207,7 +208,9 @@ def test_adapter__local_steps__have_the_weights_of_a_plain_loop(tmp_path: Path) 
     job = finished(job_of(tmp_path, local_config(), make))
 
     frozen = {name: torch.from_numpy(each) for name, each in read_folder(job.base).weights.items()}
-    assert weights_roots(job.swarm) == {Plain(job.swarm, job.config, frozen).root()}
+    spec, rows = job.swarm.papers.spec.message, rows_of(job.config, CORPUS)
+    plain = Plain(spec, rows, job.swarm.merged(), frozen)
+    assert weights_roots(job.swarm) == {plain.root()}
     assert job.losses()[-1] < job.losses()[0]
 
 

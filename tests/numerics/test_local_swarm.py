@@ -1,7 +1,6 @@
 """A job of local steps from its first to its last seal, over real messages, in memory."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,25 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from contracts.terms.ids import Digest, SessionKey
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LocalSpec
-from contracts.terms.work import WorkClaim
 from tallystick.gym.registry import MODULE, behaviour_of
 from tests.numerics.loop import rows_of, synthetic_corpus
+from tests.numerics.plain_local import Plain
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, patient_rules
-from training.averaging.slices import in_peer_order
-from training.config import TrainConfig, whole_model
+from training.config import TrainConfig
 from training.recipes import micro
-from training.stages.exact import tensors_root, weighted_mean
-from training.stages.stage import Stage, UnitInputs, rows_tensor
-from training.strategies.local.inner import Replica
-from training.strategies.local.outer import apply_outer
-from training.strategies.local.recipe import LocalRecipe
 from training.transport.calls import GET_BYTES
 from training.transport.port import Handler
 from training.worker import items
@@ -74,56 +66,10 @@ def finished(swarm: MemorySwarm) -> MemorySwarm:
     return swarm
 
 
-class Plain:
-    """The job without a swarm: one loop does what each claim says, one after another."""
-
-    def __init__(
-        self,
-        swarm: MemorySwarm,
-        config: TrainConfig | None = None,
-        frozen: Mapping[str, Tensor] | None = None,
-    ) -> None:
-        config, spec = config or config_of(), swarm.papers.spec.message
-        assert spec.batch.local is not None
-        self.local, self.recipe = spec.batch.local, LocalRecipe(spec)
-        whole = whole_model(config.model)
-        self.stage = Stage(config.model, whole, config.optimizer, frozen=frozen)
-        self.weights = self.stage.flat_weights.clone()
-        self.momentum = torch.zeros_like(self.weights)
-        self.rows, self.sealed = rows_of(config, CORPUS), 0
-        self.bases: dict[int, tuple[Tensor, int]] = {}  # weights, sealed items; by the next update
-        for step, merged in swarm.merged().items():
-            self.bases[step] = self.weights.clone(), self.sealed
-            self.update(in_peer_order(merged, (0,)))
-
-    def update(self, claims: tuple[WorkClaim, ...]) -> None:
-        """One round."""
-        differences = [self.sent(claim) for claim in claims]
-        mean = weighted_mean(differences, [len(claim.numbers) for claim in claims])
-        size, codec = len(mean), self.recipe.codec
-        mean = torch.cat([
-            codec.read_mean(codec.mean(mean[a:b]), b - a) for a, b in self.recipe.bounds(size)
-        ])  # fmt: skip
-        rate, mu = self.local.outer_rate / 1e6, self.local.outer_momentum / 1e6
-        apply_outer(self.weights, self.momentum, mean, rate=rate, mu=mu)
-        self.sealed += sum(len(claim.numbers) for claim in claims)
-
-    def sent(self, claim: WorkClaim) -> Tensor:
-        """The difference that a claim gives."""
-        replica = Replica(self.stage, rewarm_steps=self.local.rewarm_steps)
-        weights, sealed = self.bases[min(step for step in self.bases if step >= claim.round)]
-        self.stage.flat_weights.copy_(weights)
-        replica.start(sealed * INNER_STEPS // len(PEERS))
-        for item in claim.numbers:
-            for step_RT in rows_tensor(self.rows.load(item)).split(ROWS):
-                replica.step({item: UnitInputs(rows_RT=step_RT)})
-        shards = self.recipe.shards(replica.difference(), claim.base, claim.numbers[0])
-        sent = self.recipe.difference([data for _, data in shards], len(self.weights))
-        return torch.cat(sent)
-
-    def root(self) -> Digest:
-        """Of the weights."""
-        return tensors_root(self.stage.layout.views(self.weights).items())
+def plain_root(swarm: MemorySwarm) -> Digest:
+    """Of the weights that a plain loop comes to."""
+    spec, config = swarm.papers.spec.message, config_of()
+    return Plain(spec, rows_of(config, CORPUS), swarm.merged()).root()
 
 
 def weights_roots(swarm: MemorySwarm) -> set[Digest]:
@@ -144,7 +90,7 @@ def test_local__three_peers__has_the_weights_of_a_plain_loop(tmp_path: Path, cod
     swarm = finished(swarm_of(tmp_path, rules=patient_rules(gradient_codec=codec)))
 
     assert swarm.refused == {} and swarm.seals()[-1].last
-    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert weights_roots(swarm) == {plain_root(swarm)}
     assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
     losses, validation = swarm.losses(), swarm.validation()
     assert len(losses) == ROUNDS and losses[ROUNDS] < losses[1] - 300_000
@@ -164,7 +110,7 @@ def test_local__a_peer_dies_in_a_round__others_go_on_and_its_items_come_later(
     finished(swarm)
 
     assert swarm.refused == {} and swarm.seals()[-1].last
-    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert weights_roots(swarm) == {plain_root(swarm)}
     assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
 
 
@@ -213,7 +159,7 @@ def test_local__a_peer_delivers_late__its_claim_is_merged_a_round_later(tmp_path
         if any((claim.peer, claim.round) == (bob, 2) for claim in claims)
     ]
     assert when == 3 and swarm.refused == {} and swarm.seals()[-1].last
-    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert weights_roots(swarm) == {plain_root(swarm)}
     assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
 
 
@@ -224,7 +170,7 @@ def test_local__the_coordinator_dies_while_claims_come_in__nothing_differs(tmp_p
     finished(swarm)
 
     assert swarm.restarts == 1
-    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert weights_roots(swarm) == {plain_root(swarm)}
     assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
 
 
@@ -249,7 +195,7 @@ def test_local__shards_that_no_steps_make__are_left_out_and_others_go_on(
     assert 2 in {line["step"] for line in swarm.lines("claim_stored", of="bob")}
     merged = [claim for claims in swarm.merged().values() for claim in claims]
     assert (bob, 2) not in {(claim.peer, claim.round) for claim in merged}
-    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert weights_roots(swarm) == {plain_root(swarm)}
     assert sorted(sealed_items(swarm)) == [*range(ITEMS)]
 
 
@@ -260,7 +206,7 @@ def test_local__several_segments__go_on_from_each_other(tmp_path: Path) -> None:
 
     claims = swarm.claims()
     assert {len(claim.numbers) for claim in claims} == {2}
-    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert weights_roots(swarm) == {plain_root(swarm)}
     assert swarm.losses()[2] < swarm.losses()[1]
 
 
@@ -293,5 +239,5 @@ def test_local__a_peer_dies_between_two_segments__goes_on_from_the_last_one_that
     resumed = [line["items"] for line in swarm.lines("items_resumed", of="bob")]
     assert resumed == ([] if is_damaged else [1])
     assert is_damaged or first not in again
-    assert weights_roots(swarm) == {Plain(swarm).root()}
+    assert weights_roots(swarm) == {plain_root(swarm)}
     assert sorted(sealed_items(swarm)) == [*range(12)]

@@ -130,8 +130,8 @@ class ProcessSwarm:
     def history(self) -> JobHistory:
         """What the market derives from what it heard; items heard twice count once."""
         history, known = JobHistory(DOMAIN), set()
-        for line in (self.folder / "feed.hex").read_text().split():
-            if line not in known:
+        for line in (self.folder / "feed.hex").read_text().splitlines(keepends=True):
+            if line.endswith("\n") and line not in known:
                 known.add(line)
                 history = follow(history, decode_kept(bytes.fromhex(line)))
         return history

@@ -27,6 +27,9 @@ from training.rounds.state import (
 )
 from training.strategies.port import Group, Member, RoundNumber
 
+RETURN_MS = 2000
+"""That members have to come back to a coordinator that was away: they try every second."""
+
 NoticeKind: TypeAlias = Literal["join", "leave", "missed_report", "missing_data", "suspension"]
 
 
@@ -166,7 +169,7 @@ def disconnected(state: RoundState, peer: PeerId, at: UnixMillis) -> RoundState:
     member = state.members.get(peer)
     if member is None or not member.is_here:
         return state
-    return _with(state, _away(state, member, at))
+    return _with(state, _away(member, at, state.terms.redo_after))
 
 
 def leaving(state: RoundState, peer: PeerId, at: UnixMillis) -> RoundState:
@@ -178,17 +181,21 @@ def leaving(state: RoundState, peer: PeerId, at: UnixMillis) -> RoundState:
 
 
 def resumed(state: RoundState, at: UnixMillis) -> RoundState:
-    """Every session is gone, and no timer ran since the last event."""
+    """Every session is gone, and no timer ran since the last event.
+
+    It was we who were away: nobody loses work or pay before it has had time to come back.
+    """
     since = state.at if state.standing_since is None else state.standing_since
+    span = max(state.terms.redo_after, RETURN_MS)
     for member in [*state.members.values()]:
         if member.is_here:
-            state = _with(state, _away(state, member, at))
+            state = _with(state, _away(member, at, span))
     until = UnixMillis(at + state.terms.lease_grace)
     return replace(state, standing_since=since, returning_until=until)
 
 
-def _away(state: RoundState, member: Member, at: UnixMillis) -> Member:
-    return replace(member, lost_at=at, redo_at=UnixMillis(at + state.terms.redo_after))
+def _away(member: Member, at: UnixMillis, span: int) -> Member:
+    return replace(member, lost_at=at, redo_at=UnixMillis(at + span))
 
 
 def _with(state: RoundState, member: Member) -> RoundState:

@@ -44,7 +44,7 @@ Locate: TypeAlias = Callable[[], Awaitable[str | None]]
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
 DIAL, JOIN, LEAVE = 10.0, 300.0, 10.0  # seconds; the coordinator measures us before it answers
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 LEAVE_AGAIN = 0.5  # seconds between two questions whether we are free to go
 USUAL_BANDWIDTH = 12_500_000  # bytes per second, of 100 Mbit/s: of who does not know better
 

@@ -22,6 +22,7 @@ from tests.support.rounds import (
 )
 from training.rounds import events
 from training.rounds.machine import advance
+from training.rounds.membership import RETURN_MS
 from training.rounds.owed import AskBuckets, AskClaim, owed
 from training.rounds.state import (
     COORDINATOR,
@@ -487,6 +488,20 @@ def test_reduce__only_a_lost_peer_has_a_bucket__the_next_is_asked() -> None:
     shell.reduce(stand_in)
     shell.hold(A, C)
     assert shell.seal_due == (1, "update", False)
+
+
+def test_reduce__coordinator_was_away__reducers_have_time_to_come_back() -> None:
+    shell = in_reduce(A, B, C)
+    shell.now = UnixMillis(shell.now + 10 * RETURN_MS)
+    shell.crash()
+    for who in (A, C):
+        shell.tell(events.Connected(who, "", RoundNumber(0), shell.now))
+    asked = reduce(shell).owing[B]
+
+    shell.pass_time(shell.now + min(RETURN_MS, shell.terms.reduce_ms) - 1)
+
+    assert shell.terms.redo_after < RETURN_MS
+    assert reduce(shell).owing[B] == asked
 
 
 @pytest.mark.parametrize("holder", [C, COORDINATOR])

@@ -1,0 +1,68 @@
+"""A job of local steps without a swarm: one loop does what each merged claim says."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from contracts.terms.ids import Digest
+from contracts.terms.messages import MILLION, JobSpec
+from contracts.terms.work import WorkClaim, tensor_name
+from training.averaging.slices import in_peer_order
+from training.data.loading import UnitRows
+from training.stages.exact import tensors_root, weighted_mean
+from training.stages.stage import Stage, UnitInputs
+from training.strategies.local.inner import Replica
+from training.strategies.local.outer import apply_outer
+from training.strategies.local.recipe import LocalRecipe
+from training.strategies.local.rules import GROUP
+
+
+class Plain:
+    """The weights after the updates of a job; claims weigh as their rows, so none may be gated."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        rows: UnitRows,
+        merged: Mapping[int, Sequence[WorkClaim]],
+        frozen: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Of `merged`, the claims of each update by its round."""
+        self._recipe, self._rows = LocalRecipe(spec), rows
+        config, self._replicas = self._recipe.config, spec.batch.peers_per_stage
+        self.stage = Stage(config.model, self._recipe.slice, config.optimizer, frozen=frozen)
+        self.weights = self.stage.flat_weights.clone()
+        self._momentum, self._sealed = torch.zeros_like(self.weights), 0
+        self._bases: dict[int, tuple[Tensor, int]] = {}  # weights, sealed items; by the next update
+        for step, claims in merged.items():
+            self._bases[step] = self.weights.clone(), self._sealed
+            self._update(in_peer_order(claims, (0,)))
+
+    def _update(self, claims: Sequence[WorkClaim]) -> None:
+        differences = [self._sent(claim) for claim in claims]
+        mean = weighted_mean(differences, [len(claim.numbers) for claim in claims])
+        size, codec, local = len(mean), self._recipe.codec, self._recipe.local
+        mean = torch.cat([
+            codec.read_mean(codec.mean(mean[a:b]), b - a) for a, b in self._recipe.bounds(size)
+        ])  # fmt: skip
+        rate, mu = local.outer_rate / MILLION, local.outer_momentum / MILLION
+        apply_outer(self.weights, self._momentum, mean, rate=rate, mu=mu)
+        self._sealed += sum(len(claim.numbers) for claim in claims)
+
+    def _sent(self, claim: WorkClaim) -> Tensor:
+        """The difference that a claim gives."""
+        recipe, local = self._recipe, self._recipe.local
+        replica = Replica(self.stage, rewarm_steps=local.rewarm_steps)
+        weights, sealed = self._bases[min(step for step in self._bases if step >= claim.round)]
+        self.stage.flat_weights.copy_(weights)
+        replica.start(sealed * local.inner_steps // self._replicas)
+        for item in claim.numbers:
+            for rows_RT in recipe.steps(self._rows.read(tensor_name("rows", GROUP, item))):
+                replica.step({item: UnitInputs(rows_RT=rows_RT)})
+        shards = recipe.shards(replica.difference(), claim.base, claim.numbers[0])
+        return torch.cat(recipe.difference([data for _, data in shards], len(self.weights)))
+
+    def root(self) -> Digest:
+        """Of the weights."""
+        return tensors_root(self.stage.layout.views(self.weights).items())
