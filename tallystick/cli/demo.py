@@ -5,7 +5,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -35,18 +35,22 @@ def app(
     home: Annotated[
         Path | None, typer.Option("--home", help="Data folder; a temporary one if absent.")
     ] = None,
+    strategy: Annotated[
+        Literal["every_step", "local"],
+        typer.Option("--strategy", help="How the job trains: pipeline stages, or local steps."),
+    ] = "every_step",
 ) -> None:
     """Run one job from offer to audit on this machine, and report.
 
     Ctrl-C stops everything and exits with 130; the same command with the same --home goes on.
 
-    Example: tallystick demo --home demo
+    Example: tallystick demo --strategy local
     """
     if home is not None:
-        told = asyncio.run(_run(home.resolve(), keep=keep))
+        told = asyncio.run(_run(home.resolve(), strategy, keep=keep))
     else:
         with tempfile.TemporaryDirectory(prefix="tallystick-demo-") as folder:
-            told = asyncio.run(_run(Path(folder), keep=keep))
+            told = asyncio.run(_run(Path(folder), strategy, keep=keep))
     if told is None:
         raise typer.Exit(EXIT_STOPPED)
     answer(told)
@@ -54,11 +58,13 @@ def app(
         raise typer.Exit(EXIT_FAILED)
 
 
-async def _run(folder: Path, *, keep: bool) -> Demonstrated | None:
+async def _run(
+    folder: Path, strategy: Literal["every_step", "local"], *, keep: bool
+) -> Demonstrated | None:
     """The demo to its end; None: it was stopped."""
     from tallystick.demo.story import demo  # needs all extras, and takes seconds to import
 
-    task = asyncio.ensure_future(demo(folder, keep=keep, say=notice))
+    task = asyncio.ensure_future(demo(folder, strategy, keep=keep, say=notice))
     asked = asyncio.Event()
 
     def stop() -> None:  # once: a second signal must not interrupt the stopping

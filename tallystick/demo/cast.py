@@ -14,10 +14,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from contracts.terms.errors import Refused
 from contracts.terms.moments import UnixMillis
 from tallystick.sdk.job_file import JobFile, parse_job_file
+
+StrategyName: TypeAlias = Literal["every_step", "local"]
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,19 @@ class Machine:
     name: str
     ask: str
     slowdown: float
-    behaviour: str = ""  # of `tallystick.gym`; honest if empty
+    behaviour: str = ""  # of `tallystick.gym`, or `lazy`; honest if empty
 
 
 LIES_FROM = 8  # steps
-_SCRIPTS = {2: f"stale:from={LIES_FROM},share=1/2", 8: f"accuser_once:from={LIES_FROM}"}
+_SCRIPTS = {2: "lazy", 8: f"accuser_once:from={LIES_FROM}"}
 MACHINES = tuple(
     Machine(f"provider-{number}", str(900 + 50 * number), slowdown, _SCRIPTS.get(number, ""))
     for number, slowdown in enumerate((1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, 3.0), 1)
 )
+LAZINESS: Mapping[StrategyName, str] = {
+    "every_step": f"stale:from={LIES_FROM},share=1/2",
+    "local": f"stale_rows:from={LIES_FROM}",
+}
 LAZY, ACCUSER = MACHINES[1], MACHINES[7]
 AUDITORS = ("auditor-1", "auditor-2", "auditor-3")
 """Staked providers outside the job."""
@@ -45,31 +52,47 @@ OUTBID = Machine("provider-11", "1600", 1.0)
 KILLED_AFTER = 15  # steps
 LATE_AFTER = 5  # steps; early: its agent and peer start slowly on a machine where nine compute
 
-JOB: Mapping[str, object] = {
+_BOTH: Mapping[str, object] = {
     "name": "demo: a small Llama learns Python's standard library",
     "recipe": "tiny_llama",
     "data": "builtin",
-    "stages": 3,
-    "peers_per_stage": 3,
     "spares": 1,
-    "units_per_step": 12,
     "rows_per_unit": 1,
-    "budget": 10,
     "price_ceiling": 2000,
     "deadline": "1h",
     "checking": "on",
-    "audit_rate": 0.3,
     "vesting_window": 5,
     "validate_every": 20,
     "min_stake": 5,
     "commit_timeout": "10s",
     "exchange_timeout": "10s",
 }
+_JOBS: Mapping[StrategyName, Mapping[str, object]] = {
+    "every_step": {
+        "stages": 3,
+        "peers_per_stage": 3,
+        "units_per_step": 12,
+        "budget": 10,
+        "audit_rate": 0.3,
+    },
+    "local": {
+        "strategy": "local",
+        "local": {"inner_steps": 5, "round_time": "20s"},
+        "peers_per_stage": len(MACHINES),
+        "steps": 40,
+        "gradient_codec": "seeded4",
+        "budget": 60,
+        "audit_rate": 0.2,
+    },
+}
 
 
-def demo_job() -> JobFile:
-    """The job that the demo posts."""
-    return parse_job_file(JOB, source="demo")
+def demo_job(strategy: StrategyName, device_class: str) -> JobFile:
+    """The job that the demo posts; local steps are checked on machines of this class alone."""
+    job = {**_BOTH, **_JOBS[strategy]}
+    if strategy == "local":
+        job["device_class"] = device_class
+    return parse_job_file(job, source="demo")
 
 
 def choose_victim(stages: Mapping[str, int]) -> Machine:
@@ -91,6 +114,7 @@ class Notes:
     victim: str | None = None  # its name, once it is killed
     killed_at: UnixMillis | None = None
     late_at: UnixMillis | None = None  # the tenth was started
+    strategy: StrategyName = "every_step"  # of the job
 
     def fallen(self) -> Machine | None:
         """Who was killed."""

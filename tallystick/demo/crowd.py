@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contracts.terms.errors import DeadlineExceeded, Refused
-from tallystick.demo.cast import Machine
+from tallystick.demo.cast import LAZY, Machine
 from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import write_durably
 from tallystick.provider.measured import Measured
@@ -35,6 +35,7 @@ class Crowd:
     """Children of the demo, and everything else that carries the run's id."""
 
     home: Path
+    laziness: str  # what the lazy one plays
     market: str = ""  # URL of the API, once it is up
     run_id: str = field(default_factory=lambda: secrets.token_hex(16))
     _children: dict[str, Child] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Crowd:
         self._write_probe(folder, machine.slowdown)
         played = {HOOKS: MODULE, SLOWDOWN: str(machine.slowdown)}
         if machine.behaviour:
-            played |= {BEHAVIOUR: machine.behaviour}
+            played |= {BEHAVIOUR: self.laziness if machine == LAZY else machine.behaviour}
         return self._start_agent(name, "--ask", machine.ask, variables=played)
 
     def start_auditor(self, name: str) -> Child:
@@ -101,6 +102,12 @@ class Crowd:
         name = "forkserver"
         environment = self._environment(name)
         self._forkserver = await launch(environment=environment, log=self._log(name))
+
+    @property
+    def device_class(self) -> str:
+        """Of all providers; after `probe`."""
+        assert self._probed is not None
+        return self._probed.device_class
 
     async def probe(self) -> None:
         """Measure this machine once for all providers.

@@ -98,7 +98,7 @@ class Report:
     validation_perplexity: float  # the newest; infinite: there is none
     validated_step: int
     unigram_perplexity: float
-    flops: int  # of a step
+    flops: int  # of all units
     price: int
     ceiling: int
     vested: int
@@ -175,14 +175,14 @@ class Report:
             f"validation          perplexity {self.validation_perplexity:.2f} after step "
             f"{self.validated_step}, byte unigram {self.unigram_perplexity:.2f} ({gain:.0%} below)"
         )
-        plain = "not run" if self.reference is None else f"{self.difference:.1e}"
-        yield (
-            f"plain run           greatest relative difference of any step before "
-            f"{LIES_FROM}, the first lie: {plain}; after it: {self.damage:.1e}"
-        )
+        if self.reference is not None:
+            yield (
+                f"plain run           greatest relative difference of any step before "
+                f"{LIES_FROM}, the first lie: {self.difference:.1e}; after it: {self.damage:.1e}"
+            )
         yield (
             f"work                {units} units in {self.swarm.work.num_stages} stages, "
-            f"{self.swarm.work.num_steps * self.flops / FLOPS_PER_PFLOP:.6f} PFLOP"
+            f"{self.flops / FLOPS_PER_PFLOP:.6f} PFLOP"
         )
         why = f"the ask of {OUTBID.name}, which lost" if self._is_losing_ask else "nobody's ask"
         yield (

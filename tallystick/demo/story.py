@@ -1,12 +1,13 @@
 """The demo: one job from offer to audit, on real services, in phases that are timed and told.
 
-Nine providers of unequal speed train a model in three stages; an eleventh is outbid, one is killed
-part-way, a tenth comes late. What they do is drawn and done again by others: one of the nine is
-lazy and one accuses falsely, until both are convicted; three staked providers outside the job have
-the last word, and stake is burned. All who worked are paid while they work, and within seconds of
-the last seal; the poster closes the job and takes back what is free; a fresh process audits it all.
-Beside it, once all nine are at work, the plain reference runs on the same job. Every figure of the
-report is read from the API, the chain, or another process's output.
+Nine providers of unequal speed train a model, in three stages or by local steps; an eleventh is
+outbid, one is killed part-way, a tenth comes late. What they do is drawn and done again by others:
+one of the nine is lazy and one accuses falsely, until both are convicted; three staked providers
+outside the job have the last word, and stake is burned. All who worked are paid while they work,
+and within seconds of the last seal; the poster closes the job and takes back what is free; a fresh
+process audits it all. Beside a job of stages, once all nine are at work, the plain reference runs
+on the same job. Every figure of the report is read from the API, the chain, or another process's
+output.
 
 A home holds one demo: interrupted, the same command with the same --home goes on with its job.
 """
@@ -60,11 +61,13 @@ from tallystick.demo.cast import (
     KILLED_AFTER,
     LATE,
     LATE_AFTER,
+    LAZINESS,
     LAZY,
     MACHINES,
     OUTBID,
     Machine,
     Notes,
+    StrategyName,
     choose_victim,
     demo_job,
     load_notes,
@@ -173,7 +176,7 @@ class Story:
             validation_perplexity=math.exp(nats),
             validated_step=validated_step,
             unigram_perplexity=unigram_perplexity(submitted.corpus.manifest, blobs),
-            flops=sum(submitted.spec.item_flops) * submitted.spec.batch.units_per_step,
+            flops=sum(row.units * submitted.spec.item_flops[row.stage] for row in swarm.shares),
             price=view.leases[0].price,
             ceiling=submitted.spec.price_ceiling,
             vested=view.vested,
@@ -267,7 +270,7 @@ class Story:
         submitted = await submit(
             self._client,
             self._poster(),
-            demo_job(),
+            demo_job(self.notes.strategy, self.crowd.device_class),
             orders=self.home / "orders",
             data=self.home / "data",
             now=UnixSeconds(int(time.time())),
@@ -310,11 +313,12 @@ class Story:
         async def is_over() -> bool:
             nonlocal told
             view = await self._view()
+            steps = view.progress.steps
             for report in view.reports[told:]:
-                self.say(
-                    f"   step {report.step:3}/{view.progress.steps}  "
-                    f"loss {report.loss_millionths / 1e6:.4f}  {report.tokens_per_second} tokens/s"
-                )
+                # Work that a round of local steps lacks comes later, so there may be more of them.
+                of_all = "" if self.notes.strategy == "local" else f"/{steps}"
+                loss, speed = report.loss_millionths / 1e6, report.tokens_per_second
+                self.say(f"   step {report.step:3}{of_all}  loss {loss:.4f}  {speed} tokens/s")
             if view.reports and not told:
                 self._start_plain(submitted)  # not earlier: it would slow down who gets ready
             told = len(view.reports)
@@ -468,7 +472,9 @@ class Story:
     # ------------------------------------------------------------------------ the plain twin
 
     def _start_plain(self, submitted: Submitted) -> None:
-        """The reference run, where this is a checkout (it is no part of the package)."""
+        """The reference run of a job of stages, in a checkout (it is no part of the package)."""
+        if self.notes.strategy != "every_step":
+            return
         if not (ROOT / "tests" / "numerics" / "plain.py").exists():
             self.say("   no plain run: this is an installation without the tests")
             return
@@ -566,10 +572,18 @@ class Ended:
     problems: tuple[str, ...]
 
 
-async def demo(home: Path, *, keep: bool, say: Say) -> Ended:
-    """Run the demo in `home`; `say` is told how far it is."""
+async def demo(home: Path, strategy: StrategyName, *, keep: bool, say: Say) -> Ended:
+    """Run the demo in `home`; `say` is told how far it is.
+
+    Raises:
+        Refused: the home was begun with another strategy, or its notes are not ours.
+    """
     (home / "logs").mkdir(parents=True, exist_ok=True)
-    story = Story(home, say, Crowd(home), load_notes(home))
+    notes = load_notes(home)
+    if notes.begun_at is not None and notes.strategy != strategy:
+        raise Refused(f"{home} was begun with --strategy {notes.strategy}: choose another --home")
+    notes.strategy = strategy
+    story = Story(home, say, Crowd(home, LAZINESS[strategy]), notes)
     os.environ[RUN_ID] = story.crowd.run_id  # children of `up` inherit it
     services = Services(
         read_settings(home / "market"),

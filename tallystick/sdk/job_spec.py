@@ -31,6 +31,7 @@ from contracts.terms.messages import (
     LocalSpec,
     RulesSpec,
     StopEarlySpec,
+    class_name,
 )
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
@@ -290,7 +291,7 @@ def _audit(job: JobFile, config: TrainConfig, flops: Sequence[Flops]) -> AuditSp
         thresholds=shipped_digest(),
         price=price,
         budget=BaseUnits(int(job.budget * AUDIT_BUDGET) if said is None else said),
-        device_class=job.device_class or "",
+        device_class=class_name(job.device_class or ""),  # offers say it with torch's build label
     )
     if said is not None:
         return audit

@@ -1,6 +1,7 @@
 """Is the demo's cast as it is announced, and is it the same after an interruption?"""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -11,7 +12,9 @@ from tallystick.demo.cast import (
     LAZY,
     MACHINES,
     Notes,
+    StrategyName,
     choose_victim,
+    demo_job,
     load_notes,
     save_notes,
 )
@@ -29,6 +32,14 @@ def test_choose_victim__wherever_the_liars_are__is_honest_and_not_beside_both(
 
     assert not victim.behaviour
     assert stages[victim.name] not in (of_lazy, of_accuser)
+
+
+def test_demo_job__either_strategy__is_one_with_a_place_for_each_of_the_nine() -> None:
+    for strategy in get_args(StrategyName):
+        job = demo_job(strategy, "cpu/x86_64/AVX2/torch-2.13.0")
+
+        assert job.strategy == strategy
+        assert job.stages * job.peers_per_stage == len(MACHINES)
 
 
 def test_notes__saved__are_the_same_when_loaded(tmp_path: Path) -> None:

@@ -15,7 +15,15 @@ from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError
 from contracts.terms.ids import Address, Digest, StageIndex
 from contracts.terms.messages import AdapterSpec, JobSpec, LinearName, LocalSpec, StopEarlySpec
 from contracts.terms.moments import UnixSeconds
-from tallystick.sdk.job_file import DataFields, JobFile, load_job_file, parse_job_file, size, span
+from tallystick.sdk.job_file import (
+    USUAL_CLASS,
+    DataFields,
+    JobFile,
+    load_job_file,
+    parse_job_file,
+    size,
+    span,
+)
 from tallystick.sdk.job_spec import DataNames, build_spec
 from tallystick.sdk.job_text import MAX_FILE_BYTES
 from training.config import slices_of, train_config
@@ -322,6 +330,12 @@ def test_build_spec__local_steps_that_cannot_be__says_what_would_do(
 ) -> None:
     with pytest.raises(Refused, match=words):
         spec_of(job(**changed))
+
+
+def test_build_spec__device_class_as_offers_say_it__is_that_of_the_calibration_table() -> None:
+    spec = spec_of(job(**LOCAL, checking="on", device_class=f"{USUAL_CLASS}+cpu"))
+
+    assert spec.rules.audit is not None and spec.rules.audit.device_class == USUAL_CLASS
 
 
 # ----------------------------------------------------------------------------- how long, how fast
