@@ -5,12 +5,13 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from market.bodies.base import Body
 from tallystick.cli.output import answer, notice, shows
+from tallystick.sdk.job_file import Strategy
 
 EXIT_FAILED, EXIT_STOPPED = 1, 130
 
@@ -36,7 +37,7 @@ def app(
         Path | None, typer.Option("--home", help="Data folder; a temporary one if absent.")
     ] = None,
     strategy: Annotated[
-        Literal["every_step", "local"],
+        Strategy,
         typer.Option("--strategy", help="How the job trains: pipeline stages, or local steps."),
     ] = "every_step",
 ) -> None:
@@ -58,9 +59,7 @@ def app(
         raise typer.Exit(EXIT_FAILED)
 
 
-async def _run(
-    folder: Path, strategy: Literal["every_step", "local"], *, keep: bool
-) -> Demonstrated | None:
+async def _run(folder: Path, strategy: Strategy, *, keep: bool) -> Demonstrated | None:
     """The demo to its end; None: it was stopped."""
     from tallystick.demo.story import demo  # needs all extras, and takes seconds to import
 

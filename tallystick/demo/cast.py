@@ -14,13 +14,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from contracts.terms.errors import Refused
 from contracts.terms.moments import UnixMillis
-from tallystick.sdk.job_file import JobFile, parse_job_file
-
-StrategyName: TypeAlias = Literal["every_step", "local"]
+from tallystick.sdk.job_file import JobFile, Strategy, parse_job_file
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ MACHINES = tuple(
     Machine(f"provider-{number}", str(900 + 50 * number), slowdown, _SCRIPTS.get(number, ""))
     for number, slowdown in enumerate((1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, 3.0), 1)
 )
-LAZINESS: Mapping[StrategyName, str] = {
+LAZINESS: Mapping[Strategy, str] = {
     "every_step": f"stale:from={LIES_FROM},share=1/2",
     "local": f"stale_rows:from={LIES_FROM}",
 }
@@ -67,7 +64,7 @@ _BOTH: Mapping[str, object] = {
     "commit_timeout": "10s",
     "exchange_timeout": "10s",
 }
-_JOBS: Mapping[StrategyName, Mapping[str, object]] = {
+_JOBS: Mapping[Strategy, Mapping[str, object]] = {
     "every_step": {
         "stages": 3,
         "peers_per_stage": 3,
@@ -87,7 +84,7 @@ _JOBS: Mapping[StrategyName, Mapping[str, object]] = {
 }
 
 
-def demo_job(strategy: StrategyName, device_class: str) -> JobFile:
+def demo_job(strategy: Strategy, device_class: str) -> JobFile:
     """The job that the demo posts; local steps are checked on machines of this class alone."""
     job = {**_BOTH, **_JOBS[strategy]}
     if strategy == "local":
@@ -114,7 +111,7 @@ class Notes:
     victim: str | None = None  # its name, once it is killed
     killed_at: UnixMillis | None = None
     late_at: UnixMillis | None = None  # the tenth was started
-    strategy: StrategyName = "every_step"  # of the job
+    strategy: Strategy = "every_step"  # of the job
 
     def fallen(self) -> Machine | None:
         """Who was killed."""

@@ -67,7 +67,6 @@ from tallystick.demo.cast import (
     OUTBID,
     Machine,
     Notes,
-    StrategyName,
     choose_victim,
     demo_job,
     load_notes,
@@ -81,6 +80,7 @@ from tallystick.demo.verdicts import Verdicts, read_verdicts
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.convictions import ENDED
 from tallystick.sdk.escrow import close, reclaim, told_job, until_closed, until_quit
+from tallystick.sdk.job_file import Strategy
 from tallystick.sdk.plan import Plan
 from tallystick.sdk.submit import Consent, Submitted, submit
 from tallystick.up.child import Child
@@ -572,7 +572,7 @@ class Ended:
     problems: tuple[str, ...]
 
 
-async def demo(home: Path, strategy: StrategyName, *, keep: bool, say: Say) -> Ended:
+async def demo(home: Path, strategy: Strategy, *, keep: bool, say: Say) -> Ended:
     """Run the demo in `home`; `say` is told how far it is.
 
     Raises:

@@ -21,6 +21,7 @@ from training.coordinator.router import Router
 from training.coordinator.walks import Round
 from training.rounds.events import ItemsDone, ItemsLost
 from training.rounds.machine import view
+from training.rounds.membership import RETURN_MS
 from training.rounds.state import (
     NO_ROUND,
     Commit,
@@ -38,7 +39,6 @@ WhyIdle: TypeAlias = Callable[[Address], Idle | None]
 """See `Limiting.why_idle`."""
 
 LONG_POLL = 20.0  # seconds that a peer waits for news before it hears that there is none
-COME_BACK = 2.0  # seconds that a restart waits, at most, for what peers have of the round
 WRITE_AGAIN = 0.2
 GATHER = 50e-6
 """Seconds, for each member, in which more may come before items are dealt and results stored."""
@@ -58,7 +58,7 @@ class ItemRoutes:
             len(state.terms.groups),
             tell=tell,
             awaited=state.members,
-            until=self._now() + min(COME_BACK, state.terms.redo_after / 1000),
+            until=self._now() + RETURN_MS / 1000,
             waits=state.terms.layout.most_items is not None,
         )
         self._polls: dict[PeerId, asyncio.Event] = {}

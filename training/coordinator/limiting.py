@@ -56,8 +56,13 @@ class Limiting:
             await self.look()  # they are on their way
 
     def why_idle(self, account: Address) -> Idle | None:
-        """Why an account is not given work now; None if it is."""
+        """Why an account is not given work now; None if it is.
+
+        Until the chain was looked at members go on as before this start.
+        """
         job = self._job
+        if not self._has_looked and any(m.owner == account for m in job.state.members.values()):
+            return None
         peers = frozenset(job.state.members)
         seen = (job.record_of_job.step, peers, self._leases, self._standings)
         if self._seen is None or any(

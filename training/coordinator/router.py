@@ -286,6 +286,8 @@ class Router:
         while self._to_begin and len(self._walks) < room:
             item = self._to_begin.pop()
             self._begin(Way(item, self._num_groups, done=done_of(view, item)), now)
+        if self.done:
+            return  # found just now: strategies deal by what counts, so it is recorded first
         for group in [each for each, walks in self._waiting.items() if walks]:
             self._deal(view, group, now)
 

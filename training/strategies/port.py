@@ -166,10 +166,17 @@ class View:
 
     def can_work(self, peer: PeerId) -> bool:
         """Whether a member may be given items now."""
+        return self.peers[peer].is_here and self._has_a_place(peer)
+
+    def may_be_back(self, peer: PeerId) -> bool:
+        """Whether a member is away, and not yet for long enough that others do its work."""
+        redo_at = self.peers[peer].redo_at
+        return redo_at is not None and self.now < redo_at and self._has_a_place(peer)
+
+    def _has_a_place(self, peer: PeerId) -> bool:
         member = self.peers[peer]
         return (
-            member.is_here
-            and not member.is_leaving
+            not member.is_leaving
             and member.applied == self.newest
             and peer not in self.off
             and (self.may_work is None or peer in self.may_work)

@@ -108,7 +108,7 @@ def _plain(annotation: Any) -> type:
         annotation = next(each for each in typing.get_args(annotation) if each is not type(None))
     if typing.get_origin(annotation) is list:
         (annotation,) = typing.get_args(annotation)
-    if issubclass(annotation, Enum):
+    if typing.get_origin(annotation) is typing.Literal or issubclass(annotation, Enum):
         annotation = str
     assert annotation in (int, float, str, Path), annotation
     plain: type = annotation

@@ -113,7 +113,7 @@ class Local:
         if is_over or is_back or len(done) == len(view.issued):
             return "close"
         loads = Counter(result.peer for result in done.values())
-        workers = [peer for peer in view.peers if view.can_work(peer)]
+        workers = [peer for peer in view.peers if view.can_work(peer) or view.may_be_back(peer)]
         is_through = all(loads[peer] >= self._most_items for peer in workers)
         owners = {view.peers[peer].owner for peer in makers & view.peers.keys()}
         return "close" if workers and is_through and len(owners) >= self._quorum else "wait"

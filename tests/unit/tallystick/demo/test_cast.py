@@ -12,12 +12,12 @@ from tallystick.demo.cast import (
     LAZY,
     MACHINES,
     Notes,
-    StrategyName,
     choose_victim,
     demo_job,
     load_notes,
     save_notes,
 )
+from tallystick.sdk.job_file import Strategy
 
 
 @pytest.mark.parametrize("of_lazy", range(3))
@@ -35,7 +35,7 @@ def test_choose_victim__wherever_the_liars_are__is_honest_and_not_beside_both(
 
 
 def test_demo_job__either_strategy__is_one_with_a_place_for_each_of_the_nine() -> None:
-    for strategy in get_args(StrategyName):
+    for strategy in get_args(Strategy):
         job = demo_job(strategy, "cpu/x86_64/AVX2/torch-2.13.0")
 
         assert job.strategy == strategy

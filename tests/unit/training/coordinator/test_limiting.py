@@ -78,6 +78,13 @@ async def test_why_idle__nobody_knows_the_account__waits_until_it_was_looked_up(
     assert world.limiting.why_idle(world.account("bob")) == "no_bond"
 
 
+async def test_why_idle__not_looked_yet__members_go_on_as_before_this_start(world: World) -> None:
+    world.join("ann")
+
+    assert world.limiting.why_idle(world.account("ann")) is None
+    assert world.limiting.why_idle(world.account("bob")) == "no_bond"
+
+
 @pytest.mark.parametrize(
     ("channel", "why"),
     [

@@ -5,13 +5,18 @@ from typing import Any
 
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
-from contracts.terms.work import leaf_names
-from tests.support.history import make_digest
+from contracts.terms.moments import UnixMillis
+from contracts.terms.work import leaf_names, tensor_name
+from tests.support.history import make_digest, make_spec
+from tests.support.local_jobs import of_local_steps
 from tests.support.rounds import member
+from tests.support.rounds import result as counting
 from training.coordinator.router import Router
 from training.coordinator.walks import Round
 from training.strategies.every_step.rules import EveryStep
+from training.strategies.local.rules import Local
 from training.strategies.port import Group, Result, View
+from training.telling import tell_nobody
 from training.transport.calls import Failure, NextItem, Task, TaskName, TaskResult
 
 ROUND, JOB = StepNumber(3), JobId(bytes(32))
@@ -379,3 +384,45 @@ def test_expire__strategy_whose_items_stay__the_peer_keeps_its_task_however_long
 
     assert routed.only() == before
     assert not routed.router.off
+
+
+def test_router__restarted__deals_only_once_what_peers_made_before_counts() -> None:
+    """In a job of local steps a peer goes on from its last item, so none below it may be dealt."""
+    spec = make_spec(**of_local_steps(segments=4))
+    counted = {ItemNumber(n): counting(who, LOWER, n) for n, who in enumerate((A, B))}
+    round = Round(
+        StepNumber(1),
+        View(
+            phase="work", newest=StepNumber(0), now=UnixMillis(0), ends=UnixMillis(60_000),
+            extended=False, issued=frozenset(map(ItemNumber, range(8))),
+            counted={LOWER: counted}, missing=frozenset((A, B)), claims={},
+            delivered=frozenset(), peers={who: member(who, rate=RATE) for who in (A, B)},
+            off=frozenset(),
+            may_work=None, is_dealing=True, num_issued=8,
+        ),
+        here=dict.fromkeys((A, B), LOWER),
+        caps=dict.fromkeys((A, B), 4),
+    )  # fmt: skip
+    router = Router(Local(spec), 1, tell=tell_nobody, awaited=(A, B), until=1.0, waits=True)
+    router.look(round, 0.0)
+    for who, item in ((A, 4), (B, 3)):
+        made = TaskResult(
+            direction="whole", round=StepNumber(1), item=ItemNumber(item), given=False, loss=5,
+            tensors=((tensor_name("rows", LOWER, ItemNumber(item)), make_digest(f"rows {item}")),),
+        )  # fmt: skip
+        said = NextItem(job=JOB, is_first=True, results=(made,), failed=(), holding=())
+        router.take(who, said, 0.1)
+
+    router.pass_time(0.1)
+
+    assert {who: [each.item for each in made] for who, made in router.done.items()} == {
+        A: [4],
+        B: [3],
+    }
+    assert not any(router.owed(who, ()).tasks for who in (A, B))
+    for who, own in router.done.items():
+        counted |= {each.item: counting(who, LOWER, each.item) for each in own}
+    router.reported()
+    assert round.view is not None
+    router.look(replace(round, view=replace(round.view, counted={LOWER: counted})), 0.2)
+    assert min(task.item for task in router.owed(A, ()).tasks) > 4

@@ -101,6 +101,14 @@ def test_closes__work__at_its_time_or_when_all_are_through(
     assert RULES.closes(view(member(A), member(B), done=done, now=UnixMillis(now))) == decision
 
 
+@pytest.mark.parametrize(("now", "decision"), [(499, "wait"), (500, "close")])
+def test_closes__work__one_is_away_for_a_moment__is_waited_for(now: int, decision: str) -> None:
+    away = replace(member(C), lost_at=UnixMillis(1), redo_at=UnixMillis(500))
+    seen = view(member(A), member(B), away, done={A: "03", B: "14", C: "2"})
+
+    assert RULES.closes(replace(seen, now=UnixMillis(now))) == decision
+
+
 @pytest.mark.parametrize(("now", "decision"), [(1, "wait"), (10_000, "close")])
 def test_closes__work__one_is_through_before_others_have_the_state__waits_for_a_quorum(
     now: int, decision: str
