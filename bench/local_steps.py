@@ -9,7 +9,7 @@ schedules:
     every_step  the mean gradient of all replicas at every step, one AdamW
     classic     DiLoCo (arXiv 2311.08105): each replica carries its moments, fp32; `tests/numerics`
     local       ours: a round starts from sealed state alone; differences under a codec. Moments
-                are zero (restart), or means of those of all replicas (mean; no job does that)
+                are zero (restart), or means of those of all replicas (mean)
 
 Outer step: rate 1 without momentum, for all. Runs are kept in FILE as they end and not done again;
 two (`--processes`) go on at a time, with a thread each. "ppl" is exp(loss); "over classic" and
@@ -38,10 +38,8 @@ from contracts.terms.encoding import encode
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import ShardCodecName
 from tests.numerics.diloco import classic_diloco
-from tests.numerics.loop import KeepingReplica
 from tests.support.corpora import Corpus, builtin_text, cut_corpus
 from tests.support.fakes.blobs import MemoryBlobs
-from training.compression.codecs import codec as codec_named
 from training.compression.formats import part_bytes
 from training.config import OptimizerConfig, TrainConfig, whole_model
 from training.data.loading import UnitRows
@@ -51,7 +49,7 @@ from training.stages.exact import Moments, device_class, set_threads, weighted_m
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
-from training.strategies.local.outer import apply_outer
+from training.strategies.local.outer import apply_moments, apply_outer
 
 STEPS, QUICK_STEPS = 2000, 20
 VALIDATION_ROWS = 512
@@ -173,62 +171,45 @@ def _inputs(rows: UnitRows, item: ItemNumber) -> UnitInputs:
 
 
 def _train_every_step(run: Run, stage: Stage, rows: UnitRows) -> None:
-    replica = KeepingReplica(stage)
-    replica.start(0)
+    replica, zeros = Replica(stage), torch.zeros(2, stage.num_parameters, device=stage.device)
+    replica.start(0, Moments(*zeros))
     for step in range(run.steps):
         items = [ItemNumber(step * run.replicas + k) for k in range(run.replicas)]
         replica.step({item: _inputs(rows, item) for item in items})
 
 
 def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
-    codec, size = LocalCodec(run.codec), stage.num_parameters
-    replica = Replica(stage) if run.moments == "restart" else KeepingReplica(stage)
-    momentum = torch.zeros_like(stage.flat_weights)
+    codec, size, replica = LocalCodec(run.codec), stage.num_parameters, Replica(stage)
+    base, momentum, *zeros = stage.flat_weights.clone(), *torch.zeros(3, size, device=stage.device)
+    sealed = Moments(*zeros) if run.moments == "mean" else None
     for round in range(run.steps // run.inner_steps):
-        base = stage.flat_weights.clone()
-        sealed = Moments(stage.flat_moments.exp_avg.clone(), stage.flat_moments.exp_avg_sq.clone())
         shards: list[Tensor] = []
-        ends: list[Moments] = []
         for k in range(run.replicas):
-            _set(stage, base, sealed)
+            stage.flat_weights.copy_(base)
             first = round * run.inner_steps
-            replica.start(first)
+            replica.start(first, sealed)
             for step in range(first, first + run.inner_steps):
                 item = ItemNumber(step * run.replicas + k)
                 replica.step({item: _inputs(rows, item)})
             if not is_dropped(run, round, k):
                 seed = digest("bench rounding", encode([run.seed, round, k]))
-                shard = codec.shard(replica.difference(), seed)
-                shards.append(codec.read_shard(shard, size))
-                if run.moments == "mean":
-                    ends.append(_sent(stage.flat_moments))
+                shards.append(_sent(codec, replica.difference(), size, seed))
         if shards:
-            equal = [1] * len(shards)
-            mean = codec.read_mean(codec.mean(weighted_mean(shards, equal)), size)
-            apply_outer(base, momentum, mean.to(stage.device), rate=1.0, mu=0.0)
-        if ends:
-            equal = [1] * len(ends)
-            sealed = Moments(
-                weighted_mean((end.exp_avg for end in ends), equal),
-                weighted_mean((end.exp_avg_sq for end in ends), equal),
-            )
-        _set(stage, base, sealed)
+            mean = weighted_mean(shards, [1] * len(shards))
+            mean = codec.read_mean(codec.mean(mean), len(mean)).to(stage.device)
+            difference, *moments = mean.split(size)
+            apply_outer(base, momentum, difference, rate=1.0, mu=0.0)
+            if sealed is not None:
+                apply_moments(sealed, moments[0], moments[1], stage.optimizer)
+    stage.flat_weights.copy_(base)
 
 
-def _sent(moments: Moments) -> Moments:
-    """Moments as receivers read them: `blockwise8`, the second as its root of half the range."""
-    code = codec_named("blockwise8")
-    first, root = (
-        code.decode(code.encode(each), (len(each),))
-        for each in (moments.exp_avg, moments.exp_avg_sq.sqrt())
-    )
-    return Moments(first, root.square_())
-
-
-def _set(stage: Stage, weights: Tensor, moments: Moments) -> None:
-    stage.flat_weights.copy_(weights)
-    stage.flat_moments.exp_avg.copy_(moments.exp_avg)
-    stage.flat_moments.exp_avg_sq.copy_(moments.exp_avg_sq)
+def _sent(codec: LocalCodec, difference: Tensor, size: int, seed: bytes) -> Tensor:
+    """What a replica exchanges, as it is read: moments travel under the codec of means."""
+    means, (own, *moments) = LocalCodec(codec.mean_name), difference.split(size)
+    sent = [codec.read_shard(codec.shard(own, seed), size)]
+    sent += [means.read_shard(means.shard(each, seed), size) for each in moments]
+    return torch.cat(sent)
 
 
 def _validation_loss(stage: Stage, rows: UnitRows) -> float:
@@ -242,8 +223,8 @@ def _bytes_sent(run: Run, size: int) -> float:
     if run.strategy == "local":
         shard = part_bytes(run.codec, size)
         mean = part_bytes(LocalCodec(run.codec).mean_name, size)
-        extra = 2 * size if run.moments == "mean" else 0
-        shard, mean = shard + extra, mean + extra
+        if run.moments == "mean":
+            shard, mean = shard + 2 * mean, 3 * mean
     rounds = run.steps // run.inner_steps
     return rounds * (shard + mean) * (run.replicas - 1) / run.replicas
 

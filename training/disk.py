@@ -1,7 +1,8 @@
 """How much disk a peer's lease takes, in bytes. Pure; what `Keeping` holds, and agents check for.
 
 A peer's folder holds, of its stage,
-- checkpoints: weights and two moments, with local steps weights and one momentum, fp32: two that
+- checkpoints: weights and two moments, with local steps weights and one momentum (and both moments
+  where rounds go on from them: then all of it stands for the weights below too), fp32: two that
   are kept, one that is being written, one that a newcomer downloads, and one that is published;
 - with local steps weights and moments of the round in work, and those that replace them;
 - the buckets since the older checkpoint that is kept, for a restart and for late members;
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 
 from contracts.terms.messages import JobSpec
 from training.config import ModelConfig, StageSlice, slices_of, train_config
-from training.memory import FP32, num_parameters
+from training.memory import FP32, base_bytes, num_parameters
 
 MOST_STEPS = 16
 """Sealed steps whose work stays at most (docs/protocol.md 7)."""
@@ -49,7 +50,8 @@ def lease_disk(spec: JobSpec) -> int:
     """Bytes that the folder of a peer of the largest stage takes at most; raises as `kept_disk`."""
     batch = spec.batch
     state, in_work = (STATE, 0) if batch.local is None else (STATE_OF_LOCAL, IN_WORK)
-    chunks = min(batch.steps, 2 * batch.checkpoint_every + 1)
+    state += batch.num_vectors - 1
+    chunks = batch.num_vectors * min(batch.steps, 2 * batch.checkpoint_every + 1)
     return SMALL + max(
         (CHECKPOINTS + (batch.publish_every > 0)) * state * weights
         + (chunks + in_work) * weights
@@ -67,7 +69,8 @@ def _sizes(spec: JobSpec) -> Iterator[tuple[int, int]]:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     for stage in slices_of(config, spec.batch.layer_ends):
         weights = FP32 * num_parameters(config, stage)
-        yield weights, weights + SHARES * weights + _boundaries(spec, config, stage)
+        base, shares = base_bytes(spec, config, stage), SHARES * spec.batch.num_vectors * weights
+        yield weights, base + shares + _boundaries(spec, config, stage)
 
 
 def _boundaries(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:

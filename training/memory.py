@@ -24,6 +24,8 @@ from training.flops import layer_matrix_parameters
 from training.models.parameters import adapter_parameters
 
 FP32 = 4
+HEAD_BYTES = 2**20
+"""Names and shapes before the tensors of a stage, at most."""
 LIBRARIES = 5 * 2**24
 """What torch loads when it first computes: 48 MB on one machine, some 30 MB more on another."""
 GAPS = 4  # one byte of gap for so many bytes of graphs
@@ -110,6 +112,7 @@ def peer_memory(
     *,
     audits: bool = False,
     is_local: bool = False,
+    num_vectors: int = 1,
 ) -> int:
     """Bytes that a peer of `stage` must have: with all graphs that it may keep at once.
 
@@ -122,15 +125,18 @@ def peer_memory(
         is_local: It takes local steps. A replay of them has moments and the weights that it
             began with too, and compares differences instead of gradients. No graph is more: each
             step, of work or of a replay, is done whole before the next.
+        num_vectors: That a peer exchanges (`BatchSpec.num_vectors`): sealed moments are there once
+            more, and travel.
     """
     memory, graphs = stage_memory(config, stage, rows_at_once), 1 if stage.has_head else MAX_GRAPHS
     trained = memory.gradient  # what of the weights changes, so is there more than once
-    of_local = OF_LOCAL * trained if is_local else 0
+    of_means = (num_vectors - 1) * trained
+    of_local = OF_LOCAL * trained + 2 * of_means if is_local else 0
     if not audits:
         return memory.total(graphs) + of_local
-    replay = trained + (1 + COMPARED) * memory.gradient
+    replay = trained + (1 + COMPARED * num_vectors) * memory.gradient
     if is_local:
-        return memory.total(graphs) + of_local + replay + memory.moments + trained
+        return memory.total(graphs) + of_local + replay + memory.moments + trained + of_means
     return memory.total(graphs + 1) + replay
 
 
@@ -139,10 +145,21 @@ def stage_memories(spec: JobSpec, config: ModelConfig) -> tuple[int, ...]:
     batch, audits = spec.batch, spec.rules.audit is not None
     return tuple(
         peer_memory(
-            config, each, batch.rows_at_once, audits=audits, is_local=batch.local is not None
+            config,
+            each,
+            batch.rows_at_once,
+            audits=audits,
+            is_local=batch.local is not None,
+            num_vectors=batch.num_vectors,
         )
         for each in slices_of(config, batch.layer_ends)
     )
+
+
+def base_bytes(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
+    """Of a file of weights to repeat work on, at most; with moments, if work starts from them."""
+    num_tensors = 4 if spec.batch.num_vectors > 1 else 1
+    return num_tensors * (HEAD_BYTES + FP32 * num_parameters(config, stage))
 
 
 def _kept_per_token(config: ModelConfig, stage: StageSlice) -> int:

@@ -25,6 +25,7 @@ def plan_layers(
     memory_bytes: int | None = None,
     audits: bool = False,
     is_local: bool = False,
+    num_vectors: int = 1,
 ) -> tuple[int, ...]:
     """`layer_ends` of a cut into `num_stages` stages; ties go to the earlier stage.
 
@@ -35,6 +36,7 @@ def plan_layers(
         memory_bytes: What a peer has, None for any.
         audits: Whether a peer also replays the work of others.
         is_local: Whether it takes local steps.
+        num_vectors: That it exchanges.
 
     Raises:
         Refused: more stages than layers, or a stage that no cut makes fit into the memory.
@@ -49,7 +51,9 @@ def plan_layers(
 
     def fits(stage: int, num_layers: int) -> bool:
         part = StageSlice(0, num_layers, *ends[stage])
-        need = peer_memory(config, part, rows_at_once, audits=audits, is_local=is_local)
+        need = peer_memory(
+            config, part, rows_at_once, audits=audits, is_local=is_local, num_vectors=num_vectors
+        )
         return memory_bytes is None or need <= memory_bytes
 
     open_stages = [stage for stage in range(num_stages) if fits(stage, 1)]

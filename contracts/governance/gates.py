@@ -12,7 +12,7 @@ scaled down, but who is above is named: such peers are drawn for certain once so
 
 Exact integers, the same for coordinator, members and audits:
 
-- norm = isqrt(10^6 x sum of the norms squared of all outputs), in 1e-9, rounded down;
+- norm = isqrt(10^6 x sum of the norms squared of all outputs but moments), in 1e-9, rounded down;
 - a median of an even number is the mean of the two in the middle, rounded down;
 - an owner's norm in a step is the median of its peer-steps' norms;
 - bound = isqrt(9 x reference^2 x max(median samples, samples) / samples), rounded down twice; of
@@ -68,9 +68,10 @@ class PeerStep:
     norm: int  # 1e-9
 
 
-def peer_step(claim: WorkClaim, owner: Address, samples: int) -> PeerStep:
-    """A claim of work as the gate sees it."""
-    squared = sum(output.norm_squared for output in claim.outputs)
+def peer_step(claim: WorkClaim, owner: Address, samples: int, num_vectors: int) -> PeerStep:
+    """A claim of work as the gate sees it: the first of so many vectors that are cut alike."""
+    first = claim.outputs[: len(claim.outputs) // num_vectors]
+    squared = sum(output.norm_squared for output in first)
     return PeerStep(claim.digest(), claim.group, owner, samples, isqrt(squared * 10**6))
 
 

@@ -190,7 +190,12 @@ def _outcome(
     is_counted = record.targets is not None or spec.data.targets == ZERO_DIGEST
     require(is_counted, "targets", "the counts that the JobSpec names are missing")
     steps = [
-        peer_step(claim, record.leases[claim.peer].account, record.weights.of(claim.items))
+        peer_step(
+            claim,
+            record.leases[claim.peer].account,
+            record.weights.of(claim.items),
+            spec.batch.num_vectors,
+        )
         for claim in merge.merged
     ]
     gated = gate(record.gates, step, steps, norms_grow=spec.batch.norms_grow)
@@ -210,7 +215,11 @@ def _outcome(
     work = Counter[PeerId]()
     for claim in paid:
         work[claim.peer] += flops_of(spec, claim)
-    squared = sum(claim.outputs[0].norm_squared for claim in merge.buckets)
+    squared = sum(
+        claim.outputs[0].norm_squared
+        for claim in merge.buckets
+        if not spec.batch.is_of_moments(claim.bucket)
+    )
     return RoundOutcome(
         remember(record.gates, steps),
         cursor,
@@ -293,6 +302,17 @@ def check_claim(record: JobRecord, claim: WorkClaim, leaves: Sequence[Leaf]) -> 
     require(whole, "claim", "outputs are not all buckets of its group")
     free = all(record.cursor.is_free(item) for item in claim.numbers)
     require(free, "items", "one is sealed already, or too far ahead")
+    _check_moments(record.spec, claim)
+
+
+def _check_moments(spec: JobSpec, claim: WorkClaim) -> None:
+    """Moments are means of clipped gradients: twice as long is for what their codec rounds."""
+    most = 4 * spec.optimizer.clip_norm**2  # squared, 1e-12
+    for vector in range(1, spec.batch.num_vectors):
+        start = vector * spec.batch.chunks
+        own = claim.outputs[start : start + spec.batch.chunks]
+        is_short = sum(output.norm_squared for output in own) <= most
+        require(is_short, "norm", "moments that are longer than clipped gradients")
 
 
 def check_bucket(

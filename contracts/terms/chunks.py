@@ -11,6 +11,10 @@ chunk exists once, under the first stage, whose members sum it:
 which is the gradient of the one matrix of the whole model. Its norm is counted once, so the clip
 is that of the whole model too.
 
+With `moments: mean` (strategy `local`) three vectors of a stage are cut alike, one after the other:
+differences of weights in chunks 0 to C - 1, first moments in C to 2C - 1, roots of second moments
+in 2C to 3C - 1.
+
 Invariants: output n of a claim goes into the chunk with the number n; every chunk has one stage
 whose members sum it; a stage applies exactly the chunks that it gives parts to.
 """
@@ -36,6 +40,7 @@ class Chunking:
     num_stages: int
     num_chunks: int  # of what a stage has for itself
     is_tied: bool  # the head is the embedding
+    num_vectors: int = 1  # that a stage cuts; several of one stage alone
 
     @property
     def is_shared(self) -> bool:
@@ -45,7 +50,7 @@ class Chunking:
     @property
     def num_all(self) -> int:
         """How many chunks the job has."""
-        return self.num_chunks * (self.num_stages + self.is_shared)
+        return self.num_chunks * (self.num_stages * self.num_vectors + self.is_shared)
 
     def of_stage(self, stage: StageIndex) -> tuple[Chunk, ...]:
         """Chunks that a stage gives parts to, and applies, in the order of its gradient."""
@@ -62,7 +67,7 @@ class Chunking:
 
     @cached_property
     def _of_stage(self) -> dict[StageIndex, tuple[Chunk, ...]]:
-        numbers = range(self.num_chunks)
+        numbers = range(self.num_chunks * self.num_vectors)
         shared = tuple((_FIRST, ChunkIndex(self.num_chunks + number)) for number in numbers)
         ends = {0, self.num_stages - 1} if self.is_shared else set[int]()
         return {

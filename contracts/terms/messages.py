@@ -31,6 +31,7 @@ from contracts.terms.ids import (
     MAX_STAGES,
     ZERO_DIGEST,
     AddressField,
+    ChunkIndex,
     Digest,
     DigestField,
     JobId,
@@ -308,6 +309,13 @@ class LocalSpec(Record):
     outer_momentum: Annotated[int, Ge(0), Lt(MILLION)]  # 1e-6
     round_time: Positive  # ms in which units are begun
     quorum: Annotated[int, Ge(1), Le(MAX_PEERS)]  # owners whose claims make an update, at least
+    moments: Literal["restart", "mean"] = "restart"
+    """At the start of a round: zero, or the mean of the replicas' at the end of the one before."""
+
+    @property
+    def num_vectors(self) -> int:
+        """That a replica exchanges: the difference of its weights, and both moments if any."""
+        return 3 if self.moments == "mean" else 1
 
 
 class StopEarlySpec(Record):
@@ -375,6 +383,19 @@ class BatchSpec(Record):
     def merges_late(self) -> bool:
         """Whether a claim that is delivered too late is merged in the round after its own."""
         return self.local is not None
+
+    @property
+    def num_vectors(self) -> int:
+        """That a peer exchanges; see `LocalSpec.num_vectors`."""
+        return self.local.num_vectors if self.local else 1
+
+    def is_of_moments(self, bucket: ChunkIndex) -> bool:
+        """Whether a bucket is of first or second moments, which local steps go on from."""
+        return self.num_vectors > 1 and bucket >= self.chunks
+
+    def is_of_roots(self, bucket: ChunkIndex) -> bool:
+        """Whether it is of the roots of second ones."""
+        return self.num_vectors > 1 and bucket >= 2 * self.chunks
 
     @property
     def rows_at_once(self) -> int:
@@ -470,7 +491,7 @@ class JobSpec(JobTerms):
     Signed as a `JobHeader`, whose `specHash` is `details`; so the contract knows the job by it.
     """
 
-    kind: Literal["job_spec.v8"] = "job_spec.v8"
+    kind: Literal["job_spec.v9"] = "job_spec.v9"
 
     name: Text
     deadline: UnixSecondsField  # no step with work begins after it
@@ -503,12 +524,17 @@ class JobSpec(JobTerms):
             raise ValueError(f"data.objective: a step of sft has at most {MAX_CHAT_ROWS} rows")
         if is_local and self.rules.audit is not None and not self.rules.audit.device_class:
             raise ValueError("audit.device_class: replays of `local` are compared within one class")
+        beta1, beta2 = self.optimizer.beta1, self.optimizer.beta2
+        has_bounds = self.optimizer.clip_norm > 0 and beta1**2 < MILLION * beta2
+        if self.batch.num_vectors > 1 and not has_bounds:
+            raise ValueError("local.moments: mean needs clip_norm, and beta1^2 below beta2")
         return self
 
     @cached_property
     def chunking(self) -> Chunking:
         """Which chunks its gradients are summed in."""
-        return Chunking(self.batch.stages, self.batch.chunks, self.model.trains_one_matrix)
+        batch, is_tied = self.batch, self.model.trains_one_matrix
+        return Chunking(batch.stages, batch.chunks, is_tied, batch.num_vectors)
 
     @property
     def spec_hash(self) -> Digest:

@@ -89,7 +89,8 @@ def check_terms(spec: JobSpec, around: Surroundings) -> None:
 
 def could_be_posted(spec: JobSpec, terms: Terms) -> bool:
     """Whether the job with these terms would be admitted, with a budget that covers it."""
-    chunks = Chunking(terms.cut.stages, spec.batch.chunks, spec.model.trains_one_matrix)
+    batch, is_tied = spec.batch, spec.model.trains_one_matrix
+    chunks = Chunking(terms.cut.stages, batch.chunks, is_tied, batch.num_vectors)
     if terms.deadline < terms.start // 1000 + SHORTEST_JOB_SECONDS:
         return False
     if terms.cut.slots + spec.batch.spares > MAX_SLOTS or chunks.num_all > MAX_CHUNKS:

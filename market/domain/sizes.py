@@ -29,7 +29,7 @@ from contracts.terms.parts import MAX_WHOLE_BYTES
 from training.compression.formats import FORMATS, exchanged_bytes, part_bytes
 from training.config import ModelConfig, StageSlice, shares_embedding, slices_of, train_config
 from training.flops import item_flops
-from training.memory import FP32, num_parameters, peer_memory
+from training.memory import FP32, HEAD_BYTES, base_bytes, num_parameters, peer_memory
 from training.planner import plan_layers
 from verification.auditing.bundle import MAX_BUNDLE_BYTES
 
@@ -145,9 +145,6 @@ def _planned(
 
 # ------------------------------------------------------------------- tensors, weights and evidence
 
-HEAD_BYTES = 2**20
-"""Names and shapes before the tensors of a stage, at most."""
-
 
 class Size(NamedTuple):
     """Something that travels, what bounds it, and what makes it smaller."""
@@ -182,7 +179,7 @@ def exchanged(spec: JobSpec, peers: Sequence[int]) -> int:
     """Bytes that the busiest peer sends to average an update, by the number of peers by stage."""
     codecs = (spec.rules.gradient_codec, spec.rules.mean_codec)
     return max(
-        exchanged_bytes(codecs, size, num_peers)
+        exchanged_bytes(codecs, size, num_peers, spec.batch.num_vectors)
         for size, num_peers in zip(_parameters_by_stage(spec), peers, strict=True)
     )
 
@@ -218,8 +215,10 @@ def _sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> Iterat
         chunk = _chunk_bytes(spec, config, stage)
         yield Size(f"a chunk of the gradient of {what}", chunk, MAX_CHUNK_BYTES, "have more chunks")
         if spec.rules.audit is not None:
-            evidence = weights[number] + _shown_bytes(spec, config, stage)
+            evidence = base_bytes(spec, config, stage) + _shown_bytes(spec, config, stage)
             remedy = f"{more}, or fewer rows in a unit"
+            if spec.batch.num_vectors > 1:
+                remedy = f"use local.moments: restart, or {more}"
             yield Size(f"evidence against {what}", evidence, MAX_BUNDLE_BYTES, remedy)
     if len(slices) > 1:
         boundary = _boundary_bytes(spec, config)
@@ -253,7 +252,7 @@ def _boundary_bytes(spec: JobSpec, config: ModelConfig) -> int:
 
 def _shown_bytes(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
     """What a bundle has beside the weights: a gradient, and x and dy of an equal part of units."""
-    gradient = _part_bytes(spec, num_parameters(config, stage))
+    gradient = spec.batch.num_vectors * _part_bytes(spec, num_parameters(config, stage))
     boundaries = (not stage.has_embedding) + (not stage.has_head)
     units = -(-spec.batch.units_per_step // spec.batch.peers_per_stage)
     return gradient + units * boundaries * _boundary_bytes(spec, config)

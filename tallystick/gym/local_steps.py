@@ -15,6 +15,8 @@ it before it is encoded, so it travels under any codec, rounded by the seed that
     embedding    the embedding of one token goes a tenth of the way to that of another one, which is
                  about as far as steps can move it: what is farther is refused unseen
     head         likewise its row of the head
+    moments      with `moments: mean` roots of second moments are twice as large, so the next steps
+                 of all are shorter
 """
 
 from collections.abc import Callable, Mapping
@@ -138,7 +140,7 @@ class LocalLiar(Around):
         if stage is not self._working:
             return self._honest(stage)
         rewarm_steps = self._recipe.local.rewarm_steps
-        if self._lie in ("scaled", "copied", *MATRICES):
+        if self._lie in ("scaled", "copied", "moments", *MATRICES):
             return FalseDifference(stage, self._changed, rewarm_steps=rewarm_steps)
         return LyingReplica(stage, self._lie, self._lies, rewarm_steps=rewarm_steps)
 
@@ -157,4 +159,7 @@ class LocalLiar(Around):
             return torch.mul(difference, SLIGHTLY)
         if self._lie == "copied":
             return before[0] if before else difference
+        if self._lie == "moments":
+            difference[2 * stage.num_parameters :] *= 2
+            return difference
         return _towards_another_token(MATRICES[self._lie], stage, difference)

@@ -81,6 +81,7 @@ MAKERS: Mapping[str, Make] = {
     "coarse_weights": _lying(_local_liar, "bf16"),
     "scaled_difference": _lying(_local_liar, "scaled"),
     "copied_difference": _lying(_local_liar, "copied"),
+    "false_moments": _lying(_local_liar, "moments"),
     "poisoned_embedding": _lying(_local_liar, "embedding"),
     "poisoned_head": _lying(_local_liar, "head"),
     "withheld": lambda plan, rules: behaviours.Withheld(plan),

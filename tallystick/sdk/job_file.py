@@ -333,7 +333,10 @@ class LocalFields(Fields):
     segments: Annotated[Whole, Le(1024)] = 1
     """Units of a peer in a round."""
     rewarm_steps: Annotated[Whole, Le(10_000)] = 5
-    """Steps in which the learning rate rises again in each round."""
+    """Steps in which the learning rate rises again in each round of moments that restart."""
+    moments: Literal["restart", "mean"] = "restart"
+    """What AdamW starts a round with: restart, from nothing, or mean, the average of what all had
+    at the end of the one before, which short rounds need; a weight takes 8 bytes more then."""
     outer_rate: Annotated[Number, Gt(0), Le(10)] = 1.0
     """Part of the averaged change that is taken."""
     outer_momentum: Annotated[Number, Ge(0), Lt(1)] = 0.0

@@ -95,6 +95,7 @@ def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
             memory_bytes=job.peer_memory,
             audits=job.checking == "on",
             is_local=job.is_local,
+            num_vectors=_num_vectors(job),
         )
     ends = tuple(job.layer_ends)
     if "stages" in job.model_fields_set and job.stages != len(ends):
@@ -107,11 +108,18 @@ def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
 
 def _memory(job: JobFile, config: TrainConfig, stages: Sequence[StageSlice]) -> int:
     """Bytes that a peer of the largest stage needs; with its audits, where there are any."""
-    rows, audits = _rows_at_once(job, config), job.checking == "on"
+    rows, audits, vectors = _rows_at_once(job, config), job.checking == "on", _num_vectors(job)
     return max(
-        peer_memory(config.model, each, rows, audits=audits, is_local=job.is_local)
+        peer_memory(
+            config.model, each, rows, audits=audits, is_local=job.is_local, num_vectors=vectors
+        )
         for each in stages
     )
+
+
+def _num_vectors(job: JobFile) -> int:
+    local = _local(job)
+    return 1 if local is None else local.num_vectors
 
 
 def _rows_at_once(job: JobFile, config: TrainConfig) -> int:
@@ -199,7 +207,8 @@ def build_spec(
                 layer_ends=ends,
                 peers_per_stage=job.peers_per_stage,
                 spares=job.spares,
-                chunks=job.chunks or _chunks(config.model, stages, job.peers_per_stage),
+                chunks=job.chunks
+                or _chunks(config.model, stages, job.peers_per_stage, _num_vectors(job)),
                 checkpoint_every=job.checkpoint_every,
                 validate_every=job.validate_every or config.num_steps,
                 publish_every=job.publish_every,
@@ -232,6 +241,7 @@ def _local(job: JobFile) -> LocalSpec | None:
         inner_steps=local.inner_steps,
         segments=local.segments,
         rewarm_steps=local.rewarm_steps,
+        moments=local.moments,
         outer_rate=scaled("local.outer_rate", local.outer_rate, MILLION),
         outer_momentum=scaled("local.outer_momentum", local.outer_momentum, MILLION),
         round_time=_millis(local.round_time),
@@ -326,7 +336,9 @@ def _min_stake(
     return stakes.within(reservable)  # 0 if no stake would do: the market says why
 
 
-def _chunks(model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage: int) -> int:
+def _chunks(
+    model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage: int, num_vectors: int
+) -> int:
     """Two for each peer, so that a fast one sums more of them; none beyond what a call carries."""
     shared = model.vocab_size * model.width if model.tied_head and len(stages) > 1 else 0
     own = [
@@ -335,7 +347,7 @@ def _chunks(model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage:
     ]
     sizes = [*own, shared] if shared else own
     needed = -(-FP32 * max(sizes) // MAX_CHUNK_BYTES)
-    most = MAX_CHUNKS // (len(stages) + bool(shared))  # of all stages together
+    most = MAX_CHUNKS // (len(stages) * num_vectors + bool(shared))  # of all stages together
     return min(max(2 * peers_per_stage, needed), most, min(sizes))
 
 

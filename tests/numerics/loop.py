@@ -14,7 +14,6 @@ from torch import Tensor
 
 from contracts.terms.ids import Digest, StageIndex
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import NORM_SCALE
 from tests.support.corpora import Corpus, cut_corpus
 from tests.support.fakes.blobs import MemoryBlobs
 from training.averaging.norms import norm_squared
@@ -22,8 +21,6 @@ from training.config import TrainConfig, whole_model
 from training.data.loading import UnitRows
 from training.stages.exact import to_wire, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
-from training.stages.torch_free import UpdateScalars, update_scalars
-from training.strategies.local.inner import Replica
 from training.strategies.port import RoundNumber
 from training.strategies.state_files import StageState
 
@@ -113,19 +110,3 @@ def _average_and_apply(stage: Stage, num_chunks: int) -> None:
     ]
     averages = (_from_wire(to_wire(part)) for part in parts)
     stage.apply(averages, sealed_norm(norm_squared(to_wire(part)) for part in parts))
-
-
-class KeepingReplica(Replica):
-    """A replica that begins a round with the moments that its stage has."""
-
-    def start(self, first: int) -> None:
-        """See `Replica.start`."""
-        moments = self._stage.flat_moments
-        before = moments.exp_avg.clone(), moments.exp_avg_sq.clone()
-        super().start(first)
-        moments.exp_avg.copy_(before[0])
-        moments.exp_avg_sq.copy_(before[1])
-
-    def _scalars(self, norm: float) -> UpdateScalars:
-        step = self._first + self._num_steps
-        return update_scalars(self._stage.optimizer, step, round(norm * NORM_SCALE))

@@ -28,12 +28,12 @@ from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.config import ModelConfig, OptimizerConfig, StageSlice, slices_of
 from training.memory import MAX_GRAPHS, peer_memory
 from training.models.parameters import model_shapes
-from training.stages.exact import weighted_mean
+from training.stages.exact import Moments, weighted_mean
 from training.stages.stage import Stage, UnitInputs
 from training.stages.torch_free import chunk_bounds
 from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
-from training.strategies.local.outer import apply_outer
+from training.strategies.local.outer import apply_moments, apply_outer
 
 ROWS = 4
 BUCKETS = 4
@@ -102,34 +102,49 @@ def one_step(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool
     del compared  # an auditor may still be at it when all that is done
 
 
-def one_local_round(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool) -> None:
+def one_local_round(
+    model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool, num_vectors: int
+) -> None:
     """All that a peer holds at once in a round of local steps."""
-    sealed, momentum, replica = _replica(model, part)
-    replay = _replica(model, part)[-1] if audits else None
+    sealed, momentum, moments, replica = _replica(model, part, num_vectors)
+    replay = _replica(model, part, num_vectors) if audits else None
     difference, codec = _stepped(replica, model, part), LocalCodec(SHARDS)
-    bounds = chunk_bounds(len(difference), BUCKETS)
-    files = [folder / f"bucket-{number}" for number in range(BUCKETS)]
+    vectors = range(0, len(difference), len(sealed))
+    bounds = [(k + a, k + b) for k in vectors for a, b in chunk_bounds(len(sealed), BUCKETS)]
+    files = [folder / f"bucket-{number}" for number in range(len(bounds))]
     for file, (start, end) in zip(files, bounds, strict=True):
         file.write_bytes(codec.shard(difference[start:end], bytes(32)))
     compared: list[object] = []
     if replay is not None:
-        mine = _stepped(replay, model, part)
+        mine = _stepped(replay[-1], model, part)
         for file, (start, end) in zip(files, bounds, strict=True):
             own, sent = codec.shard(mine[start:end], bytes(32)), file.read_bytes()
             numbers = [codec.read_shard(data, end - start) for data in (own, sent)]
             compared += [mine, own, sent, *numbers]
+    means: list[torch.Tensor] = []
     for file, (start, end) in zip(files, bounds, strict=True):
         shards = (codec.read_shard(file.read_bytes(), end - start) for _ in range(2))
         mean = codec.read_mean(codec.mean(weighted_mean(shards, [1, 1])), end - start)
-        apply_outer(sealed[start:end], momentum[start:end], mean, rate=1.0, mu=0.9)
+        if start < len(sealed):
+            apply_outer(sealed[start:end], momentum[start:end], mean, rate=1.0, mu=0.9)
+        else:
+            means.append(mean)
+    if moments is not None:
+        exp_avg, root = torch.cat(means).split(len(sealed))
+        apply_moments(moments, exp_avg, root, OPTIMIZER)
     del compared  # an auditor may still be at it when all that is done
 
 
-def _replica(model: ModelConfig, part: StageSlice) -> tuple[torch.Tensor, torch.Tensor, Replica]:
+def _replica(
+    model: ModelConfig, part: StageSlice, num_vectors: int
+) -> tuple[torch.Tensor, torch.Tensor, Moments | None, Replica]:
+    """Sealed weights, outer momentum and moments if any, and who begins a round with them."""
     stage = Stage(model, part, OPTIMIZER, frozen=frozen(model, part))
-    sealed, replica = stage.flat_weights.clone(), Replica(stage)
-    replica.start(0)
-    return sealed, torch.zeros_like(sealed), replica
+    sealed, replica, moments = stage.flat_weights.clone(), Replica(stage), None
+    if num_vectors > 1:
+        moments = Moments(torch.zeros_like(sealed), torch.zeros_like(sealed))
+    replica.start(0, moments)
+    return sealed, torch.zeros_like(sealed), moments, replica
 
 
 def _stepped(replica: Replica, model: ModelConfig, part: StageSlice) -> torch.Tensor:
@@ -171,7 +186,7 @@ def _activations(model: ModelConfig) -> torch.Tensor:
     return torch.ones(ROWS, model.sequence_length, model.width)
 
 
-def measure(shape: str, *, audits: bool, is_local: bool) -> None:
+def measure(shape: str, *, audits: bool, num_vectors: int) -> None:
     """Run one shape."""
     model, ends, number = SHAPES[shape]
     part = slices_of(model, ends)[number]
@@ -179,32 +194,38 @@ def measure(shape: str, *, audits: bool, is_local: bool) -> None:
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the greatest size so far
     with tempfile.TemporaryDirectory() as folder:
-        run = one_local_round if is_local else one_step
-        run(model, part, Path(folder), audits=audits)
+        if num_vectors:
+            one_local_round(model, part, Path(folder), audits=audits, num_vectors=num_vectors)
+        else:
+            one_step(model, part, Path(folder), audits=audits)
     taken = resident("VmHWM") - before
-    planned = peer_memory(model, part, ROWS, audits=audits, is_local=is_local)
-    named = name_of(shape, audits=audits, is_local=is_local)
+    vectors = num_vectors or 1
+    planned = peer_memory(
+        model, part, ROWS, audits=audits, is_local=num_vectors > 0, num_vectors=vectors
+    )
+    named = name_of(shape, audits=audits, num_vectors=num_vectors)
     print(json.dumps([named, taken, planned]), flush=True)
 
 
-def cases() -> Iterator[tuple[str, bool, bool]]:
-    """Shape, with an audit or not, and with local steps or not: these are of whole models."""
-    for shape, audits, is_local in product(SHAPES, (False, True), (False, True)):
-        if not is_local or len(SHAPES[shape][1]) == 1:
-            yield shape, audits, is_local
+def cases() -> Iterator[tuple[str, bool, int]]:
+    """Shape, with an audit or not, vectors of local steps or 0: these are of whole models."""
+    for shape, audits, num_vectors in product(SHAPES, (False, True), (0, 1, 3)):
+        if not num_vectors or len(SHAPES[shape][1]) == 1:
+            yield shape, audits, num_vectors
 
 
-def name_of(shape: str, *, audits: bool, is_local: bool) -> str:
+def name_of(shape: str, *, audits: bool, num_vectors: int) -> str:
     """What a line is called."""
-    return shape + (", local steps" if is_local else "") + (", with an audit" if audits else "")
+    local = ("", ", local steps", "", ", local steps with moments")[num_vectors]
+    return shape + local + (", with an audit" if audits else "")
 
 
 def main() -> None:
     """Run all cases, each in a fork that has torch and nothing else."""
     torch.set_num_threads(1)
-    for shape, audits, is_local in cases():
+    for shape, audits, num_vectors in cases():
         if (child := os.fork()) == 0:
-            measure(shape, audits=audits, is_local=is_local)
+            measure(shape, audits=audits, num_vectors=num_vectors)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:

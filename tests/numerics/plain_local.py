@@ -10,10 +10,10 @@ from contracts.terms.messages import MILLION, JobSpec
 from contracts.terms.work import WorkClaim, tensor_name
 from training.averaging.slices import in_peer_order
 from training.data.loading import UnitRows
-from training.stages.exact import tensors_root, weighted_mean
+from training.stages.exact import Moments, tensors_root, weighted_mean
 from training.stages.stage import Stage, UnitInputs
 from training.strategies.local.inner import Replica
-from training.strategies.local.outer import apply_outer
+from training.strategies.local.outer import apply_moments, apply_outer
 from training.strategies.local.recipe import LocalRecipe
 from training.strategies.local.rules import GROUP
 
@@ -34,34 +34,42 @@ class Plain:
         self.stage = Stage(config.model, self._recipe.slice, config.optimizer, frozen=frozen)
         self.weights = self.stage.flat_weights.clone()
         self._momentum, self._sealed = torch.zeros_like(self.weights), 0
-        self._bases: dict[int, tuple[Tensor, int]] = {}  # weights, sealed items; by the next update
+        is_mean, zero = spec.batch.num_vectors > 1, torch.zeros_like(self.weights)
+        self._moments = Moments(zero, zero) if is_mean else None
+        self._bases: dict[int, tuple[Tensor, Moments | None, int]] = {}  # by the next update
         for step, claims in merged.items():
-            self._bases[step] = self.weights.clone(), self._sealed
+            self._bases[step] = self.weights.clone(), self._moments, self._sealed
             self._update(in_peer_order(claims, (0,)))
 
     def _update(self, claims: Sequence[WorkClaim]) -> None:
         differences = [self._sent(claim) for claim in claims]
         mean = weighted_mean(differences, [len(claim.numbers) for claim in claims])
-        size, codec, local = len(mean), self._recipe.codec, self._recipe.local
+        codec, local = self._recipe.codec, self._recipe.local
         mean = torch.cat([
-            codec.read_mean(codec.mean(mean[a:b]), b - a) for a, b in self._recipe.bounds(size)
+            codec.read_mean(codec.mean(mean[a:b]), b - a) for a, b in self._recipe.bounds
         ])  # fmt: skip
         rate, mu = local.outer_rate / MILLION, local.outer_momentum / MILLION
+        mean, *moments = mean.split(len(self.weights))
         apply_outer(self.weights, self._momentum, mean, rate=rate, mu=mu)
+        if moments:
+            self._moments = Moments(*map(torch.zeros_like, moments))
+            apply_moments(self._moments, moments[0], moments[1], self._recipe.config.optimizer)
         self._sealed += sum(len(claim.numbers) for claim in claims)
 
     def _sent(self, claim: WorkClaim) -> Tensor:
         """The difference that a claim gives."""
         recipe, local = self._recipe, self._recipe.local
         replica = Replica(self.stage, rewarm_steps=local.rewarm_steps)
-        weights, sealed = self._bases[min(step for step in self._bases if step >= claim.round)]
+        weights, moments, sealed = self._bases[
+            min(step for step in self._bases if step >= claim.round)
+        ]
         self.stage.flat_weights.copy_(weights)
-        replica.start(sealed * local.inner_steps // self._replicas)
+        replica.start(sealed * local.inner_steps // self._replicas, moments)
         for item in claim.numbers:
             for rows_RT in recipe.steps(self._rows.read(tensor_name("rows", GROUP, item))):
                 replica.step({item: UnitInputs(rows_RT=rows_RT)})
         shards = recipe.shards(replica.difference(), claim.base, claim.numbers[0])
-        return torch.cat(recipe.difference([data for _, data in shards], len(self.weights)))
+        return torch.cat(recipe.difference([data for _, data in shards]))
 
     def root(self) -> Digest:
         """Of the weights."""

@@ -10,17 +10,17 @@ from contracts.terms.errors import NotFinite
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE, ShardCodecName
 from tests.numerics.diloco import classic_diloco
-from tests.numerics.loop import KeepingReplica, items_of, new_stage, rows_of, synthetic_corpus
+from tests.numerics.loop import items_of, new_stage, rows_of, synthetic_corpus
 from tests.numerics.plain import greatest_difference, plain_losses
 from training.config import TrainConfig, whole_model
 from training.data.loading import UnitRows
 from training.models.initial import initial_weights
 from training.recipes import micro
-from training.stages.exact import weighted_mean
+from training.stages.exact import Moments, weighted_mean
 from training.stages.stage import UnitInputs, rows_tensor
 from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
-from training.strategies.local.outer import apply_outer
+from training.strategies.local.outer import apply_moments, apply_outer
 
 CORPUS = synthetic_corpus()
 SEED = bytes(range(32))
@@ -56,18 +56,21 @@ def local_losses(
     return losses
 
 
-def test_replica__one_that_keeps_its_moments__has_the_losses_of_the_plain_loop() -> None:
+def test_replica__one_that_goes_on_from_its_moments__has_the_losses_of_the_plain_loop() -> None:
     config, num_steps = micro(), 5
     stage, rows = new_stage(config), rows_of(config, CORPUS)
-    replica, losses = KeepingReplica(stage), []
-    momentum = torch.zeros(stage.num_parameters)
+    replica, losses = Replica(stage), []
+    momentum, exp_avg, exp_avg_sq = torch.zeros(3, stage.num_parameters)
+    sealed = Moments(exp_avg, exp_avg_sq)
 
     for first in range(0, config.num_steps, num_steps):
         base = stage.flat_weights.clone()
-        replica.start(first)
+        replica.start(first, sealed)
         for step in range(first, first + num_steps):
             losses.append(loss_of(replica, inputs(rows, items_of(config, step + 1))))
-        apply_outer(base, momentum, replica.difference(), rate=1.0, mu=0.0)
+        difference, mean, root = replica.difference().split(stage.num_parameters)
+        apply_outer(base, momentum, difference, rate=1.0, mu=0.0)
+        apply_moments(sealed, mean, root, config.optimizer)
         stage.flat_weights.copy_(base)
 
     assert greatest_difference(losses, plain_losses(config, rows)) <= 1e-5

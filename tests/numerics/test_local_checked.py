@@ -12,6 +12,7 @@ import torch
 from contracts.terms.encoding import encode
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import SessionKey
+from contracts.terms.messages import LocalSpec
 from tallystick.gym.registry import MODULE, behaviour_of
 from tests.numerics.test_local_swarm import CORPUS, LOCAL, PEERS, config_of, slow_to_deliver
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
@@ -21,6 +22,8 @@ from training.transport.calls import GET_BYTES
 from training.transport.port import Handler
 from verification import docket
 from verification.auditing.rerun import rerun
+
+MEAN = LOCAL.model_copy(update={"moments": "mean"})
 
 
 def checked_swarm(folder: Path, *peers: str, **changed: Any) -> MemorySwarm:
@@ -32,8 +35,11 @@ def checked_swarm(folder: Path, *peers: str, **changed: Any) -> MemorySwarm:
     return evidence_swarm(folder, config, CORPUS, *peers, outside=("out", "oda"), **local)
 
 
-def test_checked_job__honest__every_claim_is_replayed_and_matches(tmp_path: Path) -> None:
-    swarm = checked_swarm(tmp_path, *PEERS)
+@pytest.mark.parametrize("local", [LOCAL, MEAN])
+def test_checked_job__honest__every_claim_is_replayed_and_matches(
+    tmp_path: Path, local: LocalSpec
+) -> None:
+    swarm = checked_swarm(tmp_path, *PEERS, local=local)
 
     asyncio.run(swarm.run())
 
@@ -147,7 +153,7 @@ def test_checked_job__claims_of_the_round_before__their_shards_stay_with_maker_a
     assert {*verdicts.values()} == {"match"}
 
 
-LIES = (("skipped_step", "none"), ("scaled_difference", "seeded4"))
+LIES = (("skipped_step", "none"), ("scaled_difference", "seeded4"), ("false_moments", "seeded4"))
 OTHER_LIES = (
     ("stale_rows", "seeded4"),
     ("half_rows", "seeded4"),
@@ -172,7 +178,8 @@ def test_checked_job__one_of_four_lies__is_convicted_alone_and_loses_what_waits(
     lie: str, codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_HOOKS", MODULE)
-    swarm = checked_swarm(tmp_path, *PEERS, "dan", gradient_codec=codec, steps=3)
+    local = LOCAL if lie != "false_moments" else MEAN
+    swarm = checked_swarm(tmp_path, *PEERS, "dan", gradient_codec=codec, steps=3, local=local)
     rules = swarm.papers.spec.message.rules
     swarm.behaviours["ann"] = behaviour_of(f"{lie}:from=2", rules)
 

@@ -85,9 +85,23 @@ def sealed_items(swarm: MemorySwarm) -> list[ItemNumber]:
     return [item for claims in merged for claim in claims for item in claim.numbers]
 
 
-@pytest.mark.parametrize("codec", ["none", "bfloat16", "seeded8", "seeded4"])
-def test_local__three_peers__has_the_weights_of_a_plain_loop(tmp_path: Path, codec: str) -> None:
-    swarm = finished(swarm_of(tmp_path, rules=patient_rules(gradient_codec=codec)))
+@pytest.mark.parametrize(
+    ("codec", "moments"),
+    [
+        ("none", "restart"),
+        ("bfloat16", "restart"),
+        ("seeded8", "restart"),
+        ("seeded4", "restart"),
+        ("none", "mean"),
+        ("seeded4", "mean"),
+    ],
+)
+def test_local__three_peers__has_the_weights_of_a_plain_loop(
+    tmp_path: Path, codec: str, moments: str
+) -> None:
+    local = LOCAL.model_copy(update={"moments": moments})
+    rules = patient_rules(gradient_codec=codec)
+    swarm = finished(swarm_of(tmp_path, local=local, rules=rules))
 
     assert swarm.refused == {} and swarm.seals()[-1].last
     assert weights_roots(swarm) == {plain_root(swarm)}
@@ -145,9 +159,13 @@ def slow_to_deliver(swarm: MemorySwarm, name: str, round: int) -> None:
     )
 
 
-def test_local__a_peer_delivers_late__its_claim_is_merged_a_round_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moments", ["restart", "mean"])
+def test_local__a_peer_delivers_late__its_claim_is_merged_a_round_later(
+    tmp_path: Path, moments: str
+) -> None:
+    local = LOCAL.model_copy(update={"moments": moments})
     rules = patient_rules(exchange_timeout=3_000, gradient_codec="seeded4")
-    swarm = swarm_of(tmp_path, rules=rules)
+    swarm = swarm_of(tmp_path, local=local, rules=rules)
     slow_to_deliver(swarm, "bob", 2)
 
     finished(swarm)

@@ -415,7 +415,12 @@ class JobMaker:
         """RoundClosed over claims, weighted by their samples, as far as the norm gate lets them."""
         leases, spec, step = self.record.leases, self.spec, self.next_step
         steps = [
-            peer_step(claim, leases[claim.peer].account, self.record.weights.of(claim.items))
+            peer_step(
+                claim,
+                leases[claim.peer].account,
+                self.record.weights.of(claim.items),
+                spec.batch.num_vectors,
+            )
             for claim in claims
         ]
         gated = gate(self.record.gates, step, steps, norms_grow=spec.batch.norms_grow)

@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 from contracts.terms.chunks import MAX_CHUNK_BYTES
 from contracts.terms.digest import formed_digest, formed_tensor, tensor_digest
 from contracts.terms.errors import Malformed, WrongBytes
-from contracts.terms.ids import Digest
+from contracts.terms.ids import ChunkIndex, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.work import Sort, WhatField
 from training.averaging.movement import ROUNDED, most_moved
@@ -28,7 +28,7 @@ class Forms:
 
     def __init__(self, spec: JobSpec) -> None:
         self._shard_codec, self._mean_codec = spec.rules.gradient_codec, spec.rules.mean_codec
-        self._most_moved = most_moved(spec)
+        self._batch, self._most_moved = spec.batch, most_moved(spec)
         shape = (spec.batch.rows_per_unit, spec.model.sequence_length, spec.model.width)
         wire = FORMATS[spec.rules.boundary_codec]
         self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
@@ -82,16 +82,25 @@ class Forms:
         return max(part_bytes(each, num_elements) for each in codecs)
 
     def need_part(
-        self, what: WhatField, data: Buffer, num_elements: int, norm_squared: int
+        self,
+        what: WhatField,
+        bucket: ChunkIndex,
+        data: Buffer,
+        num_elements: int,
+        norm_squared: int,
     ) -> None:
         """Refuse a shard (`work`) or a bucket that is not as its claim says.
 
         Raises:
-            WrongBytes: of another length or norm, or farther than steps move a weight. Malformed,
-                NotFinite: codes that nobody makes.
+            WrongBytes: of another length or norm, farther than steps move a weight, or a root below
+                zero. Malformed, NotFinite: codes that nobody makes.
         """
-        codec = self._mean_codec if what == "bucket" else self._shard_codec
+        is_of_moments = self._batch.is_of_moments(bucket)
+        is_mean = what == "bucket" or is_of_moments
+        codec = self._mean_codec if is_mean else self._shard_codec
         # A mean is no farther than its shards, but for the rounding of its own codec.
-        most = self._most_moved * (ROUNDED if what == "bucket" else 1)
+        most = math.inf if is_of_moments else self._most_moved * (ROUNDED if is_mean else 1)
+        least = 0.0 if self._batch.is_of_roots(bucket) else -most
         need_elements(data, num_elements, codec)
-        need_norm(data, norm_squared, codec, num_elements=num_elements, most=most)
+        between = (least, most)
+        need_norm(data, norm_squared, codec, num_elements=num_elements, between=between)

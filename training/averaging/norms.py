@@ -68,7 +68,7 @@ def need_norm(
     codec: ShardCodecName = "none",
     *,
     num_elements: int = 0,
-    most: float = math.inf,
+    between: tuple[float, float] = (-math.inf, math.inf),
 ) -> None:
     """Refuse bytes that are not as long as a message bound.
 
@@ -77,23 +77,21 @@ def need_norm(
         expected: The squared norm that was bound, 1e-12.
         codec: Of the bytes.
         num_elements: That they spell; seeded codes do not say it.
-        most: How large an element may be.
+        between: What an element may be at least and at most.
 
     Raises:
-        WrongBytes: they are longer or shorter, or an element is larger. Malformed, NotFinite: see
-            `norm_squared`.
+        WrongBytes: they are longer or shorter, or an element is out of its range. Malformed,
+            NotFinite: see `norm_squared`.
     """
     if is_seeded(codec):
         data, codec = decode_seeded(data, num_elements, codec).data, "none"
     actual = norm_squared(data, codec)
     if actual != expected:
         raise WrongBytes("a bucket is not as long as was bound", expected=expected, actual=actual)
-    if most < math.inf and (largest := _largest(data, codec)) > most:
-        raise WrongBytes("a weight moves farther than steps can", most=most, largest=largest)
-
-
-def _largest(data: Buffer, codec: GradientCodecName) -> float:
+    if between == (-math.inf, math.inf):
+        return
     numbers: NDArray[Any] = np.frombuffer(memoryview(data).cast("B"), _DTYPES[codec])
-    starts = range(0, len(numbers), _BLOCK)
-    blocks = (_decoded(numbers[start : start + _BLOCK], codec) for start in starts)
-    return max((float(np.abs(block).max()) for block in blocks), default=0.0)
+    for start in range(0, len(numbers), _BLOCK):
+        block = _decoded(numbers[start : start + _BLOCK], codec)
+        if block.min() < between[0] or block.max() > between[1]:
+            raise WrongBytes("an element is none that steps come to", between=str(between))

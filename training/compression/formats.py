@@ -86,10 +86,14 @@ def part_bytes(codec: ShardCodecName, num_elements: int) -> int:
     return FORMATS[codec].num_bytes(num_elements)
 
 
-def exchanged_bytes(codecs: Sequence[ShardCodecName], num_elements: int, num_peers: int) -> int:
+def exchanged_bytes(
+    codecs: Sequence[ShardCodecName], num_elements: int, num_peers: int, num_vectors: int = 1
+) -> int:
     """What each of some peers sends to average a vector: `codecs` of its shards and its bucket.
 
     All but its own part of its vector goes to the peers that sum it, its own sum to the others.
+    Further vectors travel under the codec of the bucket alone.
     """
-    sent = sum(part_bytes(each, num_elements) for each in codecs)
+    all_codecs = (*codecs, *[codecs[-1]] * 2 * (num_vectors - 1))
+    sent = sum(part_bytes(each, num_elements) for each in all_codecs)
     return sent * max(0, num_peers - 1) // max(1, num_peers)

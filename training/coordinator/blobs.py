@@ -274,7 +274,7 @@ class Blobs:
     def _check(self, bound: Bound, data: bytes) -> None:
         self._forms.need("part", data, bound.output.digest)
         size, norm = self._elements[bound.bucket], bound.output.norm_squared
-        self._forms.need_part(bound.what, data, size, norm)
+        self._forms.need_part(bound.what, bound.bucket[1], data, size, norm)
 
     async def _ask(self, peer: PeerId, digest: Digest, span: float) -> bytes:
         if peer not in self._job.record_of_job.leases:

@@ -20,9 +20,8 @@ late claims of the one before.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isqrt
 
-from contracts.governance.gates import PeerStep, gate
+from contracts.governance.gates import PeerStep, gate, peer_step
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId
 from contracts.terms.items import Ranges, ranges_of
 from contracts.terms.moments import UnixMillis
@@ -341,15 +340,10 @@ def close_round(state: RoundState) -> Change:
 
 def peer_steps(state: RoundState, claims: Mapping[Digest, WorkClaim]) -> list[PeerStep]:
     """What the gate looks at of each claim."""
+    num_vectors = state.terms.layout.num_vectors
     return [
-        PeerStep(
-            name,
-            claim.group,
-            state.owners[claim.peer],
-            state.terms.weights.of(claim.items),
-            isqrt(sum(output.norm_squared for output in claim.outputs) * 10**6),
-        )
-        for name, claim in claims.items()
+        peer_step(claim, state.owners[claim.peer], state.terms.weights.of(claim.items), num_vectors)
+        for claim in claims.values()
     ]
 
 

@@ -62,7 +62,8 @@ def chunk_elements(spec: JobSpec) -> Mapping[Chunk, int]:
     found: dict[Chunk, int] = {}
     for number, piece in enumerate(slices_of(model, spec.batch.layer_ends)):
         shared = num_shared(model, piece)
-        vectors = (num_parameters(model, piece) - shared, *([shared] if shared else ()))
+        own = num_parameters(model, piece) - shared
+        vectors = (*[own] * spec.batch.num_vectors, *([shared] if shared else ()))
         bounds = [each for size in vectors for each in chunk_bounds(size, spec.batch.chunks)]
         chunks = spec.chunking.of_stage(StageIndex(number))
         lengths = (end - start for start, end in bounds)

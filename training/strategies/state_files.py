@@ -16,7 +16,7 @@ that root lies under the state root that the caller got from a claim of work.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,9 +47,15 @@ T = TypeVar("T")
 class StateFiles:
     """See `port.State`: all of it but `measure`."""
 
-    def __init__(self, group: Group, sealed: SealedState) -> None:
-        """Of a group; `sealed` changes with each seal, and in nothing else."""
-        self.group, self.sealed = group, sealed
+    def __init__(self, group: Group, sealed: SealedState, *, repeats_moments: bool = False) -> None:
+        """Of a group.
+
+        Args:
+            group: Whose state it is.
+            sealed: Changes with each seal, and in nothing else.
+            repeats_moments: Work goes on from them too, so files of weights have them.
+        """
+        self.group, self.sealed, self._repeats_moments = group, sealed, repeats_moments
 
     def roots(self) -> StateRoots:
         """See `State.roots`."""
@@ -136,7 +142,9 @@ class StateFiles:
         aside = file.with_suffix(file.suffix + _ASIDE)
         with _writing("weights", file):
             file.parent.mkdir(parents=True, exist_ok=True)
-            save_file(self.sealed.weights(), aside, metadata=_metadata(WEIGHTS_VERSION, about))
+            beside = self.sealed.moments() if self._repeats_moments else {}
+            tensors = self.sealed.weights() | beside
+            save_file(tensors, aside, metadata=_metadata(WEIGHTS_VERSION, about))
             os.replace(aside, file)
 
     def roots_of_weights(self, file: Path) -> StateRoots:
@@ -161,24 +169,32 @@ class StageState(StateFiles):
         self.stage.measure(seed, self._num_rows)
 
 
-def load_weights(path: Path, shapes: Mapping[str, Shape], state_root: Digest) -> dict[str, Tensor]:
+def load_weights(
+    path: Path, shapes: Mapping[str, Shape], state_root: Digest, *, beside: Sequence[str] = ()
+) -> dict[str, Tensor]:
     """The weights of a state by name, after their root was computed again.
 
     Args:
         path: The file.
         shapes: Of the stage's parameters by name, in order.
         state_root: Of the state that they must be a part of, as a claim of work says it.
+        beside: Prefixes of all that is beside them, to be read too.
 
     Raises:
         WrongBytes: they are of another state, or not those that their file names.
         NotFound, Malformed, UnknownVersion: see `StateFiles.load`.
     """
-    roots, tensors = _read(path, shapes)
-    for name, shape in shapes.items():
+    others = {prefix + name: shape for prefix in beside for name, shape in shapes.items()}
+    every = {**shapes, **others}
+    roots, tensors = _read(path, every)
+    for name, shape in every.items():
         if tensors[name].dtype != torch.float32 or tensors[name].shape != shape:
             raise Malformed(f"weights {path} do not fit this stage: tensor {name}", path=str(path))
     _need(path, "state", roots.state, state_root)
-    _need(path, "weights", tensors_root(tensors.items()), roots.weights)
+    _need(path, "weights", tensors_root((name, tensors[name]) for name in shapes), roots.weights)
+    if others:
+        named = ((name, tensors[name]) for name in others)
+        _need(path, "moments", tensors_root(named), roots.moments)
     return tensors
 
 

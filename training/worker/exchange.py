@@ -316,7 +316,8 @@ class Exchange:
         at, forms = self._at, self._at.peers.forms
 
         def check_and_keep() -> None:
-            forms.need_part(claim.what, data, at.elements[bucket], output.norm_squared)
+            size, norm = at.elements[bucket], output.norm_squared
+            forms.need_part(claim.what, bucket[1], data, size, norm)
             at.store.put(kind, claim.round, output.digest, data)
 
         await at.engine.run_io(check_and_keep)

@@ -5,13 +5,11 @@ claim that leaves out a name, or counts an item from whose bytes nothing finite 
 peer does so. Whoever may be slashed by what an auditor says can be shown why: see `recording`.
 """
 
-import math
-
 from contracts.governance.sealed import SealedClaim
 from contracts.terms.ids import StageIndex
 from contracts.terms.messages import JobSpec
 from training.config import slices_of, train_config
-from training.models.parameters import parameter_shapes
+from training.memory import base_bytes
 from verification.auditing.replays import Found, Source
 from verification.distances.comparison import Comparison
 from verification.distances.thresholds import MEASURES, SATURATED, distance_name
@@ -42,14 +40,7 @@ def _farthest(spec: JobSpec, stage: StageIndex) -> dict[str, int]:
     return dict.fromkeys(names, SATURATED)
 
 
-# ---------------------------------------------------------------------------- files of weights
-
-_HEADER_BYTES = 2**20  # of a file of weights, at most: names, shapes and roots
-_WEIGHT_BYTES = 4
-
-
 def most_weight_bytes(spec: JobSpec, stage: StageIndex) -> int:
     """What a file of a stage's weights can have."""
     model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
-    shapes = parameter_shapes(model, slices_of(model, spec.batch.layer_ends)[stage])
-    return _HEADER_BYTES + _WEIGHT_BYTES * sum(map(math.prod, shapes.values()))
+    return base_bytes(spec, model, slices_of(model, spec.batch.layer_ends)[stage])

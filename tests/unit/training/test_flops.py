@@ -138,6 +138,22 @@ def test_peer_memory__local_steps__replay_has_three_vectors_more_and_no_graph() 
     assert more(audits=True) == 7 * vector - graph  # moments and first weights of the replay
 
 
+def test_peer_memory__sealed_moments__are_there_and_travel_and_are_compared() -> None:
+    model = micro().model
+    whole = whole_model(model)
+    vector = 4 * num_parameters(model, whole)
+
+    def more(audits: bool) -> int:
+        mean, restart = (
+            peer_memory(model, whole, 4, audits=audits, is_local=True, num_vectors=each)
+            for each in (3, 1)
+        )
+        return mean - restart
+
+    assert more(audits=False) == 4 * vector
+    assert more(audits=True) == (4 + 2 * 5 + 2) * vector
+
+
 def test_peer_memory__stage_that_waits_for_its_backward__has_room_for_all_graphs() -> None:
     model = tiny_llama().model
     first, middle, last = slices_of(model, (1, 2, 3))

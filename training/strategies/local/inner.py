@@ -1,9 +1,10 @@
 """The steps that a replica takes by itself in one round, with torch.
 
 A replica starts each round from nothing but sealed state, so that whoever has the seal can replay
-it: its weights are the sealed ones, and its moments (AdamW) are zero; the first moment is used
-without bias correction, the rate rises over the first steps. With bias correction Adam's first
-steps are sign descent, whose root mean square is 1 instead of about 0.2.
+it: its weights are the sealed ones. Its moments (AdamW) are zero (`moments: restart`): then the
+first moment is used without bias correction, and the rate rises over the first steps, as Adam's
+first steps are sign descent, whose root mean square is 1 instead of about 0.2. Or they are sealed
+means of all replicas' (`moments: mean`), and all is as in AdamW without rounds.
 
 A round of DiLoCo (arXiv 2311.08105, algorithm 1, lines 3 to 10) is `start`, H times `step`,
 `difference`. There each replica carries its moments through the job, which nobody else can repeat.
@@ -20,6 +21,7 @@ from contracts.terms.errors import NotFinite
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE, NORM_SCALE
 from training.config import OptimizerConfig
+from training.stages.exact import Moments
 from training.stages.stage import Stage, UnitInputs
 from training.stages.torch_free import UpdateScalars, fp32, learning_rate, power, update_scalars
 from training.strategies.local.trace import SCALE, TracedStep, projections
@@ -54,15 +56,25 @@ class Replica:
 
     def __init__(self, stage: Stage, *, rewarm_steps: int = REWARM_STEPS) -> None:
         self._stage, self._rewarm_steps = stage, rewarm_steps
-        self._base = torch.empty(0)
+        self._base, self._is_restart = torch.empty(0), True
         self._first = self._num_steps = 0
 
-    def start(self, first: int) -> None:
-        """Begin a round on the stage's present weights; `first` inner steps were done before."""
-        self._base = self._stage.flat_weights.clone()
+    def start(self, first: int, sealed: Moments | None = None) -> None:
+        """Begin a round on the stage's present weights; `first` inner steps were done before.
+
+        Args:
+            first: By the schedule.
+            sealed: Means of moments to go on from; None: from zero.
+        """
+        self._base, self._is_restart = self._stage.flat_weights.clone(), sealed is None
         self._first, self._num_steps = first, 0
-        self._stage.flat_moments.exp_avg.zero_()
-        self._stage.flat_moments.exp_avg_sq.zero_()
+        _, exp_avg, exp_avg_sq = self.vectors
+        if sealed is None:
+            exp_avg.zero_()
+            exp_avg_sq.zero_()
+        else:
+            exp_avg.copy_(sealed.exp_avg)
+            exp_avg_sq.copy_(sealed.exp_avg_sq)
 
     def step(
         self,
@@ -96,6 +108,9 @@ class Replica:
         )
 
     def _scalars(self, norm: float) -> UpdateScalars:
+        if not self._is_restart:
+            step = self._first + self._num_steps
+            return update_scalars(self._stage.optimizer, step, round(norm * NORM_SCALE))
         return inner_scalars(
             self._stage.optimizer,
             first=self._first,
@@ -129,5 +144,13 @@ class Replica:
         self._num_steps = num_steps
 
     def difference(self) -> Tensor:
-        """Weights at the start of the round minus the present ones, fp32 (P,)."""
-        return self._base - self._stage.flat_weights
+        """Weights at the start of the round minus the present ones, fp32 (P,).
+
+        After a start from sealed moments fp32 (3P,): then the first moments, and the roots of the
+        second ones.
+        """
+        weights, exp_avg, exp_avg_sq = self.vectors
+        difference = self._base - weights
+        if self._is_restart:
+            return difference
+        return torch.cat([difference, exp_avg, exp_avg_sq.sqrt()])

@@ -6,10 +6,20 @@ SGD with Nesterov momentum on the mean difference G (arXiv 2311.08105, algorithm
 
 Each operation is rounded once; both scalars are fp32 numbers. With rate 1 and mu 0 the weights are
 the mean of the replicas' (federated averaging).
+
+With `moments: mean` the mean M of first moments and the mean R of roots of second ones become those
+that replicas go on from: m = M within c |R|, v = R^2. Of one replica |m| <= c sqrt(v), whatever its
+gradients were (`longest_step`), so of honest means too; codes and liars may make R too small.
 """
 
+import math
+
+import torch
 from torch import Tensor
 
+from training.averaging.movement import longest_step
+from training.config import OptimizerConfig
+from training.stages.exact import Moments
 from training.stages.torch_free import fp32
 
 
@@ -17,3 +27,12 @@ def apply_outer(weights: Tensor, momentum: Tensor, mean: Tensor, *, rate: float,
     """Update `weights` and `momentum`, fp32 (P,) each, in place; `mean` is not changed."""
     momentum.mul_(fp32(mu)).add_(mean)
     weights.sub_(momentum.mul(fp32(mu)).add_(mean).mul_(fp32(rate)))
+
+
+def apply_moments(moments: Moments, mean: Tensor, root: Tensor, config: OptimizerConfig) -> None:
+    """Replace moments by means of first ones and of roots of second ones, fp32 (P,) each."""
+    most = root.abs().mul_(fp32(longest_step(config.beta1, config.beta2, math.inf)))
+    # No `clamp`: which zero is left of two depends on the device.
+    within = torch.where(mean.abs() > most, torch.copysign(most, mean), mean)
+    moments.exp_avg.copy_(within)
+    moments.exp_avg_sq.copy_(root * root)

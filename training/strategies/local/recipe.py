@@ -5,9 +5,12 @@ from the same weights and rows repeats its numbers; work and replays both go thr
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
+from typing_extensions import Buffer
 
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
@@ -22,13 +25,15 @@ from training.averaging.slices import slice_digest
 from training.config import train_config, whole_model
 from training.memory import num_parameters
 from training.models.parameters import Shape, parameter_shapes
-from training.stages.exact import to_wire
+from training.stages.exact import Moments, to_wire
+from training.stages.sealed_state import EXP_AVG, EXP_AVG_SQ, MOMENTUM
 from training.stages.stage import Stage, rows_tensor
 from training.stages.torch_free import chunk_bounds
 from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
 from training.strategies.local.rules import GROUP
 from training.strategies.local.trace import TracedStep
+from training.strategies.state_files import load_weights
 
 
 class LocalRecipe:
@@ -50,14 +55,17 @@ class LocalRecipe:
         """Of all parameters by name, in the order of the flat vectors."""
         return parameter_shapes(self.config.model, self.slice)
 
-    @property
+    @cached_property
     def num_parameters(self) -> int:
         """P, the elements of a flat vector."""
         return num_parameters(self.config.model, self.slice)
 
-    def bounds(self, num_elements: int) -> Sequence[tuple[int, int]]:
-        """Where each bucket of a flat vector begins and ends."""
-        return chunk_bounds(num_elements, self.batch.chunks)
+    @cached_property
+    def bounds(self) -> Sequence[tuple[int, int]]:
+        """Where each bucket begins and ends in what a replica exchanges (`Replica.difference`)."""
+        size, vectors = self.num_parameters, range(self.batch.num_vectors)
+        own = chunk_bounds(size, self.batch.chunks)
+        return [(k * size + start, k * size + end) for k in vectors for start, end in own]
 
     def build(
         self, weights: dict[str, Tensor], device: str, *, frozen: Mapping[str, Tensor]
@@ -76,6 +84,18 @@ class LocalRecipe:
         if self._is_checked and stage.device.type == "cpu":
             torch.set_num_threads(1)
         return Replica(stage, rewarm_steps=self.local.rewarm_steps)
+
+    def load_base(self, file: Path, base: Digest) -> tuple[dict[str, Tensor], Moments | None]:
+        """Sealed weights, and moments that replicas go on from; raises as `load_weights`."""
+        shapes = self.parameter_shapes
+        if self.local.moments == "restart":
+            return load_weights(file, shapes, base), None
+        found = load_weights(file, shapes, base, beside=(MOMENTUM, EXP_AVG, EXP_AVG_SQ))
+        exp_avg, exp_avg_sq = (
+            torch.cat([found[prefix + name].flatten() for name in shapes])
+            for prefix in (EXP_AVG, EXP_AVG_SQ)
+        )
+        return {name: found[name] for name in shapes}, Moments(exp_avg, exp_avg_sq)
 
     # ------------------------------------------------------------------------------------- items
 
@@ -114,49 +134,58 @@ class LocalRecipe:
     def shards(
         self, difference: Tensor, base: Digest, first: ItemNumber
     ) -> Iterator[tuple[Output, bytes]]:
-        """A difference (P,) bucket by bucket, as it travels.
+        """A difference bucket by bucket, as it travels.
 
         Args:
-            difference: Of the weights.
+            difference: Of a replica.
             base: Root of the sealed state that it starts from.
             first: The lowest item of the claim: no two claims of a round have the same.
 
         Raises:
             NotFinite: inf or nan.
         """
-        bounds = self.bounds(len(difference))
-        for number, (start, end) in zip(self.buckets, bounds, strict=True):
+        for number, (start, end) in zip(self.buckets, self.bounds, strict=True):
             seed = self._shard_seed(base, first, number)
-            data = self.codec.shard(difference[start:end], seed)
-            sent = self.codec.read_shard(data, end - start)
+            data = self._codec_of(number).shard(difference[start:end], seed)
+            sent = self.read_shard(data, number)
             yield self.output(number, data, sent), data
 
-    def difference(self, shards: Sequence[bytes], num_elements: int) -> list[Tensor]:
+    def difference(self, shards: Sequence[bytes]) -> list[Tensor]:
         """What the shards of a claim spell, bucket by bucket, fp32.
 
         Raises:
             Malformed: not all buckets, or of another length. NotFinite: inf or nan.
         """
-        bounds = self.bounds(num_elements)
-        if len(shards) != len(bounds):
-            raise Malformed(f"{len(shards)} shards, wanted {len(bounds)}")
-        pairs = zip(shards, bounds, strict=True)
-        return [self.codec.read_shard(data, end - start) for data, (start, end) in pairs]
+        if len(shards) != len(self.bounds):
+            raise Malformed(f"{len(shards)} shards, wanted {len(self.bounds)}")
+        return [*map(self.read_shard, shards, self.buckets)]
+
+    def read_shard(self, data: Buffer, number: ChunkIndex) -> Tensor:
+        """What a shard of a bucket spells, fp32; raises as `difference`."""
+        start, end = self.bounds[number]
+        return self._codec_of(number).read_shard(data, end - start)
+
+    def _codec_of(self, number: ChunkIndex) -> LocalCodec:
+        """Of shards: moments travel as their means do, as in few bits small roots are zero."""
+        codec = self.codec
+        return LocalCodec(codec.mean_name) if self.batch.is_of_moments(number) else codec
 
     def nearest(self, difference: Tensor, claim: WorkClaim, shards: Sequence[bytes]) -> Tensor:
-        """Of all differences (P,) that the claim's shards may stand for the one next to this.
+        """Of all differences that the claim's shards may stand for the one next to this.
 
         Raises:
             Malformed: not all buckets, or of another length. NotFinite: inf or nan.
             WrongBytes: a shard is longer or shorter than the claim says.
         """
-        sent, first = self.difference(shards, len(difference)), claim.items[0][0]
+        sent, first = self.difference(shards), claim.items[0][0]
         norms = [norm_squared(to_wire(each)) for each in sent]
         if norms != [each.norm_squared for each in claim.outputs]:
             raise WrongBytes("a shard of a difference is not as long as was said")
         own = difference.split([len(each) for each in sent])
         seeds = (self._shard_seed(claim.base, first, number) for number in self.buckets)
-        return torch.cat([*map(self.codec.nearest, own, shards, seeds)])
+        codecs = map(self._codec_of, self.buckets)
+        each = zip(codecs, own, shards, seeds, strict=True)
+        return torch.cat([codec.nearest(*others) for codec, *others in each])
 
     @staticmethod
     def _shard_seed(base: Digest, first: ItemNumber, number: ChunkIndex) -> bytes:

@@ -5,9 +5,9 @@ step is a turn of its own. On the same kind of device with the same number of th
 every byte; on others the path is lost after some hundred steps (README).
 
 A step is compared by its loss and by the eight projections that its leaf holds. Its norm is not:
-nothing is computed from it. The difference at the end is compared with the nearest one that is
-written as the claim's shards (`LocalCodec.nearest`). What cannot be read counts as nan, which is as
-far off as can be (docs/protocol.md 5).
+nothing is computed from it. The difference at the end, with `moments: mean` those too, is compared
+with the nearest one that is written as the claim's shards (`LocalCodec.nearest`). What cannot be
+read counts as nan, which is as far off as can be (docs/protocol.md 5).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from training.strategies.local.rules import GROUP
 from training.strategies.local.trace import SCALE, TracedStep
 from training.strategies.port import BASE, Comparison, Compute, Replayed, Source, shard_name
 from training.strategies.projections import Projector
-from training.strategies.state_files import load_weights, roots_of_weights
+from training.strategies.state_files import roots_of_weights
 
 
 class RoundAgain:
@@ -44,7 +44,7 @@ class RoundAgain:
         weights: Path,
     ) -> None:
         """On the weights in a file; raises as `load_weights`, if they are not under the base."""
-        tensors = load_weights(weights, recipe.parameter_shapes, claim.base)
+        tensors, moments = recipe.load_base(weights, claim.base)
         first = recipe.steps_before(roots_of_weights(weights).counter)
         stage = recipe.build(tensors, device, frozen=frozen())
         self._recipe, self._claim, self._views = recipe, claim, stage.layout.views
@@ -52,7 +52,7 @@ class RoundAgain:
             recipe.replica(stage),
             Projector(seed, stage.num_parameters),
         )
-        self._replica.start(first)
+        self._replica.start(first, moments)
         self.projection = 0
         """1e-6, of the gradient of the newest step that was asked for it."""
 
@@ -65,14 +65,21 @@ class RoundAgain:
     def _project(self, gradient: Tensor) -> None:
         self.projection = self._projector.of(gradient.cpu().numpy())
 
-    def differences(self, shards: Sequence[bytes]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The difference as it is claimed, and as it is, by parameter."""
+    def differences(self, shards: Sequence[bytes]) -> tuple[Tensor, Tensor]:
+        """What is exchanged as it is claimed, and as it is (`Replica.difference`)."""
         own = self._replica.difference().cpu()
         try:
-            claimed = self._recipe.nearest(own, self._claim, shards)
+            return self._recipe.nearest(own, self._claim, shards), own
         except (Malformed, NotFinite, WrongBytes):
-            claimed = torch.full_like(own, torch.nan)
-        return self._views(claimed), self._views(own)
+            return torch.full_like(own, torch.nan), own
+
+    def compare(self, comparison: Comparison, claimed: Tensor, own: Tensor) -> None:
+        """Compare differences by parameter, and moments as the gradients that they are means of."""
+        size = self._recipe.num_parameters
+        (told, *others), (mine, *means) = claimed.split(size), own.split(size)
+        comparison.add_gradient(self._views(told), self._views(mine))
+        for other, mean in zip(others, means, strict=True):
+            comparison.add("trace", other, mean)
 
 
 async def replay_claim(
@@ -103,7 +110,7 @@ async def replay_claim(
     if is_computable:
         claimed, own = await compute(lambda: again.differences(shards))
         # Others are computed for meanwhile.
-        await asyncio.to_thread(lambda: comparison.add_gradient(claimed, own))
+        await asyncio.to_thread(lambda: again.compare(comparison, claimed, own))
     return Replayed(tuple(projections), is_computable)
 
 

@@ -41,6 +41,7 @@ class Local:
             outputs={GROUP: spec.chunking.of_stage(GROUP)},
             items_per_round=batch.units_per_step,
             ordered_items=batch.units_per_step * batch.steps,
+            num_vectors=batch.num_vectors,
             norms_grow=batch.norms_grow,
             most_items=self._most_items,
             merges_late=batch.merges_late,

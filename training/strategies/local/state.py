@@ -1,7 +1,8 @@
 """The sealed state of a replica, and the working one that its round changes, with torch.
 
-Sealed are the weights, the outer momentum, and how many items the seals so far cover, from which
-the schedule of the inner steps goes on. All of it stays as it is while a round is in work.
+Sealed are the weights, the outer momentum, with `moments: mean` those of the inner steps, and how
+many items the seals so far cover, from which their schedule goes on. All of it stays as it is while
+a round is in work.
 """
 
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import torch
 
 from contracts.terms.ids import Digest, StageIndex
-from training.stages.sealed_state import MOMENTUM, SealedState
+from training.stages.exact import Moments
+from training.stages.sealed_state import EXP_AVG, EXP_AVG_SQ, MOMENTUM, SealedState
 from training.stages.stage import Stage
 from training.stages.torch_free import StateRoots
 from training.strategies.local.recipe import LocalRecipe
@@ -25,8 +27,13 @@ class LocalState(StateFiles):
         self.stage, self._recipe = stage, recipe
         self.flat_weights = stage.flat_weights.clone()
         self.momentum = torch.zeros_like(self.flat_weights)
-        beside = {MOMENTUM: self.momentum}
-        super().__init__(group, SealedState(stage.layout, self.flat_weights, beside))
+        beside, self.moments = {MOMENTUM: self.momentum}, None
+        if is_mean := recipe.local.moments == "mean":
+            zeros = (torch.zeros_like(self.flat_weights) for _ in range(2))
+            self.moments = Moments(*zeros)
+            beside |= {EXP_AVG: self.moments.exp_avg, EXP_AVG_SQ: self.moments.exp_avg_sq}
+        sealed = SealedState(stage.layout, self.flat_weights, beside)
+        super().__init__(group, sealed, repeats_moments=is_mean)
         self._roots: StateRoots | None = None
 
     def updated(self, sealed_items: int) -> None:

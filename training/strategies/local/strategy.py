@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
@@ -34,7 +35,7 @@ from training.stages.exact import device_class, millionths, weighted_mean
 from training.stages.stage import UnitInputs
 from training.strategies.local.inner import Replica
 from training.strategies.local.kept import read_about, read_vectors, write_vectors
-from training.strategies.local.outer import apply_outer
+from training.strategies.local.outer import apply_moments, apply_outer
 from training.strategies.local.recipe import LocalRecipe, leaf_numbers
 from training.strategies.local.replay import replay_claim
 from training.strategies.local.rules import GROUP, Local
@@ -59,7 +60,6 @@ from training.strategies.port import (
     in_turn,
     validation_name,
 )
-from training.strategies.state_files import load_weights
 
 T = TypeVar("T")
 
@@ -147,7 +147,8 @@ class LocalWithTorch(Local):
             state = self._state
             state.stage.flat_weights.copy_(state.flat_weights)
             self._replica = self.recipe.replica(state.stage)
-            self._replica.start(self.recipe.steps_before(state.sealed.counter))
+            first = self.recipe.steps_before(state.sealed.counter)
+            self._replica.start(first, state.moments)
         return self._replica
 
     def keep(self, file: Path) -> None:
@@ -215,24 +216,27 @@ class LocalWithTorch(Local):
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
         """See `Strategy.reduce`."""
-        codec = self.recipe.codec
-        start, end = self.recipe.bounds(self.recipe.num_parameters)[bucket[1]]
-        size = end - start
-        vectors = (codec.read_shard(data, size) for data in in_turn(shards, weights))
+        recipe, codec, number = self.recipe, self.recipe.codec, bucket[1]
+        vectors = (recipe.read_shard(data, number) for data in in_turn(shards, weights))
         mean = weighted_mean(vectors, [weight for _, weight in weights.values()])
         data = codec.mean(mean)
-        return self.recipe.output(bucket[1], data, codec.read_mean(data, size)), data
+        return recipe.output(number, data, codec.read_mean(data, len(mean))), data
 
     def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> LocalState:
         """See `Strategy.apply`."""
         assert isinstance(state, LocalState)
-        local, codec = self.recipe.local, self.recipe.codec
-        rate, mu = local.outer_rate / MILLION, local.outer_momentum / MILLION
-        bounds = self.recipe.bounds(self.recipe.num_parameters)
-        for (start, end), bucket in zip(bounds, buckets, strict=True):
-            mean = codec.read_mean(bucket, end - start).to(state.flat_weights.device)
+        recipe, device, moments = self.recipe, state.flat_weights.device, list[Tensor]()
+        rate, mu = recipe.local.outer_rate / MILLION, recipe.local.outer_momentum / MILLION
+        for (start, end), bucket in zip(recipe.bounds, buckets, strict=True):
+            mean = recipe.codec.read_mean(bucket, end - start).to(device)
+            if start >= recipe.num_parameters:
+                moments.append(mean)
+                continue
             part = slice(start, end)
             apply_outer(state.flat_weights[part], state.momentum[part], mean, rate=rate, mu=mu)
+        if state.moments is not None:
+            exp_avg, root = torch.cat(moments).split(recipe.num_parameters)
+            apply_moments(state.moments, exp_avg, root, recipe.config.optimizer)
         state.updated(seal.next - count(seal.unsealed))
         if state is self._started:
             self._forget()
@@ -242,7 +246,7 @@ class LocalWithTorch(Local):
 
     def need_weights(self, file: Path, group: Group, base: Digest) -> None:
         """See `Strategy.need_weights`."""
-        load_weights(file, self.recipe.parameter_shapes, base)
+        self.recipe.load_base(file, base)
 
     async def replay(
         self,

@@ -71,8 +71,20 @@ def test_peer_step__norm__is_the_root_of_all_parts() -> None:
     claim = claims_in(maker.step_items(), "work")[0]
     owner = maker.members[0].wallet.account
 
-    seen = peer_step(claim, owner, 8)
+    seen = peer_step(claim, owner, 8, 1)
 
     squared = sum(output.norm_squared for output in claim.outputs)
     assert seen.norm == pytest.approx((squared / 10**12) ** 0.5 * UNIT, abs=1)
     assert (seen.samples, seen.owner, seen.stage) == (8, owner, claim.group)
+
+
+def test_peer_step__moments_beside_the_difference__are_not_in_the_norm() -> None:
+    maker = JobMaker()
+    claim = claims_in(maker.step_items(), "work")[0]
+    squares = [(n + 1) ** 2 * 10**12 for n in range(6)]
+    outputs = [claim.outputs[0].model_copy(update={"norm_squared": each}) for each in squares]
+    claim = claim.model_copy(update={"outputs": tuple(outputs)})
+
+    seen = peer_step(claim, maker.members[0].wallet.account, 8, 3)
+
+    assert seen.norm == pytest.approx(5**0.5 * UNIT, abs=1)

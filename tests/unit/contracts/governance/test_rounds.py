@@ -8,6 +8,7 @@ import pytest
 from contracts.governance.job import follow
 from contracts.governance.rounds import (
     check_bucket,
+    check_claim,
     flops_of,
     merge_of,
 )
@@ -27,6 +28,7 @@ from tests.support.history import (
     messages_of,
     under,
 )
+from tests.support.local_jobs import of_local_steps
 
 SHARED = (StageIndex(0), ChunkIndex(2))  # the first shared bucket
 
@@ -135,6 +137,29 @@ def test_derive_seal__end_without_parts_of_the_shared_chunks__is_refused(stage: 
 
     with pytest.raises(InvalidSeal, match="outputs are not all buckets"):
         derive_seal(maker.record, under([*items, maker.session.sign(closed), *buckets]), last=False)
+
+
+@pytest.mark.parametrize("vector", [1, 2])
+def test_check_claim__moments_longer_than_twice_what_gradients_are_clipped_to__refused(
+    vector: int,
+) -> None:
+    maker = JobMaker(members=make_members("abc"), spec_changes=of_local_steps(moments="mean"))
+    claim, leaves = maker.claim(maker.members[0])
+    chunks, most = maker.spec.batch.chunks, 4 * maker.spec.optimizer.clip_norm**2
+    first = vector * chunks
+
+    def told(squared: int) -> WorkClaim:
+        outputs = [
+            each.model_copy(update={"norm_squared": 0 if at != first else squared})
+            if at // chunks == vector
+            else each
+            for at, each in enumerate(claim.outputs)
+        ]
+        return claim.model_copy(update={"outputs": tuple(outputs)})
+
+    check_claim(maker.record, told(most), leaves)
+    with pytest.raises(InvalidSeal, match="longer than clipped gradients"):
+        check_claim(maker.record, told(most + 1), leaves)
 
 
 def test_flops_of__claim__are_those_of_its_items_and_none_but_for_work() -> None:

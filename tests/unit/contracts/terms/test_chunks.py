@@ -5,6 +5,7 @@ import pytest
 from contracts.terms.chunks import Chunk, Chunking
 from contracts.terms.ids import MAX_CHUNKS, ChunkIndex, StageIndex
 from tests.support.history import MODEL, make_spec
+from tests.support.local_jobs import of_local_steps
 
 TIED = Chunking(3, 2, is_tied=True)
 
@@ -39,9 +40,25 @@ def test_chunking__tied_stages__shared_chunks_are_summed_by_the_first_for_both_e
     assert len(TIED.all) == len(set(TIED.all)) == TIED.num_all == 8
 
 
+def test_chunking__several_vectors_of_one_stage__are_cut_one_after_the_other() -> None:
+    chunking = Chunking(1, 2, is_tied=True, num_vectors=3)
+
+    assert chunking.all == chunking.of_stage(StageIndex(0)) == tuple(chunk(0, n) for n in range(6))
+    assert chunking.num_all == 6
+
+
 def test_chunking__stage_or_chunk_that_is_not_there__nobody_has_to_do_with_it() -> None:
     assert TIED.of_stage(StageIndex(3)) == ()
     assert TIED.stages_of(chunk(2, 2)) == ()
+
+
+def test_job_spec__moments_whose_steps_have_no_bound__refused() -> None:
+    local = of_local_steps(moments="mean")
+
+    assert make_spec(**local).chunking.num_all == 3 * make_spec(**local).batch.chunks
+    optimizer = make_spec().optimizer.model_copy(update={"beta1": 900_000, "beta2": 810_000})
+    with pytest.raises(ValueError, match="moments: mean"):
+        make_spec(**local, optimizer=optimizer)
 
 
 @pytest.mark.parametrize(("stages", "is_tied", "most"), [(2, False, 2048), (3, True, 1024)])

@@ -293,11 +293,12 @@ def test_build_spec__local_steps__schedule_is_of_inner_steps_and_as_signed(
 
 def test_build_spec__local_steps_said__are_signed_as_said() -> None:
     said = {"outer_rate": 0.7, "outer_momentum": 0.9, "round_time": "2m", "quorum": 4}
+    said |= {"moments": "mean"}
     spec = spec_of(job(**LOCAL, local=said, gradient_codec="bfloat16"))
 
     local = spec.batch.local
     assert local is not None and (local.outer_rate, local.outer_momentum) == (700_000, 900_000)
-    assert (local.round_time, local.quorum) == (120_000, 4)
+    assert (local.round_time, local.quorum, local.moments) == (120_000, 4, "mean")
     assert spec.rules.gradient_codec == "bfloat16"
 
 

@@ -52,15 +52,20 @@ def test_strategy_plan__every_step__sends_gradients_means_and_boundaries() -> No
     assert found.bytes_a_second in (SLOW.bandwidth - 1, SLOW.bandwidth)
 
 
-def test_strategy_plan__local_steps__send_one_exchange_and_wait_for_the_slowest() -> None:
-    made = job(strategy="local", peers_per_stage=4, local={"inner_steps": 20, "segments": 2})
+@pytest.mark.parametrize(("moments", "vectors"), [("restart", 1), ("mean", 3)])
+def test_strategy_plan__local_steps__send_one_exchange_and_wait_for_the_slowest(
+    moments: str, vectors: int
+) -> None:
+    rounds = {"inner_steps": 20, "segments": 2, "moments": moments}
+    made = job(strategy="local", peers_per_stage=4, local=rounds)
     model = made.train_config().model
     spec, parameters = spec_of(made), num_parameters(model, whole_model(model))
 
     found = planned(made, [SLOW, FAST, FAST, FAST])
 
     four_bits = -(-parameters // 64) + parameters // 2  # with a byte of scale for 64 elements
-    assert found.bytes_a_round == 3 * (four_bits + 2 * parameters) // 4
+    others = (vectors - 1) * 2 * 2 * parameters  # bfloat16 there and back
+    assert found.bytes_a_round == 3 * (four_bits + 2 * parameters + others) // 4
     seconds = 2 * spec.item_flops[0] / SLOW.flops_per_second
     assert found.tokens_a_second_computing == int(found.tokens_a_round / seconds)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from contracts.terms.errors import Malformed, NotFinite, WrongBytes
+from contracts.terms.ids import ChunkIndex
 from contracts.terms.messages import JobSpec
 from tests.support.history import make_spec
 from tests.support.local_jobs import of_local_steps
@@ -17,6 +18,7 @@ from training.averaging.movement import longest_step, most_moved
 from training.averaging.norms import norm_squared
 
 SIZE = 64  # one block of seeded codes
+FIRST = ChunkIndex(0)
 ZERO_BLOCK, ONE = b"\x80", b"\x00"  # exponents
 
 
@@ -35,6 +37,17 @@ def seeded4(scale: bytes, first: int) -> bytes:
     return scale + bytes([first]) + bytes(SIZE // 2 - 1)
 
 
+def test_need_part__shards_of_moments__are_as_their_means_and_roots_not_below_zero() -> None:
+    spec = spec_of("seeded4", local=of_local_steps(moments="mean")["local"])
+    forms, chunks = Forms(spec), spec.batch.chunks
+    below = bytes([0x80, 0xBF]) + bytes(2 * SIZE - 2)  # -1.0 in bfloat16, then zeros
+
+    forms.need_part("work", ChunkIndex(chunks), below, SIZE, 10**12)
+    for what in ("work", "bucket"):
+        with pytest.raises(WrongBytes, match="steps come to"):
+            forms.need_part(what, ChunkIndex(2 * chunks), below, SIZE, 10**12)
+
+
 @pytest.mark.parametrize(
     "shard",
     [
@@ -47,16 +60,16 @@ def seeded4(scale: bytes, first: int) -> bytes:
 )
 def test_need_part__codes_that_nobody_makes__refused(shard: bytes) -> None:
     with pytest.raises((Malformed, WrongBytes)):
-        Forms(spec_of("seeded4")).need_part("work", shard, SIZE, 0)
+        Forms(spec_of("seeded4")).need_part("work", FIRST, shard, SIZE, 0)
 
 
 def test_need_part__not_finite_or_of_another_norm__refused() -> None:
     forms = Forms(spec_of("none"))
 
     with pytest.raises(NotFinite):
-        forms.need_part("work", fp32(math.nan), SIZE, 0)
+        forms.need_part("work", FIRST, fp32(math.nan), SIZE, 0)
     with pytest.raises(WrongBytes):
-        forms.need_part("work", fp32(1e-6), SIZE, 10**12)
+        forms.need_part("work", FIRST, fp32(1e-6), SIZE, 10**12)
 
 
 def test_need_part__weight_that_moves_farther_than_the_steps_can__refused() -> None:
@@ -64,9 +77,9 @@ def test_need_part__weight_that_moves_farther_than_the_steps_can__refused() -> N
     forms, most = Forms(spec), most_moved(spec)
     near, far = fp32(-0.99 * most), fp32(1.01 * most)
 
-    forms.need_part("work", near, SIZE, norm_squared(near))
-    with pytest.raises(WrongBytes, match="farther"):
-        forms.need_part("work", far, SIZE, norm_squared(far))
+    forms.need_part("work", FIRST, near, SIZE, norm_squared(near))
+    with pytest.raises(WrongBytes, match="steps come to"):
+        forms.need_part("work", FIRST, far, SIZE, norm_squared(far))
 
 
 def test_need_part__same_far_weight_in_four_bits_or_in_a_mean__refused() -> None:
@@ -75,10 +88,10 @@ def test_need_part__same_far_weight_in_four_bits_or_in_a_mean__refused() -> None
     far = seeded4(exponent.to_bytes(1, "big", signed=True), 2)
     mean = bytes([0, 0, 0x80, 0x3F]) + bytes(2 * SIZE - 4)  # 1.0 in bfloat16
 
-    with pytest.raises(WrongBytes, match="farther"):
-        Forms(spec).need_part("work", far, SIZE, 4 * 4**exponent * 10**12)
-    with pytest.raises(WrongBytes, match="farther"):
-        Forms(spec).need_part("bucket", mean, SIZE, norm_squared(mean, "bfloat16"))
+    with pytest.raises(WrongBytes, match="steps come to"):
+        Forms(spec).need_part("work", FIRST, far, SIZE, 4 * 4**exponent * 10**12)
+    with pytest.raises(WrongBytes, match="steps come to"):
+        Forms(spec).need_part("bucket", FIRST, mean, SIZE, norm_squared(mean, "bfloat16"))
 
 
 @pytest.mark.parametrize(("beta1", "beta2"), [(0.9, 0.95), (0.9, 0.999)])
