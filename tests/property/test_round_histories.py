@@ -29,6 +29,7 @@ from training.rounds.events import (
 )
 from training.rounds.journaled import decode_event, encode_event
 from training.rounds.machine import advance
+from training.rounds.membership import return_by
 from training.rounds.owed import owed
 from training.rounds.sealing import merged_claims
 from training.rounds.state import (
@@ -190,12 +191,17 @@ def check_batch(world: World) -> None:
 
 
 def check_timers(world: World) -> None:
-    """9: timers stand while a group has nobody connected; else no phase outlives its own."""
+    """9: timers stand while somebody is waited for; else no phase outlives its own."""
     for moment in world.shell.moments:
         state = moment.state
         here = {member.group for member in state.members.values() if member.is_here}
         if not isinstance(state.phase, Finished):
-            assert (state.standing_since is not None) == (here != {*state.terms.groups})
+            is_coming = state.at < return_by(state) and any(
+                member.lost_at == state.resumed_at for member in state.members.values()
+            )
+            assert (state.standing_since is not None) == (
+                is_coming or here != {*state.terms.groups}
+            )
         waits = state.is_idle or not state.takes_work or state.standing_since is not None
         ends = getattr(state.phase, "ends", None)
         assert ends is None or waits or state.at < ends

@@ -98,9 +98,8 @@ def advance(state: RoundState, event: events.Event, rules: Closing) -> events.Ch
     if state is before and state.at >= event.at:
         return state, ()
     state = with_phase(state, state.phase, UnixMillis(max(state.at, event.at)))
-    if isinstance(event, events.Controlled) or (
-        state.members is not before.members and not isinstance(event, events.Applied)
-    ):
+    is_other = state.members is not before.members and not isinstance(event, events.Applied)
+    if is_other or isinstance(event, events.Controlled) or state.standing_since is not None:
         state = with_holders(with_lacking(with_timers_in_order(state)))
     while change := _progress(state, rules):
         state, more = change
@@ -338,7 +337,7 @@ def _is_given_up(state: RoundState) -> bool:
     if not state.stopping or state.standing_since is None or state.draining:
         return False
     have_members = {m.group for m in state.members.values()} >= {*state.terms.groups}
-    return state.at >= state.returning_until or not have_members
+    return state.at >= state.resumed_at + state.terms.lease_grace or not have_members
 
 
 def _work(state: RoundState, rules: Closing) -> events.Change | None:

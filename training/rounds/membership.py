@@ -2,7 +2,8 @@
 
 Invariants: a change of membership that others must know is a numbered Notice, in order without
 gaps; a member that is back within `lease_grace` is the same member, without a Notice; timers move
-by exactly the time for which some group had nobody connected, or the coordinator was down.
+by exactly the time for which some group had nobody connected, or the coordinator was down, or
+members were on their way back to it.
 """
 
 from collections.abc import Iterable
@@ -181,17 +182,33 @@ def leaving(state: RoundState, peer: PeerId, at: UnixMillis) -> RoundState:
 
 
 def resumed(state: RoundState, at: UnixMillis) -> RoundState:
-    """Every session is gone, and no timer ran since the last event.
+    """Every session is gone, and no time has passed since the last event.
 
     It was we who were away: nobody loses work or pay before it has had time to come back.
     """
+    at = max(at, state.at)
+    away = at - state.at
+    coming = {m.peer for m in state.members.values() if m.is_here or _is_coming(state, m)}
     since = state.at if state.standing_since is None else state.standing_since
-    span = max(state.terms.redo_after, RETURN_MS)
+    state = _moved(replace(state, at=at), since)
     for member in [*state.members.values()]:
-        if member.is_here:
-            state = _with(state, _away(member, at, span))
-    until = UnixMillis(at + state.terms.lease_grace)
-    return replace(state, standing_since=since, returning_until=until)
+        if member.leaves_by is not None:
+            member = replace(member, leaves_by=UnixMillis(member.leaves_by + away))
+        if member.peer in coming:
+            member = _away(member, at, 0)  # from when timers run again
+        elif member.lost_at is not None:
+            member = replace(member, lost_at=UnixMillis(member.lost_at + away))
+        state = _with(state, member)
+    return replace(state, standing_since=at, resumed_at=at)
+
+
+def return_by(state: RoundState) -> UnixMillis:
+    """When those who were here at a restart are waited for no longer."""
+    return UnixMillis(state.resumed_at + max(state.terms.redo_after, RETURN_MS))
+
+
+def _is_coming(state: RoundState, member: Member) -> bool:
+    return member.lost_at == state.resumed_at and state.at < return_by(state)
 
 
 def _away(member: Member, at: UnixMillis, span: int) -> Member:
@@ -265,9 +282,14 @@ def _may_go(state: RoundState, member: Member, *, has_work: bool) -> bool:
 
 
 def with_timers_in_order(state: RoundState) -> RoundState:
-    """Stop the round's timer while a group has nobody; move it when it runs again."""
-    here = {member.group for member in state.members.values() if member.is_here}
-    stands = len(here) < len(state.terms.groups)
+    """Stop the round's timer while a group has nobody, or members are on their way back.
+
+    Move it when it runs again.
+    """
+    members = state.members.values()
+    here = {member.group for member in members if member.is_here}
+    coming = state.at < return_by(state) and any(_is_coming(state, each) for each in members)
+    stands = coming or len(here) < len(state.terms.groups)
     if stands and state.standing_since is None:
         return replace(state, standing_since=state.at)
     if not stands and state.standing_since is not None:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from contracts.terms.ids import PeerId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.work import RoundClosed
+from training.rounds.membership import return_by
 from training.rounds.state import (
     LONG_AGO,
     NOTHING,
@@ -94,8 +95,9 @@ def _moments(state: RoundState) -> Iterator[UnixMillis]:
         if member.leaves_by is not None:
             yield member.leaves_by
     if state.stopping and state.standing_since is not None:
-        yield state.returning_until
+        yield UnixMillis(state.resumed_at + terms.lease_grace)
     if state.standing_since is not None:
+        yield return_by(state)
         return
     match state.phase:
         case Work(ends=int(ends)):

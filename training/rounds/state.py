@@ -216,8 +216,8 @@ class RoundState:
     holding: Remembered = field(default_factory=dict)  # failings at holding buckets in time
     at: UnixMillis = LONG_AGO  # of the last event
     started: bool = False  # every group has once had all its peers
-    standing_since: UnixMillis | None = None  # timers stand while a group has nobody connected
-    returning_until: UnixMillis = LONG_AGO  # after a restart: members are on their way back
+    standing_since: UnixMillis | None = None  # timers stand while somebody is waited for
+    resumed_at: UnixMillis = LONG_AGO  # the newest restart of the coordinator
     next_notice: int = 0
     voids: int = 0  # since the last update, that blamed nobody new
     blamed: frozenset[Address] = frozenset()  # since the last update: did not reduce or give

@@ -504,6 +504,62 @@ def test_reduce__coordinator_was_away__reducers_have_time_to_come_back() -> None
     assert reduce(shell).owing[B] == asked
 
 
+def test_resumed__who_was_here__is_waited_for_before_any_timer_runs() -> None:
+    shell = in_reduce(A, B, C)
+    ends = reduce(shell).ends
+    left = ends - shell.state.at
+    shell.now = UnixMillis(shell.now + 10 * RETURN_MS)
+    shell.crash()
+    shell.tell(events.Connected(A, "", RoundNumber(0), shell.now))
+    asked = reduce(shell).owing
+
+    shell.pass_time(shell.now + RETURN_MS - 1)  # longer than the phase had left
+
+    assert left < RETURN_MS and reduce(shell).owing == asked and shell.state.standing_since
+    for who in (B, C):
+        shell.tell(events.Connected(who, "", RoundNumber(0), shell.now))
+    assert shell.state.standing_since is None and reduce(shell).ends - shell.now == left
+
+
+def test_resumed__who_was_here_stays_away__others_go_on_after_the_time_to_come_back() -> None:
+    shell = in_reduce(A, B, C)
+    shell.crash()
+    for who in (A, C):
+        shell.tell(events.Connected(who, "", RoundNumber(0), shell.now))
+
+    shell.pass_time(shell.now + RETURN_MS)
+
+    assert shell.state.standing_since is None and B not in reduce(shell).owing
+
+
+def test_resumed__twice_in_a_moment__gives_all_the_time_again() -> None:
+    shell = in_reduce(A, B, C)
+    shell.crash()
+    for who in (A, C):
+        shell.tell(events.Connected(who, "", RoundNumber(0), shell.now))
+    shell.pass_time(shell.now + RETURN_MS - 1)
+    shell.crash()
+    for who in (A, C):
+        shell.tell(events.Connected(who, "", RoundNumber(0), shell.now))
+
+    shell.pass_time(shell.now + RETURN_MS - 1)
+
+    assert B in reduce(shell).owing
+
+
+def test_resumed__who_was_away_before__keeps_what_is_left_of_its_lease() -> None:
+    shell = in_reduce(A, B, C)
+    shell.tell(events.Disconnected(B, shell.now))
+    shell.now = UnixMillis(shell.now + 10 * shell.terms.lease_grace)
+    shell.crash()
+
+    shell.pass_time(shell.now + shell.terms.lease_grace - 1)
+    assert B in shell.state.members
+
+    shell.pass_time(shell.now + 1)
+    assert B not in shell.state.members
+
+
 @pytest.mark.parametrize("holder", [C, COORDINATOR])
 def test_reduce__others_have_a_lost_peers_bucket__nobody_is_asked(holder: PeerId) -> None:
     shell = in_reduce(A, B, C)
