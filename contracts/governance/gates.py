@@ -12,7 +12,8 @@ scaled down, but who is above is named: such peers are drawn for certain once so
 
 Exact integers, the same for coordinator, members and audits:
 
-- norm = isqrt(10^6 x sum of the norms squared of all outputs but moments), in 1e-9, rounded down;
+- norm = isqrt(10^6 x sum of the norms squared of all outputs), in 1e-9, rounded down; where several
+  vectors are exchanged each has one, and the smallest share bound / norm counts;
 - a median of an even number is the mean of the two in the middle, rounded down;
 - an owner's norm in a step is the median of its peer-steps' norms;
 - bound = isqrt(9 x reference^2 x max(median samples, samples) / samples), rounded down twice; of
@@ -27,6 +28,7 @@ moves its own median only. Steps without an update leave no trace.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import isqrt
 from typing import TypeAlias
 
@@ -38,8 +40,10 @@ FACTOR = 3
 MIN_OWNERS = 3
 FINE = 2**20
 
-OwnerNorms: TypeAlias = Mapping[StageIndex, Mapping[Address, tuple[int, ...]]]
-"""Norms (1e-9) of one step's peer-steps by stage and owner, ascending."""
+Norms: TypeAlias = tuple[int, ...]
+"""In 1e-9, one for each vector that a claim exchanges."""
+OwnerNorms: TypeAlias = Mapping[StageIndex, Mapping[Address, tuple[Norms, ...]]]
+"""Of one step's peer-steps by stage and owner, ascending."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,16 @@ class PeerStep:
     stage: StageIndex
     owner: Address
     samples: int
-    norm: int  # 1e-9
+    norms: Norms
 
 
 def peer_step(claim: WorkClaim, owner: Address, samples: int, num_vectors: int) -> PeerStep:
-    """A claim of work as the gate sees it: the first of so many vectors that are cut alike."""
-    first = claim.outputs[: len(claim.outputs) // num_vectors]
-    squared = sum(output.norm_squared for output in first)
-    return PeerStep(claim.digest(), claim.group, owner, samples, isqrt(squared * 10**6))
+    """A claim of work as the gate sees it, of so many vectors that are cut alike."""
+    squares = [output.norm_squared for output in claim.outputs]
+    size = len(squares) // num_vectors
+    starts = range(0, size * num_vectors, size)
+    norms = tuple(isqrt(sum(squares[at : at + size]) * 10**6) for at in starts)
+    return PeerStep(claim.digest(), claim.group, owner, samples, norms)
 
 
 def gate(
@@ -91,25 +97,38 @@ def gate(
     for stage, own in by_stage.items():
         is_early = step <= WINDOW and not norms_grow
         is_open = is_early or len({each.owner for each in own}) < MIN_OWNERS
-        bounds = _bounds(_usual_norm(gates, stage), own, norms_grow)
-        longer = {each.name for each in own if each.norm > bounds.get(each.name, each.norm)}
-        above |= longer
-        if is_open or not longer:
+        shares = _shares(gates, stage, own, norms_grow)
+        above |= shares.keys()
+        if is_open or not shares:
             weights |= {each.name: each.samples for each in own}
             continue
         for each in own:
-            weights[each.name] = each.samples * FINE
-            if each.name in longer:
-                weights[each.name] = each.samples * FINE * bounds[each.name] // each.norm
+            weights[each.name] = int(each.samples * FINE * shares.get(each.name, Fraction(1)))
     return Gated(weights, frozenset(above))
+
+
+def _shares(
+    gates: Gates, stage: StageIndex, peer_steps: Sequence[PeerStep], norms_grow: bool
+) -> Mapping[Digest, Fraction]:
+    """Of the weight of each that is above its bound: the least bound / norm of its vectors."""
+    shares: dict[Digest, Fraction] = {}
+    for vector in range(len(peer_steps[0].norms)):
+        usual = _usual_norm(gates, stage, vector)
+        bounds = _bounds(usual, peer_steps, vector, norms_grow)
+        for each in peer_steps:
+            norm = each.norms[vector]
+            if norm > bounds.get(each.name, norm):
+                share = Fraction(bounds[each.name], norm)
+                shares[each.name] = min(share, shares.get(each.name, share))
+    return shares
 
 
 def remember(gates: Gates, peer_steps: Iterable[PeerStep]) -> Gates:
     """With the peer-steps of one more update."""
-    norms: defaultdict[StageIndex, defaultdict[Address, list[int]]]
+    norms: defaultdict[StageIndex, defaultdict[Address, list[Norms]]]
     norms = defaultdict(lambda: defaultdict(list))
     for each in peer_steps:
-        norms[each.stage][each.owner].append(each.norm)
+        norms[each.stage][each.owner].append(each.norms)
     step: OwnerNorms = {
         stage: {owner: tuple(sorted(own)) for owner, own in owners.items()}
         for stage, owners in norms.items()
@@ -117,22 +136,22 @@ def remember(gates: Gates, peer_steps: Iterable[PeerStep]) -> Gates:
     return Gates((*gates.steps, step)[-WINDOW:])
 
 
-def _usual_norm(gates: Gates, stage: StageIndex) -> int | None:
+def _usual_norm(gates: Gates, stage: StageIndex, vector: int) -> int | None:
     """Median over owners of their medians of the remembered steps; None before there is any."""
     norms: defaultdict[Address, list[int]] = defaultdict(list)
     for step in gates.steps:
         for owner, own in step.get(stage, {}).items():
-            norms[owner].extend(own)
+            norms[owner].extend(each[vector] for each in own)
     return _median([_median(own) for own in norms.values()]) if norms else None
 
 
 def _bounds(
-    usual: int | None, peer_steps: Sequence[PeerStep], norms_grow: bool
+    usual: int | None, peer_steps: Sequence[PeerStep], vector: int, norms_grow: bool
 ) -> Mapping[Digest, int]:
     """The bound of each; none where there is nobody to compare with."""
     norms: defaultdict[Address, list[int]] = defaultdict(list)
     for each in peer_steps:
-        norms[each.owner].append(each.norm)
+        norms[each.owner].append(each.norms[vector])
     medians = {owner: _median(own) for owner, own in norms.items()}
     samples = _median([each.samples for each in peer_steps])
     bounds: dict[Digest, int] = {}

@@ -528,6 +528,8 @@ class JobSpec(JobTerms):
         has_bounds = self.optimizer.clip_norm > 0 and beta1**2 < MILLION * beta2
         if self.batch.num_vectors > 1 and not has_bounds:
             raise ValueError("local.moments: mean needs clip_norm, and beta1^2 below beta2")
+        if self.batch.num_vectors > 1 and self.rules.gradient_codec == "float16":
+            raise ValueError("local.moments: mean, where float16 makes small roots zero")
         return self
 
     @cached_property

@@ -26,7 +26,7 @@ past = st.lists(st.lists(st.tuples(st.integers(0, 4), norms), max_size=5), max_s
 
 def made(owner: int, norm: int, samples: int, number: int) -> PeerStep:
     """One peer-step of an owner."""
-    return PeerStep(make_digest(number), STAGE, Address(bytes([owner]) * 20), samples, norm)
+    return PeerStep(make_digest(number), STAGE, Address(bytes([owner]) * 20), samples, (norm,))
 
 
 def steps_of(drawn: list[tuple[int, int, int]]) -> list[PeerStep]:
@@ -51,7 +51,7 @@ def bound(history: list[list[tuple[int, int]]], own: list[PeerStep], each: PeerS
             before.setdefault(owner, []).append(norm)
     now: dict[Address, list[int]] = {}
     for other in own:
-        now.setdefault(other.owner, []).append(other.norm)
+        now.setdefault(other.owner, []).append(other.norms[0])
     others = [median(found) for owner, found in now.items() if owner != each.owner]
     references = [*([median(map(median, before.values()))] if before else [])]
     references += [median(others)] if others else []
@@ -74,13 +74,13 @@ def test_gate__any_gradients__weights_are_those_of_the_formula(
         limit, weight = bound(history, own, each), gated.weights[each.name] / unit
         # Medians and samples are rounded down, so a bound may be smaller by what that takes away.
         slack = sqrt(1 / (1 + 1 / (2 * each.samples))) - 1e-2
-        if each.norm <= limit * slack or is_open:
-            assert weight == each.samples or each.norm > limit * slack
+        if each.norms[0] <= limit * slack or is_open:
+            assert weight == each.samples or each.norms[0] > limit * slack
         if is_open:
             assert weight == each.samples
-        elif each.norm > limit * 1.001:
+        elif each.norms[0] > limit * 1.001:
             assert each.name in gated.above
-            scaled, rounded = each.samples * limit / each.norm, 1 / gates.FINE
+            scaled, rounded = each.samples * limit / each.norms[0], 1 / gates.FINE
             assert scaled * slack - rounded <= weight <= scaled * (1 + 1e-9)
 
 
@@ -113,9 +113,9 @@ def test_gate__own_history_blown_up__own_bound_does_not_grow(drawn: list[int], f
     own = [made(number, norm, 8, number) for number, norm in enumerate(drawn)]
     remembered = Gates()
     for _ in range(5):
-        lie = replace(own[0], norm=max(drawn) * factor)
+        lie = replace(own[0], norms=(max(drawn) * factor,))
         remembered = gates.remember(remembered, [lie, *own[1:]])
 
-    gated = gates.gate(remembered, LATE, [replace(own[0], norm=3 * max(drawn) + 4), *own[1:]])
+    gated = gates.gate(remembered, LATE, [replace(own[0], norms=(3 * max(drawn) + 4,)), *own[1:]])
 
     assert own[0].name in gated.above

@@ -29,7 +29,6 @@ from training.rounds.events import (
 )
 from training.rounds.journaled import decode_event, encode_event
 from training.rounds.machine import advance
-from training.rounds.membership import return_by
 from training.rounds.owed import owed
 from training.rounds.sealing import merged_claims
 from training.rounds.state import (
@@ -196,7 +195,7 @@ def check_timers(world: World) -> None:
         state = moment.state
         here = {member.group for member in state.members.values() if member.is_here}
         if not isinstance(state.phase, Finished):
-            is_coming = state.at < return_by(state) and any(
+            is_coming = (state.return_by is None or state.at < state.return_by) and any(
                 member.lost_at == state.resumed_at for member in state.members.values()
             )
             assert (state.standing_since is not None) == (

@@ -98,9 +98,13 @@ def advance(state: RoundState, event: events.Event, rules: Closing) -> events.Ch
     if state is before and state.at >= event.at:
         return state, ()
     state = with_phase(state, state.phase, UnixMillis(max(state.at, event.at)))
-    is_other = state.members is not before.members and not isinstance(event, events.Applied)
-    if is_other or isinstance(event, events.Controlled) or state.standing_since is not None:
-        state = with_holders(with_lacking(with_timers_in_order(state)))
+    is_other = isinstance(event, events.Controlled) or (
+        state.members is not before.members and not isinstance(event, events.Applied)
+    )
+    if is_other or state.standing_since is not None:
+        timed = with_timers_in_order(state)
+        if is_other or timed is not state:
+            state = with_holders(with_lacking(timed))
     while change := _progress(state, rules):
         state, more = change
         effects += more

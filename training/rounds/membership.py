@@ -194,21 +194,17 @@ def resumed(state: RoundState, at: UnixMillis) -> RoundState:
     for member in [*state.members.values()]:
         if member.leaves_by is not None:
             member = replace(member, leaves_by=UnixMillis(member.leaves_by + away))
-        if member.peer in coming:
-            member = _away(member, at, 0)  # from when timers run again
+        if member.peer in coming:  # `redo_at` moves with the timers
+            member = _away(member, at, max(0, state.terms.redo_after - RETURN_MS))
         elif member.lost_at is not None:
             member = replace(member, lost_at=UnixMillis(member.lost_at + away))
         state = _with(state, member)
-    return replace(state, standing_since=at, resumed_at=at)
-
-
-def return_by(state: RoundState) -> UnixMillis:
-    """When those who were here at a restart are waited for no longer."""
-    return UnixMillis(state.resumed_at + max(state.terms.redo_after, RETURN_MS))
+    return replace(state, standing_since=at, resumed_at=at, return_by=None)
 
 
 def _is_coming(state: RoundState, member: Member) -> bool:
-    return member.lost_at == state.resumed_at and state.at < return_by(state)
+    is_waited_for = state.return_by is None or state.at < state.return_by
+    return is_waited_for and member.lost_at == state.resumed_at
 
 
 def _away(member: Member, at: UnixMillis, span: int) -> Member:
@@ -273,6 +269,8 @@ def _may_go(state: RoundState, member: Member, *, has_work: bool) -> bool:
     mates = [m for m in in_group(state, member.group) if m.is_here and m.peer != member.peer]
     ready = [mate for mate in mates if state.is_current(mate)]
     is_late = member.leaves_by is not None and state.at >= member.leaves_by
+    if state.standing_since is not None and not is_late:
+        return False  # its mates may be on their way back
     if has_work:
         return is_late and all(mate.is_leaving for mate in ready)
     return is_late or ready == mates
@@ -288,8 +286,10 @@ def with_timers_in_order(state: RoundState) -> RoundState:
     """
     members = state.members.values()
     here = {member.group for member in members if member.is_here}
-    coming = state.at < return_by(state) and any(_is_coming(state, each) for each in members)
-    stands = coming or len(here) < len(state.terms.groups)
+    stands = len(here) < len(state.terms.groups)
+    if state.return_by is None and not stands:
+        state = replace(state, return_by=UnixMillis(state.at + RETURN_MS))
+    stands = stands or any(_is_coming(state, state.members[peer]) for peer in state.watched)
     if stands and state.standing_since is None:
         return replace(state, standing_since=state.at)
     if not stands and state.standing_since is not None:

@@ -11,7 +11,6 @@ from typing import TypeAlias
 from contracts.terms.ids import PeerId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.work import RoundClosed
-from training.rounds.membership import return_by
 from training.rounds.state import (
     LONG_AGO,
     NOTHING,
@@ -97,7 +96,8 @@ def _moments(state: RoundState) -> Iterator[UnixMillis]:
     if state.stopping and state.standing_since is not None:
         yield UnixMillis(state.resumed_at + terms.lease_grace)
     if state.standing_since is not None:
-        yield return_by(state)
+        if state.return_by is not None:
+            yield state.return_by
         return
     match state.phase:
         case Work(ends=int(ends)):

@@ -218,6 +218,8 @@ class RoundState:
     started: bool = False  # every group has once had all its peers
     standing_since: UnixMillis | None = None  # timers stand while somebody is waited for
     resumed_at: UnixMillis = LONG_AGO  # the newest restart of the coordinator
+    return_by: UnixMillis | None = LONG_AGO
+    """Until when those who were here then are waited for; None: a group has had nobody since."""
     next_notice: int = 0
     voids: int = 0  # since the last update, that blamed nobody new
     blamed: frozenset[Address] = frozenset()  # since the last update: did not reduce or give

@@ -64,7 +64,7 @@ class Layout:
     """The bucket of each output of a claim, in their order; peers of the group apply them."""
     items_per_round: int
     ordered_items: int  # of the job
-    num_vectors: int = 1  # that a claim's outputs cut alike; the gate looks at the first
+    num_vectors: int = 1  # that a claim's outputs cut alike, each with a norm for the gate
     norms_grow: bool = False  # with the samples of a claim; see `contracts.governance.gates`
     most_items: int | None = None
     """Of a peer in a round, whatever its speed; None: its share by speed."""

@@ -16,7 +16,7 @@ UNIT = 10**9  # a norm of 1
 def made(owner: str, norm: int, *, stage: int = 0) -> PeerStep:
     """A peer-step of an owner; norms in whole numbers."""
     address = Address(owner.encode().ljust(20, b"."))
-    return PeerStep(make_digest(owner, stage), StageIndex(stage), address, 10, norm * UNIT)
+    return PeerStep(make_digest(owner, stage), StageIndex(stage), address, 10, (norm * UNIT,))
 
 
 def weights(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> list[Fraction]:
@@ -63,7 +63,7 @@ def test_remember__window__drops_the_oldest_step() -> None:
         gates = remember(gates, [made("a", 1)])
 
     assert len(gates.steps) == WINDOW
-    assert all(step == {0: {made("a", 1).owner: (UNIT,)}} for step in gates.steps)
+    assert all(step == {0: {made("a", 1).owner: ((UNIT,),)}} for step in gates.steps)
 
 
 def test_peer_step__norm__is_the_root_of_all_parts() -> None:
@@ -74,17 +74,28 @@ def test_peer_step__norm__is_the_root_of_all_parts() -> None:
     seen = peer_step(claim, owner, 8, 1)
 
     squared = sum(output.norm_squared for output in claim.outputs)
-    assert seen.norm == pytest.approx((squared / 10**12) ** 0.5 * UNIT, abs=1)
+    assert seen.norms == pytest.approx([(squared / 10**12) ** 0.5 * UNIT], abs=1)
     assert (seen.samples, seen.owner, seen.stage) == (8, owner, claim.group)
 
 
-def test_peer_step__moments_beside_the_difference__are_not_in_the_norm() -> None:
+def test_peer_step__vectors_that_are_cut_alike__have_a_norm_each() -> None:
     maker = JobMaker()
     claim = claims_in(maker.step_items(), "work")[0]
     squares = [(n + 1) ** 2 * 10**12 for n in range(6)]
     outputs = [claim.outputs[0].model_copy(update={"norm_squared": each}) for each in squares]
     claim = claim.model_copy(update={"outputs": tuple(outputs)})
 
-    seen = peer_step(claim, maker.members[0].wallet.account, 8, 3)
+    norms = peer_step(claim, maker.members[0].wallet.account, 8, 3).norms
 
-    assert seen.norm == pytest.approx(5**0.5 * UNIT, abs=1)
+    assert norms == pytest.approx([n**0.5 * UNIT for n in (5, 25, 61)], abs=1)
+
+
+def test_gate__several_vectors__the_one_that_is_farthest_above_its_bound_decides() -> None:
+    steps = [replace(made(each, 1), norms=(UNIT, UNIT // 100)) for each in "abc"]
+    lie = replace(made("d", 1), norms=(6 * UNIT, UNIT))
+
+    gated = gate(remember(Gates(), steps), LATE, [*steps, lie])
+
+    assert gated.above == {lie.name}
+    assert gated.weights[lie.name] == 10 * FINE * 3 // 100  # not half, as of the first one
+    assert {gated.weights[each.name] for each in steps} == {10 * FINE}

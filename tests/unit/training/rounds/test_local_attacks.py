@@ -228,7 +228,7 @@ def test_assign__one_owner_with_many_peers_of_low_ids__others_get_items_first() 
 
 def made(who: str, norm: int) -> PeerStep:
     """A claim of an owner."""
-    return PeerStep(make_digest(who), StageIndex(GROUP), owner(who), 8, norm * 10**9)
+    return PeerStep(make_digest(who), StageIndex(GROUP), owner(who), 8, (norm * 10**9,))
 
 
 @pytest.mark.parametrize("owners", [2, 3, 5])

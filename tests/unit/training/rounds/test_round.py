@@ -547,6 +547,37 @@ def test_resumed__twice_in_a_moment__gives_all_the_time_again() -> None:
     assert B in reduce(shell).owing
 
 
+def test_resumed__group_is_away_for_longer__all_of_it_have_their_time_from_the_first_one() -> None:
+    shell = in_reduce(A, B, C)
+    shell.crash()
+    asked = reduce(shell).owing
+    shell.pass_time(shell.now + 2 * RETURN_MS)
+    shell.tell(events.Connected(A, "", RoundNumber(0), shell.now))
+
+    shell.pass_time(shell.now + RETURN_MS - 1)
+    assert reduce(shell).owing == asked
+
+    shell.pass_time(shell.now + 1)
+    assert B not in reduce(shell).owing
+
+
+def test_resumed__a_leaver_from_whom_a_newcomer_loads__does_not_go_before_that_is_back() -> None:
+    shell = in_reduce(A, B)
+    shell.reduce(A, B)
+    shell.hold(A, B)
+    shell.store_seal()
+    shell.apply(A, B)
+    shell.tell(joining(C, 0, applied=0, at=shell.now))
+    shell.tell(events.LeaveAsked(A, shell.now))
+    assert A in shell.state.members
+
+    shell.crash()
+    assert A in shell.state.members
+
+    shell.pass_time(shell.now + shell.terms.lease_grace)
+    assert A not in shell.state.members
+
+
 def test_resumed__who_was_away_before__keeps_what_is_left_of_its_lease() -> None:
     shell = in_reduce(A, B, C)
     shell.tell(events.Disconnected(B, shell.now))
