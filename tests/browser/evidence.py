@@ -19,7 +19,7 @@ SOME = DRAWN.model_copy(update={"floor": 6 * MILLION // 10})
 """So often that of a few peer-steps some are drawn and some are not."""
 
 
-SALT = 9
+SALT = 10
 """Of a job in whose story a lie is drawn, work that matched is paid, and some is not drawn."""
 
 
