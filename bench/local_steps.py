@@ -49,7 +49,7 @@ from training.stages.exact import Moments, device_class, set_threads, weighted_m
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
-from training.strategies.local.outer import apply_moments, apply_outer
+from training.strategies.local.outer import apply_outer, apply_root
 
 STEPS, QUICK_STEPS = 2000, 20
 VALIDATION_ROWS = 512
@@ -200,7 +200,8 @@ def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
             difference, *moments = mean.split(size)
             apply_outer(base, momentum, difference, rate=1.0, mu=0.0)
             if sealed is not None:
-                apply_moments(sealed, moments[0], moments[1], stage.optimizer)
+                sealed.exp_avg.copy_(moments[0])
+                apply_root(sealed.exp_avg, sealed.exp_avg_sq, moments[1], stage.optimizer)
     stage.flat_weights.copy_(base)
 
 

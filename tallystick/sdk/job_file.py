@@ -336,7 +336,7 @@ class LocalFields(Fields):
     """Steps in which the learning rate rises again in each round of moments that restart."""
     moments: Literal["restart", "mean"] = "restart"
     """What AdamW starts a round with: restart, from nothing, or mean, the average of what all had
-    at the end of the one before, which short rounds need; a weight takes 8 bytes more then."""
+    at the end of the one before; for that peers send 8 bytes a weight more, 16 without a codec."""
     outer_rate: Annotated[Number, Gt(0), Le(10)] = 1.0
     """Part of the averaged change that is taken."""
     outer_momentum: Annotated[Number, Ge(0), Lt(1)] = 0.0

@@ -33,7 +33,7 @@ from training.stages.stage import Stage, UnitInputs
 from training.stages.torch_free import chunk_bounds
 from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
-from training.strategies.local.outer import apply_moments, apply_outer
+from training.strategies.local.outer import apply_outer, apply_root
 
 ROWS = 4
 BUCKETS = 4
@@ -121,17 +121,17 @@ def one_local_round(
             own, sent = codec.shard(mine[start:end], bytes(32)), file.read_bytes()
             numbers = [codec.read_shard(data, end - start) for data in (own, sent)]
             compared += [mine, own, sent, *numbers]
-    means: list[torch.Tensor] = []
     for file, (start, end) in zip(files, bounds, strict=True):
         shards = (codec.read_shard(file.read_bytes(), end - start) for _ in range(2))
         mean = codec.read_mean(codec.mean(weighted_mean(shards, [1, 1])), end - start)
-        if start < len(sealed):
-            apply_outer(sealed[start:end], momentum[start:end], mean, rate=1.0, mu=0.9)
+        vector, first = divmod(start, len(sealed))
+        place = slice(first, first + end - start)
+        if moments is None or not vector:
+            apply_outer(sealed[place], momentum[place], mean, rate=1.0, mu=0.9)
+        elif vector == 1:
+            moments.exp_avg[place] = mean
         else:
-            means.append(mean)
-    if moments is not None:
-        exp_avg, root = torch.cat(means).split(len(sealed))
-        apply_moments(moments, exp_avg, root, OPTIMIZER)
+            apply_root(moments.exp_avg[place], moments.exp_avg_sq[place], mean, OPTIMIZER)
     del compared  # an auditor may still be at it when all that is done
 
 

@@ -13,7 +13,7 @@ from training.data.loading import UnitRows
 from training.stages.exact import Moments, tensors_root, weighted_mean
 from training.stages.stage import Stage, UnitInputs
 from training.strategies.local.inner import Replica
-from training.strategies.local.outer import apply_moments, apply_outer
+from training.strategies.local.outer import apply_outer, apply_root
 from training.strategies.local.recipe import LocalRecipe
 from training.strategies.local.rules import GROUP
 
@@ -52,8 +52,9 @@ class Plain:
         mean, *moments = mean.split(len(self.weights))
         apply_outer(self.weights, self._momentum, mean, rate=rate, mu=mu)
         if moments:
-            self._moments = Moments(*map(torch.zeros_like, moments))
-            apply_moments(self._moments, moments[0], moments[1], self._recipe.config.optimizer)
+            exp_avg, exp_avg_sq = moments[0].clone(), torch.empty_like(moments[1])
+            apply_root(exp_avg, exp_avg_sq, moments[1], self._recipe.config.optimizer)
+            self._moments = Moments(exp_avg, exp_avg_sq)
         self._sealed += sum(len(claim.numbers) for claim in claims)
 
     def _sent(self, claim: WorkClaim) -> Tensor:

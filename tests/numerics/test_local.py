@@ -20,7 +20,7 @@ from training.stages.exact import Moments, weighted_mean
 from training.stages.stage import UnitInputs, rows_tensor
 from training.strategies.local.exchange import LocalCodec
 from training.strategies.local.inner import Replica
-from training.strategies.local.outer import apply_moments, apply_outer
+from training.strategies.local.outer import apply_outer, apply_root
 
 CORPUS = synthetic_corpus()
 SEED = bytes(range(32))
@@ -70,7 +70,8 @@ def test_replica__one_that_goes_on_from_its_moments__has_the_losses_of_the_plain
             losses.append(loss_of(replica, inputs(rows, items_of(config, step + 1))))
         difference, mean, root = replica.difference().split(stage.num_parameters)
         apply_outer(base, momentum, difference, rate=1.0, mu=0.0)
-        apply_moments(sealed, mean, root, config.optimizer)
+        exp_avg.copy_(mean)
+        apply_root(exp_avg, exp_avg_sq, root, config.optimizer)
         stage.flat_weights.copy_(base)
 
     assert greatest_difference(losses, plain_losses(config, rows)) <= 1e-5

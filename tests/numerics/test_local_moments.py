@@ -25,8 +25,7 @@ from tests.support.history import make_claim
 from training.averaging.movement import longest_step
 from training.config import OptimizerConfig
 from training.recipes import micro
-from training.stages.exact import Moments
-from training.strategies.local.outer import apply_moments
+from training.strategies.local.outer import apply_root
 from training.strategies.local.rules import GROUP
 from training.strategies.local.state import LocalState
 from training.strategies.local.strategy import LocalWithTorch
@@ -218,15 +217,14 @@ def test_keep__round_from_sealed_moments__goes_on_where_it_was(tmp_path: Path) -
     assert replica is not None and torch.equal(replica.difference(), done.difference)
 
 
-def test_apply_moments__means_that_no_steps_come_to__are_taken_within_their_bound() -> None:
-    moments = Moments(torch.ones(4), torch.ones(4))
+def test_apply_root__means_that_no_steps_come_to__are_taken_within_their_bound() -> None:
     most = longest_step(OPTIMIZER.beta1, OPTIMIZER.beta2, math.inf)
 
-    mean, root = torch.tensor([0.1, 9.0, -9.0, 9.0]), torch.tensor([0.5, 0.5, -0.5, 0.0])
-    apply_moments(moments, mean, root, OPTIMIZER)
+    exp_avg, exp_avg_sq = torch.tensor([0.1, 9.0, -9.0, 9.0]), torch.ones(4)
+    apply_root(exp_avg, exp_avg_sq, torch.tensor([0.5, 0.5, -0.5, 0.0]), OPTIMIZER)
 
-    assert torch.allclose(moments.exp_avg, torch.tensor([0.1, most / 2, -most / 2, 0.0]))
-    assert moments.exp_avg_sq.tolist() == [0.25, 0.25, 0.25, 0.0]
+    assert torch.allclose(exp_avg, torch.tensor([0.1, most / 2, -most / 2, 0.0]))
+    assert exp_avg_sq.tolist() == [0.25, 0.25, 0.25, 0.0]
 
 
 def test_recipe__shards_of_fewer_vectors__refused() -> None:

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from training.averaging.movement import longest_step
 from training.config import OptimizerConfig
-from training.stages.exact import Moments
 from training.stages.torch_free import fp32
 
 
@@ -29,10 +28,9 @@ def apply_outer(weights: Tensor, momentum: Tensor, mean: Tensor, *, rate: float,
     weights.sub_(momentum.mul(fp32(mu)).add_(mean).mul_(fp32(rate)))
 
 
-def apply_moments(moments: Moments, mean: Tensor, root: Tensor, config: OptimizerConfig) -> None:
-    """Replace moments by means of first ones and of roots of second ones, fp32 (P,) each."""
+def apply_root(exp_avg: Tensor, exp_avg_sq: Tensor, root: Tensor, config: OptimizerConfig) -> None:
+    """Make v of the mean of roots, and cut m, which is a mean of first moments; fp32 (P,) each."""
     most = root.abs().mul_(fp32(longest_step(config.beta1, config.beta2, math.inf)))
     # No `clamp`: which zero is left of two depends on the device.
-    within = torch.where(mean.abs() > most, torch.copysign(most, mean), mean)
-    moments.exp_avg.copy_(within)
-    moments.exp_avg_sq.copy_(root * root)
+    exp_avg.copy_(torch.where(exp_avg.abs() > most, torch.copysign(most, exp_avg), exp_avg))
+    exp_avg_sq.copy_(root * root)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
@@ -35,7 +34,7 @@ from training.stages.exact import device_class, millionths, weighted_mean
 from training.stages.stage import UnitInputs
 from training.strategies.local.inner import Replica
 from training.strategies.local.kept import read_about, read_vectors, write_vectors
-from training.strategies.local.outer import apply_moments, apply_outer
+from training.strategies.local.outer import apply_outer, apply_root
 from training.strategies.local.recipe import LocalRecipe, leaf_numbers
 from training.strategies.local.replay import replay_claim
 from training.strategies.local.rules import GROUP, Local
@@ -225,18 +224,21 @@ class LocalWithTorch(Local):
     def apply(self, state: State, buckets: Iterator[Buffer], seal: Seal) -> LocalState:
         """See `Strategy.apply`."""
         assert isinstance(state, LocalState)
-        recipe, device, moments = self.recipe, state.flat_weights.device, list[Tensor]()
+        recipe, device, moments = self.recipe, state.flat_weights.device, state.moments
         rate, mu = recipe.local.outer_rate / MILLION, recipe.local.outer_momentum / MILLION
-        for (start, end), bucket in zip(recipe.bounds, buckets, strict=True):
+        config = recipe.config.optimizer
+        for number, (start, end), bucket in zip(
+            recipe.buckets, recipe.bounds, buckets, strict=True
+        ):
             mean = recipe.codec.read_mean(bucket, end - start).to(device)
-            if start >= recipe.num_parameters:
-                moments.append(mean)
-                continue
-            part = slice(start, end)
-            apply_outer(state.flat_weights[part], state.momentum[part], mean, rate=rate, mu=mu)
-        if state.moments is not None:
-            exp_avg, root = torch.cat(moments).split(recipe.num_parameters)
-            apply_moments(state.moments, exp_avg, root, recipe.config.optimizer)
+            first = start % recipe.num_parameters
+            part = slice(first, first + end - start)
+            if moments is None or not recipe.batch.is_of_moments(number):
+                apply_outer(state.flat_weights[part], state.momentum[part], mean, rate=rate, mu=mu)
+            elif recipe.batch.is_of_roots(number):  # all first moments are there
+                apply_root(moments.exp_avg[part], moments.exp_avg_sq[part], mean, config)
+            else:
+                moments.exp_avg[part] = mean
         state.updated(seal.next - count(seal.unsealed))
         if state is self._started:
             self._forget()
