@@ -48,7 +48,8 @@ from tests.support.money_story import until_said
 from tests.support.stack import Stack, kill_and_see, said, stack
 from training.config import ModelConfig, whole_model
 from training.data.loading import UnitRows
-from training.memory import num_parameters, stage_memories
+from training.memory import num_parameters
+from training.planner import stage_memories
 from training.stages.stage import rows_tensor
 from training.stages.torch_free import VALIDATION_ROWS
 

@@ -1,15 +1,15 @@
 """How much disk a peer's lease takes, in bytes. Pure; what `Keeping` holds, and agents check for.
 
 A peer's folder holds, of its stage,
-- checkpoints: weights and two moments, with local steps weights and one momentum (and both moments
-  where rounds go on from them: then all of it stands for the weights below too), fp32: two that
-  are kept, one that is being written, one that a newcomer downloads, and one that is published;
-- with local steps weights and moments of the round in work, and those that replace them;
+- checkpoints, fp32 (`Footprint.checkpoint`): two that are kept, one that is being written, one that
+  a newcomer downloads, and one that is published;
+- what its strategy keeps of the round in work (`Footprint.round_in_work`);
 - the buckets since the older checkpoint that is kept, for a restart and for late members;
 - the open step, and in a checked job up to `MOST_STEPS` sealed ones whose draws are open: the
-  weights before the step, the shards of our gradient and those that we reduce or hold for others,
-  and the boundary tensors of our items; and as much as one more, for what we have of others beside
-  it: shards that audits take, or that buckets of several lost members make ours;
+  state before the step that a replay starts from, the shards of our gradient and those that we
+  reduce or hold for others, and the boundary tensors of our items; and as much as one more, for
+  what we have of others beside it: shards that audits take, or that buckets of several lost members
+  make ours;
 - the journal and the odds and ends (`SMALL`).
 A member may do the work of one that is lost beside its own (`SHARES`). The sealed steps are what
 others decide: `training.worker.keeping` lets the oldest go above `kept_disk`. Tests:
@@ -20,14 +20,12 @@ from collections.abc import Iterator
 
 from contracts.terms.messages import JobSpec
 from training.config import ModelConfig, StageSlice, slices_of, train_config
-from training.memory import FP32, base_bytes, num_parameters
+from training.memory import FP32, HEAD_BYTES, num_parameters
+from training.strategies.limits import footprint_of
 
 MOST_STEPS = 16
 """Sealed steps whose work stays at most (docs/protocol.md 7)."""
 CHECKPOINTS = 4
-STATE = 3  # a checkpoint in weights: they and two moments
-STATE_OF_LOCAL = 2  # they and the outer momentum
-IN_WORK = 2 * 3  # weights and two moments of a round of local steps, twice
 BOUNDARIES = 4  # tensors of a unit in a middle stage: x, y, dy, dx
 OPEN = 2  # steps beside the sealed ones: the one in work, and others' work that we have for sums
 SHARES = 2  # of a step's units and sums: our own, and those of one member that is lost
@@ -48,16 +46,20 @@ def kept_disk(spec: JobSpec) -> int:
 
 def lease_disk(spec: JobSpec) -> int:
     """Bytes that the folder of a peer of the largest stage takes at most; raises as `kept_disk`."""
-    batch = spec.batch
-    state, in_work = (STATE, 0) if batch.local is None else (STATE_OF_LOCAL, IN_WORK)
-    state += batch.num_vectors - 1
-    chunks = batch.num_vectors * min(batch.steps, 2 * batch.checkpoint_every + 1)
+    batch, footprint = spec.batch, footprint_of(spec.batch)
+    chunks = footprint.exchanged * min(batch.steps, 2 * batch.checkpoint_every + 1)
     return SMALL + max(
-        (CHECKPOINTS + (batch.publish_every > 0)) * state * weights
-        + (chunks + in_work) * weights
+        (CHECKPOINTS + (batch.publish_every > 0)) * footprint.checkpoint * weights
+        + (chunks + footprint.round_in_work) * weights
         + (_num_kept(spec) + OPEN) * step
         for weights, step in _sizes(spec)
     )
+
+
+def base_bytes(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
+    """Of a file that a replay starts from, at most."""
+    each = HEAD_BYTES + FP32 * num_parameters(config, stage)
+    return footprint_of(spec.batch).base * each
 
 
 def _num_kept(spec: JobSpec) -> int:
@@ -69,8 +71,8 @@ def _sizes(spec: JobSpec) -> Iterator[tuple[int, int]]:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     for stage in slices_of(config, spec.batch.layer_ends):
         weights = FP32 * num_parameters(config, stage)
-        base, shares = base_bytes(spec, config, stage), SHARES * spec.batch.num_vectors * weights
-        yield weights, base + shares + _boundaries(spec, config, stage)
+        shares = SHARES * footprint_of(spec.batch).exchanged * weights
+        yield weights, base_bytes(spec, config, stage) + shares + _boundaries(spec, config, stage)
 
 
 def _boundaries(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:

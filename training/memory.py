@@ -5,8 +5,7 @@ A peer is fullest between the passes of a step and its update. It has then
   adapter moments and gradient are of that alone;
 - what the passes took, of which the heap gives back little: the forward graphs that waited for
   their backward, what a pass needs for a moment, and gaps (one byte in `GAPS`, seen with glibc);
-- with local steps the sealed weights, a copy of them that the round began with, the outer momentum
-  and the difference (`OF_LOCAL`);
+- what its strategy holds beside (`Footprint`);
 - copies of buckets: a shard as bytes, as a vector, and the sum that it is added to; others on
   their way. One gradient comes on top of what the passes left, three where that was little.
 
@@ -18,8 +17,7 @@ is not counted. `tests/numerics/test_memory.py` holds all that against the peak 
 
 from dataclasses import dataclass
 
-from contracts.terms.messages import JobSpec
-from training.config import ModelConfig, StageSlice, shares_embedding, slices_of
+from training.config import ModelConfig, StageSlice, shares_embedding
 from training.flops import layer_matrix_parameters
 from training.models.parameters import adapter_parameters
 
@@ -35,8 +33,27 @@ WINDOW_BLOCK = 512
 """Queries of windowed attention that are done at once, so that its mask does not grow with rows."""
 COPIES = 3  # of the gradient at once: of one bucket, where it is all of it
 COPIES_ON_TOP = 1  # of what the passes left
-OF_LOCAL = 4  # vectors that a peer with local steps has beside all others
 COMPARED = 5  # copies of a gradient at the end of an audit: two as bytes, two joined, one in pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a strategy's peers hold, in fp32 vectors of what a stage trains.
+
+    By default what it takes to send a gradient and apply its mean at each step (`EVERY_STEP`).
+    """
+
+    at_work: int = 0  # in memory, beside weights, gradient and both moments
+    in_replay: int = 0  # in memory, beside weights, gradient and what is compared
+    replayed_graphs: int = 1  # forward graphs that a replay has beside those of work
+    exchanged: int = 1  # that are cut into buckets, and compared by a replay
+    checkpoint: int = 3  # on disk
+    round_in_work: int = 0  # on disk
+    base: int = 1  # in a file that a replay starts from
+    remedy: str = "more stages"  # makes all of it smaller
+
+
+EVERY_STEP = Footprint()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +128,7 @@ def peer_memory(
     rows_at_once: int,
     *,
     audits: bool = False,
-    is_local: bool = False,
-    num_vectors: int = 1,
+    footprint: Footprint = EVERY_STEP,
 ) -> int:
     """Bytes that a peer of `stage` must have: with all graphs that it may keep at once.
 
@@ -122,44 +138,15 @@ def peer_memory(
         rows_at_once: Of one forward pass.
         audits: It also replays somebody's claim meanwhile: weights and a gradient of its own, one
             more graph, and at the end both gradients that are compared, as bytes and as numbers.
-        is_local: It takes local steps. A replay of them has moments and the weights that it
-            began with too, and compares differences instead of gradients. No graph is more: each
-            step, of work or of a replay, is done whole before the next.
-        num_vectors: That a peer exchanges (`BatchSpec.num_vectors`): sealed moments are there once
-            more, and travel.
+        footprint: Of the job's strategy.
     """
     memory, graphs = stage_memory(config, stage, rows_at_once), 1 if stage.has_head else MAX_GRAPHS
-    trained = memory.gradient  # what of the weights changes, so is there more than once
-    of_means = (num_vectors - 1) * trained
-    of_local = OF_LOCAL * trained + 2 * of_means if is_local else 0
+    at_work = memory.total(graphs) + footprint.at_work * memory.gradient
     if not audits:
-        return memory.total(graphs) + of_local
-    replay = trained + (1 + COMPARED * num_vectors) * memory.gradient
-    if is_local:
-        return memory.total(graphs) + of_local + replay + memory.moments + trained + of_means
-    return memory.total(graphs + 1) + replay
-
-
-def stage_memories(spec: JobSpec, config: ModelConfig) -> tuple[int, ...]:
-    """What `peer_memory` is in each stage of a job; raises Refused: no cut of this model."""
-    batch, audits = spec.batch, spec.rules.audit is not None
-    return tuple(
-        peer_memory(
-            config,
-            each,
-            batch.rows_at_once,
-            audits=audits,
-            is_local=batch.local is not None,
-            num_vectors=batch.num_vectors,
-        )
-        for each in slices_of(config, batch.layer_ends)
-    )
-
-
-def base_bytes(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
-    """Of a file of weights to repeat work on, at most; with moments, if work starts from them."""
-    num_tensors = 4 if spec.batch.num_vectors > 1 else 1
-    return num_tensors * (HEAD_BYTES + FP32 * num_parameters(config, stage))
+        return at_work
+    vectors = 2 + footprint.in_replay + COMPARED * footprint.exchanged
+    more_graphs = memory.total(graphs + footprint.replayed_graphs) - memory.total(graphs)
+    return at_work + vectors * memory.gradient + more_graphs
 
 
 def _kept_per_token(config: ModelConfig, stage: StageSlice) -> int:

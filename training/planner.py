@@ -12,9 +12,11 @@ from itertools import accumulate
 
 from contracts.terms.errors import Refused
 from contracts.terms.ids import MAX_STAGES
-from training.config import ModelConfig, StageSlice
+from contracts.terms.messages import JobSpec
+from training.config import ModelConfig, StageSlice, slices_of
 from training.flops import item_flops
-from training.memory import peer_memory
+from training.memory import EVERY_STEP, Footprint, peer_memory
+from training.strategies.limits import footprint_of
 
 
 def plan_layers(
@@ -24,8 +26,7 @@ def plan_layers(
     *,
     memory_bytes: int | None = None,
     audits: bool = False,
-    is_local: bool = False,
-    num_vectors: int = 1,
+    footprint: Footprint = EVERY_STEP,
 ) -> tuple[int, ...]:
     """`layer_ends` of a cut into `num_stages` stages; ties go to the earlier stage.
 
@@ -35,8 +36,7 @@ def plan_layers(
         rows_at_once: Of one forward pass.
         memory_bytes: What a peer has, None for any.
         audits: Whether a peer also replays the work of others.
-        is_local: Whether it takes local steps.
-        num_vectors: That it exchanges.
+        footprint: Of the job's strategy.
 
     Raises:
         Refused: more stages than layers, or a stage that no cut makes fit into the memory.
@@ -51,36 +51,33 @@ def plan_layers(
 
     def fits(stage: int, num_layers: int) -> bool:
         part = StageSlice(0, num_layers, *ends[stage])
-        need = peer_memory(
-            config, part, rows_at_once, audits=audits, is_local=is_local, num_vectors=num_vectors
-        )
+        need = peer_memory(config, part, rows_at_once, audits=audits, footprint=footprint)
         return memory_bytes is None or need <= memory_bytes
 
+    too_large = Refused(
+        f"no cut of {config.num_layers} layers into {num_stages} stages fits into {memory_bytes} "
+        f"bytes a peer with units of {rows_at_once} rows: use {footprint.remedy}, smaller units or "
+        "peers with more memory",
+        stages=num_stages,
+        memory_bytes=memory_bytes,
+    )
     open_stages = [stage for stage in range(num_stages) if fits(stage, 1)]
     if len(open_stages) < num_stages:
-        raise _too_large(config, num_stages, rows_at_once, memory_bytes, is_local=is_local)
+        raise too_large
     for _ in range(config.num_layers - num_stages):
         open_stages = [stage for stage in open_stages if fits(stage, layers[stage] + 1)]
         if not open_stages:
-            raise _too_large(config, num_stages, rows_at_once, memory_bytes, is_local=is_local)
+            raise too_large
         best = min(open_stages, key=lambda stage: flops_with(stage, layers[stage] + 1))
         layers[best] += 1
     return tuple(accumulate(layers))
 
 
-def _too_large(
-    config: ModelConfig,
-    num_stages: int,
-    rows_at_once: int,
-    memory_bytes: int | None,
-    *,
-    is_local: bool,
-) -> Refused:
-    remedy = "strategy every_step and more stages" if is_local else "more stages"
-    return Refused(
-        f"no cut of {config.num_layers} layers into {num_stages} stages fits into {memory_bytes} "
-        f"bytes a peer with units of {rows_at_once} rows: use {remedy}, smaller units or "
-        "peers with more memory",
-        stages=num_stages,
-        memory_bytes=memory_bytes,
+def stage_memories(spec: JobSpec, config: ModelConfig) -> tuple[int, ...]:
+    """What `peer_memory` is in each stage of a job; raises Refused: no cut of this model."""
+    batch, audits = spec.batch, spec.rules.audit is not None
+    footprint = footprint_of(batch)
+    return tuple(
+        peer_memory(config, each, batch.rows_at_once, audits=audits, footprint=footprint)
+        for each in slices_of(config, batch.layer_ends)
     )

@@ -16,7 +16,6 @@ from contracts.terms.work import Leaf, Verdict, leaf_names
 from verification.distances.thresholds import (
     MEASURES,
     SATURATED,
-    Exchanged,
     Recipe,
     decide,
     distance_name,
@@ -55,8 +54,8 @@ def limits_of(
 
 def recipe_of(spec: JobSpec) -> Recipe:
     """What rounds the numbers of this job, and what its peers exchange."""
-    exchanged: Exchanged = "gradient" if spec.batch.local is None else "difference"
-    return Recipe(spec.rules.boundary_codec, spec.rules.mean_codec, exchanged=exchanged)
+    rules, exchanged = spec.rules, spec.batch.exchanged
+    return Recipe(rules.boundary_codec, rules.mean_codec, exchanged=exchanged)
 
 
 def kinds_of(spec: JobSpec, stage: StageIndex) -> tuple[str, ...]:

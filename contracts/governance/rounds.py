@@ -218,7 +218,7 @@ def _outcome(
     squared = sum(
         claim.outputs[0].norm_squared
         for claim in merge.buckets
-        if not spec.batch.is_of_moments(claim.bucket)
+        if not spec.batch.vector_of(claim.bucket)
     )
     return RoundOutcome(
         remember(record.gates, steps),
@@ -302,17 +302,16 @@ def check_claim(record: JobRecord, claim: WorkClaim, leaves: Sequence[Leaf]) -> 
     require(whole, "claim", "outputs are not all buckets of its group")
     free = all(record.cursor.is_free(item) for item in claim.numbers)
     require(free, "items", "one is sealed already, or too far ahead")
-    _check_moments(record.spec, claim)
+    _check_norms(record.spec, claim)
 
 
-def _check_moments(spec: JobSpec, claim: WorkClaim) -> None:
-    """Moments are means of clipped gradients: twice as long is for what their codec rounds."""
-    most = 4 * spec.optimizer.clip_norm**2  # squared, 1e-12
-    for vector in range(1, spec.batch.num_vectors):
-        start = vector * spec.batch.chunks
-        own = claim.outputs[start : start + spec.batch.chunks]
-        is_short = sum(output.norm_squared for output in own) <= most
-        require(is_short, "norm", "moments that are longer than clipped gradients")
+def _check_norms(spec: JobSpec, claim: WorkClaim) -> None:
+    squares = Counter[int]()
+    for output in claim.outputs:
+        squares[spec.batch.vector_of(output.bucket)] += output.norm_squared
+    for vector, squared in squares.items():
+        most = spec.most_squared(vector)
+        require(most is None or squared <= most, "norm", "longer than such a vector can be")
 
 
 def check_bucket(

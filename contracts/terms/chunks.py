@@ -11,9 +11,8 @@ chunk exists once, under the first stage, whose members sum it:
 which is the gradient of the one matrix of the whole model. Its norm is counted once, so the clip
 is that of the whole model too.
 
-With `moments: mean` (strategy `local`) three vectors of a stage are cut alike, one after the other:
-differences of weights in chunks 0 to C - 1, first moments in C to 2C - 1, roots of second moments
-in 2C to 3C - 1.
+Where peers exchange several vectors they are cut alike, one after the other: the first in chunks 0
+to C - 1, the next in C to 2C - 1.
 
 Invariants: output n of a claim goes into the chunk with the number n; every chunk has one stage
 whose members sum it; a stage applies exactly the chunks that it gives parts to.

@@ -295,6 +295,10 @@ NUMBERS_OF_STEP = 10
 """Of each inner step in a leaf: loss, norm and eight projections of the gradient."""
 
 
+Exchanged = Literal["gradient", "difference"]
+"""What peers send each other parameter by parameter: of a step, or of a round of local steps."""
+
+
 class LocalSpec(Record):
     """Rounds of whole replicas that take many steps each and exchange differences of weights.
 
@@ -375,6 +379,21 @@ class BatchSpec(Record):
         return every > 0 and 0 < step < self.steps and step % every == 0
 
     @property
+    def trains_replicas(self) -> bool:
+        """Whether each peer has the whole model and units of its own."""
+        return self.local is not None
+
+    @property
+    def exchanged(self) -> Exchanged:
+        """What peers average."""
+        return "difference" if self.local else "gradient"
+
+    @property
+    def round_time(self) -> int | None:
+        """Milliseconds in which units are begun, if it is said."""
+        return self.local.round_time if self.local else None
+
+    @property
     def norms_grow(self) -> bool:
         """Whether what a peer exchanges is longer the more samples it has worked on."""
         return self.local is not None
@@ -389,13 +408,9 @@ class BatchSpec(Record):
         """That a peer exchanges; see `LocalSpec.num_vectors`."""
         return self.local.num_vectors if self.local else 1
 
-    def is_of_moments(self, bucket: ChunkIndex) -> bool:
-        """Whether a bucket is of first or second moments, which local steps go on from."""
-        return self.num_vectors > 1 and bucket >= self.chunks
-
-    def is_of_roots(self, bucket: ChunkIndex) -> bool:
-        """Whether it is of the roots of second ones."""
-        return self.num_vectors > 1 and bucket >= 2 * self.chunks
+    def vector_of(self, bucket: ChunkIndex) -> int:
+        """Of which vector: 0 of what is applied, 1 of first moments, 2 of roots of second ones."""
+        return bucket // self.chunks if self.num_vectors > 1 else 0
 
     @property
     def rows_at_once(self) -> int:
@@ -453,6 +468,11 @@ class RulesSpec(Record):
     def mean_codec(self) -> GradientCodecName:
         """Of buckets."""
         return mean_codec_of(self.gradient_codec)
+
+    @property
+    def part_codecs(self) -> tuple[ShardCodecName, GradientCodecName]:
+        """Of shards, and of buckets."""
+        return self.gradient_codec, self.mean_codec
 
 
 class JobTerms(WalletMessage):
@@ -537,6 +557,13 @@ class JobSpec(JobTerms):
         """Which chunks its gradients are summed in."""
         batch, is_tied = self.batch, self.model.trains_one_matrix
         return Chunking(batch.stages, batch.chunks, is_tied, batch.num_vectors)
+
+    def most_squared(self, vector: int) -> int | None:
+        """The largest squared norm that a vector of a claim may have, 1e-12; None: any.
+
+        Moments are means of clipped gradients: twice as long is for what their codec rounds.
+        """
+        return 4 * self.optimizer.clip_norm**2 if vector else None
 
     @property
     def spec_hash(self) -> Digest:

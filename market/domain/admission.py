@@ -4,10 +4,9 @@ A job that is admitted can be trained, matched and paid as far as its own number
 an offer wants it is matching's question. Every refusal carries in its data what would be admitted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, format_tokens
-from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
 from contracts.terms.ids import MAX_CHUNKS, ZERO_DIGEST, Digest
 from contracts.terms.messages import AuditSpec, JobSpec
@@ -23,7 +22,7 @@ from market.domain.sizes import (
 )
 from training.config import ModelConfig, slices_of, train_config
 from training.flops import item_flops
-from training.memory import stage_memories
+from training.planner import stage_memories
 from verification.distances.thresholds import Calibration
 from verification.draws.economics import least_budget, stakes_among_equals, terms_of
 
@@ -89,8 +88,7 @@ def check_terms(spec: JobSpec, around: Surroundings) -> None:
 
 def could_be_posted(spec: JobSpec, terms: Terms) -> bool:
     """Whether the job with these terms would be admitted, with a budget that covers it."""
-    batch, is_tied = spec.batch, spec.model.trains_one_matrix
-    chunks = Chunking(terms.cut.stages, batch.chunks, is_tied, batch.num_vectors)
+    chunks = replace(spec.chunking, num_stages=terms.cut.stages)
     if terms.deadline < terms.start // 1000 + SHORTEST_JOB_SECONDS:
         return False
     if terms.cut.slots + spec.batch.spares > MAX_SLOTS or chunks.num_all > MAX_CHUNKS:

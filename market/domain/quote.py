@@ -60,7 +60,7 @@ from market.domain.matching import (
 from market.domain.offers import Candidate
 from market.domain.sizes import Cut, Terms, cut_of, job_cost, job_flops, other_cuts, stage_seconds
 from training.config import slices_of, train_config
-from training.memory import stage_memories
+from training.planner import stage_memories
 from verification.distances.thresholds import Calibration
 
 # -------------------------------------------------------------------------------- the least change

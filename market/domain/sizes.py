@@ -28,9 +28,11 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.parts import MAX_WHOLE_BYTES
 from training.compression.formats import FORMATS, exchanged_bytes, part_bytes
 from training.config import ModelConfig, StageSlice, shares_embedding, slices_of, train_config
+from training.disk import base_bytes
 from training.flops import item_flops
-from training.memory import FP32, HEAD_BYTES, base_bytes, num_parameters, peer_memory
+from training.memory import FP32, HEAD_BYTES, num_parameters, peer_memory
 from training.planner import plan_layers
+from training.strategies.limits import footprint_of
 from verification.auditing.bundle import MAX_BUNDLE_BYTES
 
 # -------------------------------------------------------------------------------------------- cost
@@ -117,13 +119,13 @@ def cut_of(spec: JobSpec) -> Cut:
 def other_cuts(spec: JobSpec) -> tuple[Cut, ...]:
     """Other cuts of the same work: fewer or more stages, fewer peers in each, or both.
 
-    Local steps are of whole replicas, so their only other cuts have fewer peers.
+    Whole replicas can only be fewer.
     """
     signed = cut_of(spec)
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     most = min(config.num_layers, MAX_STAGES, signed.stages + FARTHEST_STAGES)
     near = range(max(1, signed.stages - FARTHEST_STAGES), most + 1)
-    near = near if spec.batch.local is None else range(0)
+    near = range(0) if spec.batch.trains_replicas else near
     rows, audits = spec.batch.rows_per_unit, spec.rules.audit is not None
     planned = [_planned(config, each, rows, audits) for each in near if each != signed.stages]
     sizes = [(signed.stages, signed.memory_bytes, signed.dearest_unit), *planned]
@@ -177,7 +179,7 @@ def item_tokens(spec: JobSpec) -> int:
 
 def exchanged(spec: JobSpec, peers: Sequence[int]) -> int:
     """Bytes that the busiest peer sends to average an update, by the number of peers by stage."""
-    codecs = (spec.rules.gradient_codec, spec.rules.mean_codec)
+    codecs = spec.rules.part_codecs
     return max(
         exchanged_bytes(codecs, size, num_peers, spec.batch.num_vectors)
         for size, num_peers in zip(_parameters_by_stage(spec), peers, strict=True)
@@ -207,8 +209,7 @@ def check_sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> N
 def _sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> Iterator[Size]:
     slices = slices_of(config, spec.batch.layer_ends)
     weights = [HEAD_BYTES + FP32 * num_parameters(config, each) for each in slices]
-    is_whole = spec.batch.local is not None
-    more = "train a smaller model, or another way in stages" if is_whole else "have more stages"
+    more = f"use {footprint_of(spec.batch).remedy}"
     for number, stage in enumerate(slices):
         what = f"stage {number}"
         yield Size(f"the model of {what}", weights[number], MAX_WHOLE_BYTES, more)
@@ -217,8 +218,6 @@ def _sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> Iterat
         if spec.rules.audit is not None:
             evidence = base_bytes(spec, config, stage) + _shown_bytes(spec, config, stage)
             remedy = f"{more}, or fewer rows in a unit"
-            if spec.batch.num_vectors > 1:
-                remedy = f"use local.moments: restart, or {more}"
             yield Size(f"evidence against {what}", evidence, MAX_BUNDLE_BYTES, remedy)
     if len(slices) > 1:
         boundary = _boundary_bytes(spec, config)
@@ -241,8 +240,7 @@ def _chunk_bytes(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
 
 def _part_bytes(spec: JobSpec, num_elements: int) -> int:
     """Of the longer of shard and bucket."""
-    codecs = (spec.rules.gradient_codec, spec.rules.mean_codec)
-    return max(part_bytes(each, num_elements) for each in codecs)
+    return max(part_bytes(each, num_elements) for each in spec.rules.part_codecs)
 
 
 def _boundary_bytes(spec: JobSpec, config: ModelConfig) -> int:

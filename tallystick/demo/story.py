@@ -315,8 +315,8 @@ class Story:
             view = await self._view()
             steps = view.progress.steps
             for report in view.reports[told:]:
-                # Work that a round of local steps lacks comes later, so there may be more of them.
-                of_all = "" if self.notes.strategy == "local" else f"/{steps}"
+                # Work that rounds lack comes later, so there may be more of them.
+                of_all = f"/{steps}" if report.step <= steps else ""
                 loss, speed = report.loss_millionths / 1e6, report.tokens_per_second
                 self.say(f"   step {report.step:3}{of_all}  loss {loss:.4f}  {speed} tokens/s")
             if view.reports and not told:

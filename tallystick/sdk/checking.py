@@ -153,14 +153,13 @@ def _changes(
     )
     if stake is not None and stake > spec.min_stake:
         yield f"min_stake {in_tokens(stake)}", spec.model_copy(update={"min_stake": stake})
-    is_local = batch.local is not None  # then each peer has units of its own
-    if (units := batch.units_per_step // 2) >= batch.peers_per_stage and not is_local:
+    if (units := batch.units_per_step // 2) >= batch.peers_per_stage and not batch.trains_replicas:
         smaller = batch.model_copy(update={"units_per_step": units, "steps": 2 * batch.steps})
         yield (
             f"steps {2 * batch.steps} of {units} units each",
             spec.model_copy(update={"batch": smaller}),
         )
-    if (peers := 2 * batch.peers_per_stage) <= batch.units_per_step and not is_local:
+    if (peers := 2 * batch.peers_per_stage) <= batch.units_per_step and not batch.trains_replicas:
         more = batch.model_copy(update={"peers_per_stage": peers})
         yield f"peers_per_stage {peers}", spec.model_copy(update={"batch": more})
     if (window := 4 * rules.vesting_window) < batch.steps:

@@ -63,9 +63,10 @@ from training.data.prepare import (
 )
 from training.data.tokens import TokenFile, read_token_file
 from training.flops import item_flops
-from training.memory import FP32, num_parameters, peer_memory
+from training.memory import EVERY_STEP, FP32, Footprint, num_parameters, peer_memory
 from training.models.sources import Source, parts_of, read
 from training.planner import plan_layers
+from training.strategies.local.footprint import footprint
 from verification.distances.thresholds import shipped_digest
 from verification.draws.economics import least_budget, stakes_among_equals, terms_of
 
@@ -94,8 +95,7 @@ def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
             _rows_at_once(job, config),
             memory_bytes=job.peer_memory,
             audits=job.checking == "on",
-            is_local=job.is_local,
-            num_vectors=_num_vectors(job),
+            footprint=_footprint(job),
         )
     ends = tuple(job.layer_ends)
     if "stages" in job.model_fields_set and job.stages != len(ends):
@@ -108,18 +108,15 @@ def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
 
 def _memory(job: JobFile, config: TrainConfig, stages: Sequence[StageSlice]) -> int:
     """Bytes that a peer of the largest stage needs; with its audits, where there are any."""
-    rows, audits, vectors = _rows_at_once(job, config), job.checking == "on", _num_vectors(job)
+    rows, audits, own = _rows_at_once(job, config), job.checking == "on", _footprint(job)
     return max(
-        peer_memory(
-            config.model, each, rows, audits=audits, is_local=job.is_local, num_vectors=vectors
-        )
-        for each in stages
+        peer_memory(config.model, each, rows, audits=audits, footprint=own) for each in stages
     )
 
 
-def _num_vectors(job: JobFile) -> int:
+def _footprint(job: JobFile) -> Footprint:
     local = _local(job)
-    return 1 if local is None else local.num_vectors
+    return EVERY_STEP if local is None else footprint(local)
 
 
 def _rows_at_once(job: JobFile, config: TrainConfig) -> int:
@@ -208,7 +205,7 @@ def build_spec(
                 peers_per_stage=job.peers_per_stage,
                 spares=job.spares,
                 chunks=job.chunks
-                or _chunks(config.model, stages, job.peers_per_stage, _num_vectors(job)),
+                or _chunks(config.model, stages, job.peers_per_stage, _footprint(job).exchanged),
                 checkpoint_every=job.checkpoint_every,
                 validate_every=job.validate_every or config.num_steps,
                 publish_every=job.publish_every,

@@ -124,8 +124,7 @@ def strategy_plan(
 def _bytes_a_round(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
     batch, rules = spec.batch, spec.rules
     parameters, peers = num_parameters(config, stage), batch.peers_per_stage
-    codecs = (rules.gradient_codec, rules.mean_codec)
-    exchanged = exchanged_bytes(codecs, parameters, peers, batch.num_vectors)
+    exchanged = exchanged_bytes(rules.part_codecs, parameters, peers, batch.num_vectors)
     items, neighbours = -(-batch.units_per_step // peers), _num_neighbours(stage)
     elements = batch.rows_at_once * config.sequence_length * config.width
     return exchanged + items * neighbours * FORMATS[rules.boundary_codec].num_bytes(elements)

@@ -23,15 +23,17 @@ import torch
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import AdapterSpec, ShardCodecName
 from tests.numerics.loop import saved
+from tests.support.local_jobs import of_local_steps
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.config import ModelConfig, OptimizerConfig, StageSlice, slices_of
-from training.memory import MAX_GRAPHS, peer_memory
+from training.memory import EVERY_STEP, MAX_GRAPHS, peer_memory
 from training.models.parameters import model_shapes
 from training.stages.exact import Moments, weighted_mean
 from training.stages.stage import Stage, UnitInputs
 from training.stages.torch_free import chunk_bounds
 from training.strategies.local.exchange import LocalCodec
+from training.strategies.local.footprint import footprint
 from training.strategies.local.inner import Replica
 from training.strategies.local.outer import apply_outer, apply_root
 
@@ -199,10 +201,11 @@ def measure(shape: str, *, audits: bool, num_vectors: int) -> None:
         else:
             one_step(model, part, Path(folder), audits=audits)
     taken = resident("VmHWM") - before
-    vectors = num_vectors or 1
-    planned = peer_memory(
-        model, part, ROWS, audits=audits, is_local=num_vectors > 0, num_vectors=vectors
-    )
+    own = EVERY_STEP
+    if num_vectors:
+        moments = "mean" if num_vectors > 1 else "restart"
+        own = footprint(of_local_steps(moments=moments)["local"])
+    planned = peer_memory(model, part, ROWS, audits=audits, footprint=own)
     named = name_of(shape, audits=audits, num_vectors=num_vectors)
     print(json.dumps([named, taken, planned]), flush=True)
 

@@ -22,9 +22,9 @@ from tests.numerics.pipeline import source_of, spec_of
 from tests.support.fakes.blobs import MemoryBlobs
 from tests.support.fakes.memory_source import MemorySource, at_once, make_seal
 from tests.support.history import make_claim
-from training.averaging.movement import longest_step
 from training.config import OptimizerConfig
 from training.recipes import micro
+from training.strategies.local.movement import longest_step
 from training.strategies.local.outer import apply_root
 from training.strategies.local.rules import GROUP
 from training.strategies.local.state import LocalState

@@ -15,10 +15,10 @@ from contracts.terms.errors import Malformed, WrongBytes
 from contracts.terms.ids import ChunkIndex, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.work import Sort, WhatField
-from training.averaging.movement import ROUNDED, most_moved
 from training.averaging.norms import need_norm
 from training.averaging.slices import need_elements, slice_digest
 from training.compression.formats import FORMATS, part_bytes
+from training.strategies.limits import numbers_of
 
 _TOKEN_BYTES = (1, 2, 4)
 
@@ -27,8 +27,7 @@ class Forms:
     """Of boundary tensors, shards and buckets of one job."""
 
     def __init__(self, spec: JobSpec) -> None:
-        self._shard_codec, self._mean_codec = spec.rules.gradient_codec, spec.rules.mean_codec
-        self._batch, self._most_moved = spec.batch, most_moved(spec)
+        self._codecs, self._numbers_of = spec.rules.part_codecs, numbers_of(spec)
         shape = (spec.batch.rows_per_unit, spec.model.sequence_length, spec.model.width)
         wire = FORMATS[spec.rules.boundary_codec]
         self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
@@ -48,7 +47,7 @@ class Forms:
             case "boundary":
                 return formed_digest(data)
             case "part":
-                return slice_digest(data, self._shard_codec)
+                return slice_digest(data, self._codecs[0])
             case "rows":
                 return tensor_digest(f"uint{8 * self.token_bytes(data)}", self.rows_shape, data)
 
@@ -78,8 +77,7 @@ class Forms:
 
     def part_bytes(self, num_elements: int) -> int:
         """How long a shard or a bucket of so many elements is at most."""
-        codecs = (self._shard_codec, self._mean_codec)
-        return max(part_bytes(each, num_elements) for each in codecs)
+        return max(part_bytes(each, num_elements) for each in self._codecs)
 
     def need_part(
         self,
@@ -92,15 +90,9 @@ class Forms:
         """Refuse a shard (`work`) or a bucket that is not as its claim says.
 
         Raises:
-            WrongBytes: of another length or norm, farther than steps move a weight, or a root below
-                zero. Malformed, NotFinite: codes that nobody makes.
+            WrongBytes: of another length or norm, or with numbers that the strategy does not have.
+                Malformed, NotFinite: codes that nobody makes.
         """
-        is_of_moments = self._batch.is_of_moments(bucket)
-        is_mean = what == "bucket" or is_of_moments
-        codec = self._mean_codec if is_mean else self._shard_codec
-        # A mean is no farther than its shards, but for the rounding of its own codec.
-        most = math.inf if is_of_moments else self._most_moved * (ROUNDED if is_mean else 1)
-        least = 0.0 if self._batch.is_of_roots(bucket) else -most
+        codec, between = self._numbers_of(what, bucket)
         need_elements(data, num_elements, codec)
-        between = (least, most)
         need_norm(data, norm_squared, codec, num_elements=num_elements, between=between)

@@ -101,9 +101,7 @@ def terms_of(spec: JobSpec, rules: PureStrategy, targets: TargetCounts | None) -
         layout=rules.layout(spec),
         weights=item_weights(spec, targets),
         peers_per_group=spec.batch.peers_per_stage,
-        round_ms=spec.batch.local.round_time
-        if spec.batch.local
-        else max(ROUND_MS, 10 * spec.rules.commit_timeout),
+        round_ms=spec.batch.round_time or max(ROUND_MS, 10 * spec.rules.commit_timeout),
         commit_ms=spec.rules.commit_timeout,
         deliver_ms=spec.rules.exchange_timeout,
         reduce_ms=spec.rules.exchange_timeout,

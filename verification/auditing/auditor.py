@@ -9,7 +9,7 @@ from contracts.governance.sealed import SealedClaim
 from contracts.terms.ids import StageIndex
 from contracts.terms.messages import JobSpec
 from training.config import slices_of, train_config
-from training.memory import base_bytes
+from training.disk import base_bytes
 from verification.auditing.replays import Found, Source
 from verification.distances.comparison import Comparison
 from verification.distances.thresholds import MEASURES, SATURATED, distance_name

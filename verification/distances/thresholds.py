@@ -26,7 +26,13 @@ from annotated_types import Ge, Le, Len
 from contracts.terms.digest import digest
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import Digest
-from contracts.terms.messages import CodecName, GradientCodecName, Record, class_name
+from contracts.terms.messages import (
+    CodecName,
+    Exchanged,
+    GradientCodecName,
+    Record,
+    class_name,
+)
 
 Outcome: TypeAlias = Literal["match", "mismatch"]
 """The verdicts of an audit that could compare."""
@@ -40,9 +46,6 @@ MEASURES = ("relative_l2", "norm_ratio", "signs", "largest")
 """How far two tensors lie apart, in the order in which a table lists thresholds."""
 
 OUTPUT, INPUT_GRADIENT, LOSS, TRACE = "y", "dx", "loss", "trace"
-
-Exchanged: TypeAlias = Literal["gradient", "difference"]
-"""What peers send each other parameter by parameter: of a step, or of a round of local steps."""
 
 _DEVIATIONS = 12
 _LAYER_ROLES = (

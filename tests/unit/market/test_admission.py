@@ -258,7 +258,7 @@ def test_check_job__billions_of_parameters_in_one_stage__are_admitted() -> None:
         (
             {"rules": {"audit": audit_spec()}, "min_stake": BaseUnits(10**15)},
             AROUND,
-            "evidence against stage 0 has .* bytes, at most 2000000000 fit: have more stages",
+            "evidence against stage 0 has .* bytes, at most 2000000000 fit: use more stages",
         ),
         (
             {},
@@ -291,4 +291,4 @@ def test_check_job__more_weights_than_an_index_lists__refused_with_the_bound(
 
     found = refusal(large())
 
-    assert "the model of stage 0 has" in found.message and "have more stages" in found.message
+    assert "the model of stage 0 has" in found.message and "use more stages" in found.message

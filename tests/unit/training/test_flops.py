@@ -4,10 +4,24 @@ from dataclasses import replace
 from typing import Any
 
 from contracts.terms.messages import AdapterSpec
+from tests.support.local_jobs import of_local_steps
 from training.config import slices_of, whole_model
 from training.flops import forward_flops_per_token, item_flops, layer_matrix_parameters
-from training.memory import MAX_GRAPHS, num_parameters, peer_memory, stage_memory
+from training.memory import (
+    EVERY_STEP,
+    MAX_GRAPHS,
+    Footprint,
+    num_parameters,
+    peer_memory,
+    stage_memory,
+)
 from training.recipes import micro, tiny_llama
+from training.strategies.local.footprint import footprint
+
+
+def local_steps(moments: str = "restart") -> Footprint:
+    """Of a peer that takes them."""
+    return footprint(of_local_steps(moments=moments)["local"])
 
 
 def test_item_flops__llama_7b_shape__is_six_parameters_and_attention_per_token() -> None:
@@ -128,7 +142,8 @@ def test_peer_memory__local_steps__replay_has_three_vectors_more_and_no_graph() 
 
     def more(audits: bool) -> int:
         local, plain = (
-            peer_memory(model, whole, 4, audits=audits, is_local=each) for each in (True, False)
+            peer_memory(model, whole, 4, audits=audits, footprint=each)
+            for each in (local_steps(), EVERY_STEP)
         )
         return local - plain
 
@@ -145,8 +160,8 @@ def test_peer_memory__sealed_moments__are_there_and_travel_and_are_compared() ->
 
     def more(audits: bool) -> int:
         mean, restart = (
-            peer_memory(model, whole, 4, audits=audits, is_local=True, num_vectors=each)
-            for each in (3, 1)
+            peer_memory(model, whole, 4, audits=audits, footprint=local_steps(each))
+            for each in ("mean", "restart")
         )
         return mean - restart
 

@@ -17,9 +17,9 @@ import math
 import torch
 from torch import Tensor
 
-from training.averaging.movement import longest_step
 from training.config import OptimizerConfig
 from training.stages.torch_free import fp32
+from training.strategies.local.movement import longest_step
 
 
 def apply_outer(weights: Tensor, momentum: Tensor, mean: Tensor, *, rate: float, mu: float) -> None:

@@ -168,7 +168,7 @@ class LocalRecipe:
     def _codec_of(self, number: ChunkIndex) -> LocalCodec:
         """Of shards: moments travel as their means do, as in few bits small roots are zero."""
         codec = self.codec
-        return LocalCodec(codec.mean_name) if self.batch.is_of_moments(number) else codec
+        return LocalCodec(codec.mean_name) if self.batch.vector_of(number) else codec
 
     def nearest(self, difference: Tensor, claim: WorkClaim, shards: Sequence[bytes]) -> Tensor:
         """Of all differences that the claim's shards may stand for the one next to this.

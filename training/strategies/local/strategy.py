@@ -34,6 +34,7 @@ from training.stages.exact import device_class, millionths, weighted_mean
 from training.stages.stage import UnitInputs
 from training.strategies.local.inner import Replica
 from training.strategies.local.kept import read_about, read_vectors, write_vectors
+from training.strategies.local.movement import ROOTS
 from training.strategies.local.outer import apply_outer, apply_root
 from training.strategies.local.recipe import LocalRecipe, leaf_numbers
 from training.strategies.local.replay import replay_claim
@@ -233,9 +234,10 @@ class LocalWithTorch(Local):
             mean = recipe.codec.read_mean(bucket, end - start).to(device)
             first = start % recipe.num_parameters
             part = slice(first, first + end - start)
-            if moments is None or not recipe.batch.is_of_moments(number):
+            vector = recipe.batch.vector_of(number)
+            if moments is None or vector == 0:
                 apply_outer(state.flat_weights[part], state.momentum[part], mean, rate=rate, mu=mu)
-            elif recipe.batch.is_of_roots(number):  # all first moments are there
+            elif vector == ROOTS:  # all first moments are there
                 apply_root(moments.exp_avg[part], moments.exp_avg_sq[part], mean, config)
             else:
                 moments.exp_avg[part] = mean

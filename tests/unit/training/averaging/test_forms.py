@@ -14,8 +14,9 @@ from contracts.terms.messages import JobSpec
 from tests.support.history import make_spec
 from tests.support.local_jobs import of_local_steps
 from training.averaging.forms import Forms
-from training.averaging.movement import longest_step, most_moved
 from training.averaging.norms import norm_squared
+from training.strategies.limits import numbers_of
+from training.strategies.local.movement import longest_step
 
 SIZE = 64  # one block of seeded codes
 FIRST = ChunkIndex(0)
@@ -25,6 +26,12 @@ ZERO_BLOCK, ONE = b"\x80", b"\x00"  # exponents
 def spec_of(codec: str, **changed: object) -> JobSpec:
     """A job of rounds of two local steps."""
     return make_spec(**{**of_local_steps(), "gradient_codec": codec, **changed})
+
+
+def largest(spec: JobSpec) -> float:
+    """What an element of a shard may be at most."""
+    _, (_, most) = numbers_of(spec)("work", FIRST)
+    return most
 
 
 def fp32(*numbers: float) -> bytes:
@@ -74,7 +81,7 @@ def test_need_part__not_finite_or_of_another_norm__refused() -> None:
 
 def test_need_part__weight_that_moves_farther_than_the_steps_can__refused() -> None:
     spec = spec_of("none")
-    forms, most = Forms(spec), most_moved(spec)
+    forms, most = Forms(spec), largest(spec)
     near, far = fp32(-0.99 * most), fp32(1.01 * most)
 
     forms.need_part("work", FIRST, near, SIZE, norm_squared(near))
@@ -84,7 +91,7 @@ def test_need_part__weight_that_moves_farther_than_the_steps_can__refused() -> N
 
 def test_need_part__same_far_weight_in_four_bits_or_in_a_mean__refused() -> None:
     spec = spec_of("seeded4")
-    exponent = math.ceil(math.log2(most_moved(spec)))
+    exponent = math.ceil(math.log2(largest(spec)))
     far = seeded4(exponent.to_bytes(1, "big", signed=True), 2)
     mean = bytes([0, 0, 0x80, 0x3F]) + bytes(2 * SIZE - 4)  # 1.0 in bfloat16
 
@@ -110,8 +117,8 @@ def test_longest_step__gradients_that_move_a_weight_most__not_farther(
         assert moved == pytest.approx(longest_step(beta1, beta2, steps), rel=1e-3)
 
 
-def test_most_moved__betas_with_which_one_old_gradient_outweighs_all__no_bound() -> None:
+def test_numbers_of__betas_with_which_one_old_gradient_outweighs_all__no_bound() -> None:
     optimizer = make_spec().optimizer.model_copy(update={"beta1": 990_000, "beta2": 900_000})
 
-    assert most_moved(spec_of("none", optimizer=optimizer)) == math.inf
-    assert most_moved(make_spec()) == math.inf  # every step: gradients have no such bound
+    assert largest(spec_of("none", optimizer=optimizer)) == math.inf
+    assert largest(make_spec()) == math.inf  # every step: gradients have no such bound

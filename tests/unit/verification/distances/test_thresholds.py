@@ -7,11 +7,10 @@ import pytest
 
 from bench.calibration_table import calibration_text
 from contracts.terms.errors import Malformed, Refused
-from contracts.terms.messages import DISTANCE_SCALE, class_name
+from contracts.terms.messages import DISTANCE_SCALE, Exchanged, class_name
 from verification.distances.thresholds import (
     MEASURES,
     Calibration,
-    Exchanged,
     PairThresholds,
     Recipe,
     decide,
