@@ -161,6 +161,7 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
                 tell,
             )
         else:
+            slice_of(torch.ones(1000))  # what torch loads when it first computes is no exchange's
             tell("memory", resident=memory_of(os.getpid(), "status", "VmRSS"))
             await run_worker(
                 folder / role,

@@ -209,15 +209,15 @@ def check_sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> N
 def _sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> Iterator[Size]:
     slices = slices_of(config, spec.batch.layer_ends)
     weights = [HEAD_BYTES + FP32 * num_parameters(config, each) for each in slices]
-    more = f"use {footprint_of(spec.batch).remedy}"
     for number, stage in enumerate(slices):
         what = f"stage {number}"
-        yield Size(f"the model of {what}", weights[number], MAX_WHOLE_BYTES, more)
+        remedy = "train a smaller model, or it in more stages"
+        yield Size(f"the model of {what}", weights[number], MAX_WHOLE_BYTES, remedy)
         chunk = _chunk_bytes(spec, config, stage)
         yield Size(f"a chunk of the gradient of {what}", chunk, MAX_CHUNK_BYTES, "have more chunks")
         if spec.rules.audit is not None:
             evidence = base_bytes(spec, config, stage) + _shown_bytes(spec, config, stage)
-            remedy = f"{more}, or fewer rows in a unit"
+            remedy = f"use {footprint_of(spec.batch).remedy}, or fewer rows in a unit"
             yield Size(f"evidence against {what}", evidence, MAX_BUNDLE_BYTES, remedy)
     if len(slices) > 1:
         boundary = _boundary_bytes(spec, config)

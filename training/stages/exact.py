@@ -26,6 +26,8 @@ import os
 import platform
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from ctypes import CDLL
 from dataclasses import dataclass
 
 import torch
@@ -44,6 +46,7 @@ from training.stages.torch_free import UpdateScalars
 
 _SUM_BLOCK = 2**18  # elements at a time, so that starting an operation costs less than it does
 _BLOCK_OF_GPU = 2**24  # where starting an operation takes as long as a million elements
+_M_ARENA_MAX = -8  # mallopt(3)
 
 
 def need_finite(tensor: Tensor, what: str, *, largest: float = math.inf) -> None:
@@ -312,8 +315,11 @@ def set_threads(num_threads: int) -> None:
     """Compute each operation on `num_threads` cores and one operation at a time.
 
     Two runs give equal gradients byte for byte only with equal numbers of threads; averaged
-    gradients, updates and state roots do not depend on it.
+    gradients, updates and state roots do not depend on it. All threads share one heap: glibc would
+    give each its own, which keeps what it frees (training/averaging/README.md, its table).
     """
+    with suppress(AttributeError):  # another C library
+        CDLL(None).mallopt(_M_ARENA_MAX, 1)
     torch.set_num_threads(num_threads)
     if torch.get_num_interop_threads() != 1:
         torch.set_num_interop_threads(1)

@@ -291,4 +291,4 @@ def test_check_job__more_weights_than_an_index_lists__refused_with_the_bound(
 
     found = refusal(large())
 
-    assert "the model of stage 0 has" in found.message and "use more stages" in found.message
+    assert "the model of stage 0 has" in found.message and "more stages" in found.message
